@@ -1,0 +1,32 @@
+"""Ask the sample workspace a question from Python: `python examples/ask.py [workspace]`."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+from composable_memory import open_memory
+
+SAMPLE_WORKSPACE = Path(__file__).with_name("workspace")
+QUESTION = "Why did the dispatch queue go back to Redis Streams?"
+
+
+async def ask(workspace: Path, question: str) -> None:
+    """Index what is new in `workspace`, then show where its notes answer `question`."""
+    async with open_memory(workspace) as memory:
+        await memory.sync()
+        response = await memory.query(question, max_results=5)
+
+    for hit in response.results:
+        first_line = next(iter(hit.snippet.splitlines()), "")
+        print(f"{hit.score:.2f}  {hit.path}:{hit.start_line}-{hit.end_line}  {first_line}")
+    print("degraded:", response.degraded or "nothing")
+
+
+def main() -> None:
+    """Take the workspace from the command line, or the sample next to this file."""
+    workspace = Path(sys.argv[1]) if len(sys.argv) > 1 else SAMPLE_WORKSPACE
+    asyncio.run(ask(workspace, QUESTION))
+
+
+if __name__ == "__main__":
+    main()
