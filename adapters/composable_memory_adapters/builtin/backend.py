@@ -1,0 +1,356 @@
+"""The builtin memory as others see it: search, reading of notes, sync, and a status always at hand."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+from composable_memory.errors import (
+    BackendError,
+    BackendUnavailable,
+    EmbeddingError,
+    IndexDamaged,
+    IndexProblem,
+    MemoryPathError,
+)
+from composable_memory.interfaces import BackendServices, ProgressCallback
+from composable_memory.paths import relative_key, resolve_memory_file
+from composable_memory.types import (
+    Degradation,
+    DegradationCode,
+    MemoryEmbeddingProbeResult,
+    MemoryFileSlice,
+    MemoryProviderStatus,
+    MemorySearchResult,
+    SearchAnswer,
+    SearchOptions,
+    SyncReport,
+)
+from composable_memory_adapters.builtin import books, embedding, schema
+from composable_memory_adapters.builtin.books import IndexSnapshot
+from composable_memory_adapters.builtin.embedding_cache import EmbeddingSpace
+from composable_memory_adapters.builtin.flight import Flight, SingleFlight
+from composable_memory_adapters.builtin.search import Searcher
+from composable_memory_adapters.builtin.settings import BuiltinSettings, index_path
+from composable_memory_adapters.builtin.sources import read_note
+from composable_memory_adapters.builtin.status import describe
+from composable_memory_adapters.builtin.sync import Synchroniser
+from composable_memory_adapters.sqlite_file import SqliteFile
+
+__all__ = ["BuiltinMemory", "open_builtin"]
+
+BACKEND_ID = "builtin"
+
+
+@asynccontextmanager
+async def open_builtin(
+    settings: BuiltinSettings, services: BackendServices
+) -> AsyncIterator["BuiltinMemory"]:
+    """Yield the memory of a workspace; its file, threads and tasks end with it.
+
+    A damaged index does not keep it from opening: `sync(force=True)` is how it is mended.
+
+    Raises:
+        BackendError: the index can be neither made nor read.
+    """
+    memory = BuiltinMemory(settings, services)
+    try:
+        await memory.open()
+        yield memory
+    finally:
+        await memory.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Index:
+    """An open index file and those who work on it; a rebuilt file gets a new one of these."""
+
+    file: SqliteFile
+    searcher: Searcher
+    sync: Synchroniser
+    stack: AsyncExitStack
+
+    async def close(self) -> None:
+        await self.searcher.close()
+        await self.stack.aclose()
+
+
+class BuiltinMemory:
+    """Markdown notes in one index file; keeps `MemorySearchManager`, `SupportsAnswer` and `SupportsSync`."""
+
+    def __init__(self, settings: BuiltinSettings, services: BackendServices) -> None:
+        self._settings = settings
+        self._services = services
+        self._embedder = services.embedder if settings.store.vector.enabled else None
+        self._space = EmbeddingSpace.of(self._embedder) if self._embedder else None
+        self._path = services.state_dir
+        self._index: _Index | None = None
+        self._flights = SingleFlight(self._fly)
+        self._snapshot = IndexSnapshot()
+        self._checked_at: datetime | None = None
+        self._sync_error: str | None = None
+        self._is_closed = False
+        self._closing = asyncio.Lock()
+
+    async def open(self) -> None:
+        """Open the index file and take stock of it; called once, by `open_builtin`."""
+        self._path = await asyncio.to_thread(
+            index_path,
+            self._settings.store.path,
+            state_dir=self._services.state_dir,
+            agent_id=self._services.agent_id,
+            workspace=self._services.workspace_dir,
+        )
+        self._index = await self._open_index()
+        with self._failing_to("open"):
+            try:
+                await schema.ensure(self._index.file)
+                await self._take_stock()
+            except IndexDamaged as damage:
+                self._sync_error = str(damage)
+
+    async def search(
+        self, query: str, options: SearchOptions | None = None
+    ) -> tuple[MemorySearchResult, ...]:
+        """Return the passages that answer `query`, best first."""
+        return (await self.answer(query, options)).results
+
+    async def answer(self, query: str, options: SearchOptions | None = None) -> SearchAnswer:
+        """Search, and say what is missing: from the index, from the notes, or of the two ways to search."""
+        opened = self._opened("search")
+        if not query.strip():
+            return SearchAnswer(results=())
+        with self._failing_to("search"):
+            await self._look_for_changes()
+            answer = await (self._index or opened).searcher.answer(query, options)
+        return replace(answer, degraded=(*answer.degraded, *self._shortcomings()))
+
+    async def sync(
+        self, *, reason: str = "manual", force: bool = False, progress: ProgressCallback | None = None
+    ) -> SyncReport:
+        """Bring the index up to date; `force` writes it anew, and sets a damaged file aside."""
+        self._opened("sync")
+        with self._failing_to("sync"):
+            return await self._flights.join(reason, force=force, progress=progress)
+
+    async def read_file(
+        self, rel_path: str, *, from_line: int | None = None, lines: int | None = None
+    ) -> MemoryFileSlice:
+        """Return a note, or some of its lines: from 1 on where `from_line` is less, at least one line."""
+        self._opened("read a file")
+        extra_paths, workspace = self._settings.extra_paths, self._services.workspace_dir
+        path, text = await asyncio.to_thread(_read, rel_path, workspace, extra_paths)
+        return MemoryFileSlice(text=_excerpt(text, from_line, lines), path=path)
+
+    def status(self) -> MemoryProviderStatus:
+        """Return what was known after the last sync; reads nothing."""
+        opened = self._opened("report its status")
+        return describe(
+            self._settings,
+            self._services,
+            db_path=self._path,
+            snapshot=self._snapshot,
+            counters=opened.sync.counters,
+            vector=opened.searcher.vector_status(),
+            running=self._flights.current,
+            sync_error=self._sync_error,
+        )
+
+    async def probe_embedding_availability(self) -> MemoryEmbeddingProbeResult:
+        """Embed a word as a search would, and say whether it worked."""
+        self._opened("probe the embedder")
+        if self._embedder is None or self._space is None:
+            problem = self._services.embedder_problem or "no embedding provider is configured"
+            return MemoryEmbeddingProbeResult(ok=False, error=problem)
+        try:
+            await embedding.probe(self._embedder, self._space)
+        except EmbeddingError as error:
+            return MemoryEmbeddingProbeResult(ok=False, error=str(error))
+        return MemoryEmbeddingProbeResult(ok=True)
+
+    async def probe_vector_availability(self) -> bool:
+        """Load what vector search needs, and say whether it can answer."""
+        opened = self._opened("probe vector search")
+        try:
+            await opened.searcher.warm()
+        except IndexProblem:
+            return False
+        return opened.searcher.vector_status().available is True
+
+    async def close(self) -> None:
+        """Stop the sync, finish what is being written, release the file; calling it again does nothing."""
+        self._is_closed = True
+        async with self._closing:
+            await self._flights.close()
+            if self._index is not None:
+                await self._index.close()
+            self._index = None
+
+    # --- following the notes ---
+
+    async def _look_for_changes(self) -> None:
+        """Start a sync if it is time for one, and give it a moment."""
+        if not self._is_time_to_look():
+            return
+        self._checked_at = self._services.clock()
+        if not self._settings.sync.on_search:
+            await self._take_stock()
+            return
+        flight = self._flights.current or self._flights.start("search")
+        wait_s = self._settings.sync.on_search_wait_ms / 1000
+        await asyncio.wait([flight.notes_indexed], timeout=wait_s)
+
+    def _is_time_to_look(self) -> bool:
+        if self._checked_at is None or self._snapshot.mark is None:
+            return self._flights.current is None
+        elapsed = (self._services.clock() - self._checked_at).total_seconds()
+        return abs(elapsed) >= self._settings.sync.recheck_s
+
+    async def _fly(self, flight: Flight) -> SyncReport:
+        """Sync once; `force` mends a damaged file."""
+        run = partial(self._sync_index, flight)
+        try:
+            try:
+                report = await run()
+            except IndexDamaged:
+                if not flight.force:
+                    raise
+                await self._start_anew()
+                report = await run()
+        except IndexProblem as problem:
+            self._sync_error = str(problem)
+            raise
+        finally:
+            self._checked_at = self._services.clock()
+        self._sync_error = None
+        await self._take_stock()
+        return report
+
+    async def _sync_index(self, flight: Flight) -> SyncReport:
+        opened = self._opened("sync")
+        await schema.ensure(opened.file)
+        return await opened.sync.run(
+            reason=flight.reason,
+            force=flight.force,
+            tell=flight.tell,
+            notes_indexed=flight.mark_notes_indexed,
+        )
+
+    async def _take_stock(self) -> None:
+        self._snapshot = await self._opened("read its index").file.read(books.snapshot)
+
+    def _shortcomings(self) -> Iterator[Degradation]:
+        """Say in what the index falls short of the notes."""
+        flight, mark = self._flights.current, self._snapshot.mark
+        if flight is not None and not flight.notes_indexed.done():
+            yield _degradation("stale", _how_far(flight))
+        elif self._sync_error is not None:
+            yield _degradation("stale", f"the last sync failed: {self._sync_error}")
+        elif mark is None:
+            yield _degradation("never-indexed", "no note has been indexed yet; run `cmem index`")
+        if mark is not None and mark.unreadable:
+            count = len(mark.unreadable)
+            yield _degradation(
+                "unreadable-files", f"{count} could not be read, among them {mark.unreadable[0]}"
+            )
+
+    # --- the index file ---
+
+    async def _open_index(self) -> _Index:
+        stack = AsyncExitStack()
+        file = await stack.enter_async_context(SqliteFile.open(self._path))
+        searcher = Searcher(
+            file,
+            settings=self._settings,
+            embedder=self._embedder,
+            space=self._space,
+            embedder_problem=self._services.embedder_problem,
+        )
+        sync = Synchroniser(
+            file=file,
+            workspace=self._services.workspace_dir,
+            settings=self._settings,
+            embedder=self._embedder,
+            space=self._space,
+            ops_log=self._services.ops_log,
+            clock=self._services.clock,
+        )
+        return _Index(file=file, searcher=searcher, sync=sync, stack=stack)
+
+    async def _start_anew(self) -> None:
+        """Set the damaged file aside and begin an empty one, unless another process has done so."""
+        await self._reopen()
+        if await _is_damaged(self._opened("sync").file):
+            await self._opened("sync").close()
+            stamp = self._services.clock().astimezone(UTC).strftime("%Y%m%dT%H%M%S")
+            await asyncio.to_thread(_set_aside, self._path, stamp)
+            await self._reopen()
+
+    async def _reopen(self) -> None:
+        old, self._index = self._index, await self._open_index()
+        if old is not None:
+            await old.close()
+
+    def _opened(self, operation: str) -> _Index:
+        if self._is_closed or self._index is None:
+            raise BackendUnavailable(BACKEND_ID, "it is closed", fix="open it again", operation=operation)
+        return self._index
+
+    @contextmanager
+    def _failing_to(self, operation: str) -> Iterator[None]:
+        """Say of a problem with the index what could not be done because of it."""
+        try:
+            yield
+        except IndexProblem as problem:
+            self._opened(operation)
+            raise BackendError(BACKEND_ID, operation, str(problem)) from problem
+
+
+def _read(rel_path: str, workspace: Path, extra_paths: tuple[Path, ...]) -> tuple[str, str]:
+    """Return name and text of a note; a missing one has no text."""
+    target = resolve_memory_file(rel_path, workspace=workspace, extra_paths=extra_paths)
+    key = relative_key(target, workspace.resolve())
+    try:
+        return key, read_note(str(target)).text
+    except (FileNotFoundError, NotADirectoryError):
+        return key, ""
+    except OSError as error:
+        raise MemoryPathError(rel_path, f"it cannot be read ({error.strerror})") from error
+
+
+def _excerpt(text: str, from_line: int | None, lines: int | None) -> str:
+    if not from_line and not lines:
+        return text
+    start = max(1, from_line or 1) - 1
+    end = start + max(1, lines) if lines else None
+    return "\n".join(text.split("\n")[start:end])
+
+
+def _how_far(flight: Flight) -> str:
+    if flight.progress is None or not flight.progress.total:
+        return "the notes are being looked at"
+    progress = flight.progress
+    return f"the notes are being indexed: {progress.completed} of {progress.total} changed ones are in"
+
+
+async def _is_damaged(file: SqliteFile) -> bool:
+    try:
+        await schema.ensure(file)
+        return not await file.read(books.is_sound)
+    except IndexDamaged:
+        return True
+
+
+def _set_aside(path: Path, stamp: str) -> None:
+    """Rename an index and the files that belong to it."""
+    for suffix in ("", "-wal", "-shm"):
+        part = path.with_name(path.name + suffix)
+        if part.exists():
+            part.rename(path.with_name(f"{path.name}.damaged-{stamp}{suffix}"))
+
+
+def _degradation(code: DegradationCode, reason: str) -> Degradation:
+    return Degradation(backend_id=BACKEND_ID, code=code, reason=reason)

@@ -1,0 +1,97 @@
+"""The vectors of texts: one per provider, model and text, kept in the index file and never computed twice."""
+
+import json
+import math
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+
+from composable_memory.errors import DimensionMismatch, EmbeddingError
+from composable_memory.interfaces import EmbedderAdapter
+from composable_memory_adapters.sqlite_file import Connection
+
+__all__ = ["EmbeddingSpace", "count", "pack", "prune", "store"]
+
+STORE = """
+INSERT INTO embedding_cache (hash, provider_key, model, provider, embedding, dims, updated_at)
+VALUES (?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (hash, provider_key, model, provider) DO UPDATE SET updated_at = excluded.updated_at
+RETURNING id
+"""
+PRUNE = """
+DELETE FROM embedding_cache WHERE id IN (
+  SELECT id FROM embedding_cache AS cached
+  WHERE NOT EXISTS (SELECT 1 FROM chunks WHERE embedding_id = cached.id)
+  ORDER BY updated_at, id LIMIT ?
+)
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddingSpace:
+    """Where vectors live: those of two spaces cannot be compared.
+
+    `provider_key` names everything about the provider that shapes its vectors.
+    """
+
+    provider: str
+    model: str
+    provider_key: str
+    dims: int
+
+    @classmethod
+    def of(cls, embedder: EmbedderAdapter) -> "EmbeddingSpace":
+        """Return the space that `embedder` puts its vectors in."""
+        identity = json.dumps([embedder.id, embedder.model, embedder.dimensions])
+        return cls(
+            provider=embedder.id,
+            model=embedder.model,
+            provider_key=sha256(identity.encode()).hexdigest()[:16],
+            dims=embedder.dimensions,
+        )
+
+
+def pack(space: EmbeddingSpace, vector: Sequence[float]) -> bytes:
+    """Return `vector` scaled to length 1 as little-endian float32; the zero vector stays as it is.
+
+    Raises:
+        DimensionMismatch: it does not belong to `space`.
+        EmbeddingError: it holds a number that is not finite.
+    """
+    if len(vector) != space.dims:
+        raise DimensionMismatch(space.provider, space.model, expected=space.dims, got=len(vector))
+    length = math.hypot(*vector)
+    if not math.isfinite(length):
+        raise EmbeddingError(space.provider, space.model, "a vector holds a number that is not finite")
+    scaled = [value / length for value in vector] if length else vector
+    return struct.pack(f"<{space.dims}f", *scaled)
+
+
+def store(
+    connection: Connection, space: EmbeddingSpace, vectors: Mapping[str, Sequence[float]], *, now_ms: int
+) -> dict[str, int]:
+    """Keep the vectors of texts, given by the hash of the text, and return the id of each.
+
+    Raises:
+        EmbeddingError: a vector cannot be used.
+    """
+    identity = (space.provider_key, space.model, space.provider)
+    return {
+        digest: connection.execute(STORE, (digest, *identity, pack(space, vector), space.dims, now_ms)).get
+        for digest, vector in vectors.items()
+    }
+
+
+def count(connection: Connection) -> int:
+    """Return how many vectors are kept."""
+    return int(connection.execute("SELECT count(*) FROM embedding_cache").get)
+
+
+def prune(connection: Connection, max_entries: int) -> int:
+    """Remove the oldest vectors above `max_entries` that no chunk points at; return how many."""
+    excess = count(connection) - max_entries
+    if excess <= 0:
+        return 0
+    connection.execute(PRUNE, (excess,))
+    return connection.changes()

@@ -1,0 +1,133 @@
+"""Lets one sync of an index run at a time, for all who ask for one."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from composable_memory.errors import BackendUnavailable
+from composable_memory.interfaces import ProgressCallback
+from composable_memory.types import MemorySyncProgressUpdate, SyncReport
+
+__all__ = ["Flight", "SingleFlight"]
+
+
+class Flight:
+    """A sync that callers may join: their reasons together, `force` if any of them asked for it."""
+
+    def __init__(self) -> None:
+        self.force = False
+        self.progress: MemorySyncProgressUpdate | None = None
+        self.notes_indexed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when the text of all notes is searchable, or the sync has ended."""
+        self._reasons: dict[str, None] = {}
+        self._listeners: list[ProgressCallback] = []
+
+    @property
+    def reason(self) -> str:
+        """Return why the sync runs: all reasons, in the order in which they came."""
+        return "+".join(self._reasons)
+
+    def board(self, reason: str, *, force: bool, progress: ProgressCallback | None) -> None:
+        """Add a caller."""
+        self._reasons[reason] = None
+        self.force |= force
+        if progress is not None:
+            self._listeners.append(progress)
+
+    def leave(self, progress: ProgressCallback | None) -> None:
+        """Tell a caller nothing more."""
+        if progress in self._listeners:
+            self._listeners.remove(progress)
+
+    def mark_notes_indexed(self) -> None:
+        """Say that only vectors are missing now."""
+        if not self.notes_indexed.done():
+            self.notes_indexed.set_result(None)
+
+    def tell(self, update: MemorySyncProgressUpdate) -> None:
+        """Pass an update on; a listener that raises is reported by the loop and disturbs nobody."""
+        self.progress = update
+        for listener in self._listeners:
+            asyncio.get_running_loop().call_soon(listener, update)
+
+
+class SingleFlight:
+    """Lets one sync run and at most one wait; whoever comes while one runs joins the one that waits.
+
+    The running one may have passed the note that a later caller has just changed, so nobody joins it.
+    """
+
+    def __init__(self, run: Callable[[Flight], Awaitable[SyncReport]]) -> None:
+        self._run = run
+        self._tasks: dict[Flight, asyncio.Task[SyncReport]] = {}
+        self._running: Flight | None = None
+        self._waiting: Flight | None = None
+        self._is_closed = False
+
+    @property
+    def current(self) -> Flight | None:
+        """Return the flight that runs, or will in a moment."""
+        return self._running or self._waiting
+
+    def start(self, reason: str, *, force: bool = False, progress: ProgressCallback | None = None) -> Flight:
+        """Board the next flight and see that it starts; does not wait.
+
+        Raises:
+            BackendUnavailable: closed.
+        """
+        if self._is_closed:
+            raise _closed()
+        if self._waiting is None:
+            flight = self._waiting = Flight()
+            before = self._tasks[self._running] if self._running else None
+            task = asyncio.create_task(self._fly(flight, before), name="builtin-sync")
+            self._tasks[flight] = task
+            task.add_done_callback(lambda task: self._land(flight, task))
+        self._waiting.board(reason, force=force, progress=progress)
+        return self._waiting
+
+    async def join(
+        self, reason: str, *, force: bool = False, progress: ProgressCallback | None = None
+    ) -> SyncReport:
+        """Sync and return the report; cancelling leaves the sync to the others who wait for it.
+
+        Raises:
+            BackendUnavailable: closed before the sync was done.
+        """
+        flight = self.start(reason, force=force, progress=progress)
+        task = self._tasks[flight]
+        try:
+            await asyncio.wait([task])
+        finally:
+            flight.leave(progress)
+        if task.cancelled():
+            raise _closed()
+        return task.result()
+
+    async def close(self) -> None:
+        """Stop the running sync between two of its steps, and turn everybody away."""
+        self._is_closed = True
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def _fly(self, flight: Flight, before: asyncio.Task[SyncReport] | None) -> SyncReport:
+        if before is not None:
+            await asyncio.wait([before])
+        self._running, self._waiting = flight, None
+        return await self._run(flight)
+
+    def _land(self, flight: Flight, task: asyncio.Task[SyncReport]) -> None:
+        del self._tasks[flight]
+        if self._running is flight:
+            self._running = None
+        if self._waiting is flight:
+            self._waiting = None
+        flight.mark_notes_indexed()
+        if not task.cancelled():
+            task.exception()  # nobody may be left to look at the outcome of a sync in the background
+
+
+def _closed() -> BackendUnavailable:
+    return BackendUnavailable("builtin", "it is closed", fix="open the memory again", operation="sync")

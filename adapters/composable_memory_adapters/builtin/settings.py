@@ -1,0 +1,204 @@
+"""Settings of the builtin memory: which notes, how they are cut and searched, when, where the index is."""
+
+import re
+from hashlib import sha256
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
+
+from composable_memory.settings import SettingsModel
+from composable_memory_adapters.builtin.hybrid import FusionMethod
+
+__all__ = [
+    "BuiltinSettings",
+    "CacheSettings",
+    "ChunkingSettings",
+    "HybridSettings",
+    "KeywordSettings",
+    "QuerySettings",
+    "StoreSettings",
+    "SyncSettings",
+    "VectorSettings",
+    "index_path",
+]
+
+DEFAULT_INDEX = "{stateDir}/memory/{agentId}-{workspace}.sqlite"
+
+
+def _strip(value: object) -> object:
+    return value.strip() if isinstance(value, str) else value
+
+
+def _drop_blank_and_repeated(paths: tuple[Path, ...]) -> tuple[Path, ...]:
+    expanded = [path.expanduser() for path in paths if path != Path()]
+    return tuple(dict.fromkeys(expanded))
+
+
+def _refuse_sessions(sources: tuple[str, ...]) -> tuple[str, ...]:
+    if "sessions" in sources:
+        raise ValueError("'sessions' cannot be indexed yet; leave it out, 'memory' is the one that works")
+    return sources or ("memory",)
+
+
+NotePath = Annotated[Path, BeforeValidator(_strip)]
+Weight = Annotated[float, AfterValidator(lambda value: min(1.0, max(0.0, value)))]
+
+
+class ChunkingSettings(SettingsModel):
+    """How notes are cut; a token is about four characters."""
+
+    tokens: int = Field(default=400, ge=1, description="Size of a chunk in tokens.")
+    overlap: int = Field(
+        default=80, description="Tokens that a chunk repeats of the one before; held below `tokens`."
+    )
+
+    @model_validator(mode="after")
+    def _hold_overlap_below_size(self) -> Self:
+        held = min(max(0, self.overlap), self.tokens - 1)
+        return self if held == self.overlap else self.model_copy(update={"overlap": held})
+
+
+class HybridSettings(SettingsModel):
+    """How keyword and vector search are made one."""
+
+    enabled: bool = Field(
+        default=True, description="Use both; without, vectors alone where there are vectors."
+    )
+    vector_weight: Weight | None = Field(
+        default=None, description="Weight of vector search, 0 to 1; unset, the measured default."
+    )
+    text_weight: Weight | None = Field(
+        default=None, description="Weight of keyword search, 0 to 1; the two weights are scaled to sum to 1."
+    )
+    fusion: FusionMethod = Field(
+        default="absolute", description="How the scores of the two lists become comparable."
+    )
+    candidate_multiplier: int = Field(
+        default=4, ge=1, le=20, description="Candidates per leg for each wanted result."
+    )
+
+    @model_validator(mode="after")
+    def _scale_weights(self) -> Self:
+        """Scale the weights to sum to 1; one alone leaves the rest to the other, two zeros are no choice."""
+        vector, text = self.vector_weight, self.text_weight
+        if vector is None and text is None:
+            return self
+        vector = 1.0 - text if vector is None and text is not None else vector or 0.0
+        text = 1.0 - vector if text is None else text
+        total = vector + text
+        scaled = (vector / total, text / total) if total else (None, None)
+        return self.model_copy(update=dict(zip(("vector_weight", "text_weight"), scaled, strict=True)))
+
+
+class QuerySettings(SettingsModel):
+    """What a search returns when the caller does not say."""
+
+    max_results: int = Field(default=6, ge=1, description="How many results.")
+    min_score: float = Field(
+        default=0.0,
+        ge=0.0,
+        le=1.0,
+        description="Least score; a hit that holds every word of the query is never cut.",
+    )
+    hybrid: HybridSettings = HybridSettings()
+
+
+class SyncSettings(SettingsModel):
+    """When the index looks for changed notes."""
+
+    on_search: bool = Field(default=True, description="Look for changes when a search comes.")
+    on_search_wait_ms: int = Field(
+        default=250,
+        ge=0,
+        le=60_000,
+        description="How long a search waits for that before it answers from what is there.",
+    )
+    recheck_s: float = Field(
+        default=5.0,
+        ge=0.0,
+        description="How long the notes are taken as unchanged after they were looked at.",
+    )
+
+
+class CacheSettings(SettingsModel):
+    """Vectors of texts that are no longer in any note, kept in case the text comes back."""
+
+    enabled: bool = Field(default=True, description="Keep them; without, they are removed after each sync.")
+    max_entries: int | None = Field(
+        default=None, ge=1, description="Keep at most this many vectors; those in use are kept in any case."
+    )
+
+
+class VectorSettings(SettingsModel):
+    """How vectors are searched."""
+
+    enabled: bool = Field(default=True, description="Search by meaning, where there is an embedder.")
+    engine: Literal["auto", "exact", "bits", "sqlite-vec"] = Field(
+        default="auto", description="`auto` is exact up to `exactLimit` and bits with rescoring above."
+    )
+    exact_limit: int = Field(
+        default=20_000, ge=0, description="Most vectors that `auto` compares one by one."
+    )
+
+
+class KeywordSettings(SettingsModel):
+    """Keyword search."""
+
+    enabled: bool = Field(default=True, description="Keep a keyword index and search it.")
+
+
+class StoreSettings(SettingsModel):
+    """Where the index is and what it holds."""
+
+    driver: Literal["sqlite"] = Field(default="sqlite", description="Kind of the index file.")
+    path: str = Field(
+        default=DEFAULT_INDEX,
+        description="The index file; `{stateDir}`, `{agentId}`, `{workspace}` (8 digits that name it) and `~`"
+        " are filled in, a relative path begins at the state folder.",
+    )
+    vector: VectorSettings = VectorSettings()
+    fts: KeywordSettings = KeywordSettings()
+
+    @field_validator("path")
+    @classmethod
+    def _check_path(cls, value: str) -> str:
+        unknown = set(re.findall(r"\{(.*?)\}", value)) - {"stateDir", "agentId", "workspace"}
+        if unknown:
+            raise ValueError(
+                f"unknown {{{min(unknown)}}}; known are {{stateDir}}, {{agentId}} and {{workspace}}"
+            )
+        if not value.strip():
+            raise ValueError("the path is empty; leave the key out for the default")
+        return value.strip()
+
+
+class BuiltinSettings(SettingsModel):
+    """Settings of the builtin memory."""
+
+    sources: Annotated[tuple[Literal["memory", "sessions"], ...], AfterValidator(_refuse_sessions)] = Field(
+        default=("memory",), description="What is indexed."
+    )
+    extra_paths: Annotated[tuple[NotePath, ...], AfterValidator(_drop_blank_and_repeated)] = Field(
+        default=(),
+        description="Further folders and `.md` files, absolute, relative to the workspace, or with `~`.",
+    )
+    chunking: ChunkingSettings = ChunkingSettings()
+    query: QuerySettings = QuerySettings()
+    sync: SyncSettings = SyncSettings()
+    cache: CacheSettings = CacheSettings()
+    store: StoreSettings = StoreSettings()
+
+
+def index_path(template: str, *, state_dir: Path, agent_id: str, workspace: Path) -> Path:
+    """Return the index file that `template` names; looks at the disk for the real path of the workspace.
+
+    The default holds a mark of the workspace, so that two workspaces never share an index.
+    """
+    mark = sha256(str(workspace.resolve()).encode("utf-8", "surrogateescape")).hexdigest()[:8]
+    filled = (
+        template.replace("{stateDir}", str(state_dir))
+        .replace("{agentId}", re.sub(r"[^\w.-]", "_", agent_id))
+        .replace("{workspace}", mark)
+    )
+    return state_dir / Path(filled).expanduser()

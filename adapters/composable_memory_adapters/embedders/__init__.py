@@ -1,0 +1,3 @@
+"""Embedding providers, each one behind `EmbedderAdapter`."""
+
+__all__: list[str] = []

@@ -1,0 +1,201 @@
+"""Embeds with the static word vectors that the package `wordllama` brings along: no network, no GPU, no wait.
+
+A text's vector is the mean of the vectors of its tokens. The two files of the model are read from the folder
+of the package, which itself is not imported: that takes half a second and brings an HTTP client.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from composable_memory.content import EmbedderInput
+from composable_memory.errors import ConfigError, EmbedderUnavailable
+from composable_memory.interfaces import EmbedderSpec
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    from tokenizers import Tokenizer
+
+    Vectors = npt.NDArray[np.float32]
+
+__all__ = ["WordLlamaEmbedder", "spec"]
+
+PROVIDER = "wordllama"
+MODEL = "l2_supercat_256"
+DIMENSIONS = 256
+WEIGHTS = "weights/l2_supercat_256.safetensors"
+TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
+TENSOR = "embedding.weight"
+
+SLICE_TEXTS = 64
+"""Texts of a batch that are embedded in one go; a query gets its turn between two slices."""
+
+INSTALL = "run `pip install wordllama`"
+REINSTALL = "run `pip install --force-reinstall wordllama`"
+
+T = TypeVar("T")
+
+
+class WordLlamaEmbedder:
+    """Static word vectors, 256 numbers to a text, about 3,000 passages of 400 tokens a second and core.
+
+    The model is loaded by the first call and lives in a thread of its own, which `close` ends.
+    """
+
+    id = PROVIDER
+    model = MODEL
+    dimensions = DIMENSIONS
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=PROVIDER)
+        self._loaded: _StaticModel | None = None
+
+    async def embed(self, input: EmbedderInput) -> Sequence[float]:  # noqa: A002 - the interface's name
+        """Return the vector of one text.
+
+        Raises:
+            EmbedderUnavailable: the model cannot be loaded, or the embedder is closed.
+        """
+        return (await self.embed_batch([input]))[0]
+
+    async def embed_batch(self, inputs: Sequence[EmbedderInput]) -> list[list[float]]:
+        """Return the vectors of several texts, in their order.
+
+        Raises:
+            EmbedderUnavailable: the model cannot be loaded, or the embedder is closed.
+        """
+        texts = [item.text for item in inputs]
+        return [vector for part in await self._in_slices(texts) for vector in part.tolist()]
+
+    async def embed_texts(self, texts: Sequence[str]) -> "Vectors":
+        """Return the vectors of `texts` as the rows of one array; a blank text has a row of zeros.
+
+        Raises:
+            EmbedderUnavailable: the model cannot be loaded, or the embedder is closed.
+        """
+        return await self._run(partial(_stacked, await self._in_slices(texts)))
+
+    async def close(self) -> None:
+        """End the thread after the slice it is at; closing again does nothing."""
+        await asyncio.to_thread(self._thread.shutdown, cancel_futures=True)
+
+    async def _in_slices(self, texts: Sequence[str]) -> list["Vectors"]:
+        starts = range(0, len(texts), SLICE_TEXTS)
+        return [await self._run(partial(self._embed, texts[at : at + SLICE_TEXTS])) for at in starts]
+
+    def _embed(self, texts: Sequence[str]) -> "Vectors":
+        if self._loaded is None:
+            self._loaded = _StaticModel.load()
+        return self._loaded.embed(texts)
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        try:
+            future = asyncio.get_running_loop().run_in_executor(self._thread, work)
+        except RuntimeError as error:  # how an executor says that it was shut down
+            raise EmbedderUnavailable(PROVIDER, MODEL, "the embedder is closed", "open a new one") from error
+        return await future
+
+
+class _StaticModel:
+    """The two files in memory: what splits a text into tokens, and a vector for each token."""
+
+    def __init__(self, tokenizer: "Tokenizer", table: "npt.NDArray[np.float16 | np.float32]") -> None:
+        self._tokenizer = tokenizer
+        self._table = table
+
+    @classmethod
+    def load(cls) -> "_StaticModel":
+        """Read the model from the package's folder; never downloads."""
+        folder = _package_folder()
+        try:
+            from tokenizers import Tokenizer
+
+            tokenizer = Tokenizer.from_str((folder / TOKENIZER).read_text(encoding="utf-8"))
+            table = _read_table(folder / WEIGHTS)
+        except (ImportError, OSError, KeyError, ValueError) as error:
+            problem = f"the model cannot be loaded ({error})"
+            raise EmbedderUnavailable(PROVIDER, MODEL, problem, REINSTALL) from error
+        tokenizer.no_truncation()
+        return cls(tokenizer, table)
+
+    def embed(self, texts: Sequence[str]) -> "Vectors":
+        """Return one row of unit length for each text, a row of zeros for a blank one."""
+        import numpy as np
+
+        if len(texts) == SLICE_TEXTS:
+            # Takes 90 ms once, which a thousand passages earn back and a few questions never do.
+            self._table = self._table.astype(np.float32, copy=False)
+        rows = np.zeros((len(texts), DIMENSIONS), dtype=np.float32)
+        for row, text in zip(rows, texts, strict=True):
+            if ids := self._token_ids(text):
+                self._table[ids].sum(axis=0, dtype=np.float32, out=row)
+        lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+        np.divide(rows, lengths, out=rows, where=lengths > 0)
+        return rows
+
+    def _token_ids(self, text: str) -> list[int]:
+        if not text or text.isspace():
+            return []
+        # One half of a surrogate pair cannot be handed to the tokenizer, which is not written in Python.
+        sound = text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+        ids: list[int] = self._tokenizer.encode(sound, add_special_tokens=False).ids
+        return ids
+
+
+def _package_folder() -> Path:
+    package = find_spec(PROVIDER)
+    if package is None or not package.submodule_search_locations:
+        raise EmbedderUnavailable(PROVIDER, MODEL, "the package is not installed", INSTALL)
+    return Path(package.submodule_search_locations[0])
+
+
+def _read_table(path: Path) -> "npt.NDArray[np.float16]":
+    """Map the one tensor of a safetensors file: a length, a JSON header, and the numbers."""
+    import numpy as np
+
+    with path.open("rb") as file:
+        header_length = int.from_bytes(file.read(8), "little")
+        tensor = json.loads(file.read(header_length))[TENSOR]
+    tokens, dimensions = tensor["shape"]
+    if tensor["dtype"] != "F16" or dimensions != DIMENSIONS:
+        raise ValueError(f"{path.name} holds {tensor['dtype']} x {dimensions}")
+    begin = 8 + header_length + tensor["data_offsets"][0]
+    return np.memmap(path, dtype="<f2", mode="r", offset=begin, shape=(tokens, dimensions))
+
+
+def _stacked(parts: Sequence["Vectors"]) -> "Vectors":
+    import numpy as np
+
+    return np.concatenate(parts) if parts else np.zeros((0, DIMENSIONS), dtype=np.float32)
+
+
+def _missing() -> str | None:
+    return None if find_spec(PROVIDER) else f"the package wordllama is not installed; {INSTALL}"
+
+
+@asynccontextmanager
+async def _open(options: Mapping[str, object]) -> AsyncIterator[WordLlamaEmbedder]:
+    for key, value in options.items():
+        if (key, value) != ("model", MODEL):
+            raise ConfigError(f"memory.embedding.{key}", f"wordllama has nothing to set but model: {MODEL}")
+    embedder = WordLlamaEmbedder()
+    try:
+        yield embedder
+    finally:
+        await embedder.close()
+
+
+spec = EmbedderSpec(
+    id=PROVIDER,
+    summary="Static word vectors from a package: offline, small and fast; best for English.",
+    open=_open,
+    local=True,
+    missing=_missing,
+)

@@ -1,0 +1,261 @@
+"""The one door to sqlite-vec: loading the extension, its KNN tables, and a store of vectors in such a table.
+
+A KNN statement is never joined with another table: the planner may turn the join around and search once for
+each of its rows. Callers look up what belongs to the ids in a statement of its own.
+"""
+
+import json
+import re
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+
+import apsw
+import sqlite_vec
+
+from composable_memory.content import (
+    Health,
+    VectorMatch,
+    VectorQuery,
+    VectorQueryResult,
+    VectorRecord,
+)
+from composable_memory.errors import BackendUnavailable, ComposableMemoryError, DimensionMismatch
+from composable_memory.types import JsonValue
+from composable_memory_adapters.sqlite_file import Connection, SqliteFile
+from composable_memory_adapters.vectors.brute_force import satisfies
+from composable_memory_adapters.vectors.resident import Neighbour
+
+__all__ = [
+    "MAX_K",
+    "SqliteVecVectors",
+    "create_table",
+    "delete",
+    "extension_path",
+    "insert",
+    "load",
+    "nearest",
+    "stored_dims",
+    "stored_ids",
+]
+
+MAX_K = 4096
+"""The most neighbours that one KNN statement returns."""
+
+_TABLE_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}", re.ASCII)
+
+
+def extension_path() -> str:
+    """Return where the extension lies, without the platform's ending."""
+    path: str = sqlite_vec.loadable_path()
+    return path
+
+
+def load(connection: Connection) -> None:
+    """Make sqlite-vec usable on `connection`; loading it twice changes nothing.
+
+    Raises:
+        BackendUnavailable: the extension cannot be loaded here.
+    """
+    if _is_loaded(connection):
+        return
+    try:
+        connection.enable_load_extension(True)
+        connection.load_extension(extension_path())
+    except apsw.ExtensionLoadingError as error:
+        raise BackendUnavailable(
+            "sqlite-vec",
+            f"the extension cannot be loaded ({error})",
+            fix="`pip install --force-reinstall sqlite-vec`, or set store.vector.engine to auto",
+            operation="load",
+        ) from error
+    finally:
+        connection.enable_load_extension(False)
+
+
+def create_table(connection: Connection, table: str, dims: int) -> None:
+    """Create `table` for vectors of `dims` numbers, in place of one for another length.
+
+    Cosine is asked for by name: the default of vec0 is the Euclidean distance.
+    """
+    present = stored_dims(connection, table)
+    if present is not None and present != dims:
+        connection.execute(f"DROP TABLE {_checked(table)}")
+    connection.execute(
+        f"CREATE VIRTUAL TABLE IF NOT EXISTS {_checked(table)} USING vec0("
+        f"id INTEGER PRIMARY KEY, embedding float[{dims:d}] distance_metric=cosine)"
+    )
+
+
+def stored_dims(connection: Connection, table: str) -> int | None:
+    """Return the length of the vectors in `table`, or None when there is no such table."""
+    row = connection.execute("SELECT sql FROM sqlite_schema WHERE name = ?", (_checked(table),)).fetchone()
+    declared = row and re.search(r"float\[(\d+)\]", row[0])
+    return int(declared[1]) if declared else None
+
+
+def stored_ids(connection: Connection, table: str) -> set[int]:
+    """Return the ids in `table`."""
+    return {row[0] for row in connection.execute(f"SELECT id FROM {_checked(table)}")}  # noqa: S608 - checked
+
+
+def insert(connection: Connection, table: str, rows: Iterable[tuple[int, bytes]]) -> None:
+    """Store float32 blobs under ids that are not in `table` yet."""
+    connection.executemany(f"INSERT INTO {_checked(table)}(id, embedding) VALUES (?, ?)", rows)  # noqa: S608
+
+
+def delete(connection: Connection, table: str, ids: Iterable[int]) -> None:
+    """Remove `ids` from `table`; unknown ones are fine."""
+    connection.executemany(f"DELETE FROM {_checked(table)} WHERE id = ?", ((id_,) for id_ in ids))  # noqa: S608
+
+
+def nearest(
+    connection: Connection, table: str, query: bytes, k: int, *, among: Sequence[int] | None = None
+) -> list[Neighbour]:
+    """Return the `k` nearest to the float32 blob `query`, best first, equal cosines by id.
+
+    `among` restricts the search to these ids. Vectors without direction are never near.
+    """
+    within = "" if among is None else "AND id IN (SELECT value FROM json_each(?))"
+    ids = () if among is None else (json.dumps(list(among)),)
+    if k <= MAX_K:
+        sql = f"SELECT id, distance FROM {_checked(table)} WHERE embedding MATCH ? AND k = ? {within}"  # noqa: S608
+        rows = list(connection.execute(sql, (query, k, *ids)))
+    else:
+        sql = (
+            f"SELECT id, vec_distance_cosine(embedding, ?) AS away FROM {_checked(table)} "  # noqa: S608
+            f"WHERE away IS NOT NULL {within} ORDER BY away, id LIMIT ?"
+        )
+        rows = list(connection.execute(sql, (query, *ids, k)))
+    found = [(id_, min(1.0, 1.0 - distance)) for id_, distance in rows if distance is not None]
+    return sorted(found, key=lambda neighbour: (-neighbour[1], neighbour[0]))
+
+
+class SqliteVecVectors:
+    """Keeps records of `dims` numbers in two tables of an index file: `<table>` and `<table>_records`.
+
+    `table` is a plain lower-case name. Both tables are made by the first use.
+    """
+
+    def __init__(self, file: SqliteFile, *, dims: int, table: str = "vectors") -> None:
+        self._file = file
+        self._dims = dims
+        self._table = _checked(table)
+        self._records = _checked(f"{table}_records")
+        self._has_tables = False
+
+    async def upsert(self, records: Sequence[VectorRecord]) -> None:
+        """Store `records`, replacing those with the same id.
+
+        Raises:
+            DimensionMismatch: a record has another length than the table holds; nothing is stored then.
+        """
+        latest = {record.id: record for record in records}
+        blobs = [self._blob(record.values) for record in latest.values()]
+        await self._prepare()
+        await self._file.write(partial(self._store, records=list(latest.values()), blobs=blobs))
+
+    async def query(self, query: VectorQuery) -> VectorQueryResult:
+        """Return the `top_k` nearest by cosine, best first, equal ones in the order they were stored.
+
+        Raises:
+            DimensionMismatch: the query has another length than the table holds.
+        """
+        blob = self._blob(query.vector)
+        if query.top_k < 1 or not any(query.vector):
+            return VectorQueryResult()
+        await self._prepare()
+        return await self._file.read(partial(self._matches, query=query, blob=blob))
+
+    async def delete(self, ids: Sequence[str]) -> None:
+        """Remove the records with these ids; unknown ids are fine."""
+        await self._prepare()
+        await self._file.write(partial(self._remove, ids=ids))
+
+    async def health(self) -> Health:
+        """Say whether the extension can be loaded and the file be written and read."""
+        try:
+            await self._prepare()
+            await self._file.read(load)
+        except ComposableMemoryError as error:
+            return Health(ok=False, message=str(error))
+        return Health(ok=True)
+
+    async def _prepare(self) -> None:
+        if not self._has_tables:
+            await self._file.write(self._make_tables)
+            self._has_tables = True
+
+    def _store(
+        self, connection: Connection, *, records: Sequence[VectorRecord], blobs: Sequence[bytes]
+    ) -> None:
+        load(connection)
+        sql = (
+            f"INSERT INTO {self._records}(name, metadata) VALUES (?, ?) "  # noqa: S608 - a checked name
+            "ON CONFLICT(name) DO UPDATE SET metadata = excluded.metadata RETURNING id"
+        )
+        bindings = [(record.id, json.dumps(dict(record.metadata))) for record in records]
+        ids = [id_ for (id_,) in connection.executemany(sql, bindings)]
+        delete(connection, self._table, ids)
+        insert(connection, self._table, zip(ids, blobs, strict=True))
+
+    def _matches(self, connection: Connection, *, query: VectorQuery, blob: bytes) -> VectorQueryResult:
+        load(connection)
+        among = self._ids_within(connection, query.filter) if query.filter else None
+        found = nearest(connection, self._table, blob, query.top_k, among=among)
+        sql = (
+            f"SELECT id, name, metadata FROM {self._records} "  # noqa: S608 - a checked name
+            "WHERE id IN (SELECT value FROM json_each(?))"
+        )
+        ids = json.dumps([id_ for id_, _ in found])
+        stored = {id_: (name, json.loads(text)) for id_, name, text in connection.execute(sql, (ids,))}
+        matches = [(cosine, *stored[id_]) for id_, cosine in found]
+        return VectorQueryResult(
+            matches=tuple(
+                VectorMatch(id=name, score=cosine, metadata=metadata) for cosine, name, metadata in matches
+            )
+        )
+
+    def _ids_within(self, connection: Connection, wanted: Mapping[str, JsonValue]) -> list[int]:
+        rows = connection.execute(f"SELECT id, metadata FROM {self._records}")  # noqa: S608 - a checked name
+        return [id_ for id_, metadata in rows if satisfies(json.loads(metadata), wanted)]
+
+    def _remove(self, connection: Connection, *, ids: Sequence[str]) -> None:
+        load(connection)
+        sql = (
+            f"DELETE FROM {self._records} "  # noqa: S608 - a checked name
+            "WHERE name IN (SELECT value FROM json_each(?)) RETURNING id"
+        )
+        gone = [id_ for (id_,) in connection.execute(sql, (json.dumps(list(ids)),))]
+        delete(connection, self._table, gone)
+
+    def _make_tables(self, connection: Connection) -> None:
+        load(connection)
+        present = stored_dims(connection, self._table)
+        if present not in (None, self._dims):
+            raise DimensionMismatch("sqlite-vec", self._table, expected=present or 0, got=self._dims)
+        create_table(connection, self._table, self._dims)
+        connection.execute(
+            f"CREATE TABLE IF NOT EXISTS {self._records} ("
+            "id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, metadata TEXT NOT NULL)"
+        )
+
+    def _blob(self, vector: Sequence[float]) -> bytes:
+        if len(vector) != self._dims:
+            raise DimensionMismatch("sqlite-vec", self._table, expected=self._dims, got=len(vector))
+        return struct.pack(f"<{self._dims}f", *vector)
+
+
+def _is_loaded(connection: Connection) -> bool:
+    try:
+        connection.execute("SELECT vec_version()")
+    except apsw.SQLError:
+        return False
+    return True
+
+
+def _checked(table: str) -> str:
+    """Return `table` if it is a plain name: names cannot be bound, so they must not need quoting."""
+    if not _TABLE_NAME.fullmatch(table):
+        raise ValueError(f"{table!r} is no table name; use lower-case letters, digits and _")
+    return table

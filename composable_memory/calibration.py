@@ -1,0 +1,77 @@
+"""Turns a backend's own scores into numbers in [0, 1] that can be compared with other backends' (pure).
+
+Foreign scores are not commensurate: a fused rank may be 0.03 where a cosine says 0.8. Which method was used
+is part of the answer and of the log.
+"""
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+__all__ = ["Calibration", "calibrate"]
+
+RANK_HALF = 8
+"""The rank method halves a score about every eight places."""
+
+
+class Calibration(StrEnum):
+    """How raw scores become comparable."""
+
+    AUTO = "auto"
+    """Identity for scores that keep the promise of [0, 1]; else `MAX`, or `RANK` where all are equal."""
+    IDENTITY = "identity"
+    """Scores are absolute: taken as they are, cut to [0, 1]."""
+    MAX = "max"
+    """Divided by the best of the list: the best is 1, the theoretical minimum 0 stays 0."""
+    MIN_MAX = "min-max"
+    """Stretched between the worst and the best of the list; one result, or equal ones, are 1."""
+    RANK = "rank"
+    """By place alone: 8 / (7 + rank), so 1.0, 0.89, 0.8 … for backends without usable scores."""
+
+
+def calibrate(
+    scores: Sequence[float], method: Calibration, *, absolute: bool = True
+) -> tuple[list[float], Calibration]:
+    """Return calibrated scores, in the order given, and the method that `AUTO` resolved to.
+
+    `scores` are finite and come best first. `absolute` says whether the backend promises absolute scores;
+    it only matters for `AUTO`. With theoretical minimum 0, `MAX` is the theoretical min-max normalisation
+    of Bruch, Gai and Ingber, "An Analysis of Fusion Functions for Hybrid Retrieval" (2022).
+    """
+    if method is Calibration.AUTO:
+        method = _resolve(scores, absolute=absolute)
+    return _METHODS[method](scores), method
+
+
+def _resolve(scores: Sequence[float], *, absolute: bool) -> Calibration:
+    if absolute and all(0.0 <= score <= 1.0 for score in scores):
+        return Calibration.IDENTITY
+    if not scores or max(scores) <= 0.0 or (len(scores) > 1 and min(scores) == max(scores)):
+        return Calibration.RANK
+    return Calibration.MAX
+
+
+def _identity(scores: Sequence[float]) -> list[float]:
+    return [min(1.0, max(0.0, score)) for score in scores]
+
+
+def _max(scores: Sequence[float]) -> list[float]:
+    top = max(scores, default=0.0)
+    return [max(0.0, score) / top for score in scores] if top > 0.0 else [0.0 for _ in scores]
+
+
+def _min_max(scores: Sequence[float]) -> list[float]:
+    top, bottom = max(scores, default=0.0), min(scores, default=0.0)
+    spread = top - bottom
+    return [(score - bottom) / spread for score in scores] if spread > 0.0 else [1.0 for _ in scores]
+
+
+def _rank(scores: Sequence[float]) -> list[float]:
+    return [RANK_HALF / (RANK_HALF + place) for place in range(len(scores))]
+
+
+_METHODS = {
+    Calibration.IDENTITY: _identity,
+    Calibration.MAX: _max,
+    Calibration.MIN_MAX: _min_max,
+    Calibration.RANK: _rank,
+}

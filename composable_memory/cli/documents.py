@@ -1,0 +1,248 @@
+"""The JSON documents of the command line, beyond those of the tools."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Literal
+
+from composable_memory.tools import Document, SearchHit
+from composable_memory.tools.documents import AnyJson
+from composable_memory.types import (
+    Attribution,
+    BackendAnswer,
+    Degradation,
+    DropReason,
+    MemorySearchResult,
+    QueryIntent,
+    QueryResponse,
+    SkipReason,
+    SyncReport,
+)
+from composable_memory.waterfall import Step, waterfall
+from composable_memory_ops_logs import OpsEvent
+from composable_memory_ops_logs.wire import event_to_wire
+
+__all__ = [
+    "AskedBackend",
+    "BackendDocument",
+    "BackendsDocument",
+    "DemoAnswer",
+    "DemoDocument",
+    "DroppedHit",
+    "EventsDocument",
+    "Explanation",
+    "IndexDocument",
+    "SearchDocument",
+    "SettingDocument",
+    "SettingsDocument",
+    "TraceDocument",
+]
+
+
+class AskedBackend(Document):
+    """What one backend said; `took_ms` is wall time."""
+
+    id: str
+    result_count: int
+    took_ms: float
+    engines: Mapping[str, str]
+    skipped: SkipReason | None = None
+    error: str | None = None
+
+    @classmethod
+    def of(cls, answer: BackendAnswer) -> "AskedBackend":
+        """Return the document of an answer."""
+        return cls(
+            id=answer.backend_id,
+            result_count=len(answer.results),
+            took_ms=round(answer.took_ms, 3),
+            engines=answer.engines,
+            skipped=answer.skipped,
+            error=str(answer.error) if answer.error else None,
+        )
+
+
+class DroppedHit(Document):
+    """A candidate that was found and not returned: ruled out, or further down than was asked for."""
+
+    backend_id: str
+    path: str
+    start_line: int
+    end_line: int
+    score: float
+    reason: DropReason | Literal["max-results"]
+    detail: str
+
+    @classmethod
+    def of(
+        cls,
+        backend_id: str,
+        result: MemorySearchResult,
+        reason: DropReason | Literal["max-results"],
+        detail: str,
+    ) -> "DroppedHit":
+        """Return the document of a candidate."""
+        return cls(
+            backend_id=backend_id,
+            path=result.path,
+            start_line=result.start_line,
+            end_line=result.end_line,
+            score=result.score,
+            reason=reason,
+            detail=detail,
+        )
+
+    @classmethod
+    def all_of(cls, response: QueryResponse) -> Iterator["DroppedHit"]:
+        """Yield those that came too late, in order, then those that were ruled out."""
+        total = len(response.results) + len(response.overflow)
+        for place, (backend_id, result) in enumerate(response.overflow, len(response.results) + 1):
+            yield cls.of(backend_id, result, "max-results", f"place {place} of {total}")
+        for one in response.dropped:
+            yield cls.of(one.backend_id, one.result, one.reason, one.detail)
+
+
+class Explanation(Document):
+    """How each result came to its place, in the order of the results, and what was dropped."""
+
+    weights_version: str
+    results: tuple[Attribution, ...]
+    dropped: tuple[DroppedHit, ...]
+
+    @classmethod
+    def of(cls, response: QueryResponse) -> "Explanation":
+        """Return the explanation of a response."""
+        return cls(
+            weights_version=response.weights_version,
+            results=response.attributions,
+            dropped=tuple(DroppedHit.all_of(response)),
+        )
+
+
+class SearchDocument(Document):
+    """`cmem search`: the answer, who gave it, and what is missing from it."""
+
+    trace_id: str
+    results: tuple[SearchHit, ...]
+    backends: tuple[AskedBackend, ...]
+    degraded: tuple[Degradation, ...]
+    intent: QueryIntent
+    took_ms: float
+    explain: Explanation | None = None
+
+    @classmethod
+    def of(cls, response: QueryResponse, *, explain: bool = False) -> "SearchDocument":
+        """Return the document of a response."""
+        return cls(
+            trace_id=response.trace_id,
+            results=tuple(map(SearchHit.of, response.results)),
+            backends=tuple(map(AskedBackend.of, response.answers)),
+            degraded=response.degraded,
+            intent=response.intent or QueryIntent(),
+            took_ms=round(response.latency_ms, 3),
+            explain=Explanation.of(response) if explain else None,
+        )
+
+
+class IndexDocument(Document):
+    """`cmem index`: what the sync did; `took_ms` is wall time."""
+
+    reason: str
+    files_indexed: int
+    files_unchanged: int
+    files_removed: int
+    chunks_written: int
+    embedded: int
+    embeddings_pending: int
+    problems: tuple[str, ...]
+    took_ms: float
+
+    @classmethod
+    def of(cls, report: SyncReport, took_ms: float) -> "IndexDocument":
+        """Return the document of a report."""
+        given = {name: getattr(report, name) for name in SyncReport.__dataclass_fields__}
+        return cls(**given, took_ms=round(took_ms, 3))
+
+
+class BackendDocument(Document):
+    """A kind of backend; `missing` is what it lacks on this machine, `problem` why it cannot be loaded."""
+
+    id: str
+    origin: str
+    enabled: bool
+    summary: str | None = None
+    capabilities: tuple[str, ...] = ()
+    missing: str | None = None
+    problem: str | None = None
+
+
+class BackendsDocument(Document):
+    """`cmem backends list`."""
+
+    backends: tuple[BackendDocument, ...]
+
+
+class SettingDocument(Document):
+    """One setting by its dotted key."""
+
+    key: str
+    value: AnyJson
+    origin: str
+
+
+class SettingsDocument(Document):
+    """`cmem config show`."""
+
+    settings: tuple[SettingDocument, ...]
+    notes: tuple[str, ...]
+
+
+class EventsDocument(Document):
+    """`cmem logs tail` and `cmem logs query`: events as they stand in the log."""
+
+    events: Sequence[Mapping[str, object]]
+    has_more: bool | None = None
+
+    @classmethod
+    def of(cls, events: Sequence[OpsEvent], *, has_more: bool | None = None) -> "EventsDocument":
+        """Return the document of some events."""
+        return cls(events=[event_to_wire(event) for event in events], has_more=has_more)
+
+
+class TraceDocument(Document):
+    """`cmem logs show`: one trace, as a time line and as events."""
+
+    trace_id: str
+    started_at: datetime
+    total_ms: float
+    query: str | None = None
+    steps: tuple[Step, ...]
+    events: Sequence[Mapping[str, object]]
+
+    @classmethod
+    def of(cls, events: Sequence[OpsEvent]) -> "TraceDocument":
+        """Return the document of the events of one trace."""
+        drawn = waterfall(events)
+        return cls(
+            trace_id=drawn.trace_id,
+            started_at=drawn.started_at,
+            total_ms=drawn.total_ms,
+            query=drawn.query,
+            steps=drawn.steps,
+            events=[event_to_wire(event) for event in events],
+        )
+
+
+class DemoAnswer(Document):
+    """One question to the sample, and its answer."""
+
+    question: str
+    answer: SearchDocument
+
+
+class DemoDocument(Document):
+    """`cmem demo`: the sample, its index, the answers, and the trace of the last one."""
+
+    workspace: str
+    index: IndexDocument
+    answers: tuple[DemoAnswer, ...]
+    trace: TraceDocument

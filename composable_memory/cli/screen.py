@@ -1,0 +1,88 @@
+"""Writes to the terminal: text that notes cannot misuse, one JSON document, and the lines on stderr."""
+
+import json
+import os
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from typing import TextIO
+
+import typer
+
+from composable_memory.types import Degradation
+
+__all__ = [
+    "can_draw",
+    "complain",
+    "plain",
+    "prepare_streams",
+    "say",
+    "tell_degraded",
+    "warn",
+    "write_json",
+    "write_text",
+]
+
+# Everything a terminal could take for a command: C0 without tab and newline, delete, and C1.
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def prepare_streams() -> None:
+    """Make sure that no character can end a command because the terminal does not know it."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def plain(text: str) -> str:
+    """Return `text` without the control characters by which a note could steer the terminal."""
+    return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def say(text: str = "", *, bold: bool = False, dim: bool = False, colour: str | None = None) -> None:
+    """Write a line to stdout, styled where that is a terminal."""
+    typer.secho(plain(text), bold=bold or None, dim=dim or None, fg=colour, color=_colour())
+
+
+def warn(text: str) -> None:
+    """Write a line to stderr."""
+    typer.secho(plain(text), err=True, fg="yellow", color=_colour())
+
+
+def complain(text: str) -> None:
+    """Write `Error: …` as one line to stderr."""
+    typer.secho(f"Error: {' '.join(plain(text).split())}", err=True, fg="red", color=_colour())
+
+
+def tell_degraded(degraded: Iterable[Degradation]) -> None:
+    """Write to stderr in which ways an answer is less than it could be."""
+    for one in degraded:
+        warn(f"degraded: {one.backend_id}: {one.code}: {one.reason}")
+
+
+def write_json(document: Mapping[str, object], *, compact: bool = False) -> None:
+    """Write one JSON document to stdout, on one line if `compact`."""
+    text = json.dumps(document, ensure_ascii=not _is_unicode(sys.stdout), indent=None if compact else 2)
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def write_text(text: str) -> None:
+    """Write `text` to stdout as it is; on a terminal without control characters and with a last newline."""
+    if sys.stdout.isatty():
+        text = plain(text) if text.endswith("\n") else plain(text) + "\n"
+    sys.stdout.write(text)
+
+
+def can_draw() -> bool:
+    """Say whether stdout can show the blocks of a bar."""
+    return _is_unicode(sys.stdout)
+
+
+def _is_unicode(stream: TextIO) -> bool:
+    return (stream.encoding or "").lower().replace("-", "").startswith("utf")
+
+
+def _colour() -> bool | None:
+    """Return False where colours are not wanted, None to let the stream decide."""
+    return False if os.environ.get("NO_COLOR") else None

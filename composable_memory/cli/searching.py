@@ -1,0 +1,121 @@
+"""`cmem search` and `cmem get`."""
+
+from collections.abc import Sequence
+
+import typer
+
+from composable_memory.cli.documents import DroppedHit, SearchDocument
+from composable_memory.cli.running import ExitCode, Place
+from composable_memory.cli.screen import complain, say, tell_degraded, warn, write_json, write_text
+from composable_memory.runtime import Memory, open_memory
+from composable_memory.tools import (
+    MemoryGetRequest,
+    MemorySearchRequest,
+    memory_get,
+    query_cited,
+    why_unavailable,
+)
+from composable_memory.types import Attribution, MemorySearchResult, QueryResponse
+
+__all__ = ["get", "search", "show_results"]
+
+WHERE_TO_LOOK = "hint: `cmem index` brings the index up to date, `cmem status` shows what is in it"
+
+
+async def search(
+    place: Place, request: MemorySearchRequest, *, explain: bool, strict: bool, as_json: bool
+) -> ExitCode:
+    """Search and show the answer."""
+    async with open_memory(place.workspace, place.state_dir) as memory:
+        _check_names(memory, request.backends or ())
+        response = await query_cited(memory, request)
+    failure = why_unavailable(response)
+    if as_json:
+        write_json(SearchDocument.of(response, explain=explain).as_json())
+    elif failure is None:
+        _show(response, explain=explain)
+    tell_degraded(response.degraded)
+    if failure is not None:
+        complain(failure)
+        return ExitCode.FAILED
+    return ExitCode.DEGRADED if strict and response.degraded else ExitCode.FINE
+
+
+async def get(place: Place, request: MemoryGetRequest, *, as_json: bool) -> ExitCode:
+    """Show a file or some of its lines."""
+    async with open_memory(place.workspace, place.state_dir) as memory:
+        reply = await memory_get(memory, request)
+    if as_json:
+        write_json(reply.as_json())
+    if reply.error is not None:
+        complain(reply.error)
+        return ExitCode.FAILED
+    if not as_json:
+        write_text(reply.text)
+    if not reply.text:
+        warn(f"{reply.path}: there is no such file, or no such lines, or nothing in them")
+    return ExitCode.FINE
+
+
+def show_results(results: Sequence[MemorySearchResult]) -> None:
+    """Write each result: where it stands and what it says."""
+    for result in results:
+        _show_result(result)
+        say()
+
+
+def _show(response: QueryResponse, *, explain: bool) -> None:
+    if not response.results:
+        say("No matches.")
+    if not response.results and response.degraded:
+        warn(WHERE_TO_LOOK)
+    if explain:
+        _show_explained(response)
+    else:
+        show_results(response.results)
+
+
+def _show_explained(response: QueryResponse) -> None:
+    for result, attribution in zip(response.results, response.attributions, strict=True):
+        _show_result(result)
+        _show_attribution(attribution)
+        say()
+    for dropped in DroppedHit.all_of(response):
+        _show_dropped(dropped)
+    say(
+        f"trace {response.trace_id}, weights {response.weights_version}, {response.latency_ms:.1f} ms",
+        dim=True,
+    )
+
+
+def _show_result(result: MemorySearchResult) -> None:
+    say(f"{result.score:.3f} {_place_of(result)} [{result.source_backend or 'memory'}]", bold=True)
+    for line in result.snippet.strip("\n").splitlines():
+        say(f"  {line}")
+
+
+def _show_attribution(one: Attribution) -> None:
+    say(
+        f"  raw {one.raw_score:.3f}, calibrated {one.calibrated_score:.3f}, weight {one.weight:g}, "
+        f"rank {one.backend_rank} in {one.backend_id}",
+        dim=True,
+    )
+    for other in one.merged_with:
+        say(f"  merged with {other}", dim=True)
+
+
+def _show_dropped(one: DroppedHit) -> None:
+    say(f"dropped {_place_of(one)} [{one.backend_id}] {one.reason}: {one.detail}", dim=True)
+
+
+def _place_of(result: MemorySearchResult | DroppedHit) -> str:
+    return f"{result.path}:{result.start_line}-{result.end_line}" if result.start_line else result.path
+
+
+def _check_names(memory: Memory, names: Sequence[str]) -> None:
+    """Refuse a backend that nobody has heard of; one that could not be opened is an error of its own."""
+    known = {*memory.manager.backend_ids, *(one.backend_id for one in memory.unavailable())}
+    for name in names:
+        if name not in known:
+            hint = f"unknown backend {name!r}; known here: {', '.join(sorted(known)) or 'none'}"
+            raise typer.BadParameter(hint, param_hint="--backend")

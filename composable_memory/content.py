@@ -1,0 +1,209 @@
+"""Values of content, graph and vectors: what adapters below a memory exchange."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+from composable_memory.types import JsonValue
+
+__all__ = [
+    "EmbedderInput",
+    "ExtractedEntity",
+    "GraphEdge",
+    "GraphNode",
+    "GraphQuery",
+    "GraphQueryResult",
+    "Health",
+    "MemoryArtifact",
+    "MemoryArtifactKind",
+    "MemoryContentKind",
+    "MemoryContentObject",
+    "MemoryProvenance",
+    "MemoryTemporalMetadata",
+    "TemporalPolicyDecision",
+    "VectorMatch",
+    "VectorQuery",
+    "VectorQueryResult",
+    "VectorRecord",
+]
+
+
+MemoryContentKind = Literal["message", "document", "fact", "artifact", "summary", "event"] | str
+"""What a content object is; further kinds are allowed."""
+
+MemoryArtifactKind = Literal["file", "image", "audio", "video", "link", "other"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryTemporalMetadata:
+    """When a content was made, seen and valid. Times are aware; `timezone` is an IANA name."""
+
+    created_at: datetime | None = None
+    updated_at: datetime | None = None
+    observed_at: datetime | None = None
+    valid_from: datetime | None = None
+    valid_to: datetime | None = None
+    expires_at: datetime | None = None
+    timezone: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryProvenance:
+    """Where a content came from."""
+
+    source: str
+    source_id: str | None = None
+    channel: str | None = None
+    actor_id: str | None = None
+    session_key: str | None = None
+    run_id: str | None = None
+    trace_id: str | None = None
+    citations: tuple[str, ...] = ()
+    temporal: MemoryTemporalMetadata | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryArtifact:
+    """A file, picture, recording or link that belongs to a content."""
+
+    id: str
+    kind: MemoryArtifactKind
+    uri: str | None = None
+    mime_type: str | None = None
+    size_bytes: int | None = None
+    sha256: str | None = None
+    title: str | None = None
+    description: str | None = None
+    metadata: Mapping[str, JsonValue] = field(default_factory=dict)
+    provenance: MemoryProvenance | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryContentObject:
+    """One thing worth remembering."""
+
+    id: str
+    kind: MemoryContentKind
+    text: str | None = None
+    title: str | None = None
+    language: str | None = None
+    tags: tuple[str, ...] = ()
+    artifacts: tuple[MemoryArtifact, ...] = ()
+    metadata: Mapping[str, JsonValue] = field(default_factory=dict)
+    provenance: MemoryProvenance | None = None
+    temporal: MemoryTemporalMetadata | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphNode:
+    """An entity in a graph."""
+
+    id: str
+    label: str
+    properties: Mapping[str, JsonValue] = field(default_factory=dict)
+    provenance: MemoryProvenance | None = None
+    temporal: MemoryTemporalMetadata | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphEdge:
+    """A relation between two entities, directed from source to target."""
+
+    id: str
+    source_id: str
+    target_id: str
+    type: str
+    properties: Mapping[str, JsonValue] = field(default_factory=dict)
+    provenance: MemoryProvenance | None = None
+    temporal: MemoryTemporalMetadata | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphQuery:
+    """What to look for in a graph; at least one of `text` and `entity_ids` should be given."""
+
+    text: str | None = None
+    entity_ids: tuple[str, ...] = ()
+    filters: Mapping[str, JsonValue] = field(default_factory=dict)
+    limit: int = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphQueryResult:
+    """The part of a graph that answers a query, best first."""
+
+    nodes: tuple[GraphNode, ...] = ()
+    edges: tuple[GraphEdge, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VectorRecord:
+    """A vector to keep under an id."""
+
+    id: str
+    values: Sequence[float]
+    metadata: Mapping[str, JsonValue] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VectorQuery:
+    """Ask for the `top_k` nearest; `filter` keeps records whose metadata equals every given value."""
+
+    vector: Sequence[float]
+    top_k: int
+    filter: Mapping[str, JsonValue] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VectorMatch:
+    """A near record; `score` is the cosine similarity, in [-1, 1]."""
+
+    id: str
+    score: float
+    metadata: Mapping[str, JsonValue] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VectorQueryResult:
+    """The nearest records, best first."""
+
+    matches: tuple[VectorMatch, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbedderInput:
+    """A text to embed; `kind` lets a provider tell a question from a stored passage."""
+
+    text: str
+    id: str | None = None
+    kind: Literal["query", "document"] = "document"
+    metadata: Mapping[str, JsonValue] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtractedEntity:
+    """An entity that a text speaks of."""
+
+    label: str
+    id: str | None = None
+    type: str | None = None
+    properties: Mapping[str, JsonValue] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemporalPolicyDecision:
+    """How long a content holds: seconds to live, validity, and how sure the policy is, in [0, 1]."""
+
+    ttl_seconds: float | None = None
+    valid_from: datetime | None = None
+    valid_to: datetime | None = None
+    confidence: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """Whether a service answers, and what it said."""
+
+    ok: bool
+    message: str | None = None

@@ -1,0 +1,192 @@
+"""Everything that composable-memory raises on purpose.
+
+    ComposableMemoryError
+    ├─ ConfigError              a setting cannot be used: which key, from where, what instead
+    ├─ MemoryPathError          a path is not allowed: which one, which roots are
+    ├─ BackendError             a backend failed: which one, doing what, in which trace
+    │  ├─ BackendUnavailable    something it needs is missing, and how to get it
+    │  ├─ BackendTimeout        it did not answer in time (also a TimeoutError)
+    │  ├─ BackendRejected       it understood and refused
+    │  ├─ BackendGarbled        it answered what nobody can read
+    │  └─ UnsupportedOperation  it never promised this
+    ├─ EmbeddingError           a text could not be embedded: by which provider and model
+    │  ├─ EmbedderUnavailable   the provider cannot be used, and how to make it usable
+    │  └─ DimensionMismatch     vectors of another length than the index holds
+    └─ IndexProblem             an index file cannot be used: which file
+       ├─ IndexTooNew           it was written by a later version
+       └─ IndexDamaged          it is not a sound database
+
+A message says what failed, which thing, and what to do next. Classes build the text from facts.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+__all__ = [
+    "BackendError",
+    "BackendGarbled",
+    "BackendRejected",
+    "BackendTimeout",
+    "BackendUnavailable",
+    "ComposableMemoryError",
+    "ConfigError",
+    "DimensionMismatch",
+    "EmbedderUnavailable",
+    "EmbeddingError",
+    "IndexDamaged",
+    "IndexProblem",
+    "IndexTooNew",
+    "MemoryPathError",
+    "UnsupportedOperation",
+]
+
+
+class ComposableMemoryError(Exception):
+    """Root of all errors of this library."""
+
+
+class ConfigError(ComposableMemoryError):
+    """A setting cannot be used."""
+
+    def __init__(
+        self, key: str, problem: str, *, origin: str | None = None, nearest: str | None = None
+    ) -> None:
+        where = f" (from {origin})" if origin else ""
+        hint = f"; did you mean {nearest!r}?" if nearest else ""
+        super().__init__(f"setting {key}{where}: {problem}{hint}")
+        self.key = key
+        self.origin = origin
+        self.nearest = nearest
+
+
+class MemoryPathError(ComposableMemoryError):
+    """A path is not one of the memory files."""
+
+    def __init__(self, path: str, problem: str, *, allowed: Sequence[str] = ()) -> None:
+        roots = f"; readable are {', '.join(allowed)}" if allowed else ""
+        super().__init__(f"cannot read {path!r}: {problem}{roots}")
+        self.path = path
+        self.allowed = tuple(allowed)
+
+
+class BackendError(ComposableMemoryError):
+    """A backend failed while doing something."""
+
+    def __init__(self, backend_id: str, operation: str, problem: str, *, trace_id: str | None = None) -> None:
+        super().__init__(f"backend {backend_id!r} failed to {operation}: {problem}")
+        self.backend_id = backend_id
+        self.operation = operation
+        self.trace_id = trace_id
+
+
+class BackendUnavailable(BackendError):
+    """Something a backend needs is missing."""
+
+    def __init__(self, backend_id: str, missing: str, *, fix: str, operation: str = "open") -> None:
+        super().__init__(backend_id, operation, f"{missing}; {fix}")
+        self.missing = missing
+        self.fix = fix
+
+
+class BackendTimeout(BackendError, TimeoutError):
+    """A backend did not answer within its limit."""
+
+    def __init__(self, backend_id: str, operation: str, *, limit_s: float, elapsed_s: float) -> None:
+        super().__init__(
+            backend_id,
+            operation,
+            f"no answer after {elapsed_s:.2f} s (limit {limit_s:g} s); "
+            "raise its timeoutMs or look at its health",
+        )
+        self.limit_s = limit_s
+        self.elapsed_s = elapsed_s
+
+
+class BackendRejected(BackendError):
+    """A backend understood and refused."""
+
+    def __init__(self, backend_id: str, operation: str, *, status: str, body: str) -> None:
+        super().__init__(backend_id, operation, f"refused with {status}: {body[:200]}")
+        self.status = status
+
+
+class BackendGarbled(BackendError):
+    """A backend answered something that cannot be read."""
+
+    def __init__(self, backend_id: str, operation: str, *, excerpt: str, expected: str) -> None:
+        super().__init__(backend_id, operation, f"expected {expected}, got {excerpt[:200]}")
+        self.excerpt = excerpt[:200]
+        self.expected = expected
+
+
+class UnsupportedOperation(BackendError):
+    """A backend was asked for something that it never promised."""
+
+    def __init__(self, backend_id: str, operation: str) -> None:
+        super().__init__(
+            backend_id, operation, "it does not offer this; `cmem backends list` shows what it does"
+        )
+
+
+class EmbeddingError(ComposableMemoryError):
+    """A text could not be embedded."""
+
+    def __init__(self, provider: str, model: str, problem: str) -> None:
+        super().__init__(f"embedding with {provider} ({model}) failed: {problem}")
+        self.provider = provider
+        self.model = model
+
+
+class EmbedderUnavailable(EmbeddingError):
+    """An embedding provider cannot be used."""
+
+    def __init__(self, provider: str, model: str, what: str, fix: str) -> None:
+        super().__init__(provider, model, f"{what}; {fix}")
+        self.what = what
+        self.fix = fix
+
+
+class DimensionMismatch(EmbeddingError):
+    """A provider returned vectors of another length than promised."""
+
+    def __init__(self, provider: str, model: str, *, expected: int, got: int) -> None:
+        super().__init__(
+            provider,
+            model,
+            f"expected vectors of {expected} numbers, got {got}; "
+            "check the model, then rebuild with `cmem index --force`",
+        )
+        self.expected = expected
+        self.got = got
+
+
+class IndexProblem(ComposableMemoryError):
+    """An index file cannot be used."""
+
+    def __init__(self, db_path: Path, problem: str) -> None:
+        super().__init__(f"index {db_path}: {problem}")
+        self.db_path = db_path
+
+
+class IndexTooNew(IndexProblem):
+    """An index file was written by a later version."""
+
+    def __init__(self, db_path: Path, *, found: int, supported: int) -> None:
+        super().__init__(
+            db_path,
+            f"its format is {found}, this version reads up to {supported}; "
+            "upgrade composable-memory or use another state folder",
+        )
+        self.found = found
+        self.supported = supported
+
+
+class IndexDamaged(IndexProblem):
+    """An index file is not a sound database."""
+
+    def __init__(self, db_path: Path, problem: str) -> None:
+        super().__init__(
+            db_path,
+            f"{problem}; your notes are untouched: "
+            "`cmem index --force` sets the file aside and builds a new one",
+        )

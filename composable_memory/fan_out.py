@@ -1,0 +1,190 @@
+"""Asks several backends at the same time, each under its own deadline, and turns failures into answers."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from math import isfinite
+from time import perf_counter
+
+from composable_memory.entries import Seat
+from composable_memory.errors import BackendGarbled, BackendTimeout
+from composable_memory.types import (
+    MAX_SNIPPET_CHARS,
+    BackendAnswer,
+    Degradation,
+    MemorySearchResult,
+    SearchAnswer,
+    SearchOptions,
+)
+
+__all__ = ["FanOut"]
+
+CANCEL_GRACE_S = 0.002
+"""How long a backend that ignores its cancellation is waited for before it is left behind."""
+
+
+OnAnswer = Callable[[BackendAnswer, int], None]
+"""Called with every answer as it comes in, and with the depth that was asked for."""
+
+
+class FanOut:
+    """Asks seats in parallel; knows the calls that ignored their cancellation, until they end."""
+
+    def __init__(self) -> None:
+        self._left_behind: set[asyncio.Task[BackendAnswer]] = set()
+
+    async def ask_all(
+        self, seats: Sequence[Seat], query: str, options: SearchOptions, on_answer: OnAnswer
+    ) -> list[BackendAnswer]:
+        """Return one answer per seat, in their order. No backend's failure or delay touches another's."""
+        if not seats:
+            return []
+        tasks = [asyncio.create_task(self._ask(seat, query, options, on_answer)) for seat in seats]
+        everyone = asyncio.gather(*tasks)
+        patience_s = max(seat.entry.timeout_s for seat in seats) + CANCEL_GRACE_S
+        try:
+            await asyncio.wait((everyone,), timeout=patience_s)
+        except asyncio.CancelledError:
+            await self._give_up(everyone, tasks, seats)
+            raise
+        if everyone.done():
+            return everyone.result()
+        for task in tasks:
+            self._leave_behind(task)
+        return [
+            task.result() if task.done() else self._overdue(seat, options, on_answer)
+            for task, seat in zip(tasks, seats, strict=True)
+        ]
+
+    async def close(self) -> None:
+        """Give calls that were left behind a last moment to end."""
+        if self._left_behind:
+            await asyncio.wait(self._left_behind, timeout=CANCEL_GRACE_S)
+
+    async def _ask(
+        self, seat: Seat, query: str, options: SearchOptions, on_answer: OnAnswer
+    ) -> BackendAnswer:
+        answer = await _bounded_answer(seat, query, options)
+        if asyncio.current_task() not in self._left_behind:
+            _settle(seat, answer)
+            on_answer(answer, options.max_results)
+        return answer
+
+    async def _give_up(
+        self,
+        everyone: asyncio.Future[list[BackendAnswer]],
+        tasks: Sequence[asyncio.Task[BackendAnswer]],
+        seats: Sequence[Seat],
+    ) -> None:
+        everyone.cancel()
+        await asyncio.wait(tasks, timeout=CANCEL_GRACE_S)
+        for task in tasks:
+            self._leave_behind(task)
+        for seat in seats:
+            seat.breaker.record_cancelled()
+
+    def _leave_behind(self, task: asyncio.Task[BackendAnswer]) -> None:
+        if not task.done():
+            self._left_behind.add(task)
+            task.add_done_callback(self._left_behind.discard)
+
+    @staticmethod
+    def _overdue(seat: Seat, options: SearchOptions, on_answer: OnAnswer) -> BackendAnswer:
+        elapsed_s = seat.entry.timeout_s + CANCEL_GRACE_S
+        answer = _failed(seat, TimeoutError(), elapsed_s, expired=True)
+        _settle(seat, answer)
+        on_answer(answer, options.max_results)
+        return answer
+
+
+async def _bounded_answer(seat: Seat, query: str, options: SearchOptions) -> BackendAnswer:
+    """Ask one backend under its deadline. Whatever goes wrong is in the answer."""
+    entry = seat.entry
+    started = perf_counter()
+    try:
+        async with asyncio.timeout(entry.timeout_s) as deadline:
+            raw = await _answer_of(seat, query, options)
+        results, garbled = _readable(entry.id, raw.results, options.max_results)
+    except Exception as error:  # noqa: BLE001 - here every failure of a backend ends, whatever it is
+        return _failed(seat, error, perf_counter() - started, expired=deadline.expired())
+    return BackendAnswer(
+        backend_id=entry.id,
+        results=results,
+        degraded=(*raw.degraded, *garbled),
+        took_ms=(perf_counter() - started) * 1000,
+        engines=raw.engines,
+    )
+
+
+def _failed(seat: Seat, error: Exception, elapsed_s: float, *, expired: bool) -> BackendAnswer:
+    if expired and isinstance(error, TimeoutError):
+        error = BackendTimeout(seat.entry.id, "search", limit_s=seat.entry.timeout_s, elapsed_s=elapsed_s)
+    return BackendAnswer(backend_id=seat.entry.id, error=error, took_ms=elapsed_s * 1000)
+
+
+def _settle(seat: Seat, answer: BackendAnswer) -> None:
+    if answer.error is None:
+        seat.breaker.record_success()
+    else:
+        seat.breaker.record_failure()
+
+
+async def _answer_of(seat: Seat, query: str, options: SearchOptions) -> SearchAnswer:
+    """Ask for an answer, or for bare results where that is all the backend knows.
+
+    Raises:
+        BackendGarbled: what came back is neither.
+    """
+    if seat.answerer is not None:
+        answer = await seat.answerer.answer(query, options)
+        if isinstance(answer, SearchAnswer):
+            return answer
+        raise BackendGarbled(seat.entry.id, "search", excerpt=repr(answer), expected="a SearchAnswer")
+    results = await seat.entry.manager.search(query, options)
+    if isinstance(results, list | tuple):
+        return SearchAnswer(results=tuple(results))
+    raise BackendGarbled(seat.entry.id, "search", excerpt=repr(results), expected="a list of results")
+
+
+def _readable(
+    backend_id: str, results: Sequence[MemorySearchResult], depth: int
+) -> tuple[tuple[MemorySearchResult, ...], tuple[Degradation, ...]]:
+    """Return at most `depth` sound results, best first, and a word on those that are not.
+
+    Raises:
+        BackendGarbled: there are results and none of them is sound.
+    """
+    sound = [result for result in results if _is_sound(result)]
+    if results and not sound:
+        raise BackendGarbled(
+            backend_id, "search", excerpt=repr(results[0]), expected="results with finite scores"
+        )
+    if any(one.score < other.score for one, other in pairwise(sound)):
+        sound.sort(key=lambda result: -result.score)
+    first = tuple(
+        one
+        if len(one.snippet) <= MAX_SNIPPET_CHARS
+        else replace(one, snippet=one.snippet[:MAX_SNIPPET_CHARS])
+        for one in sound[:depth]
+    )
+    rubbish = len(results) - len(sound)
+    if not rubbish:
+        return first, ()
+    reason = f"{rubbish} of {len(results)} results could not be read and were left out"
+    return first, (Degradation(backend_id=backend_id, code="garbled", reason=reason),)
+
+
+def _is_sound(result: object) -> bool:
+    """Say whether a result is what its type says; a stranger's backend may put anything into it."""
+    if not isinstance(result, MemorySearchResult):
+        return False
+    try:
+        return (
+            isfinite(result.score)
+            and 0 <= result.start_line <= result.end_line
+            and result.path.__class__ is str is result.snippet.__class__
+            and result.path != ""
+        )
+    except TypeError:
+        return False

@@ -1,0 +1,369 @@
+"""Every promise that parts of a memory make to each other, and the capabilities a backend may declare.
+
+A Protocol has no optional method. What a backend may leave out is a `Supports…` Protocol of its own; a
+backend declares it as a `Capability` in its `BackendSpec`, and the declaration is checked once, when the
+backend opens.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from composable_memory.content import (
+    EmbedderInput,
+    ExtractedEntity,
+    GraphEdge,
+    GraphNode,
+    GraphQuery,
+    GraphQueryResult,
+    Health,
+    MemoryContentObject,
+    TemporalPolicyDecision,
+    VectorQuery,
+    VectorQueryResult,
+    VectorRecord,
+)
+from composable_memory.types import (
+    ContextPack,
+    FallbackStatus,
+    MemoryEmbeddingProbeResult,
+    MemoryFileSlice,
+    MemoryProviderStatus,
+    MemorySearchResult,
+    MemorySyncProgressUpdate,
+    QueryRequest,
+    QueryResponse,
+    SearchAnswer,
+    SearchOptions,
+    SyncReport,
+)
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from composable_memory_ops_logs import OpsLog
+
+__all__ = [
+    "CAPABILITY_PROTOCOLS",
+    "BackendServices",
+    "BackendSpec",
+    "Capability",
+    "Clock",
+    "DeclaresCapabilities",
+    "EmbedderAdapter",
+    "EmbedderSpec",
+    "EntityExtractor",
+    "GraphAdapter",
+    "MemorySearchManager",
+    "OpenBackend",
+    "OpenEmbedder",
+    "ProgressCallback",
+    "QueryOrchestrator",
+    "SupportsAnswer",
+    "SupportsDelete",
+    "SupportsHealth",
+    "SupportsSync",
+    "TemporalPolicy",
+    "VectorAdapter",
+    "embed_one_by_one",
+]
+
+
+ProgressCallback = Callable[[MemorySyncProgressUpdate], None]
+"""Called on the event loop with every step of a sync; must return quickly."""
+
+
+class Capability(StrEnum):
+    """What a backend can do beyond the promises of `MemorySearchManager`."""
+
+    ANSWER = "answer"
+    """`SupportsAnswer`: says with each answer what is missing from it."""
+    CALIBRATED = "calibrated"
+    """Its scores are absolute in [0, 1] and need no calibration by the list they come in."""
+    READ_FILE = "read-file"
+    """It can read the files behind its results; without it `read_file` raises `UnsupportedOperation`."""
+    SYNC = "sync"
+    """`SupportsSync`: it keeps an index that has to follow its sources."""
+
+
+CAPABILITY_PROTOCOLS: "Mapping[Capability, type]"
+
+
+@runtime_checkable
+class MemorySearchManager(Protocol):
+    """A memory that can be asked.
+
+    Scores are in [0, 1], higher is better. Lines are 1-based and inclusive. Results come best first, and the
+    first k of a larger answer are the answer for k. A blank query has no results. Cancelling a call leaves
+    the memory usable. After `close` every call raises `BackendUnavailable`; closing twice is fine.
+    """
+
+    async def search(self, query: str, options: SearchOptions | None = None) -> Sequence[MemorySearchResult]:
+        """Return the passages that answer `query`, best first.
+
+        Raises:
+            BackendError: the memory could not be searched.
+        """
+        ...
+
+    async def read_file(
+        self, rel_path: str, *, from_line: int | None = None, lines: int | None = None
+    ) -> MemoryFileSlice:
+        """Return the file at `rel_path`, or `lines` lines of it from the 1-based `from_line` on.
+
+        A missing file has empty text.
+
+        Raises:
+            MemoryPathError: the path is not a memory file.
+            UnsupportedOperation: the memory has no files.
+        """
+        ...
+
+    def status(self) -> MemoryProviderStatus:
+        """Return a snapshot; cheap, does no I/O that could block."""
+        ...
+
+    async def probe_embedding_availability(self) -> MemoryEmbeddingProbeResult:
+        """Embed a word and say whether it worked."""
+        ...
+
+    async def probe_vector_availability(self) -> bool:
+        """Say whether vector search works."""
+        ...
+
+    async def close(self) -> None:
+        """Release everything; calling it again does nothing."""
+        ...
+
+
+@runtime_checkable
+class DeclaresCapabilities(Protocol):
+    """A memory that says itself what it can do, for those who hold it without its `BackendSpec`."""
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """Return what the memory can do beyond `MemorySearchManager`."""
+        ...
+
+
+@runtime_checkable
+class SupportsAnswer(Protocol):
+    """A memory that says with each answer what is missing from it."""
+
+    async def answer(self, query: str, options: SearchOptions | None = None) -> SearchAnswer:
+        """Search, and report every way in which the answer is less than it could be."""
+        ...
+
+
+@runtime_checkable
+class SupportsSync(Protocol):
+    """A memory whose index follows sources outside it."""
+
+    async def sync(
+        self,
+        *,
+        reason: str = "manual",
+        force: bool = False,
+        progress: ProgressCallback | None = None,
+    ) -> SyncReport:
+        """Bring the index up to date; `force` rebuilds it. Concurrent calls are joined, no `force` is lost.
+
+        Raises:
+            BackendError: the sync stopped; what was indexed before stays.
+        """
+        ...
+
+
+CAPABILITY_PROTOCOLS = {Capability.ANSWER: SupportsAnswer, Capability.SYNC: SupportsSync}
+
+
+@runtime_checkable
+class SupportsHealth(Protocol):
+    """An adapter whose service can be asked how it is."""
+
+    async def health(self) -> Health:
+        """Say whether the service answers; never raises for a service that is down."""
+        ...
+
+
+@runtime_checkable
+class GraphAdapter(Protocol):
+    """A store of entities and relations. Upserting twice changes nothing."""
+
+    async def upsert_nodes(self, nodes: Sequence[GraphNode]) -> None:
+        """Store `nodes`, replacing those with the same id."""
+        ...
+
+    async def upsert_edges(self, edges: Sequence[GraphEdge]) -> None:
+        """Store `edges`, replacing those with the same id."""
+        ...
+
+    async def query(self, query: GraphQuery) -> GraphQueryResult:
+        """Return the part of the graph that answers `query`, at most `limit` nodes and as many edges."""
+        ...
+
+
+@runtime_checkable
+class VectorAdapter(Protocol):
+    """A store of vectors of one length."""
+
+    async def upsert(self, records: Sequence[VectorRecord]) -> None:
+        """Store `records`, replacing those with the same id.
+
+        Raises:
+            DimensionMismatch: a record has another length than those stored.
+        """
+        ...
+
+    async def query(self, query: VectorQuery) -> VectorQueryResult:
+        """Return the `top_k` nearest by cosine, best first."""
+        ...
+
+
+@runtime_checkable
+class SupportsDelete(Protocol):
+    """A store from which records can be removed."""
+
+    async def delete(self, ids: Sequence[str]) -> None:
+        """Remove the records with these ids; unknown ids are fine."""
+        ...
+
+
+@runtime_checkable
+class EmbedderAdapter(Protocol):
+    """Turns texts into vectors of one length.
+
+    `id` names the provider and `model` the model; together with `dimensions` they identify the space that
+    the vectors live in. Vectors are finite; a blank text has the zero vector.
+    """
+
+    @property
+    def id(self) -> str:
+        """Return the provider's id."""
+        ...
+
+    @property
+    def model(self) -> str:
+        """Return the model's name."""
+        ...
+
+    @property
+    def dimensions(self) -> int:
+        """Return the length of the vectors."""
+        ...
+
+    async def embed(self, input: EmbedderInput) -> Sequence[float]:  # noqa: A002 - the interface's name
+        """Return the vector of one text.
+
+        Raises:
+            EmbeddingError: the provider failed.
+        """
+        ...
+
+    async def embed_batch(self, inputs: Sequence[EmbedderInput]) -> Sequence[Sequence[float]]:
+        """Return the vectors of several texts, in their order."""
+        ...
+
+
+async def embed_one_by_one(
+    embedder: EmbedderAdapter, inputs: Sequence[EmbedderInput]
+) -> list[Sequence[float]]:
+    """Embed `inputs` in turn: `embed_batch` for providers that know no batches."""
+    return [await embedder.embed(item) for item in inputs]
+
+
+@runtime_checkable
+class EntityExtractor(Protocol):
+    """Finds the entities that a content speaks of."""
+
+    async def extract(self, content: MemoryContentObject) -> Sequence[ExtractedEntity]:
+        """Return the entities in `content`, in the order of their first mention."""
+        ...
+
+
+@runtime_checkable
+class TemporalPolicy(Protocol):
+    """Decides how long a content holds."""
+
+    async def evaluate(self, content: MemoryContentObject) -> TemporalPolicyDecision:
+        """Return the decision for `content`."""
+        ...
+
+
+@runtime_checkable
+class QueryOrchestrator(Protocol):
+    """Routes one question to several memories."""
+
+    async def query(self, request: QueryRequest) -> QueryResponse:
+        """Ask, merge, and say how the answer came about. Backend failures are in `degraded`."""
+        ...
+
+    async def context_pack(self, request: QueryRequest, *, max_chars: int = 2000) -> ContextPack:
+        """Return the best results as one text of at most `max_chars` characters."""
+        ...
+
+
+Clock = Callable[[], datetime]
+"""Returns the present time, aware and in UTC."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendServices:
+    """What the house hands to a backend when it opens.
+
+    `state_dir` is where the backend may keep files; `embedder` is None where no embedding is configured or
+    possible, and `embedder_problem` then says why. `embedder_fallback` is set when another provider stands in
+    for the one that was asked for.
+    """
+
+    workspace_dir: Path
+    state_dir: Path
+    agent_id: str
+    ops_log: "OpsLog"
+    clock: Clock
+    embedder: EmbedderAdapter | None = None
+    embedder_problem: str | None = None
+    embedder_fallback: FallbackStatus | None = None
+    requested_embedder: str = "auto"
+
+
+OpenBackend = Callable[[Any, BackendServices], AbstractAsyncContextManager[MemorySearchManager]]
+"""Opens a backend: `(settings, services)` to an async context manager that yields the memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendSpec:
+    """A kind of backend: the value behind an entry point of the group `composable_memory.backends`.
+
+    Files, threads, processes and tasks of the backend live inside the context manager that `open` returns,
+    and end with it. `missing` returns what the backend lacks on this machine and how to get it, or None.
+    """
+
+    id: str
+    summary: str
+    settings: "type[BaseModel]"
+    open: OpenBackend
+    capabilities: frozenset[Capability] = frozenset()
+    missing: Callable[[], str | None] = field(default=lambda: None)
+
+
+OpenEmbedder = Callable[[Mapping[str, Any]], AbstractAsyncContextManager[EmbedderAdapter]]
+"""Opens an embedding provider from its part of the settings."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbedderSpec:
+    """A kind of embedding provider: the value behind an entry point of `composable_memory.embedders`.
+
+    `local` says that it works without a network; only such providers are chosen by `provider: auto`.
+    """
+
+    id: str
+    summary: str
+    open: OpenEmbedder
+    local: bool
+    missing: Callable[[], str | None] = field(default=lambda: None)

@@ -1,0 +1,431 @@
+"""The composite memory: routes a query, asks every backend under a deadline, merges, and logs each step."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from time import perf_counter
+from typing import Self
+
+from composable_memory.breaker import Breaker
+from composable_memory.context_pack import DEFAULT_MAX_CHARS, pack_results
+from composable_memory.entries import ComposableBackendEntry, Seat
+from composable_memory.errors import (
+    BackendError,
+    BackendTimeout,
+    BackendUnavailable,
+    ComposableMemoryError,
+    ConfigError,
+    MemoryPathError,
+    UnsupportedOperation,
+)
+from composable_memory.fan_out import FanOut
+from composable_memory.interfaces import Capability, ProgressCallback, SupportsSync
+from composable_memory.query_events import QueryLogger
+from composable_memory.ranking import MergePolicy, depth_for, rank
+from composable_memory.routing import IntentParser, read_intent, route
+from composable_memory.types import (
+    BackendAnswer,
+    ContextPack,
+    Degradation,
+    DegradationCode,
+    JsonValue,
+    MemoryEmbeddingProbeResult,
+    MemoryFileSlice,
+    MemoryProviderStatus,
+    MemorySearchResult,
+    QueryRequest,
+    QueryResponse,
+    SearchAnswer,
+    SearchOptions,
+    SyncReport,
+)
+from composable_memory.weights import WeightTable
+from composable_memory_ops_logs import OpsLog, trace
+
+__all__ = ["ComposableMemoryManager"]
+
+
+class ComposableMemoryManager:
+    """Asks several memories at once and merges what they say.
+
+    It is a `MemorySearchManager`, a `QueryOrchestrator` and declares its capabilities, so composites nest:
+    an inner one logs under the trace of the outer one.
+    """
+
+    def __init__(
+        self,
+        backends: Sequence[ComposableBackendEntry],
+        *,
+        primary: str | None = None,
+        intent_parser: IntentParser | None = None,
+        ops_log: OpsLog | None = None,
+        policy: MergePolicy | None = None,
+        weights: WeightTable | None = None,
+        defaults: SearchOptions | None = None,
+        unavailable: Sequence[Degradation] = (),
+        id: str = "composite",  # noqa: A002 - the name that BackendSpec and the log use
+        make_breaker: Callable[[], Breaker] = Breaker,
+    ) -> None:
+        """Compose `backends`.
+
+        `primary` reads files and lends its status; the first backend by default. `weights` replaces the
+        weights of the entries. `unavailable` names memories that should have been here, for every answer.
+
+        Raises:
+            ConfigError: two backends share an id, or `primary` is none of them.
+        """
+        self._seats = {entry.id: Seat.take(entry, make_breaker()) for entry in backends}
+        if len(self._seats) < len(backends):
+            raise ConfigError("backends", f"ids must differ: {', '.join(entry.id for entry in backends)}")
+        if primary is not None and primary not in self._seats:
+            raise ConfigError(
+                "backend", f"{primary!r} is not one of {', '.join(self._seats) or 'no backends'}"
+            )
+        self.id = id
+        self._primary = primary or next(iter(self._seats), None)
+        self._intent_parser = intent_parser
+        self._ops_log = ops_log or OpsLog(None)
+        self._policy = policy or MergePolicy()
+        self._weights = weights or WeightTable.fixed({entry.id: entry.weight for entry in backends})
+        self._defaults = defaults or SearchOptions()
+        self._unavailable = tuple(unavailable)
+        self._fan_out = FanOut()
+        self._closed = False
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """Return what the composite can do: its scores are calibrated, the rest is what a backend can do."""
+        own = frozenset({Capability.ANSWER, Capability.CALIBRATED})
+        return own.union(*(seat.capabilities for seat in self._seats.values()))
+
+    @property
+    def backend_ids(self) -> tuple[str, ...]:
+        """Return the ids of the backends, in their order."""
+        return tuple(self._seats)
+
+    @property
+    def unavailable(self) -> tuple[Degradation, ...]:
+        """Return the memories that should have been here and are not."""
+        return self._unavailable
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
+
+    async def search(self, query: str, options: SearchOptions | None = None) -> list[MemorySearchResult]:
+        """Return the merged results, best first.
+
+        Raises:
+            BackendUnavailable: every backend that was asked failed, or the composite is closed.
+        """
+        return list((await self.answer(query, options)).results)
+
+    async def answer(self, query: str, options: SearchOptions | None = None) -> SearchAnswer:
+        """Search as one backend among others: an answer, or an error when every backend failed."""
+        response = await self.query(QueryRequest(query=query, options=options or self._defaults))
+        asked = [answer for answer in response.answers if answer.skipped is None]
+        if asked and all(answer.error is not None for answer in asked):
+            raise BackendUnavailable(
+                self.id,
+                "every backend failed: " + "; ".join(str(answer.error) for answer in asked),
+                fix="run `cmem status --deep`",
+                operation="search",
+            ) from asked[0].error
+        engines = {one.backend_id: _engine_names(one) for one in asked if one.error is None}
+        return SearchAnswer(results=response.results, degraded=response.degraded, engines=engines)
+
+    async def query(
+        self,
+        request: QueryRequest | str,
+        *,
+        max_results: int | None = None,
+        min_score: float | None = None,
+        session_key: str | None = None,
+        backends: Sequence[str] | None = None,
+    ) -> QueryResponse:
+        """Ask, and return the results with everything that explains them.
+
+        A failing backend is in `degraded`, never an exception. `request` may be the query's text, with the
+        keywords for the rest.
+
+        Raises:
+            ConfigError: a named backend does not exist.
+            BackendUnavailable: the composite is closed.
+        """
+        self._require_open("search")
+        if isinstance(request, str):
+            request = self._request(request, max_results, min_score, session_key, backends)
+        self._check_names(request.backends)
+        started = perf_counter()
+        with trace(session_key=request.options.session_key) as trace_id:
+            if not request.query.strip():
+                return QueryResponse(trace_id=trace_id, results=(), weights_version=self._weights.version)
+            return await self._ask_all(request, trace_id, started)
+
+    async def context_pack(
+        self, request: QueryRequest | str, *, max_chars: int = DEFAULT_MAX_CHARS
+    ) -> ContextPack:
+        """Return the best results as one text of at most `max_chars` characters."""
+        with trace() as trace_id:
+            response = await self.query(request)
+            pack, sources = pack_results(response.results, max_chars=max_chars)
+            QueryLogger(self._ops_log, self.id, self._weights).context_pack(
+                len(sources), max_chars, len(pack)
+            )
+        return ContextPack(pack=pack, sources=sources, trace_id=trace_id)
+
+    async def read_file(
+        self, rel_path: str, *, from_line: int | None = None, lines: int | None = None
+    ) -> MemoryFileSlice:
+        """Read from the primary; what it does not have, the other backends that read files are asked for.
+
+        A file that nobody has, and somebody could have, has empty text.
+
+        Raises:
+            MemoryPathError: no backend may read this path.
+            UnsupportedOperation: no backend reads files.
+        """
+        self._require_open("read a file")
+        refusal: ComposableMemoryError = UnsupportedOperation(self.id, "read a file")
+        missing: MemoryFileSlice | None = None
+        for seat in self._readers():
+            try:
+                found = await seat.entry.manager.read_file(rel_path, from_line=from_line, lines=lines)
+            except (MemoryPathError, UnsupportedOperation) as error:
+                refusal = error if isinstance(refusal, UnsupportedOperation) else refusal
+            else:
+                if found.text:
+                    return found
+                missing = missing or found
+        if missing is None:
+            raise refusal
+        return missing
+
+    def status(self) -> MemoryProviderStatus:
+        """Return the primary's status, with what the composite adds under `custom`."""
+        if self._primary is None:
+            return MemoryProviderStatus(backend=self.id, provider="none", custom=self._custom_status())
+        own = self._seats[self._primary].entry.manager.status()
+        return replace(own, custom={**own.custom, **self._custom_status()})
+
+    def backend_statuses(self) -> dict[str, MemoryProviderStatus]:
+        """Return the status of every backend."""
+        return {backend_id: seat.entry.manager.status() for backend_id, seat in self._seats.items()}
+
+    async def sync(
+        self, *, reason: str = "manual", force: bool = False, progress: ProgressCallback | None = None
+    ) -> SyncReport:
+        """Sync every backend that keeps an index, at the same time.
+
+        One that fails is named in `problems`.
+
+        Raises:
+            BackendError: every one of them failed.
+            UnsupportedOperation: no backend keeps an index.
+        """
+        self._require_open("sync")
+        syncing = [
+            (backend_id, seat.entry.manager)
+            for backend_id, seat in self._seats.items()
+            if isinstance(seat.entry.manager, SupportsSync)
+        ]
+        if not syncing:
+            raise UnsupportedOperation(self.id, "sync")
+        with trace():
+            outcomes = await asyncio.gather(
+                *(one.sync(reason=reason, force=force, progress=progress) for _, one in syncing),
+                return_exceptions=True,
+            )
+        return _joined_report(reason, [backend_id for backend_id, _ in syncing], outcomes)
+
+    async def probe_embedding_availability(self) -> MemoryEmbeddingProbeResult:
+        """Say whether any backend can embed."""
+        self._require_open("probe")
+        probes = await asyncio.gather(
+            *(seat.entry.manager.probe_embedding_availability() for seat in self._seats.values()),
+            return_exceptions=True,
+        )
+        if any(isinstance(probe, MemoryEmbeddingProbeResult) and probe.ok for probe in probes):
+            return MemoryEmbeddingProbeResult(ok=True)
+        reasons = [getattr(probe, "error", None) or str(probe) for probe in probes]
+        return MemoryEmbeddingProbeResult(ok=False, error="; ".join(reasons) or "there are no backends")
+
+    async def probe_vector_availability(self) -> bool:
+        """Say whether any backend can search vectors."""
+        self._require_open("probe")
+        probes = await asyncio.gather(
+            *(seat.entry.manager.probe_vector_availability() for seat in self._seats.values()),
+            return_exceptions=True,
+        )
+        return any(probe is True for probe in probes)
+
+    async def close(self) -> None:
+        """Close every backend, also when one of them fails to; calling it again does nothing.
+
+        Raises:
+            BackendError: a backend could not be closed.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        outcomes = await asyncio.gather(
+            *(seat.entry.manager.close() for seat in self._seats.values()), return_exceptions=True
+        )
+        await self._fan_out.close()
+        failures = [str(outcome) for outcome in outcomes if isinstance(outcome, BaseException)]
+        if failures:
+            raise BackendError(self.id, "close", "; ".join(failures))
+
+    async def _ask_all(self, request: QueryRequest, trace_id: str, started: float) -> QueryResponse:
+        log = QueryLogger(self._ops_log, self.id, self._weights)
+        intent, troubles = read_intent(self._intent_parser, request.query, manager_id=self.id)
+        plan = route(self._seats, wanted=request.backends, intent=intent)
+        depth = depth_for(request.options.max_results, self._policy.depth)
+        log.start(request, intent, [seat.entry.id for seat in plan.asked], plan.skipped)
+        answers = await self._fan_out.ask_all(
+            plan.asked,
+            request.query,
+            SearchOptions(max_results=depth, session_key=request.options.session_key),
+            log.backend_result,
+        )
+        answers += [BackendAnswer(backend_id=one, skipped=why) for one, why in plan.skipped.items()]
+        ranking = rank(
+            answers,
+            self._seats,
+            weights=self._weights,
+            policy=self._policy,
+            options=request.options,
+            min_depth=depth,
+        )
+        response = QueryResponse(
+            trace_id=trace_id,
+            results=ranking.merged.results,
+            attributions=ranking.merged.attributions,
+            dropped=ranking.merged.dropped,
+            overflow=ranking.merged.overflow,
+            answers=tuple(answers),
+            degraded=self._degradations(answers, (*troubles, *plan.troubles)),
+            intent=intent,
+            weights_version=self._weights.version,
+            latency_ms=(perf_counter() - started) * 1000,
+        )
+        log.merged(request, response, ranking, self._policy)
+        return response
+
+    def _request(
+        self,
+        query: str,
+        max_results: int | None,
+        min_score: float | None,
+        session_key: str | None,
+        backends: Sequence[str] | None,
+    ) -> QueryRequest:
+        defaults = self._defaults
+        return QueryRequest(
+            query=query,
+            options=SearchOptions(
+                max_results=defaults.max_results if max_results is None else max_results,
+                min_score=defaults.min_score if min_score is None else min_score,
+                session_key=session_key,
+            ),
+            backends=None if backends is None else tuple(backends),
+        )
+
+    def _check_names(self, backends: Sequence[str] | None) -> None:
+        for backend_id in backends or ():
+            if backend_id not in self._seats:
+                known = ", ".join(self._seats) or "none"
+                raise ConfigError("backend", f"{backend_id!r} is not open; open backends: {known}")
+
+    def _degradations(
+        self, answers: Sequence[BackendAnswer], troubles: Sequence[Degradation]
+    ) -> tuple[Degradation, ...]:
+        found = [*troubles, *self._unavailable]
+        for answer in answers:
+            found.extend(answer.degraded)
+            if answer.error is not None:
+                code: DegradationCode = "timeout" if isinstance(answer.error, BackendTimeout) else "failed"
+                found.append(
+                    Degradation(backend_id=answer.backend_id, code=code, reason=_describe(answer.error))
+                )
+            elif answer.skipped == "breaker-open":
+                found.append(self._resting(answer.backend_id))
+        if all(answer.skipped is not None for answer in answers):
+            found.append(self._nobody_asked(answers))
+        return tuple(found)
+
+    def _resting(self, backend_id: str) -> Degradation:
+        wait_s = self._seats[backend_id].breaker.retry_in_s
+        reason = f"not asked after repeated failures; the next trial is in {wait_s:.0f} s"
+        return Degradation(backend_id=backend_id, code="breaker-open", reason=reason)
+
+    def _nobody_asked(self, answers: Sequence[BackendAnswer]) -> Degradation:
+        why = ", ".join(f"{answer.backend_id}: {answer.skipped}" for answer in answers)
+        reason = f"no backend was asked ({why})" if why else "no backend is open; run `cmem backends list`"
+        return Degradation(backend_id=self.id, code="no-backends", reason=reason)
+
+    def _readers(self) -> list[Seat]:
+        able = [
+            seat
+            for backend_id, seat in self._seats.items()
+            if Capability.READ_FILE in seat.capabilities or backend_id == self._primary
+        ]
+        return sorted(able, key=lambda seat: seat.entry.id != self._primary)
+
+    def _custom_status(self) -> dict[str, JsonValue]:
+        idle = [
+            seat.entry.id
+            for seat in self._seats.values()
+            if seat.entry.condition is not None and self._intent_parser is None
+        ]
+        custom: dict[str, JsonValue] = {
+            "composable": True,
+            "backends": list(self._seats),
+            "primary": self._primary,
+            "weights": {backend_id: self._weights[backend_id] for backend_id in self._seats},
+            "weightsVersion": self._weights.version,
+            "breakers": {backend_id: seat.breaker.state.value for backend_id, seat in self._seats.items()},
+            "unavailable": [{"backendId": one.backend_id, "reason": one.reason} for one in self._unavailable],
+        }
+        if idle:
+            custom["neverAsked"] = dict.fromkeys(idle, "it has a condition, and there is no intent parser")
+        return custom
+
+    def _require_open(self, operation: str) -> None:
+        if self._closed:
+            raise BackendUnavailable(self.id, "it is closed", fix="open it again", operation=operation)
+
+
+def _engine_names(answer: BackendAnswer) -> str:
+    return ", ".join(f"{leg} {engine}" for leg, engine in answer.engines.items()) or "its own"
+
+
+def _describe(error: Exception) -> str:
+    return str(error) if isinstance(error, ComposableMemoryError) else f"{type(error).__name__}: {error}"
+
+
+def _joined_report(
+    reason: str, backend_ids: Sequence[str], outcomes: Sequence[SyncReport | BaseException]
+) -> SyncReport:
+    reports = [outcome for outcome in outcomes if isinstance(outcome, SyncReport)]
+    failures = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+    if failures and not reports:
+        raise failures[0]
+    problems = [problem for report in reports for problem in report.problems]
+    problems += [
+        f"{backend_id}: {outcome}"
+        for backend_id, outcome in zip(backend_ids, outcomes, strict=True)
+        if isinstance(outcome, BaseException)
+    ]
+    return SyncReport(
+        reason=reason,
+        files_indexed=sum(report.files_indexed for report in reports),
+        files_unchanged=sum(report.files_unchanged for report in reports),
+        files_removed=sum(report.files_removed for report in reports),
+        chunks_written=sum(report.chunks_written for report in reports),
+        embedded=sum(report.embedded for report in reports),
+        embeddings_pending=sum(report.embeddings_pending for report in reports),
+        problems=tuple(problems),
+    )

@@ -1,0 +1,181 @@
+"""The memory as an MCP server on stdin and stdout: memory_search, memory_get and memory_status for agents."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+from mcp.server import MCPServer
+from mcp.server.mcpserver import Context
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp.types import CallToolResult, TextContent, ToolAnnotations
+from pydantic import Field
+
+from composable_memory import __version__, tools
+from composable_memory.errors import ComposableMemoryError
+from composable_memory.runtime import Memory, open_memory
+from composable_memory.tools.documents import (
+    Document,
+    LineNumber,
+    MemoryGetReply,
+    MemoryGetRequest,
+    MemorySearchReply,
+    MemorySearchRequest,
+    MemoryStatusReply,
+    MemoryStatusRequest,
+    QueryText,
+    ResultCount,
+    Score,
+)
+
+__all__ = ["Service", "build_server", "memory_get", "memory_search", "memory_status", "serve"]
+
+INSTRUCTIONS = """\
+This server holds what was written down earlier: notes, decisions, people, preferences, to-dos, and dates.
+Before you answer a question about any of these, or about work done before, call memory_search with the
+question. Where a snippet is not enough, read on with memory_get: it takes the path and the lines of a result.
+If you are still unsure after searching, say that you looked and did not find it.
+When a result has a citation, name it as `Source: <citation>` where that helps the reader; when results carry
+none, do not mention paths or lines unless asked. `degraded` names what is missing from an answer.
+"""
+
+READ_ONLY = ToolAnnotations(
+    read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
+)
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """The open memory, or why it could not be opened, and the conversation that it serves."""
+
+    memory: Memory | None
+    problem: str
+    session_key: str | None
+
+
+ToolContext: TypeAlias = Context[Service]
+
+
+def serve(workspace: Path, state_dir: Path | None, *, session_key: str | None = None) -> None:
+    """Serve the memory of `workspace` on stdin and stdout until the client goes."""
+    build_server(workspace, state_dir, session_key=session_key).run("stdio")
+
+
+def build_server(
+    workspace: Path, state_dir: Path | None, *, session_key: str | None = None
+) -> MCPServer[Service]:
+    """Return the server; it opens the memory when it starts, and brings the index up to date meanwhile.
+
+    A memory that cannot be opened does not keep the server from starting: its tools then say why.
+    """
+
+    @asynccontextmanager
+    async def lifespan(_: MCPServer[Service]) -> AsyncIterator[Service]:
+        async with AsyncExitStack() as stack:
+            memory, problem = None, ""
+            try:
+                memory = await stack.enter_async_context(open_memory(workspace, state_dir))
+                await stack.enter_async_context(_syncing(memory))
+            except ComposableMemoryError as error:
+                problem = str(error)
+            yield Service(memory=memory, problem=problem, session_key=session_key)
+
+    server = MCPServer(
+        "composable-memory",
+        title="Composable Memory",
+        instructions=INSTRUCTIONS,
+        version=__version__,
+        log_level="WARNING",
+        lifespan=lifespan,
+    )
+    for tool, title in (
+        (memory_search, "Search memory"),
+        (memory_get, "Read a note"),
+        (memory_status, "Memory status"),
+    ):
+        server.tool(title=title, annotations=READ_ONLY)(tool)
+    return server
+
+
+async def memory_search(
+    ctx: ToolContext,
+    query: Annotated[QueryText, Field(description="What to look for, as a question or in key words.")],
+    max_results: Annotated[
+        ResultCount | None,
+        Field(validation_alias="maxResults", description="How many passages at most."),
+    ] = None,
+    min_score: Annotated[
+        Score | None,
+        Field(validation_alias="minScore", description="Leave out passages that score lower, from 0 to 1."),
+    ] = None,
+) -> Annotated[CallToolResult, MemorySearchReply]:
+    """Search the notes for earlier work, decisions, dates, people, preferences and to-dos.
+
+    Returns the best passages with path, lines and score, best first.
+    """
+    service = ctx.request_context.lifespan_context
+    if service.memory is None:
+        return _result(tools.unavailable_search(service.problem))
+    request = MemorySearchRequest(
+        query=query, max_results=max_results, min_score=min_score, session_key=service.session_key
+    )
+    return _result(await tools.memory_search(service.memory, request))
+
+
+async def memory_get(
+    ctx: ToolContext,
+    path: Annotated[str, Field(description="The path of a note, as memory_search gives it.")],
+    from_line: Annotated[
+        LineNumber | None,
+        Field(validation_alias="from", description="The first line to read, counted from 1."),
+    ] = None,
+    lines: Annotated[LineNumber | None, Field(description="How many lines to read.")] = None,
+) -> Annotated[CallToolResult, MemoryGetReply]:
+    """Read a note, or some lines of it, after memory_search has found it."""
+    service = ctx.request_context.lifespan_context
+    if service.memory is None:
+        return _result(tools.unreadable(path, "MEMORY_READ_FAILED", service.problem))
+    request = MemoryGetRequest(path=path, from_=from_line, lines=lines)
+    return _result(await tools.memory_get(service.memory, request))
+
+
+async def memory_status(
+    ctx: ToolContext,
+    deep: Annotated[
+        bool, Field(description="Also try an embedding, the vector engine and a search.")
+    ] = False,
+) -> Annotated[CallToolResult, MemoryStatusReply]:
+    """Report what is indexed, which backends serve, and what does not work."""
+    service = ctx.request_context.lifespan_context
+    if service.memory is None:
+        raise ToolError(service.problem)
+    return _result(await tools.memory_status(service.memory, MemoryStatusRequest(deep=deep)))
+
+
+@asynccontextmanager
+async def _syncing(memory: Memory) -> AsyncIterator[None]:
+    """Bring the index up to date behind the requests; leaving stops it."""
+    task = asyncio.create_task(_sync(memory))
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
+
+async def _sync(memory: Memory) -> None:
+    try:
+        await memory.sync(reason="boot")
+    except ComposableMemoryError as error:
+        log.warning("the index could not be brought up to date: %s", error)
+
+
+def _result(document: Document) -> CallToolResult:
+    """Return the document as structured content, and as text for clients that know only text."""
+    text = TextContent(type="text", text=document.model_dump_json(by_alias=True, exclude_none=True))
+    return CallToolResult(content=[text], structured_content=document.as_json())

@@ -1,0 +1,183 @@
+"""Writes the steps of a query into the ops log, with all that a later replay needs."""
+
+from collections.abc import Mapping, Sequence
+from zlib import crc32
+
+from composable_memory.ranking import MergePolicy, Ranking
+from composable_memory.types import (
+    Attribution,
+    BackendAnswer,
+    MemorySearchResult,
+    QueryIntent,
+    QueryRequest,
+    QueryResponse,
+    SkipReason,
+    TimeHint,
+)
+from composable_memory.weights import WeightTable
+from composable_memory_ops_logs import (
+    QUERY_PREVIEW_CHARS,
+    SNIPPET_PREVIEW_CHARS,
+    BackendResult,
+    Candidate,
+    ContextPackBuild,
+    DedupStats,
+    Dropped,
+    ErrorInfo,
+    FinalResult,
+    Intent,
+    OpsLog,
+    QueryMerged,
+    QueryStart,
+)
+from composable_memory_ops_logs import Degradation as LoggedDegradation
+
+__all__ = ["QueryLogger"]
+
+
+class QueryLogger:
+    """Logs one query of one composite; `manager_id` tells nested composites apart."""
+
+    def __init__(self, ops_log: OpsLog, manager_id: str, weights: WeightTable) -> None:
+        self._ops_log = ops_log
+        self._manager_id = manager_id
+        self._weights = weights
+
+    def start(
+        self,
+        request: QueryRequest,
+        intent: QueryIntent | None,
+        active: Sequence[str],
+        skipped: Mapping[str, SkipReason],
+    ) -> None:
+        """Log `query.start`."""
+        self._ops_log.emit(
+            QueryStart(
+                query=request.query[:QUERY_PREVIEW_CHARS],
+                max_results=request.options.max_results,
+                min_score=request.options.min_score,
+                intent=_intent(intent) if intent else None,
+                active_backends=active,
+                skipped_backends=skipped,
+                weights_version=self._weights.version,
+                manager=self._manager_id,
+            )
+        )
+
+    def backend_result(self, answer: BackendAnswer, depth: int) -> None:
+        """Log `query.backend_result` with every candidate."""
+        self._ops_log.emit(
+            BackendResult(
+                weight=self._weights[answer.backend_id],
+                result_count=len(answer.results),
+                results=[_candidate(rank, result) for rank, result in enumerate(answer.results, 1)],
+                depth=depth,
+                error=ErrorInfo.of(answer.error) if answer.error else None,
+            ),
+            status="failure" if answer.error else "partial" if answer.degraded else "success",
+            backend=answer.backend_id,
+            duration_ms=answer.took_ms,
+        )
+
+    def merged(
+        self, request: QueryRequest, response: QueryResponse, ranking: Ranking, policy: MergePolicy
+    ) -> None:
+        """Log `query.merged`."""
+        merged = ranking.merged
+        self._ops_log.emit(
+            QueryMerged(
+                fusion=policy.fusion,
+                calibration=ranking.calibrations,
+                weights={one.backend_id: self._weights[one.backend_id] for one in response.answers},
+                dedup=policy.dedup,
+                min_score=request.options.min_score,
+                max_results=request.options.max_results,
+                total_before_dedup=merged.total_before_dedup,
+                total_after_dedup=merged.total_after_dedup,
+                dedup_stats=DedupStats(
+                    duplicates_removed=merged.total_before_dedup - merged.total_after_dedup,
+                    by_backend={one.backend_id: len(one.results) for one in response.answers},
+                ),
+                final_results=[
+                    _final(result, attribution)
+                    for result, attribution in zip(response.results, response.attributions, strict=True)
+                ],
+                dropped=[
+                    Dropped(
+                        path=one.result.path,
+                        start_line=one.result.start_line,
+                        end_line=one.result.end_line,
+                        backend=one.backend_id,
+                        reason=one.reason,
+                        detail=one.detail,
+                    )
+                    for one in response.dropped
+                ],
+                backend_attribution=_paths_by_backend(response),
+                degraded=[
+                    LoggedDegradation(backend=one.backend_id, reason=f"{one.code}: {one.reason}")
+                    for one in response.degraded
+                ],
+            ),
+            status="partial" if response.degraded else "success",
+            duration_ms=response.latency_ms,
+        )
+
+    def context_pack(self, selected: int, max_chars: int, pack_length: int) -> None:
+        """Log `context_pack.build`."""
+        self._ops_log.emit(
+            ContextPackBuild(
+                query_count=1, selected_count=selected, max_chars=max_chars, pack_length=pack_length
+            )
+        )
+
+
+def _intent(intent: QueryIntent) -> Intent:
+    return Intent(
+        entities=intent.entities,
+        topics=intent.topics,
+        time_hints=[_time_hint(hint) for hint in intent.time_hints],
+    )
+
+
+def _time_hint(hint: TimeHint) -> dict[str, str | int]:
+    fields = {"phrase": hint.phrase, "type": hint.type, "unit": hint.unit, "offset": hint.offset,
+              "date": hint.date}  # fmt: skip
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _candidate(rank: int, result: MemorySearchResult) -> Candidate:
+    return Candidate(
+        path=result.path,
+        start_line=result.start_line,
+        end_line=result.end_line,
+        score=result.score,
+        rank=rank,
+        source=result.source,
+        snippet_preview=result.snippet[:SNIPPET_PREVIEW_CHARS],
+        content_hash=f"{crc32(result.snippet.encode(errors='replace')):08x}",
+        exact=result.exact,
+    )
+
+
+def _final(result: MemorySearchResult, attribution: Attribution) -> FinalResult:
+    return FinalResult(
+        path=result.path,
+        start_line=result.start_line,
+        end_line=result.end_line,
+        score=result.score,
+        backend=attribution.backend_id,
+        raw_score=attribution.raw_score,
+        calibrated_score=attribution.calibrated_score,
+        weight=attribution.weight,
+        backend_rank=attribution.backend_rank,
+        merged_with=attribution.merged_with,
+        snippet_preview=result.snippet[:SNIPPET_PREVIEW_CHARS],
+    )
+
+
+def _paths_by_backend(response: QueryResponse) -> dict[str, list[str]]:
+    paths: dict[str, list[str]] = {}
+    for result, attribution in zip(response.results, response.attributions, strict=True):
+        paths.setdefault(attribution.backend_id, []).append(result.path)
+    return paths

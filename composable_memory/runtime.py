@@ -1,0 +1,366 @@
+"""Opens a memory from its settings: the only place that wires the parts together."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from composable_memory.calibration import Calibration
+from composable_memory.config import (
+    LoadedSettings,
+    default_state_dir,
+    load_settings,
+    validate_backend_options,
+)
+from composable_memory.entries import ComposableBackendEntry
+from composable_memory.errors import BackendUnavailable, ComposableMemoryError, ConfigError
+from composable_memory.intent import parse_query_intent
+from composable_memory.interfaces import (
+    BackendServices,
+    BackendSpec,
+    Clock,
+    EmbedderAdapter,
+    EmbedderSpec,
+    ProgressCallback,
+)
+from composable_memory.manager import ComposableMemoryManager
+from composable_memory.merge import Dedup, Fusion
+from composable_memory.plugins import Registry, check_capabilities, discover_backends
+from composable_memory.ranking import MergePolicy
+from composable_memory.settings import BackendSection, Settings
+from composable_memory.types import (
+    ContextPack,
+    Degradation,
+    FallbackStatus,
+    MemoryEmbeddingProbeResult,
+    MemoryFileSlice,
+    MemoryProviderStatus,
+    MemorySearchResult,
+    QueryRequest,
+    QueryResponse,
+    SearchOptions,
+    SyncReport,
+)
+from composable_memory_ops_logs import BackendDegraded, BackendOpened, OpsLog, trace
+
+__all__ = ["Memory", "open_memory"]
+
+OPS_LOG_FOLDER = "ops-logs"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """An open memory: the composite of all enabled backends, with the settings and folders it runs on."""
+
+    manager: ComposableMemoryManager
+    loaded: LoadedSettings
+    registry: Registry
+    workspace_dir: Path
+    state_dir: Path
+    ops_log: OpsLog
+
+    @property
+    def settings(self) -> Settings:
+        """Return the settings in force."""
+        return self.loaded.settings
+
+    @property
+    def ops_log_dir(self) -> Path:
+        """Return the folder of the ops log's files."""
+        return self.state_dir / OPS_LOG_FOLDER
+
+    async def sync(
+        self, *, reason: str = "manual", force: bool = False, progress: ProgressCallback | None = None
+    ) -> SyncReport:
+        """Bring every index up to date; `force` rebuilds them.
+
+        Raises:
+            BackendError: no index could be synced.
+        """
+        return await self.manager.sync(reason=reason, force=force, progress=progress)
+
+    async def query(
+        self,
+        query: str | QueryRequest,
+        *,
+        max_results: int | None = None,
+        min_score: float | None = None,
+        session_key: str | None = None,
+        backends: Sequence[str] | None = None,
+    ) -> QueryResponse:
+        """Ask all memories; what is not given comes from the settings. Failures are in `degraded`.
+
+        Raises:
+            ConfigError: a backend named in `backends` is not open.
+        """
+        return await self.manager.query(
+            query,
+            max_results=max_results,
+            min_score=min_score,
+            session_key=session_key,
+            backends=backends,
+        )
+
+    async def search(self, query: str, options: SearchOptions | None = None) -> list[MemorySearchResult]:
+        """Return the merged results, best first.
+
+        Raises:
+            BackendUnavailable: every backend failed.
+        """
+        return await self.manager.search(query, options)
+
+    async def read_file(
+        self, rel_path: str, *, from_line: int | None = None, lines: int | None = None
+    ) -> MemoryFileSlice:
+        """Read a memory file, or `lines` lines of it from the 1-based `from_line` on.
+
+        Raises:
+            MemoryPathError: the path is not a memory file.
+        """
+        return await self.manager.read_file(rel_path, from_line=from_line, lines=lines)
+
+    def status(self) -> MemoryProviderStatus:
+        """Return a snapshot of the primary, with what the composite adds under `custom`."""
+        return self.manager.status()
+
+    def backend_statuses(self) -> Mapping[str, MemoryProviderStatus]:
+        """Return a snapshot of every backend."""
+        return self.manager.backend_statuses()
+
+    def unavailable(self) -> tuple[Degradation, ...]:
+        """Return the backends that are enabled and could not be opened, with the reasons."""
+        return self.manager.unavailable
+
+    async def probe_embedding_availability(self) -> MemoryEmbeddingProbeResult:
+        """Say whether any backend can embed."""
+        return await self.manager.probe_embedding_availability()
+
+    async def probe_vector_availability(self) -> bool:
+        """Say whether any backend can search vectors."""
+        return await self.manager.probe_vector_availability()
+
+    async def context_pack(self, query: str | QueryRequest, *, max_chars: int = 2000) -> ContextPack:
+        """Return the best results as one text of at most `max_chars` characters."""
+        return await self.manager.context_pack(query, max_chars=max_chars)
+
+
+@asynccontextmanager
+async def open_memory(
+    workspace: str | Path = ".",
+    state_dir: str | Path | None = None,
+    config: Mapping[str, object] | Settings | None = None,
+    *,
+    backends: Sequence[BackendSpec] = (),
+    environ: Mapping[str, str] | None = None,
+    clock: Clock | None = None,
+) -> AsyncIterator[Memory]:
+    """Open the memory of a workspace; leaving the block closes everything.
+
+    `workspace` is the folder with the notes. `state_dir` holds indexes and logs; by default
+    `COMPOSABLE_MEMORY_STATE_DIR` or the user's state folder. `config` overrides the settings files, with the
+    same keys. `backends` adds backends that are not installed as plug-ins. A backend that cannot be opened is
+    named in `degraded` of every answer; the others serve.
+
+    Raises:
+        ConfigError: the workspace is not a folder, or a setting cannot be used.
+    """
+    environ = os.environ if environ is None else environ
+    folder = await asyncio.to_thread(_existing_folder, Path(workspace))
+    loaded = await asyncio.to_thread(load_settings, folder, overrides=config, environ=environ)
+    state = await asyncio.to_thread(_made_folder, Path(state_dir or default_state_dir(environ)))
+    registry = await asyncio.to_thread(discover_backends, backends)
+    logging = loaded.settings.memory.ops_log
+    now = clock or _utc_now
+    async with AsyncExitStack() as stack:
+        ops_log = OpsLog(
+            state / OPS_LOG_FOLDER if logging.enabled else None,
+            clock=now,
+            retention_days=logging.retention_days,
+        )
+        await stack.enter_async_context(ops_log)
+        opening = _Opening(loaded=loaded, registry=registry, ops_log=ops_log, stack=stack)
+        with trace():
+            choice = await opening.embedder()
+            services = BackendServices(
+                workspace_dir=folder,
+                state_dir=state,
+                agent_id=loaded.settings.memory.agent_id,
+                ops_log=ops_log,
+                clock=now,
+                embedder=choice.embedder,
+                embedder_problem=choice.problem,
+                embedder_fallback=choice.fallback,
+                requested_embedder=loaded.settings.memory.embedding.provider,
+            )
+            manager = await opening.manager(services)
+        stack.push_async_callback(manager.close)
+        yield Memory(
+            manager=manager,
+            loaded=loaded,
+            registry=registry,
+            workspace_dir=folder,
+            state_dir=state,
+            ops_log=ops_log,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _EmbedderChoice:
+    """The embedding provider in use, or why there is none, or in whose place it stands."""
+
+    embedder: EmbedderAdapter | None = None
+    problem: str | None = None
+    fallback: FallbackStatus | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Opening:
+    """Opens the parts one after another onto a stack that closes them in the reverse order."""
+
+    loaded: LoadedSettings
+    registry: Registry
+    ops_log: OpsLog
+    stack: AsyncExitStack
+
+    async def embedder(self) -> _EmbedderChoice:
+        """Choose and open the embedding provider that the settings call for."""
+        settings = self.loaded.settings.memory.embedding
+        if settings.provider == "none":
+            return _EmbedderChoice(problem="embedding is off (memory.embedding.provider: none)")
+        options = {**settings.options, **({"model": settings.model} if settings.model else {})}
+        first = await self._open_embedder(settings.provider, options)
+        if first.embedder is not None or settings.fallback == "none":
+            return first
+        second = await self._open_embedder(settings.fallback, {})
+        stood_in = FallbackStatus(from_=settings.provider, reason=first.problem)
+        return replace(second, fallback=stood_in) if second.embedder else first
+
+    async def _open_embedder(self, provider: str, options: Mapping[str, object]) -> _EmbedderChoice:
+        spec, problem = self._embedder_spec(provider)
+        if spec is None:
+            return _EmbedderChoice(problem=problem)
+        try:
+            return _EmbedderChoice(embedder=await self.stack.enter_async_context(spec.open(options)))
+        except ComposableMemoryError as error:
+            return _EmbedderChoice(problem=str(error))
+
+    def _embedder_spec(self, provider: str) -> tuple[EmbedderSpec | None, str | None]:
+        """Return the spec, or None and the reason. Both kinds of `auto` stay on this machine for now."""
+        if provider in {"auto", "auto-remote"}:
+            return self._local_embedder()
+        found = self.registry.embedder(provider)
+        if found is None:
+            known = ", ".join(one.id for one in self.registry.embedders) or "none"
+            problem = f"{provider!r} is not installed; installed: {known}"
+            raise ConfigError("memory.embedding.provider", problem)
+        missing = found.problem or found.missing
+        return (None, missing) if missing else (found.spec, None)
+
+    async def manager(self, services: BackendServices) -> ComposableMemoryManager:
+        """Return the composite of all enabled backends that could be opened."""
+        memory = self.loaded.settings.memory
+        entries: list[ComposableBackendEntry] = []
+        unavailable: list[Degradation] = []
+        for backend_id, section in memory.sections.items():
+            if not section.enabled:
+                continue
+            try:
+                entries.append(await self._entry(backend_id, section, services))
+            except ConfigError:
+                raise
+            except ComposableMemoryError as error:
+                unavailable.append(self._lost(backend_id, error))
+        query = memory.query
+        open_ids = {entry.id for entry in entries}
+        return ComposableMemoryManager(
+            entries,
+            primary=memory.primary if memory.primary in open_ids else None,
+            intent_parser=parse_query_intent,
+            ops_log=self.ops_log,
+            policy=MergePolicy(
+                fusion=Fusion(query.fusion),
+                dedup=Dedup(query.dedup),
+                depth=query.depth,
+                rrf_k=query.rrf_k,
+            ),
+            defaults=SearchOptions(max_results=query.max_results, min_score=query.min_score),
+            unavailable=unavailable,
+        )
+
+    def _local_embedder(self) -> tuple[EmbedderSpec | None, str | None]:
+        troubles: list[str] = []
+        for found in self.registry.embedders:
+            if found.spec is None or not found.spec.local:
+                continue
+            if found.missing is None:
+                return found.spec, None
+            troubles.append(f"{found.id}: {found.missing}")
+        return None, "; ".join(troubles) or "no local embedding provider is installed"
+
+    async def _entry(
+        self, backend_id: str, section: BackendSection, services: BackendServices
+    ) -> ComposableBackendEntry:
+        spec = self._backend_spec(backend_id)
+        settings = validate_backend_options(section, spec, self.loaded.origins)
+        manager = await self.stack.enter_async_context(spec.open(settings, services))
+        check_capabilities(manager, spec)
+        self.ops_log.emit(
+            BackendOpened(what=spec.summary, capabilities=sorted(spec.capabilities)), backend=backend_id
+        )
+        query = self.loaded.settings.memory.query
+        return ComposableBackendEntry(
+            id=backend_id,
+            manager=manager,
+            weight=section.weight,
+            timeout_s=(section.timeout_ms or query.timeout_ms) / 1000,
+            calibration=Calibration(section.calibration),
+            capabilities=spec.capabilities,
+        )
+
+    def _backend_spec(self, backend_id: str) -> BackendSpec:
+        found = self.registry.backend(backend_id)
+        if found is None:
+            raise BackendUnavailable(
+                backend_id,
+                "it is enabled in the settings and no installed package provides it",
+                fix="install the package that provides it, or disable it",
+            )
+        if found.spec is None:
+            problem = found.problem or "it could not be loaded"
+            raise BackendUnavailable(backend_id, problem, fix="run `cmem backends list`")
+        if found.missing:
+            raise BackendUnavailable(backend_id, found.missing, fix="see `cmem backends list`")
+        return found.spec
+
+    def _lost(self, backend_id: str, error: ComposableMemoryError) -> Degradation:
+        self.ops_log.emit(
+            BackendDegraded(what=backend_id, level="unavailable", reason=str(error)),
+            status="failure",
+            backend=backend_id,
+        )
+        return Degradation(backend_id=backend_id, code="unavailable", reason=str(error))
+
+
+def _existing_folder(folder: Path) -> Path:
+    resolved = folder.expanduser().resolve()
+    if not resolved.is_dir():
+        raise ConfigError("workspace", f"{resolved} is not a folder; name the folder that holds the notes")
+    return resolved
+
+
+def _made_folder(folder: Path) -> Path:
+    resolved = folder.expanduser().resolve()
+    try:
+        resolved.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise ConfigError(
+            "state_dir", f"{resolved} cannot be made: {error.strerror}; name another"
+        ) from error
+    return resolved
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)

@@ -1,0 +1,25 @@
+"""What every backend, store and embedder must do: classes of tests to derive from.
+
+A class takes its part from one fixture that the author overrides, and states in `capabilities` what the part
+promises. What is declared must work; what is not declared must be refused. Tests are coroutines: run them
+with pytest-asyncio in mode `auto`, or mark the class with `pytest.mark.asyncio`.
+"""
+
+from composable_memory.testing.contracts.backend import AnswerContract, BackendContract
+from composable_memory.testing.contracts.embedder import EmbedderContract
+from composable_memory.testing.contracts.files import ReadFileContract
+from composable_memory.testing.contracts.opening import Opener
+from composable_memory.testing.contracts.stores import GraphContract, VectorContract
+from composable_memory.testing.contracts.sync import SyncContract, WriteNote
+
+__all__ = [
+    "AnswerContract",
+    "BackendContract",
+    "EmbedderContract",
+    "GraphContract",
+    "Opener",
+    "ReadFileContract",
+    "SyncContract",
+    "VectorContract",
+    "WriteNote",
+]

@@ -1,0 +1,47 @@
+"""How the contracts open what they test: within a time limit, and always closed again."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import ClassVar, TypeAlias, TypeVar
+
+import pytest
+
+from composable_memory.interfaces import Capability, MemorySearchManager
+from composable_memory.testing.corpus import SEED_QUESTIONS, SeedQuestion
+
+__all__ = ["BackendSuite", "Opener", "opened"]
+
+T = TypeVar("T")
+
+Opener: TypeAlias = Callable[[], AbstractAsyncContextManager[T]]
+"""Opens a fresh, seeded part each time it is called."""
+
+LIMIT_S = 60.0
+"""How long a test may use an opened part, so that a hanging part fails and does not hang the run."""
+
+
+@asynccontextmanager
+async def opened(open_part: Opener[T]) -> AsyncIterator[T]:
+    """Open a part for one test, which has to end within `LIMIT_S` seconds."""
+    async with asyncio.timeout(LIMIT_S), open_part() as part:
+        yield part
+
+
+class BackendSuite:
+    """What the contracts of backends share: the fixture that opens one, and what it promises.
+
+    `capabilities` are those of the backend's spec. `questions` are asked of the seeded backend; override
+    them if it cannot hold `SEED_NOTES`, and leave them empty if it cannot find anything.
+    """
+
+    capabilities: ClassVar[frozenset[Capability]] = frozenset()
+    questions: ClassVar[Sequence[SeedQuestion]] = SEED_QUESTIONS
+
+    @pytest.fixture
+    def open_backend(self) -> Opener[MemorySearchManager]:
+        """Return a function that opens the backend, seeded with `SEED_NOTES`; override this."""
+        raise NotImplementedError(
+            f"{type(self).__name__} has to override the fixture `open_backend`: return a function without "
+            "arguments that opens your backend, seeded with SEED_NOTES, as an async context manager"
+        )

@@ -1,0 +1,180 @@
+"""What an agent calls: memory_search, memory_get and memory_status, as typed functions with JSON in and out.
+
+None of them raises for a memory that fails: the reply then says what is wrong and what to do.
+"""
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from composable_memory.errors import ComposableMemoryError, MemoryPathError
+from composable_memory.tools.citations import CitationMode, cite, with_source_line
+from composable_memory.tools.documents import (
+    DeepProbe,
+    Document,
+    MemoryGetReply,
+    MemoryGetRequest,
+    MemorySearchReply,
+    MemorySearchRequest,
+    MemoryStatusReply,
+    MemoryStatusRequest,
+    ProviderStatus,
+    ReadErrorCode,
+    SearchHit,
+    SearchProbe,
+)
+from composable_memory.types import QueryResponse
+from composable_memory_ops_logs import QueryDelivered, trace
+
+if TYPE_CHECKING:
+    from composable_memory.runtime import Memory
+
+__all__ = [
+    "CitationMode",
+    "DeepProbe",
+    "Document",
+    "MemoryGetReply",
+    "MemoryGetRequest",
+    "MemorySearchReply",
+    "MemorySearchRequest",
+    "MemoryStatusReply",
+    "MemoryStatusRequest",
+    "ProviderStatus",
+    "SearchHit",
+    "SearchProbe",
+    "cite",
+    "memory_get",
+    "memory_search",
+    "memory_status",
+    "query_cited",
+    "unavailable_search",
+    "unreadable",
+    "why_unavailable",
+]
+
+PROBE_QUERY = "ping"
+
+
+async def memory_search(memory: "Memory", request: MemorySearchRequest) -> MemorySearchReply:
+    """Search; where the settings want citations, each snippet ends with its own."""
+    try:
+        response = await query_cited(memory, request)
+    except ComposableMemoryError as error:
+        return unavailable_search(str(error))
+    failure = why_unavailable(response)
+    if failure is not None:
+        known = {"trace_id": response.trace_id, "degraded": response.degraded}
+        return unavailable_search(failure).model_copy(update=known)
+    status = memory.status()
+    mode = status.custom.get("searchMode")
+    return MemorySearchReply(
+        results=tuple(SearchHit.of(with_source_line(result)) for result in response.results),
+        provider=status.provider,
+        model=status.model,
+        fallback=status.fallback,
+        citations=memory.settings.memory.citations,
+        mode=mode if isinstance(mode, str) else None,
+        trace_id=response.trace_id,
+        degraded=response.degraded,
+    )
+
+
+async def memory_get(memory: "Memory", request: MemoryGetRequest) -> MemoryGetReply:
+    """Read a memory file or some lines of it; a missing file has empty text."""
+    try:
+        part = await memory.read_file(request.path, from_line=request.from_, lines=request.lines)
+    except MemoryPathError as error:
+        return unreadable(request.path, "MEMORY_PATH_NOT_ALLOWED", str(error))
+    except (ComposableMemoryError, OSError) as error:
+        return unreadable(request.path, "MEMORY_READ_FAILED", str(error))
+    return MemoryGetReply(text=part.text, path=part.path)
+
+
+async def memory_status(memory: "Memory", request: MemoryStatusRequest) -> MemoryStatusReply:
+    """Report on the memory; `deep` embeds a word, tries the vector engine and runs a real search."""
+    probe = await _probe(memory) if request.deep else None
+    return MemoryStatusReply(
+        status=ProviderStatus.of(memory.status()),
+        backends={name: ProviderStatus.of(status) for name, status in memory.backend_statuses().items()},
+        unavailable=tuple(memory.unavailable()),
+        probe=probe,
+    )
+
+
+async def query_cited(memory: "Memory", request: MemorySearchRequest) -> QueryResponse:
+    """Ask all memories; the results carry citations where the settings want them.
+
+    Raises:
+        ConfigError: a named backend does not exist.
+        BackendUnavailable: the memory is closed.
+    """
+    with trace(session_key=request.session_key):
+        response = await memory.query(
+            request.query,
+            max_results=request.max_results,
+            min_score=request.min_score,
+            session_key=request.session_key,
+            backends=request.backends,
+        )
+        paths = tuple(result.path for result in response.results)
+        memory.ops_log.emit(QueryDelivered(result_count=len(paths), paths=paths))
+    cited = cite(response.results, memory.settings.memory.citations, request.session_key)
+    return replace(response, results=cited)
+
+
+def why_unavailable(response: QueryResponse) -> str | None:
+    """Say why no memory could answer; None when one did, or when none was meant to."""
+    if not response.answers and not response.degraded:
+        return None
+    meant = [answer for answer in response.answers if answer.skipped in (None, "breaker-open")]
+    answered = any(answer.skipped is None and answer.error is None for answer in meant)
+    if answered or (response.answers and not meant):
+        return None
+    return "; ".join(f"{one.backend_id}: {one.reason}" for one in response.degraded)
+
+
+def unavailable_search(error: str) -> MemorySearchReply:
+    """Return the reply of a memory that cannot be searched, with what to do about it."""
+    if re.search(r"quota|\b429\b", error, re.IGNORECASE):
+        warning = "Memory search does not work: the quota of the embedding provider is used up."
+        action = "Top up the quota or choose another embedding provider, then search again."
+    else:
+        warning = "Memory search does not work: a backend or its embedding provider failed."
+        action = "Run `cmem status --deep`, correct the settings or the service it names, then search again."
+    return MemorySearchReply(
+        results=(),
+        disabled=True,
+        unavailable=True,
+        error=error or "memory search is unavailable",
+        warning=warning,
+        action=action,
+    )
+
+
+def unreadable(path: str, code: ReadErrorCode, error: str) -> MemoryGetReply:
+    """Return the reply for a file that cannot be read."""
+    return MemoryGetReply(text="", path=path, disabled=True, status="error", code=code, error=error)
+
+
+async def _probe(memory: "Memory") -> DeepProbe:
+    return DeepProbe(
+        embedding=await memory.probe_embedding_availability(),
+        vector=await memory.probe_vector_availability(),
+        search=await _probe_search(memory),
+    )
+
+
+async def _probe_search(memory: "Memory") -> SearchProbe:
+    try:
+        response = await memory.query(PROBE_QUERY)
+    except ComposableMemoryError as error:
+        return SearchProbe(ok=False, error=str(error))
+    failure = why_unavailable(response)
+    return SearchProbe(
+        ok=failure is None,
+        result_count=len(response.results),
+        took_ms=round(response.latency_ms, 3),
+        trace_id=response.trace_id,
+        degraded=response.degraded,
+        error=failure,
+    )

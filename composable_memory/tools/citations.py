@@ -1,0 +1,49 @@
+"""Citations: where a passage stands, in a form that a reader can follow."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
+
+from composable_memory.types import MemorySearchResult
+
+__all__ = ["CitationMode", "cite", "with_source_line"]
+
+CitationMode = Literal["auto", "on", "off", "always", "never"]
+"""Whether results carry a citation; `always` and `never` are other words for `on` and `off`."""
+
+_AGENT_PREFIX = re.compile("^agent:[^:]*:")
+_SHARED = frozenset({"channel", "group"})
+
+
+def cite(
+    results: Sequence[MemorySearchResult], mode: CitationMode, session_key: str | None = None
+) -> tuple[MemorySearchResult, ...]:
+    """Return `results` with a citation each, or with none.
+
+    `auto` cites except in groups and channels, where others would read the paths of private notes. A citation
+    is `path#L3-L7`, `path#L3` for a single line, and the path alone for a hit without lines.
+    """
+    wanted = _is_wanted(mode, session_key)
+    return tuple(replace(result, citation=_citation(result) if wanted else None) for result in results)
+
+
+def with_source_line(result: MemorySearchResult) -> MemorySearchResult:
+    """Return `result` with its citation, if it has one, below the snippet."""
+    if result.citation is None:
+        return result
+    return replace(result, snippet=f"{result.snippet.strip()}\n\nSource: {result.citation}")
+
+
+def _is_wanted(mode: CitationMode, session_key: str | None) -> bool:
+    if mode != "auto":
+        return mode in ("on", "always")
+    place = _AGENT_PREFIX.sub("", (session_key or "").lower())
+    return _SHARED.isdisjoint(place.split(":"))
+
+
+def _citation(result: MemorySearchResult) -> str:
+    if result.start_line < 1:
+        return result.path
+    last = f"-L{result.end_line}" if result.end_line > result.start_line else ""
+    return f"{result.path}#L{result.start_line}{last}"

@@ -1,0 +1,196 @@
+"""The JSON that goes into the tools and comes out of them: keys in camelCase, what is not set is left out."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import JsonValue as AnyJson
+from pydantic.alias_generators import to_camel
+
+from composable_memory.tools.citations import CitationMode
+from composable_memory.types import (
+    BatchStatus,
+    CacheStatus,
+    Degradation,
+    FallbackStatus,
+    FtsStatus,
+    MemoryEmbeddingProbeResult,
+    MemoryProviderStatus,
+    MemorySearchResult,
+    MemorySource,
+    SourceCount,
+    VectorStatus,
+)
+
+__all__ = [
+    "AnyJson",
+    "DeepProbe",
+    "Document",
+    "LineNumber",
+    "MemoryGetReply",
+    "MemoryGetRequest",
+    "MemorySearchReply",
+    "MemorySearchRequest",
+    "MemoryStatusReply",
+    "MemoryStatusRequest",
+    "ProviderStatus",
+    "QueryText",
+    "ReadErrorCode",
+    "ResultCount",
+    "Score",
+    "SearchHit",
+    "SearchProbe",
+]
+
+QueryText = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+"""A question that is not blank."""
+
+ResultCount = Annotated[int, Field(ge=1)]
+Score = Annotated[float, Field(ge=0.0, le=1.0)]
+LineNumber = Annotated[int, Field(ge=1)]
+
+ReadErrorCode = Literal["MEMORY_PATH_NOT_ALLOWED", "MEMORY_READ_FAILED"]
+"""Why a file could not be read: it is not a memory file, or reading it failed."""
+
+
+def _json_name(field_name: str) -> str:
+    return to_camel(field_name.rstrip("_"))
+
+
+class Document(BaseModel):
+    """A JSON document of a stable shape. Values of the library inside it are written in camelCase as well."""
+
+    # Each schema is built when it is first needed: a search must not wait for those of the status.
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", alias_generator=_json_name, populate_by_name=True, defer_build=True
+    )
+
+    def as_json(self) -> dict[str, AnyJson]:
+        """Return the document as plain JSON values."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+class MemorySearchRequest(Document):
+    """What to search for; what is not given comes from the settings."""
+
+    query: QueryText
+    max_results: ResultCount | None = None
+    min_score: Score | None = None
+    session_key: str | None = None
+    backends: tuple[str, ...] | None = None
+
+
+class SearchHit(Document):
+    """One passage: lines are 1-based and inclusive, 0 for a hit without lines; the score is in [0, 1]."""
+
+    path: str
+    start_line: int
+    end_line: int
+    score: float
+    snippet: str
+    source: MemorySource
+    citation: str | None = None
+    source_backend: str | None = None
+
+    @classmethod
+    def of(cls, result: MemorySearchResult) -> "SearchHit":
+        """Return the document of a result."""
+        return cls.model_validate(result, from_attributes=True)
+
+
+class MemorySearchReply(Document):
+    """The answer to a search, or, with `unavailable`, why there is none and what to do about it."""
+
+    results: tuple[SearchHit, ...]
+    provider: str | None = None
+    model: str | None = None
+    fallback: FallbackStatus | None = None
+    citations: CitationMode | None = None
+    mode: str | None = None
+    trace_id: str | None = None
+    degraded: tuple[Degradation, ...] | None = None
+    disabled: bool | None = None
+    unavailable: bool | None = None
+    error: str | None = None
+    warning: str | None = None
+    action: str | None = None
+
+
+class MemoryGetRequest(Document):
+    """Which file to read, and from which 1-based line how many lines of it."""
+
+    path: str
+    from_: LineNumber | None = None
+    lines: LineNumber | None = None
+
+
+class MemoryGetReply(Document):
+    """The text of a file, or, with `status` "error", why it cannot be read."""
+
+    text: str
+    path: str
+    disabled: bool | None = None
+    status: Literal["error"] | None = None
+    code: ReadErrorCode | None = None
+    error: str | None = None
+
+
+class MemoryStatusRequest(Document):
+    """Whether to try out what the status claims."""
+
+    deep: bool = False
+
+
+class ProviderStatus(Document):
+    """The status of one memory: the fields of `MemoryProviderStatus`."""
+
+    backend: str
+    provider: str
+    model: str | None = None
+    requested_provider: str | None = None
+    files: int | None = None
+    chunks: int | None = None
+    dirty: bool | None = None
+    workspace_dir: str | None = None
+    db_path: str | None = None
+    extra_paths: tuple[str, ...] = ()
+    sources: tuple[MemorySource, ...] = ()
+    source_counts: tuple[SourceCount, ...] = ()
+    cache: CacheStatus | None = None
+    fts: FtsStatus | None = None
+    fallback: FallbackStatus | None = None
+    vector: VectorStatus | None = None
+    batch: BatchStatus | None = None
+    custom: dict[str, AnyJson] = Field(default_factory=dict)
+
+    @classmethod
+    def of(cls, status: MemoryProviderStatus) -> "ProviderStatus":
+        """Return the document of a status."""
+        return cls.model_validate(status, from_attributes=True)
+
+
+class SearchProbe(Document):
+    """How a real search went; `ok` says that a memory answered. `took_ms` is wall time."""
+
+    ok: bool
+    result_count: int = 0
+    took_ms: float = 0.0
+    trace_id: str | None = None
+    degraded: tuple[Degradation, ...] = ()
+    error: str | None = None
+
+
+class DeepProbe(Document):
+    """What came of trying: an embedding, the vector engine, and a search on the path of every search."""
+
+    embedding: MemoryEmbeddingProbeResult
+    vector: bool
+    search: SearchProbe
+
+
+class MemoryStatusReply(Document):
+    """The memory as a whole, each of its backends, those that could not be opened, and a deep probe."""
+
+    status: ProviderStatus
+    backends: dict[str, ProviderStatus]
+    unavailable: tuple[Degradation, ...] = ()
+    probe: DeepProbe | None = None

@@ -1,0 +1,374 @@
+"""Values of search, sync and status: what goes into a memory and what comes out of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+__all__ = [
+    "DEFAULT_MAX_RESULTS",
+    "MAX_SNIPPET_CHARS",
+    "Attribution",
+    "BackendAnswer",
+    "BatchStatus",
+    "CacheStatus",
+    "ContextPack",
+    "Degradation",
+    "DegradationCode",
+    "DropReason",
+    "DroppedCandidate",
+    "FallbackStatus",
+    "FtsStatus",
+    "JsonValue",
+    "MemoryEmbeddingProbeResult",
+    "MemoryFileSlice",
+    "MemoryProviderStatus",
+    "MemorySearchResult",
+    "MemorySource",
+    "MemorySyncProgressUpdate",
+    "QueryIntent",
+    "QueryRequest",
+    "QueryResponse",
+    "SearchAnswer",
+    "SearchOptions",
+    "SkipReason",
+    "SourceCount",
+    "SyncReason",
+    "SyncReport",
+    "TimeHint",
+    "TimeHintType",
+    "TimeUnit",
+    "VectorStatus",
+]
+
+
+DEFAULT_MAX_RESULTS = 6
+MAX_SNIPPET_CHARS = 700
+
+MemorySource = Literal["memory", "sessions"]
+"""Where a text was written: a memory file, or the transcript of a session."""
+
+SyncReason = Literal["search", "watch", "session-start", "session-delta", "interval", "manual", "cli", "boot"]
+"""Why a sync was asked for."""
+
+JsonValue: TypeAlias = bool | int | float | str | list["JsonValue"] | dict[str, "JsonValue"] | None
+"""Anything JSON can say."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemorySearchResult:
+    """One passage that answers a query.
+
+    `path` is relative to the workspace, with `/`. Lines are 1-based and inclusive; a hit without lines
+    (a fact of a graph) has 0 for both. `score` is in [0, 1], higher is better. `snippet` holds at most
+    `MAX_SNIPPET_CHARS` characters. `exact` says that the text holds every content word of the query;
+    such a hit is never cut by a minimum score.
+    """
+
+    path: str
+    start_line: int
+    end_line: int
+    score: float
+    snippet: str
+    source: MemorySource = "memory"
+    citation: str | None = None
+    source_backend: str | None = None
+    exact: bool = False
+
+    @property
+    def key(self) -> str:
+        """Return `path:start_line:end_line`, which names the passage across backends."""
+        return f"{self.path}:{self.start_line}:{self.end_line}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchOptions:
+    """How much to return.
+
+    `max_results` is at least 1. `min_score` in [0, 1] acts on calibrated scores and never cuts an exact
+    hit. `session_key` names the conversation that asks.
+    """
+
+    max_results: int = DEFAULT_MAX_RESULTS
+    min_score: float = 0.0
+    session_key: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_results < 1:
+            raise ValueError(f"max_results is {self.max_results}; give 1 or more")
+        if not 0.0 <= self.min_score <= 1.0:
+            raise ValueError(f"min_score is {self.min_score}; give a number from 0 to 1")
+
+
+DegradationCode = Literal[
+    "keyword-only",
+    "vector-only",
+    "disabled",
+    "vectors-pending",
+    "stale",
+    "never-indexed",
+    "engine-fallback",
+    "unreadable-files",
+    "failed",
+    "timeout",
+    "breaker-open",
+    "garbled",
+    "unavailable",
+    "no-backends",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Degradation:
+    """One way in which an answer is less than it could be: whose, which kind, why, and what to do."""
+
+    backend_id: str
+    code: DegradationCode
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchAnswer:
+    """Results together with what is known to be missing from them.
+
+    `engines` names the engines that answered, for example `{"vector": "exact", "keyword": "fts5"}`.
+    """
+
+    results: tuple[MemorySearchResult, ...]
+    degraded: tuple[Degradation, ...] = ()
+    engines: Mapping[str, str] = field(default_factory=dict)
+
+
+TimeUnit = Literal["day", "week", "month", "year"]
+TimeHintType = Literal["day", "week", "month", "year", "absolute"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeHint:
+    """A time that a query speaks of.
+
+    `offset` counts `unit`s from now: -1 is yesterday, last week, last month. `date` is an ISO date and set
+    for an absolute hint.
+    """
+
+    phrase: str
+    type: TimeHintType
+    unit: TimeUnit | None = None
+    offset: int | None = None
+    date: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryIntent:
+    """What a query is about, as far as its words tell."""
+
+    entities: tuple[str, ...] = ()
+    topics: tuple[str, ...] = ()
+    time_hints: tuple[TimeHint, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryRequest:
+    """A question to all memories; `backends` narrows it to the named ones."""
+
+    query: str
+    options: SearchOptions = SearchOptions()
+    backends: tuple[str, ...] | None = None
+
+
+SkipReason = Literal["condition", "breaker-open", "not-asked"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendAnswer:
+    """What one backend said: its results as it scored them, or why there are none."""
+
+    backend_id: str
+    results: tuple[MemorySearchResult, ...] = ()
+    degraded: tuple[Degradation, ...] = ()
+    error: Exception | None = None
+    took_ms: float = 0.0
+    skipped: SkipReason | None = None
+    engines: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attribution:
+    """How one result came to its place.
+
+    `raw_score` is the backend's own, `calibrated_score` that score on the common scale [0, 1], `weight`
+    the backend's weight, `backend_rank` the 1-based place in the backend's list. `merged_with` names the
+    other candidates that said the same, as `backend path:start:end`.
+    """
+
+    backend_id: str
+    raw_score: float
+    calibrated_score: float
+    weight: float
+    backend_rank: int
+    merged_with: tuple[str, ...] = ()
+
+
+DropReason = Literal["duplicate", "overlap", "near-duplicate", "min-score", "weight-zero"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DroppedCandidate:
+    """A candidate that was found and ruled out; `detail` says against what it lost."""
+
+    backend_id: str
+    result: MemorySearchResult
+    reason: DropReason
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryResponse:
+    """The merged answer and everything needed to see why it is what it is.
+
+    `attributions` runs parallel to `results`. `dropped` lists what was found and ruled out, `overflow` what
+    came after the last result, in order. `latency_ms` is wall time of the whole query.
+    """
+
+    trace_id: str
+    results: tuple[MemorySearchResult, ...]
+    attributions: tuple[Attribution, ...] = ()
+    dropped: tuple[DroppedCandidate, ...] = ()
+    overflow: tuple[tuple[str, MemorySearchResult], ...] = ()
+    answers: tuple[BackendAnswer, ...] = ()
+    degraded: tuple[Degradation, ...] = ()
+    intent: QueryIntent | None = None
+    weights_version: str = ""
+    latency_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextPack:
+    """A text made of the best results under a budget of characters, and the results in it."""
+
+    pack: str
+    sources: tuple[MemorySearchResult, ...]
+    trace_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryFileSlice:
+    """Lines of a memory file; `path` is relative to the workspace, a missing file has empty text."""
+
+    text: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemorySyncProgressUpdate:
+    """How far a sync is: `completed` of `total` steps, and what it is doing."""
+
+    completed: int
+    total: int
+    label: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncReport:
+    """What a sync did. `embedded` counts texts that were embedded, cached ones not included."""
+
+    reason: str
+    files_indexed: int = 0
+    files_unchanged: int = 0
+    files_removed: int = 0
+    chunks_written: int = 0
+    embedded: int = 0
+    embeddings_pending: int = 0
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryEmbeddingProbeResult:
+    """Whether a text could be embedded just now, and if not, why."""
+
+    ok: bool
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceCount:
+    """Files and chunks of one source."""
+
+    source: MemorySource
+    files: int
+    chunks: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheStatus:
+    """State of the embedding cache."""
+
+    enabled: bool
+    entries: int | None = None
+    max_entries: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FtsStatus:
+    """State of keyword search."""
+
+    enabled: bool
+    available: bool
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FallbackStatus:
+    """Which provider failed and was replaced; written as `from` in JSON."""
+
+    from_: str
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VectorStatus:
+    """State of vector search; `available` is None until it was tried."""
+
+    enabled: bool
+    available: bool | None = None
+    extension_path: str | None = None
+    load_error: str | None = None
+    dims: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchStatus:
+    """State of a provider's batch interface."""
+
+    enabled: bool
+    failures: int = 0
+    limit: int = 2
+    wait: bool = True
+    concurrency: int = 2
+    poll_interval_ms: int = 2000
+    timeout_ms: int = 3_600_000
+    last_error: str | None = None
+    last_provider: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryProviderStatus:
+    """A snapshot of a memory for people and programs; None means unknown or not applicable."""
+
+    backend: str
+    provider: str
+    model: str | None = None
+    requested_provider: str | None = None
+    files: int | None = None
+    chunks: int | None = None
+    dirty: bool | None = None
+    workspace_dir: str | None = None
+    db_path: str | None = None
+    extra_paths: tuple[str, ...] = ()
+    sources: tuple[MemorySource, ...] = ()
+    source_counts: tuple[SourceCount, ...] = ()
+    cache: CacheStatus | None = None
+    fts: FtsStatus | None = None
+    fallback: FallbackStatus | None = None
+    vector: VectorStatus | None = None
+    batch: BatchStatus | None = None
+    custom: Mapping[str, JsonValue] = field(default_factory=dict)

@@ -1,0 +1,174 @@
+"""Turns the events of one trace into a waterfall: what ran when, for how long, and what came of it (pure)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import pairwise
+
+from composable_memory_ops_logs import OpsEvent
+
+__all__ = ["Step", "Waterfall", "bar", "note_on", "waterfall"]
+
+EIGHTHS = "▏▎▍▌▋▊▉█"
+"""A cell filled from the left, by one eighth more each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One event on the time line.
+
+    `start_ms` counts from the start of the trace. `duration_ms` is 0 for an event that is a moment. `note`
+    says in a few words what came of it, `error` what went wrong.
+    """
+
+    action: str
+    status: str
+    start_ms: float
+    duration_ms: float
+    note: str
+    backend: str | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waterfall:
+    """One trace, in the order in which its steps began.
+
+    `results`, `dropped` and `degraded` are those of the last merge, as they were logged.
+    """
+
+    trace_id: str
+    started_at: datetime
+    total_ms: float
+    steps: tuple[Step, ...]
+    query: str | None = None
+    results: tuple[Mapping[str, object], ...] = ()
+    dropped: tuple[Mapping[str, object], ...] = ()
+    degraded: tuple[Mapping[str, object], ...] = ()
+
+
+def waterfall(events: Sequence[OpsEvent]) -> Waterfall:
+    """Lay out the events of one trace, given in any order.
+
+    An event is written when its step ends, so a step began `duration_ms` before its time stamp.
+
+    Raises:
+        ValueError: there are no events, or they belong to several traces.
+    """
+    traces = {event.trace_id for event in events}
+    if len(traces) != 1:
+        raise ValueError(f"a waterfall shows the events of one trace, not of {len(traces)}")
+    begun = min(_start_of(event) for event in events)
+    steps = sorted((_step(event, begun) for event in events), key=_order)
+    merged = _last_detail(events, "query.merged")
+    query = _last_detail(events, "query.start").get("query")
+    return Waterfall(
+        trace_id=traces.pop(),
+        started_at=begun,
+        total_ms=max(step.start_ms + step.duration_ms for step in steps),
+        steps=tuple(steps),
+        query=query if isinstance(query, str) else None,
+        results=_rows(merged, "finalResults"),
+        dropped=_rows(merged, "dropped"),
+        degraded=_rows(merged, "degraded"),
+    )
+
+
+def bar(step: Step, total_ms: float, width: int) -> str:
+    """Draw a step as `width` characters; a moment is the thinnest stroke."""
+    scale = width / total_ms if total_ms > 0 else 0.0
+    first = min(int(step.start_ms * scale), width - 1)
+    last_eighth = round((step.start_ms + step.duration_ms) * scale * 8)
+    eighths = min(max(1, last_eighth - first * 8), (width - first) * 8) if step.duration_ms else 1
+    full, rest = divmod(eighths, 8)
+    return (" " * first + "█" * full + (EIGHTHS[rest - 1] if rest else "")).ljust(width)
+
+
+def note_on(event: OpsEvent) -> str:
+    """Say in a few words what came of an event that was read back from the log."""
+    detail = _detail(event)
+    match event.action:
+        case "query.start":
+            return _asked(detail)
+        case "query.backend_result":
+            return _found(detail)
+        case "query.merged":
+            return _merged(detail)
+    return ", ".join(f"{_words(key)} {value}" for key, value in detail.items() if _is_short(value))
+
+
+def _start_of(event: OpsEvent) -> datetime:
+    return event.ts - timedelta(milliseconds=event.duration_ms or 0.0)
+
+
+def _order(step: Step) -> tuple[float, float, str]:
+    return step.start_ms, -step.duration_ms, step.backend or ""
+
+
+def _step(event: OpsEvent, begun: datetime) -> Step:
+    detail = _detail(event)
+    return Step(
+        action=event.action,
+        status=event.status,
+        start_ms=round((_start_of(event) - begun).total_seconds() * 1000, 3),
+        duration_ms=round(event.duration_ms or 0.0, 3),
+        note=note_on(event),
+        backend=event.backend,
+        error=_error(detail),
+    )
+
+
+def _detail(event: OpsEvent) -> Mapping[str, object]:
+    """Return the detail as it was read back from the log."""
+    return event.detail if isinstance(event.detail, Mapping) else {}
+
+
+def _last_detail(events: Sequence[OpsEvent], action: str) -> Mapping[str, object]:
+    found = [event for event in events if event.action == action]
+    return _detail(max(found, key=lambda event: event.ts)) if found else {}
+
+
+def _rows(detail: Mapping[str, object], key: str) -> tuple[Mapping[str, object], ...]:
+    rows = detail.get(key)
+    return tuple(row for row in rows if isinstance(row, Mapping)) if isinstance(rows, list) else ()
+
+
+def _error(detail: Mapping[str, object]) -> str | None:
+    match detail.get("error"):
+        case {"type": kind, "message": message}:
+            return f"{kind}: {message}"
+        case None:
+            return None
+        case other:
+            return str(other)
+
+
+def _asked(detail: Mapping[str, object]) -> str:
+    active, skipped = detail.get("activeBackends"), detail.get("skippedBackends")
+    note = f"asked {', '.join(map(str, active)) or 'nobody'}" if isinstance(active, list) else ""
+    if isinstance(skipped, Mapping) and skipped:
+        note += "; not " + ", ".join(f"{name} ({reason})" for name, reason in skipped.items())
+    return note
+
+
+def _found(detail: Mapping[str, object]) -> str:
+    if skipped := detail.get("skipped"):
+        return f"skipped: {skipped}"
+    return f"{detail.get('resultCount', 0)} candidates, weight {detail.get('weight')}"
+
+
+def _merged(detail: Mapping[str, object]) -> str:
+    before, after = detail.get("totalBeforeDedup"), detail.get("totalAfterDedup")
+    results = len(_rows(detail, "finalResults"))
+    return f"{before} candidates, {after} distinct, {results} results ({detail.get('fusion')})"
+
+
+def _is_short(value: object) -> bool:
+    return isinstance(value, bool | int | float) or (isinstance(value, str) and 0 < len(value) <= 60)
+
+
+def _words(key: str) -> str:
+    """Return a camelCase key in words: `filesIndexed` is "files indexed"."""
+    return key[:1] + "".join(
+        f" {char.lower()}" if char.isupper() and before.islower() else char for before, char in pairwise(key)
+    )

@@ -1,0 +1,454 @@
+"""What can be logged: one frozen value per action, and the event that carries it.
+
+Field names are snake_case here and camelCase on disk (`wire.py`). Texts are previews, never whole notes.
+A field that is None is left out on disk; lists and mappings are always written, empty or not.
+"""
+
+# Annotations are read at run time to derive the format on disk, so this module does not postpone them.
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from types import MappingProxyType
+from typing import ClassVar, Literal, TypeAlias
+
+__all__ = [
+    "EVENTS",
+    "QUERY_PREVIEW_CHARS",
+    "SCHEMA_VERSION",
+    "SNIPPET_PREVIEW_CHARS",
+    "BackendDegraded",
+    "BackendOpened",
+    "BackendResult",
+    "Candidate",
+    "ContextPackBuild",
+    "DedupStats",
+    "Degradation",
+    "Dropped",
+    "ErrorInfo",
+    "EventDetail",
+    "FeedbackEvaluated",
+    "FinalResult",
+    "GraphitiHealth",
+    "GraphitiIngest",
+    "GraphitiQuery",
+    "IngestComplete",
+    "IngestStageComplete",
+    "IngestStart",
+    "Intent",
+    "JsonValue",
+    "OpsEvent",
+    "QueryDelivered",
+    "QueryMerged",
+    "QueryStart",
+    "StageOutcome",
+    "Status",
+    "SyncComplete",
+    "SyncFailed",
+    "SyncFileIndexed",
+    "SyncFileSkipped",
+    "SyncStart",
+]
+
+SCHEMA_VERSION: int = 1
+"""Version of the format on disk; rises when a reader of the old one would misread the new one."""
+
+QUERY_PREVIEW_CHARS = 200
+"""How much of a query an event shows."""
+
+SNIPPET_PREVIEW_CHARS = 120
+"""How much of a snippet an event shows."""
+
+JsonValue: TypeAlias = "bool | int | float | str | Sequence[JsonValue] | Mapping[str, JsonValue] | None"
+"""Anything JSON can say, from any kind of sequence or mapping."""
+
+Status: TypeAlias = Literal["success", "failure", "partial"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventDetail:
+    """What is particular to one action; subclasses add fields and the name of the action."""
+
+    action: ClassVar[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpsEvent:
+    """One thing that happened, once: who, when, how it went, under which trace."""
+
+    id: str
+    ts: datetime
+    """Aware, UTC; milliseconds on disk."""
+    action: str
+    status: Status
+    trace_id: str
+    session_key: str | None = None
+    run_id: str | None = None
+    backend: str | None = None
+    duration_ms: float | None = None
+    schema_version: int = SCHEMA_VERSION
+    detail: EventDetail | Mapping[str, JsonValue]
+    """The typed value while the program runs; read back, the mapping of the line, with camelCase keys."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorInfo:
+    """An exception as a log tells it: its class name and its message."""
+
+    type: str
+    message: str
+
+    @classmethod
+    def of(cls, error: BaseException) -> "ErrorInfo":
+        """Describe `error`; one without a message is described by its representation."""
+        return cls(type=type(error).__name__, message=str(error) or repr(error))
+
+
+# --- one question -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intent:
+    """What the question seems to be about."""
+
+    entities: Sequence[str] = ()
+    topics: Sequence[str] = ()
+    time_hints: Sequence[JsonValue] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryStart(EventDetail):
+    """A question is about to be put to the backends."""
+
+    action: ClassVar[str] = "query.start"
+    query: str
+    """The first `QUERY_PREVIEW_CHARS` characters."""
+    max_results: int
+    min_score: float
+    intent: Intent | None = None
+    active_backends: Sequence[str]
+    skipped_backends: Mapping[str, str] = field(default_factory=dict)
+    """Backend id to the reason it is not asked."""
+    weights_version: str | int | None = None
+    manager: str
+    """Id of the composite that asks; composites nest under one trace."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One hit as its backend gave it, before calibration and weights."""
+
+    path: str
+    start_line: int
+    end_line: int
+    score: float
+    rank: int
+    """Place in the backend's own list, from 1."""
+    source: str
+    snippet_preview: str
+    """The first `SNIPPET_PREVIEW_CHARS` characters."""
+    content_hash: str
+    """Short hash of the whole snippet, so that a replay can decide on equal texts."""
+    exact: bool = False
+    """True when the backend found the words themselves."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendResult(EventDetail):
+    """One backend answered, failed or was passed over; its id and time are on the event."""
+
+    action: ClassVar[str] = "query.backend_result"
+    weight: float
+    result_count: int
+    results: Sequence[Candidate] = ()
+    """Every candidate, in the backend's order, not only those that survived the merge."""
+    depth: int
+    """How many candidates were asked for."""
+    error: ErrorInfo | None = None
+    skipped: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinalResult:
+    """One hit of the merged answer and how it came to its score."""
+
+    path: str
+    start_line: int
+    end_line: int
+    score: float
+    backend: str
+    raw_score: float
+    calibrated_score: float
+    weight: float
+    backend_rank: int
+    merged_with: Sequence[str] = ()
+    """Keys of the duplicates it stands for."""
+    snippet_preview: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dropped:
+    """One candidate that did not reach the answer, and why."""
+
+    path: str
+    start_line: int
+    end_line: int
+    backend: str
+    reason: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DedupStats:
+    """How many duplicates the merge removed, and how many hits each backend had brought."""
+
+    duplicates_removed: int
+    by_backend: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Degradation:
+    """A backend that answered with less than it can, and why."""
+
+    backend: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryMerged(EventDetail):
+    """The answers became one list; with the candidates of its trace, enough to compute the list again."""
+
+    action: ClassVar[str] = "query.merged"
+    fusion: str
+    calibration: Mapping[str, str]
+    """Backend id to the method that made its scores comparable."""
+    weights: Mapping[str, float]
+    dedup: str
+    min_score: float
+    max_results: int
+    total_before_dedup: int
+    total_after_dedup: int
+    dedup_stats: DedupStats
+    final_results: Sequence[FinalResult]
+    dropped: Sequence[Dropped] = ()
+    backend_attribution: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Backend id to the paths of the answer it contributed."""
+    degraded: Sequence[Degradation] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryDelivered(EventDetail):
+    """The answer left through a face of the program."""
+
+    action: ClassVar[str] = "query.delivered"
+    result_count: int
+    paths: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextPackBuild(EventDetail):
+    """Results were packed into one text under a budget; lengths in characters."""
+
+    action: ClassVar[str] = "context_pack.build"
+    query_count: int
+    selected_count: int
+    max_chars: int
+    pack_length: int
+
+
+# --- taking content in --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngestStart(EventDetail):
+    """Content is about to pass through the ingest stages."""
+
+    action: ClassVar[str] = "ingest.start"
+    source: str
+    item_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngestStageComplete(EventDetail):
+    """One stage ended; its time is on the event."""
+
+    action: ClassVar[str] = "ingest.stage_complete"
+    stage: str
+    ok: bool
+    error: ErrorInfo | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageOutcome:
+    """How one stage went."""
+
+    stage: str
+    ok: bool
+    duration_ms: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngestComplete(EventDetail):
+    """All stages ended; the event is partial when one of them failed."""
+
+    action: ClassVar[str] = "ingest.complete"
+    episode_count: int
+    warning_count: int
+    error_count: int
+    stages: Sequence[StageOutcome]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphitiIngest(EventDetail):
+    """Episodes were sent to the graph service."""
+
+    action: ClassVar[str] = "graphiti.ingest"
+    episode_count: int
+    node_count: int = 0
+    edge_count: int = 0
+    episode_ids: Sequence[str] = ()
+    warnings: Sequence[str] = ()
+    error: ErrorInfo | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphitiQuery(EventDetail):
+    """The graph service was asked."""
+
+    action: ClassVar[str] = "graphiti.query"
+    query: str
+    """The first `QUERY_PREVIEW_CHARS` characters."""
+    limit: int
+    fact_count: int
+    node_ids: Sequence[str] = ()
+    episode_ids: Sequence[str] = ()
+    error: ErrorInfo | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphitiHealth(EventDetail):
+    """The graph service was probed."""
+
+    action: ClassVar[str] = "graphiti.health"
+    ok: bool
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncStart(EventDetail):
+    """An index begins to catch up with its files."""
+
+    action: ClassVar[str] = "sync.start"
+    reason: str
+    force: bool
+    needs_full_reindex: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncFileIndexed(EventDetail):
+    """One source is done: counts of its files."""
+
+    action: ClassVar[str] = "sync.file_indexed"
+    source: str
+    indexed: int
+    skipped: int
+    removed: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncFileSkipped(EventDetail):
+    """One file could not be indexed."""
+
+    action: ClassVar[str] = "sync.file_skipped"
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncComplete(EventDetail):
+    """The index has caught up."""
+
+    action: ClassVar[str] = "sync.complete"
+    reason: str
+    full_reindex: bool
+    files_indexed: int
+    chunks_written: int
+    embedded: int
+    removed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncFailed(EventDetail):
+    """The index could not catch up."""
+
+    action: ClassVar[str] = "sync.failed"
+    reason: str
+    error: ErrorInfo
+
+
+# --- the state of backends, and judgement -------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendOpened(EventDetail):
+    """A backend is ready; its id is on the event."""
+
+    action: ClassVar[str] = "backend.opened"
+    capabilities: Sequence[str]
+    what: str = ""
+    """What answers inside, such as the engine that was chosen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendDegraded(EventDetail):
+    """A backend goes on with less than it can."""
+
+    action: ClassVar[str] = "backend.degraded"
+    level: str
+    reason: str
+    what: str = ""
+    """The part concerned."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedbackEvaluated(EventDetail):
+    """A delivered answer was judged."""
+
+    action: ClassVar[str] = "feedback.evaluated"
+    query_trace_id: str
+    """The trace of the judged question; the event has a trace of its own."""
+    result_count: int
+    precision: float
+    mean_relevance: float
+    model: str
+    backends: Sequence[str]
+    error: ErrorInfo | None = None
+
+
+EVENTS: Mapping[str, type[EventDetail]] = MappingProxyType(
+    {
+        kind.action: kind
+        for kind in (
+            QueryStart,
+            BackendResult,
+            QueryMerged,
+            QueryDelivered,
+            ContextPackBuild,
+            IngestStart,
+            IngestStageComplete,
+            IngestComplete,
+            GraphitiIngest,
+            GraphitiQuery,
+            GraphitiHealth,
+            SyncStart,
+            SyncFileIndexed,
+            SyncFileSkipped,
+            SyncComplete,
+            SyncFailed,
+            BackendOpened,
+            BackendDegraded,
+            FeedbackEvaluated,
+        )
+    }
+)
+"""Every action by its name."""

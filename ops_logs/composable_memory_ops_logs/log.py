@@ -1,0 +1,211 @@
+"""The log that callers write to: `emit` costs microseconds and never fails; one thread does the rest."""
+
+import asyncio
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Self, cast
+
+from composable_memory_ops_logs.events import EventDetail, OpsEvent, Status
+from composable_memory_ops_logs.redaction import CleanTexts, redact, redact_value
+from composable_memory_ops_logs.sinks import FileSink
+from composable_memory_ops_logs.trace import current_run_id, current_session_key, current_trace_id, new_id
+from composable_memory_ops_logs.wire import event_to_wire, texts_of, to_line
+from composable_memory_ops_logs.writer import LineWriter
+
+if TYPE_CHECKING:
+    from structlog.typing import EventDict
+
+__all__ = ["OpsLog", "OpsLogStats", "utc_now"]
+
+_POLL_S = 0.002
+_CLOSE_TIMEOUT_S = 5.0
+
+
+def utc_now() -> datetime:
+    """Return the present as an aware time in UTC."""
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpsLogStats:
+    """What became of the events so far. With a directory, `emitted == written + dropped` once flushed."""
+
+    emitted: int
+    written: int
+    dropped: int
+    """Events that found the queue full or the log closed, or that could not be written."""
+    last_error: str | None
+    listener_errors: int
+
+
+class OpsLog:
+    """A log of typed events, one JSON object a line, in monthly files of a directory.
+
+    Without a directory nothing is written, but listeners still hear every event. `retention_days` counts
+    from the end of a file's month. `capacity` is how many events may wait to be written; more are dropped.
+    With `redact`, what is written holds no secrets; listeners get events as they were emitted.
+    Close the log, or use it as `async with OpsLog(...) as log`.
+    """
+
+    def __init__(
+        self,
+        directory: Path | None,
+        *,
+        clock: Callable[[], datetime] = utc_now,
+        retention_days: int = 30,
+        redact: bool = True,
+        capacity: int = 10_000,
+    ) -> None:
+        if not 0 <= retention_days <= 36_500:
+            raise ValueError(f"retention_days is {retention_days}; give 0 to 36500")
+        if capacity < 1:
+            raise ValueError(f"capacity is {capacity}; give 1 or more")
+        self._clock = clock
+        self._listeners: dict[object, Callable[[OpsEvent], None]] = {}
+        self._emitted = 0
+        self._listener_errors = 0
+        self._writer: LineWriter | None = None
+        if directory is not None:
+            self._writer = LineWriter(
+                FileSink(directory),
+                open_renderer=partial(_open_renderer, redact),
+                clock=clock,
+                retention_days=retention_days,
+                capacity=capacity,
+            )
+            # A log that is forgotten, not closed, still lets its thread finish and end.
+            weakref.finalize(self, self._writer.stop).atexit = False
+
+    async def __aenter__(self) -> Self:
+        """Return the log; its thread and its file wait for the first event."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close the log."""
+        await self.close()
+
+    @property
+    def stats(self) -> OpsLogStats:
+        """Counts since the log was made."""
+        writer = self._writer
+        return OpsLogStats(
+            emitted=self._emitted,
+            written=writer.written if writer else 0,
+            dropped=writer.rejected + writer.failed if writer else 0,
+            last_error=writer.last_error if writer else None,
+            listener_errors=self._listener_errors,
+        )
+
+    def emit(
+        self,
+        detail: EventDetail,
+        *,
+        status: Status = "success",
+        backend: str | None = None,
+        duration_ms: float | None = None,
+        session_key: str | None = None,
+    ) -> None:
+        """Record that something happened, under the trace this code runs in; outside any, under a new id.
+
+        Never blocks and never raises. Listeners are called before this returns; the line is written later.
+        """
+        event = OpsEvent(
+            id=new_id(),
+            ts=self._clock(),
+            action=detail.action,
+            status=status,
+            trace_id=current_trace_id() or new_id(),
+            session_key=session_key or current_session_key(),
+            run_id=current_run_id(),
+            backend=backend,
+            duration_ms=duration_ms,
+            detail=detail,
+        )
+        self._emitted += 1
+        for listener in self._listeners.values():
+            self._tell(listener, event)
+        if self._writer is not None:
+            self._writer.put(event)
+
+    def subscribe(self, listener: Callable[[OpsEvent], None]) -> Callable[[], None]:
+        """Call `listener` with every event from now on; the returned function ends that.
+
+        It runs inside `emit` and should be quick. What it raises is counted and goes no further.
+        """
+        token = object()
+        self._listeners = {**self._listeners, token: listener}
+
+        def unsubscribe() -> None:
+            self._listeners = {key: kept for key, kept in self._listeners.items() if key is not token}
+
+        return unsubscribe
+
+    async def flush(self, timeout_s: float = 2.0) -> bool:
+        """Wait until every event emitted so far is written or given up; False when the time ran out first."""
+        return self._writer is None or await _becomes_true(self._writer.mark(), timeout_s)
+
+    async def close(self) -> None:
+        """Write what is waiting and end the thread; later events are dropped. Calling it again is fine."""
+        if self._writer is not None:
+            await _becomes_true(self._writer.stop(), _CLOSE_TIMEOUT_S)
+
+    def _tell(self, listener: Callable[[OpsEvent], None], event: OpsEvent) -> None:
+        try:
+            listener(event)
+        except Exception:  # noqa: BLE001 - a listener is foreign code, and emit promises never to raise
+            self._listener_errors += 1
+
+
+async def _becomes_true(condition: Callable[[], bool], timeout_s: float) -> bool:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(timeout_s):
+            while not condition():  # noqa: ASYNC110 - the thread that makes it true knows no loop
+                await asyncio.sleep(_POLL_S)
+    return condition()
+
+
+# --- from event to line -------------------------------------------------------------------------------------
+
+
+def _open_renderer(redacting: bool) -> Callable[[OpsEvent], bytes]:
+    """Build the chain of processors that turns an event into its line."""
+    # Imported here, by the writer's thread: it takes longer than everything else in this package together.
+    import structlog
+
+    masking = [_Masking()] if redacting else []
+    logger = structlog.wrap_logger(
+        structlog.ReturnLogger(),
+        processors=[_unfold, *masking, _render],
+        wrapper_class=structlog.BoundLogger,
+        context_class=dict,
+    ).bind()
+    return lambda event: cast("bytes", logger.msg(event.action, ops_event=event))
+
+
+def _unfold(_logger: object, _method: str, entry: "EventDict") -> "EventDict":
+    entry["wire"] = event_to_wire(entry["ops_event"])
+    return entry
+
+
+class _Masking:
+    """Masks the secrets of an event. Nearly all events have none, so it looks before it walks."""
+
+    def __init__(self) -> None:
+        self._clean = CleanTexts()
+
+    def __call__(self, _logger: object, _method: str, entry: "EventDict") -> "EventDict":
+        if not self._clean.covers(texts_of(entry["ops_event"])):
+            wire = entry["wire"]
+            wire["detail"] = redact_value(wire["detail"])
+            if "sessionKey" in wire:
+                wire["sessionKey"] = redact(wire["sessionKey"])
+        return entry
+
+
+def _render(_logger: object, _method: str, entry: "EventDict") -> bytes:
+    return to_line(entry["wire"])

@@ -1,0 +1,117 @@
+"""The picture of the house is true: arrows point one way, each third-party package has one door."""
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from graphlib import TopologicalSorter
+from importlib.metadata import packages_distributions
+
+import grimp
+import pytest
+from importlinter.cli import EXIT_STATUS_SUCCESS, lint_imports
+
+from tests.architecture.sources import HOUSES, ROOT, Module, modules
+
+HEAVY = (
+    "apsw",
+    "httpx",
+    "llama_cpp",
+    "mcp",
+    "numpy",
+    "rich",
+    "safetensors",
+    "tokenizers",
+    "typer",
+    "wordllama",
+)
+"""Packages that `import composable_memory` must not load: they cost time that most callers need not spend."""
+
+DOORS = {
+    "apsw": ("composable_memory_adapters.sqlite_file", "composable_memory_adapters.vectors.sqlite_vec"),
+    "mcp": ("composable_memory.mcp_server",),
+    "numpy": (
+        "composable_memory_adapters.builtin",
+        "composable_memory_adapters.embedders",
+        "composable_memory_adapters.vectors",
+    ),
+    "orjson": ("composable_memory_ops_logs", "composable_memory_adapters", "composable_memory.tools"),
+    "platformdirs": ("composable_memory.config",),
+    "pydantic_settings": ("composable_memory.config",),
+    "pytest": ("composable_memory.testing",),
+    "rapidfuzz": ("composable_memory.config", "composable_memory.merge"),
+    "rich": ("composable_memory.cli",),
+    "snowballstemmer": ("composable_memory_adapters.builtin",),
+    "sqlite_vec": ("composable_memory_adapters.vectors.sqlite_vec",),
+    "stopwordsiso": ("composable_memory_adapters.builtin",),
+    "structlog": ("composable_memory_ops_logs.log",),
+    "typer": ("composable_memory.cli",),
+    "wordllama": ("composable_memory_adapters.embedders.wordllama",),
+    "yaml": ("composable_memory.config",),
+}
+"""Third-party package to the modules or packages of ours that may import it."""
+
+EVERYWHERE = {"pydantic", "pydantic_core", *HOUSES, *sys.stdlib_module_names}
+
+
+def test_the_contracts_of_the_house_are_kept(capsys: pytest.CaptureFixture[str]) -> None:
+    status = lint_imports(config_filename=str(ROOT / "pyproject.toml"), no_cache=True)
+
+    assert status == EXIT_STATUS_SUCCESS, capsys.readouterr().out
+
+
+def test_no_imports_go_in_a_circle() -> None:
+    graph = grimp.build_graph(*HOUSES, cache_dir=None)
+    arrows = {name: graph.find_modules_directly_imported_by(name) for name in graph.modules}
+
+    TopologicalSorter(arrows).prepare()  # raises CycleError with the circle
+
+
+def imported_packages() -> set[str]:
+    """Return the names of all packages that ours import."""
+    return {one.top for module in modules() for one in module.imports()}
+
+
+@pytest.mark.parametrize("module", modules(), ids=lambda module: module.name)
+def test_third_party_packages_come_in_by_their_doors(module: Module) -> None:
+    strangers = [one for one in module.imports() if one.top not in EVERYWHERE and not one.is_for_types]
+
+    wrong = [
+        f"{module.path.name}:{one.line} imports {one.name}"
+        for one in strangers
+        if not any(f"{module.name}.".startswith(f"{door}.") for door in DOORS.get(one.top, ()))
+    ]
+    assert wrong == []
+
+
+def test_every_door_is_used() -> None:
+    assert sorted(DOORS.keys() - imported_packages()) == []
+
+
+def test_every_dependency_is_used() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = {re.split(r"[<>=~ ;\[]", line)[0].lower() for line in project["dependencies"]}
+    used = {
+        distribution.lower()
+        for package, distributions in packages_distributions().items()
+        for distribution in distributions
+        if package in imported_packages()
+    }
+
+    assert sorted(wanted - used) == []
+
+
+def test_importing_the_face_loads_nothing_heavy() -> None:
+    program = f"import sys, composable_memory; print(*[name for name in {HEAVY} if name in sys.modules])"
+
+    loaded = subprocess.run(
+        [sys.executable, "-c", program],
+        env={"PYTHONPATH": os.pathsep.join(str(folder.parent) for folder in HOUSES.values())},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+
+    assert loaded.stdout.split() == []

@@ -1,0 +1,70 @@
+"""The manifest of requirements is true: the tests it names exist, nothing is promised twice or left open."""
+
+import ast
+from collections import Counter
+from functools import cache
+
+import pytest
+
+from tests._requirements import REQUIREMENTS, Requirement
+from tests.architecture.sources import ROOT
+
+DOCUMENTS = {
+    "architecture deep-dive",
+    "composable memory architecture",
+    "knowledge system overview",
+    "memory architecture report",
+    "our interfaces",
+    "quick facts",
+}
+
+
+@cache
+def names_in(path: str) -> frozenset[str]:
+    """Return the functions and classes of a file, methods as `Class::method`."""
+    file = ROOT / path
+    tree = ast.parse(file.read_text(encoding="utf-8")) if file.is_file() else ast.Module([], [])
+    definitions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    names = {node.name for node in tree.body if isinstance(node, definitions)}
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef):
+            names |= {f"{node.name}::{one.name}" for one in node.body if isinstance(one, definitions)}
+    return frozenset(names)
+
+
+@pytest.mark.parametrize("requirement", REQUIREMENTS, ids=lambda requirement: requirement.id)
+def test_a_requirement_has_tests_that_exist_or_a_reason(requirement: Requirement) -> None:
+    missing = [
+        test for test in requirement.tests if test.partition("::")[2] not in names_in(test.partition("::")[0])
+    ]
+
+    assert missing == []
+    assert requirement.tests or requirement.reason
+
+
+@pytest.mark.parametrize("requirement", REQUIREMENTS, ids=lambda requirement: requirement.id)
+def test_a_requirement_says_where_it_stands_in_which_document(requirement: Requirement) -> None:
+    document, _, chapter = requirement.source.partition(", ")
+
+    assert document in DOCUMENTS
+    assert chapter
+    assert requirement.sentence
+
+
+def test_no_requirement_stands_twice() -> None:
+    counted = Counter(requirement.id for requirement in REQUIREMENTS)
+
+    assert [id_ for id_, times in counted.items() if times > 1] == []
+
+
+def test_every_document_is_covered() -> None:
+    assert {requirement.source.partition(", ")[0] for requirement in REQUIREMENTS} == DOCUMENTS
+
+
+def test_every_contract_test_keeps_a_requirement() -> None:
+    contracts = (ROOT / "composable_memory" / "testing" / "contracts").glob("*.py")
+    paths = [path.relative_to(ROOT).as_posix() for path in contracts]
+    written = {f"{path}::{name}" for path in paths for name in names_in(path) if "::test_" in name}
+    named = {test for requirement in REQUIREMENTS for test in requirement.tests}
+
+    assert sorted(written - named) == []

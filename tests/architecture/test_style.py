@@ -1,0 +1,131 @@
+"""What every module keeps: names are listed, public things are explained, errors are not swallowed."""
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.sources import ROOT, Module, modules
+
+PUBLIC = [module for module in modules() if module.is_public]
+
+CATCH_ALL = {
+    "composable_memory.cli": "the top of a face: what nobody foresaw becomes a message and an exit code",
+    "composable_memory.fan_out": "here every failure of a backend ends, whatever it is",
+    "composable_memory.plugins": "the module of a stranger may raise anything when it is imported",
+    "composable_memory.routing": "a parser or a condition of a stranger must not take the answer down",
+    "composable_memory_adapters.builtin.embedding": "an embedder of a stranger may raise anything",
+    "composable_memory_ops_logs.log": "a listener of a stranger may raise anything, and emit never does",
+}
+"""The modules that may catch `Exception`, and why: where the code of others ends, and at the top."""
+
+FORBIDDEN = re.compile(
+    r"(?<![\w.~$}])/(?:work|farm)/|/tmp/(?:dev|brief|bash)|\b[Ss]eeds?[ /]0\d\d|HOUSE\.md|PRODUCT\.md|"
+    r"openclaw-memory-facts|artifactory"
+)
+TEXT_SUFFIXES = {
+    ".py",
+    ".md",
+    ".toml",
+    ".yaml",
+    ".yml",
+    ".sql",
+    ".txt",
+    ".json",
+    ".sh",
+    ".service",
+    ".cfg",
+    "",
+}
+
+
+@pytest.mark.parametrize("module", PUBLIC, ids=lambda module: module.name)
+def test_public_names_are_listed(module: Module) -> None:
+    listed = getattr(import_module(module.name), "__all__", None)
+    defined = [
+        node.name for node in module.tree.body if isinstance(node, _DEFINITION) and node.name[0] != "_"
+    ]
+
+    assert set(defined) <= set(listed or ()), "every public class and function stands in __all__"
+    assert len(set(listed or ())) == len(listed or ())
+
+
+@pytest.mark.parametrize("module", PUBLIC, ids=lambda module: module.name)
+def test_listed_names_exist(module: Module) -> None:
+    imported = import_module(module.name)
+
+    assert [name for name in getattr(imported, "__all__", ()) if not hasattr(imported, name)] == []
+
+
+@pytest.mark.parametrize("module", PUBLIC, ids=lambda module: module.name)
+def test_public_things_have_docstrings(module: Module) -> None:
+    assert ast.get_docstring(module.tree), "a module opens with one sentence that says what it is for"
+    assert [name for name, node in _public_things(module.tree) if not ast.get_docstring(node)] == []
+
+
+@pytest.mark.parametrize("module", modules(), ids=lambda module: module.name)
+def test_only_known_places_catch_everything(module: Module) -> None:
+    caught = [
+        node.lineno
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.ExceptHandler) and _catches_everything(node)
+    ]
+
+    assert not caught or module.name in CATCH_ALL, f"lines {caught}"
+
+
+def test_no_place_is_allowed_to_catch_everything_that_does_not() -> None:
+    catching = {
+        module.name
+        for module in modules()
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.ExceptHandler) and _catches_everything(node)
+    }
+
+    assert sorted(CATCH_ALL.keys() - catching) == []
+
+
+def test_nothing_in_the_tree_speaks_of_the_workshop() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {match[0]}"
+        for path in _text_files()
+        for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1)
+        if (match := FORBIDDEN.search(line)) and path != Path(__file__)
+    ]
+
+    assert found == []
+
+
+_DEFINITION = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def _public_things(
+    node: ast.Module | ast.ClassDef, prefix: str = ""
+) -> Iterator[tuple[str, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]]:
+    for child in node.body:
+        if isinstance(child, _DEFINITION) and not child.name.startswith("_") and not _is_overload(child):
+            yield prefix + child.name, child
+            if isinstance(child, ast.ClassDef):
+                yield from _public_things(child, f"{prefix}{child.name}.")
+
+
+def _is_overload(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    return any(ast.unparse(decorator).endswith("overload") for decorator in node.decorator_list)
+
+
+def _catches_everything(handler: ast.ExceptHandler) -> bool:
+    caught = "" if handler.type is None else ast.unparse(handler.type)
+    return handler.type is None or re.search(r"\b(Base)?Exception\b", caught) is not None
+
+
+def _text_files() -> list[Path]:
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT, capture_output=True, text=True, check=True, timeout=30,
+    ).stdout.split("\0")  # fmt: skip
+    files = (ROOT / name for name in listed if name)
+    return [path for path in files if path.suffix in TEXT_SUFFIXES and path.is_file()]

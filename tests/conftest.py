@@ -1,0 +1,118 @@
+"""What every test gets: a clean environment, a loop that may not block, notes, a place for state, a log."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import apsw
+import hypothesis
+import pytest
+from blockbuster import BlockBuster, BlockBusterFunction
+
+from composable_memory.interfaces import BackendServices
+from composable_memory.testing import FIXED_NOW, SEED_NOTES
+from composable_memory_ops_logs import MemorySink, OpsLog
+
+HOUSES = [
+    "composable_memory",
+    "composable_memory_adapters",
+    "composable_memory_feedback",
+    "composable_memory_ops_logs",
+]
+APSW_CALLS = (
+    (apsw.Connection, "execute"),
+    (apsw.Connection, "executemany"),
+    (apsw.Cursor, "execute"),
+    (apsw.Cursor, "executemany"),
+    (apsw.Cursor, "fetchall"),
+)
+
+hypothesis.settings.register_profile("dev", max_examples=50, deadline=None)
+hypothesis.settings.register_profile("ci", max_examples=100, deadline=None, derandomize=True, database=None)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+
+@contextmanager
+def our_code_may_not_block() -> Iterator[None]:
+    """Turn a blocking call on an event loop into an error, when it comes out of our own packages.
+
+    A test itself may write a file while the loop waits; what it tests may not.
+    """
+    watch = BlockBuster(HOUSES)
+    for kind, method in APSW_CALLS:
+        watch.functions[f"apsw.{kind.__name__}.{method}"] = BlockBusterFunction(
+            kind, method, scanned_modules=HOUSES
+        )
+    watch.activate()
+    try:
+        yield
+    finally:
+        watch.deactivate()
+
+
+@pytest.fixture(autouse=True)
+def _loop_is_not_blocked() -> Iterator[None]:
+    with our_code_may_not_block():
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in os.environ:
+        if name.startswith("COMPOSABLE_MEMORY"):
+            monkeypatch.delenv(name)
+    home = tmp_path / "home"
+    home.mkdir()
+    for name in ("HOME", "USERPROFILE"):
+        monkeypatch.setenv(name, str(home))
+    for name in ("CONFIG", "DATA", "STATE", "CACHE"):
+        monkeypatch.setenv(f"XDG_{name}_HOME", str(home / name.lower()))
+    # A model that is not in its package must be missed at once, not looked for on a network.
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    """Return a folder with the seeded notes."""
+    folder = tmp_path / "workspace"
+    for path, text in SEED_NOTES.items():
+        target = folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, encoding="utf-8", newline="")
+    return folder
+
+
+@pytest.fixture
+def state_dir(tmp_path: Path) -> Path:
+    """Return an empty folder for indexes and logs."""
+    folder = tmp_path / "state"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def events() -> MemorySink:
+    """Return the sink that keeps what is emitted to `ops_log`."""
+    return MemorySink()
+
+
+@pytest.fixture
+def ops_log(events: MemorySink) -> OpsLog:
+    """Return a log whose events end in `events`, and in no file."""
+    log = OpsLog(None, clock=lambda: FIXED_NOW)
+    log.subscribe(events)
+    return log
+
+
+@pytest.fixture
+def services(workspace: Path, state_dir: Path, ops_log: OpsLog) -> BackendServices:
+    """Return what a backend gets when it opens: the seeded workspace, no embedder."""
+    return BackendServices(
+        workspace_dir=workspace,
+        state_dir=state_dir,
+        agent_id="main",
+        ops_log=ops_log,
+        clock=lambda: FIXED_NOW,
+        embedder_problem="no embedder is configured",
+    )

@@ -1,0 +1,95 @@
+"""The builtin memory keeps the contract at each of its four levels, from hybrid down to disabled."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from composable_memory.interfaces import BackendServices, MemorySearchManager, SupportsSync
+from composable_memory.testing import (
+    SEED_QUESTIONS,
+    AnswerContract,
+    BackendContract,
+    HashEmbedder,
+    Opener,
+    ReadFileContract,
+    SyncContract,
+    WriteNote,
+)
+from composable_memory_adapters.builtin import spec
+from composable_memory_adapters.builtin.settings import BuiltinSettings
+from composable_memory_adapters.embedders.wordllama import spec as wordllama
+
+OFF = {"enabled": False}
+
+
+class BuiltinContract(BackendContract, AnswerContract, ReadFileContract, SyncContract):
+    """The builtin memory, synced once, with the settings and the embedder of a level."""
+
+    capabilities = spec.capabilities
+    options: ClassVar[Mapping[str, object]] = {}
+    embeds: ClassVar[bool] = False
+
+    @pytest.fixture
+    def open_backend(self, services: BackendServices) -> Opener[MemorySearchManager]:
+        @asynccontextmanager
+        async def open_level() -> AsyncIterator[MemorySearchManager]:
+            async with AsyncExitStack() as stack:
+                handed = services
+                if self.embeds:
+                    embedder = await stack.enter_async_context(wordllama.open({}))
+                    handed = replace(services, embedder=embedder, embedder_problem=None)
+                settings = BuiltinSettings.model_validate(self.options)
+                memory = await stack.enter_async_context(spec.open(settings, handed))
+                assert isinstance(memory, SupportsSync)
+                await memory.sync()
+                yield memory
+
+        return open_level
+
+    @pytest.fixture
+    def write_note(self, workspace: Path) -> WriteNote:
+        def write(path: str, text: str | None) -> None:
+            target = workspace / path
+            if text is None:
+                target.unlink()
+            else:
+                target.write_text(text, encoding="utf-8", newline="")
+
+        async def write_note(path: str, text: str | None) -> None:
+            await asyncio.to_thread(write, path, text)
+
+        return write_note
+
+
+class TestHybrid(BuiltinContract):
+    embeds = True
+
+
+class TestKeywordsOnly(BuiltinContract):
+    """No embedder: keywords are indexed and searched all the same."""
+
+
+class TestVectorsOnly(BuiltinContract):
+    embeds = True
+    options: ClassVar = {"store": {"fts": OFF}}
+    questions = SEED_QUESTIONS[:-1]  # the packaged model knows no Chinese
+
+
+class TestDisabled(BuiltinContract):
+    """Neither keywords nor vectors: empty answers that say why."""
+
+    options: ClassVar = {"store": {"fts": OFF, "vector": OFF}}
+    questions = ()
+
+
+class TestHybridOverAnyEmbedder(BuiltinContract):
+    """An embedder from elsewhere, with other dimensions, is as good as the packaged one."""
+
+    @pytest.fixture
+    def services(self, services: BackendServices) -> BackendServices:
+        return replace(services, embedder=HashEmbedder(dimensions=48), embedder_problem=None)

@@ -1,0 +1,87 @@
+"""The configuration page says what the models say, and its examples work."""
+
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pydantic_core import to_jsonable_python
+
+from composable_memory.config import load_settings
+from composable_memory.settings import Settings, check, known_keys
+from composable_memory_adapters.builtin.settings import BuiltinSettings
+
+PAGE = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
+ROW = re.compile(r"^\| `((?:memory|<section>)\.[^`]+)` \| .+? \| (.+?) \| .+ \|$", re.MULTILINE)
+EXAMPLES = re.findall(r"```yaml\n# ([^\n]+)\n(.+?)```", PAGE, re.DOTALL)
+VARIABLES = re.findall(r"```sh\n(.+?)```", PAGE, re.DOTALL)
+OTHER_SECTION = re.compile(r"memory\.(?:graphiti|qmd|backends\.<id>)\.")
+SHARED_KEY = re.compile(r"memory\.builtin\.(?=(?:weight|timeout_ms|calibration)$)")
+
+
+def defaults() -> dict[str, str]:
+    """Return the default of every key of the models; keys that all backends share stand under `<section>`."""
+    keys = [*known_keys(Settings), *known_keys(BuiltinSettings, "memory.builtin")]
+    values = dict(flat(Settings().model_dump()))
+    values |= flat({"memory": {"builtin": BuiltinSettings().model_dump()}})
+    return {
+        SHARED_KEY.sub("<section>.", OTHER_SECTION.sub("<section>.", key)): shown(values[key])
+        for key in keys
+        if "<id>" not in key
+    }
+
+
+def flat(value: object, key: str = "") -> Iterator[tuple[str, object]]:
+    if isinstance(value, dict) and value:
+        for name, item in value.items():
+            yield from flat(item, f"{key}.{name}".lstrip("."))
+    else:
+        yield key, value
+
+
+def shown(value: object) -> str:
+    if value is None:
+        return "unset"
+    return f"`{value}`" if isinstance(value, str) else f"`{json.dumps(to_jsonable_python(value))}`"
+
+
+def test_every_key_is_on_the_page_once_with_its_default_and_there_are_no_others() -> None:
+    rows = ROW.findall(PAGE)
+
+    assert dict(rows) == defaults()
+    assert len(rows) == len(defaults())
+
+
+def test_every_section_for_other_backends_has_the_shared_keys() -> None:
+    shared = {OTHER_SECTION.sub("", key) for key in known_keys(Settings) if OTHER_SECTION.match(key)}
+
+    assert shared == {key.removeprefix("<section>.") for key in defaults() if key.startswith("<section>.")}
+
+
+@pytest.mark.parametrize(("place", "text"), EXAMPLES)
+def test_an_example_file_is_read_without_a_complaint(place: str, text: str, tmp_path: Path) -> None:
+    own = place == "your own file"
+    file = tmp_path / ("config.yaml" if own else place)
+    file.write_text(text, encoding="utf-8")
+    environ = {"XDG_CONFIG_HOME": str(tmp_path / "nowhere"), "GRAPHITI_KEY": "secret"}
+    loaded = load_settings(tmp_path, environ=environ, user_file=file if own else None)
+
+    check(BuiltinSettings, loaded.settings.memory.builtin.options)
+    assert {origin.file for origin in loaded.origins.values()} == {file}
+    assert loaded.notes == ()
+
+
+@pytest.mark.parametrize("text", VARIABLES)
+def test_the_example_variables_set_keys(text: str, tmp_path: Path) -> None:
+    environ = dict(line.split("=", 1) for line in shlex.split(text))
+    loaded = load_settings(tmp_path, environ={**environ, "XDG_CONFIG_HOME": str(tmp_path)})
+
+    check(BuiltinSettings, loaded.settings.memory.builtin.options)
+    assert {origin.variable for origin in loaded.origins.values()} == environ.keys()
+
+
+def test_the_page_has_examples_of_each_kind() -> None:
+    assert {place for place, _ in EXAMPLES} == {"your own file", ".composable-memory.yaml"}
+    assert len(VARIABLES) == 1

@@ -1,0 +1,515 @@
+"""The builtin memory's search, on an index file whose rows the tests write themselves."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from composable_memory.content import EmbedderInput
+from composable_memory.errors import IndexProblem
+from composable_memory.interfaces import EmbedderAdapter
+from composable_memory.testing import FailingEmbedder, HashEmbedder
+from composable_memory.types import MAX_SNIPPET_CHARS, SearchAnswer, SearchOptions
+from composable_memory_adapters.builtin import embedding_cache, queries, schema
+from composable_memory_adapters.builtin.embedding_cache import EmbeddingSpace
+from composable_memory_adapters.builtin.query_terms import index_text
+from composable_memory_adapters.builtin.search import Searcher
+from composable_memory_adapters.builtin.settings import BuiltinSettings
+from composable_memory_adapters.sqlite_file import Connection, SqliteFile
+from composable_memory_adapters.vectors import sqlite_vec
+
+NEXT_REVISION = """
+INSERT INTO meta (key, value) VALUES ('revision', '1')
+ON CONFLICT (key) DO UPDATE SET value = CAST(value AS INTEGER) + 1
+"""
+
+
+class Notes:
+    """An index file, and the rows a sync would have put in it."""
+
+    def __init__(self, file: SqliteFile) -> None:
+        self.file = file
+        self.embedder = HashEmbedder()
+        self.space = EmbeddingSpace.of(self.embedder)
+
+    async def add(self, *texts: str, embedded: bool = True) -> None:
+        vectors = await self.embedder.embed_batch([EmbedderInput(text=text) for text in texts])
+        self.embedder.texts.clear()
+
+        def write(connection: Connection) -> None:
+            for text, vector in zip(texts, vectors, strict=True):
+                digest = sha256(text.encode()).hexdigest()
+                stored = embedding_cache.store(connection, self.space, {digest: vector}, now_ms=0)
+                row = connection.execute(
+                    "INSERT INTO chunks (path, start_line, end_line, hash, text, embedding_id, updated_at)"
+                    " VALUES (?, 1, 3, ?, ?, ?, 0) RETURNING id",
+                    (f"{text.split()[0]}.md", digest, text, stored[digest] if embedded else None),
+                ).get
+                connection.execute(
+                    "INSERT INTO chunks_fts (rowid, text) VALUES (?, ?)", (row, index_text(text))
+                )
+            connection.execute(NEXT_REVISION)
+
+        await self.file.write(write)
+
+    async def remove(self, path: str) -> None:
+        def write(connection: Connection) -> None:
+            for (row,) in connection.execute("DELETE FROM chunks WHERE path = ? RETURNING id", (path,)):
+                connection.execute("DELETE FROM chunks_fts WHERE rowid = ?", (row,))
+            connection.execute(NEXT_REVISION)
+
+        await self.file.write(write)
+
+    def searcher(
+        self,
+        settings: dict[str, object] | None = None,
+        *,
+        embedder: EmbedderAdapter | None = None,
+        without_embedder: bool = False,
+        embed_timeout_s: float = 10.0,
+    ) -> Searcher:
+        embedder = None if without_embedder else embedder or self.embedder
+        return Searcher(
+            self.file,
+            settings=BuiltinSettings.model_validate(settings or {}),
+            embedder=embedder,
+            space=EmbeddingSpace.of(embedder) if embedder else None,
+            embed_timeout_s=embed_timeout_s,
+        )
+
+
+@pytest.fixture
+async def notes(tmp_path: Path) -> AsyncIterator[Notes]:
+    async with SqliteFile.open(tmp_path / "index.sqlite") as file:
+        await schema.ensure(file)
+        yield Notes(file)
+
+
+def engine(name: str, **more: object) -> dict[str, object]:
+    return {"store": {"vector": {"engine": name, **more}}}
+
+
+def paths(answer: SearchAnswer) -> list[str]:
+    return [result.path for result in answer.results]
+
+
+def codes(answer: SearchAnswer) -> list[str]:
+    return [one.code for one in answer.degraded]
+
+
+# --- what is found ---
+
+
+async def test_words_and_meaning_answer_together(notes: Notes) -> None:
+    await notes.add("deploy the staging server", "garden tomatoes need water", "lunch with the team")
+
+    answer = await notes.searcher().answer("staging server")
+
+    assert paths(answer)[0] == "deploy.md"
+    assert answer.results[0].exact
+    assert dict(answer.engines) == {"keyword": "fts5", "vector": "exact"}
+    assert answer.degraded == ()
+
+
+async def test_results_carry_place_text_and_a_score_in_range(notes: Notes) -> None:
+    await notes.add("deploy the staging server", "garden tomatoes")
+
+    answer = await notes.searcher().answer("staging")
+
+    best = answer.results[0]
+    assert (best.path, best.start_line, best.end_line, best.source) == ("deploy.md", 1, 3, "memory")
+    assert best.snippet == "deploy the staging server"
+    assert all(0.0 <= result.score <= 1.0 for result in answer.results)
+    assert [r.score for r in answer.results] == sorted((r.score for r in answer.results), reverse=True)
+
+
+async def test_a_blank_query_finds_nothing_and_asks_nobody(notes: Notes) -> None:
+    await notes.add("deploy the staging server")
+
+    assert await notes.searcher().answer(" \n") == SearchAnswer(results=())
+    assert notes.embedder.texts == []
+
+
+async def test_an_empty_index_answers_with_nothing(notes: Notes) -> None:
+    answer = await notes.searcher().answer("anything")
+
+    assert answer.results == ()
+    assert answer.degraded == ()
+
+
+async def test_passages_with_the_same_text_are_all_found(notes: Notes) -> None:
+    await notes.add("deploy the staging server", "deploy the staging server")
+
+    answer = await notes.searcher(without_embedder=False).answer("staging server")
+
+    assert paths(answer) == ["deploy.md", "deploy.md"]
+
+
+@pytest.mark.parametrize("query", ['"', "AND OR NOT", "a:b*", "(", "NEAR(x y)", "\x00", "\ud800", "🤷"])
+async def test_no_query_is_read_as_syntax(notes: Notes, query: str) -> None:
+    await notes.add("deploy the staging server")
+
+    assert codes(await notes.searcher(without_embedder=True).answer(query)) == ["keyword-only"]
+
+
+@pytest.mark.parametrize("name", ["exact", "bits", "sqlite-vec"])
+async def test_the_first_results_of_a_long_answer_are_the_short_answer(notes: Notes, name: str) -> None:
+    await notes.add(*(f"note{number} speaks of topic{number % 7} and water" for number in range(150)))
+    searcher = notes.searcher(engine(name))
+
+    long = await searcher.answer("topic3 water", SearchOptions(max_results=140))
+
+    assert len(long.results) == 140
+    assert len({result.path for result in long.results}) == 140
+    for wanted in (1, 5, 48, 49, 100, 139):
+        short = await searcher.answer("topic3 water", SearchOptions(max_results=wanted))
+        assert short.results == long.results[:wanted]
+
+
+async def test_a_least_score_cuts_but_never_an_exact_hit(notes: Notes) -> None:
+    await notes.add("garden tomatoes need water", "deploy the staging server", "water")
+    searcher = notes.searcher()
+
+    answer = await searcher.answer("garden water", SearchOptions(min_score=1.0))
+
+    assert paths(answer) == ["garden.md"]
+
+
+async def test_the_snippet_shows_the_match_however_far_down(notes: Notes) -> None:
+    filler = "\n".join(f"line {number} about nothing in particular" for number in range(60))
+    await notes.add(f"long {filler}\nthe zanzibar meeting is on friday\n{filler}")
+
+    answer = await notes.searcher().answer("zanzibar meeting")
+
+    assert "the zanzibar meeting is on friday" in answer.results[0].snippet
+    assert len(answer.results[0].snippet) <= MAX_SNIPPET_CHARS
+
+
+# --- engines ---
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (engine("auto"), "exact"),
+        (engine("auto", exactLimit=2), "bits"),
+        (engine("exact", exactLimit=0), "exact"),
+        (engine("bits"), "bits"),
+        (engine("sqlite-vec"), "sqlite-vec"),
+    ],
+)
+async def test_the_engine_that_answers_is_named(
+    notes: Notes, settings: dict[str, object], expected: str
+) -> None:
+    await notes.add("deploy the staging server", "garden tomatoes", "lunch with the team")
+    searcher = notes.searcher(settings)
+
+    answer = await searcher.answer("staging server")
+
+    assert answer.engines["vector"] == expected == searcher.vector_engine
+    assert paths(answer)[0] == "deploy.md"
+
+
+async def test_all_engines_give_the_same_answer(notes: Notes) -> None:
+    await notes.add(*(f"note{number} water{number % 5} garden{number % 3}" for number in range(60)))
+
+    answers = [
+        await notes.searcher(engine(name)).answer("garden2 water1", SearchOptions(max_results=30))
+        for name in ("exact", "bits", "sqlite-vec")
+    ]
+
+    exact, *others = [[(result.path, result.score) for result in answer.results] for answer in answers]
+    assert len(exact) == 30
+    for other in others:
+        assert [path for path, _ in other] == [path for path, _ in exact]
+        assert [score for _, score in other] == pytest.approx([score for _, score in exact], abs=1e-6)
+
+
+async def test_growing_past_the_limit_changes_the_engine_in_the_open(notes: Notes) -> None:
+    searcher = notes.searcher(engine("auto", exactLimit=2))
+    await notes.add("deploy the staging server", "garden tomatoes")
+    before = await searcher.answer("tomatoes")
+
+    await notes.add("lunch with the team")
+    after = await searcher.answer("tomatoes")
+
+    assert (before.engines["vector"], after.engines["vector"]) == ("exact", "bits")
+    assert paths(after)[0] == "garden.md"
+
+
+async def test_where_sqlite_vec_cannot_be_loaded_another_engine_answers_and_says_so(
+    notes: Notes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sqlite_vec, "extension_path", lambda: str(tmp_path / "nothing"))
+    await notes.add("deploy the staging server")
+    searcher = notes.searcher(engine("sqlite-vec"))
+
+    answer = await searcher.answer("staging")
+
+    assert paths(answer) == ["deploy.md"]
+    assert answer.engines["vector"] == "exact"
+    assert codes(answer) == ["engine-fallback"]
+    assert "cannot be loaded" in answer.degraded[0].reason
+    assert "cannot be loaded" in (searcher.vector_status().load_error or "")
+
+
+# --- keeping up with the index ---
+
+
+@pytest.mark.parametrize("name", ["exact", "bits", "sqlite-vec"])
+async def test_a_search_sees_what_was_added_and_removed_since_the_last(notes: Notes, name: str) -> None:
+    searcher = notes.searcher(engine(name) | {"query": {"hybrid": {"enabled": False}}})
+    await notes.add("deploy the staging server", "garden tomatoes")
+    await searcher.answer("lunch team")
+
+    await notes.add("lunch with the team")
+    await notes.remove("garden.md")
+    answer = await searcher.answer("lunch team")
+
+    assert paths(answer) == ["lunch.md", "deploy.md"]
+
+
+async def test_only_new_vectors_are_fetched_after_a_change(
+    notes: Notes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetched: list[Sequence[int]] = []
+    original = queries.vectors_in_space
+
+    def counting(connection: Connection, ids: Sequence[int], space: EmbeddingSpace) -> object:
+        fetched.append(list(ids))
+        return original(connection, ids, space)
+
+    monkeypatch.setattr(queries, "vectors_in_space", counting)
+    await notes.add("deploy the staging server", "garden tomatoes")
+    searcher = notes.searcher()
+    await searcher.answer("staging")
+
+    await notes.add("lunch with the team")
+    await searcher.answer("lunch")
+
+    assert fetched == [[1, 2], [3]]
+
+
+async def test_vectors_of_another_space_are_not_compared(notes: Notes) -> None:
+    await notes.add("deploy the staging server")
+    stranger = HashEmbedder()
+    stranger.model = "another"
+
+    answer = await notes.searcher({"query": {"hybrid": {"enabled": False}}}, embedder=stranger).answer(
+        "staging server"
+    )
+
+    assert answer.results == ()
+
+
+async def test_pending_vectors_are_counted(notes: Notes) -> None:
+    await notes.add("deploy the staging server")
+    await notes.add("garden tomatoes", "lunch with the team", embedded=False)
+
+    answer = await notes.searcher().answer("garden")
+
+    assert codes(answer) == ["vectors-pending"]
+    assert answer.degraded[0].reason.startswith("2 of 3 passages have no vector yet")
+    assert paths(answer)[0] == "garden.md"
+
+
+async def test_warming_loads_what_the_first_search_needs(notes: Notes) -> None:
+    await notes.add("deploy the staging server")
+    searcher = notes.searcher()
+    assert searcher.vector_status().available is None
+
+    await searcher.warm()
+
+    assert searcher.vector_status().available is True
+    assert searcher.vector_status().dims == 64
+    assert searcher.vector_engine == "exact"
+
+
+# --- what is missing is said ---
+
+
+async def test_without_an_embedder_keywords_answer_and_say_so(notes: Notes) -> None:
+    await notes.add("deploy the staging server")
+
+    answer = await notes.searcher(without_embedder=True).answer("staging")
+
+    assert paths(answer) == ["deploy.md"]
+    assert codes(answer) == ["keyword-only"]
+    assert dict(answer.engines) == {"keyword": "fts5"}
+
+
+async def test_a_failing_embedder_leaves_keywords_and_its_reason(notes: Notes) -> None:
+    await notes.add("deploy the staging server")
+
+    answer = await notes.searcher(embedder=FailingEmbedder()).answer("staging")
+
+    assert paths(answer) == ["deploy.md"]
+    assert codes(answer) == ["keyword-only"]
+    assert "it was asked to fail" in answer.degraded[0].reason
+
+
+async def test_after_a_failure_the_next_query_asks_the_embedder_again(notes: Notes) -> None:
+    await notes.add("deploy the staging server")
+    searcher = notes.searcher(embedder=FailingEmbedder(failures=1))
+
+    first, second = await searcher.answer("staging"), await searcher.answer("staging")
+
+    assert (codes(first), codes(second)) == (["keyword-only"], [])
+
+
+class HangingEmbedder(HashEmbedder):
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = asyncio.Event()
+
+    async def embed(self, input: EmbedderInput) -> Sequence[float]:  # noqa: A002 - the interface's name
+        self.asked.set()
+        return await asyncio.Event().wait() and ()
+
+
+async def test_an_embedder_that_hangs_is_waited_for_no_longer_than_told(notes: Notes) -> None:
+    await notes.add("deploy the staging server")
+
+    answer = await notes.searcher(embedder=HangingEmbedder(), embed_timeout_s=0.01).answer("staging")
+
+    assert paths(answer) == ["deploy.md"]
+    assert "no vector for the query after 0.01 s" in answer.degraded[0].reason
+
+
+class CrookedEmbedder(HashEmbedder):
+    """Keeps its promises about length and numbers only on paper."""
+
+    def __init__(self, vector: Sequence[float]) -> None:
+        super().__init__()
+        self.vector = vector
+
+    async def embed(self, input: EmbedderInput) -> Sequence[float]:  # noqa: A002 - the interface's name
+        return self.vector
+
+
+@pytest.mark.parametrize(
+    ("vector", "problem"), [([1.0], "64 numbers, got 1"), ([float("nan")] * 64, "not finite")]
+)
+async def test_a_query_vector_that_cannot_be_used_leaves_keywords(
+    notes: Notes, vector: Sequence[float], problem: str
+) -> None:
+    await notes.add("deploy the staging server")
+
+    answer = await notes.searcher(embedder=CrookedEmbedder(vector)).answer("staging")
+
+    assert paths(answer) == ["deploy.md"]
+    assert codes(answer) == ["keyword-only"]
+    assert problem in answer.degraded[0].reason
+
+
+async def test_a_query_without_direction_is_answered_by_keywords(notes: Notes) -> None:
+    await notes.add("deploy the staging server")
+
+    answer = await notes.searcher(embedder=CrookedEmbedder([0.0] * 64)).answer("staging")
+
+    assert paths(answer) == ["deploy.md"]
+    assert dict(answer.engines) == {"keyword": "fts5"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "code", "engines"),
+    [
+        ({"store": {"fts": {"enabled": False}}}, "vector-only", {"vector": "exact"}),
+        ({"query": {"hybrid": {"enabled": False}}}, "vector-only", {"vector": "exact"}),
+        ({"store": {"vector": {"enabled": False}}}, "keyword-only", {"keyword": "fts5"}),
+        ({"store": {"vector": {"enabled": False}, "fts": {"enabled": False}}}, "disabled", {}),
+    ],
+)
+async def test_what_is_switched_off_is_named(
+    notes: Notes, settings: dict[str, object], code: str, engines: dict[str, str]
+) -> None:
+    await notes.add("deploy the staging server")
+
+    answer = await notes.searcher(settings).answer("staging server")
+
+    assert codes(answer) == [code]
+    assert dict(answer.engines) == engines
+    assert paths(answer) == (["deploy.md"] if engines else [])
+
+
+async def test_keywords_stand_in_for_vectors_where_hybrid_is_off_and_embedding_fails(notes: Notes) -> None:
+    await notes.add("deploy the staging server")
+    searcher = notes.searcher({"query": {"hybrid": {"enabled": False}}}, embedder=FailingEmbedder())
+
+    answer = await searcher.answer("staging")
+
+    assert paths(answer) == ["deploy.md"]
+    assert codes(answer) == ["keyword-only"]
+
+
+async def test_without_keywords_a_failing_embedder_leaves_nothing_and_says_so(notes: Notes) -> None:
+    await notes.add("deploy the staging server")
+    searcher = notes.searcher({"store": {"fts": {"enabled": False}}}, embedder=FailingEmbedder())
+
+    answer = await searcher.answer("staging")
+
+    assert answer.results == ()
+    assert codes(answer) == ["unavailable"]
+
+
+async def test_a_broken_keyword_index_is_an_error_and_not_an_empty_answer(notes: Notes) -> None:
+    await notes.add("deploy the staging server")
+    await notes.file.write(lambda connection: connection.execute("DROP TABLE chunks_fts").close())
+
+    with pytest.raises(IndexProblem):
+        await notes.searcher().answer("staging")
+
+
+# --- at the same time ---
+
+
+@pytest.mark.parametrize("name", ["exact", "bits", "sqlite-vec"])
+async def test_concurrent_first_searches_agree(notes: Notes, name: str) -> None:
+    await notes.add(*(f"note{number} speaks of water" for number in range(50)))
+    searcher = notes.searcher(engine(name))
+
+    first, *others = await asyncio.gather(*(searcher.answer("note7 water") for _ in range(8)))
+
+    assert paths(first)[0] == "note7.md"
+    assert others == [first] * 7
+
+
+async def test_a_search_cancelled_while_embedding_leaves_the_searcher_usable(notes: Notes) -> None:
+    await notes.add("deploy the staging server")
+    hanging = HangingEmbedder()
+    search = asyncio.ensure_future(notes.searcher(embedder=hanging).answer("staging"))
+    await hanging.asked.wait()
+
+    search.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await search
+    assert paths(await notes.searcher().answer("staging")) == ["deploy.md"]
+
+
+async def test_a_cancelled_first_load_is_taken_over_by_the_next_search(notes: Notes) -> None:
+    await notes.add("deploy the staging server")
+    searcher = notes.searcher()
+    searches = [asyncio.ensure_future(searcher.answer("staging")) for _ in range(4)]
+    await asyncio.sleep(0)
+
+    searches[0].cancel()
+    answers = await asyncio.gather(*searches, return_exceptions=True)
+
+    assert isinstance(answers[0], asyncio.CancelledError)
+    assert [paths(answer) for answer in answers[1:] if isinstance(answer, SearchAnswer)] == [
+        ["deploy.md"]
+    ] * 3
+
+
+async def test_a_closed_searcher_holds_no_vectors(notes: Notes) -> None:
+    await notes.add("deploy the staging server")
+    searcher = notes.searcher()
+    await searcher.answer("staging")
+
+    await searcher.close()
+    await searcher.close()
+
+    assert searcher.vector_engine is None

@@ -1,0 +1,657 @@
+"""The command line over the real parts: what it prints where, and with which exit code it ends."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+import typer.main
+from typer.testing import CliRunner, Result
+
+from composable_memory.cli import app
+from composable_memory.types import MemoryProviderStatus
+
+HELP = Path(__file__).with_name("help")
+PROGRAM = [sys.executable, "-m", "composable_memory.cli"]
+FAULTY_PLUGIN = """
+from contextlib import asynccontextmanager
+from composable_memory.interfaces import BackendSpec
+from composable_memory.settings import SettingsModel
+from composable_memory.testing.fakes import RaisingBackend
+
+@asynccontextmanager
+async def open_raising(settings, services):
+    yield RaisingBackend(backend_id="raising")
+
+@asynccontextmanager
+async def open_exploding(settings, services):
+    raise RuntimeError("nobody expected\\nthis")
+    yield
+
+def spec(name, summary, opener):
+    return BackendSpec(id=name, summary=summary, settings=SettingsModel, open=opener)
+
+raising = spec("raising", "Fails at every question.", open_raising)
+exploding = spec("exploding", "Cannot be opened.", open_exploding)
+"""
+ENTRY_POINTS = """
+[composable_memory.backends]
+raising = faulty_plugin:raising
+exploding = faulty_plugin:exploding
+broken = no_such_module_anywhere:spec
+"""
+
+
+class Cmem:
+    """The command line on one workspace; words only, so that the tests need no vectors."""
+
+    def __init__(self, workspace: Path, state_dir: Path, config: Path) -> None:
+        self.workspace = workspace
+        self.place = ["--workspace", str(workspace), "--state-dir", str(state_dir)]
+        self.config = config
+        self.configure("memory: {embedding: {provider: none}}")
+
+    def configure(self, text: str) -> None:
+        self.config.write_text(text, encoding="utf-8")
+
+    def write(self, path: str, text: str) -> None:
+        (self.workspace / path).write_text(text, encoding="utf-8")
+
+    def __call__(self, *args: str, placed: bool = True) -> Result:
+        return CliRunner().invoke(app, [*args, *(self.place if placed else [])])
+
+    def json(self, *args: str) -> dict[str, object]:
+        document = json.loads(self(*args, "--json").stdout)
+        assert isinstance(document, dict)
+        return document
+
+    def process(self, *args: str, **options: object) -> "subprocess.Popen[str]":
+        return subprocess.Popen(
+            [*PROGRAM, *args, *self.place],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options,  # type: ignore[call-overload]
+        )  # fmt: skip
+
+
+@pytest.fixture
+def cmem(workspace: Path, state_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cmem:
+    config = tmp_path / "config.yaml"
+    monkeypatch.setenv("COMPOSABLE_MEMORY_CONFIG", str(config))
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("NO_COLOR", "1")
+    return Cmem(workspace, state_dir, config)
+
+
+@pytest.fixture
+def indexed(cmem: Cmem) -> Cmem:
+    assert cmem("index").exit_code == 0
+    return cmem
+
+
+@pytest.fixture
+def plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Install a package with a backend that always fails, and one that cannot be imported."""
+    folder = tmp_path / "site"
+    info = folder / "faulty_plugin-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: faulty-plugin\nVersion: 1.0\n", encoding="utf-8"
+    )
+    (info / "entry_points.txt").write_text(ENTRY_POINTS, encoding="utf-8")
+    (folder / "faulty_plugin.py").write_text(FAULTY_PLUGIN, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+
+
+@pytest.fixture
+def failing(cmem: Cmem, plugins: None) -> Cmem:
+    """Have a memory whose only backend fails at every question."""
+    cmem.configure("memory: {backend: raising, builtin: {enabled: false}}")
+    return cmem
+
+
+# --- index ------------------------------------------------------------------------------------------------
+
+
+def test_index_says_what_it_did(cmem: Cmem) -> None:
+    result = cmem("index")
+
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert re.fullmatch(
+        r"Indexed \d+ files \(0 unchanged, 0 removed\), \d+ chunks, 0 embedded, 0 to embed, in [\d.]+ s\.\n",
+        result.stdout,
+    )
+
+
+def test_index_as_json_is_one_document(cmem: Cmem) -> None:
+    first, second = cmem.json("index"), cmem.json("index")
+
+    assert (first["reason"], first["filesUnchanged"]) == ("cli", 0)
+    assert (second["filesIndexed"], second["filesUnchanged"]) == (0, first["filesIndexed"])
+
+
+def test_index_with_force_builds_anew(indexed: Cmem) -> None:
+    again = indexed.json("index", "--force")
+
+    assert (again["filesUnchanged"], again["problems"]) == (0, [])
+
+
+def test_index_shows_a_bar_on_a_terminal(cmem: Cmem) -> None:
+    pty = pytest.importorskip("pty")
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [*PROGRAM, "index", *cmem.place],
+        stdout=subprocess.PIPE, stderr=theirs, env={**os.environ, "TERM": "xterm"},
+    )  # fmt: skip
+    os.close(theirs)
+
+    seen = read_until_closed(ours)
+    process.communicate(timeout=60)
+
+    assert process.returncode == 0
+    assert re.search(r"\d+:\d\d:\d\d", seen), "elapsed and remaining time"
+
+
+# --- search -----------------------------------------------------------------------------------------------
+
+
+def test_search_shows_score_place_backend_and_text(indexed: Cmem) -> None:
+    result = indexed("search", "tomatoes shade cloth", "-n", "1")
+
+    head, *text = result.stdout.splitlines()
+    assert (result.exit_code, result.stderr.count("\n")) == (0, 1)
+    assert re.fullmatch(r"\d\.\d{3} memory/projects/greenhouse\.md:\d+-\d+ \[builtin\]", head)
+    assert "  Tomatoes need shade cloth in July." in text
+
+
+def test_search_as_json_has_the_documented_keys(indexed: Cmem) -> None:
+    document = indexed.json("search", "tomatoes shade cloth")
+
+    assert list(document) == ["traceId", "results", "backends", "degraded", "intent", "tookMs"]
+    assert list(first_of(document["results"])) == [
+        "path", "startLine", "endLine", "score", "snippet", "source", "citation", "sourceBackend",
+    ]  # fmt: skip
+
+
+def test_the_citation_is_a_field_and_not_in_the_snippet(indexed: Cmem) -> None:
+    hit = first_of(indexed.json("search", "tomatoes shade cloth")["results"])
+
+    assert re.fullmatch(r"memory/projects/greenhouse\.md#L\d+(-L\d+)?", str(hit["citation"]))
+    assert "Source:" not in str(hit["snippet"])
+
+
+def test_a_group_sees_no_citations(indexed: Cmem) -> None:
+    hit = first_of(indexed.json("search", "tomatoes", "--session", "agent:main:x:group:1")["results"])
+
+    assert "citation" not in hit
+
+
+def test_search_returns_at_most_so_many(indexed: Cmem) -> None:
+    results = indexed.json("search", "harbour ferry coffee", "-n", "2")["results"]
+
+    assert isinstance(results, list)
+    assert len(results) == 2
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        [""],
+        [" \n"],
+        ["x", "-n", "0"],
+        ["x", "--min-score", "1.5"],
+        ["x", "--min-score", "-1"],
+        ["x", "--nope"],
+        [],
+    ],
+    ids=str,
+)
+def test_bad_usage_ends_with_two(cmem: Cmem, wrong: Sequence[str]) -> None:
+    result = cmem("search", *wrong)
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr
+
+
+def test_an_unknown_backend_is_bad_usage_that_names_the_known_ones(indexed: Cmem) -> None:
+    result = indexed("search", "x", "--backend", "bultin")
+
+    assert result.exit_code == 2
+    assert "known here: builtin" in " ".join(result.stderr.split())
+
+
+def test_a_search_without_matches_says_so(indexed: Cmem) -> None:
+    result = indexed("search", "zyzzyva")
+
+    assert (result.exit_code, result.stdout) == (0, "No matches.\n")
+
+
+def test_degraded_answers_are_told_on_stderr(cmem: Cmem) -> None:
+    result = cmem("search", "tomatoes")
+
+    assert result.exit_code == 0
+    assert re.search(r"^degraded: builtin: keyword-only: ", result.stderr, re.MULTILINE)
+    assert "degraded" not in result.stdout
+
+
+def test_strict_ends_a_degraded_answer_with_three(indexed: Cmem) -> None:
+    assert indexed("search", "tomatoes", "--strict").exit_code == 3
+
+
+@pytest.mark.parametrize(
+    "args", [["search", "tomatoes"], ["search", "zyzzyva"], ["index"], ["status"]], ids=str
+)
+def test_json_is_one_document_even_where_the_answer_is_degraded(cmem: Cmem, args: Sequence[str]) -> None:
+    result = cmem(*args, "--json")
+
+    assert isinstance(json.loads(result.stdout), dict)
+    assert result.stdout.endswith("}\n")
+
+
+def test_explain_shows_how_each_result_came_to_its_place(indexed: Cmem) -> None:
+    lines = indexed("search", "coffee keys harbour", "--explain", "-n", "1").stdout.splitlines()
+
+    assert any(
+        re.fullmatch(r"  raw \d\.\d{3}, calibrated \d\.\d{3}, weight 1, rank 1 in builtin", line)
+        for line in lines
+    )
+    assert any(re.fullmatch(r"dropped \S+ \[builtin\] max-results: .+", line) for line in lines)
+
+
+def test_explain_as_json_stands_beside_the_results(indexed: Cmem) -> None:
+    document = indexed.json("search", "harbour ferry", "--explain", "-n", "2")
+
+    explain = document["explain"]
+    assert isinstance(explain, dict)
+    assert len(explain["results"]) == len(document["results"])  # type: ignore[arg-type]
+    assert list(explain["results"][0]) == [
+        "backendId", "rawScore", "calibratedScore", "weight", "backendRank", "mergedWith",
+    ]  # fmt: skip
+
+
+def test_a_note_cannot_steer_the_terminal_or_the_style(cmem: Cmem) -> None:
+    cmem.write(
+        "memory/evil.md", "# Evil\n\nQuagga [bold red]loud[/bold red] \x1b[2J\x1b]0;title\x07 [/nope] end.\n"
+    )
+    cmem("index")
+
+    shown = cmem("search", "quagga").stdout
+
+    assert "[bold red]loud[/bold red]" in shown
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f]", shown)
+
+
+def test_when_every_backend_fails_the_search_fails(failing: Cmem) -> None:
+    result = failing("search", "anything")
+
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert re.search(r"^Error: raising: .*it always fails$", result.stderr, re.MULTILINE)
+
+
+def test_a_failed_search_as_json_still_tells_what_was_asked(failing: Cmem) -> None:
+    result = failing("search", "anything", "--json")
+
+    document = json.loads(result.stdout)
+    assert result.exit_code == 1
+    assert (document["results"], document["degraded"][0]["code"]) == ([], "failed")
+    assert "it always fails" in document["backends"][0]["error"]
+
+
+# --- get --------------------------------------------------------------------------------------------------
+
+
+def test_get_writes_the_file_as_it_is(cmem: Cmem) -> None:
+    result = cmem("get", "memory/projects/boat.md")
+
+    assert result.stdout == (cmem.workspace / "memory/projects/boat.md").read_text(encoding="utf-8")
+
+
+def test_get_writes_the_lines_that_were_asked_for(cmem: Cmem) -> None:
+    assert cmem.json("get", "MEMORY.md", "--from", "3", "--lines", "1") == {
+        "text": "The harbour office answers on extension 4417.",
+        "path": "MEMORY.md",
+    }
+
+
+def test_get_outside_the_memory_fails_in_one_line(cmem: Cmem) -> None:
+    result = cmem("get", "../config.yaml")
+
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert re.fullmatch(r"Error: .+\n", result.stderr)
+
+
+def test_a_missing_file_is_empty_and_remarked_upon(cmem: Cmem) -> None:
+    result = cmem("get", "memory/none.md")
+
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "no such file" in result.stderr
+
+
+# --- status -----------------------------------------------------------------------------------------------
+
+
+def test_status_shows_every_field(indexed: Cmem) -> None:
+    shown = indexed("status").stdout
+
+    for field in fields(MemoryProviderStatus):
+        assert re.search(rf"^  {field.name.replace('_', ' ')}", shown, re.MULTILINE), field.name
+
+
+def test_status_as_json_has_the_documented_keys(indexed: Cmem) -> None:
+    document = indexed.json("status")
+
+    assert list(document) == ["status", "backends", "unavailable"]
+    assert first_of([document["status"]])["backend"] == "builtin"
+
+
+def test_a_deep_status_searches(indexed: Cmem) -> None:
+    result = indexed("status", "--deep")
+
+    assert result.exit_code == 0
+    assert re.search(r"search +works, \d+ results in [\d.]+ ms, trace \S+", result.stdout)
+
+
+def test_a_deep_status_of_an_unusable_memory_fails(failing: Cmem) -> None:
+    shallow, deep = failing("status"), failing("status", "--deep")
+
+    assert (shallow.exit_code, deep.exit_code) == (0, 1)
+    assert "it always fails" in deep.stderr
+
+
+def test_status_names_a_backend_that_could_not_be_opened(cmem: Cmem, plugins: None) -> None:
+    cmem.configure("memory: {backends: {broken: {enabled: true}}}")
+
+    result = cmem("status", "--strict")
+
+    assert result.exit_code == 3
+    assert "degraded: broken: unavailable: " in result.stderr
+
+
+# --- backends and config ----------------------------------------------------------------------------------
+
+
+def test_backends_are_listed_with_what_they_can_do_and_where_they_come_from(cmem: Cmem) -> None:
+    listed = {one["id"]: one for one in cmem.json("backends", "list")["backends"]}  # type: ignore[attr-defined]
+
+    assert listed["builtin"]["enabled"] is True
+    assert {"answer", "read-file", "sync"} <= set(listed["builtin"]["capabilities"])
+    assert "composable-memory" in listed["builtin"]["origin"]
+
+
+def test_a_plugin_that_cannot_be_imported_is_listed_with_its_error(cmem: Cmem, plugins: None) -> None:
+    listed = {one["id"]: one for one in cmem.json("backends", "list")["backends"]}  # type: ignore[attr-defined]
+
+    assert "no_such_module_anywhere" in listed["broken"]["problem"]
+    assert listed["raising"]["summary"] == "Fails at every question."
+
+
+def test_an_enabled_backend_that_nobody_offers_is_listed(cmem: Cmem) -> None:
+    cmem.configure("memory: {backends: {atlantis: {enabled: true}}}")
+
+    shown = cmem("backends", "list").stdout
+
+    assert "atlantis  enabled" in shown
+    assert "no installed package provides it" in shown
+
+
+def test_config_shows_where_a_value_was_set(cmem: Cmem) -> None:
+    cmem.configure("memory:\n  query:\n    maxResults: 9\n")
+
+    shown = cmem("config", "show", "--origin").stdout
+
+    assert re.search(
+        rf"^memory\.query\.max_results +9  \({re.escape(str(cmem.config))}:3\)$", shown, re.MULTILINE
+    )
+    assert re.search(r"^memory\.citations +auto  \(default\)$", shown, re.MULTILINE)
+
+
+def test_config_hides_secrets(cmem: Cmem) -> None:
+    cmem.configure("memory: {graphiti: {apiKey: hush-hush-4711}}")
+
+    text, document = cmem("config", "show", "--origin"), cmem("config", "show", "--json")
+
+    assert "api_key" in text.stdout.lower().replace("apikey", "api_key")
+    assert "hush-hush-4711" not in text.output + document.output
+
+
+def test_a_setting_that_cannot_be_used_fails_in_one_line(cmem: Cmem) -> None:
+    cmem.configure("memory: {querry: {}}")
+
+    result = cmem("search", "x")
+
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert re.fullmatch(r"Error: .*querry.*\n", result.stderr)
+
+
+def test_an_error_as_json_is_a_document_too(cmem: Cmem) -> None:
+    cmem.configure("memory: {querry: {}}")
+
+    assert "querry" in str(cmem.json("search", "x")["error"])
+
+
+def test_a_workspace_that_is_not_there_fails_in_one_line(cmem: Cmem, tmp_path: Path) -> None:
+    result = cmem("search", "x", "--workspace", str(tmp_path / "nowhere"), placed=False)
+
+    assert result.exit_code == 1
+    assert re.fullmatch(r"Error: .*nowhere.*\n", result.stderr)
+
+
+# --- logs -------------------------------------------------------------------------------------------------
+
+
+def test_the_trace_of_a_search_is_drawn(indexed: Cmem) -> None:
+    trace = str(indexed.json("search", "harbour ferry")["traceId"])
+
+    shown = indexed("logs", "show", trace[:8]).stdout
+
+    assert shown.startswith(f"trace {trace}  ")
+    assert "query harbour ferry" in shown
+    assert re.search(
+        r"^query\.backend_result builtin +\|.*█.*\| +[\d.]+ ms  \d+ candidates, weight 1", shown, re.MULTILINE
+    )
+    assert re.search(r"^  \d\.\d{3} memory/\S+ \[builtin\]  raw ", shown, re.MULTILINE)
+
+
+def test_a_trace_as_json_has_its_steps_and_events(indexed: Cmem) -> None:
+    trace = str(indexed.json("search", "harbour ferry")["traceId"])
+
+    document = indexed.json("logs", "show", trace)
+
+    assert document["traceId"] == trace
+    assert {step["action"] for step in document["steps"]} >= {
+        "query.start",
+        "query.merged",
+        "query.delivered",
+    }  # type: ignore[attr-defined]
+    assert len(document["steps"]) == len(document["events"])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("trace", ["00000000-0000", "ab"])
+def test_a_trace_that_is_not_there_fails_in_one_line(indexed: Cmem, trace: str) -> None:
+    result = indexed("logs", "show", trace)
+
+    assert result.exit_code == 1
+    assert re.fullmatch(r"Error: .+\n", result.stderr)
+
+
+def test_the_tail_of_the_log_ends_with_the_last_event(indexed: Cmem) -> None:
+    indexed("search", "harbour ferry")
+
+    lines = indexed("logs", "tail", "-n", "2").stdout.splitlines()
+
+    assert len(lines) == 2
+    assert "query.delivered" in lines[-1]
+
+
+def test_a_log_without_events_says_so(cmem: Cmem) -> None:
+    assert cmem("logs", "tail").stdout == "No events.\n"
+
+
+def test_events_are_queried_by_every_condition(indexed: Cmem) -> None:
+    indexed("search", "harbour ferry", "--session", "agent:main:one")
+    indexed("search", "harbour ferry", "--session", "agent:main:two")
+
+    found = indexed.json(
+        "logs", "query", "--action", "query.backend_result", "--backend", "builtin",
+        "--session", "agent:main:two", "--since", "1h",
+    )["events"]  # fmt: skip
+
+    assert [(one["action"], one["backend"], one["sessionKey"]) for one in found] == [  # type: ignore[attr-defined]
+        ("query.backend_result", "builtin", "agent:main:two")
+    ]
+
+
+def test_events_come_in_pages(indexed: Cmem) -> None:
+    indexed("search", "harbour ferry")
+
+    first = indexed("logs", "query", "--limit", "1")
+    second = indexed.json("logs", "query", "--limit", "1", "--offset", "1")
+
+    assert "--offset 1" in first.stderr
+    assert first_of(second["events"])["action"] == "query.merged"
+
+
+def test_events_before_a_time_are_not_those_of_today(indexed: Cmem) -> None:
+    assert indexed.json("logs", "query", "--until", "2020-01-01T00:00:00Z")["events"] == []
+
+
+@pytest.mark.parametrize(
+    "wrong", [["--since", "soon"], ["--until", "2026-13-01"], ["--status", "bad"], ["-n", "0"]], ids=str
+)
+def test_a_condition_that_makes_no_sense_is_bad_usage(cmem: Cmem, wrong: Sequence[str]) -> None:
+    assert cmem("logs", "query", *wrong).exit_code == 2
+
+
+def test_following_the_log_ends_quietly_with_ctrl_c(indexed: Cmem) -> None:
+    indexed("search", "harbour ferry")
+    process = indexed.process("logs", "tail", "--follow", "--json", "-n", "1")
+    assert process.stdout is not None
+    shown = json.loads(process.stdout.readline())
+
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=30)
+
+    assert (process.returncode, stderr) == (130, "")
+    assert shown["action"] == "query.delivered"
+
+
+# --- demo -------------------------------------------------------------------------------------------------
+
+
+def test_the_demo_answers_from_the_sample_and_cleans_up(cmem: Cmem) -> None:
+    result = cmem("demo", "--json", placed=False)
+
+    document = json.loads(result.stdout)
+    assert result.exit_code == 0
+    assert all(one["answer"]["results"][0]["citation"] for one in document["answers"])
+    assert document["trace"]["traceId"] == document["answers"][-1]["answer"]["traceId"]
+    assert not Path(document["workspace"]).exists()
+
+
+def test_the_demo_shows_answers_citations_and_a_waterfall(cmem: Cmem) -> None:
+    shown = cmem("demo", placed=False).stdout
+
+    assert re.search(r"^  \d\.\d{3} \S+#L\d+(-L\d+)? \[builtin\]$", shown, re.MULTILINE)
+    assert re.search(r"^query\.backend_result builtin +\|.*█", shown, re.MULTILINE)
+
+
+def test_the_demo_leaves_the_sample_where_it_is_told_to(cmem: Cmem, tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+
+    first, second = (
+        cmem("demo", "--keep", str(kept), placed=False),
+        cmem("demo", "--keep", str(kept), placed=False),
+    )
+
+    assert (first.exit_code, second.exit_code) == (0, 1)
+    assert (kept / "workspace" / "MEMORY.md").is_file()
+    assert "not empty" in second.stderr
+
+
+# --- the program itself -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", sorted(HELP.glob("*.txt")), ids=lambda page: page.stem)
+def test_help_is_as_it_was_agreed(cmem: Cmem, page: Path) -> None:
+    """A new text is agreed by `COLUMNS=100 NO_COLOR=1 cmem A B --help | sed 's/ *$//' > help/A-B.txt`."""
+    words = page.stem.split("-") if page.stem != "cmem" else []
+
+    shown = [line.rstrip() for line in cmem(*words, "--help", placed=False).stdout.splitlines()]
+
+    assert shown == page.read_text(encoding="utf-8").splitlines()
+
+
+def test_every_command_has_its_agreed_help() -> None:
+    root = typer.main.get_command(app)
+    names = {name for name, one in root.commands.items() if not hasattr(one, "commands")}
+    names |= {
+        f"{name}-{word}" for name, one in root.commands.items() for word in getattr(one, "commands", ())
+    }
+
+    assert {page.stem for page in HELP.glob("*.txt")} == {*names, "cmem"}
+
+
+def test_a_reader_that_leaves_early_is_no_error_in_sight(indexed: Cmem) -> None:
+    for _ in range(3):
+        indexed("search", "harbour ferry")
+    process = indexed.process("logs", "query", "--json")
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.stderr is not None
+
+    with process.stderr as stderr:
+        assert "Traceback" not in stderr.read()
+    process.wait(timeout=30)
+
+
+def test_an_unexpected_error_is_told_in_one_line(cmem: Cmem, plugins: None) -> None:
+    cmem.configure("memory: {backends: {exploding: {enabled: true}}}")
+
+    done = cmem.process("search", "x")
+    _, stderr = done.communicate(timeout=60)
+
+    assert done.returncode == 1
+    assert re.fullmatch(r"Error: unexpected RuntimeError: nobody expected this .+\n", stderr)
+
+
+def test_a_search_loads_nothing_that_it_does_not_need(indexed: Cmem) -> None:
+    heavy = ("mcp", "numpy", "pydantic_settings", "pytest", "typer.rich_utils", "wordllama")
+    program = (
+        "import sys; from composable_memory.cli import app\n"
+        "try: app()\n"
+        f"finally: print(*(name for name in {heavy!r} if name in sys.modules), file=sys.stderr)"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", program, "search", "tomatoes", "--json", *indexed.place],
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+
+    assert done.stderr.splitlines()[-1] == ""
+
+
+def first_of(items: object) -> dict[str, object]:
+    assert isinstance(items, list)
+    assert items
+    assert isinstance(items[0], dict)
+    return items[0]
+
+
+def read_until_closed(descriptor: int) -> str:
+    """Return what arrives at a pseudo-terminal until its other end is closed."""
+    seen = b""
+    while True:
+        try:
+            piece = os.read(descriptor, 4096)
+        except OSError:  # Linux reports the closed end so
+            break
+        if not piece:
+            break
+        seen += piece
+    os.close(descriptor)
+    return seen.decode("utf-8", "replace")

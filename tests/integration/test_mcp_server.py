@@ -1,0 +1,227 @@
+"""The MCP server, asked by the client of the official SDK: in this process, and over stdin and stdout."""
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
+from mcp.types import CallToolResult, TextContent
+
+from composable_memory.mcp_server import build_server
+from composable_memory.tools import MemoryGetReply, MemorySearchReply
+
+PAGE = Path(__file__).parents[2] / "docs" / "mcp.md"
+PROGRAM = [sys.executable, "-m", "composable_memory.cli", "mcp"]
+QUESTION = {"query": "tomatoes shade cloth", "maxResults": 1}
+
+
+@pytest.fixture(autouse=True)
+def _words_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text("memory: {embedding: {provider: none}}", encoding="utf-8")
+    monkeypatch.setenv("COMPOSABLE_MEMORY_CONFIG", str(config))
+
+
+@asynccontextmanager
+async def a_client(workspace: Path, state_dir: Path, session: str | None = None) -> AsyncIterator[Client]:
+    async with Client(build_server(workspace, state_dir, session_key=session)) as client:
+        yield client
+
+
+async def indexed_answer(client: Client, arguments: Mapping[str, object] = QUESTION) -> dict[str, object]:
+    """Ask until the notes are found that are indexed behind the requests."""
+    async with asyncio.timeout(30):
+        while True:
+            answer = content(await client.call_tool("memory_search", dict(arguments)))
+            if answer["results"]:
+                return answer
+
+
+def content(result: CallToolResult) -> dict[str, object]:
+    assert not result.is_error, result.content
+    assert result.structured_content is not None
+    return result.structured_content
+
+
+async def test_three_tools_are_offered_and_all_of_them_only_read(workspace: Path, state_dir: Path) -> None:
+    async with a_client(workspace, state_dir) as client:
+        tools = (await client.list_tools()).tools
+
+    assert [tool.name for tool in tools] == ["memory_search", "memory_get", "memory_status"]
+    for tool in tools:
+        assert tool.annotations is not None
+        assert tool.annotations.read_only_hint is True
+        assert tool.annotations.destructive_hint is False
+        assert tool.annotations.open_world_hint is False
+
+
+async def test_arguments_and_answers_have_declared_shapes(workspace: Path, state_dir: Path) -> None:
+    async with a_client(workspace, state_dir) as client:
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+
+    search, get = tools["memory_search"], tools["memory_get"]
+    assert list(search.input_schema["properties"]) == ["query", "maxResults", "minScore"]
+    assert list(get.input_schema["properties"]) == ["path", "from", "lines"]
+    assert (search.input_schema["required"], get.input_schema["required"]) == (["query"], ["path"])
+    for tool, key in ((search, "results"), (get, "text"), (tools["memory_status"], "status")):
+        assert tool.output_schema is not None
+        assert key in tool.output_schema["required"]
+
+
+async def test_the_page_names_every_tool_with_its_arguments(workspace: Path, state_dir: Path) -> None:
+    rows = re.findall(r"^\| `(memory_\w+)` \| (.+?) \|", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
+
+    async with a_client(workspace, state_dir) as client:
+        tools = (await client.list_tools()).tools
+
+    assert {name: re.findall(r"`(\w+)`", cell) for name, cell in rows} == {
+        tool.name: list(tool.input_schema["properties"]) for tool in tools
+    }
+
+
+async def test_the_server_tells_when_to_search(workspace: Path, state_dir: Path) -> None:
+    async with a_client(workspace, state_dir) as client:
+        instructions = client.instructions or ""
+
+    assert {"memory_search", "memory_get"} <= set(re.findall(r"\w+", instructions))
+
+
+async def test_a_search_answers_with_cited_passages(workspace: Path, state_dir: Path) -> None:
+    async with a_client(workspace, state_dir) as client:
+        answer = await indexed_answer(client)
+
+    reply = MemorySearchReply.model_validate(answer)
+    assert reply.results[0].path == "memory/projects/greenhouse.md"
+    assert reply.results[0].snippet.endswith(f"\n\nSource: {reply.results[0].citation}")
+
+
+async def test_clients_that_know_only_text_get_the_same_answer(workspace: Path, state_dir: Path) -> None:
+    async with a_client(workspace, state_dir) as client:
+        result = await client.call_tool("memory_get", {"path": "memory/projects/boat.md"})
+
+    (block,) = result.content
+    assert isinstance(block, TextContent)
+    assert json.loads(block.text) == result.structured_content
+
+
+async def test_a_server_for_a_group_does_not_cite(workspace: Path, state_dir: Path) -> None:
+    async with a_client(workspace, state_dir, session="agent:main:x:group:1") as client:
+        answer = await indexed_answer(client)
+
+    reply = MemorySearchReply.model_validate(answer)
+    assert [hit.citation for hit in reply.results] == [None]
+
+
+async def test_lines_of_a_note_are_read(workspace: Path, state_dir: Path) -> None:
+    async with a_client(workspace, state_dir) as client:
+        result = await client.call_tool("memory_get", {"path": "MEMORY.md", "from": 3, "lines": 1})
+
+    assert content(result) == {"text": "The harbour office answers on extension 4417.", "path": "MEMORY.md"}
+
+
+async def test_a_path_outside_is_refused_in_the_answer(workspace: Path, state_dir: Path) -> None:
+    async with a_client(workspace, state_dir) as client:
+        result = await client.call_tool("memory_get", {"path": "../config.yaml"})
+
+    reply = MemoryGetReply.model_validate(content(result))
+    assert (reply.status, reply.code) == ("error", "MEMORY_PATH_NOT_ALLOWED")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{}, {"query": "  "}, {"query": "x", "maxResults": 0}, {"query": "x", "minScore": 2}],
+    ids=str,
+)
+async def test_arguments_that_make_no_sense_are_refused(
+    workspace: Path, state_dir: Path, arguments: dict[str, object]
+) -> None:
+    async with a_client(workspace, state_dir) as client:
+        result = await client.call_tool("memory_search", arguments)
+
+    assert result.is_error
+
+
+async def test_the_status_can_be_asked_deeply(workspace: Path, state_dir: Path) -> None:
+    async with a_client(workspace, state_dir) as client:
+        status = content(await client.call_tool("memory_status", {"deep": True}))
+
+    assert isinstance(status["probe"], dict)
+    assert status["probe"]["search"]["ok"] is True
+
+
+async def test_a_memory_that_cannot_be_opened_explains_itself(tmp_path: Path, state_dir: Path) -> None:
+    async with a_client(tmp_path / "nowhere", state_dir) as client:
+        search = content(await client.call_tool("memory_search", QUESTION))
+        get = content(await client.call_tool("memory_get", {"path": "MEMORY.md"}))
+        status = await client.call_tool("memory_status", {})
+
+    assert (search["results"], search["unavailable"]) == ([], True)
+    assert "nowhere" in str(search["error"])
+    assert "nowhere" in str(get["error"])
+    assert status.is_error
+
+
+async def test_many_questions_at_once_are_all_answered(workspace: Path, state_dir: Path) -> None:
+    async with a_client(workspace, state_dir) as client:
+        await indexed_answer(client)
+        answers = await asyncio.gather(*(indexed_answer(client) for _ in range(20)))
+
+    assert {answer["results"][0]["path"] for answer in answers} == {"memory/projects/greenhouse.md"}  # type: ignore[index]
+
+
+async def test_the_program_serves_over_stdin_and_stdout(workspace: Path, state_dir: Path) -> None:
+    server = StdioServerParameters(
+        command=PROGRAM[0],
+        args=[*PROGRAM[1:], "-w", str(workspace), "--state-dir", str(state_dir)],
+        env=dict(os.environ),
+    )
+    async with Client(stdio_client(server)) as client:
+        answer = await indexed_answer(client)
+
+    assert MemorySearchReply.model_validate(answer).results[0].path == "memory/projects/greenhouse.md"
+
+
+def test_nothing_but_the_protocol_goes_to_stdout(workspace: Path, state_dir: Path) -> None:
+    """Also where the client goes at once, while the index is being built."""
+    done = subprocess.run(
+        [*PROGRAM, "-w", str(workspace), "--state-dir", str(state_dir)],
+        input='{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n',
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stderr
+    assert [json.loads(line)["jsonrpc"] for line in done.stdout.splitlines()] == ["2.0"]
+
+
+def test_the_program_of_the_page_runs(
+    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (program,) = re.findall(
+        r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+    )
+    monkeypatch.setenv("PATH", os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
+
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(workspace)],
+        capture_output=True, text=True, timeout=90, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stderr
+    assert "'traceId'" in done.stdout
+
+
+def test_every_answer_on_the_page_has_its_declared_shape() -> None:
+    blocks = re.findall(r"^```json\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    answers = [json.loads(block) for block in blocks if "mcpServers" not in block]
+
+    assert len(answers) == 3
+    for answer in answers:
+        (MemorySearchReply if "results" in answer else MemoryGetReply).model_validate(answer)

@@ -1,0 +1,74 @@
+"""The circuit breaker, on a clock of its own."""
+
+from composable_memory.breaker import Breaker, BreakerState
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def opened(clock: Clock) -> Breaker:
+    breaker = Breaker(threshold=2, cooldown_s=10.0, clock=clock)
+    breaker.record_failure()
+    breaker.record_failure()
+    return breaker
+
+
+def test_it_opens_after_failures_in_a_row() -> None:
+    breaker = opened(Clock())
+
+    assert breaker.state is BreakerState.OPEN
+    assert not breaker.admits()
+
+
+def test_a_success_in_between_starts_the_count_anew() -> None:
+    breaker = Breaker(threshold=2, clock=Clock())
+    breaker.record_failure()
+    breaker.record_success()
+    breaker.record_failure()
+
+    assert breaker.state is BreakerState.CLOSED
+
+
+def test_one_trial_is_admitted_after_the_cooldown() -> None:
+    clock = Clock()
+    breaker = opened(clock)
+    clock.now = 10.0
+
+    assert [breaker.admits(), breaker.admits()] == [True, False]
+    assert breaker.state is BreakerState.HALF_OPEN
+
+
+def test_a_good_trial_closes_it() -> None:
+    clock = Clock()
+    breaker = opened(clock)
+    clock.now = 10.0
+    breaker.admits()
+    breaker.record_success()
+
+    assert breaker.state is BreakerState.CLOSED
+    assert breaker.admits()
+
+
+def test_a_bad_trial_starts_another_cooldown() -> None:
+    clock = Clock()
+    breaker = opened(clock)
+    clock.now = 12.0
+    breaker.admits()
+    breaker.record_failure()
+
+    assert breaker.retry_in_s == 10.0
+    assert not breaker.admits()
+
+
+def test_a_cancelled_trial_leaves_room_for_the_next() -> None:
+    clock = Clock()
+    breaker = opened(clock)
+    clock.now = 10.0
+    breaker.admits()
+    breaker.record_cancelled()
+
+    assert breaker.admits()

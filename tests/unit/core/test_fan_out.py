@@ -1,0 +1,150 @@
+"""Asking several backends at once."""
+
+import asyncio
+from dataclasses import dataclass, field
+
+import pytest
+
+from composable_memory.breaker import Breaker, BreakerState
+from composable_memory.entries import ComposableBackendEntry, Seat
+from composable_memory.errors import BackendGarbled, BackendTimeout
+from composable_memory.fan_out import FanOut
+from composable_memory.interfaces import MemorySearchManager
+from composable_memory.testing import fakes
+from composable_memory.types import BackendAnswer, SearchOptions
+
+QUERY = "dock"
+
+
+@dataclass
+class Asking:
+    """Seats with their breakers, and the answers as they came in."""
+
+    seats: list[Seat] = field(default_factory=list)
+    came_in: list[str] = field(default_factory=list)
+
+    def seat(self, backend_id: str, manager: MemorySearchManager, *, timeout_s: float = 5.0) -> Seat:
+        entry = ComposableBackendEntry(id=backend_id, manager=manager, timeout_s=timeout_s)
+        seat = Seat.take(entry, Breaker(threshold=1))
+        self.seats.append(seat)
+        return seat
+
+    async def ask(self, fan_out: FanOut | None = None, depth: int = 24) -> list[BackendAnswer]:
+        return await (fan_out or FanOut()).ask_all(
+            self.seats, QUERY, SearchOptions(max_results=depth), self._note
+        )
+
+    def _note(self, answer: BackendAnswer, depth: int) -> None:
+        self.came_in.append(answer.backend_id)
+
+
+class StubbornBackend(fakes.HangingBackend):
+    """Ignores its first cancellation; `release` lets it go."""
+
+    def __init__(self) -> None:
+        super().__init__(backend_id="stubborn")
+        self.release = asyncio.Event()
+
+    async def search(self, query, options=None):  # type: ignore[no-untyped-def]
+        try:
+            await super().search(query, options)
+        except asyncio.CancelledError:
+            await self.release.wait()
+        return ()
+
+
+async def test_a_failing_backend_does_not_hide_the_others() -> None:
+    asking = Asking()
+    asking.seat("bad", fakes.RaisingBackend(RuntimeError("boom")))
+    asking.seat("good", fakes.FloodBackend(3))
+
+    bad, good = await asking.ask()
+
+    assert isinstance(bad.error, RuntimeError)
+    assert (good.error, len(good.results)) == (None, 3)
+
+
+async def test_a_hanging_backend_is_cut_at_its_deadline_and_cancelled() -> None:
+    asking = Asking()
+    hanging = fakes.HangingBackend()
+    seat = asking.seat("hanging", hanging, timeout_s=0.01)
+    asking.seat("good", fakes.FloodBackend(3))
+
+    late, good = await asking.ask()
+
+    assert isinstance(late.error, BackendTimeout)
+    assert hanging.cancelled == 1
+    assert len(good.results) == 3
+    assert seat.breaker.state is BreakerState.OPEN
+
+
+async def test_a_backend_that_ignores_its_cancellation_is_left_behind() -> None:
+    asking = Asking()
+    stubborn = StubbornBackend()
+    seat = asking.seat("stubborn", stubborn, timeout_s=0.01)
+    fan_out = FanOut()
+
+    [answer] = await asking.ask(fan_out)
+    stubborn.release.set()
+    await fan_out.close()
+
+    assert isinstance(answer.error, BackendTimeout)
+    assert asking.came_in == ["stubborn"]
+    assert seat.breaker.state is BreakerState.OPEN
+
+
+async def test_cancelling_cancels_every_backend_and_frees_the_breakers() -> None:
+    asking = Asking()
+    one, other = fakes.HangingBackend(), fakes.HangingBackend()
+    asking.seat("one", one)
+    asking.seat("other", other)
+    task = asyncio.create_task(asking.ask())
+    await asyncio.wait_for(asyncio.gather(one.started.wait(), other.started.wait()), 5)
+
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    assert (one.cancelled, other.cancelled) == (1, 1)
+    assert all(seat.breaker.state is BreakerState.CLOSED for seat in asking.seats)
+
+
+async def test_a_flood_is_cut_to_the_depth() -> None:
+    asking = Asking()
+    asking.seat("flood", fakes.FloodBackend(10_000))
+
+    [answer] = await asking.ask(depth=24)
+
+    assert len(answer.results) == 24
+
+
+async def test_rubbish_is_left_out_and_counted() -> None:
+    asking = Asking()
+    asking.seat("rubbish", fakes.RubbishBackend())
+
+    [answer] = await asking.ask()
+
+    assert "memory/good.md" in {result.path for result in answer.results}
+    assert [one.code for one in answer.degraded] == ["garbled"]
+    assert all(isinstance(result.score, int | float) for result in answer.results)
+
+
+@pytest.mark.parametrize("rubbish", [None, 42, ("a", "b")])
+async def test_an_answer_of_nothing_but_rubbish_is_an_error(rubbish: object) -> None:
+    asking = Asking()
+    asking.seat("rubbish", fakes.RubbishBackend(rubbish))
+
+    [answer] = await asking.ask()
+
+    assert isinstance(answer.error, BackendGarbled)
+
+
+async def test_answers_are_reported_as_they_come_in() -> None:
+    asking = Asking()
+    asking.seat("slow", fakes.SlowBackend(0.02))
+    asking.seat("fast", fakes.FloodBackend(1))
+
+    answers = await asking.ask()
+
+    assert asking.came_in == ["fast", "slow"]
+    assert [answer.backend_id for answer in answers] == ["slow", "fast"]

@@ -1,0 +1,390 @@
+"""The composite memory: routing, merging, degradation, logging."""
+
+import asyncio
+from collections.abc import Callable
+from uuid import UUID
+
+import pytest
+
+from composable_memory.breaker import Breaker
+from composable_memory.calibration import Calibration
+from composable_memory.entries import ComposableBackendEntry
+from composable_memory.errors import BackendUnavailable, ConfigError, MemoryPathError, UnsupportedOperation
+from composable_memory.intent import parse_query_intent
+from composable_memory.interfaces import MemorySearchManager, QueryOrchestrator
+from composable_memory.manager import ComposableMemoryManager
+from composable_memory.merge import Dedup, Fusion
+from composable_memory.ranking import MergePolicy
+from composable_memory.testing import fakes
+from composable_memory.types import MemorySearchResult, QueryIntent, SearchOptions
+from composable_memory.weights import WeightTable
+from composable_memory_ops_logs import BackendResult, OpsEvent, OpsLog, QueryMerged, QueryStart, trace
+
+
+class Fixed(fakes.FakeBackend):
+    """Returns the results it was made with."""
+
+    def __init__(self, *results: MemorySearchResult) -> None:
+        super().__init__("fixed")
+        self.results = results
+
+    async def search(
+        self, query: str, options: SearchOptions | None = None
+    ) -> tuple[MemorySearchResult, ...]:
+        self.note_question(query, options)
+        return self.results[: options.max_results if options else None]
+
+
+def hit(path: str, start: int, end: int, score: float, snippet: str = "") -> MemorySearchResult:
+    return MemorySearchResult(
+        path=path, start_line=start, end_line=end, score=score, snippet=snippet or f"{path}:{start} alone"
+    )
+
+
+def entry(backend_id: str, manager: MemorySearchManager, **kwargs: object) -> ComposableBackendEntry:
+    return ComposableBackendEntry(id=backend_id, manager=manager, **kwargs)  # type: ignore[arg-type]
+
+
+def logged(
+    make: Callable[[OpsLog], ComposableMemoryManager],
+) -> tuple[ComposableMemoryManager, list[OpsEvent]]:
+    log = OpsLog(None)
+    events: list[OpsEvent] = []
+    log.subscribe(events.append)
+    return make(log), events
+
+
+async def test_it_keeps_the_promises_of_a_memory_and_of_an_orchestrator() -> None:
+    manager = ComposableMemoryManager([])
+
+    assert isinstance(manager, MemorySearchManager)
+    assert isinstance(manager, QueryOrchestrator)
+
+
+async def test_scores_are_multiplied_by_weights_and_duplicates_keep_the_best() -> None:
+    manager = ComposableMemoryManager(
+        backends=[
+            entry("a", Fixed(hit("p.md", 1, 5, 0.6)), weight=1.0),
+            entry("b", Fixed(hit("p.md", 1, 5, 0.9), hit("q.md", 1, 2, 0.8)), weight=0.5),
+        ]
+    )
+
+    results = await manager.search("anything")
+
+    assert [(one.path, one.score, one.source_backend) for one in results] == [
+        ("p.md", 0.6, "a"),
+        ("q.md", 0.4, "b"),
+    ]
+
+
+async def test_backends_are_under_way_at_the_same_time() -> None:
+    one, other = fakes.HangingBackend(), fakes.HangingBackend()
+    manager = ComposableMemoryManager([entry("a", one), entry("b", other)])
+    task = asyncio.create_task(manager.query("anything"))
+
+    await asyncio.wait_for(asyncio.gather(one.started.wait(), other.started.wait()), 5)
+    task.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_a_failure_is_part_of_the_answer() -> None:
+    manager = ComposableMemoryManager(
+        [entry("good", Fixed(hit("p.md", 1, 2, 0.5))), entry("bad", fakes.RaisingBackend())]
+    )
+
+    response = await manager.query("anything")
+
+    assert [result.path for result in response.results] == ["p.md"]
+    assert [(one.backend_id, one.code) for one in response.degraded] == [("bad", "failed")]
+
+
+async def test_a_timeout_is_told_from_other_failures() -> None:
+    manager = ComposableMemoryManager([entry("slow", fakes.HangingBackend(), timeout_s=0.01)])
+
+    response = await manager.query("anything")
+
+    assert [(one.backend_id, one.code) for one in response.degraded] == [("slow", "timeout")]
+    assert "limit 0.01 s" in response.degraded[0].reason
+
+
+async def test_search_raises_when_every_backend_failed() -> None:
+    manager = ComposableMemoryManager([entry("bad", fakes.RaisingBackend())])
+
+    with pytest.raises(BackendUnavailable, match="every backend failed"):
+        await manager.search("anything")
+
+
+async def test_a_backend_that_keeps_failing_rests_and_is_tried_again() -> None:
+    now = [0.0]
+    flaky = fakes.FlakyBackend(2)
+    manager = ComposableMemoryManager(
+        [entry("flaky", flaky)],
+        make_breaker=lambda: Breaker(threshold=2, cooldown_s=10.0, clock=lambda: now[0]),
+    )
+    codes = []
+    for moment in (0.0, 0.0, 5.0, 10.0):
+        now[0] = moment
+        response = await manager.query("dock")
+        codes.append([one.code for one in response.degraded])
+
+    assert codes == [["failed"], ["failed"], ["breaker-open", "no-backends"], []]
+
+
+async def test_a_condition_decides_by_the_intent() -> None:
+    def wants_names(intent: QueryIntent) -> bool:
+        return bool(intent.entities)
+
+    graph = Fixed(hit("graph/1", 0, 0, 0.9))
+    manager = ComposableMemoryManager(
+        [entry("notes", Fixed(hit("p.md", 1, 2, 0.5))), entry("graph", graph, condition=wants_names)],
+        intent_parser=parse_query_intent,
+    )
+
+    named = await manager.query("what did Maria Lopez say")
+    plain = await manager.query("which port")
+
+    assert [one.path for one in named.results] == ["graph/1", "p.md"]
+    assert [(one.backend_id, one.skipped) for one in plain.answers] == [
+        ("notes", None),
+        ("graph", "condition"),
+    ]
+
+
+async def test_a_conditional_backend_is_not_asked_without_a_parser_and_status_says_so() -> None:
+    manager = ComposableMemoryManager(
+        [entry("notes", Fixed()), entry("graph", Fixed(), condition=lambda intent: True)]
+    )
+
+    response = await manager.query("anything")
+
+    assert response.answers[-1].skipped == "condition"
+    assert manager.status().custom["neverAsked"] == {
+        "graph": "it has a condition, and there is no intent parser"
+    }
+
+
+async def test_a_parser_and_a_condition_that_raise_do_not_take_the_answer_down() -> None:
+    def broken(_: object) -> QueryIntent:
+        raise ValueError("no idea")
+
+    manager = ComposableMemoryManager([entry("notes", Fixed(hit("p.md", 1, 2, 0.5)))], intent_parser=broken)
+
+    response = await manager.query("anything")
+
+    assert len(response.results) == 1
+    assert "the intent parser raised ValueError: no idea" in response.degraded[0].reason
+
+
+async def test_nobody_to_ask_is_said_and_logged() -> None:
+    manager, events = logged(lambda log: ComposableMemoryManager([], ops_log=log))
+
+    response = await manager.query("anything")
+
+    assert [one.code for one in response.degraded] == ["no-backends"]
+    assert [event.action for event in events] == ["query.start", "query.merged"]
+
+
+async def test_a_blank_query_has_no_results_and_asks_nobody() -> None:
+    backend = Fixed(hit("p.md", 1, 2, 0.5))
+    manager = ComposableMemoryManager([entry("notes", backend)])
+
+    response = await manager.query("  \n")
+
+    assert response.results == ()
+    assert not backend.asked
+
+
+async def test_named_backends_alone_are_asked() -> None:
+    manager = ComposableMemoryManager([entry("a", Fixed()), entry("b", Fixed(hit("p.md", 1, 2, 0.5)))])
+
+    response = await manager.query("anything", backends=["b"])
+
+    assert [(one.backend_id, one.skipped) for one in response.answers] == [("b", None), ("a", "not-asked")]
+
+
+async def test_an_unknown_backend_is_refused_with_the_known_ones() -> None:
+    manager = ComposableMemoryManager([entry("a", Fixed())])
+
+    with pytest.raises(ConfigError, match="'z' is not open; open backends: a"):
+        await manager.query("anything", backends=["z"])
+
+
+@pytest.mark.parametrize("fusion", list(Fusion))
+async def test_the_first_results_of_a_longer_answer_are_the_shorter_answer(fusion: Fusion) -> None:
+    manager = ComposableMemoryManager(
+        [entry("flood", fakes.FloodBackend(500)), entry("other", fakes.FloodBackend(300), weight=0.7)],
+        policy=MergePolicy(fusion=fusion, dedup=Dedup.OVERLAP, depth=8),
+    )
+    longest = await manager.query("anything", max_results=60)
+    keys = [result.key for result in longest.results]
+
+    for count in (1, 7, 8, 9, 16, 17, 33, 59):
+        response = await manager.query("anything", max_results=count)
+        assert [result.key for result in response.results] == keys[:count]
+
+
+async def test_scores_of_a_backend_that_promises_nothing_are_calibrated() -> None:
+    manager = ComposableMemoryManager(
+        [
+            entry("fused", Fixed(hit("p.md", 1, 2, 0.03)), capabilities=frozenset()),
+            entry("notes", Fixed(hit("q.md", 1, 2, 0.5))),
+        ]
+    )
+
+    response = await manager.query("anything")
+
+    assert [(one.path, one.score) for one in response.results] == [("p.md", 1.0), ("q.md", 0.5)]
+    assert response.attributions[0].raw_score == 0.03
+
+
+async def test_a_calibration_can_be_chosen_per_backend() -> None:
+    manager = ComposableMemoryManager(
+        [entry("a", Fixed(hit("p.md", 1, 2, 0.2), hit("q.md", 1, 2, 0.1)), calibration=Calibration.MAX)]
+    )
+
+    assert [result.score for result in await manager.search("anything")] == [1.0, 0.5]
+
+
+async def test_a_weight_table_replaces_the_weights_of_the_entries() -> None:
+    table = WeightTable.fixed({"a": 0.1, "b": 1.0})
+    manager = ComposableMemoryManager(
+        [entry("a", Fixed(hit("p.md", 1, 2, 0.9))), entry("b", Fixed(hit("q.md", 1, 2, 0.5)))],
+        weights=table,
+    )
+
+    response = await manager.query("anything")
+
+    assert [result.path for result in response.results] == ["q.md", "p.md"]
+    assert response.weights_version == table.version
+
+
+async def test_every_event_of_a_query_carries_its_trace_id() -> None:
+    manager, events = logged(
+        lambda log: ComposableMemoryManager(
+            [entry("a", Fixed(hit("p.md", 1, 2, 0.9))), entry("b", fakes.RaisingBackend())], ops_log=log
+        )
+    )
+
+    response = await manager.query("anything")
+
+    assert [event.action for event in events] == [
+        "query.start",
+        "query.backend_result",
+        "query.backend_result",
+        "query.merged",
+    ]
+    assert {event.trace_id for event in events} == {response.trace_id}
+    assert UUID(response.trace_id).version == 4
+
+
+async def test_the_log_holds_every_candidate_and_how_they_were_merged() -> None:
+    manager, events = logged(
+        lambda log: ComposableMemoryManager(
+            [entry("a", Fixed(*(hit(f"{n}.md", 1, 2, 0.9 - n / 20) for n in range(9))), weight=0.5)],
+            ops_log=log,
+            defaults=SearchOptions(max_results=2),
+        )
+    )
+
+    await manager.query("which port?")
+
+    start, result, merged = (event.detail for event in events)
+    assert isinstance(start, QueryStart)
+    assert start.query == "which port?"
+    assert isinstance(result, BackendResult)
+    assert [(one.rank, one.path, one.score) for one in result.results][-1] == (9, "8.md", 0.5)
+    assert isinstance(merged, QueryMerged)
+    assert (dict(merged.weights), dict(merged.calibration)) == ({"a": 0.5}, {"a": "identity"})
+    assert [one.path for one in merged.final_results] == ["0.md", "1.md"]
+    assert merged.dropped == []
+    assert merged.total_after_dedup == 9
+
+
+async def test_composites_nest_and_share_the_trace() -> None:
+    log = OpsLog(None)
+    events: list[OpsEvent] = []
+    log.subscribe(events.append)
+    inner = ComposableMemoryManager([entry("leaf", Fixed(hit("p.md", 1, 2, 0.9)))], ops_log=log, id="inner")
+    outer = ComposableMemoryManager([entry("inner", inner)], ops_log=log, id="outer")
+
+    response = await outer.query("anything")
+
+    assert [result.path for result in response.results] == ["p.md"]
+    assert {event.trace_id for event in events} == {response.trace_id}
+    assert [event.action for event in events].count("query.merged") == 2
+
+
+async def test_a_failing_inner_composite_degrades_the_outer_one() -> None:
+    inner = ComposableMemoryManager([entry("leaf", fakes.RaisingBackend())], id="inner")
+    outer = ComposableMemoryManager([entry("inner", inner)], id="outer")
+
+    response = await outer.query("anything")
+
+    assert [(one.backend_id, one.code) for one in response.degraded] == [("inner", "failed")]
+
+
+async def test_a_query_inside_a_trace_joins_it() -> None:
+    manager = ComposableMemoryManager([])
+    with trace() as outer:
+        response = await manager.query("anything")
+
+    assert response.trace_id == outer
+
+
+async def test_the_primary_reads_files_and_others_step_in() -> None:
+    notes = fakes.InMemoryBackend({"memory/a.md": "one\ntwo\n"})
+    manager = ComposableMemoryManager([entry("graph", Fixed()), entry("notes", notes)], primary="notes")
+
+    assert (await manager.read_file("memory/a.md", from_line=2, lines=1)).text == "two"
+
+
+async def test_a_path_that_no_backend_may_read_is_refused() -> None:
+    notes = fakes.InMemoryBackend({"memory/a.md": "one"})
+    manager = ComposableMemoryManager([entry("notes", notes)])
+
+    with pytest.raises(MemoryPathError):
+        await manager.read_file("../secret.txt")
+
+
+async def test_reading_without_a_backend_that_reads_is_unsupported() -> None:
+    with pytest.raises(UnsupportedOperation):
+        await ComposableMemoryManager([]).read_file("memory/a.md")
+
+
+async def test_the_context_pack_holds_the_best_results_within_its_budget() -> None:
+    manager, events = logged(
+        lambda log: ComposableMemoryManager([entry("a", Fixed(hit("p.md", 1, 2, 0.9)))], ops_log=log)
+    )
+
+    pack = await manager.context_pack("anything", max_chars=200)
+
+    assert pack.pack.startswith("#1 p.md:1-2 (score 0.90)")
+    assert events[-1].action == "context_pack.build"
+    assert {event.trace_id for event in events} == {pack.trace_id}
+
+
+async def test_after_close_it_refuses_and_closing_twice_is_fine() -> None:
+    manager = ComposableMemoryManager([entry("a", fakes.InMemoryBackend())])
+    await manager.close()
+    await manager.close()
+
+    with pytest.raises(BackendUnavailable, match="it is closed"):
+        await manager.query("anything")
+
+
+def test_two_backends_of_one_id_are_refused() -> None:
+    with pytest.raises(ConfigError, match="ids must differ"):
+        ComposableMemoryManager([entry("a", Fixed()), entry("a", Fixed())])
+
+
+def test_an_unknown_primary_is_refused() -> None:
+    with pytest.raises(ConfigError, match="'z' is not one of a"):
+        ComposableMemoryManager([entry("a", Fixed())], primary="z")
+
+
+@pytest.mark.parametrize("weight", [-1.0, float("nan"), float("inf")])
+def test_a_weight_that_is_no_weight_is_refused(weight: float) -> None:
+    with pytest.raises(ConfigError, match="weight"):
+        entry("a", Fixed(), weight=weight)

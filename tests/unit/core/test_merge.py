@@ -1,0 +1,197 @@
+"""The merge of several ranked lists."""
+
+from composable_memory.merge import BackendList, Dedup, Fusion, Merged, merge
+from composable_memory.types import MemorySearchResult
+
+
+def hit(
+    path: str, start: int, end: int, score: float, snippet: str = "", *, exact: bool = False
+) -> MemorySearchResult:
+    text = snippet or f"{path} from {start} to {end} says something of its own"
+    return MemorySearchResult(
+        path=path, start_line=start, end_line=end, score=score, snippet=text, exact=exact
+    )
+
+
+def backend(backend_id: str, weight: float, *results: MemorySearchResult) -> BackendList:
+    return BackendList(
+        backend_id=backend_id,
+        weight=weight,
+        results=results,
+        calibrated=[result.score for result in results],
+    )
+
+
+def places(merged: Merged) -> list[tuple[str, float]]:
+    return [(result.path, round(result.score, 6)) for result in merged.results]
+
+
+def test_duplicates_keep_the_highest_weighted_score() -> None:
+    first = backend("a", 1.0, hit("p.md", 1, 5, 0.6))
+    second = backend("b", 0.5, hit("p.md", 1, 5, 0.9), hit("q.md", 1, 2, 0.8))
+
+    merged = merge([first, second])
+
+    assert places(merged) == [("p.md", 0.6), ("q.md", 0.4)]
+    assert merged.results[0].source_backend == "a"
+    assert (merged.total_before_dedup, merged.total_after_dedup) == (3, 2)
+
+
+def test_the_first_backend_keeps_a_duplicate_of_equal_weighted_score() -> None:
+    merged = merge([backend("a", 1.0, hit("p.md", 1, 5, 0.4)), backend("b", 0.5, hit("p.md", 1, 5, 0.8))])
+
+    assert [result.source_backend for result in merged.results] == ["a"]
+
+
+def test_the_attribution_names_what_was_merged() -> None:
+    merged = merge([backend("a", 1.0, hit("p.md", 1, 5, 0.6)), backend("b", 1.0, hit("p.md", 1, 5, 0.5))])
+
+    attribution = merged.attributions[0]
+    assert (attribution.backend_id, attribution.raw_score, attribution.backend_rank) == ("a", 0.6, 1)
+    assert attribution.merged_with == ("b p.md:1:5",)
+
+
+def test_weights_above_one_keep_scores_within_bounds() -> None:
+    merged = merge([backend("a", 4.0, hit("p.md", 1, 5, 0.9)), backend("b", 1.0, hit("q.md", 1, 5, 0.8))])
+
+    assert places(merged) == [("p.md", 0.9), ("q.md", 0.2)]
+
+
+def test_a_backend_of_weight_zero_is_listed_and_not_returned() -> None:
+    merged = merge([backend("a", 1.0, hit("p.md", 1, 5, 0.1)), backend("b", 0.0, hit("q.md", 1, 5, 1.0))])
+
+    assert places(merged) == [("p.md", 0.1)]
+    assert [(one.backend_id, one.reason) for one in merged.dropped] == [("b", "weight-zero")]
+
+
+def test_a_range_that_lies_half_in_a_better_one_is_merged_into_it() -> None:
+    lists = [backend("a", 1.0, hit("p.md", 1, 20, 0.9)), backend("b", 1.0, hit("p.md", 12, 18, 0.8))]
+
+    merged = merge(lists, dedup=Dedup.OVERLAP)
+
+    assert places(merged) == [("p.md", 0.9)]
+    assert [(one.reason, one.detail) for one in merged.dropped] == [("overlap", "merged into a p.md:1:20")]
+
+
+def test_a_range_that_adds_more_than_it_repeats_stays_a_result() -> None:
+    lists = [backend("a", 1.0, hit("p.md", 11, 18, 0.9), hit("p.md", 1, 17, 0.8))]
+
+    assert len(merge(lists, dedup=Dedup.OVERLAP).results) == 2
+
+
+def test_ranges_that_only_touch_stay_two_results() -> None:
+    lists = [backend("a", 1.0, hit("p.md", 1, 20, 0.9), hit("p.md", 17, 40, 0.8))]
+
+    assert len(merge(lists, dedup=Dedup.OVERLAP).results) == 2
+
+
+def test_overlapping_ranges_stay_apart_when_only_exact_duplicates_count() -> None:
+    lists = [backend("a", 1.0, hit("p.md", 1, 20, 0.9)), backend("b", 1.0, hit("p.md", 2, 20, 0.8))]
+
+    assert len(merge(lists, dedup=Dedup.EXACT).results) == 2
+
+
+def test_facts_without_lines_are_told_apart_by_their_path() -> None:
+    lists = [backend("graph", 1.0, hit("graph/1", 0, 0, 0.9), hit("graph/2", 0, 0, 0.8))]
+
+    assert len(merge(lists, dedup=Dedup.OVERLAP).results) == 2
+
+
+NOTE = (
+    "the dock controller answers on port 8443 since the move in june and nowhere else any more at all today"
+)
+
+
+def test_nearly_equal_texts_in_two_files_are_one_result() -> None:
+    lists = [
+        backend("a", 1.0, hit("p.md", 1, 5, 0.9, NOTE)),
+        backend("b", 1.0, hit("q.md", 7, 9, 0.8, NOTE.replace("today", "").upper())),
+    ]
+
+    merged = merge(lists)
+
+    assert places(merged) == [("p.md", 0.9)]
+    assert merged.attributions[0].merged_with == ("b q.md:7:9",)
+    assert [one.reason for one in merged.dropped] == ["near-duplicate"]
+
+
+def test_nearly_equal_texts_in_a_script_without_spaces_are_one_result() -> None:
+    text = "部署方案在六月评审会上通过,调度服务改用新的端口,旧端口在九月底之前保留"
+    lists = [
+        backend("a", 1.0, hit("p.md", 1, 5, 0.9, text)),
+        backend("b", 1.0, hit("q.md", 7, 9, 0.8, text + "。")),
+    ]
+
+    assert len(merge(lists).results) == 1
+
+
+def test_texts_that_share_half_their_words_stay_two_results() -> None:
+    lists = [
+        backend("a", 1.0, hit("p.md", 1, 5, 0.9, NOTE)),
+        backend(
+            "b",
+            1.0,
+            hit("q.md", 7, 9, 0.8, "the dock controller answers slowly when the cache is cold again"),
+        ),
+    ]
+
+    assert len(merge(lists).results) == 2
+
+
+def test_the_minimum_score_acts_before_weights() -> None:
+    lists = [backend("a", 1.0, hit("p.md", 1, 5, 0.2)), backend("b", 0.1, hit("q.md", 1, 5, 0.9))]
+
+    merged = merge(lists, min_score=0.5)
+
+    assert places(merged) == [("q.md", 0.09)]
+    assert [(one.result.path, one.reason) for one in merged.dropped] == [("p.md", "min-score")]
+
+
+def test_the_minimum_score_never_cuts_an_exact_hit() -> None:
+    lists = [backend("a", 1.0, hit("p.md", 1, 5, 0.01, exact=True))]
+
+    assert places(merge(lists, min_score=0.9)) == [("p.md", 0.01)]
+
+
+def test_what_does_not_fit_is_listed_in_order() -> None:
+    lists = [backend("a", 1.0, hit("p.md", 1, 2, 0.9), hit("q.md", 1, 2, 0.8), hit("r.md", 1, 2, 0.7))]
+
+    merged = merge(lists, max_results=1)
+
+    assert [(backend_id, one.path) for backend_id, one in merged.overflow] == [("a", "q.md"), ("a", "r.md")]
+    assert merged.dropped == ()
+
+
+def test_reciprocal_rank_fusion_prefers_what_two_backends_found() -> None:
+    lists = [
+        backend("a", 1.0, hit("only-a.md", 1, 2, 0.9), hit("both.md", 1, 2, 0.5)),
+        backend("b", 1.0, hit("only-b.md", 1, 2, 0.9), hit("both.md", 1, 2, 0.5)),
+    ]
+
+    merged = merge(lists, fusion=Fusion.RRF)
+
+    assert merged.results[0].path == "both.md"
+    assert merged.results[0].score == (2 / 62) * 61 / 2
+
+
+def test_weights_act_in_reciprocal_rank_fusion() -> None:
+    lists = [backend("a", 1.0, hit("p.md", 1, 2, 0.9)), backend("b", 3.0, hit("q.md", 1, 2, 0.1))]
+
+    assert [result.path for result in merge(lists, fusion=Fusion.RRF).results] == ["q.md", "p.md"]
+
+
+def test_the_convex_combination_adds_weighted_scores() -> None:
+    lists = [
+        backend("a", 1.0, hit("both.md", 1, 2, 0.6), hit("a.md", 1, 2, 0.5)),
+        backend("b", 3.0, hit("both.md", 1, 2, 0.4)),
+    ]
+
+    merged = merge(lists, fusion=Fusion.CONVEX)
+
+    assert places(merged) == [("both.md", 0.45), ("a.md", 0.125)]
+
+
+def test_no_lists_make_an_empty_ranking() -> None:
+    merged = merge([])
+
+    assert (merged.results, merged.attributions, merged.dropped) == ((), (), ())

@@ -1,0 +1,64 @@
+"""Every action is registered, and every field is named so that its line can be masked and read."""
+
+from dataclasses import FrozenInstanceError, fields, is_dataclass
+
+import pytest
+
+from composable_memory_ops_logs import EVENTS, ErrorInfo, EventDetail, QueryDelivered, events
+from composable_memory_ops_logs.redaction import is_secret_name
+
+VALUES = [value for name in events.__all__ if is_dataclass(value := getattr(events, name))]
+
+
+def test_the_registry_knows_every_detail_by_its_action() -> None:
+    details = {value for value in VALUES if issubclass(value, EventDetail)} - {EventDetail}
+
+    assert set(EVENTS.values()) == details
+    assert all(action == kind.action for action, kind in EVENTS.items())
+
+
+def test_the_actions_are_those_that_readers_know() -> None:
+    assert list(EVENTS) == [
+        "query.start",
+        "query.backend_result",
+        "query.merged",
+        "query.delivered",
+        "context_pack.build",
+        "ingest.start",
+        "ingest.stage_complete",
+        "ingest.complete",
+        "graphiti.ingest",
+        "graphiti.query",
+        "graphiti.health",
+        "sync.start",
+        "sync.file_indexed",
+        "sync.file_skipped",
+        "sync.complete",
+        "sync.failed",
+        "backend.opened",
+        "backend.degraded",
+        "feedback.evaluated",
+    ]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: value.__name__)
+def test_no_field_of_a_detail_is_named_like_a_secret(value: type) -> None:
+    """Such a field would be masked whole; the session key of the event itself is treated apart."""
+    names = {field.name for field in fields(value)} - {"session_key"}
+
+    assert not [name for name in names if is_secret_name(name)]
+
+
+def test_details_cannot_be_changed() -> None:
+    detail = QueryDelivered(result_count=0, paths=())
+
+    with pytest.raises(FrozenInstanceError):
+        detail.result_count = 1  # type: ignore[misc]  # it is what the test is about
+
+
+def test_an_error_is_told_by_class_and_message() -> None:
+    assert ErrorInfo.of(ValueError("too big")) == ErrorInfo(type="ValueError", message="too big")
+
+
+def test_an_error_without_a_message_is_told_by_its_representation() -> None:
+    assert ErrorInfo.of(TimeoutError()) == ErrorInfo(type="TimeoutError", message="TimeoutError()")

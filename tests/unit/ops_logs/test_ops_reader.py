@@ -1,0 +1,216 @@
+"""Reading a log: filters, pages, traces by prefix, bad lines, and messages that say what to do."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import orjson
+import pytest
+
+from composable_memory_ops_logs import EventFilter, OpsEvent, OpsLogError, OpsLogReader
+from composable_memory_ops_logs.reader import MAX_PAGE
+from composable_memory_ops_logs.wire import event_to_wire, to_line
+
+NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def event(number: int, **changes: object) -> OpsEvent:
+    """Return event `number`; each is a day later than the one before, so months change on the way."""
+    known = {
+        "id": f"e{number}",
+        "ts": NEW_YEAR + timedelta(days=number),
+        "action": "query.start" if number % 2 else "query.merged",
+        "status": "success",
+        "trace_id": f"trace-{number // 2:04}",
+    }
+    return OpsEvent(**{**known, **changes}, detail={})  # type: ignore[arg-type]
+
+
+def write(folder: Path, events: Sequence[OpsEvent]) -> OpsLogReader:
+    for one in events:
+        with (folder / f"ops-{one.ts:%Y-%m}.jsonl").open("ab") as file:
+            file.write(to_line(event_to_wire(one)))
+    return OpsLogReader(folder)
+
+
+def ids(events: Sequence[OpsEvent]) -> list[str]:
+    return [one.id for one in events]
+
+
+def test_a_missing_directory_reads_as_an_empty_log(tmp_path: Path) -> None:
+    reader = OpsLogReader(tmp_path / "nowhere")
+
+    assert reader.read().events == ()
+    assert reader.trace("abcd") == []
+    assert reader.tail(5) == []
+
+
+def test_pages_are_newest_first_over_the_months(tmp_path: Path) -> None:
+    reader = write(tmp_path, [event(number) for number in range(70)])
+
+    page = reader.read(limit=3, offset=38)
+
+    assert ids(page.events) == ["e31", "e30", "e29"]
+    assert page.has_more
+
+
+def test_the_last_page_says_that_there_is_no_more(tmp_path: Path) -> None:
+    reader = write(tmp_path, [event(number) for number in range(4)])
+
+    assert reader.read(limit=4).has_more is False
+    assert reader.read(limit=3).has_more is True
+    assert reader.read(offset=4).events == ()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        (EventFilter(), ["e3", "e2", "e1", "e0"]),
+        (EventFilter(action="query.start"), ["e3", "e1"]),
+        (EventFilter(backend="qmd"), ["e2"]),
+        (EventFilter(trace_id="trace-0000"), ["e1", "e0"]),
+        (EventFilter(session_key="agent:main"), ["e3"]),
+        (EventFilter(status="failure"), ["e1"]),
+        (EventFilter(start=NEW_YEAR + timedelta(days=2)), ["e3", "e2"]),
+        (EventFilter(end=NEW_YEAR + timedelta(days=1)), ["e1", "e0"]),
+        (EventFilter(start=NEW_YEAR, end=NEW_YEAR), ["e0"]),
+        (EventFilter(action="query.start", status="success"), ["e3"]),
+    ],
+)
+def test_filters_restrict_together(tmp_path: Path, wanted: EventFilter, expected: list[str]) -> None:
+    events = [
+        event(0),
+        event(1, status="failure"),
+        event(2, backend="qmd"),
+        event(3, session_key="agent:main"),
+    ]
+    reader = write(tmp_path, events)
+
+    assert ids(reader.read(wanted).events) == expected
+
+
+def test_a_filter_by_time_reads_only_the_months_it_covers(tmp_path: Path) -> None:
+    reader = write(tmp_path, [event(0), event(40), event(80)])
+    (tmp_path / "ops-2026-01.jsonl").write_text("spoilt\n", encoding="utf-8")
+
+    page = reader.read(EventFilter(start=NEW_YEAR + timedelta(days=35), end=NEW_YEAR + timedelta(days=50)))
+
+    assert (ids(page.events), page.bad_lines) == (["e40"], 0)
+
+
+def test_a_filter_needs_a_time_zone() -> None:
+    with pytest.raises(ValueError, match="start is 2026-01-01 00:00:00, without a time zone"):
+        EventFilter(start=NEW_YEAR.replace(tzinfo=None))
+
+
+@pytest.mark.parametrize("limit", [0, -1, MAX_PAGE + 1])
+def test_a_page_has_a_size_within_limits(tmp_path: Path, limit: int) -> None:
+    with pytest.raises(ValueError, match=f"limit is {limit}; give 1 to 500"):
+        OpsLogReader(tmp_path).read(limit=limit)
+
+
+def test_an_offset_is_not_negative(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="offset is -1"):
+        OpsLogReader(tmp_path).read(offset=-1)
+
+
+def test_bad_lines_are_passed_over_and_counted(tmp_path: Path) -> None:
+    reader = write(tmp_path, [event(0)])
+    with (tmp_path / "ops-2026-01.jsonl").open("ab") as file:
+        file.write(b'not json\n\n{"half": \n\xff\xfe\n' + orjson.dumps({"json": "but no event"}) + b"\n")
+    write(tmp_path, [event(1)])
+
+    page = reader.read()
+
+    assert (ids(page.events), page.bad_lines) == (["e1", "e0"], 4)
+
+
+def test_a_last_line_without_its_newline_is_read(tmp_path: Path) -> None:
+    reader = write(tmp_path, [event(0), event(1)])
+    path = tmp_path / "ops-2026-01.jsonl"
+    path.write_bytes(path.read_bytes().rstrip(b"\n"))
+
+    assert ids(reader.read().events) == ["e1", "e0"]
+
+
+@pytest.mark.parametrize("chars", [10, 65_000, 65_536, 200_000])
+def test_lines_longer_than_a_block_are_read_whole(tmp_path: Path, chars: int) -> None:
+    events = [event(number, session_key="x" * (chars + number)) for number in range(5)]
+
+    read = write(tmp_path, events).read().events
+
+    assert list(read) == events[::-1]
+
+
+def test_the_tail_is_the_newest_events_oldest_first(tmp_path: Path) -> None:
+    reader = write(tmp_path, [event(number) for number in range(40)])
+
+    assert ids(reader.tail(3)) == ["e37", "e38", "e39"]
+    assert ids(reader.tail(0)) == []
+
+
+def test_a_trace_is_read_oldest_first(tmp_path: Path) -> None:
+    reader = write(tmp_path, [event(0), event(30, trace_id="other"), event(40, trace_id="trace-0000")])
+
+    assert ids(reader.trace("trace-0000")) == ["e0", "e40"]
+
+
+def test_a_unique_prefix_names_a_trace(tmp_path: Path) -> None:
+    reader = write(
+        tmp_path, [event(0, trace_id="abcd-1"), event(1, trace_id="abce-1"), event(2, trace_id="abcd-1")]
+    )
+
+    assert ids(reader.trace("abcd")) == ["e0", "e2"]
+
+
+def test_a_shorter_prefix_names_nothing(tmp_path: Path) -> None:
+    reader = write(tmp_path, [event(0, trace_id="abcd-1")])
+
+    assert reader.trace("abc") == []
+    assert reader.trace("") == []
+
+
+def test_a_short_id_is_found_when_it_is_whole(tmp_path: Path) -> None:
+    reader = write(tmp_path, [event(0, trace_id="t1"), event(1, trace_id="t12")])
+
+    assert ids(reader.trace("t1")) == ["e0"]
+
+
+def test_a_whole_id_wins_over_longer_ones_that_begin_with_it(tmp_path: Path) -> None:
+    reader = write(
+        tmp_path, [event(0, trace_id="abcd"), event(1, trace_id="abcde"), event(2, trace_id="abcd")]
+    )
+
+    assert ids(reader.trace("abcd")) == ["e0", "e2"]
+
+
+def test_an_ambiguous_prefix_names_its_candidates(tmp_path: Path) -> None:
+    reader = write(tmp_path, [event(number) for number in range(14)])
+
+    with pytest.raises(OpsLogError) as caught:
+        reader.trace("trace-")
+
+    assert str(caught.value) == (
+        "7 traces begin with this prefix: trace-; give more characters of one of trace-0000, trace-0001, "
+        "trace-0002, trace-0003, trace-0004 and 2 more"
+    )
+
+
+def test_a_directory_that_is_a_file_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "ops-logs"
+    path.touch()
+
+    with pytest.raises(OpsLogError) as caught:
+        OpsLogReader(path).read()
+
+    assert str(caught.value) == (
+        f"cannot read the ops log (Not a directory): {path}; "
+        "check that it is a directory of log files and that you may read it"
+    )
+
+
+def test_a_month_that_is_a_directory_is_told(tmp_path: Path) -> None:
+    (tmp_path / "ops-2026-01.jsonl").mkdir()
+
+    with pytest.raises(OpsLogError, match=r"Is a directory.*ops-2026-01\.jsonl"):
+        OpsLogReader(tmp_path).read()

@@ -1,0 +1,230 @@
+"""What the settings models accept, what they assume, and what they say about what is wrong."""
+
+from enum import StrEnum
+from typing import get_args
+
+import pytest
+from pydantic import ValidationError
+
+from composable_memory.calibration import Calibration
+from composable_memory.errors import ConfigError
+from composable_memory.merge import Dedup, Fusion
+from composable_memory.settings import (
+    BackendSection,
+    MemorySettings,
+    QuerySettings,
+    Settings,
+    SettingsModel,
+    check,
+    is_secret,
+    known_keys,
+)
+
+
+def memory(**data: object) -> MemorySettings:
+    return Settings.model_validate({"memory": data}).memory
+
+
+def problem(data: object, **origins: str) -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
+        check(Settings, {"memory": data}, origins={f"memory.{key}": at for key, at in origins.items()})
+    return caught.value
+
+
+def test_keys_may_be_written_in_either_case() -> None:
+    assert memory(query={"maxResults": 3}) == memory(query={"max_results": 3})
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [("always", "on"), ("never", "off"), (True, "on"), (False, "off"), ("on", "on"), ("auto", "auto")],
+)
+def test_citations_have_two_spellings(written: object, meant: str) -> None:
+    assert memory(citations=written).citations == meant
+
+
+@pytest.mark.parametrize("written", ["sometimes", 1, ["on"], {}])
+def test_other_words_for_citations_are_refused(written: object) -> None:
+    assert "should be 'auto', 'on' or 'off'" in str(problem({"citations": written}))
+
+
+@pytest.mark.parametrize("empty", [None, {}])
+def test_an_empty_section_has_its_defaults(empty: object) -> None:
+    assert memory(query=empty, builtin=empty, backends=empty) == MemorySettings()
+
+
+def test_only_builtin_is_on_by_default() -> None:
+    enabled = {id_: section.enabled for id_, section in MemorySettings().sections.items()}
+
+    assert enabled == {"builtin": True, "graphiti": False, "qmd": False}
+
+
+def test_a_section_with_other_keys_leaves_builtin_on() -> None:
+    assert memory(builtin={"weight": 2}).builtin.enabled
+
+
+@pytest.mark.parametrize("section", [{}, None, {"command": "qmd"}])
+def test_the_primary_is_on(section: object) -> None:
+    assert memory(backend="qmd", qmd=section).qmd.enabled
+
+
+def test_a_primary_from_elsewhere_is_on_without_a_section() -> None:
+    assert memory(backend="notes").backends["notes"].enabled
+
+
+def test_the_primary_may_be_turned_off_and_then_another_one_reads_files() -> None:
+    settings = memory(backend="qmd", qmd={"enabled": False})
+
+    assert not settings.qmd.enabled
+    assert settings.primary == "builtin"
+
+
+def test_without_any_backend_nobody_reads_files() -> None:
+    assert memory(builtin={"enabled": False}).primary is None
+
+
+def test_a_backend_keeps_the_keys_that_only_it_knows() -> None:
+    section = memory(graphiti={"enabled": True, "weight": 0.8, "server_host": "localhost"}).graphiti
+
+    assert section.options == {"server_host": "localhost"}
+    assert (section.enabled, section.weight) == (True, 0.8)
+
+
+def test_a_section_under_backends_that_has_a_place_of_its_own_is_refused() -> None:
+    assert "the section of 'qmd' is memory.qmd" in str(problem({"backends": {"qmd": {}}}))
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"backends": 3}, {"backend": "notes", "backends": 3}, {"backends": {"a": 3}}]
+)
+def test_sections_that_are_no_mappings_are_refused(wrong: object) -> None:
+    assert problem(wrong).key in {"memory.backends", "memory.backends.a"}
+
+
+@pytest.mark.parametrize("name", ["../x", "", ".hidden", "a/b", "a b", "x" * 65, "a\n"])
+def test_an_agent_id_is_safe_in_a_file_name(name: str) -> None:
+    assert problem({"agent_id": name}).key == "memory.agent_id"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"max_results": 0},
+        {"max_results": 1001},
+        {"min_score": -0.1},
+        {"min_score": 1.1},
+        {"min_score": float("nan")},
+        {"depth": 0},
+        {"timeout_ms": 0},
+        {"rrf_k": 0},
+        {"fusion": "best"},
+        {"dedup": "all"},
+    ],
+)
+def test_a_value_out_of_range_is_refused_with_its_key(query: dict[str, object]) -> None:
+    assert problem({"query": query}).key == f"memory.query.{next(iter(query))}"
+
+
+@pytest.mark.parametrize("weight", [-1, float("nan"), float("inf")])
+def test_a_weight_is_finite_and_not_negative(weight: float) -> None:
+    assert problem({"builtin": {"weight": weight}}).key == "memory.builtin.weight"
+
+
+def test_settings_do_not_change() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        QuerySettings().max_results = 3
+
+
+def test_settings_survive_being_written_and_read() -> None:
+    settings = Settings.model_validate({"memory": {"backend": "qmd", "qmd": {"command": "qmd"}}})
+
+    assert Settings.model_validate(settings.model_dump()) == settings
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ({"query": {"max_result": 3}}, "memory.query.max_results"),
+        ({"max_results": 3}, "memory.query.max_results"),
+        ({"graphitti": {}}, "memory.graphiti"),
+        ({"ops_logs": {"enabled": True}}, "memory.ops_log"),
+    ],
+)
+def test_an_unknown_key_is_answered_with_the_nearest_known_one(written: object, meant: str) -> None:
+    error = problem(written)
+
+    assert error.nearest == meant
+    assert f"unknown key; did you mean {meant!r}?" in str(error)
+
+
+def test_an_unknown_key_that_resembles_nothing_gets_no_suggestion() -> None:
+    assert problem({"zzz": 1}).nearest is None
+
+
+def test_an_error_names_the_origin_of_the_value_or_of_the_list_that_holds_it() -> None:
+    class Listing(SettingsModel):
+        sizes: tuple[int, ...] = ()
+
+    with pytest.raises(ConfigError, match=r"setting sizes\.1 \(from a\.yaml:7\)"):
+        check(Listing, {"sizes": [1, "x"]}, origins={"sizes": "a.yaml:7"})
+
+
+def test_an_unknown_section_has_the_origin_of_its_first_value() -> None:
+    error = problem({"graphitti": {"enabled": True}}, **{"graphitti.enabled": "a.yaml:3"})
+
+    assert error.origin == "a.yaml:3"
+
+
+def test_an_error_names_the_other_wrong_keys() -> None:
+    error = problem({"query": {"max_results": 0, "depth": 0}})
+
+    assert "(also wrong: memory.query.depth)" in str(error)
+
+
+def test_an_error_shows_the_value_unless_it_is_a_secret() -> None:
+    class Service(SettingsModel):
+        port: int = 1
+        api_key: int = 1
+
+    with pytest.raises(ConfigError, match="it is 'abc'"):
+        check(Service, {"port": "abc"})
+    with pytest.raises(ConfigError) as caught:
+        check(Service, {"api_key": "sesame"})
+    assert "sesame" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "name", ["api_key", "apiKey", "openai_api_key", "token", "access_token", "password", "Authorization"]
+)
+def test_names_of_secrets_are_known(name: str) -> None:
+    assert is_secret(name)
+
+
+@pytest.mark.parametrize("name", ["tokens", "max_tokens", "key", "keyword", "tokenizer", "password_file"])
+def test_other_names_are_no_secrets(name: str) -> None:
+    assert not is_secret(name)
+
+
+def test_known_keys_lead_through_mappings() -> None:
+    keys = known_keys(Settings)
+
+    assert {"memory.query.depth", "memory.backends.<id>.weight", "memory.embedding.options"} <= set(keys)
+    assert len(keys) == len(set(keys))
+
+
+@pytest.mark.parametrize(
+    ("model", "name", "kinds"),
+    [
+        (QuerySettings, "fusion", Fusion),
+        (QuerySettings, "dedup", Dedup),
+        (BackendSection, "calibration", Calibration),
+    ],
+)
+def test_the_words_for_merging_are_those_of_the_merge(
+    model: type[SettingsModel], name: str, kinds: type[StrEnum]
+) -> None:
+    assert set(get_args(model.model_fields[name].annotation)) == set(kinds)
+
+
+def test_every_backend_section_starts_with_the_weight_one() -> None:
+    assert BackendSection().weight == 1.0
