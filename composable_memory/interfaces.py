@@ -5,28 +5,15 @@ backend declares it as a `Capability` in its `BackendSpec`, and the declaration 
 backend opens.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from composable_memory.content import (
-    EmbedderInput,
-    ExtractedEntity,
-    GraphEdge,
-    GraphNode,
-    GraphQuery,
-    GraphQueryResult,
-    Health,
-    MemoryContentObject,
-    TemporalPolicyDecision,
-    VectorQuery,
-    VectorQueryResult,
-    VectorRecord,
-)
 from composable_memory.types import (
     ContextPack,
     FallbackStatus,
@@ -43,8 +30,24 @@ from composable_memory.types import (
 )
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pydantic import BaseModel
 
+    from composable_memory.content import (
+        EmbedderInput,
+        ExtractedEntity,
+        GraphEdge,
+        GraphNode,
+        GraphQuery,
+        GraphQueryResult,
+        Health,
+        MemoryContentObject,
+        TemporalPolicyDecision,
+        VectorQuery,
+        VectorQueryResult,
+        VectorRecord,
+    )
     from composable_memory_ops_logs import OpsLog
 
 __all__ = [
@@ -90,7 +93,7 @@ class Capability(StrEnum):
     """`SupportsSync`: it keeps an index that has to follow its sources."""
 
 
-CAPABILITY_PROTOCOLS: "Mapping[Capability, type]"
+CAPABILITY_PROTOCOLS: Mapping[Capability, type]
 
 
 @runtime_checkable
@@ -323,7 +326,7 @@ class BackendServices:
     workspace_dir: Path
     state_dir: Path
     agent_id: str
-    ops_log: "OpsLog"
+    ops_log: OpsLog
     clock: Clock
     embedder: EmbedderAdapter | None = None
     embedder_problem: str | None = None
@@ -345,7 +348,7 @@ class BackendSpec:
 
     id: str
     summary: str
-    settings: "type[BaseModel]"
+    settings: type[BaseModel]
     open: OpenBackend
     capabilities: frozenset[Capability] = frozenset()
     missing: Callable[[], str | None] = field(default=lambda: None)

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -62,7 +63,12 @@ ToolContext: TypeAlias = Context[Service]
 
 
 def serve(workspace: Path, state_dir: Path | None, *, session_key: str | None = None) -> None:
-    """Serve the memory of `workspace` on stdin and stdout until the client goes."""
+    """Serve the memory of `workspace` on stdin and stdout until the client goes.
+
+    Ctrl-C ends the process at once, like a signal to terminate.
+    """
+    # The SDK waits for a line in a thread that nothing interrupts: Python's own handling would hang there.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     build_server(workspace, state_dir, session_key=session_key).run("stdio")
 
 

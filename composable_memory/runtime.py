@@ -46,7 +46,7 @@ from composable_memory.types import (
 )
 from composable_memory_ops_logs import BackendDegraded, BackendOpened, OpsLog, trace
 
-__all__ = ["Memory", "open_memory"]
+__all__ = ["OPS_LOG_FOLDER", "Memory", "open_memory"]
 
 OPS_LOG_FOLDER = "ops-logs"
 
@@ -95,6 +95,7 @@ class Memory:
 
         Raises:
             ConfigError: a backend named in `backends` is not open.
+            BackendUnavailable: the memory is closed.
         """
         return await self.manager.query(
             query,

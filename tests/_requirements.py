@@ -58,6 +58,13 @@ LEAKS = "tests/integration/test_leaks.py::test_"
 FILES = "tests/integration/test_config_files.py::test_"
 SETTINGS = "tests/unit/test_settings.py::test_"
 CITATIONS = "tests/unit/test_citations.py::test_"
+CHUNKS = "tests/unit/builtin/test_chunking.py::test_"
+HYBRID = "tests/unit/builtin/test_hybrid.py::test_"
+KEYWORDS = "tests/unit/builtin/test_keyword_leg.py::test_"
+TERMS = "tests/unit/builtin/test_query_terms.py::test_"
+SQLITE = "tests/integration/test_sqlite_file.py::test_"
+CLI = "tests/integration/test_cli.py::test_"
+MCP = "tests/integration/test_mcp_server.py::test_"
 LEVELS = "tests/contract/test_builtin.py::Test"
 EMBEDDER_TESTS = "tests/contract/test_embedders.py::Test"
 VECTOR_TESTS = "tests/contract/test_vectors.py::Test"
@@ -133,7 +140,7 @@ COMPOSABLE = document(
                  f"{MERGE}the_first_backend_keeps_a_duplicate_of_equal_weighted_score"),
             decided("manager:dedup:more", "deduplicated by path:startLine:endLine",
                     "overlapping ranges and nearly equal texts count as duplicates too, unless switched off",
-                    f"{MERGE}ranges_that_lie_half_in_each_other_are_one_result",
+                    f"{MERGE}a_range_that_lies_half_in_a_better_one_is_merged_into_it",
                     f"{MERGE}nearly_equal_texts_in_two_files_are_one_result",
                     f"{MERGE}overlapping_ranges_stay_apart_when_only_exact_duplicates_count"),
             kept("manager:attribution", "Tracks which backend returned each result",
@@ -160,7 +167,7 @@ COMPOSABLE = document(
             kept("manager:new:ops-log", "opsLog: memoryOpsLogger",
                  f"{MANAGER}every_event_of_a_query_carries_its_trace_id"),
             kept("manager:search:max-results", "maxResults: 10",
-                 f"{MERGE}what_does_not_fit_is_listed_with_its_place"),
+                 f"{MERGE}what_does_not_fit_is_listed_in_order"),
             decided("manager:search:min-score", "minScore: 0.3",
                     "it acts on calibrated scores before weights, and never cuts an exact hit",
                     f"{MERGE}the_minimum_score_acts_before_weights",
@@ -354,7 +361,7 @@ COMPOSABLE = document(
                     f"{MANAGER}scores_of_a_backend_that_promises_nothing_are_calibrated"),
             kept("search:truncate", "7. top maxResults entries returned",
                  "tests/property/test_merge_properties.py::test_a_shorter_answer_is_the_beginning_of_a_longer_one",
-                 f"{MERGE}what_does_not_fit_is_listed_with_its_place"),
+                 f"{MERGE}what_does_not_fit_is_listed_in_order"),
         ],
     ),
     (
@@ -504,7 +511,9 @@ OVERVIEW = document(
             kept("files:episodic", "memory/YYYY-MM-DD.md (episodic)", f"{LEVELS}KeywordsOnly"),
             later("files:sessions", "session transcripts (.jsonl)", SESSIONS_LATER),
             later("flush", "a memory flush may trigger before context compaction", SESSIONS_LATER),
-            kept("chunks:size", "chunked (default 400 tokens, 80-token overlap)", "TODO"),
+            kept("chunks:size", "chunked (default 400 tokens, 80-token overlap)",
+                 f"{CHUNKS}chunks_begin_and_end_where_they_should",
+                 f"{NAMES}a_setting_of_the_builtin_memory_has_its_key"),
             kept("schema:tables", "meta, files, chunks, chunks_fts, chunks_vec, embedding_cache", "TODO"),
             kept("index:both", "an FTS5 full-text index and a vec0 table for vector search",
                  f"{LEVELS}Hybrid", f"{VECTOR_TESTS}SqliteVec"),
@@ -513,7 +522,8 @@ OVERVIEW = document(
             kept("retrieve:pipeline", "query expansion, parallel vector + keyword search, hybrid merge",
                  f"{LEVELS}Hybrid"),
             decided("retrieve:hybrid-weights", "hybrid merge (0.7/0.3 weighting)",
-                    "configurable; the default is what held-out data says, keywords before vectors", "TODO"),
+                    "configurable; the default is what held-out data says, keywords before vectors",
+                    f"{HYBRID}a_score_is_the_weighted_sum_of_what_both_legs_say"),
             later("retrieve:decay", "optional temporal decay", "decay of dated notes"),
             later("retrieve:diversity", "optional MMR diversity re-ranking", "diversity of results"),
             kept("retrieve:threshold", "score threshold, and top-K selection",
@@ -580,7 +590,10 @@ QUICK_FACTS = document(
     (
         "Quick facts",
         [
-            kept("facts:tools", "memory_search + memory_get", "TODO"),
+            kept("facts:tools", "memory_search + memory_get",
+                 f"{MCP}three_tools_are_offered_and_all_of_them_only_read",
+                 f"{MCP}a_search_answers_with_cited_passages",
+                 f"{MCP}lines_of_a_note_are_read"),
             kept("facts:markdown", "source of truth is Markdown files in the workspace",
                  f"{SYNC}a_removed_note_is_gone_after_a_sync", f"{SYNC}a_changed_note_replaces_what_it_was"),
             decided("facts:lancedb", "experimental plugin memory-lancedb",
@@ -661,11 +674,15 @@ REPORT = document(
     (
         "Architecture map",
         [
-            kept("map:tools", "interface layer: memory_search, memory_get, CLI", "TODO"),
+            kept("map:tools", "interface layer: memory_search, memory_get, CLI",
+                 f"{MCP}three_tools_are_offered_and_all_of_them_only_read",
+                 f"{CLI}search_shows_score_place_backend_and_text",
+                 f"{CLI}get_writes_the_lines_that_were_asked_for"),
             decided("map:factory", "factory and fallback wrapper choose a backend",
                     "a composite asks all enabled backends; the runtime is the one place that wires",
                     f"{RUNTIME}a_backend_that_cannot_be_opened_is_named_in_every_answer"),
-            decided("map:gateway", "Gateway RPC", "MCP is the protocol to the outside", "TODO"),
+            decided("map:gateway", "Gateway RPC", "MCP is the protocol to the outside",
+                    f"{MCP}the_program_serves_over_stdin_and_stdout"),
         ],
     ),
     (
@@ -684,7 +701,8 @@ REPORT = document(
     (
         "Storage",
         [
-            kept("storage:wal", "WAL, concurrent readers", "TODO"),
+            kept("storage:wal", "WAL, concurrent readers", f"{SQLITE}reads_run_side_by_side",
+                 f"{SQLITE}a_read_sees_one_state_from_beginning_to_end"),
             decided("storage:db-path", "default {workspace}/.memory-index.db",
                     "one file per agent and workspace under the state folder, path configurable",
                     f"{RUNTIME}two_workspaces_share_a_state_folder_without_mixing"),
@@ -694,10 +712,11 @@ REPORT = document(
                   "a path of one's own for sqlite-vec"),
             decided("storage:and-query", "natural language becomes an FTS5 AND query",
                     "never AND alone: words are joined by OR and ranked; AND finds nothing most times",
-                    "TODO"),
+                    f"{TERMS}any_finds_what_all_does_not"),
             decided("storage:bm25-score", "score = 1 / (1 + rank)",
                     "FTS5 ranks are negative, so that is 1 for every hit; scores are calibrated per list",
-                    "TODO"),
+                    f"{KEYWORDS}an_exact_hit_scores_high_in_a_tiny_index",
+                 f"{KEYWORDS}one_word_of_five_scores_low"),
         ],
     ),
     (
@@ -707,9 +726,13 @@ REPORT = document(
             later("discover:interval", "sync.intervalMinutes, sync.onSessionStart", WATCH_LATER),
             kept("discover:on-search", "sync before a search (sync.onSearch)",
                  f"{RUNTIME}asking_before_the_first_sync_is_never_silently_empty"),
-            kept("discover:manual", "CLI memory index", "TODO"),
-            kept("chunk:lines", "split by lines, limit tokens * 4 characters, overlap * 4 kept", "TODO"),
-            kept("chunk:long-lines", "over-long lines are cut", "TODO"),
+            kept("discover:manual", "CLI memory index", f"{CLI}index_says_what_it_did",
+                 f"{CLI}index_with_force_builds_anew"),
+            kept("chunk:lines", "split by lines, limit tokens * 4 characters, overlap * 4 kept",
+                 f"{CHUNKS}chunks_begin_and_end_where_they_should",
+                 f"{CHUNKS}a_chunk_is_its_lines_and_their_hash"),
+            kept("chunk:long-lines", "over-long lines are cut",
+                 f"{CHUNKS}pieces_of_a_long_line_are_told_apart_by_their_text"),
             later("chunk:sessions", "session files: user and assistant messages, redacted", SESSIONS_LATER),
             later("embed:auto", "auto: local, openai, gemini, voyage", REMOTE_LATER),
             decided("embed:auto-stays-local", "auto tries remote providers",
@@ -724,7 +747,9 @@ REPORT = document(
             kept("search:candidates", "limit * candidateMultiplier candidates per leg",
                  f"{NAMES}a_setting_of_the_builtin_memory_has_its_key"),
             decided("search:hybrid-formula", "vectorWeight 0.5, textWeight 0.5",
-                    "another document says 0.7/0.3; both are settings, the default is measured", "TODO"),
+                    "another document says 0.7/0.3; both are settings, the default is measured",
+                    f"{HYBRID}a_score_is_the_weighted_sum_of_what_both_legs_say",
+                    f"{HYBRID}weights_need_not_sum_to_one"),
             kept("cleanup:stale", "files that are gone lose chunks, vectors and full text",
                  f"{SYNC}a_removed_note_is_gone_after_a_sync"),
         ],

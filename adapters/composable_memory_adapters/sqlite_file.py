@@ -35,6 +35,8 @@ PAGE_BYTES = 8192
 """Two 1.5 KB vectors fill a page of 4 KB to three quarters; five fill one of 8 KB almost whole."""
 WAL_LIMIT_BYTES = 64 * 1024 * 1024
 WAL_RETRY_S = 0.02
+STEPS_BETWEEN_LOOKS = 20_000
+"""Steps of SQLite's machine, about a millisecond, after which a read looks if it is still wanted."""
 
 DAMAGED = (apsw.CorruptError, apsw.NotADBError, apsw.FormatError)
 ADVICE: dict[type[apsw.Error], str] = {
@@ -114,7 +116,7 @@ class SqliteFile:
     async def read(self, work: Callable[[Connection], T]) -> T:
         """Run `work` on one snapshot of the file; it cannot change anything.
 
-        Cancelling interrupts the running statement and frees the thread.
+        Cancelling ends the running statement and frees the thread.
 
         Raises:
             IndexProblem: the file cannot be read, or is closed.
@@ -171,34 +173,22 @@ class SqliteFile:
 
 
 class _Job:
-    """Work under way on a connection, which somebody may want to stop."""
+    """Work under way, which somebody may want to stop.
+
+    Not by `sqlite3_interrupt`: it is lost when it comes just before a statement begins, and then an endless
+    statement keeps its thread for good.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._connection: Connection | None = None
-        self._is_stopped = False
-
-    @contextmanager
-    def on(self, connection: Connection) -> Iterator[None]:
-        """Let `stop` interrupt `connection` for as long as this lasts."""
-        with self._lock:
-            self._connection = connection
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._connection = None
-
-    def stop(self) -> None:
-        with self._lock:
-            self._is_stopped = True
-            # Under the lock, so that the interrupt cannot hit the next job on the same connection.
-            if self._connection is not None:
-                self._connection.interrupt()
+        self.is_stopped = False
 
     def may_go_on(self, _cursor: object, _sql: str, _bindings: object) -> bool:
-        """Stop between two statements, where an interrupt has nothing to stop."""
-        return not self._is_stopped
+        """Say whether the next statement may begin."""
+        return not self.is_stopped
+
+    def must_end(self) -> bool:
+        """Say whether the running statement has to end."""
+        return self.is_stopped
 
 
 class _Lane:
@@ -233,7 +223,7 @@ class _Lane:
             return await asyncio.wrap_future(self._pool.submit(self._do, job, work))
         except asyncio.CancelledError:
             if can_be_stopped:
-                job.stop()
+                job.is_stopped = True
             raise
         finally:
             self._under_way.discard(job)
@@ -246,7 +236,7 @@ class _Lane:
         """Take no further jobs, and stop those that were handed in."""
         self._is_closed = self._drops_queued = True
         for job in self._under_way:
-            job.stop()
+            job.is_stopped = True
 
     def end(self) -> None:
         """Wait until the threads have ended, and close their connections; called from outside the loop."""
@@ -259,7 +249,7 @@ class _Lane:
             if self._drops_queued:
                 raise self._closed()
             connection = self._connection()
-            with job.on(connection), self._transaction(connection, job):
+            with self._transaction(connection, job):
                 return work(connection)
         except apsw.Error as cause:
             raise (self._closed() if self._drops_queued else translate(self._path, cause)) from cause
@@ -294,11 +284,13 @@ def _write_transaction(connection: Connection, _job: _Job) -> Iterator[None]:
 @contextmanager
 def _read_transaction(connection: Connection, job: _Job) -> Iterator[None]:
     connection.exec_trace = job.may_go_on
+    connection.set_progress_handler(job.must_end, STEPS_BETWEEN_LOOKS)
     try:
         connection.execute("BEGIN")
         yield
     finally:
         connection.exec_trace = None
+        connection.set_progress_handler(None)
         if connection.in_transaction:
             connection.execute("ROLLBACK")
 

@@ -38,6 +38,7 @@ QUESTIONS = (
 )
 RESULTS_PER_QUESTION = 2
 SNIPPET_LINES = 3
+LINE_CHARS = 90
 
 
 async def demo(keep: Path | None, *, as_json: bool) -> ExitCode:
@@ -87,7 +88,7 @@ def _show(question: str, answer: QueryResponse) -> None:
 def _show_result(result: MemorySearchResult) -> None:
     say(f"  {result.score:.3f} {result.citation} [{result.source_backend}]", bold=True)
     for line in [line for line in result.snippet.splitlines() if line.strip()][:SNIPPET_LINES]:
-        say(f"    {line}")
+        say(f"    {line if len(line) <= LINE_CHARS else f'{line[:LINE_CHARS]}…'}")
 
 
 def _document(

@@ -74,7 +74,6 @@ class OpsLog:
             self._writer = LineWriter(
                 FileSink(directory),
                 open_renderer=partial(_open_renderer, redact),
-                clock=clock,
                 retention_days=retention_days,
                 capacity=capacity,
             )

@@ -3,6 +3,7 @@
 import errno
 import os
 import re
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -10,6 +11,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from composable_memory_ops_logs.events import EventDetail, OpsEvent
+
+if sys.platform != "win32":
+    import fcntl
 
 __all__ = ["FileSink", "MemorySink", "month_files", "month_of"]
 
@@ -41,8 +45,8 @@ def month_files(directory: Path) -> list[tuple[str, Path]]:
 class FileSink:
     """Appends lines to `ops-YYYY-MM.jsonl` in a directory that is made when first needed.
 
-    Several processes may append to the same file: a batch is one write in append mode. Files and directory
-    are readable by their owner only, because queries and previews are private.
+    Several processes may append to the same file: a batch is one write in append mode, under a lock. Files
+    and directory are readable by their owner only, because queries and previews are private.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -60,6 +64,7 @@ class FileSink:
         """
         descriptor = self._open(self.path_of(month))
         try:
+            _lock(descriptor)
             data = b"".join(lines)
             if _ends_within_a_line(descriptor):
                 data = b"\n" + data
@@ -107,6 +112,14 @@ class MemorySink:
     def details(self, kind: type[Detail]) -> list[Detail]:
         """Return the details of one kind, in the order they were emitted."""
         return [event.detail for event in self.events if isinstance(event.detail, kind)]
+
+
+def _lock(descriptor: int) -> None:
+    """Wait for other processes that append; closing the descriptor ends the lock."""
+    # Lines would stay whole without it. But what looks like a cut line may be one that is being written.
+    if sys.platform != "win32":
+        with suppress(OSError):  # some network file systems have no locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
 
 
 def _ends_within_a_line(descriptor: int) -> bool:

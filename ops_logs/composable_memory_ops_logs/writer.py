@@ -44,13 +44,11 @@ class LineWriter:
         sink: FileSink,
         *,
         open_renderer: Callable[[], Callable[[OpsEvent], bytes]],
-        clock: Callable[[], datetime],
         retention_days: int,
         capacity: int,
     ) -> None:
         self._sink = sink
         self._open_renderer = open_renderer
-        self._clock = clock
         self._retention_days = retention_days
         self._capacity = capacity
         # Putting never blocks, and is safe inside finalizers: `stop` may be called by the garbage collector.
@@ -70,7 +68,7 @@ class LineWriter:
             self._reject("the log is closed")
         elif self._queue.qsize() >= self._capacity:
             self._reject(f"{self._capacity} events were already waiting")
-        elif self._is_running() or self._start():
+        elif self._is_running() or self._start(event.ts):
             self._queue.put(event)
 
     def mark(self) -> Callable[[], bool]:
@@ -95,11 +93,11 @@ class LineWriter:
     def _is_running(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
 
-    def _start(self) -> bool:
+    def _start(self, now: datetime) -> bool:
         with self._starting:
             if self._is_running():
                 return True
-            thread = threading.Thread(target=self._run, name="ops-log-writer", daemon=True)
+            thread = threading.Thread(target=self._run, args=(now,), name="ops-log-writer", daemon=True)
             try:
                 thread.start()
             except RuntimeError as error:  # no more threads, or the interpreter is shutting down
@@ -110,10 +108,10 @@ class LineWriter:
 
     # --- in the thread ---
 
-    def _run(self) -> None:
+    def _run(self, now: datetime) -> None:
         atexit.register(self._finish)
         render = self._open_renderer()
-        self._prune()
+        self._prune(now)
         while self._stop_mark is None or not self._stop_mark.passed or not self._queue.empty():
             batch = self._next_batch()
             self._write(render, [item for item in batch if isinstance(item, OpsEvent)])
@@ -129,9 +127,9 @@ class LineWriter:
         if self._thread is not None:
             self._thread.join(_EXIT_TIMEOUT_S)
 
-    def _prune(self) -> None:
+    def _prune(self, now: datetime) -> None:
         try:
-            self._sink.prune(self._clock(), self._retention_days)
+            self._sink.prune(now, self._retention_days)
         except OSError as error:
             self._fail(0, error)
 

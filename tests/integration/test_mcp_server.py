@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping
@@ -199,6 +200,23 @@ def test_nothing_but_the_protocol_goes_to_stdout(workspace: Path, state_dir: Pat
 
     assert done.returncode == 0, done.stderr
     assert [json.loads(line)["jsonrpc"] for line in done.stdout.splitlines()] == ["2.0"]
+
+
+def test_ctrl_c_ends_the_server_while_it_waits_for_the_client(workspace: Path, state_dir: Path) -> None:
+    process = subprocess.Popen(
+        [*PROGRAM, "-w", str(workspace), "--state-dir", str(state_dir)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    with process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write('{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n')
+        process.stdin.flush()
+        process.stdout.readline()
+
+        process.send_signal(signal.SIGINT)
+
+        assert process.wait(timeout=30) == -signal.SIGINT
 
 
 def test_the_program_of_the_page_runs(

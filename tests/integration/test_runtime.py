@@ -1,5 +1,6 @@
 """Opening a memory from its settings, with the real builtin backend."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -76,7 +77,7 @@ async def test_the_trace_of_a_query_is_on_disk_after_closing(notes: Path, state_
         response = await memory.query("dock controller")
         folder = memory.ops_log_dir
 
-    events = OpsLogReader(folder).trace(response.trace_id)
+    events = await asyncio.to_thread(OpsLogReader(folder).trace, response.trace_id)
     assert [event.action for event in events] == ["query.start", "query.backend_result", "query.merged"]
 
 

@@ -18,6 +18,7 @@ from composable_memory_ops_logs import (
     QueryDelivered,
     redact,
     redact_value,
+    redaction,
 )
 from composable_memory_ops_logs.redaction import CleanTexts
 from composable_memory_ops_logs.wire import event_from_line, event_to_wire, to_line
@@ -108,6 +109,13 @@ def test_masking_data_twice_is_masking_it_once(data: object) -> None:
 @given(SUSPICIOUS)
 def test_clean_texts_agrees_with_redact(text: str) -> None:
     assert CleanTexts().covers([text, "plain"]) == (redact(text) == text)
+
+
+@given(SUSPICIOUS)
+def test_hints_and_gates_never_hide_a_match(text: str) -> None:
+    concerned = redaction._concerned(redaction._RULES, redaction._HINTS, text)
+
+    assert [rule for rule in redaction._RULES if rule.pattern.search(text) and rule not in concerned] == []
 
 
 @given(st.text(max_size=30), NAMES, SECRETS, st.sampled_from(["", " ", "\n", '"', "; more"]))

@@ -11,7 +11,7 @@ from composable_memory_adapters.vectors.resident import (
     Matrix,
     ResidentVectors,
     SignBits,
-    from_blobs,
+    from_bytes,
     unit_rows,
 )
 
@@ -158,7 +158,7 @@ def test_bits_take_an_eighth_of_a_byte_a_dimension_and_an_id() -> None:
 def test_bits_find_what_the_exact_comparison_finds_and_fetch_little(store: Store) -> None:
     matrix = random_units(20_000)
     ids = range(1, len(matrix) + 1)
-    bits, exact = SignBits(DIMS), ExactVectors(DIMS)
+    bits, exact = SignBits(DIMS, rescored=800), ExactVectors(DIMS)
     store.put(bits, ids, matrix)
     exact.add(ids, matrix)
     found = wanted = 0
@@ -203,11 +203,11 @@ def test_a_search_under_way_keeps_the_vectors_it_began_with() -> None:
     assert vectors.ids.tolist() == [2]
 
 
-def test_blobs_become_rows() -> None:
-    ids, matrix = from_blobs([4, 6], [axis(0).tobytes(), axis(1).tobytes()], DIMS)
-
-    assert ids.tolist() == [4, 6]
-    assert np.array_equal(matrix, np.array([axis(0), axis(1)]))
+def test_bytes_become_rows() -> None:
+    assert np.array_equal(
+        from_bytes(axis(0).tobytes() + axis(1).tobytes(), DIMS), np.array([axis(0), axis(1)])
+    )
+    assert from_bytes(b"", DIMS).shape == (0, DIMS)
 
 
 def test_unit_rows_leave_the_zero_vector_alone() -> None:

@@ -28,7 +28,8 @@ TEXT_WEIGHT = 0.7
 CANDIDATES = 48
 """Passages to take from each leg. More changes no measured result; fewer than the caller wants is too few."""
 
-MIN_SCORE = 0.05
+MIN_SCORE = 0.1
+"""Cuts answers to clear nonsense and to questions in another language; exact hits should be spared."""
 
 STEEPNESS = 2.4
 RRF_K = 60

@@ -22,6 +22,7 @@ __all__ = [
     "revision",
     "vector_counts",
     "vectors",
+    "vectors_at",
     "vectors_in_space",
 ]
 
@@ -105,6 +106,22 @@ def live_embedding_ids(connection: Connection) -> list[int]:
 def vectors(connection: Connection, ids: Iterable[int], dims: int) -> tuple[list[int], list[bytes]]:
     """Return ids and float32 blobs of those embeddings among `ids` that hold `dims` numbers."""
     return _sound(connection.execute(VECTORS, (_json(ids),)), dims)
+
+
+def vectors_at(connection: Connection, ids: Sequence[int], dims: int) -> bytearray:
+    """Return the float32 numbers of the embeddings `ids`, one vector after the other.
+
+    Every id must be there and hold `dims` numbers. Half the work of a statement, which has to make a row of
+    Python objects for each vector.
+    """
+    size = 4 * dims
+    numbers = bytearray(size * len(ids))
+    if ids:
+        with connection.blob_open("main", "embedding_cache", "embedding", ids[0], False) as blob:
+            for place, id_ in enumerate(ids):
+                blob.reopen(id_)
+                blob.read_into(numbers, place * size, size)
+    return numbers
 
 
 def vectors_in_space(

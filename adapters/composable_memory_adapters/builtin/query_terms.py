@@ -32,7 +32,7 @@ _IRREGULAR = re.compile(
 )
 _HIRAGANA = re.compile("[\u3041-\u309f]+")
 _HANGUL = re.compile("[\uac00-\ud7a3]+")
-_QUOTED = re.compile(r'"([^"]+)"|“([^”]+)”|„([^“”]+)[“”]|«([^»]+)»|「([^」]+)」|『([^』]+)』|`([^`]+)`')
+_QUOTED = re.compile(r'"([^"]*)"|“([^”]+)”|„([^“”]+)[“”]|«([^»]+)»|「([^」]+)」|『([^』]+)』|`([^`]+)`')
 _IDENTIFIER = re.compile(r"\w+(?:(?:[-._/\\:@#+]|::|->|://)\w+)+|\b[^\W\d_]*[a-z0-9][A-Z]\w*\b")
 # Longest first; what they leave is only used to choose pairs, which the full word has as well.
 _PARTICLES = (

@@ -15,7 +15,7 @@ from composable_memory_adapters.builtin.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
 
 if TYPE_CHECKING:
-    from composable_memory_adapters.vectors.resident import Fetch, Ids, Matrix, Neighbour, ResidentVectors
+    from composable_memory_adapters.vectors.resident import Fetch, Matrix, Neighbour, ResidentVectors
 
 __all__ = ["ResidentLeg", "VectorFinding", "VectorLeg", "in_batches", "with_passages"]
 
@@ -95,7 +95,7 @@ class ResidentLeg:
     def search(self, connection: Connection, query: Sequence[float], k: int) -> VectorFinding:
         """Return the passages of the `k` nearest vectors, and of all that share one of them."""
         loaded = self._current(connection)
-        found = loaded.vectors.search(query, k, self._fetch(connection))
+        found = loaded.vectors.search(query, k, self._fetch(connection, loaded))
         return VectorFinding(neighbours=with_passages(connection, found), counts=loaded.counts)
 
     def cosines(
@@ -103,8 +103,9 @@ class ResidentLeg:
     ) -> dict[int, float]:
         """Return the cosine of each of these passages that has a vector."""
         embedding_of = queries.embedding_ids_of(connection, passage_ids)
-        vectors = self._current(connection).vectors
-        cosines = vectors.cosines(query, list(embedding_of.values()), self._fetch(connection))
+        loaded = self._current(connection)
+        fetch = self._fetch(connection, loaded)
+        cosines = loaded.vectors.cosines(query, list(embedding_of.values()), fetch)
         return {passage: cosines[id_] for passage, id_ in embedding_of.items() if id_ in cosines}
 
     def _load(self, connection: Connection) -> None:
@@ -148,13 +149,20 @@ class ResidentLeg:
             return self._arriving
         return kind(self._space.dims)
 
-    def _fetch(self, connection: Connection) -> "Fetch":
-        return lambda ids: self._rows(queries.vectors(connection, ids.tolist(), self._space.dims))
+    def _fetch(self, connection: Connection, loaded: _Loaded) -> "Fetch":
+        """Return how to get stored vectors. In a file that has moved on, some of them may be gone."""
+        from composable_memory_adapters.vectors.resident import from_bytes
 
-    def _rows(self, stored: tuple[Sequence[int], Sequence[bytes]]) -> "tuple[Ids, Matrix]":
-        from composable_memory_adapters.vectors.resident import from_blobs
+        dims = self._space.dims
+        if queries.revision(connection) == loaded.revision:
+            return lambda ids: (ids, from_bytes(queries.vectors_at(connection, ids.tolist(), dims), dims))
+        return lambda ids: self._rows(queries.vectors(connection, ids.tolist(), dims))
 
-        return from_blobs(*stored, self._space.dims)
+    def _rows(self, stored: tuple[Sequence[int], Sequence[bytes]]) -> "tuple[Sequence[int], Matrix]":
+        from composable_memory_adapters.vectors.resident import from_bytes
+
+        ids, blobs = stored
+        return ids, from_bytes(b"".join(blobs), self._space.dims)
 
 
 def with_passages(connection: Connection, neighbours: "Sequence[Neighbour]") -> "tuple[Neighbour, ...]":

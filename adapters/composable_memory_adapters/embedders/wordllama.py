@@ -83,8 +83,8 @@ class WordLlamaEmbedder:
         return await self._run(partial(_stacked, await self._in_slices(texts)))
 
     async def close(self) -> None:
-        """End the thread after the slice it is at; closing again does nothing."""
-        await asyncio.to_thread(self._thread.shutdown, cancel_futures=True)
+        """End the thread after what it was already given; closing again does nothing."""
+        await asyncio.to_thread(self._thread.shutdown)
 
     async def _in_slices(self, texts: Sequence[str]) -> list["Vectors"]:
         starts = range(0, len(texts), SLICE_TEXTS)

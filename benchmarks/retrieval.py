@@ -1,0 +1,290 @@
+"""How good search is: keywords, vectors, the two together, and grep, on sets of questions with known answers.
+
+A set is a folder with `queries.jsonl`, one question a line (`conv`, `question`, `category_name`, `qrels`: a
+list of `[path, line]`, line 0 for the whole file), and one folder of Markdown notes for each `conv`. Prints a
+table in Markdown; every figure is a mean over questions with a 95 % bootstrap interval.
+"""
+
+import argparse
+import asyncio
+import json
+import math
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TypeAlias
+
+import apsw
+import numpy as np
+import numpy.typing as npt
+
+from composable_memory_adapters.builtin import hybrid, keyword_leg
+from composable_memory_adapters.builtin.chunking import chunk_markdown
+from composable_memory_adapters.builtin.hybrid import FusionMethod, KeywordHit, VectorHit
+from composable_memory_adapters.builtin.query_terms import analyse, index_text
+from composable_memory_adapters.embedders.wordllama import WordLlamaEmbedder
+
+METRICS = ["hit@1", "R@5", "R@10", "MRR", "nDCG@10"]
+NDCG = METRICS.index("nDCG@10")
+DEPTH = 10
+WEIGHTS = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7]
+CREATE = """
+CREATE VIRTUAL TABLE chunks_fts USING fts5(
+  text, content='', contentless_delete=1, tokenize='porter unicode61 remove_diacritics 2'
+)
+"""
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+Vector: TypeAlias = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    text: str
+    workspace: str
+    category: str
+    vector: Vector
+    evidence: tuple[frozenset[int], ...]
+    """For each line that answers the question, the passages that hold it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workspace:
+    texts: list[str]
+    places: list[tuple[str, int, int]]
+    vectors: Vector
+    connection: apsw.Connection
+    lowered: list[str] = field(default_factory=list)
+
+    def holding(self, path: str, line: int) -> frozenset[int]:
+        return frozenset(
+            at
+            for at, (where, start, end) in enumerate(self.places)
+            if where == path and (line == 0 or start <= line <= end)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    name: str
+    workspaces: dict[str, Workspace]
+    questions: list[Question]
+
+
+Leg: TypeAlias = Callable[[Workspace, Question], list[int]]
+"""Ranks the passages of a workspace for a question, best first."""
+
+
+def by_grep(workspace: Workspace, question: Question) -> list[int]:
+    """By how many words of the question a passage contains, in the order of the files where equal."""
+    words = {word.lower() for word in re.findall(r"\w+", question.text)}
+    counts = [sum(word in text for word in words) for text in workspace.lowered]
+    return [at for at in sorted(range(len(counts)), key=lambda at: -counts[at]) if counts[at]]
+
+
+def by_keywords(workspace: Workspace, question: Question) -> list[int]:
+    return [hit.id for hit in _keyword_hits(workspace, question)[0]]
+
+
+def by_vectors(workspace: Workspace, question: Question) -> list[int]:
+    return [hit.id for hit in _vector_hits(workspace, question)]
+
+
+def by_both(
+    workspace: Workspace,
+    question: Question,
+    method: FusionMethod = "absolute",
+    vector_weight: float = hybrid.VECTOR_WEIGHT,
+) -> list[int]:
+    keyword, scale = _keyword_hits(workspace, question)
+    hits = hybrid.fuse(
+        keyword,
+        _vector_hits(workspace, question, {hit.id for hit in keyword}),
+        scale=scale,
+        method=method,
+        vector_weight=vector_weight,
+        text_weight=1 - vector_weight,
+    )
+    return [hit.id for hit in hits]
+
+
+LEGS: dict[str, Leg] = {"grep": by_grep, "keywords": by_keywords, "vectors": by_vectors, "hybrid": by_both}
+
+
+def _keyword_hits(workspace: Workspace, question: Question) -> tuple[Sequence[KeywordHit], float]:
+    answer = keyword_leg.search(workspace.connection, analyse(question.text))
+    return answer.hits, answer.scale
+
+
+def _vector_hits(workspace: Workspace, question: Question, named: Iterable[int] = ()) -> list[VectorHit]:
+    """Return the nearest passages, and the cosines of those that keywords have named."""
+    cosines = workspace.vectors @ question.vector
+    nearest = np.argsort(-cosines, kind="stable")[: hybrid.CANDIDATES].tolist()
+    return [VectorHit(id=at, cosine=float(cosines[at])) for at in dict.fromkeys([*nearest, *named])]
+
+
+def measures(ranked: Sequence[int], evidence: Sequence[frozenset[int]]) -> list[float]:
+    """Return the metrics of one answer. A line of evidence counts once, at the first passage that holds it."""
+    open_lines = list(evidence)
+    gains: list[int] = []
+    for at in ranked[:DEPTH]:
+        gains.append(sum(at in line for line in open_lines))
+        open_lines = [line for line in open_lines if at not in line]
+    first = next((rank for rank, gain in enumerate(gains, start=1) if gain), None)
+    return [
+        float(first == 1),
+        sum(gains[:5]) / len(evidence),
+        sum(gains) / len(evidence),
+        1 / first if first else 0.0,
+        _discounted(gains) / _discounted(_best_gains(evidence)),
+    ]
+
+
+def _best_gains(evidence: Sequence[frozenset[int]]) -> list[int]:
+    """Return the gains of a ranking that always takes the passage with most of the evidence that is left."""
+    open_lines = [line for line in evidence if line]
+    gains: list[int] = []
+    while open_lines and len(gains) < DEPTH:
+        ((at, gain),) = Counter(at for line in open_lines for at in sorted(line)).most_common(1)
+        gains.append(gain)
+        open_lines = [line for line in open_lines if at not in line]
+    return gains
+
+
+def _discounted(gains: Sequence[int]) -> float:
+    return sum(gain / math.log2(rank + 1) for rank, gain in enumerate(gains, start=1))
+
+
+def evaluate(evaluation: Evaluation, leg: Leg) -> Floats:
+    """Return one row of metrics for each question."""
+    return np.array(
+        [
+            measures(leg(evaluation.workspaces[question.workspace], question), question.evidence)
+            for question in evaluation.questions
+        ]
+    )
+
+
+def interval(values: Floats, *, resamples: int, seed: int) -> tuple[float, float]:
+    """Return the 95 % bootstrap interval of the mean."""
+    picks = np.random.default_rng(seed).integers(0, len(values), (resamples, len(values)))
+    low, high = np.percentile(values[picks].mean(axis=1), [2.5, 97.5])
+    return float(low), float(high)
+
+
+async def load(folder: Path, embedder: WordLlamaEmbedder) -> list[Evaluation]:
+    """Read a set; questions whose category is `adversarial` become a set of their own."""
+    lines = (folder / "queries.jsonl").read_text(encoding="utf-8").splitlines()
+    rows = [json.loads(line) for line in lines]
+    names = sorted({row["conv"] for row in rows})
+    workspaces = {name: await _workspace(folder / name, embedder) for name in names}
+    vectors = await embedder.embed_texts([row["question"] for row in rows])
+    questions = [
+        Question(
+            text=row["question"],
+            workspace=row["conv"],
+            category=row["category_name"],
+            vector=vector,
+            evidence=tuple(workspaces[row["conv"]].holding(path, line) for path, line in row["qrels"]),
+        )
+        for row, vector in zip(rows, vectors, strict=True)
+    ]
+    kinds = {
+        folder.name: [one for one in questions if one.category != "adversarial"],
+        f"{folder.name}, adversarial": [one for one in questions if one.category == "adversarial"],
+    }
+    return [
+        Evaluation(name=name, workspaces=workspaces, questions=[one for one in kind if any(one.evidence)])
+        for name, kind in kinds.items()
+        if kind
+    ]
+
+
+async def _workspace(folder: Path, embedder: WordLlamaEmbedder) -> Workspace:
+    texts: list[str] = []
+    places: list[tuple[str, int, int]] = []
+    for path in sorted(folder.rglob("*.md")):
+        for chunk in chunk_markdown(path.read_text(encoding="utf-8")):
+            texts.append(chunk.text)
+            places.append((path.relative_to(folder).as_posix(), chunk.start_line, chunk.end_line))
+    connection = apsw.Connection(":memory:")
+    keyword_leg.prepare(connection)
+    connection.execute(CREATE)
+    rows = [(at, index_text(text)) for at, text in enumerate(texts)]
+    connection.executemany("INSERT INTO chunks_fts (rowid, text) VALUES (?, ?)", rows)
+    return Workspace(
+        texts=texts,
+        places=places,
+        vectors=await embedder.embed_texts(texts),
+        connection=connection,
+        lowered=[text.lower() for text in texts],
+    )
+
+
+def leg_table(evaluation: Evaluation, ask: Callable[[Floats], tuple[float, float]]) -> Iterable[str]:
+    """Yield a row for each leg, and how far the hybrid is from the better of its halves."""
+    results = {name: evaluate(evaluation, leg) for name, leg in LEGS.items()}
+    for name, values in results.items():
+        cells = " | ".join(f"{mean:.3f}" for mean in values.mean(axis=0))
+        low, high = ask(values[:, NDCG])
+        count = len(evaluation.questions)
+        yield f"| {evaluation.name} | {count:,} | {name} | {cells} | {low:.3f} to {high:.3f} |"
+    best = max(("keywords", "vectors"), key=lambda name: results[name][:, NDCG].mean())
+    gain = results["hybrid"][:, NDCG] - results[best][:, NDCG]
+    low, high = ask(gain)
+    cells = " | " * (len(METRICS) - 1)
+    yield (
+        f"| {evaluation.name} | | hybrid less {best} | {cells}{gain.mean():+.3f} | {low:+.3f} to {high:+.3f} |"
+    )
+
+
+def fusion_table(evaluation: Evaluation) -> Iterable[str]:
+    """Yield a row for each way to fuse: nDCG@10 of the even and of the odd questions, by vector weight."""
+    methods: list[FusionMethod] = ["absolute", "min-max", "rrf"]
+    for method in methods:
+        cells = []
+        for weight in WEIGHTS:
+            values = evaluate(evaluation, partial(by_both, method=method, vector_weight=weight))[:, NDCG]
+            cells.append(f"{values[::2].mean():.3f} / {values[1::2].mean():.3f}")
+        yield f"| {evaluation.name} | {method} | {' | '.join(cells)} |"
+
+
+async def run(arguments: argparse.Namespace) -> Iterable[str]:
+    folders = sorted(path.parent for path in arguments.data.glob("*/queries.jsonl"))
+    chosen = [folder for folder in folders if not arguments.sets or folder.name in arguments.sets]
+    ask = partial(interval, resamples=arguments.resamples, seed=arguments.seed)
+    embedder = WordLlamaEmbedder()
+    try:
+        evaluations = [one for folder in chosen for one in await load(folder, embedder)]
+    finally:
+        await embedder.close()
+    if arguments.fusions:
+        header = ["set", "fusion", *(f"vectors {weight:g}" for weight in WEIGHTS)]
+        rows = [row for one in evaluations for row in fusion_table(one)]
+    else:
+        header = ["set", "questions", "ranked by", *METRICS, "95 % of nDCG@10"]
+        rows = [row for one in evaluations for row in leg_table(one, ask)]
+    return [f"| {' | '.join(header)} |", f"|{'---|' * len(header)}", *rows]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder with one folder for each set")
+    parser.add_argument("--sets", nargs="*", default=[], help="names of the sets to use; all if not given")
+    parser.add_argument("--fusions", action="store_true", help="compare ways to fuse instead of legs")
+    parser.add_argument("--out", type=Path, help="also write the table to this file")
+    parser.add_argument("--resamples", type=int, default=2_000)
+    parser.add_argument("--seed", type=int, default=7)
+    arguments = parser.parse_args()
+    table = "\n".join(asyncio.run(run(arguments))) + "\n"
+    sys.stdout.write(table)
+    if arguments.out:
+        arguments.out.write_text(table, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

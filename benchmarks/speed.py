@@ -1,0 +1,443 @@
+"""How fast the builtin memory searches, as ratios to what the same machine does without it.
+
+    python benchmarks/speed.py                     a minute, up to 10,000 passages
+    python benchmarks/speed.py --full              100,000 passages
+    python benchmarks/speed.py --only vectors
+
+Times are CPU times of the process, medians over queries, engines in turn within one run: on a busy machine
+wall time says more about the neighbours. All data are generated, and the same in every run. A further section
+is an async generator from `Scale` to tables, registered with `@section`.
+"""
+
+import argparse
+import asyncio
+import os
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+
+# One thread for every library, so that all are compared on one core. It must be set before numpy is imported.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import numpy as np
+
+from composable_memory.content import EmbedderInput
+from composable_memory_adapters.builtin import keyword_leg, queries, schema
+from composable_memory_adapters.builtin.embedding_cache import EmbeddingSpace
+from composable_memory_adapters.builtin.hybrid import CANDIDATES
+from composable_memory_adapters.builtin.query_terms import KeywordQuery, analyse
+from composable_memory_adapters.builtin.search import Searcher
+from composable_memory_adapters.builtin.settings import BuiltinSettings, VectorSettings
+from composable_memory_adapters.builtin.vector_search import VectorSearch
+from composable_memory_adapters.sqlite_file import Connection, SqliteFile
+from composable_memory_adapters.vectors import sqlite_vec
+from composable_memory_adapters.vectors.resident import (
+    ExactVectors,
+    Ids,
+    Matrix,
+    Neighbour,
+    ResidentVectors,
+    SignBits,
+    from_bytes,
+    unit_rows,
+)
+
+K = 24
+DIMS = 256
+"""Length of the vectors where a section does not say otherwise."""
+
+VOCABULARY = 50_000
+WORDS_PER_PASSAGE = (60, 240)
+PASSAGES_PER_NOTE = 20
+KNN_TABLE = "speed_vec"
+
+BARE_FTS5 = "SELECT rowid FROM chunks_fts WHERE chunks_fts MATCH ? ORDER BY bm25(chunks_fts) LIMIT ?"
+STORE_VECTOR = """
+INSERT INTO embedding_cache (id, provider, model, provider_key, hash, embedding, dims, updated_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, 0)
+"""
+STORE_PASSAGE = """
+INSERT INTO chunks (id, path, start_line, end_line, hash, text, embedding_id, updated_at)
+VALUES (?, ?, 1, 20, ?, ?, ?, 0)
+"""
+STORE_WORDS = "INSERT INTO chunks_fts (rowid, text) VALUES (?, ?)"
+
+
+# --- what to measure, and how it is shown ---
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """How much to measure, and where files may be put."""
+
+    passages: Sequence[int]
+    vectors: Sequence[int]
+    queries: int
+    folder: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Figures to be printed as Markdown."""
+
+    title: str
+    columns: Sequence[str]
+    rows: list[Sequence[str]] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        lines = [self.columns, ["---"] * len(self.columns), *self.rows]
+        return "\n".join([f"### {self.title}", "", *(f"| {' | '.join(line)} |" for line in lines), ""])
+
+
+Section = Callable[[Scale], AsyncIterator[Table]]
+SECTIONS: dict[str, Section] = {}
+
+
+def section(name: str) -> Callable[[Section], Section]:
+    """Register a section under `name`."""
+
+    def register(measure: Section) -> Section:
+        SECTIONS[name] = measure
+        return measure
+
+    return register
+
+
+class Times:
+    """Milliseconds by name: CPU time of the whole process, and wall time."""
+
+    def __init__(self) -> None:
+        self._cpu: dict[str, list[float]] = {}
+        self._wall: dict[str, list[float]] = {}
+
+    @contextmanager
+    def of(self, name: str) -> Iterator[None]:
+        """Take the time of what happens inside."""
+        wall, cpu = time.perf_counter(), time.process_time()
+        yield
+        self._cpu.setdefault(name, []).append((time.process_time() - cpu) * 1000)
+        self._wall.setdefault(name, []).append((time.perf_counter() - wall) * 1000)
+
+    def cpu(self, name: str) -> float:
+        """Return the median CPU time."""
+        return float(np.median(self._cpu[name]))
+
+    def wall(self, name: str, percentile: float) -> float:
+        """Return a percentile of the wall time."""
+        return float(np.percentile(self._wall[name], percentile))
+
+
+# --- vector engines against the plain product ---
+
+
+@section("vectors")
+async def vector_engines(scale: Scale) -> AsyncIterator[Table]:
+    """Compare each engine with the product of a float32 matrix and the query."""
+    for count in scale.vectors:
+        for dims in (256, 384):
+            path = scale.folder / f"vectors-{count}-{dims}.sqlite"
+            async with SqliteFile.open(path) as file:
+                space, matrix = _space(dims), clustered_vectors(count, dims, seed=1)
+                await _store_vectors(file, space, matrix)
+                await file.write(partial(_fill_knn_table, matrix=matrix))
+                asked = clustered_vectors(scale.queries, dims, seed=2)
+                yield await file.read(partial(_compare_engines, matrix=matrix, asked=asked))
+
+
+def _compare_engines(connection: Connection, matrix: Matrix, asked: Matrix) -> Table:
+    count, dims = matrix.shape
+    sqlite_vec.load(connection)
+    exact, bits = ExactVectors(dims), SignBits(dims)
+    for engine in (exact, bits):
+        engine.add(range(1, count + 1), matrix)
+
+    def fetch(ids: Ids) -> tuple[Ids, Matrix]:
+        return ids, from_bytes(queries.vectors_at(connection, ids.tolist(), dims), dims)
+
+    engines: dict[str, Callable[[Matrix], list[Neighbour]]] = {
+        "numpy product": lambda query: _plain_product(matrix, query),
+        "exact": lambda query: exact.search(query, K),
+        "bits": lambda query: bits.search(query, K, fetch),
+        "sqlite-vec": lambda query: sqlite_vec.nearest(connection, KNN_TABLE, query.tobytes(), K),
+    }
+    held: dict[str, ResidentVectors] = {"exact": exact, "bits": bits}
+    times, recall = Times(), dict.fromkeys(engines, 0.0)
+    for query in asked:
+        truth = {id_ for id_, _ in _plain_product(matrix, query)}
+        for name, search in engines.items():
+            with times.of(name):
+                found = search(query)
+            recall[name] += len(truth & {id_ for id_, _ in found}) / (K * len(asked))
+    table = Table(
+        title=f"{count:,} vectors of {dims} numbers, the {K} nearest",
+        columns=("engine", "CPU ms", "x product", "x sqlite-vec", f"recall@{K}", "bytes a vector"),
+    )
+    for name in engines:
+        table.rows.append(
+            (
+                name,
+                f"{times.cpu(name):.3f}",
+                f"{times.cpu(name) / times.cpu('numpy product'):.2f}",
+                f"{times.cpu(name) / times.cpu('sqlite-vec'):.3f}",
+                f"{recall[name]:.4f}",
+                f"{held[name].nbytes / count:.0f}" if name in held else "",
+            )
+        )
+    return table
+
+
+def _plain_product(matrix: Matrix, query: Matrix) -> list[Neighbour]:
+    products = matrix @ query
+    places = np.argpartition(-products, K)[:K] if len(products) > K else np.arange(len(products))
+    places = places[np.argsort(-products[places])]
+    return [(int(place) + 1, float(products[place])) for place in places]
+
+
+def _fill_knn_table(connection: Connection, matrix: Matrix) -> None:
+    sqlite_vec.load(connection)
+    sqlite_vec.create_table(connection, KNN_TABLE, matrix.shape[1])
+    sqlite_vec.insert(
+        connection, KNN_TABLE, ((row, vector.tobytes()) for row, vector in enumerate(matrix, 1))
+    )
+
+
+# --- the keyword leg against the bare statement ---
+
+
+@section("keywords")
+async def keywords(scale: Scale) -> AsyncIterator[Table]:
+    """Compare the keyword leg with the FTS5 statement that it cannot do without."""
+    table = Table(
+        title="Keyword search",
+        columns=("passages", "questions", "leg CPU ms", "bare FTS5 CPU ms", "x bare"),
+    )
+    for count in scale.passages:
+        async with generated_index(scale.folder, count) as file:
+            for kind, ranks in (("rare words", (2000, 20_000)), ("everyday words", (60, 4000))):
+                asked = [analyse(question) for question in questions(scale.queries, ranks)]
+                times = await file.read(partial(_time_keywords, asked=asked))
+                leg, bare = times.cpu("leg"), times.cpu("bare")
+                table.rows.append((f"{count:,}", kind, f"{leg:.2f}", f"{bare:.2f}", f"{leg / bare:.2f}"))
+    yield table
+
+
+def _time_keywords(connection: Connection, asked: Sequence[KeywordQuery]) -> Times:
+    times = Times()
+    keyword_leg.prepare(connection)
+    for query in asked:
+        connection.execute(BARE_FTS5, (query.match_any(), K)).fetchall()  # brings the pages into the cache
+        with times.of("leg"):
+            keyword_leg.search(connection, query)
+        with times.of("bare"):
+            connection.execute(BARE_FTS5, (query.match_any(), K)).fetchall()
+    return times
+
+
+# --- a whole search against its legs ---
+
+
+@section("search")
+async def search(scale: Scale) -> AsyncIterator[Table]:
+    """Compare a warm hybrid search with the sum of its legs."""
+    table = Table(
+        title="Warm hybrid search, six results",
+        columns=(
+            "passages",
+            "engine",
+            "wall p50 ms",
+            "wall p95 ms",
+            "CPU ms",
+            "keyword leg",
+            "vector leg",
+            "x legs",
+            "load ms",
+        ),
+    )
+    for count in scale.passages:
+        async with generated_index(scale.folder, count) as file:
+            table.rows.append(await _time_search(file, scale.queries, f"{count:,}"))
+    yield table
+
+
+async def _time_search(file: SqliteFile, count: int, label: str) -> Sequence[str]:
+    embedder, times = QueryEmbedder(), Times()
+    searcher = Searcher(file, settings=BuiltinSettings(), embedder=embedder, space=_space(DIMS))
+    vectors = VectorSearch(
+        file, settings=VectorSettings(), embedder=embedder, space=_space(DIMS), embed_timeout_s=10.0
+    )
+    with times.of("load"):
+        await searcher.warm()
+    leg = await vectors.ready()
+    engine = ""
+    for question in questions(count, (60, 4000)):
+        vector, words = await embedder.embed(EmbedderInput(text=question)), analyse(question)
+        await searcher.answer(question)  # brings the pages into the cache
+        with times.of("search"):
+            answer = await searcher.answer(question)
+        with times.of("keyword"):
+            await file.read(partial(_keyword_search, words=words))
+        with times.of("vector"):
+            await file.read(partial(leg.search, query=vector, k=CANDIDATES))
+        engine = answer.engines["vector"]
+    return (
+        label,
+        engine,
+        f"{times.wall('search', 50):.1f}",
+        f"{times.wall('search', 95):.1f}",
+        f"{times.cpu('search'):.2f}",
+        f"{times.cpu('keyword'):.2f}",
+        f"{times.cpu('vector'):.2f}",
+        f"{times.cpu('search') / (times.cpu('keyword') + times.cpu('vector')):.2f}",
+        f"{times.wall('load', 50):.0f}",
+    )
+
+
+def _keyword_search(connection: Connection, words: KeywordQuery) -> keyword_leg.KeywordAnswer:
+    keyword_leg.prepare(connection)
+    return keyword_leg.search(connection, words)
+
+
+class QueryEmbedder:
+    """Gives each question one of a few vectors that resemble those of the passages."""
+
+    id = "generated"
+    model = "clusters"
+    dimensions = DIMS
+
+    def __init__(self) -> None:
+        matrix = clustered_vectors(64, DIMS, seed=3)
+        self._vectors: list[list[float]] = [vector.tolist() for vector in matrix]
+
+    async def embed(self, input: EmbedderInput) -> Sequence[float]:  # noqa: A002 - the interface's name
+        return self._vectors[sha256(input.text.encode()).digest()[0] % len(self._vectors)]
+
+    async def embed_batch(self, inputs: Sequence[EmbedderInput]) -> Sequence[Sequence[float]]:
+        return [await self.embed(one) for one in inputs]
+
+
+# --- generated data ---
+
+
+@asynccontextmanager
+async def generated_index(folder: Path, count: int) -> AsyncIterator[SqliteFile]:
+    """Yield an index of `count` passages with vectors; made when it is asked for first."""
+    path = folder / f"index-{count}.sqlite"
+    is_new = not path.exists()
+    async with SqliteFile.open(path) as file:
+        if is_new:
+            await _store_vectors(file, _space(DIMS), clustered_vectors(count, DIMS, seed=1))
+            await file.write(lambda connection: _store_passages(connection, passages(count)))
+        yield file
+
+
+async def _store_vectors(file: SqliteFile, space: EmbeddingSpace, matrix: Matrix) -> None:
+    await schema.ensure(file)
+    identity = (space.provider, space.model, space.provider_key)
+    rows = (
+        (row, *identity, f"{row:064x}", vector.tobytes(), space.dims) for row, vector in enumerate(matrix, 1)
+    )
+    await file.write(lambda connection: connection.executemany(STORE_VECTOR, rows).close())
+
+
+def _store_passages(connection: Connection, texts: Sequence[str]) -> None:
+    rows = [
+        (row, f"memory/{row // PASSAGES_PER_NOTE:06}.md", f"{row:064x}", text, row)
+        for row, text in enumerate(texts, 1)
+    ]
+    connection.executemany(STORE_PASSAGE, rows)
+    connection.executemany(STORE_WORDS, ((row, text) for row, _, _, text, _ in rows))
+    connection.execute("INSERT INTO meta (key, value) VALUES ('revision', '1')")
+
+
+def _space(dims: int) -> EmbeddingSpace:
+    return EmbeddingSpace(provider="generated", model="clusters", provider_key=f"clusters-{dims}", dims=dims)
+
+
+def clustered_vectors(count: int, dims: int, *, seed: int) -> Matrix:
+    """Return unit vectors that lie in clusters of fewer dimensions, as those of texts do.
+
+    The clusters are the same for every `seed`.
+    """
+    latent, clusters = 96, 2000
+    fixed, random = np.random.default_rng(0), np.random.default_rng(seed)
+    centres = fixed.standard_normal((clusters, latent), dtype=np.float32)
+    spread = fixed.standard_normal((latent, dims), dtype=np.float32)
+    points = centres[random.integers(clusters, size=count)]
+    points += 0.8 * random.standard_normal((count, latent), dtype=np.float32)
+    noise = random.standard_normal((count, dims), dtype=np.float32)
+    return unit_rows(points @ spread + noise)
+
+
+def vocabulary() -> list[str]:
+    """Return invented words, the most frequent ones first."""
+    random = np.random.default_rng(0)
+    syllables = [
+        onset + vowel for onset in "bdfgklmnprstvz" for vowel in ("a", "e", "i", "o", "u", "ar", "en")
+    ]
+    lengths = random.integers(2, 5, size=VOCABULARY)
+    words = dict.fromkeys("".join(random.choice(syllables, size=length)) for length in lengths)
+    return list(words)
+
+
+def passages(count: int) -> list[str]:
+    """Return texts in which the n-th word of the vocabulary is n times rarer than the first."""
+    words, random = vocabulary(), np.random.default_rng(1)
+    frequency = np.cumsum(1 / (np.arange(len(words)) + 2.7))
+    lengths = random.integers(*WORDS_PER_PASSAGE, size=count)
+    drawn = np.searchsorted(frequency, random.random(int(lengths.sum())) * frequency[-1]).tolist()
+    ends = np.cumsum(lengths).tolist()
+    return [
+        _in_lines([words[place] for place in drawn[end - length : end]])
+        for end, length in zip(ends, lengths.tolist(), strict=True)
+    ]
+
+
+def _in_lines(words: Sequence[str]) -> str:
+    return "\n".join(" ".join(words[start : start + 12]) for start in range(0, len(words), 12))
+
+
+def questions(count: int, ranks: tuple[int, int]) -> list[str]:
+    """Return questions with four words of these ranks in the vocabulary."""
+    words, random = vocabulary(), np.random.default_rng(2)
+    chosen = random.integers(*ranks, size=(count, 4)).tolist()
+    return ["what did {} and {} say about {} {}".format(*(words[rank] for rank in row)) for row in chosen]
+
+
+# --- the command ---
+
+
+async def run(names: Sequence[str], scale: Scale) -> None:
+    """Print the tables of the named sections as they are ready."""
+    for name in names:
+        async for table in SECTIONS[name](scale):
+            print(table, flush=True)
+
+
+def main() -> None:
+    """Read the command line and measure."""
+    parser = argparse.ArgumentParser(description="Measure how fast the builtin memory searches.")
+    parser.add_argument("--full", action="store_true", help="measure 100,000 passages and vectors as well")
+    parser.add_argument("--only", default="", help=f"sections, with commas; of {', '.join(SECTIONS)}")
+    parser.add_argument("--queries", type=int, default=25, help="questions for each figure")
+    arguments = parser.parse_args()
+    names = [name for name in arguments.only.split(",") if name] or list(SECTIONS)
+    if unknown := set(names) - set(SECTIONS):
+        parser.error(f"unknown section {min(unknown)!r}; there are {', '.join(SECTIONS)}")
+    more = (100_000,) if arguments.full else ()
+    with tempfile.TemporaryDirectory(prefix="composable-memory-speed-") as folder:
+        scale = Scale(
+            passages=(1000, 10_000, *more),
+            vectors=(10_000, *more),
+            queries=arguments.queries,
+            folder=Path(folder),
+        )
+        asyncio.run(run(names, scale))
+
+
+if __name__ == "__main__":
+    main()

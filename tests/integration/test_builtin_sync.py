@@ -1,0 +1,586 @@
+"""The index follows the notes: what is written, what is left alone, and who gets to know."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import apsw
+import pytest
+
+from composable_memory.content import EmbedderInput
+from composable_memory.errors import BackendUnavailable
+from composable_memory.interfaces import BackendServices
+from composable_memory.testing import FailingEmbedder, HashEmbedder
+from composable_memory.types import MemorySyncProgressUpdate, SyncReport
+from composable_memory_adapters.builtin.backend import BuiltinMemory, open_builtin
+from composable_memory_adapters.builtin.flight import Flight, SingleFlight
+from composable_memory_adapters.builtin.settings import BuiltinSettings
+from composable_memory_ops_logs import MemorySink
+from composable_memory_ops_logs.events import SyncComplete, SyncFileSkipped, SyncStart
+
+LONG_AGO = 1_600_000_000
+
+
+def settings(**options: object) -> BuiltinSettings:
+    return BuiltinSettings.model_validate({"sync": {"onSearch": False}, **options})
+
+
+@asynccontextmanager
+async def opened(
+    services: BackendServices, embedder: HashEmbedder | None = None, **options: object
+) -> AsyncIterator[BuiltinMemory]:
+    handed = replace(services, embedder=embedder) if embedder else services
+    async with open_builtin(settings(**options), handed) as memory:
+        yield memory
+
+
+def rows(memory: BuiltinMemory, sql: str) -> list[tuple[object, ...]]:
+    connection = apsw.Connection(memory.status().db_path or "", flags=apsw.SQLITE_OPEN_READONLY)
+    found = connection.execute(sql).fetchall()
+    connection.close()
+    return found
+
+
+def write(workspace: Path, path: str, text: str, *, at: int = LONG_AGO) -> Path:
+    target = workspace / path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(text, encoding="utf-8")
+    os.utime(target, (at, at))
+    return target
+
+
+def paragraphs(count: int, changed: int | None = None) -> str:
+    """Return a note of `count` chunks, if a chunk is about twenty tokens, one of them in other words."""
+    return "\n".join(
+        f"{'other' if number == changed else 'plain'} words {number:03} " + "x" * 70
+        for number in range(count)
+    )
+
+
+SMALL = {"chunking": {"tokens": 20, "overlap": 0}}
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    folder = tmp_path / "workspace"
+    write(folder, "MEMORY.md", "# Lasting notes\n\nThe harbour office answers on extension 4417.\n")
+    write(folder, "memory/boat.md", "# Boat\n\nThe hull is painted green.\n")
+    write(folder, "memory/house.md", "# House\n\nThe roof leaks over the stairs.\n")
+    return folder
+
+
+# --- notes to rows ---
+
+
+async def test_the_first_sync_indexes_every_note(services: BackendServices) -> None:
+    async with opened(services) as memory:
+        report = await memory.sync()
+
+        assert report == SyncReport(reason="manual", files_indexed=3, chunks_written=3)
+        assert rows(memory, "SELECT path FROM files") == [
+            ("MEMORY.md",),
+            ("memory/boat.md",),
+            ("memory/house.md",),
+        ]
+        assert rows(memory, "SELECT rowid FROM chunks_fts WHERE chunks_fts MATCH 'painted'") == [(2,)]
+
+
+async def test_a_sync_that_finds_nothing_reads_no_note_and_writes_nothing(
+    services: BackendServices, workspace: Path
+) -> None:
+    async with opened(services) as memory:
+        await memory.sync()
+        before = rows(memory, "SELECT * FROM meta")
+        (workspace / "memory" / "boat.md").write_bytes(
+            b"#" * (workspace / "memory" / "boat.md").stat().st_size
+        )
+        os.utime(workspace / "memory" / "boat.md", (LONG_AGO, LONG_AGO))
+
+        assert await memory.sync() == SyncReport(reason="manual", files_unchanged=3)
+        assert rows(memory, "SELECT * FROM meta") == before
+
+
+async def test_a_note_that_was_only_touched_is_not_cut_again(
+    services: BackendServices, workspace: Path
+) -> None:
+    async with opened(services) as memory:
+        await memory.sync()
+        before = rows(memory, "SELECT * FROM chunks")
+        os.utime(workspace / "memory" / "boat.md", (LONG_AGO + 9, LONG_AGO + 9))
+
+        assert await memory.sync() == SyncReport(reason="manual", files_unchanged=3)
+        assert rows(memory, "SELECT * FROM chunks") == before
+        assert (LONG_AGO + 9) * 10**9 in rows(
+            memory, "SELECT mtime FROM files WHERE path = 'memory/boat.md'"
+        )[0]
+
+
+async def test_a_changed_note_is_found_by_its_new_words_only(
+    services: BackendServices, workspace: Path
+) -> None:
+    async with opened(services) as memory:
+        await memory.sync()
+        write(workspace, "memory/boat.md", "The hull is painted yellow.", at=LONG_AGO + 1)
+        report = await memory.sync()
+
+        assert (report.files_indexed, report.files_unchanged) == (1, 2)
+        assert [hit.path for hit in await memory.search("yellow")] == ["memory/boat.md"]
+        assert await memory.search("green") == ()
+
+
+async def test_a_note_that_is_gone_is_removed(services: BackendServices, workspace: Path) -> None:
+    async with opened(services) as memory:
+        await memory.sync()
+        (workspace / "memory" / "boat.md").unlink()
+        report = await memory.sync()
+
+        assert (report.files_removed, report.files_unchanged) == (1, 2)
+        assert await memory.search("hull") == ()
+        assert rows(memory, "SELECT count(*) FROM chunks") == [(2,)]
+
+
+async def test_one_changed_chunk_leaves_the_others_alone(services: BackendServices, workspace: Path) -> None:
+    embedder = HashEmbedder()
+    write(workspace, "memory/long.md", paragraphs(20))
+    async with opened(services, embedder, **SMALL) as memory:
+        await memory.sync()
+        before = set(rows(memory, "SELECT id, hash, embedding_id FROM chunks WHERE path = 'memory/long.md'"))
+        embedder.texts.clear()
+        write(workspace, "memory/long.md", paragraphs(20, changed=7), at=LONG_AGO + 1)
+        report = await memory.sync()
+
+        after = set(rows(memory, "SELECT id, hash, embedding_id FROM chunks WHERE path = 'memory/long.md'"))
+        assert (report.chunks_written, report.embedded, len(embedder.texts)) == (1, 1, 1)
+        assert (len(before), len(after), len(before & after)) == (20, 20, 19)
+
+
+async def test_a_line_at_the_top_moves_the_others_and_embeds_one(
+    services: BackendServices, workspace: Path
+) -> None:
+    embedder = HashEmbedder()
+    write(workspace, "memory/long.md", paragraphs(5))
+    async with opened(services, embedder, **SMALL) as memory:
+        await memory.sync()
+        write(
+            workspace,
+            "memory/long.md",
+            "a new first line " + "y" * 70 + "\n" + paragraphs(5),
+            at=LONG_AGO + 1,
+        )
+        report = await memory.sync()
+
+        query = "SELECT start_line FROM chunks WHERE path = 'memory/long.md' ORDER BY start_line"
+        assert rows(memory, query) == [(line,) for line in range(1, 7)]
+        assert (report.chunks_written, report.embedded) == (1, 1)
+
+
+async def test_equal_passages_of_one_note_stay_as_many_as_they_are(
+    services: BackendServices, workspace: Path
+) -> None:
+    embedder = HashEmbedder()
+    line = "the same words " + "x" * 75
+    write(workspace, "memory/same.md", "\n".join([line] * 4))
+    async with opened(services, embedder, **SMALL) as memory:
+        await memory.sync()
+        write(workspace, "memory/same.md", "\n".join([line] * 3), at=LONG_AGO + 1)
+        await memory.sync()
+
+        query = "SELECT start_line, end_line FROM chunks WHERE path = 'memory/same.md' ORDER BY start_line"
+        assert rows(memory, query) == [(1, 1), (2, 2), (3, 3)]
+        assert sum("the same words" in text for text in embedder.texts) == 1
+
+
+async def test_a_note_written_within_the_tick_of_the_clock_is_looked_at_again(
+    services: BackendServices, workspace: Path
+) -> None:
+    """Two writes can bear the same time and size; the second must not be missed."""
+    note = workspace / "memory" / "boat.md"
+    note.write_text("The hull is red.", encoding="utf-8")
+    written = note.stat().st_mtime_ns
+    async with opened(services) as memory:
+        await memory.sync()
+        note.write_text("The hull is sky.", encoding="utf-8")
+        os.utime(note, ns=(written, written))
+        await memory.sync()
+
+        assert [hit.path for hit in await memory.search("sky")] == ["memory/boat.md"]
+
+
+async def test_other_chunk_sizes_cut_every_note_again(services: BackendServices, workspace: Path) -> None:
+    write(workspace, "memory/long.md", paragraphs(20))
+    async with opened(services) as memory:
+        await memory.sync()
+    async with opened(services, **SMALL) as memory:
+        report = await memory.sync()
+
+        assert report.files_indexed == 4
+        assert rows(memory, "SELECT count(*) FROM chunks WHERE path = 'memory/long.md'") == [(20,)]
+
+
+async def test_switching_keywords_off_and_on_again_leaves_them_whole(services: BackendServices) -> None:
+    async with opened(services) as memory:
+        await memory.sync()
+    async with opened(services, store={"fts": {"enabled": False}}) as memory:
+        await memory.sync()
+        assert rows(memory, "SELECT count(*) FROM chunks_fts") == [(0,)]
+    async with opened(services) as memory:
+        await memory.sync()
+
+        assert [hit.path for hit in await memory.search("roof")] == ["memory/house.md"]
+
+
+async def test_force_writes_everything_anew_and_embeds_nothing_twice(services: BackendServices) -> None:
+    embedder = HashEmbedder()
+    async with opened(services, embedder) as memory:
+        await memory.sync()
+        before = rows(memory, "SELECT id, text, embedding_id FROM chunks")
+        report = await memory.sync(force=True)
+
+        assert (report.files_indexed, report.chunks_written, report.embedded) == (3, 3, 0)
+        assert len(embedder.texts) == 3
+        assert rows(memory, "SELECT id, text, embedding_id FROM chunks") == before
+        assert len(await memory.search("roof")) > 0
+
+
+async def test_notes_of_extra_folders_are_indexed(services: BackendServices, workspace: Path) -> None:
+    write(workspace.parent, "team/plan.md", "Meet at the lighthouse.")
+
+    async with opened(services, extraPaths=["../team"]) as memory:
+        await memory.sync()
+
+        assert [hit.path for hit in await memory.search("lighthouse")] == ["../team/plan.md"]
+
+
+async def test_no_note_is_lost_between_transactions(services: BackendServices, workspace: Path) -> None:
+    """2,500 notes make three transactions."""
+    for number in range(2500):
+        write(workspace, f"memory/many/{number}.md", f"note number {number}")
+    async with opened(services) as memory:
+        report = await memory.sync()
+
+        assert report.files_indexed == 2503
+        assert rows(memory, "SELECT count(*), count(DISTINCT path) FROM chunks") == [(2503, 2503)]
+
+
+# --- vectors ---
+
+
+async def test_a_moved_note_is_not_embedded_again(services: BackendServices, workspace: Path) -> None:
+    embedder = HashEmbedder()
+    async with opened(services, embedder) as memory:
+        await memory.sync()
+        (workspace / "memory" / "boat.md").rename(workspace / "memory" / "ship.md")
+        report = await memory.sync()
+
+        assert (report.files_indexed, report.files_removed, report.embedded) == (1, 1, 0)
+        assert memory.status().custom["embeddingCache"] == {"hits": 1, "misses": 3}
+
+
+async def test_notes_indexed_without_an_embedder_get_their_vectors_later(services: BackendServices) -> None:
+    async with opened(services) as memory:
+        await memory.sync()
+    async with opened(services, HashEmbedder()) as memory:
+        report = await memory.sync()
+
+        assert (report.files_indexed, report.embedded, report.embeddings_pending) == (0, 3, 0)
+
+
+async def test_another_embedder_moves_the_chunks_and_coming_back_costs_nothing(
+    services: BackendServices,
+) -> None:
+    first, second = HashEmbedder(32), HashEmbedder(48)
+    async with opened(services, first) as memory:
+        await memory.sync()
+    async with opened(services, second) as memory:
+        report = await memory.sync()
+        assert (report.files_indexed, report.embedded) == (0, 3)
+        assert rows(
+            memory, "SELECT DISTINCT dims FROM chunks JOIN embedding_cache e ON e.id = embedding_id"
+        ) == [(48,)]
+    async with opened(services, first) as memory:
+        report = await memory.sync()
+
+        assert (report.embedded, len(first.texts)) == (0, 3)
+        assert rows(
+            memory, "SELECT DISTINCT dims FROM chunks JOIN embedding_cache e ON e.id = embedding_id"
+        ) == [(32,)]
+
+
+async def test_a_sync_without_an_embedder_leaves_the_vectors_where_they_are(
+    services: BackendServices, workspace: Path
+) -> None:
+    async with opened(services, HashEmbedder()) as memory:
+        await memory.sync()
+    async with opened(services) as memory:
+        (workspace / "memory" / "boat.md").rename(workspace / "memory" / "ship.md")
+        await memory.sync()
+
+        assert rows(memory, "SELECT count(*), count(embedding_id) FROM chunks") == [(3, 3)]
+
+
+async def test_the_newest_notes_are_embedded_first(services: BackendServices, workspace: Path) -> None:
+    embedder = HashEmbedder()
+    write(workspace, "memory/today.md", "the newest", at=LONG_AGO + 100)
+    async with opened(services, embedder) as memory:
+        await memory.sync()
+
+    assert embedder.texts[0] == "the newest"
+
+
+async def test_vectors_have_length_one_and_are_float32(services: BackendServices) -> None:
+    class Loud(HashEmbedder):
+        async def embed(self, input: EmbedderInput) -> Sequence[float]:  # noqa: A002
+            return [40.0] * self.dimensions
+
+    async with opened(services, Loud(4)) as memory:
+        await memory.sync()
+
+        assert rows(memory, "SELECT DISTINCT hex(embedding) FROM embedding_cache") == [("0000003F" * 4,)]
+
+
+@pytest.mark.parametrize(
+    ("vector", "problem"),
+    [([1.0] * 63, "expected vectors of 64 numbers, got 63"), ([float("nan")] * 64, "not finite")],
+)
+async def test_a_vector_that_cannot_be_used_is_refused(
+    services: BackendServices, vector: list[float], problem: str
+) -> None:
+    class Odd(HashEmbedder):
+        async def embed(self, input: EmbedderInput) -> Sequence[float]:  # noqa: A002
+            return vector
+
+    async with opened(services, Odd()) as memory:
+        report = await memory.sync()
+
+        assert problem in report.problems[0]
+        assert (report.files_indexed, report.embeddings_pending) == (3, 3)
+        assert rows(memory, "SELECT count(*) FROM embedding_cache") == [(0,)]
+
+
+@pytest.mark.parametrize("error", [None, RuntimeError("out of memory"), TimeoutError()])
+async def test_an_embedder_that_fails_leaves_the_text_searchable(
+    services: BackendServices, error: Exception | None
+) -> None:
+    embedder = FailingEmbedder(1, error=error)
+    async with opened(services, embedder) as memory:
+        report = await memory.sync()
+        assert (report.files_indexed, report.embedded, report.embeddings_pending) == (3, 0, 3)
+        assert report.problems[0].startswith("embedding with hash (hash-64) failed: ")
+        assert (await memory.search("roof"))[0].path == "memory/house.md"
+
+        again = await memory.sync()
+        assert (again.embedded, again.embeddings_pending, again.problems) == (3, 0, ())
+
+
+async def test_an_embedder_that_fails_in_the_middle_keeps_what_it_did(
+    services: BackendServices, workspace: Path
+) -> None:
+    class Tiring(HashEmbedder):
+        async def embed_batch(self, inputs: Sequence[EmbedderInput]) -> Sequence[Sequence[float]]:
+            if self.texts:
+                raise RuntimeError("tired")
+            return await super().embed_batch(inputs)
+
+    write(workspace, "memory/long.md", paragraphs(100))
+    async with opened(services, Tiring(), **SMALL) as memory:
+        report = await memory.sync()
+
+        assert (report.embedded, report.embeddings_pending) == (64, 39 + len(report.problems) * 0)
+        assert report.problems == ("embedding with hash (hash-64) failed: RuntimeError: tired",)
+
+
+async def test_too_few_vectors_are_refused(services: BackendServices) -> None:
+    class Short(HashEmbedder):
+        async def embed_batch(self, inputs: Sequence[EmbedderInput]) -> Sequence[Sequence[float]]:
+            return (await super().embed_batch(inputs))[:-1]
+
+    async with opened(services, Short()) as memory:
+        report = await memory.sync()
+
+        assert "returned 2 vectors for 3 texts" in report.problems[0]
+
+
+async def test_the_cache_is_pruned_but_never_of_vectors_in_use(
+    services: BackendServices, workspace: Path
+) -> None:
+    embedder = HashEmbedder()
+    async with opened(services, embedder, cache={"maxEntries": 4}) as memory:
+        for number in range(5):
+            write(workspace, "memory/boat.md", f"version {number}", at=LONG_AGO + number + 1)
+            await memory.sync()
+        assert rows(memory, "SELECT count(*) FROM embedding_cache") == [(4,)]
+    async with opened(services, embedder, cache={"maxEntries": 1}) as memory:
+        write(workspace, "memory/boat.md", "the last version", at=LONG_AGO + 9)
+        await memory.sync()
+
+        assert rows(memory, "SELECT count(*) FROM embedding_cache") == [(3,)]
+        assert rows(memory, "SELECT count(*), count(embedding_id) FROM chunks") == [(3, 3)]
+
+
+async def test_without_a_cache_only_vectors_in_use_are_kept(
+    services: BackendServices, workspace: Path
+) -> None:
+    async with opened(services, HashEmbedder(), cache={"enabled": False}) as memory:
+        await memory.sync()
+        write(workspace, "memory/boat.md", "another text", at=LONG_AGO + 1)
+        await memory.sync()
+
+        assert rows(memory, "SELECT count(*) FROM embedding_cache") == [(3,)]
+
+
+# --- who gets to know ---
+
+
+async def test_the_revision_grows_with_every_change_and_only_then(
+    services: BackendServices, workspace: Path
+) -> None:
+    async with opened(services) as memory:
+        await memory.sync()
+        first = memory.status().custom["revision"]
+        await memory.sync()
+        assert memory.status().custom["revision"] == first
+        write(workspace, "memory/boat.md", "another text", at=LONG_AGO + 1)
+        await memory.sync()
+
+        assert memory.status().custom["revision"] > first  # type: ignore[operator]
+
+
+async def test_progress_is_told_from_beginning_to_end(services: BackendServices) -> None:
+    told: list[MemorySyncProgressUpdate] = []
+    async with opened(services, HashEmbedder()) as memory:
+        await memory.sync(progress=told.append)
+
+    assert [(update.label, update.completed, update.total) for update in told] == [
+        ("Indexing notes", 0, 3),
+        ("Indexing notes", 3, 3),
+        ("Embedding", 0, 3),
+        ("Embedding", 3, 3),
+    ]
+
+
+async def test_what_a_sync_did_is_logged_under_one_trace(
+    services: BackendServices, events: MemorySink
+) -> None:
+    async with opened(services) as memory:
+        await memory.sync(reason="cli")
+
+    assert events.actions == ["sync.start", "sync.file_indexed", "sync.complete"]
+    assert events.details(SyncStart) == [SyncStart(reason="cli", force=False, needs_full_reindex=True)]
+    assert events.details(SyncComplete) == [
+        SyncComplete(
+            reason="cli", full_reindex=True, files_indexed=3, chunks_written=3, embedded=0, removed=0
+        )
+    ]
+    assert len({event.trace_id for event in events.events}) == 1
+
+
+async def test_a_note_that_cannot_be_read_is_reported_and_logged_once(
+    services: BackendServices, workspace: Path, events: MemorySink
+) -> None:
+    with (workspace / "memory" / "huge.md").open("wb") as file:
+        file.truncate(300 * 1024 * 1024)
+    async with opened(services) as memory:
+        report = await memory.sync()
+        await memory.sync()
+        answer = await memory.answer("roof")
+
+    assert report.problems == ("memory/huge.md: it is larger than 256 MB",)
+    assert (report.files_indexed, report.files_unchanged) == (3, 0)
+    assert [detail.path for detail in events.details(SyncFileSkipped)] == ["memory/huge.md"]
+    assert [shortcoming.code for shortcoming in answer.degraded] == ["keyword-only", "unreadable-files"]
+
+
+# --- one at a time ---
+
+
+class Airport:
+    """Flights that end when they are told to."""
+
+    def __init__(self) -> None:
+        self.flown: list[tuple[str, bool]] = []
+        self.landings: asyncio.Queue[SyncReport | Exception] = asyncio.Queue()
+        self.flights = SingleFlight(self.run)
+
+    async def run(self, flight: Flight) -> SyncReport:
+        self.flown.append((flight.reason, flight.force))
+        flight.tell(MemorySyncProgressUpdate(completed=len(self.flown), total=9))
+        outcome = await self.landings.get()
+        if isinstance(outcome, Exception):
+            raise outcome
+        return replace(outcome, reason=flight.reason)
+
+
+async def until_airborne(airport: Airport, count: int) -> None:
+    while len(airport.flown) < count:
+        await asyncio.sleep(0)
+
+
+async def test_whoever_comes_while_a_sync_runs_shares_the_next_one() -> None:
+    airport = Airport()
+    first = asyncio.create_task(airport.flights.join("manual"))
+    await until_airborne(airport, 1)
+    later = [
+        asyncio.create_task(airport.flights.join(reason, force=force))
+        for reason, force in (("search", False), ("cli", True), ("search", False))
+    ]
+    await asyncio.sleep(0)
+    for _ in range(2):
+        airport.landings.put_nowait(SyncReport(reason=""))
+
+    assert (await first).reason == "manual"
+    assert {(await task).reason for task in later} == {"search+cli"}
+    assert airport.flown == [("manual", False), ("search+cli", True)]
+
+
+async def test_every_caller_is_told_the_progress() -> None:
+    airport, told = Airport(), ([], [])
+    joined = [asyncio.create_task(airport.flights.join("cli", progress=one.append)) for one in told]
+    await until_airborne(airport, 1)
+    airport.landings.put_nowait(SyncReport(reason=""))
+    await asyncio.gather(*joined)
+
+    assert told[0] == told[1] == [MemorySyncProgressUpdate(completed=1, total=9)]
+
+
+async def test_a_caller_who_leaves_does_not_stop_the_sync_of_the_others() -> None:
+    airport = Airport()
+    leaving, staying = (asyncio.create_task(airport.flights.join("cli")) for _ in range(2))
+    await until_airborne(airport, 1)
+    leaving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await leaving
+    airport.landings.put_nowait(SyncReport(reason=""))
+
+    assert (await staying).reason == "cli"
+
+
+async def test_a_sync_that_fails_does_not_spoil_the_next() -> None:
+    airport = Airport()
+    first = asyncio.create_task(airport.flights.join("cli"))
+    await until_airborne(airport, 1)
+    second = asyncio.create_task(airport.flights.join("watch"))
+    airport.landings.put_nowait(ZeroDivisionError())
+    airport.landings.put_nowait(SyncReport(reason=""))
+
+    with pytest.raises(ZeroDivisionError):
+        await first
+    assert (await second).reason == "watch"
+    assert airport.flights.current is None
+
+
+async def test_closing_turns_away_those_who_wait() -> None:
+    airport = Airport()
+    joined = [asyncio.create_task(airport.flights.join("cli"))]
+    await until_airborne(airport, 1)
+    joined.append(asyncio.create_task(airport.flights.join("watch")))
+    await asyncio.sleep(0)
+    await airport.flights.close()
+
+    for task in joined:
+        with pytest.raises(BackendUnavailable, match="it is closed"):
+            await task
+    with pytest.raises(BackendUnavailable):
+        airport.flights.start("cli")

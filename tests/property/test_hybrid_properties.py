@@ -1,0 +1,84 @@
+"""Laws of the fusion that hold for any hits."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from composable_memory_adapters.builtin.hybrid import FusionMethod, KeywordHit, VectorHit, fuse
+
+IDS = st.integers(1, 40)
+KEYWORD = st.dictionaries(IDS, st.tuples(st.floats(0, 1e6), st.booleans()), max_size=20).map(
+    lambda hits: [KeywordHit(id=id_, bm25=bm25, exact=exact) for id_, (bm25, exact) in hits.items()]
+)
+VECTOR = st.dictionaries(IDS, st.floats(-1, 1), max_size=20).map(
+    lambda hits: [VectorHit(id=id_, cosine=cosine) for id_, cosine in hits.items()]
+)
+SCALES = st.floats(1e-3, 1e3)
+WEIGHTS = st.tuples(st.floats(0, 1), st.floats(0, 1)).filter(lambda pair: sum(pair) > 0)
+METHODS: st.SearchStrategy[FusionMethod] = st.sampled_from(["absolute", "min-max", "rrf"])
+LEGS = {"keyword": st.none() | KEYWORD, "vector": st.none() | VECTOR, "scale": SCALES}
+
+
+@given(**LEGS, weights=WEIGHTS, method=METHODS)
+def test_every_score_is_between_zero_and_one_and_in_order(
+    keyword: list[KeywordHit] | None,
+    vector: list[VectorHit] | None,
+    scale: float,
+    weights: tuple[float, float],
+    method: FusionMethod,
+) -> None:
+    hits = fuse(keyword, vector, scale=scale, vector_weight=weights[0], text_weight=weights[1], method=method)
+
+    scores = [hit.score for hit in hits]
+    assert scores == sorted(scores, reverse=True)
+    parts = [part for hit in hits for part in (hit.keyword_score, hit.vector_score) if part is not None]
+    assert all(0.0 <= score <= 1.0 + 1e-9 for score in scores + parts)
+
+
+@given(**LEGS, method=METHODS)
+def test_every_passage_that_a_leg_named_is_there_once(
+    keyword: list[KeywordHit] | None, vector: list[VectorHit] | None, scale: float, method: FusionMethod
+) -> None:
+    hits = fuse(keyword, vector, scale=scale, method=method)
+
+    named = {hit.id for hit in keyword or ()} | {hit.id for hit in vector or ()}
+    assert sorted(hit.id for hit in hits) == sorted(named)
+    assert {hit.id for hit in hits if hit.exact} == {hit.id for hit in keyword or () if hit.exact}
+
+
+@given(keyword=KEYWORD, vector=VECTOR, scale=SCALES, method=METHODS, data=st.data())
+def test_the_order_in_which_hits_come_does_not_matter(
+    keyword: list[KeywordHit],
+    vector: list[VectorHit],
+    scale: float,
+    method: FusionMethod,
+    data: st.DataObject,
+) -> None:
+    shuffled = data.draw(st.permutations(keyword)), data.draw(st.permutations(vector))
+
+    assert fuse(*shuffled, scale=scale, method=method) == fuse(keyword, vector, scale=scale, method=method)
+
+
+@given(keyword=KEYWORD, vector=VECTOR.filter(bool), more=VECTOR, scale=SCALES)
+def test_what_else_was_found_changes_no_absolute_score(
+    keyword: list[KeywordHit], vector: list[VectorHit], more: list[VectorHit], scale: float
+) -> None:
+    named = {hit.id for hit in vector}
+    known = [hit for hit in keyword if hit.id in named]
+    new = [hit for hit in more if hit.id not in named]
+
+    before = fuse(known, vector, scale=scale)
+    after = fuse(known, [*vector, *new], scale=scale)
+    assert before == [hit for hit in after if hit.id in named]
+
+
+@given(keyword=KEYWORD.filter(bool), vector=VECTOR, scale=SCALES, gain=st.floats(0, 100), data=st.data())
+def test_a_more_relevant_passage_never_falls(
+    keyword: list[KeywordHit], vector: list[VectorHit], scale: float, gain: float, data: st.DataObject
+) -> None:
+    chosen = data.draw(st.sampled_from(keyword))
+    better = KeywordHit(id=chosen.id, bm25=chosen.bm25 + gain, exact=chosen.exact)
+    others = [hit for hit in keyword if hit.id != chosen.id]
+
+    before = [hit.id for hit in fuse(keyword, vector, scale=scale)]
+    after = [hit.id for hit in fuse([*others, better], vector, scale=scale)]
+    assert after.index(chosen.id) <= before.index(chosen.id)

@@ -1,0 +1,205 @@
+"""Which notes are found, and how they are read."""
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from composable_memory_adapters.builtin.sources import ScanReport, read_note, scan
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    folder = tmp_path / "ws"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def write(root: Path) -> Write:
+    def write(path: str, data: bytes = b"text") -> Path:
+        target = root / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data)
+        return target
+
+    return write
+
+
+def keys(report: ScanReport) -> list[str]:
+    return [file.key for file in report.files]
+
+
+def test_notes_are_found_in_a_stable_order(root: Path, write: Write) -> None:
+    for path in (
+        "memory/b.md",
+        "memory/a/z.md",
+        "memory/a.md",
+        "memory.md",
+        "MEMORY.md",
+        "memory/.hidden/x.md",
+    ):
+        write(path)
+
+    expected = [
+        "MEMORY.md",
+        "memory.md",
+        "memory/.hidden/x.md",
+        "memory/a.md",
+        "memory/a/z.md",
+        "memory/b.md",
+    ]
+    assert keys(scan(root)) == expected
+
+
+def test_only_markdown_counts_in_small_letters_or_capitals(root: Path, write: Write) -> None:
+    for path in ("memory/a.MD", "memory/b.txt", "memory/md", "notes.md", "README.md"):
+        write(path)
+
+    assert keys(scan(root)) == ["memory/a.MD"]
+
+
+@pytest.mark.parametrize("folder", [".git", "node_modules", ".venv", "__pycache__"])
+def test_folders_of_tools_are_left_out(root: Path, write: Write, folder: str) -> None:
+    write(f"memory/{folder}/a.md")
+
+    assert keys(scan(root)) == []
+
+
+def test_links_are_not_followed(root: Path, write: Write, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "a.md").write_text("text", encoding="utf-8")
+    write("memory/b.md")
+    (root / "memory" / "link.md").symlink_to(outside / "a.md")
+    (root / "memory" / "folder").symlink_to(outside)
+    (root / "memory" / "loop").symlink_to(root / "memory")
+
+    report = scan(root)
+
+    assert keys(report) == ["memory/b.md"]
+    assert report.remarks == ()
+
+
+def test_a_memory_folder_that_is_a_link_is_remarked(root: Path, tmp_path: Path) -> None:
+    (root / "memory").symlink_to(tmp_path)
+
+    report = scan(root)
+
+    assert keys(report) == []
+    assert "memory is a symbolic link" in report.remarks[0]
+
+
+def test_extra_folders_and_files_are_found_under_their_relative_names(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "team" / "sub").mkdir(parents=True)
+    for path in ("team/sub/a.md", "team/b.txt", "one.md", "two.txt"):
+        (tmp_path / path).write_text(path, encoding="utf-8")
+
+    report = scan(root, [tmp_path / "team", Path("../one.md"), Path("../two.txt")])
+
+    assert keys(report) == ["../team/sub/a.md", "../one.md"]
+
+
+def test_an_extra_path_that_is_missing_is_remarked(root: Path) -> None:
+    assert scan(root, [Path("nowhere")]).remarks == ("extra path nowhere does not exist",)
+
+
+def test_a_file_that_is_reached_twice_is_listed_once(root: Path, write: Write) -> None:
+    write("memory/a.md")
+    os.link(root / "memory" / "a.md", root / "memory" / "b.md")
+
+    assert keys(scan(root, [Path("memory"), Path("memory/a.md")])) == ["memory/a.md"]
+
+
+def test_a_name_that_is_not_unicode_is_remarked(root: Path, write: Write) -> None:
+    write("memory/a.md")
+    try:
+        Path(os.fsdecode(os.fsencode(root / "memory") + b"/\xff.md")).write_text("text", encoding="utf-8")
+    except OSError:
+        pytest.skip("this file system refuses such names")
+
+    report = scan(root)
+
+    assert keys(report) == ["memory/a.md"]
+    assert "not valid Unicode" in report.remarks[0]
+
+
+def test_a_workspace_that_is_missing_says_nothing_about_its_notes(root: Path) -> None:
+    report = scan(root / "nowhere")
+
+    assert keys(report) == []
+    assert not report.covers("memory/a.md")
+    assert "does not exist" in report.unreadable[""]
+
+
+def test_what_lies_in_an_unreadable_folder_is_not_taken_for_gone() -> None:
+    report = ScanReport(files=(), unreadable={"memory/private": "Permission denied"})
+
+    assert not report.covers("memory/private/a.md")
+    assert not report.covers("memory/private")
+    assert report.covers("memory/private.md")
+    assert report.covers("memory/a.md")
+
+
+def test_a_scan_names_time_and_size(root: Path, write: Write) -> None:
+    note = write("memory/a.md", b"12345")
+    os.utime(note, ns=(1, 1_700_000_000_123_456_789))
+
+    (file,) = scan(root).files
+
+    assert (file.path, file.mtime_ns, file.size) == (str(note), 1_700_000_000_123_456_789, 5)
+
+
+@pytest.mark.parametrize(
+    ("data", "text", "is_utf8"),
+    [
+        (b"plain", "plain", True),
+        (b"\xef\xbb\xbfmarked", "marked", True),
+        ("Zoë 明".encode(), "Zoë 明", True),
+        (b"caf\xe9", "caf\ufffd", False),
+        (b"\xef\xbb\xbfcaf\xe9", "caf\ufffd", False),
+        (b"a\0b", "a\0b", True),
+        (b"a\r\nb", "a\r\nb", True),
+        (b"", "", True),
+    ],
+)
+def test_a_note_is_read_whatever_its_bytes(write: Write, data: bytes, text: str, is_utf8: bool) -> None:
+    note = read_note(str(write("memory/a.md", data)))
+
+    assert (note.text, note.is_utf8, note.size) == (text, is_utf8, len(data))
+
+
+def test_a_note_that_was_written_just_now_is_not_settled(write: Write) -> None:
+    path = write("memory/a.md")
+    assert not read_note(str(path)).settled
+
+    os.utime(path, (1, 1))
+    assert read_note(str(path)).settled
+
+
+def test_a_link_in_the_place_of_a_note_is_not_read(root: Path, write: Write) -> None:
+    target = write("memory/a.md")
+    (root / "memory" / "link.md").symlink_to(target)
+
+    with pytest.raises(OSError) as refused:  # noqa: PT011 - the number tells
+        read_note(str(root / "memory" / "link.md"))
+    assert refused.value.errno == errno.ELOOP
+
+
+def test_a_pipe_in_the_place_of_a_note_does_not_hold_the_reader(root: Path) -> None:
+    os.mkfifo(root / "pipe.md")
+
+    with pytest.raises(OSError, match="not a regular file"):
+        read_note(str(root / "pipe.md"))
+
+
+def test_a_note_beyond_all_measure_is_refused(root: Path) -> None:
+    with (root / "huge.md").open("wb") as file:
+        file.truncate(300 * 1024 * 1024)  # takes no room on the disk
+
+    with pytest.raises(OSError, match="larger than 256 MB"):
+        read_note(str(root / "huge.md"))

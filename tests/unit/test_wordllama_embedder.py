@@ -1,0 +1,198 @@
+"""The embedder that comes with the product: right, offline, and out of the loop's way."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from composable_memory.content import EmbedderInput
+from composable_memory.errors import ConfigError, EmbedderUnavailable
+from composable_memory.interfaces import EmbedderAdapter
+from composable_memory.testing import EmbedderContract, Opener
+from composable_memory_adapters.embedders.wordllama import SLICE_TEXTS, WordLlamaEmbedder, spec
+
+TEXTS = [
+    "Caroline went to the support group.",
+    "naïve Straße, 昨天讨论的部署方案, 東京タワー, 서버 😀",
+    "def retry(budget: int) -> None:\n\treturn a/b.py\x00",
+    "a",
+    " leading and trailing space ",
+    "word " * 900,
+]
+
+THEIR_VECTORS = """
+import json, sys
+from pathlib import Path
+import wordllama
+model = wordllama.WordLlama.load(cache_dir=Path(wordllama.__file__).parent, disable_download=True)
+json.dump(model.embed(json.load(sys.stdin), norm=True).tolist(), sys.stdout)
+"""
+WHAT_IS_IMPORTED = """
+import asyncio, sys
+from composable_memory_adapters.embedders.wordllama import WordLlamaEmbedder
+before = "numpy" in sys.modules or "tokenizers" in sys.modules
+async def main():
+    embedder = WordLlamaEmbedder()
+    await embedder.embed_texts(["hello"])
+    await embedder.close()
+asyncio.run(main())
+network = ("wordllama", "requests", "urllib3", "huggingface_hub", "httpx")
+print(before, [name for name in network if name in sys.modules])
+"""
+
+
+@pytest.fixture
+async def embedder() -> AsyncIterator[WordLlamaEmbedder]:
+    async with spec.open({}) as opened:
+        assert isinstance(opened, WordLlamaEmbedder)
+        yield opened
+
+
+def run_python(code: str, text: str = "") -> str:
+    finished = subprocess.run(
+        [sys.executable, "-c", code],
+        input=text,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    return finished.stdout
+
+
+def weights_file(**tensor: object) -> bytes:
+    header = json.dumps({"embedding.weight": tensor}).encode()
+    return len(header).to_bytes(8, "little") + header
+
+
+class TestContract(EmbedderContract):
+    """What every embedder must do."""
+
+    @pytest.fixture
+    def open_embedder(self) -> Opener[EmbedderAdapter]:
+        return lambda: spec.open({})
+
+
+async def test_vectors_are_those_of_the_package_itself(embedder: WordLlamaEmbedder) -> None:
+    theirs = json.loads(await asyncio.to_thread(run_python, THEIR_VECTORS, json.dumps(TEXTS)))
+
+    np.testing.assert_allclose(await embedder.embed_texts(TEXTS), theirs, atol=1e-6)
+
+
+async def test_a_full_slice_gives_what_single_texts_give(embedder: WordLlamaEmbedder) -> None:
+    texts = [f"{TEXTS[number % len(TEXTS)]} {number}" for number in range(SLICE_TEXTS + 3)]
+
+    single = [await embedder.embed(EmbedderInput(text=text)) for text in texts]
+    np.testing.assert_allclose(await embedder.embed_texts(texts), single, atol=1e-6)
+
+
+async def test_rows_have_unit_length_and_blank_ones_none(embedder: WordLlamaEmbedder) -> None:
+    vectors = await embedder.embed_texts(["hello", "", " \n\t\u3000", "\ud800", "\x00"])
+
+    assert vectors.dtype == np.float32
+    lengths = np.linalg.norm(vectors, axis=1)
+    np.testing.assert_allclose(lengths, [1, 0, 0, 1, 1], atol=1e-6)
+
+
+async def test_no_texts_are_no_rows(embedder: WordLlamaEmbedder) -> None:
+    assert (await embedder.embed_texts([])).shape == (0, 256)
+
+
+async def test_neither_the_package_nor_a_network_client_is_imported() -> None:
+    assert await asyncio.to_thread(run_python, WHAT_IS_IMPORTED) == "False []\n"
+
+
+async def test_a_question_does_not_wait_for_a_whole_batch(embedder: WordLlamaEmbedder) -> None:
+    batch = asyncio.create_task(embedder.embed_texts(["some passage"] * SLICE_TEXTS * 5))
+    await asyncio.sleep(0)
+
+    await embedder.embed(EmbedderInput(text="a question", kind="query"))
+
+    assert not batch.done()
+    assert len(await batch) == SLICE_TEXTS * 5
+
+
+async def test_a_cancelled_call_leaves_the_embedder_usable(embedder: WordLlamaEmbedder) -> None:
+    batch = asyncio.create_task(embedder.embed_texts(["some passage"] * SLICE_TEXTS * 5))
+    await asyncio.sleep(0)
+    batch.cancel()
+
+    assert len(await embedder.embed(EmbedderInput(text="a question"))) == 256
+    assert batch.cancelled()
+
+
+async def test_closing_ends_the_thread_and_may_be_repeated() -> None:
+    embedder = WordLlamaEmbedder()
+    await embedder.embed(EmbedderInput(text="hello"))
+    assert any(thread.name.startswith("wordllama") for thread in threading.enumerate())
+
+    await embedder.close()
+    await embedder.close()
+
+    assert not any(thread.name.startswith("wordllama") for thread in threading.enumerate())
+    with pytest.raises(EmbedderUnavailable, match="closed"):
+        await embedder.embed(EmbedderInput(text="hello"))
+
+
+async def test_a_package_that_is_not_installed_is_said_with_the_line_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch, embedder: WordLlamaEmbedder
+) -> None:
+    monkeypatch.setitem(sys.modules, "wordllama", None)
+
+    with pytest.raises(EmbedderUnavailable, match="not installed; run `pip install wordllama`"):
+        await embedder.embed(EmbedderInput(text="hello"))
+    assert spec.missing() is not None
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [
+        None,
+        b"",
+        b"\x02\0\0\0\0\0\0\0{}",
+        weights_file(dtype="F32", shape=[1, 256], data_offsets=[0, 1024]) + bytes(1024),
+        weights_file(dtype="F16", shape=[1, 64], data_offsets=[0, 128]) + bytes(128),
+        weights_file(dtype="F16", shape=[1, 256], data_offsets=[0, 512]) + bytes(100),
+    ],
+    ids=["no file", "empty", "no tensor", "another type", "another length", "cut off"],
+)
+async def test_damaged_files_are_said_with_the_line_that_repairs_them(
+    weights: bytes | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, embedder: WordLlamaEmbedder
+) -> None:
+    package = tmp_path / "wordllama"
+    for folder in ("weights", "tokenizers"):
+        (package / folder).mkdir(parents=True)
+    (package / "__init__.py").touch()
+    tokenizer = '{"version": "1.0", "model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}}'
+    (package / "tokenizers/l2_supercat_tokenizer_config.json").write_text(tokenizer, encoding="utf-8")
+    if weights is not None:
+        (package / "weights/l2_supercat_256.safetensors").write_bytes(weights)
+    monkeypatch.delitem(sys.modules, "wordllama", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    with pytest.raises(EmbedderUnavailable, match="force-reinstall"):
+        await embedder.embed(EmbedderInput(text="hello"))
+
+
+async def test_the_package_is_there(embedder: WordLlamaEmbedder) -> None:
+    assert spec.missing() is None
+    assert isinstance(embedder, EmbedderAdapter)
+    assert (embedder.id, embedder.model, embedder.dimensions) == ("wordllama", "l2_supercat_256", 256)
+
+
+async def test_its_model_may_be_named_and_no_other() -> None:
+    async with spec.open({"model": "l2_supercat_256"}):
+        pass
+
+    for options in ({"model": "l3_supercat_1024"}, {"threads": 4}):
+        with pytest.raises(ConfigError, match=r"memory\.embedding"):
+            async with spec.open(options):
+                pass
