@@ -87,48 +87,52 @@ def by_grep(workspace: Workspace, question: Question) -> list[int]:
 
 
 def by_keywords(workspace: Workspace, question: Question) -> list[int]:
-    return [hit.id for hit in _keyword_hits(workspace, question)[0]]
+    return [hit.id for hit in Candidates.of(workspace, question).keyword]
 
 
 def by_vectors(workspace: Workspace, question: Question) -> list[int]:
-    return [hit.id for hit in _vector_hits(workspace, question)]
+    nearest: list[int] = np.argsort(-(workspace.vectors @ question.vector), kind="stable").tolist()
+    return nearest[:DEPTH]
 
 
-def by_both(
-    workspace: Workspace,
-    question: Question,
-    method: FusionMethod = "absolute",
-    vector_weight: float = hybrid.VECTOR_WEIGHT,
-) -> list[int]:
-    keyword, scale = _keyword_hits(workspace, question)
-    hits = hybrid.fuse(
-        keyword,
-        _vector_hits(workspace, question, {hit.id for hit in keyword}),
-        scale=scale,
-        method=method,
-        vector_weight=vector_weight,
-        text_weight=1 - vector_weight,
-    )
-    return [hit.id for hit in hits]
+def by_both(workspace: Workspace, question: Question) -> list[int]:
+    return Candidates.of(workspace, question).fused("absolute", hybrid.VECTOR_WEIGHT)
 
 
 LEGS: dict[str, Leg] = {"grep": by_grep, "keywords": by_keywords, "vectors": by_vectors, "hybrid": by_both}
 
 
-def _keyword_hits(workspace: Workspace, question: Question) -> tuple[Sequence[KeywordHit], float]:
-    answer = keyword_leg.search(workspace.connection, analyse(question.text))
-    return answer.hits, answer.scale
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidates:
+    """What both halves of the search found for one question."""
 
+    keyword: Sequence[KeywordHit]
+    scale: float
+    vector: Sequence[VectorHit]
 
-def _vector_hits(workspace: Workspace, question: Question, named: Iterable[int] = ()) -> list[VectorHit]:
-    """Return the nearest passages, and the cosines of those that keywords have named."""
-    cosines = workspace.vectors @ question.vector
-    nearest = np.argsort(-cosines, kind="stable")[: hybrid.CANDIDATES].tolist()
-    return [VectorHit(id=at, cosine=float(cosines[at])) for at in dict.fromkeys([*nearest, *named])]
+    @classmethod
+    def of(cls, workspace: Workspace, question: Question) -> "Candidates":
+        answer = keyword_leg.search(workspace.connection, analyse(question.text))
+        cosines = workspace.vectors @ question.vector
+        nearest = np.argsort(-cosines, kind="stable")[: hybrid.CANDIDATES].tolist()
+        named = dict.fromkeys([*nearest, *(hit.id for hit in answer.hits)])
+        vector = [VectorHit(id=at, cosine=float(cosines[at])) for at in named]
+        return cls(keyword=answer.hits, scale=answer.scale, vector=vector)
+
+    def fused(self, method: FusionMethod, vector_weight: float) -> list[int]:
+        hits = hybrid.fuse(
+            self.keyword,
+            self.vector,
+            scale=self.scale,
+            method=method,
+            vector_weight=vector_weight,
+            text_weight=1 - vector_weight,
+        )
+        return [hit.id for hit in hits]
 
 
 def measures(ranked: Sequence[int], evidence: Sequence[frozenset[int]]) -> list[float]:
-    """Return the metrics of one answer. A line of evidence counts once, at the first passage that holds it."""
+    """Return the metrics of one answer. A line of evidence counts once, at the first passage with it."""
     open_lines = list(evidence)
     gains: list[int] = []
     for at in ranked[:DEPTH]:
@@ -236,20 +240,21 @@ def leg_table(evaluation: Evaluation, ask: Callable[[Floats], tuple[float, float
     best = max(("keywords", "vectors"), key=lambda name: results[name][:, NDCG].mean())
     gain = results["hybrid"][:, NDCG] - results[best][:, NDCG]
     low, high = ask(gain)
-    cells = " | " * (len(METRICS) - 1)
-    yield (
-        f"| {evaluation.name} | | hybrid less {best} | {cells}{gain.mean():+.3f} | {low:+.3f} to {high:+.3f} |"
-    )
+    cells = " |" * (len(METRICS) - 1)
+    yield f"| | | hybrid less {best} |{cells} {gain.mean():+.3f} | {low:+.3f} to {high:+.3f} |"
 
 
 def fusion_table(evaluation: Evaluation) -> Iterable[str]:
     """Yield a row for each way to fuse: nDCG@10 of the even and of the odd questions, by vector weight."""
+    questions = evaluation.questions
+    found = [Candidates.of(evaluation.workspaces[one.workspace], one) for one in questions]
     methods: list[FusionMethod] = ["absolute", "min-max", "rrf"]
     for method in methods:
         cells = []
         for weight in WEIGHTS:
-            values = evaluate(evaluation, partial(by_both, method=method, vector_weight=weight))[:, NDCG]
-            cells.append(f"{values[::2].mean():.3f} / {values[1::2].mean():.3f}")
+            ranked = (one.fused(method, weight) for one in found)
+            values = [measures(ids, one.evidence)[NDCG] for ids, one in zip(ranked, questions, strict=True)]
+            cells.append(f"{np.mean(values[::2]):.3f} / {np.mean(values[1::2]):.3f}")
         yield f"| {evaluation.name} | {method} | {' | '.join(cells)} |"
 
 

@@ -363,12 +363,12 @@ def clustered_vectors(count: int, dims: int, *, seed: int) -> Matrix:
 
     The clusters are the same for every `seed`.
     """
-    latent, clusters = 96, 2000
+    latent, clusters = 160, 500
     fixed, random = np.random.default_rng(0), np.random.default_rng(seed)
     centres = fixed.standard_normal((clusters, latent), dtype=np.float32)
     spread = fixed.standard_normal((latent, dims), dtype=np.float32)
     points = centres[random.integers(clusters, size=count)]
-    points += 0.8 * random.standard_normal((count, latent), dtype=np.float32)
+    points += 1.2 * random.standard_normal((count, latent), dtype=np.float32)
     noise = random.standard_normal((count, dims), dtype=np.float32)
     return unit_rows(points @ spread + noise)
 

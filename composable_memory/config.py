@@ -1,30 +1,28 @@
 """Where settings come from: the layers, the trust each deserves, and the origin of every value.
 
 Defaults, then the user's own file, the workspace's file, environment variables, and what the caller says; a
-later layer wins. The layers are merged as plain data and validated once. A workspace may come from anywhere,
-with a clone or an archive, so its file may set only what cannot do harm: see `_WORKSPACE_RULES`.
+later layer wins. The layers are merged as plain data and validated once. What the file of a workspace may say
+is the business of `workspace_trust`.
 """
 
 import json
 import os
-import re
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
-from typing import Literal, TypeAlias
 
 import platformdirs
-import yaml
 from pydantic import BaseModel, SecretStr
 from pydantic_core import to_jsonable_python
 
+from composable_memory.config_trees import Layer, Leaf, Origin, Tree, join, leaves, merge, plain, tree_of
 from composable_memory.errors import ConfigError
 from composable_memory.interfaces import BackendSpec
 from composable_memory.settings import BackendSection, Settings, check, is_secret, known_keys, section_key
 from composable_memory.types import JsonValue
+from composable_memory.workspace_trust import refuse_harmful
 
 __all__ = [
     "LoadedSettings",
@@ -43,27 +41,6 @@ STATE_VARIABLE = "COMPOSABLE_MEMORY_STATE_DIR"
 VARIABLE_PREFIX = "COMPOSABLE_MEMORY__"
 WORKSPACE_FILES = (".composable-memory.yaml", ".composable-memory.yml", "openclaw.yml", "openclaw.yaml")
 MAX_FILE_BYTES = 2**20
-MAX_YAML_VALUES = 10_000
-MAX_YAML_DEPTH = 32
-MAX_NAME = 128
-
-Layer = Literal["default", "user", "workspace", "environment", "override"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
-    """Where a value was set. `line` is 1-based; with both given, `file` names the `variable` to read."""
-
-    layer: Layer
-    file: Path | None = None
-    line: int | None = None
-    variable: str | None = None
-
-    def __str__(self) -> str:
-        place = f"{self.file}:{self.line}" if self.line else str(self.file or "")
-        variable = self.variable and f"environment variable {self.variable}"
-        where = ", ".join(filter(None, (place, variable)))
-        return where or {"override": "the caller"}.get(self.layer, self.layer)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,9 +85,9 @@ def load_settings(
         _read_environment(environ),
         _read_overrides(overrides),
     )
-    tree = reduce(_merge, (_with_secrets(layer, environ, notes) for layer in layers))
-    origins = {key: leaf.origin for key, leaf in _leaves(tree, "memory")}
-    settings = check(Settings, {"memory": _plain(tree)}, origins=origins)
+    tree = reduce(merge, (_with_secrets(layer, environ, notes) for layer in layers))
+    origins = {key: leaf.origin for key, leaf in leaves(tree, "memory")}
+    settings = check(Settings, {"memory": plain(tree)}, origins=origins)
     return LoadedSettings(settings=settings, origins=origins, notes=(*notes, *_remarks(settings, origins)))
 
 
@@ -135,9 +112,9 @@ def describe(
     `options` adds the validated settings of backends by id, so that their own defaults are shown as well.
     """
     default = Origin(layer="default")
-    rows = dict(_leaves(_tree(loaded.settings.model_dump(), default)))
+    rows = dict(leaves(tree_of(loaded.settings.model_dump(), default)))
     for backend_id, model in (options or {}).items():
-        rows |= _leaves(_tree(model.model_dump(), default), section_key(backend_id))
+        rows |= leaves(tree_of(model.model_dump(), default), section_key(backend_id))
     return tuple(
         SettingRow(
             key=key,
@@ -173,77 +150,16 @@ def _remarks(settings: Settings, origins: Mapping[str, Origin]) -> Iterator[str]
         yield f"memory.backend ({origin}) names {memory.backend!r}, which is disabled"
 
 
-# Trees: nested mappings whose leaves know where they come from.
-
-
-@dataclass(frozen=True, slots=True)
-class _Leaf:
-    """A value that is not a mapping, and where it was set."""
-
-    value: object
-    origin: Origin
-
-
-_Tree: TypeAlias = dict[str, "_Tree | _Leaf"]
-
-_CAMEL_CASE = re.compile("[a-z][a-z0-9]*[A-Z][A-Za-z0-9]*")
-
-
-def _snake(key: str) -> str:
-    """Return a `camelCase` key as `snake_case`; other keys, such as HTTP headers, stay as they are."""
-    return re.sub("(?<=[a-z0-9])(?=[A-Z])", "_", key).lower() if _CAMEL_CASE.fullmatch(key) else key
-
-
-def _tree(data: Mapping[str, object], origin: Origin) -> _Tree:
-    """Return plain data as a tree whose leaves all have one origin."""
-    return {
-        _snake(str(name)): _tree(value, origin) if isinstance(value, Mapping) else _Leaf(value, origin)
-        for name, value in data.items()
-    }
-
-
-def _plain(tree: _Tree | _Leaf) -> object:
-    return {key: _plain(item) for key, item in tree.items()} if isinstance(tree, dict) else tree.value
-
-
-def _merge(low: _Tree, high: _Tree) -> _Tree:
-    """Lay `high` over `low`. Null over a section says nothing: all its keys are commented out."""
-    merged = dict(low)
-    for key, item in high.items():
-        below = merged.get(key)
-        if not isinstance(below, dict):
-            merged[key] = item
-        elif isinstance(item, dict):
-            merged[key] = _merge(below, item)
-        elif item.value is not None:
-            merged[key] = item
-    return merged
-
-
-def _leaves(tree: _Tree, prefix: str = "") -> Iterator[tuple[str, _Leaf]]:
-    """Yield every leaf under its dotted key."""
-    for name, item in tree.items():
-        key = _join(prefix, name)
-        if isinstance(item, dict):
-            yield from _leaves(item, key)
-        else:
-            yield key, item
-
-
-def _join(prefix: str, name: str) -> str:
-    return f"{prefix}.{name}" if prefix else name
-
-
 # Secrets
 
 
 def _with_secrets(
-    tree: _Tree, environ: Mapping[str, str], notes: list[str], prefix: str = "memory", *, hidden: bool = False
-) -> _Tree:
+    tree: Tree, environ: Mapping[str, str], notes: list[str], prefix: str = "memory", *, hidden: bool = False
+) -> Tree:
     """Hide the values of secret keys, and put in those that a `..._env` key names a variable for."""
-    result: _Tree = {}
+    result: Tree = {}
     for name, item in tree.items():
-        key = _join(prefix, name)
+        key = join(prefix, name)
         stem = name.removesuffix("_env")
         if isinstance(item, dict):
             result[name] = _with_secrets(item, environ, notes, key, hidden=hidden or _hides(name))
@@ -253,7 +169,7 @@ def _with_secrets(
             raise ConfigError(key, f"{stem} is set as well; keep one of them", origin=str(item.origin))
         elif secret := environ.get(str(item.value)):
             origin = replace(item.origin, variable=str(item.value))
-            result[stem] = _Leaf(SecretStr(secret), origin)
+            result[stem] = Leaf(SecretStr(secret), origin)
         else:
             notes.append(f"{key} ({item.origin}) names {item.value}, a variable that is not set")
     return result
@@ -263,7 +179,7 @@ def _hides(name: str) -> bool:
     return name == "headers" or is_secret(name)
 
 
-def _hide(leaf: _Leaf, key: str, notes: list[str], *, hidden: bool) -> _Leaf:
+def _hide(leaf: Leaf, key: str, notes: list[str], *, hidden: bool) -> Leaf:
     value = _hidden(leaf.value, hidden=hidden)
     if value != leaf.value and leaf.origin.layer == "user":
         notes.append(f"{key} ({leaf.origin}) is a secret in a file; {key}_env could name a variable instead")
@@ -284,14 +200,14 @@ def _hidden(value: object, *, hidden: bool) -> object:
 # Layers
 
 
-def _read_own_file(file: Path, *, required: bool) -> _Tree:
+def _read_own_file(file: Path, *, required: bool) -> Tree:
     tree = _read_file(file, "user")
     if tree is None and required:
         raise ConfigError("memory", "there is no such file", origin=str(file))
     return tree or {}
 
 
-def _read_workspace(workspace: Path, own_file: Path) -> _Tree:
+def _read_workspace(workspace: Path, own_file: Path) -> Tree:
     """Read the first of the workspace's files, unless it is the one that the user named as their own."""
     for name in WORKSPACE_FILES:
         file = workspace / name
@@ -299,7 +215,8 @@ def _read_workspace(workspace: Path, own_file: Path) -> _Tree:
             return {}
         tree = _read_file(file, "workspace")
         if tree is not None:
-            _refuse_harmful(tree, workspace, own_file)
+            advice = f"set it in {own_file}, or name this file in {CONFIG_VARIABLE} if you trust it"
+            refuse_harmful(tree, workspace, advice=advice)
             return tree
     return {}
 
@@ -311,9 +228,9 @@ def _is_same_file(one: Path, other: Path) -> bool:
         return False
 
 
-def _read_environment(environ: Mapping[str, str]) -> _Tree:
+def _read_environment(environ: Mapping[str, str]) -> Tree:
     """Read the variables that stand for keys; an empty one counts as not set."""
-    tree: _Tree = {}
+    tree: Tree = {}
     seen: dict[str, str] = {}
     for variable in sorted(environ):
         if variable.startswith(VARIABLE_PREFIX) and (text := environ[variable]):
@@ -323,7 +240,7 @@ def _read_environment(environ: Mapping[str, str]) -> _Tree:
             if seen.setdefault(key, variable) != variable:
                 raise ConfigError(key, f"set by {seen[key]} as well", origin=str(origin))
             branch = _branch(names, _value_of_variable(key, text, origin))
-            tree = _merge(tree, _tree(branch, origin))
+            tree = merge(tree, tree_of(branch, origin))
     return tree
 
 
@@ -341,102 +258,27 @@ def _branch(names: Sequence[str], value: object) -> Mapping[str, object]:
     return {names[0]: _branch(names[1:], value) if names[1:] else value}
 
 
-def _read_overrides(overrides: Mapping[str, object] | Settings | None) -> _Tree:
+def _read_overrides(overrides: Mapping[str, object] | Settings | None) -> Tree:
     data = overrides.model_dump(exclude_unset=True) if isinstance(overrides, Settings) else overrides or {}
     origin = Origin(layer="override")
     below = data["memory"] if set(data) == {"memory"} else data
     if not isinstance(below, Mapping):
         raise ConfigError("memory", "expected keys and values below it", origin=str(origin))
-    return _tree(below, origin)
-
-
-# What a workspace may say
-
-_Objection: TypeAlias = Callable[[object, Path], str | None]
-
-
-def _anything(value: object, workspace: Path) -> str | None:  # noqa: ARG001 - the shape of a rule
-    return None
-
-
-def _only(*allowed: object) -> _Objection:
-    words = " or ".join(json.dumps(each) for each in allowed)
-    return lambda value, _: None if value in allowed else f"a workspace may only say {words} here"
-
-
-def _inside(value: object, workspace: Path) -> str | None:
-    for entry in value if isinstance(value, list) else [value]:
-        if not isinstance(entry, str):
-            return f"{entry!r:.200} is not a path"
-        if not _leads_inside(entry, workspace):
-            return f"{entry!r:.200} leads out of the workspace"
-    return None
-
-
-def _leads_inside(entry: str, workspace: Path) -> bool:
-    try:
-        # Backends may strip what surrounds a path; " /etc" must not pass as a folder of that name.
-        target = (workspace / Path(entry.strip()).expanduser()).resolve()
-    except (OSError, RuntimeError, ValueError):  # a loop of links, no such home, a zero byte
-        return False
-    return target.is_relative_to(workspace.resolve())
-
-
-_OTHER_BACKEND = r"(?:graphiti|qmd|backends\.[a-z0-9_-]+)"
-
-_WORKSPACE_RULES: tuple[tuple[re.Pattern[str], _Objection], ...] = (
-    (re.compile(r"citations|query\..+"), _anything),
-    (re.compile(r"backend"), _only("builtin")),
-    (re.compile(r"embedding\.provider"), _only("auto", "none", "local", "wordllama")),
-    (re.compile(r"builtin\.(?:enabled|weight|timeout_ms|calibration|sources)"), _anything),
-    (re.compile(r"builtin\.(?:chunking|query|sync|cache)(?:\..+)?"), _anything),
-    (re.compile(r"builtin\.extra_paths"), _inside),
-    (re.compile(rf"{_OTHER_BACKEND}\.enabled"), _only(False)),
-    (re.compile(rf"{_OTHER_BACKEND}\.weight"), _anything),
-)
-"""Keys that cannot start programs, reach hosts, read files elsewhere or cost money, and what they may say."""
-
-
-def _refuse_harmful(tree: _Tree, workspace: Path, own_file: Path) -> None:
-    for key, leaf in _leaves(tree):
-        if problem := _objection(key, leaf.value, workspace):
-            advice = f"set it in {own_file}, or name this file in {CONFIG_VARIABLE} if you trust it"
-            raise ConfigError(f"memory.{key}", f"{problem}; {advice}", origin=str(leaf.origin))
-
-
-def _objection(key: str, value: object, workspace: Path) -> str | None:
-    if value is None and "." not in key:
-        return None  # a section whose keys are all commented out
-    for pattern, rule in _WORKSPACE_RULES:
-        if pattern.fullmatch(key):
-            return rule(value, workspace)
-    return "a file of the workspace may not set this"
+    return tree_of(below, origin)
 
 
 # Files
 
 
-def _read_file(file: Path, layer: Layer) -> _Tree | None:
+def _read_file(file: Path, layer: Layer) -> Tree | None:
     """Return what a file says under `memory`, or None if there is no file."""
     text = _read_text(file)
     if text is None:
         return None
-    root = _compose(text, file)
-    if root is None or root.tag == f"{_CORE}null":
-        return {}
-    reader = _NodeReader(file, layer)
-    tree: _Tree | _Leaf = {}
-    for name, node, origin in reader.pairs(root, ""):
-        if name == "memory":
-            tree = reader.read(node, name, origin)
-        elif not file.name.startswith("openclaw."):
-            raise ConfigError(name, "unknown key; everything stands under `memory:`", origin=str(origin))
-    match tree:
-        case dict():
-            return tree
-        case _Leaf(value=None):
-            return {}
-    raise ConfigError("memory", "expected keys and values below it", origin=str(tree.origin))
+    # Most places have no settings file, and loading the YAML reader takes a tenth as long as a search.
+    from composable_memory.config_files import parse
+
+    return parse(text, file, layer)
 
 
 def _read_text(file: Path) -> str | None:
@@ -456,103 +298,3 @@ def _read_text(file: Path) -> str | None:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise ConfigError("memory", "not text in UTF-8", origin=f"{file}:{line}") from error
-
-
-def _compose(text: str, file: Path) -> yaml.Node | None:
-    try:
-        return yaml.compose(text, Loader=_Loader)
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise ConfigError("memory", f"not valid YAML: {error.problem}", origin=f"{file}:{line}") from error
-    except yaml.YAMLError as error:
-        raise ConfigError("memory", f"not valid YAML: {error}", origin=str(file)) from error
-
-
-class _Loader(yaml.SafeLoader):
-    """Composes nodes with the plain words of YAML 1.2, where `on` and `no` are texts, and within bounds.
-
-    The loader in C is not used: text that is nested deeply enough overflows its stack and ends the process.
-    """
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self._values = self._depth = 0
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        self._values += 1
-        self._depth += 1
-        if self._values > MAX_YAML_VALUES or self._depth > MAX_YAML_DEPTH:
-            mark = parent.start_mark if parent else None
-            raise yaml.composer.ComposerError(None, None, "too many values", mark)
-        node = super().compose_node(parent, index)
-        self._depth -= 1
-        return node
-
-
-_CORE = "tag:yaml.org,2002:"
-
-_Loader.yaml_implicit_resolvers = {}
-for _kind, _pattern, _first in (
-    ("null", "~|null|Null|NULL|", ["~", "n", "N", ""]),
-    ("bool", "true|True|TRUE|false|False|FALSE", list("tTfF")),
-    ("int", "[-+]?(?:0|[1-9][0-9]{0,18})", list("-+0123456789")),
-    ("float", r"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?", list("-+.0123456789")),
-):
-    _Loader.add_implicit_resolver(_CORE + _kind, re.compile(f"(?:{_pattern})$"), _first)
-
-_CONVERSIONS: Mapping[str, Callable[[str], object]] = {
-    f"{_CORE}null": lambda _: None,
-    f"{_CORE}bool": lambda text: {"true": True, "false": False}[text.lower()],
-    f"{_CORE}int": int,
-    f"{_CORE}float": float,
-    f"{_CORE}str": str,
-}
-
-
-@dataclass(frozen=True, slots=True)
-class _NodeReader:
-    """Turns the nodes of one file into a tree whose leaves know their line."""
-
-    file: Path
-    layer: Layer
-    seen: set[int] = field(default_factory=set)
-
-    def read(self, node: yaml.Node, key: str, origin: Origin) -> _Tree | _Leaf:
-        """Return the tree below `key`.
-
-        A node that is met twice stands behind an alias; a few aliases of aliases make a tree of any size.
-        """
-        if id(node) in self.seen:
-            raise ConfigError(key, "YAML aliases are not read; write the value out", origin=str(origin))
-        self.seen.add(id(node))
-        match node:
-            case yaml.MappingNode(tag=tag) if tag == f"{_CORE}map":
-                return {
-                    name: self.read(item, _join(key, name), at) for name, item, at in self.pairs(node, key)
-                }
-            case yaml.SequenceNode(tag=tag) if tag == f"{_CORE}seq":
-                items = (self.read(item, f"{key}.{index}", origin) for index, item in enumerate(node.value))
-                return _Leaf([_plain(item) for item in items], origin)
-            case yaml.ScalarNode(tag=tag) if tag in _CONVERSIONS:
-                with suppress(KeyError, ValueError):
-                    return _Leaf(_CONVERSIONS[tag](node.value), origin)
-        raise ConfigError(key, f"cannot be read as {node.tag!r:.200}", origin=str(origin))
-
-    def pairs(self, node: yaml.Node, key: str) -> Iterator[tuple[str, yaml.Node, Origin]]:
-        """Yield each name of a mapping in snake_case, what stands there, and its origin."""
-        if not isinstance(node, yaml.MappingNode):
-            raise ConfigError(key or "memory", "expected keys and values", origin=str(self.origin(node)))
-        names: set[str] = set()
-        for name_node, value_node in node.value:
-            name = _snake(str(name_node.value))
-            origin = self.origin(name_node)
-            if not name.isprintable() or len(name) > MAX_NAME:  # it would end up in messages on a terminal
-                raise ConfigError(key or "memory", f"{name!r:.200} is no key", origin=str(origin))
-            if name in names:
-                raise ConfigError(_join(key, name), "set twice in this file", origin=str(origin))
-            names.add(name)
-            yield name, value_node, origin
-
-    def origin(self, node: yaml.Node) -> Origin:
-        """Return where a node begins."""
-        return Origin(layer=self.layer, file=self.file, line=node.start_mark.line + 1)

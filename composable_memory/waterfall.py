@@ -101,9 +101,9 @@ def _start_of(event: OpsEvent) -> datetime:
     return event.ts - timedelta(milliseconds=event.duration_ms or 0.0)
 
 
-def _order(step: Step) -> tuple[int, float, str]:
+def _order(step: Step) -> tuple[int, bool, float, str]:
     # Times in the log are whole milliseconds: what began in the same one began together.
-    return int(step.start_ms), -step.duration_ms, step.backend or ""
+    return int(step.start_ms), not step.action.endswith(".start"), -step.duration_ms, step.backend or ""
 
 
 def _step(event: OpsEvent, begun: datetime) -> Step:

@@ -54,6 +54,7 @@ ADVICE: dict[type[apsw.Error], str] = {
     apsw.NoLFSError: "the file system cannot hold a file this large; move the index to another disk",
     apsw.TooBigError: "a text is larger than a database can hold; split the note",
 }
+NO_FOLDER = "its folder cannot be used; check its permissions, or choose another store.path"
 DEFECT = "SQLite refused a statement; this is a defect, please report it"
 
 
@@ -254,7 +255,7 @@ class _Lane:
         except apsw.Error as cause:
             raise (self._closed() if self._drops_queued else translate(self._path, cause)) from cause
         except OSError as cause:
-            raise IndexProblem(self._path, f"its folder cannot be used: {cause}") from cause
+            raise IndexProblem(self._path, f"{NO_FOLDER} ({cause})") from cause
         except StopIteration as cause:  # a future cannot carry it
             raise RuntimeError("work on a database raised StopIteration") from cause
 

@@ -39,8 +39,8 @@ class OpsLogStats:
     written: int
     dropped: int
     """Events that found the queue full or the log closed, or that could not be written."""
-    last_error: str | None
-    listener_errors: int
+    last_error: str | None = None
+    listener_errors: int = 0
 
 
 class OpsLog:

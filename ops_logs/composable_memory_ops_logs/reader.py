@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -136,7 +136,7 @@ class OpsLogReader:
         """
         return self._last(n, ends=None)
 
-    async def follow(self, poll_s: float = 0.25, *, last: int = 0) -> AsyncIterator[OpsEvent]:
+    async def follow(self, poll_s: float = 0.25, *, last: int = 0) -> AsyncGenerator[OpsEvent]:
         """Yield the `last` events, then every event appended from now on, looking every `poll_s` seconds.
 
         It goes on until its consumer stops, over the change of months and deleted files.
@@ -233,7 +233,7 @@ def _needles(wanted: EventFilter) -> tuple[bytes, ...]:
 
 
 def _quoted(text: str) -> bytes:
-    return orjson.dumps(text)
+    return orjson.dumps(text.encode("utf-8", "replace").decode())
 
 
 # --- files --------------------------------------------------------------------------------------------------
@@ -269,7 +269,8 @@ def _read(path: Path, start: int) -> bytes:
             data = file.read(_FOLLOW_BYTES)
     except FileNotFoundError:
         return b""
-    return data[: data.rfind(b"\n") + 1]
+    # A line longer than that is no event; it is passed over in pieces.
+    return data if len(data) == _FOLLOW_BYTES and b"\n" not in data else data[: data.rfind(b"\n") + 1]
 
 
 def _size_of(path: Path) -> int:

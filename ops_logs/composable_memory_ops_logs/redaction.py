@@ -6,7 +6,7 @@ of their hints, have bounded look-around and no nested repetition, so time is li
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import overload
 
@@ -34,7 +34,7 @@ def redact_value(value: JsonValue) -> JsonValue:
         return redact(value)
     if isinstance(value, Mapping):
         return {redact(key): _redact_named(key, item) for key, item in value.items()}
-    if isinstance(value, Sequence):
+    if isinstance(value, Sequence | Set):
         return [redact_value(item) for item in value]
     return value
 

@@ -1,6 +1,5 @@
 """The format of a line in the log, both ways: event to JSON, JSON to event."""
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import UTC, datetime
@@ -46,9 +45,7 @@ def to_line(wire: Mapping[str, object]) -> bytes:
     try:
         return orjson.dumps(wire, default=_plain, option=_LINE_OPTIONS)
     except orjson.JSONEncodeError:
-        # File names that are not UTF-8 and integers beyond 64 bits: worth a slower line, not a lost event.
-        text = json.dumps(wire, default=_plain, ensure_ascii=False)
-        return text.encode("utf-8", "replace") + b"\n"
+        return orjson.dumps(_repaired(wire), option=_LINE_OPTIONS)
 
 
 def texts_of(event: OpsEvent) -> Iterator[str]:
@@ -94,6 +91,21 @@ def _plain(value: object) -> object:
     if isinstance(value, Sequence | Set):
         return list(value)
     return str(value)
+
+
+def _repaired(value: object) -> object:
+    """Return the value without what JSON cannot hold: names that are not UTF-8, integers beyond 64 bits."""
+    if value is None or isinstance(value, bool | float):
+        return value
+    if isinstance(value, int):
+        return value if value.bit_length() < 64 else str(value)
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, Mapping):
+        return {str(_repaired(key)): _repaired(item) for key, item in value.items()}
+    if isinstance(value, Sequence | Set):
+        return [_repaired(item) for item in value]
+    return _repaired(str(value))
 
 
 def _text(value: object) -> str:

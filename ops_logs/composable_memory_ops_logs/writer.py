@@ -21,7 +21,7 @@ _BATCH_EVENTS = 500
 _EXIT_TIMEOUT_S = 2.0
 
 # What a value of the wrong type can raise while its event is rendered; such an event is dropped alone.
-_UNRENDERABLE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+_UNRENDERABLE = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
 _logger = logging.getLogger(__name__)
 
@@ -98,9 +98,11 @@ class LineWriter:
             if self._is_running():
                 return True
             thread = threading.Thread(target=self._run, args=(now,), name="ops-log-writer", daemon=True)
+            atexit.register(self._finish)
             try:
                 thread.start()
             except RuntimeError as error:  # no more threads, or the interpreter is shutting down
+                atexit.unregister(self._finish)
                 self._reject(str(error))
                 return False
             self._thread = thread
@@ -109,7 +111,6 @@ class LineWriter:
     # --- in the thread ---
 
     def _run(self, now: datetime) -> None:
-        atexit.register(self._finish)
         render = self._open_renderer()
         self._prune(now)
         while self._stop_mark is None or not self._stop_mark.passed or not self._queue.empty():
@@ -145,12 +146,16 @@ class LineWriter:
 
     def _write(self, render: Callable[[OpsEvent], bytes], events: Sequence[OpsEvent]) -> None:
         for month, group in groupby(events, key=lambda event: month_of(event.ts)):
-            lines = [line for event in group if (line := self._line(render, event))]
-            try:
-                self._sink.append(month, lines)
-                self.written += len(lines)
-            except OSError as error:
-                self._fail(len(lines), error)
+            self._append(month, [line for event in group if (line := self._line(render, event))])
+
+    def _append(self, month: str, lines: Sequence[bytes]) -> None:
+        if not lines:
+            return
+        try:
+            self._sink.append(month, lines)
+            self.written += len(lines)
+        except OSError as error:
+            self._fail(len(lines), error)
 
     def _line(self, render: Callable[[OpsEvent], bytes], event: OpsEvent) -> bytes:
         try:
@@ -166,4 +171,4 @@ class LineWriter:
     def _warn_once(self) -> None:
         if self.last_error is not None and not self._warned:
             self._warned = True
-            _logger.warning("the ops log is losing events: %s", self.last_error)
+            _logger.warning("the ops log has trouble: %s", self.last_error)

@@ -41,7 +41,7 @@ DOORS = {
     "structlog": ("composable_memory_ops_logs.log",),
     "tokenizers": ("composable_memory_adapters.embedders.wordllama",),
     "typer": ("composable_memory.cli",),
-    "yaml": ("composable_memory.config",),
+    "yaml": ("composable_memory.config_files",),
 }
 """Third-party package to the modules or packages of ours that may import it."""
 

@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Mapping
 from dataclasses import fields
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -10,7 +11,9 @@ import pytest
 from composable_memory import content, interfaces, types
 from composable_memory.entries import ComposableBackendEntry
 from composable_memory.settings import Settings, known_keys
+from composable_memory_adapters.builtin import schema
 from composable_memory_adapters.builtin.settings import BuiltinSettings
+from composable_memory_adapters.sqlite_file import SqliteFile
 from composable_memory_ops_logs import EVENTS
 
 METHODS: Mapping[type, Mapping[str, str]] = {
@@ -79,6 +82,14 @@ EVENT_FIELDS: Mapping[str, str] = {
     "graphiti.query": "fact_count",
 }
 
+TABLES: Mapping[str, str] = {
+    "meta": "key value",
+    "files": "path source hash mtime size",
+    "chunks": "id path source start_line end_line hash text updated_at",
+    "chunks_fts": "text",
+    "embedding_cache": "provider model provider_key hash embedding dims updated_at",
+}
+
 SETTINGS = ["memory.backend", "memory.citations", "memory.graphiti.enabled", "memory.qmd.enabled"]
 
 BUILTIN_SETTINGS = [
@@ -137,3 +148,12 @@ def test_kinds_of_sources_and_sync_reasons_are_those_of_the_documents() -> None:
 
     assert set(get_args(types.MemorySource)) == {"memory", "sessions"}
     assert reasons <= set(get_args(types.SyncReason))
+
+
+@pytest.mark.parametrize("table", TABLES)
+async def test_a_table_of_the_index_has_its_columns(table: str, tmp_path: Path) -> None:
+    async with SqliteFile.open(tmp_path / "index.sqlite") as file:
+        await schema.ensure(file)
+        rows = await file.read(lambda connection: list(connection.execute(f"PRAGMA table_info({table})")))
+
+    assert set(TABLES[table].split()) <= {row[1] for row in rows}

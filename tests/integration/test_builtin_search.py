@@ -1,9 +1,11 @@
 """The builtin memory's search, on an index file whose rows the tests write themselves."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 
@@ -12,18 +14,60 @@ from composable_memory.errors import IndexProblem
 from composable_memory.interfaces import EmbedderAdapter
 from composable_memory.testing import FailingEmbedder, HashEmbedder
 from composable_memory.types import MAX_SNIPPET_CHARS, SearchAnswer, SearchOptions
-from composable_memory_adapters.builtin import embedding_cache, queries, schema
+from composable_memory_adapters.builtin import embedding_cache, queries, schema, vector_leg
 from composable_memory_adapters.builtin.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.builtin.query_terms import index_text
 from composable_memory_adapters.builtin.search import Searcher
 from composable_memory_adapters.builtin.settings import BuiltinSettings
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
-from composable_memory_adapters.vectors import sqlite_vec
+
+Found = TypeVar("Found")
 
 NEXT_REVISION = """
 INSERT INTO meta (key, value) VALUES ('revision', '1')
 ON CONFLICT (key) DO UPDATE SET value = CAST(value AS INTEGER) + 1
 """
+
+
+class MeetingEmbedder(HashEmbedder):
+    """Embeds only when something is read from the index at the same time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.read_began = asyncio.Event(), asyncio.Event()
+
+    async def embed(self, input: EmbedderInput) -> Sequence[float]:  # noqa: A002 - the interface's name
+        self.asked.set()
+        await self.read_began.wait()
+        return await super().embed(input)
+
+
+class WatchedFile(SqliteFile):
+    """Notes which vectors are loaded, can refuse to load some, and can wait until an embedder is asked."""
+
+    waits_for: MeetingEmbedder | None = None
+    refuse_fetch: int | None = None
+
+    def __init__(self, *args: Any, **options: Any) -> None:  # Any: what the file takes is not looked at
+        super().__init__(*args, **options)
+        self.fetched: list[list[int]] = []
+
+    async def read(self, work: Callable[[Connection], Found]) -> Found:
+        if self.waits_for is not None:
+            self.waits_for.read_began.set()
+            await self.waits_for.asked.wait()
+
+        def watched(connection: Connection) -> Found:
+            connection.exec_trace = self._may_run
+            return work(connection)
+
+        return await super().read(watched)
+
+    def _may_run(self, _cursor: object, sql: str, bindings: Any) -> bool:
+        if sql != queries.VECTORS_IN_SPACE:
+            return True
+        self.fetched.append(json.loads(bindings[0]))
+        return len(self.fetched) - 1 != self.refuse_fetch
 
 
 class Notes:
@@ -81,10 +125,15 @@ class Notes:
 
 
 @pytest.fixture
-async def notes(tmp_path: Path) -> AsyncIterator[Notes]:
-    async with SqliteFile.open(tmp_path / "index.sqlite") as file:
+async def file(tmp_path: Path) -> AsyncIterator[SqliteFile]:
+    async with WatchedFile.open(tmp_path / "index.sqlite") as file:
         await schema.ensure(file)
-        yield Notes(file)
+        yield file
+
+
+@pytest.fixture
+def notes(file: WatchedFile) -> Notes:
+    return Notes(file)
 
 
 def engine(name: str, **more: object) -> dict[str, object]:
@@ -242,7 +291,7 @@ async def test_growing_past_the_limit_changes_the_engine_in_the_open(notes: Note
 async def test_where_sqlite_vec_cannot_be_loaded_another_engine_answers_and_says_so(
     notes: Notes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(sqlite_vec, "extension_path", lambda: str(tmp_path / "nothing"))
+    monkeypatch.setattr("sqlite_vec.loadable_path", lambda: str(tmp_path / "nothing"))
     await notes.add("deploy the staging server")
     searcher = notes.searcher(engine("sqlite-vec"))
 
@@ -271,17 +320,7 @@ async def test_a_search_sees_what_was_added_and_removed_since_the_last(notes: No
     assert paths(answer) == ["lunch.md", "deploy.md"]
 
 
-async def test_only_new_vectors_are_fetched_after_a_change(
-    notes: Notes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fetched: list[Sequence[int]] = []
-    original = queries.vectors_in_space
-
-    def counting(connection: Connection, ids: Sequence[int], space: EmbeddingSpace) -> object:
-        fetched.append(list(ids))
-        return original(connection, ids, space)
-
-    monkeypatch.setattr(queries, "vectors_in_space", counting)
+async def test_only_new_vectors_are_fetched_after_a_change(notes: Notes, file: WatchedFile) -> None:
     await notes.add("deploy the staging server", "garden tomatoes")
     searcher = notes.searcher()
     await searcher.answer("staging")
@@ -289,7 +328,7 @@ async def test_only_new_vectors_are_fetched_after_a_change(
     await notes.add("lunch with the team")
     await searcher.answer("lunch")
 
-    assert fetched == [[1, 2], [3]]
+    assert file.fetched == [[1, 2], [3]]
 
 
 async def test_vectors_of_another_space_are_not_compared(notes: Notes) -> None:
@@ -476,6 +515,16 @@ async def test_concurrent_first_searches_agree(notes: Notes, name: str) -> None:
     assert others == [first] * 7
 
 
+async def test_words_are_looked_up_while_the_query_is_embedded(notes: Notes, file: WatchedFile) -> None:
+    await notes.add("deploy the staging server")
+    file.waits_for = embedder = MeetingEmbedder()
+
+    answer = await asyncio.wait_for(notes.searcher(embedder=embedder).answer("staging"), 10)
+
+    assert answer.degraded == ()
+    assert paths(answer) == ["deploy.md"]
+
+
 async def test_a_search_cancelled_while_embedding_leaves_the_searcher_usable(notes: Notes) -> None:
     await notes.add("deploy the staging server")
     hanging = HangingEmbedder()
@@ -496,12 +545,25 @@ async def test_a_cancelled_first_load_is_taken_over_by_the_next_search(notes: No
     await asyncio.sleep(0)
 
     searches[0].cancel()
-    answers = await asyncio.gather(*searches, return_exceptions=True)
+    first, *others = await asyncio.gather(*searches, return_exceptions=True)
 
-    assert isinstance(answers[0], asyncio.CancelledError)
-    assert [paths(answer) for answer in answers[1:] if isinstance(answer, SearchAnswer)] == [
-        ["deploy.md"]
-    ] * 3
+    assert isinstance(first, asyncio.CancelledError)
+    assert [paths(answer) for answer in others if isinstance(answer, SearchAnswer)] == [["deploy.md"]] * 3
+
+
+async def test_what_an_interrupted_load_has_fetched_is_not_fetched_again(
+    notes: Notes, file: WatchedFile
+) -> None:
+    await notes.add(*(f"note{number}" for number in range(vector_leg.VECTORS_PER_STATEMENT + 1)))
+    searcher = notes.searcher()
+    file.refuse_fetch = 1
+    with pytest.raises(IndexProblem):
+        await searcher.warm()
+
+    await searcher.warm()
+
+    assert [len(ids) for ids in file.fetched] == [vector_leg.VECTORS_PER_STATEMENT, 1, 1]
+    assert searcher.vector_engine == "exact"
 
 
 async def test_a_closed_searcher_holds_no_vectors(notes: Notes) -> None:
@@ -513,3 +575,18 @@ async def test_a_closed_searcher_holds_no_vectors(notes: Notes) -> None:
     await searcher.close()
 
     assert searcher.vector_engine is None
+
+
+async def test_an_embedding_id_is_never_given_to_another_text(notes: Notes) -> None:
+    """Vectors in memory go by it, and would stay those of a text that is gone."""
+    await notes.add("deploy the staging server", "garden tomatoes")
+    searcher = notes.searcher({"query": {"hybrid": {"enabled": False}}})
+    await searcher.answer("garden")
+    await notes.remove("garden.md")
+    await notes.file.write(lambda connection: embedding_cache.prune(connection, 0))
+    await notes.add("lunch with the team")
+
+    answer = await searcher.answer("lunch with the team")
+
+    assert paths(answer)[0] == "lunch.md"
+    assert answer.results[0].score > 0.9

@@ -7,7 +7,7 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -18,6 +18,7 @@ import pytest
 
 from composable_memory_ops_logs import (
     MemorySink,
+    OpsEvent,
     OpsLog,
     OpsLogReader,
     OpsLogStats,
@@ -44,6 +45,10 @@ def delivered(number: int) -> QueryDelivered:
 
 def numbers(path: Path) -> list[int]:
     return [orjson.loads(line)["detail"]["resultCount"] for line in path.read_bytes().splitlines()]
+
+
+def counts(events: Sequence[OpsEvent]) -> list[object]:
+    return [event.detail["resultCount"] for event in events if isinstance(event.detail, Mapping)]
 
 
 def names(folder: Path) -> list[str]:
@@ -215,7 +220,7 @@ async def test_a_line_cut_by_a_crash_costs_only_itself(folder: Path) -> None:
         log.emit(delivered(7))
 
     page = await asyncio.to_thread(OpsLogReader(folder).read)
-    assert ([event.detail["resultCount"] for event in page.events], page.bad_lines) == ([7], 1)  # type: ignore[index]
+    assert (counts(page.events), page.bad_lines) == ([7], 1)
 
 
 EMIT_FOREVER = """
@@ -486,7 +491,7 @@ async def test_following_yields_the_last_events_and_then_new_ones(folder: Path) 
         seen += [await anext(following), await anext(following)]
         await following.aclose()
 
-    assert [event.detail["resultCount"] for event in seen] == [1, 2, 3, 4]  # type: ignore[index]
+    assert counts(seen) == [1, 2, 3, 4]
 
 
 async def test_following_goes_on_into_the_next_month_and_waits_for_whole_lines(folder: Path) -> None:
@@ -518,7 +523,7 @@ async def test_following_a_log_that_does_not_exist_yet_waits_for_it(tmp_path: Pa
             await log.flush()
         await following.aclose()
 
-    assert first.result().detail["resultCount"] in range(1, number + 1)  # type: ignore[index]
+    assert counts([first.result()])[0] in range(1, number + 1)
 
 
 async def test_a_written_trace_is_read_back_whole(folder: Path) -> None:

@@ -59,7 +59,7 @@ async def test_the_extension_loads_more_than_once_on_readers_and_the_writer(file
 async def test_an_extension_that_cannot_be_loaded_is_named_with_what_to_do(
     file: SqliteFile, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(sqlite_vec, "extension_path", lambda: str(tmp_path / "nothing"))
+    monkeypatch.setattr("sqlite_vec.loadable_path", lambda: str(tmp_path / "nothing"))
 
     with pytest.raises(BackendUnavailable, match=r"cannot be loaded .*nothing.*pip install"):
         await file.write(sqlite_vec.load)
@@ -147,7 +147,7 @@ async def test_a_table_of_another_length_is_not_overwritten(file: SqliteFile) ->
 async def test_health_says_what_is_wrong(
     file: SqliteFile, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(sqlite_vec, "extension_path", lambda: str(tmp_path / "nothing"))
+    monkeypatch.setattr("sqlite_vec.loadable_path", lambda: str(tmp_path / "nothing"))
 
     health = await SqliteVecVectors(file, dims=2).health()
 

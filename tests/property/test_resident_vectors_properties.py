@@ -25,7 +25,7 @@ class KeepsUp(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         self.model: dict[int, Matrix] = {}
-        self.engines = (ExactVectors(DIMS), SignBits(DIMS, oversample=1, rescored=1, shortlist=4))
+        self.engines = (ExactVectors(DIMS), SignBits(DIMS, oversample=1, rescored=1))
 
     @rule(some=st.lists(ids, max_size=12, unique=True), seed=seeds)
     def add(self, some: list[int], seed: int) -> None:

@@ -182,7 +182,7 @@ def test_bits_return_only_what_the_store_still_has(store: Store) -> None:
 
 
 def test_many_equal_vectors_do_not_swell_the_shortlist(store: Store) -> None:
-    vectors = SignBits(DIMS, oversample=4, rescored=8, shortlist=64)
+    vectors = SignBits(DIMS, oversample=4, rescored=8)
     store.put(vectors, range(5000), np.repeat(random_units(1), 5000, axis=0))
 
     found = vectors.search(store.rows[0], 3, store.fetch)

@@ -50,8 +50,8 @@ def test_steps_stand_in_the_order_in_which_they_began() -> None:
     steps = waterfall([MERGED, GRAPH, NOTES, START]).steps
 
     assert [(step.action, step.backend) for step in steps] == [
-        ("query.merged", None),
         ("query.start", None),
+        ("query.merged", None),
         ("query.backend_result", "graph"),
         ("query.backend_result", "notes"),
     ]

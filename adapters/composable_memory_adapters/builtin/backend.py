@@ -202,6 +202,7 @@ class BuiltinMemory:
         flight = self._flights.current or self._flights.start("search")
         wait_s = self._settings.sync.on_search_wait_ms / 1000
         await asyncio.wait([flight.notes_indexed], timeout=wait_s)
+        await self._take_stock()
 
     def _is_time_to_look(self) -> bool:
         if self._checked_at is None or self._snapshot.mark is None:
@@ -245,8 +246,9 @@ class BuiltinMemory:
     def _shortcomings(self) -> Iterator[Degradation]:
         """Say in what the index falls short of the notes."""
         flight, mark = self._flights.current, self._snapshot.mark
-        if flight is not None and not flight.notes_indexed.done():
-            yield _degradation("stale", _how_far(flight))
+        if flight is not None:
+            if not flight.notes_indexed.done():
+                yield _degradation("stale", _how_far(flight))
         elif self._sync_error is not None:
             yield _degradation("stale", f"the last sync failed: {self._sync_error}")
         elif mark is None:

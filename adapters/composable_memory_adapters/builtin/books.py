@@ -30,7 +30,7 @@ FROM chunks
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncMark:
-    """What the last complete sync left behind: when it was, what it could not read, and all it remarked."""
+    """When all notes were last in, which of them could not be read, and all that was remarked."""
 
     finished_ms: int
     unreadable: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ class SyncMark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexSnapshot:
-    """Counts of the index at one moment; `mark` is None until a sync has completed."""
+    """Counts of the index at one moment; `mark` is None until all notes were in once."""
 
     revision: int = 0
     files: int = 0
@@ -66,13 +66,13 @@ def store_space(connection: Connection, space: EmbeddingSpace) -> None:
 
 
 def read_mark(connection: Connection) -> SyncMark | None:
-    """Return what the last complete sync left behind, None before the first."""
+    """Return what the last sync noted, None before the first that had all notes in."""
     stored = _value(connection, "last_sync")
     return _parse_mark(stored) if stored else None
 
 
 def write_mark(connection: Connection, mark: SyncMark) -> None:
-    """Note that a sync has completed."""
+    """Note that all notes are in."""
     _set_value(connection, "last_sync", json.dumps(asdict(mark)))
 
 

@@ -9,6 +9,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from composable_memory_adapters.builtin import stop_words
 
@@ -32,9 +33,13 @@ _IRREGULAR = re.compile(
 )
 _HIRAGANA = re.compile("[\u3041-\u309f]+")
 _HANGUL = re.compile("[\uac00-\ud7a3]+")
-_QUOTED = re.compile(r'"([^"]*)"|“([^”]+)”|„([^“”]+)[“”]|«([^»]+)»|「([^」]+)」|『([^』]+)』|`([^`]+)`')
-_IDENTIFIER = re.compile(r"\w+(?:(?:[-._/\\:@#+]|::|->|://)\w+)+|\b[^\W\d_]*[a-z0-9][A-Z]\w*\b")
-# Longest first; what they leave is only used to choose pairs, which the full word has as well.
+# Bounded, because every opening mark without a closing one is searched for to the end.
+_QUOTED = re.compile(
+    r'"([^"]{0,300})"|“([^”]{1,300})”|„([^“”]{1,300})[“”]|«([^»]{1,300})»|`([^`]{1,300})`'
+    r"|「([^」]{1,300})」|『([^』]{1,300})』"
+)
+_IDENTIFIER = re.compile(r"\b\w++(?:(?:[-._/\\:@#+]|::|->|://)\w++)+|\b[^\W\d_]*[a-z0-9][A-Z]\w*")
+# Longest first. A word that is wrongly shortened is still found: its pairs are all in the full word.
 _PARTICLES = (
     *("에서", "으로", "에게", "한테", "처럼", "같이", "보다", "까지", "부터", "마다", "밖에", "대로"),
     *"은는이가을를의에로와과도만",
@@ -138,15 +143,14 @@ def _without_particle(word: str) -> str:
     return word
 
 
-def _pairs(run: str) -> Iterator[str]:
-    """Yield the overlapping pairs of a run of Asian characters; a run of one is its own pair."""
-    return (run[at : at + 2] for at in range(max(1, len(run) - 1)))
+def _pairs(run: str) -> list[str]:
+    """Return the overlapping pairs of a run of Asian characters; a run of one is its own pair."""
+    return [first + second for first, second in pairwise(run)] or [run]
 
 
-def _index_tokens(run: str) -> Iterator[str]:
-    yield from _pairs(run)
-    if len(run) > 1:
-        yield run[-1]
+def _index_tokens(run: str) -> list[str]:
+    """Return its pairs and its last character."""
+    return [*_pairs(run), run[-1]] if len(run) > 1 else [run]
 
 
 def _plain(text: str) -> str:

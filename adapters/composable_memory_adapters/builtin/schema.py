@@ -49,7 +49,7 @@ CREATE INDEX IF NOT EXISTS idx_chunks_path ON chunks(path, source);
 CREATE INDEX IF NOT EXISTS idx_chunks_embedding ON chunks(embedding_id);
 
 CREATE TABLE IF NOT EXISTS embedding_cache (
-  id INTEGER PRIMARY KEY,
+  id INTEGER PRIMARY KEY AUTOINCREMENT, -- never reused: resident vectors go by it
   provider TEXT NOT NULL,
   model TEXT NOT NULL,
   provider_key TEXT NOT NULL,

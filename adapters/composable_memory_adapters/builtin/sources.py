@@ -126,7 +126,7 @@ def read_note(path: str) -> Note:
         mtime_ns=before.st_mtime_ns,
         size=before.st_size,
         is_utf8=is_utf8,
-        settled=abs(time.time_ns() - before.st_mtime_ns) > CLOCK_TICK_NS,
+        settled=time.time_ns() - before.st_mtime_ns > CLOCK_TICK_NS,
     )
 
 

@@ -24,7 +24,7 @@ from composable_memory_adapters.builtin.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.builtin.query_terms import index_text
 from composable_memory_adapters.builtin.settings import BuiltinSettings
 from composable_memory_adapters.builtin.sources import ScanReport, scan
-from composable_memory_adapters.sqlite_file import Connection, SqliteFile
+from composable_memory_adapters.sqlite_file import SqliteFile
 from composable_memory_ops_logs.events import (
     ErrorInfo,
     EventDetail,
@@ -94,6 +94,7 @@ class Synchroniser:
 
     def _log_end(self, run: "_Run", report: SyncReport | None, started: float) -> None:
         if report is not None:
+            run.log_files()
             status: Status = "partial" if report.problems else "success"
             self._emit(_completed(report, is_full=run.is_full), status=status, started=started)
         elif isinstance(error := sys.exception(), Exception):
@@ -119,26 +120,29 @@ class _Run:
         self._not_utf8: dict[str, None] = {}
         self._indexed = self._removed = self._chunks = 0
         self._vectors = EmbedOutcome()
+        self._mark: SyncMark | None = None
+        self._mark_before: SyncMark | None = None
         self.is_full = force
 
     async def complete(self, notes_indexed: Callable[[], None]) -> SyncReport:
-        mark = await self._begin()
+        await self._begin()
         for _ in range(MAX_ROUNDS):
             if not await self._follow_notes():
                 break
             self._force = False
+        await self._leave_mark(is_news=self.is_full or bool(self._indexed or self._removed))
         notes_indexed()
         await self._embed()
-        report = self._report()
-        await self._finish(mark, report)
-        return report
+        await self._prune()
+        await self._leave_mark(is_news=False)
+        return self._report()
 
-    async def _begin(self) -> SyncMark | None:
+    async def _begin(self) -> None:
         """Check a file that shall be rebuilt, and make the chunks point into the right space."""
         if self._force and not await self._file.read(books.is_sound):
             raise IndexDamaged(self._file.path, "it does not pass the check of SQLite")
-        mark = await self._file.read(books.read_mark)
-        self.is_full = self._force or mark is None
+        self._mark = self._mark_before = await self._file.read(books.read_mark)
+        self.is_full = self._force or self._mark is None
         self._sync.ops_log.emit(
             SyncStart(reason=self.reason, force=self._force, needs_full_reindex=self.is_full),
             backend="builtin",
@@ -146,7 +150,6 @@ class _Run:
         space = self._sync.space
         if space is not None:
             await self._settle_in(space)
-        return mark
 
     async def _settle_in(self, space: EmbeddingSpace) -> None:
         if await self._file.read(books.stored_space) != space:
@@ -242,23 +245,26 @@ class _Run:
         reasons = {**self._scan.unreadable, **self._unread}
         return [f"{key or workspace}: {why}" for key, why in reasons.items()]
 
-    async def _finish(self, before: SyncMark | None, report: SyncReport) -> None:
-        """Prune the cache, and note that a sync has completed if that is news."""
+    async def _prune(self) -> None:
+        """Drop vectors that are too many, if there can be new ones."""
         cache = self._sync.settings.cache
-        changed = self.is_full or bool(report.files_indexed or report.files_removed or report.embedded)
-        mark = SyncMark(
-            finished_ms=self._sync.now_ms(),
-            unreadable=tuple(self._unreadable()[:MAX_PROBLEMS]),
-            problems=report.problems[:MAX_PROBLEMS],
-        )
-        if changed or before is None or before.problems != mark.problems:
-            keep = cache.max_entries if cache.enabled else 0
-            await self._file.write(partial(_close_books, mark=mark, keep_vectors=keep if changed else None))
-        self._log_files(before, report)
+        keep = cache.max_entries if cache.enabled else 0
+        is_due = self.is_full or self._indexed or self._removed or self._vectors.embedded
+        if keep is not None and is_due:
+            await self._file.write(partial(embedding_cache.prune, max_entries=keep))
 
-    def _log_files(self, before: SyncMark | None, report: SyncReport) -> None:
+    async def _leave_mark(self, *, is_news: bool) -> None:
+        """Note in the index that all notes are in, and which troubles there were."""
+        problems = self._report().problems[:MAX_PROBLEMS]
+        if not is_news and self._mark is not None and self._mark.problems == problems:
+            return
+        unreadable = tuple(self._unreadable()[:MAX_PROBLEMS])
+        self._mark = SyncMark(finished_ms=self._sync.now_ms(), unreadable=unreadable, problems=problems)
+        await self._file.write(partial(books.write_mark, mark=self._mark))
+
+    def log_files(self) -> None:
         """Log the counts, and each file that could not be read when that is news."""
-        known = set(before.unreadable) if before else set()
+        known = set(self._mark_before.unreadable) if self._mark_before else set()
         reasons = {**self._scan.unreadable, **self._unread}
         for line, (key, why) in zip(self._unreadable(), reasons.items(), strict=True):
             if line not in known:
@@ -266,21 +272,15 @@ class _Run:
                 self._sync.ops_log.emit(skipped, status="failure", backend="builtin")
         counts = SyncFileIndexed(
             source="memory",
-            indexed=report.files_indexed,
+            indexed=self._indexed,
             skipped=len(reasons),
-            removed=report.files_removed,
+            removed=self._removed,
             total=len(self._scan.files),
         )
         self._sync.ops_log.emit(counts, backend="builtin")
 
     def _progress(self, label: str, completed: int, total: int) -> None:
         self._tell(MemorySyncProgressUpdate(completed=completed, total=total, label=label))
-
-
-def _close_books(connection: Connection, mark: SyncMark, keep_vectors: int | None) -> None:
-    if keep_vectors is not None:
-        embedding_cache.prune(connection, keep_vectors)
-    books.write_mark(connection, mark)
 
 
 def _completed(report: SyncReport, *, is_full: bool) -> SyncComplete:

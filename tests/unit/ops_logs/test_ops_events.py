@@ -7,7 +7,11 @@ import pytest
 from composable_memory_ops_logs import EVENTS, ErrorInfo, EventDetail, QueryDelivered, events
 from composable_memory_ops_logs.redaction import is_secret_name
 
-VALUES = [value for name in events.__all__ if is_dataclass(value := getattr(events, name))]
+VALUES: list[type] = [
+    value
+    for name in events.__all__
+    if isinstance(value := getattr(events, name), type) and is_dataclass(value)
+]
 
 
 def test_the_registry_knows_every_detail_by_its_action() -> None:

@@ -119,7 +119,13 @@ async def test_without_a_directory_flush_and_close_have_nothing_to_do(log: OpsLo
     assert log.stats == OpsLogStats(emitted=1, written=0, dropped=0, last_error=None, listener_errors=0)
 
 
-@pytest.mark.parametrize("wrong", [{"capacity": 0}, {"retention_days": -1}, {"retention_days": 36_501}])
-def test_limits_that_make_no_sense_are_refused(wrong: dict[str, int]) -> None:
-    with pytest.raises(ValueError, match=next(iter(wrong))):
-        OpsLog(None, **wrong)
+@pytest.mark.parametrize("capacity", [0, -1])
+def test_a_queue_has_room_for_one_event_at_least(capacity: int) -> None:
+    with pytest.raises(ValueError, match=r"capacity is .*; give 1 or more"):
+        OpsLog(None, capacity=capacity)
+
+
+@pytest.mark.parametrize("days", [-1, 36_501])
+def test_retention_is_between_none_and_a_hundred_years(days: int) -> None:
+    with pytest.raises(ValueError, match=r"retention_days is .*; give 0 to 36500"):
+        OpsLog(None, retention_days=days)

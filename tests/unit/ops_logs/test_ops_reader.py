@@ -168,6 +168,7 @@ def test_a_shorter_prefix_names_nothing(tmp_path: Path) -> None:
 
     assert reader.trace("abc") == []
     assert reader.trace("") == []
+    assert reader.trace("\udcff\udcff\udcff\udcff") == []
 
 
 def test_a_short_id_is_found_when_it_is_whole(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import PurePosixPath
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import orjson
@@ -34,7 +35,7 @@ def event(detail: EventDetail, **envelope: object) -> OpsEvent:
     return OpsEvent(**{**known, **envelope}, detail=detail)  # type: ignore[arg-type]
 
 
-def written(one: OpsEvent) -> object:
+def written(one: OpsEvent) -> Any:
     return orjson.loads(to_line(event_to_wire(one)))
 
 
@@ -150,7 +151,7 @@ def test_nested_values_are_written_in_camel_case() -> None:
 
 
 def test_the_merged_list_is_written_whole() -> None:
-    detail = written(event(MERGED))["detail"]  # type: ignore[index]
+    detail = written(event(MERGED))["detail"]
 
     assert detail["dedupStats"] == {"duplicatesRemoved": 1, "byBackend": {"builtin": 2}}
     assert detail["finalResults"][0]["mergedWith"] == ["MEMORY.md:4:9"]
@@ -176,17 +177,22 @@ def test_times_are_written_in_utc() -> None:
 
 
 def test_values_json_does_not_know_become_texts_and_lists() -> None:
-    odd = QueryDelivered(
-        result_count=np.int64(2), paths=(PurePosixPath("a.md"), MappingProxyType({"b": {1}}))
-    )  # type: ignore[arg-type]
+    path, nested = PurePosixPath("a.md"), MappingProxyType({"b": {1}})
+    odd = QueryDelivered(result_count=np.int64(2), paths=(path, nested))  # type: ignore[arg-type]
 
-    assert written(event(odd))["detail"] == {"resultCount": 2, "paths": ["a.md", {"b": [1]}]}  # type: ignore[index]
+    assert written(event(odd))["detail"] == {"resultCount": 2, "paths": ["a.md", {"b": [1]}]}
 
 
 def test_a_file_name_that_is_not_utf8_does_not_cost_the_event() -> None:
     one = event(QueryDelivered(result_count=1, paths=("caf\udce9.md",)))
 
-    assert written(one)["detail"]["paths"] == ["caf?.md"]  # type: ignore[index]
+    assert written(one)["detail"]["paths"] == ["caf?.md"]
+
+
+def test_a_number_beyond_64_bits_is_written_as_text() -> None:
+    one = event(QueryDelivered(result_count=2**70, paths=()), duration_ms=float("nan"))
+
+    assert (written(one)["detail"]["resultCount"], written(one)["durationMs"]) == (str(2**70), None)
 
 
 def test_every_text_is_looked_at_for_secrets() -> None:

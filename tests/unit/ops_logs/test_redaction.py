@@ -1,5 +1,7 @@
 """What is masked, how, and what is left alone."""
 
+from typing import Any
+
 import pytest
 
 from composable_memory_ops_logs import redact, redact_value
@@ -195,7 +197,7 @@ def test_other_names_are_not(name: str) -> None:
 
 
 def test_data_is_walked_and_named_secrets_are_masked_whole() -> None:
-    data = {
+    data: dict[str, Any] = {
         "api_key": "two words",
         "note": "password: hunter2",
         "list": ["ghp_abcdefghijklmnopqrst", 1, None, True],

@@ -1,0 +1,274 @@
+"""Things that go wrong while indexing, with real processes, files and databases: nothing is lost."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks import kill_rounds
+from composable_memory.errors import BackendError, IndexProblem
+from composable_memory.interfaces import BackendServices
+from composable_memory.testing import HashEmbedder
+from composable_memory_adapters.builtin import schema
+from composable_memory_adapters.builtin.backend import open_builtin
+from composable_memory_adapters.builtin.books import is_sound
+from composable_memory_adapters.builtin.drafts import Drafter
+from composable_memory_adapters.builtin.settings import BuiltinSettings, ChunkingSettings
+from composable_memory_adapters.builtin.sources import scan
+from composable_memory_adapters.builtin.sync import Synchroniser
+from composable_memory_adapters.sqlite_file import Connection, SqliteFile
+
+NO_SYNC = BuiltinSettings.model_validate({"sync": {"onSearch": False}})
+AS_ROOT = os.geteuid() == 0
+
+
+async def index_of(services: BackendServices) -> Path:
+    """Sync, close, and return the file."""
+    async with open_builtin(NO_SYNC, services) as memory:
+        await memory.sync()
+        return Path(memory.status().db_path or "")
+
+
+@contextmanager
+def permissions(folder: Path, mode: int) -> Iterator[None]:
+    folder.chmod(mode)
+    try:
+        yield
+    finally:
+        folder.chmod(0o700)
+
+
+# --- processes that die, and that share ---
+
+
+async def test_a_killed_process_leaves_an_index_that_goes_on(tmp_path: Path) -> None:
+    assert await kill_rounds.run(tmp_path, rounds=4, notes=60, seed=7) == []
+
+
+async def test_two_processes_index_the_same_notes_at_once(tmp_path: Path) -> None:
+    notes = 200
+    await asyncio.to_thread(kill_rounds.write_notes, tmp_path, range(notes), kill_rounds.random.Random(3))
+    children = [
+        await asyncio.create_subprocess_exec(
+            sys.executable,
+            kill_rounds.__file__,
+            "--child",
+            str(tmp_path),
+            stdout=asyncio.subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        )
+        for _ in range(2)
+    ]
+    async with open_builtin(NO_SYNC, kill_rounds.services(tmp_path)) as memory:
+        report = await memory.sync()
+        codes = [await child.wait() for child in children]
+        last = await memory.sync()
+        path = Path(memory.status().db_path or "")
+        found = await asyncio.to_thread(kill_rounds.faults_in, path)
+
+    assert (codes, report.problems, found) == ([0, 0], (), [])
+    assert (last.files_indexed + last.files_unchanged, last.embeddings_pending) == (notes, 0)
+
+
+async def test_two_memories_on_one_file_do_not_get_in_each_others_way(services: BackendServices) -> None:
+    handed = replace(services, embedder=HashEmbedder())
+    async with open_builtin(NO_SYNC, handed) as one, open_builtin(NO_SYNC, handed) as two:
+        for _ in range(3):
+            reports = await asyncio.gather(one.sync(force=True), two.sync(), one.sync(), two.sync(force=True))
+            assert [report.problems for report in reports] == [()] * 4
+        await asyncio.gather(one.sync(), two.sync())
+
+        assert one.status().chunks == two.status().chunks
+        assert kill_rounds.faults_in(Path(one.status().db_path or "")) == []
+
+
+# --- files that are damaged, full, or closed to us ---
+
+
+@pytest.mark.parametrize("damage", ["not a database", "half a database", "a page of nothing"])
+async def test_a_damaged_index_is_set_aside_on_demand(services: BackendServices, damage: str) -> None:
+    path = await index_of(services)
+    data = path.read_bytes()
+    path.write_bytes(
+        {
+            "not a database": b"nothing of the kind" * 1000,
+            "half a database": data[: len(data) // 2],
+            "a page of nothing": data[:16384] + b"\xa5" * 16384 + data[32768:],
+        }[damage]
+    )
+    damaged = path.read_bytes()
+
+    async with open_builtin(NO_SYNC, services) as memory:
+        report = await memory.sync(force=True)
+        answer = await memory.answer("pump relay")
+
+        assert (report.files_indexed, report.problems) == (9, ())
+        assert answer.results[0].path == "memory/2026-03-05.md"
+        assert memory.status().custom.get("lastSyncError") is None
+    (aside,) = [file for file in path.parent.glob("*.damaged-*") if file.name[-4:] not in ("-wal", "-shm")]
+    assert aside.read_bytes() == damaged
+    async with SqliteFile.open(path) as file:
+        assert await file.read(is_sound)
+
+
+async def test_a_damaged_index_says_what_to_do_and_is_not_touched(services: BackendServices) -> None:
+    path = await index_of(services)
+    path.write_bytes(b"nothing of the kind" * 1000)
+
+    async with open_builtin(NO_SYNC, services) as memory:
+        for call in (memory.answer("pump"), memory.sync()):
+            with pytest.raises(BackendError, match="your notes are untouched: `cmem index --force`"):
+                await call
+        assert memory.status().dirty is True
+        assert "not a sound database" in str(memory.status().custom["lastSyncError"])
+        assert (await memory.read_file("MEMORY.md")).text.startswith("# Lasting notes")
+
+    assert path.read_bytes() == b"nothing of the kind" * 1000
+
+
+async def test_an_empty_file_is_a_new_index(services: BackendServices) -> None:
+    path = await index_of(services)
+    path.write_bytes(b"")
+
+    async with open_builtin(NO_SYNC, services) as memory:
+        assert (await memory.sync()).files_indexed == 9
+
+
+async def test_a_full_disk_stops_the_sync_and_keeps_the_old_index(
+    services: BackendServices, workspace: Path
+) -> None:
+    path = await index_of(services)
+
+    def small(connection: Connection) -> None:
+        connection.execute(f"PRAGMA max_page_count = {path.stat().st_size // 8192 + 4}")
+
+    for number in range(40):
+        (workspace / "memory" / f"big{number}.md").write_text(f"weather {number} " * 2000, encoding="utf-8")
+    async with SqliteFile.open(path, on_connect=small) as file:
+        await schema.ensure(file)
+        sync = Synchroniser(
+            file=file,
+            workspace=workspace,
+            settings=NO_SYNC,
+            embedder=None,
+            space=None,
+            ops_log=services.ops_log,
+            clock=services.clock,
+        )
+        with pytest.raises(IndexProblem, match="the disk is full; free some space and run `cmem index`"):
+            await sync.run(reason="cli", force=False, tell=lambda _: None)
+
+    assert kill_rounds.faults_in(path) == []
+    async with open_builtin(NO_SYNC, services) as memory:
+        assert (await memory.search("pump relay"))[0].path == "memory/2026-03-05.md"
+        assert (await memory.sync()).files_indexed == 40
+
+
+@pytest.mark.skipif(AS_ROOT, reason="permissions do not bind the superuser")
+async def test_a_folder_that_cannot_be_written_is_named(services: BackendServices, state_dir: Path) -> None:
+    with permissions(state_dir, 0o500), pytest.raises(BackendError, match="folder cannot be used"):
+        async with open_builtin(NO_SYNC, services):
+            pass
+
+
+async def test_a_file_in_the_place_of_the_folder_is_named(services: BackendServices, state_dir: Path) -> None:
+    (state_dir / "memory").write_text("in the way", encoding="utf-8")
+
+    with pytest.raises(BackendError, match="its folder cannot be used"):
+        async with open_builtin(NO_SYNC, services):
+            pass
+
+
+# --- notes that are odd ---
+
+
+@pytest.mark.skipif(AS_ROOT, reason="permissions do not bind the superuser")
+async def test_a_folder_that_cannot_be_read_keeps_its_rows(
+    services: BackendServices, workspace: Path
+) -> None:
+    folder = workspace / "memory" / "projects"
+    async with open_builtin(NO_SYNC, services) as memory:
+        await memory.sync()
+        with permissions(folder, 0):
+            report = await memory.sync()
+            answer = await memory.answer("greenhouse")
+
+    assert report.problems == ("memory/projects: Permission denied",)
+    assert report.files_removed == 0
+    assert "unreadable-files" in [one.code for one in answer.degraded]
+
+
+async def test_a_workspace_that_is_gone_keeps_its_rows(services: BackendServices, workspace: Path) -> None:
+    async with open_builtin(NO_SYNC, services) as memory:
+        await memory.sync()
+        await asyncio.to_thread(workspace.rename, workspace.with_name("away"))
+        report = await memory.sync()
+
+        assert (report.files_removed, memory.status().files) == (0, 9)
+        assert "does not exist" in report.problems[0]
+
+
+def test_a_note_that_vanishes_before_it_is_read_is_no_problem(workspace: Path) -> None:
+    drafter = Drafter(chunking=ChunkingSettings(), keywords=True, force=False)
+    changed = drafter.changed(scan(workspace), {})
+    (workspace / "memory" / "boat.md").unlink(missing_ok=True)
+    (workspace / "MEMORY.md").unlink()
+    group = drafter.group(changed, 0)
+
+    assert (group.vanished, group.unread) == (True, {})
+    assert "MEMORY.md" not in [draft.key for draft in group.drafts]
+
+
+async def test_a_note_that_is_not_utf8_is_indexed_as_far_as_it_goes(
+    services: BackendServices, workspace: Path
+) -> None:
+    (workspace / "memory" / "latin.md").write_bytes("Das Café am Gasometer".encode("latin-1"))
+
+    async with open_builtin(NO_SYNC, services) as memory:
+        report = await memory.sync()
+
+        assert report.problems == ("memory/latin.md: it is not UTF-8; what could not be read was replaced",)
+        assert (await memory.search("Gasometer"))[0].path == "memory/latin.md"
+
+
+async def test_nul_characters_do_not_cut_a_note(services: BackendServices, workspace: Path) -> None:
+    (workspace / "memory" / "nul.md").write_bytes(b"before the zero\0after the zero: gasometer")
+
+    async with open_builtin(NO_SYNC, services) as memory:
+        await memory.sync()
+        (hit,) = await memory.search("gasometer")
+
+        assert hit.path == "memory/nul.md"
+
+
+async def test_a_huge_note_is_indexed_whole_while_searches_go_on(
+    services: BackendServices, workspace: Path
+) -> None:
+    lines = (f"line {number} of the weather log, with wind and rain" for number in range(80_000))
+    (workspace / "memory" / "huge.md").write_text("\n".join(lines) + "\ngasometer", encoding="utf-8")
+    async with open_builtin(NO_SYNC, services) as memory:
+        await memory.sync()
+        (workspace / "memory" / "huge.md").touch()
+        syncing = asyncio.create_task(memory.sync(force=True))
+        searches = 0
+        while not syncing.done():
+            assert (await memory.search("gasometer"))[0].end_line == 80_001
+            searches += 1
+
+        assert (await syncing).problems == ()
+        assert searches > 1
+
+
+async def test_lines_without_end_are_indexed(services: BackendServices, workspace: Path) -> None:
+    (workspace / "memory" / "minified.md").write_text("x" * 500_000 + " gasometer", encoding="utf-8")
+
+    async with open_builtin(NO_SYNC, services) as memory:
+        report = await memory.sync()
+
+        assert report.problems == ()
+        assert (await memory.search("gasometer"))[0].path == "memory/minified.md"
