@@ -88,9 +88,10 @@ def discover_backends(
 
     Imports modules and reads files, so call it in a thread where an event loop runs.
     """
+    installed = entry_points()
     return Registry(
-        backends=_found(BackendSpec, extra, BACKEND_GROUP),
-        embedders=_found(EmbedderSpec, embedders, EMBEDDER_GROUP),
+        backends=_found(BackendSpec, extra, installed.select(group=BACKEND_GROUP)),
+        embedders=_found(EmbedderSpec, embedders, installed.select(group=EMBEDDER_GROUP)),
     )
 
 
@@ -113,9 +114,11 @@ def _require(manager: object, protocol: type, backend_id: str, claim: str) -> No
         raise BackendError(backend_id, "open", f"it {claim}, but has no {', '.join(missing)}")
 
 
-def _found(kind: type[SpecT], extra: Iterable[SpecT], group: str) -> tuple[Found[SpecT], ...]:
+def _found(
+    kind: type[SpecT], extra: Iterable[SpecT], installed: Iterable[EntryPoint]
+) -> tuple[Found[SpecT], ...]:
     offers = [_inspected(kind, spec.id, "registered directly", spec) for spec in extra]
-    offers += [_loaded(kind, entry) for entry in sorted(entry_points(group=group), key=_precedence)]
+    offers += [_loaded(kind, entry) for entry in sorted(installed, key=_precedence)]
     first: dict[str, Found[SpecT]] = {}
     for offer in offers:
         first.setdefault(offer.id, offer)

@@ -8,25 +8,20 @@ from importlib import resources
 from pathlib import Path
 from tempfile import mkdtemp
 
-from composable_memory.cli.documents import (
-    DemoAnswer,
-    DemoDocument,
-    IndexDocument,
-    SearchDocument,
-    TraceDocument,
-)
+from composable_memory.cli.documents import IndexDocument, SearchDocument
 from composable_memory.cli.drawing import draw
 from composable_memory.cli.indexing import show_report, sync
+from composable_memory.cli.log_documents import TraceDocument
 from composable_memory.cli.log_reading import read_trace
 from composable_memory.cli.running import ExitCode, Place
 from composable_memory.cli.screen import say, tell_degraded, write_json
 from composable_memory.errors import ConfigError
 from composable_memory.runtime import open_memory
-from composable_memory.tools import MemorySearchRequest, query_cited
+from composable_memory.tools import Document, MemorySearchRequest, query_cited
 from composable_memory.types import MemorySearchResult, QueryResponse
 from composable_memory.waterfall import waterfall
 
-__all__ = ["demo"]
+__all__ = ["DemoAnswer", "DemoDocument", "demo"]
 
 QUESTIONS = (
     "Where is the spare battery trolley kept?",
@@ -39,6 +34,22 @@ QUESTIONS = (
 RESULTS_PER_QUESTION = 2
 SNIPPET_LINES = 3
 LINE_CHARS = 90
+
+
+class DemoAnswer(Document):
+    """One question to the sample, and its answer."""
+
+    question: str
+    answer: SearchDocument
+
+
+class DemoDocument(Document):
+    """`cmem demo`: the sample, its index, the answers, and the trace of the last one."""
+
+    workspace: str
+    index: IndexDocument
+    answers: tuple[DemoAnswer, ...]
+    trace: TraceDocument
 
 
 async def demo(keep: Path | None, *, as_json: bool) -> ExitCode:

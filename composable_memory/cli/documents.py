@@ -1,7 +1,6 @@
-"""The JSON documents of the command line, beyond those of the tools."""
+"""The JSON documents of the command line, beyond those of the tools and of the log."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Iterator, Mapping
 from typing import Literal
 
 from composable_memory.tools import Document, SearchHit
@@ -17,24 +16,17 @@ from composable_memory.types import (
     SkipReason,
     SyncReport,
 )
-from composable_memory.waterfall import Step, waterfall
-from composable_memory_ops_logs import OpsEvent
-from composable_memory_ops_logs.wire import event_to_wire
 
 __all__ = [
     "AskedBackend",
     "BackendDocument",
     "BackendsDocument",
-    "DemoAnswer",
-    "DemoDocument",
     "DroppedHit",
-    "EventsDocument",
     "Explanation",
     "IndexDocument",
     "SearchDocument",
     "SettingDocument",
     "SettingsDocument",
-    "TraceDocument",
 ]
 
 
@@ -194,55 +186,3 @@ class SettingsDocument(Document):
 
     settings: tuple[SettingDocument, ...]
     notes: tuple[str, ...]
-
-
-class EventsDocument(Document):
-    """`cmem logs tail` and `cmem logs query`: events as they stand in the log."""
-
-    events: Sequence[Mapping[str, object]]
-    has_more: bool | None = None
-
-    @classmethod
-    def of(cls, events: Sequence[OpsEvent], *, has_more: bool | None = None) -> "EventsDocument":
-        """Return the document of some events."""
-        return cls(events=[event_to_wire(event) for event in events], has_more=has_more)
-
-
-class TraceDocument(Document):
-    """`cmem logs show`: one trace, as a time line and as events."""
-
-    trace_id: str
-    started_at: datetime
-    total_ms: float
-    query: str | None = None
-    steps: tuple[Step, ...]
-    events: Sequence[Mapping[str, object]]
-
-    @classmethod
-    def of(cls, events: Sequence[OpsEvent]) -> "TraceDocument":
-        """Return the document of the events of one trace."""
-        drawn = waterfall(events)
-        return cls(
-            trace_id=drawn.trace_id,
-            started_at=drawn.started_at,
-            total_ms=drawn.total_ms,
-            query=drawn.query,
-            steps=drawn.steps,
-            events=[event_to_wire(event) for event in events],
-        )
-
-
-class DemoAnswer(Document):
-    """One question to the sample, and its answer."""
-
-    question: str
-    answer: SearchDocument
-
-
-class DemoDocument(Document):
-    """`cmem demo`: the sample, its index, the answers, and the trace of the last one."""
-
-    workspace: str
-    index: IndexDocument
-    answers: tuple[DemoAnswer, ...]
-    trace: TraceDocument

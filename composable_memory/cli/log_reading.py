@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 
 import typer
 
-from composable_memory.cli.documents import EventsDocument, TraceDocument
 from composable_memory.cli.drawing import draw
+from composable_memory.cli.log_documents import EventsDocument, TraceDocument
 from composable_memory.cli.running import ExitCode, Place
 from composable_memory.cli.screen import say, warn, write_json
 from composable_memory.config import default_state_dir

@@ -5,11 +5,12 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Mapping
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import typer
 
-from composable_memory.types import Degradation
+if TYPE_CHECKING:
+    from composable_memory.types import Degradation
 
 __all__ = [
     "can_draw",
@@ -54,7 +55,7 @@ def complain(text: str) -> None:
     typer.secho(f"Error: {' '.join(plain(text).split())}", err=True, fg="red", color=_colour())
 
 
-def tell_degraded(degraded: Iterable[Degradation]) -> None:
+def tell_degraded(degraded: "Iterable[Degradation]") -> None:
     """Write to stderr in which ways an answer is less than it could be."""
     for one in degraded:
         warn(f"degraded: {one.backend_id}: {one.code}: {one.reason}")

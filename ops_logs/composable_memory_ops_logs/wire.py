@@ -13,7 +13,7 @@ from composable_memory_ops_logs.events import EventDetail, JsonValue, OpsEvent, 
 
 __all__ = ["event_from_line", "event_to_wire", "texts_of", "to_line"]
 
-_LINE_OPTIONS = orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
+_LINE_OPTIONS = orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY
 _STATUSES = frozenset(get_args(Status))
 
 
@@ -94,7 +94,7 @@ def _plain(value: object) -> object:
 
 
 def _repaired(value: object) -> object:
-    """Return the value without what JSON cannot hold: names that are not UTF-8, integers beyond 64 bits."""
+    """Return the value without what JSON cannot hold: texts that are not UTF-8, long integers, odd keys."""
     if value is None or isinstance(value, bool | float):
         return value
     if isinstance(value, int):
@@ -193,9 +193,15 @@ class _Annotation:
             return f"*flatten(map(texts{number}, {items})),"
         if self.members == (str,):
             return f"o.{name} or ''," if self.optional else f"o.{name},"
-        if all(member in (bool, int, float) for member in self.members):
+        if self._is_numeric(self.members):
             return ""
+        if get_args(self.members[0]) == (str,) or self._is_numeric(get_args(self.members[0])[1:]):
+            return f"*map(str, o.{name}),"  # a list of texts, or a mapping that has texts for its keys only
         return f"*strings(o.{name}),"
+
+    @staticmethod
+    def _is_numeric(members: Sequence[object]) -> bool:
+        return len(members) > 0 and all(member in (bool, int, float) for member in members)
 
 
 def _to_camel(name: str) -> str:

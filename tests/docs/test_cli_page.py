@@ -10,15 +10,14 @@ import pytest
 import typer.main
 
 from composable_memory.cli import app
+from composable_memory.cli.demonstrating import DemoDocument
 from composable_memory.cli.documents import (
     BackendsDocument,
-    DemoDocument,
-    EventsDocument,
     IndexDocument,
     SearchDocument,
     SettingsDocument,
-    TraceDocument,
 )
+from composable_memory.cli.log_documents import EventsDocument, TraceDocument
 from composable_memory.cli.running import ExitCode
 from composable_memory.tools import Document, MemoryGetReply, MemoryStatusReply
 

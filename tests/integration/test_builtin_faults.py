@@ -21,7 +21,7 @@ from composable_memory_adapters.builtin.drafts import Drafter
 from composable_memory_adapters.builtin.settings import BuiltinSettings, ChunkingSettings
 from composable_memory_adapters.builtin.sources import scan
 from composable_memory_adapters.builtin.sync import Synchroniser
-from composable_memory_adapters.sqlite_file import Connection, SqliteFile
+from composable_memory_adapters.sqlite_file import PAGE_BYTES, Connection, SqliteFile
 
 NO_SYNC = BuiltinSettings.model_validate({"sync": {"onSearch": False}})
 AS_ROOT = os.geteuid() == 0
@@ -145,7 +145,7 @@ async def test_a_full_disk_stops_the_sync_and_keeps_the_old_index(
     path = await index_of(services)
 
     def small(connection: Connection) -> None:
-        connection.execute(f"PRAGMA max_page_count = {path.stat().st_size // 8192 + 4}")
+        connection.execute(f"PRAGMA max_page_count = {path.stat().st_size // PAGE_BYTES + 4}")
 
     for number in range(40):
         (workspace / "memory" / f"big{number}.md").write_text(f"weather {number} " * 2000, encoding="utf-8")
@@ -174,6 +174,21 @@ async def test_a_folder_that_cannot_be_written_is_named(services: BackendService
     with permissions(state_dir, 0o500), pytest.raises(BackendError, match="folder cannot be used"):
         async with open_builtin(NO_SYNC, services):
             pass
+
+
+@pytest.mark.skipif(AS_ROOT, reason="permissions do not bind the superuser")
+async def test_an_index_that_cannot_be_written_still_answers(
+    services: BackendServices, workspace: Path
+) -> None:
+    path = await index_of(services)
+    (workspace / "memory" / "new.md").write_text("a lighthouse", encoding="utf-8")
+
+    with permissions(path, 0o400):
+        async with open_builtin(NO_SYNC, services) as memory:
+            with pytest.raises(BackendError, match="cannot be written; check the permissions"):
+                await memory.sync()
+
+            assert (await memory.search("pump relay"))[0].path == "memory/2026-03-05.md"
 
 
 async def test_a_file_in_the_place_of_the_folder_is_named(services: BackendServices, state_dir: Path) -> None:

@@ -1,7 +1,7 @@
 """Gives the chunks of an index the vectors that they lack, in batches, newest notes first."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -103,13 +103,18 @@ async def _embed(
     return dict(zip(texts, vectors, strict=True))
 
 
-async def _answer(asked: Awaitable[T], space: EmbeddingSpace, *, timeout_s: float) -> T:
-    """Await an embedder within a limit; whatever a foreign one raises is an `EmbeddingError`."""
+async def _answer(asked: Coroutine[None, None, T], space: EmbeddingSpace, *, timeout_s: float) -> T:
+    """Await an embedder within a limit; whatever a foreign one raises becomes an `EmbeddingError`."""
+    task = asyncio.create_task(asked)
     try:
-        async with asyncio.timeout(timeout_s):
-            return await asked
-    except EmbeddingError:
-        raise
-    except Exception as error:
-        problem = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        raise EmbeddingError(space.provider, space.model, problem) from error
+        await asyncio.wait([task], timeout=timeout_s)
+    finally:
+        has_ended = task.done()
+        task.cancel()
+    if not has_ended or task.cancelled():
+        raise EmbeddingError(space.provider, space.model, f"it gave no answer within {timeout_s:g} s")
+    error = task.exception()
+    if error is None or isinstance(error, EmbeddingError):
+        return task.result()
+    problem = f"{type(error).__name__}: {error}".removesuffix(": ")
+    raise EmbeddingError(space.provider, space.model, problem) from error

@@ -193,7 +193,7 @@ class SignBits(_Resident[np.uint64]):
     saves at least half of what would have to be fetched for the same recall.
 
     `rescored` is by default what finds 0.99 of the 24 nearest of 100,000: some 990 vectors of 256 dimensions,
-    350 of 384, as measured with two models of sentences; the bits of longer vectors tell more.
+    440 of 384, as measured with two models of sentences; the bits of longer vectors tell more.
     """
 
     engine = "bits"

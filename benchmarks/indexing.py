@@ -1,0 +1,189 @@
+"""What indexing costs: against raw inserts of the same rows, and against looking at the files alone.
+
+    python benchmarks/indexing.py                 2,000 notes of about 4.7 kB
+    python benchmarks/indexing.py --notes 20000
+
+CPU time of the process unless it says wall. Notes are generated, and the same in every run.
+"""
+
+import argparse
+import asyncio
+import os
+import random
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from statistics import median
+
+from composable_memory import Memory, open_memory
+from composable_memory_adapters.builtin import schema
+from composable_memory_adapters.sqlite_file import Connection, SqliteFile
+
+WORDS = 20_000
+LINES = (20, 140)
+WORDS_A_LINE = (4, 12)
+ROUNDS = 5
+
+
+class Spent:
+    """Seconds of CPU and of wall time inside a block."""
+
+    cpu = wall = 0.0
+
+
+@contextmanager
+def spent() -> Iterator[Spent]:
+    taken = Spent()
+    wall, cpu = time.perf_counter(), time.process_time()
+    yield taken
+    taken.cpu, taken.wall = time.process_time() - cpu, time.perf_counter() - wall
+
+
+def write_notes(folder: Path, count: int) -> int:
+    """Write `count` notes with a vocabulary in which a few words are common and most are rare."""
+    rng = random.Random(7)
+    words = [f"{rng.choice('bcdfgklmnprst')}{rng.choice('aeiou')}{number:x}" for number in range(WORDS)]
+    size = 0
+    (folder / "memory").mkdir(parents=True)
+    for number in range(count):
+        lines = [
+            " ".join(words[int(WORDS * rng.random() ** 3)] for _ in range(rng.randint(*WORDS_A_LINE)))
+            for _ in range(rng.randint(*LINES))
+        ]
+        text = f"# Note {number}\n\n" + "\n".join(lines) + "\n"
+        (folder / "memory" / f"note-{number:05}.md").write_text(text, encoding="utf-8")
+        size += len(text)
+    return size
+
+
+@asynccontextmanager
+async def opened(notes: Path, state: Path, provider: str) -> AsyncIterator[Memory]:
+    config = {"memory": {"embedding": {"provider": provider}, "ops_log": {"enabled": False}}}
+    async with open_memory(notes, state, config) as memory:
+        yield memory
+
+
+async def insert_rows(source: Path, target: Path) -> float:
+    """Insert what the index holds into an empty one of the same shape; return the CPU seconds of the inserts."""
+    tables = {
+        "files": "SELECT * FROM files",
+        "chunks": "SELECT * FROM chunks",
+        "chunks_fts(rowid, text)": "SELECT id, text FROM chunks",
+    }
+    async with SqliteFile.open(source) as file:
+        rows = await file.read(lambda db: {name: list(db.execute(sql)) for name, sql in tables.items()})
+
+    def insert(db: Connection) -> None:
+        for name, values in rows.items():
+            marks = ", ".join("?" * len(values[0]))
+            db.executemany(f"INSERT INTO {name} VALUES ({marks})", values)
+
+    async with SqliteFile.open(target) as file:
+        await schema.ensure(file)
+        with spent() as raw:
+            await file.write(insert)
+    return raw.cpu
+
+
+def look_at_files(folder: Path) -> int:
+    return sum(entry.stat().st_size for entry in os.scandir(folder / "memory"))
+
+
+async def main(count: int) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        scratch = Path(name)
+        notes = scratch / "notes"
+        size = write_notes(notes, count)
+        print(f"{count:,} notes, {size / 1e6:.1f} MB\n")
+        print("| what | measured | compared with | ratio |\n|---|---|---|---|")
+
+        async with opened(notes, scratch / "keywords", "none") as memory:
+            with spent() as first:
+                report = await memory.sync()
+            database = Path(memory.status().db_path or "")
+            still, looks = [], []
+            for _ in range(ROUNDS):
+                with spent() as taken:
+                    await memory.sync()
+                still.append(taken.cpu)
+                with spent() as taken:
+                    look_at_files(notes)
+                looks.append(taken.cpu)
+            one = await change_one(memory, notes, whole=False)
+            whole = await change_one(memory, notes, whole=True)
+        raw = await insert_rows(database, scratch / "raw.sqlite")
+        print(
+            f"| index without vectors | {first.cpu:.2f} s CPU, {first.wall:.2f} s wall, {report.chunks_written:,} "
+            f"chunks | raw inserts of the same rows, {raw:.2f} s CPU | {raw / first.cpu:.2f} x their rate |"
+        )
+        print(
+            f"| sync that finds nothing | {median(still) * 1000:.1f} ms CPU | scandir and stat, "
+            f"{median(looks) * 1000:.1f} ms | {median(still) / median(looks):.1f} x |"
+        )
+        print(
+            f"| one changed line of a long note | {one * 1000:.1f} ms CPU beyond that | the note rewritten, "
+            f"{whole * 1000:.1f} ms | {one / whole:.2f} x |"
+        )
+
+        async with opened(notes, scratch / "vectors", "auto") as memory:
+            with spent() as embedded:
+                report = await memory.sync()
+            database = Path(memory.status().db_path or "")
+        held = await contents(database)
+        file_size = database.stat().st_size
+        print(
+            f"| index with vectors | {embedded.cpu:.2f} s CPU, {embedded.wall:.2f} s wall, "
+            f"{report.embedded / embedded.cpu:.0f} chunks a CPU second | without, {first.cpu:.2f} s | "
+            f"{embedded.cpu / first.cpu:.1f} x |"
+        )
+        print(
+            f"| size of the file | {file_size / 1e6:.1f} MB | text, vectors and keyword index, {held / 1e6:.1f} MB "
+            f"| {file_size / held:.2f} x |"
+        )
+
+
+async def change_one(memory: Memory, notes: Path, *, whole: bool) -> float:
+    """Change one note and sync; return the CPU seconds beyond those of a sync that finds nothing."""
+    path = max((notes / "memory").iterdir(), key=lambda each: each.stat().st_size)
+    costs = []
+    for number in range(ROUNDS):
+        lines = path.read_text(encoding="utf-8").splitlines()
+        if whole:
+            lines = [f"{line} x{number}" for line in lines]
+        else:
+            lines[-1] = f"the last line now says {number}"
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        with spent() as changed:
+            await memory.sync()
+        with spent() as still:
+            await memory.sync()
+        costs.append(changed.cpu - still.cpu)
+    return median(costs)
+
+
+async def contents(database: Path) -> int:
+    """Return the bytes of text, vectors and keyword index, without anything that holds them together."""
+
+    def measure(db: Connection) -> int:
+        texts, vectors, words = (
+            next(iter(db.execute(sql)))[0]
+            for sql in (
+                "SELECT sum(length(CAST(text AS BLOB))) FROM chunks",
+                "SELECT sum(length(embedding)) FROM embedding_cache",
+                "SELECT sum(length(block)) FROM chunks_fts_data",
+            )
+        )
+        return int(texts + vectors + words)
+
+    async with SqliteFile.open(database) as file:
+        return await file.read(measure)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--notes", type=int, default=2000)
+    asyncio.run(main(parser.parse_args().notes))
