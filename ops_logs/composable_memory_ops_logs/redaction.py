@@ -41,7 +41,7 @@ def redact_value(value: JsonValue) -> JsonValue:
 
 def is_secret_name(name: str) -> bool:
     """Tell whether a value of this name is a secret: `apiKey`, `DB_PASSWORD`, `token`; not `monkey`."""
-    return _SECRET_NAME.search(name) is not None
+    return re.search(_SECRET_NAME, name, _FLAGS) is not None
 
 
 class CleanTexts:
@@ -71,6 +71,8 @@ class CleanTexts:
 
 # --- the rules ----------------------------------------------------------------------------------------------
 
+_FLAGS = re.VERBOSE | re.ASCII
+
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
@@ -80,12 +82,17 @@ class _Rule:
     """
 
     hints: frozenset[str]
-    pattern: re.Pattern[str]
+    source: str
     gate: Callable[[str], bool]
+
+    @property
+    def pattern(self) -> re.Pattern[str]:
+        """The pattern, compiled when first needed and kept by `re`; most runs need none of them."""
+        return re.compile(self.source, _FLAGS)
 
 
 def _rule(hints: str, pattern: str, gate: Callable[[str], bool] = bool) -> _Rule:
-    return _Rule(frozenset(hints.split()), re.compile(pattern, re.VERBOSE | re.ASCII), gate)
+    return _Rule(frozenset(hints.split()), pattern, gate)
 
 
 def _has_telling_name(lowered: str) -> bool:
@@ -118,7 +125,7 @@ _VALUE = rf"""
 _RANDOM = r"""(?P<value> (?=[\w+/.~-]{0,256}[A-Z]) (?=[\w+/.~-]{0,256}[a-z]) (?=[\w+/.~-]{0,256}[0-9])
     [\w+/.~-]{16,}={0,2} | [0-9a-fA-F]{32,} )"""
 
-_SECRET_NAME = re.compile(rf"{_NAME}\Z", re.VERBOSE | re.ASCII)
+_SECRET_NAME = rf"{_NAME}\Z"
 
 _TELLING = ("key", "token", "secret", "passw", "passphrase")
 _NAME_HINTS = " ".join(_TELLING)

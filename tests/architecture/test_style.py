@@ -18,7 +18,6 @@ CATCH_ALL = {
     "composable_memory.fan_out": "here every failure of a backend ends, whatever it is",
     "composable_memory.plugins": "the module of a stranger may raise anything when it is imported",
     "composable_memory.routing": "a parser or a condition of a stranger must not take the answer down",
-    "composable_memory_adapters.builtin.embedding": "an embedder of a stranger may raise anything",
     "composable_memory_ops_logs.log": "a listener of a stranger may raise anything, and emit never does",
 }
 """The modules that may catch `Exception`, and why: where the code of others ends, and at the top."""

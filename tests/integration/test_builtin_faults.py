@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import kill_rounds
-from composable_memory.errors import BackendError, IndexProblem
+from composable_memory.errors import BackendError, IndexDamaged, IndexProblem
 from composable_memory.interfaces import BackendServices
 from composable_memory.testing import HashEmbedder
 from composable_memory_adapters.builtin import schema
@@ -22,6 +22,8 @@ from composable_memory_adapters.builtin.settings import BuiltinSettings, Chunkin
 from composable_memory_adapters.builtin.sources import scan
 from composable_memory_adapters.builtin.sync import Synchroniser
 from composable_memory_adapters.sqlite_file import PAGE_BYTES, Connection, SqliteFile
+from composable_memory_ops_logs import MemorySink
+from composable_memory_ops_logs.events import SyncFailed
 
 NO_SYNC = BuiltinSettings.model_validate({"sync": {"onSearch": False}})
 AS_ROOT = os.geteuid() == 0
@@ -129,6 +131,26 @@ async def test_a_damaged_index_says_what_to_do_and_is_not_touched(services: Back
         assert (await memory.read_file("MEMORY.md")).text.startswith("# Lasting notes")
 
     assert path.read_bytes() == b"nothing of the kind" * 1000
+
+
+async def test_a_sync_that_fails_is_logged(services: BackendServices, events: MemorySink) -> None:
+    path = await index_of(services)
+    path.write_bytes(b"nothing of the kind" * 1000)
+    async with SqliteFile.open(path) as file:
+        sync = Synchroniser(
+            file=file,
+            workspace=services.workspace_dir,
+            settings=NO_SYNC,
+            embedder=None,
+            space=None,
+            ops_log=services.ops_log,
+            clock=services.clock,
+        )
+        with pytest.raises(IndexDamaged):
+            await sync.run(reason="watch", force=False, tell=lambda _: None)
+
+    (failed,) = events.details(SyncFailed)
+    assert (failed.reason, failed.error.type) == ("watch", "IndexDamaged")
 
 
 async def test_an_empty_file_is_a_new_index(services: BackendServices) -> None:

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 
 from composable_memory.errors import (
@@ -91,7 +90,7 @@ class BuiltinMemory:
         self._flights = SingleFlight(self._fly)
         self._snapshot = IndexSnapshot()
         self._checked_at: datetime | None = None
-        self._sync_error: str | None = None
+        self._damage: IndexDamaged | None = None
         self._is_closed = False
         self._closing = asyncio.Lock()
 
@@ -110,7 +109,7 @@ class BuiltinMemory:
                 await schema.ensure(self._index.file)
                 await self._take_stock()
             except IndexDamaged as damage:
-                self._sync_error = str(damage)
+                self._damage = damage
 
     async def search(
         self, query: str, options: SearchOptions | None = None
@@ -156,7 +155,7 @@ class BuiltinMemory:
             counters=opened.sync.counters,
             vector=opened.searcher.vector_status(),
             running=self._flights.current,
-            sync_error=self._sync_error,
+            sync_error=self._trouble,
         )
 
     async def probe_embedding_availability(self) -> MemoryEmbeddingProbeResult:
@@ -212,21 +211,17 @@ class BuiltinMemory:
 
     async def _fly(self, flight: Flight) -> SyncReport:
         """Sync once; `force` mends a damaged file."""
-        run = partial(self._sync_index, flight)
         try:
             try:
-                report = await run()
+                report = await self._sync_index(flight)
             except IndexDamaged:
                 if not flight.force:
                     raise
                 await self._start_anew()
-                report = await run()
-        except IndexProblem as problem:
-            self._sync_error = str(problem)
-            raise
+                report = await self._sync_index(flight)
         finally:
             self._checked_at = self._services.clock()
-        self._sync_error = None
+        self._damage = None
         await self._take_stock()
         return report
 
@@ -243,14 +238,20 @@ class BuiltinMemory:
     async def _take_stock(self) -> None:
         self._snapshot = await self._opened("read its index").file.read(books.snapshot)
 
+    @property
+    def _trouble(self) -> str | None:
+        """Return why the index could not follow the notes, None if it could."""
+        failure = self._flights.failure or self._damage
+        return str(failure) if failure else None
+
     def _shortcomings(self) -> Iterator[Degradation]:
         """Say in what the index falls short of the notes."""
         flight, mark = self._flights.current, self._snapshot.mark
         if flight is not None:
             if not flight.notes_indexed.done():
                 yield _degradation("stale", _how_far(flight))
-        elif self._sync_error is not None:
-            yield _degradation("stale", f"the last sync failed: {self._sync_error}")
+        elif self._trouble is not None:
+            yield _degradation("stale", f"the last sync failed: {self._trouble}")
         elif mark is None:
             yield _degradation("never-indexed", "no note has been indexed yet; run `cmem index`")
         if mark is not None and mark.unreadable:

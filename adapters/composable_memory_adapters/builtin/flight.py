@@ -62,6 +62,8 @@ class SingleFlight:
         self._running: Flight | None = None
         self._waiting: Flight | None = None
         self._is_closed = False
+        self.failure: BaseException | None = None
+        """What the last sync raised; None after one that went well."""
 
     @property
     def current(self) -> Flight | None:
@@ -126,7 +128,7 @@ class SingleFlight:
             self._waiting = None
         flight.mark_notes_indexed()
         if not task.cancelled():
-            task.exception()  # nobody may be left to look at the outcome of a sync in the background
+            self.failure = task.exception()
 
 
 def _closed() -> BackendUnavailable:

@@ -38,7 +38,9 @@ _QUOTED = re.compile(
     r'"([^"]{0,300})"|“([^”]{1,300})”|„([^“”]{1,300})[“”]|«([^»]{1,300})»|`([^`]{1,300})`'
     r"|「([^」]{1,300})」|『([^』]{1,300})』"
 )
-_IDENTIFIER = re.compile(r"\b\w++(?:(?:[-._/\\:@#+]|::|->|://)\w++)+|\b[^\W\d_]*[a-z0-9][A-Z]\w*")
+_IDENTIFIER = re.compile(
+    r"(?<![^\W_])[^\W_]++(?:(?:->|[-._/\\:@#+]{1,3})[^\W_]++)+|\b[^\W\d_]*[a-z0-9][A-Z]\w*"
+)
 # Longest first. A word that is wrongly shortened is still found: its pairs are all in the full word.
 _PARTICLES = (
     *("에서", "으로", "에게", "한테", "처럼", "같이", "보다", "까지", "부터", "마다", "밖에", "대로"),

@@ -79,6 +79,7 @@ def _fused(connection: Connection, found: Candidates, weights: HybridSettings) -
         scale=found.keyword.scale if found.keyword else 1.0,
         vector_weight=hybrid.VECTOR_WEIGHT if weights.vector_weight is None else weights.vector_weight,
         text_weight=hybrid.TEXT_WEIGHT if weights.text_weight is None else weights.text_weight,
+        method=weights.fusion,
     )
 
 

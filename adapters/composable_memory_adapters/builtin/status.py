@@ -55,6 +55,7 @@ def describe(
             max_entries=cache.max_entries,
         ),
         fts=FtsStatus(enabled=keywords, available=keywords),
+        fallback=services.embedder_fallback,
         vector=vector,
         batch=BatchStatus(enabled=False),
         custom=_custom(settings, services, snapshot, counters, running, sync_error),

@@ -276,7 +276,8 @@ def from_bytes(data: bytes | bytearray, dims: int) -> Matrix:
 
 def _places(present: Ids, wanted: Sequence[int] | Ids) -> NDArray[np.intp]:
     """Return where in `present`, which ascends, the ids are that are wanted and there."""
-    ids = np.unique(np.asarray(wanted, dtype=np.int64))
+    # A set, because `np.unique` would load `numpy.ma`: 6 ms of the first search.
+    ids = np.array(sorted(set(wanted)), dtype=np.int64)
     places = np.searchsorted(present, ids)
     inside = places < len(present)
     places, ids = places[inside], ids[inside]
