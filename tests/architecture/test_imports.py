@@ -113,9 +113,33 @@ def test_every_dependency_is_used() -> None:
     assert sorted(wanted - used - READ_AS_DATA.keys()) == []
 
 
-def test_importing_the_face_loads_nothing_heavy() -> None:
-    program = f"import sys, composable_memory; print(*[name for name in {HEAVY} if name in sys.modules])"
+def loaded_by(statement: str) -> set[str]:
+    """Return the modules that a Python of its own has loaded after a statement."""
+    run = run_python(f"import sys; {statement}; print(*sys.modules)")
+    assert run.returncode == 0, run.stderr
+    return set(run.stdout.split())
 
-    run = run_python(program)
 
-    assert (run.returncode, run.stdout.split()) == (0, []), run.stderr
+def test_importing_every_name_of_the_face_loads_nothing_heavy() -> None:
+    loaded = loaded_by("from composable_memory import *")
+
+    assert "composable_memory.runtime" in loaded
+    assert sorted(loaded.intersection(HEAVY)) == []
+
+
+def test_starting_the_command_line_loads_none_of_the_memory() -> None:
+    loaded = loaded_by("import composable_memory.cli")
+
+    assert {name for name in loaded if name.startswith("composable_memory_")} == set()
+    assert loaded.isdisjoint({"composable_memory.runtime", "composable_memory.types", "pydantic", "asyncio"})
+
+
+def test_settings_without_a_file_are_read_without_the_reader_of_yaml() -> None:
+    nowhere = "{'XDG_CONFIG_HOME': '/nonexistent'}"
+    loaded = loaded_by(
+        "from composable_memory.config import load_settings; from pathlib import Path; "
+        f"load_settings(Path('/nonexistent'), environ={nowhere})"
+    )
+
+    assert "composable_memory.config_files" not in loaded
+    assert "yaml" not in loaded

@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from composable_memory_ops_logs import OpsLogReader
 
 from composable_memory import open_memory
 from composable_memory.errors import BackendUnavailable, ConfigError
 from composable_memory.interfaces import BackendServices, BackendSpec, MemorySearchManager
 from composable_memory.testing import fakes
+from composable_memory_ops_logs import OpsLogReader
 
 KEYWORDS = {"memory": {"embedding": {"provider": "none"}}}
 

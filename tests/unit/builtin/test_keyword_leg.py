@@ -92,6 +92,13 @@ def test_an_identifier_is_found_before_its_parts() -> None:
     assert ranked(connection, "retry_budget")[0].id == 1
 
 
+def test_a_phrase_adds_a_quarter_to_what_its_words_count() -> None:
+    connection = index(["a small lamp-shade", *NOTES])
+
+    words, phrase = (ask(connection, question).scale for question in ("lamp shade", "lamp-shade"))
+    assert phrase == pytest.approx(words * 2.25 / 2)
+
+
 def test_single_asian_characters_find_words_that_hold_them() -> None:
     connection = index(["昨天讨论部署方案", "东京的天气"])
 

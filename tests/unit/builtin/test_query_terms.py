@@ -14,6 +14,7 @@ NOTES = {
     6: "Los Panthers dejaron escapar 308 puntos.",
     7: "ＷＩＤＥ１２ letters, and か\u3099くせい in two parts.",
     8: "اجتمع الفريق في القاهرة",
+    9: "Dos niños juegan.",
 }
 
 
@@ -58,6 +59,7 @@ def test_asian_characters_part_from_latin_ones() -> None:
         ("서버에서 배포를 어떻게 했나요", "서버 배포"),
         ("Is the IT department in the US?", "IT department US"),
         ("WHERE IS IT", "WHERE IS IT"),
+        ("WHERE IS THE LAMP", "LAMP"),
         ("notes Notes NOTES", "notes"),
         ("la casa", "la casa"),
     ],
@@ -113,6 +115,7 @@ def test_phrases_are_what_is_quoted_or_written_like_an_identifier(question: str,
         ("배포", 5),
         ("고양이", 5),
         ("panthers puntos", 6),
+        ("nin\u0303os", 9),
         ("WIDE12", 7),
         ("がくせい", 7),
         ("القاهرة", 8),
@@ -129,6 +132,12 @@ def test_any_finds_what_all_does_not() -> None:
 
     assert found(query.match_any()) == {1, 2}
     assert found(query.match_all()) == set()
+
+
+def test_a_letter_that_the_index_does_not_know_hides_nothing() -> None:
+    new_tai_lue = "\u19b0"  # a letter for Python, a mark for FTS5
+
+    assert found(analyse(f"panthers {new_tai_lue}").match_all()) == {6}
 
 
 @pytest.mark.parametrize(
