@@ -147,16 +147,15 @@ class ComposableMemoryManager:
     ) -> QueryResponse:
         """Ask, and return the results with everything that explains them.
 
-        A failing backend is in `degraded`, never an exception. `request` may be the query's text, with the
-        keywords for the rest.
+        A failing backend is in `degraded`, never an exception. `request` may be the query's text alone; what
+        the keywords give goes before what the request or the defaults say.
 
         Raises:
             ConfigError: a named backend does not exist.
             BackendUnavailable: the composite is closed.
         """
         self._require_open("search")
-        if isinstance(request, str):
-            request = self._request(request, max_results, min_score, session_key, backends)
+        request = self._request(request, max_results, min_score, session_key, backends)
         self._check_names(request.backends)
         started = perf_counter()
         with trace(session_key=request.options.session_key) as trace_id:
@@ -316,21 +315,24 @@ class ComposableMemoryManager:
 
     def _request(
         self,
-        query: str,
+        request: QueryRequest | str,
         max_results: int | None,
         min_score: float | None,
         session_key: str | None,
         backends: Sequence[str] | None,
     ) -> QueryRequest:
-        defaults = self._defaults
+        """Return the request with what was given beside it; a bare text starts from the defaults."""
+        if isinstance(request, str):
+            request = QueryRequest(query=request, options=self._defaults)
+        options = request.options
         return QueryRequest(
-            query=query,
+            query=request.query,
             options=SearchOptions(
-                max_results=defaults.max_results if max_results is None else max_results,
-                min_score=defaults.min_score if min_score is None else min_score,
-                session_key=session_key,
+                max_results=options.max_results if max_results is None else max_results,
+                min_score=options.min_score if min_score is None else min_score,
+                session_key=session_key or options.session_key,
             ),
-            backends=None if backends is None else tuple(backends),
+            backends=request.backends if backends is None else tuple(backends),
         )
 
     def _check_names(self, backends: Sequence[str] | None) -> None:

@@ -143,7 +143,7 @@ def _codec(kind: type) -> _Codec:
     hints = get_type_hints(kind)
     names: dict[str, object] = {"strings": _strings, "flatten": chain.from_iterable, "given": _given}
     encode, texts, optional = [], [], False
-    for number, name in enumerate(field.name for field in fields(kind)):
+    for number, name in enumerate(_names(kind)):
         value = _Annotation.of(hints[name])
         optional = optional or value.optional
         if value.nested is not None:
@@ -156,6 +156,13 @@ def _codec(kind: type) -> _Codec:
         encode=_compile(f"given({mapping})" if optional else mapping, names),
         texts=_compile(f"({' '.join(texts)})", names),
     )
+
+
+def _names(kind: type) -> Sequence[str]:
+    """Return the fields of a dataclass or a named tuple; nothing for other types."""
+    if is_dataclass(kind):
+        return [field.name for field in fields(kind)]
+    return cast("Sequence[str]", getattr(kind, "_fields", ()))
 
 
 def _compile(expression: str, names: dict[str, object]) -> Any:
@@ -177,7 +184,7 @@ class _Annotation:
         members = tuple(member for member in union if member is not type(None))
         many = get_origin(members[0]) is Sequence
         inner = get_args(members[0])[0] if many else members[0]
-        nested = inner if isinstance(inner, type) and is_dataclass(inner) else None
+        nested = inner if isinstance(inner, type) and _names(inner) else None
         return cls(nested=nested, many=many, optional=len(union) > 1, members=members)
 
     def encode_expression(self, name: str, number: int) -> str:
