@@ -8,7 +8,6 @@ from composable_memory.cli.screen import complain, prepare_streams
 
 __all__ = ["app", "main"]
 
-
 GC_THRESHOLD = 200_000
 """So many more objects than at the last look for garbage are worth another; a search makes half of that."""
 
@@ -26,4 +25,4 @@ def main() -> None:
         complain(f"unexpected {type(error).__name__}: {error} (PYTHONDEVMODE=1 shows where)")
         sys.exit(1)
     finally:
-        gc.freeze()
+        gc.freeze()  # what is left ends with the process

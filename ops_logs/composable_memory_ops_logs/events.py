@@ -136,7 +136,7 @@ class QueryStart(EventDetail):
 class Candidate(NamedTuple):
     """One hit as its backend gave it, before calibration and weights.
 
-    A named tuple, because a query makes dozens of them and they are a third of the cost of a frozen dataclass.
+    A named tuple: a query makes dozens of them, and one costs a third of what a frozen dataclass does.
     """
 
     path: str
