@@ -1,6 +1,8 @@
 """Writes the steps of a query into the ops log, with all that a later replay needs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import overload
 from zlib import crc32
 
 from composable_memory.ranking import MergePolicy, Ranking
@@ -70,7 +72,7 @@ class QueryLogger:
             BackendResult(
                 weight=self._weights[answer.backend_id],
                 result_count=len(answer.results),
-                results=[_candidate(rank, result) for rank, result in enumerate(answer.results, 1)],
+                results=_Candidates(answer.results),
                 depth=depth,
                 error=ErrorInfo.of(answer.error) if answer.error else None,
             ),
@@ -144,6 +146,30 @@ def _time_hint(hint: TimeHint) -> dict[str, str | int]:
     fields = {"phrase": hint.phrase, "type": hint.type, "unit": hint.unit, "offset": hint.offset,
               "date": hint.date}  # fmt: skip
     return {name: value for name, value in fields.items() if value is not None}
+
+
+class _Candidates(Sequence[Candidate]):
+    """Candidates that are made when the log's thread writes them, not while somebody waits for an answer."""
+
+    def __init__(self, results: Sequence[MemorySearchResult]) -> None:
+        self._results = results
+
+    @cached_property
+    def _made(self) -> list[Candidate]:
+        return [_candidate(rank, result) for rank, result in enumerate(self._results, 1)]
+
+    def __len__(self) -> int:
+        return len(self._results)
+
+    def __iter__(self) -> Iterator[Candidate]:
+        return iter(self._made)
+
+    @overload
+    def __getitem__(self, index: int) -> Candidate: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Candidate]: ...
+    def __getitem__(self, index: int | slice) -> Candidate | Sequence[Candidate]:
+        return self._made[index]
 
 
 def _candidate(rank: int, result: MemorySearchResult) -> Candidate:
