@@ -7,8 +7,9 @@ from itertools import pairwise
 from math import isfinite
 from time import perf_counter
 
+from composable_memory.breaker import Breaker, BreakerState
 from composable_memory.entries import Seat
-from composable_memory.errors import BackendGarbled, BackendTimeout
+from composable_memory.errors import BackendError, BackendGarbled, BackendTimeout
 from composable_memory.types import (
     MAX_SNIPPET_CHARS,
     BackendAnswer,
@@ -40,16 +41,15 @@ class FanOut:
         """Return one answer per seat, in their order. No backend's failure or delay touches another's."""
         if not seats:
             return []
+        # A breaker that is half-open now waits for the outcome of these very calls, not of older ones.
+        trials = [seat.breaker for seat in seats if seat.breaker.state is BreakerState.HALF_OPEN]
         tasks = [asyncio.create_task(self._ask(seat, query, options, on_answer)) for seat in seats]
-        everyone = asyncio.gather(*tasks)
         patience_s = max(seat.entry.timeout_s for seat in seats) + CANCEL_GRACE_S
         try:
-            await asyncio.wait((everyone,), timeout=patience_s)
+            await asyncio.wait(tasks, timeout=patience_s)
         except asyncio.CancelledError:
-            await self._give_up(everyone, tasks, seats)
+            await self._give_up(tasks, trials)
             raise
-        if everyone.done():
-            return everyone.result()
         for task in tasks:
             self._leave_behind(task)
         return [
@@ -71,18 +71,13 @@ class FanOut:
             on_answer(answer, options.max_results)
         return answer
 
-    async def _give_up(
-        self,
-        everyone: asyncio.Future[list[BackendAnswer]],
-        tasks: Sequence[asyncio.Task[BackendAnswer]],
-        seats: Sequence[Seat],
-    ) -> None:
-        everyone.cancel()
-        await asyncio.wait(tasks, timeout=CANCEL_GRACE_S)
+    async def _give_up(self, tasks: Sequence[asyncio.Task[BackendAnswer]], trials: Sequence[Breaker]) -> None:
         for task in tasks:
             self._leave_behind(task)
-        for seat in seats:
-            seat.breaker.record_cancelled()
+            task.cancel()
+        for breaker in trials:
+            breaker.record_cancelled()
+        await asyncio.wait(tasks, timeout=CANCEL_GRACE_S)
 
     def _leave_behind(self, task: asyncio.Task[BackendAnswer]) -> None:
         if not task.done():
@@ -106,7 +101,8 @@ async def _bounded_answer(seat: Seat, query: str, options: SearchOptions) -> Bac
         async with asyncio.timeout(entry.timeout_s) as deadline:
             raw = await _answer_of(seat, query, options)
         results, garbled = _readable(entry.id, raw.results, options.max_results)
-    except Exception as error:  # noqa: BLE001 - here every failure of a backend ends, whatever it is
+    # A backend may also cancel itself. When we cancelled it, its answer is no longer waited for.
+    except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - every failure of a backend ends here
         return _failed(seat, error, perf_counter() - started, expired=deadline.expired())
     return BackendAnswer(
         backend_id=entry.id,
@@ -117,8 +113,10 @@ async def _bounded_answer(seat: Seat, query: str, options: SearchOptions) -> Bac
     )
 
 
-def _failed(seat: Seat, error: Exception, elapsed_s: float, *, expired: bool) -> BackendAnswer:
-    if expired and isinstance(error, TimeoutError):
+def _failed(seat: Seat, error: BaseException, elapsed_s: float, *, expired: bool) -> BackendAnswer:
+    if not isinstance(error, Exception):
+        error = BackendError(seat.entry.id, "search", "it was cancelled from within")
+    elif expired and isinstance(error, TimeoutError):
         error = BackendTimeout(seat.entry.id, "search", limit_s=seat.entry.timeout_s, elapsed_s=elapsed_s)
     return BackendAnswer(backend_id=seat.entry.id, error=error, took_ms=elapsed_s * 1000)
 

@@ -184,22 +184,25 @@ class ComposableMemoryManager:
 
         Raises:
             MemoryPathError: no backend may read this path.
+            BackendError: a backend that could is unavailable.
             UnsupportedOperation: no backend reads files.
         """
         self._require_open("read a file")
-        refusal: ComposableMemoryError = UnsupportedOperation(self.id, "read a file")
+        refusal: MemoryPathError | None = None
         missing: MemoryFileSlice | None = None
         for seat in self._readers():
             try:
                 found = await seat.entry.manager.read_file(rel_path, from_line=from_line, lines=lines)
-            except (MemoryPathError, UnsupportedOperation) as error:
-                refusal = error if isinstance(refusal, UnsupportedOperation) else refusal
+            except UnsupportedOperation:
+                continue
+            except MemoryPathError as error:
+                refusal = refusal or error
             else:
                 if found.text:
                     return found
                 missing = missing or found
         if missing is None:
-            raise refusal
+            raise refusal or self._incapable("read a file")
         return missing
 
     def status(self) -> MemoryProviderStatus:
@@ -221,7 +224,7 @@ class ComposableMemoryManager:
         One that fails is named in `problems`.
 
         Raises:
-            BackendError: every one of them failed.
+            BackendError: every one of them failed, or is unavailable.
             UnsupportedOperation: no backend keeps an index.
         """
         self._require_open("sync")
@@ -231,7 +234,7 @@ class ComposableMemoryManager:
             if isinstance(seat.entry.manager, SupportsSync)
         ]
         if not syncing:
-            raise UnsupportedOperation(self.id, "sync")
+            raise self._incapable("sync")
         with trace():
             outcomes = await asyncio.gather(
                 *(one.sync(reason=reason, force=force, progress=progress) for _, one in syncing),
@@ -394,6 +397,12 @@ class ComposableMemoryManager:
         if idle:
             custom["neverAsked"] = dict.fromkeys(idle, "it has a condition, and there is no intent parser")
         return custom
+
+    def _incapable(self, operation: str) -> BackendError:
+        """Return why no open backend does this: one is missing, or none was ever meant to."""
+        if self._unavailable:
+            return BackendError(self.id, operation, "; ".join(one.reason for one in self._unavailable))
+        return UnsupportedOperation(self.id, operation)
 
     def _require_open(self, operation: str) -> None:
         if self._closed:

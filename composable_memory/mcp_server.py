@@ -1,6 +1,7 @@
 """The memory as an MCP server on stdin and stdout: memory_search, memory_get and memory_status for agents."""
 
 import asyncio
+import inspect
 import logging
 import signal
 from collections.abc import AsyncIterator
@@ -104,7 +105,7 @@ def build_server(
         (memory_get, "Read a note"),
         (memory_status, "Memory status"),
     ):
-        server.tool(title=title, annotations=READ_ONLY)(tool)
+        server.tool(title=title, description=inspect.getdoc(tool), annotations=READ_ONLY)(tool)
     return server
 
 

@@ -1,6 +1,7 @@
 """Writes the steps of a query into the ops log, with all that a later replay needs."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import overload
 from zlib import crc32
@@ -31,6 +32,7 @@ from composable_memory_ops_logs import (
     OpsLog,
     QueryMerged,
     QueryStart,
+    redact,
 )
 from composable_memory_ops_logs import Degradation as LoggedDegradation
 
@@ -53,9 +55,13 @@ class QueryLogger:
         skipped: Mapping[str, SkipReason],
     ) -> None:
         """Log `query.start`."""
+        # Masked here already: cut from its query or from its name, a secret could not be told any more.
+        query = redact(request.query)
+        if intent is not None and query != request.query:
+            intent = _still_told(intent, query)
         self._ops_log.emit(
             QueryStart(
-                query=request.query[:QUERY_PREVIEW_CHARS],
+                query=query[:QUERY_PREVIEW_CHARS],
                 max_results=request.options.max_results,
                 min_score=request.options.min_score,
                 intent=_intent(intent) if intent else None,
@@ -94,6 +100,8 @@ class QueryLogger:
                 dedup=policy.dedup,
                 min_score=request.options.min_score,
                 max_results=request.options.max_results,
+                depth=policy.depth,
+                rrf_k=policy.rrf_k,
                 total_before_dedup=merged.total_before_dedup,
                 total_after_dedup=merged.total_after_dedup,
                 dedup_stats=DedupStats(
@@ -132,6 +140,16 @@ class QueryLogger:
                 query_count=1, selected_count=selected, max_chars=max_chars, pack_length=pack_length
             )
         )
+
+
+def _still_told(intent: QueryIntent, query: str) -> QueryIntent:
+    """Return of an intent what a masked query still says."""
+    said = query.casefold()
+    return replace(
+        intent,
+        entities=tuple(one for one in intent.entities if one.casefold() in said),
+        topics=tuple(one for one in intent.topics if one.casefold() in said),
+    )
 
 
 def _intent(intent: QueryIntent) -> Intent:

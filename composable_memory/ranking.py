@@ -7,7 +7,7 @@ from composable_memory.calibration import Calibration, calibrate
 from composable_memory.entries import Seat
 from composable_memory.interfaces import Capability
 from composable_memory.merge import BackendList, Dedup, Fusion, Merged, merge
-from composable_memory.types import BackendAnswer, SearchOptions
+from composable_memory.types import Attribution, BackendAnswer, SearchOptions
 from composable_memory.weights import WeightTable
 
 __all__ = ["MergePolicy", "Ranking", "depth_for", "rank"]
@@ -58,12 +58,15 @@ def rank(
     one reads twice as deep and appends what it adds.
     """
     reached = policy.depth
-    ranking = _tier(answers, seats, weights, policy, options, reached)
+    if reached >= min_depth:
+        return _tier(answers, seats, weights, policy, options, reached, max_results=options.max_results)
+    # A tier that is cut before all are joined would let a later one go before what it left out.
+    ranking = _tier(answers, seats, weights, policy, options, reached, max_results=None)
     while reached < min_depth:
         reached *= 2
-        deeper = _tier(answers, seats, weights, policy, options, reached)
-        ranking = _append(ranking, deeper, options.max_results)
-    return ranking
+        deeper = _tier(answers, seats, weights, policy, options, reached, max_results=None)
+        ranking = _append(ranking, deeper)
+    return _cut(ranking, options.max_results)
 
 
 def _tier(
@@ -73,6 +76,8 @@ def _tier(
     policy: MergePolicy,
     options: SearchOptions,
     depth: int,
+    *,
+    max_results: int | None,
 ) -> Ranking:
     lists: list[BackendList] = []
     methods: dict[str, Calibration] = {}
@@ -98,25 +103,38 @@ def _tier(
         lists,
         fusion=policy.fusion,
         dedup=policy.dedup,
-        max_results=options.max_results,
+        max_results=max_results,
         min_score=options.min_score,
         rrf_k=policy.rrf_k,
     )
     return Ranking(merged=merged, calibrations=methods)
 
 
-def _append(first: Ranking, deeper: Ranking, max_results: int) -> Ranking:
-    """Keep the first ranking and append what only the deeper one has."""
-    known = {result.key for result in first.merged.results}
-    known.update(label.split(" ", 1)[1] for one in first.merged.attributions for label in one.merged_with)
-    fresh = [
-        (result, attribution)
-        for result, attribution in zip(deeper.merged.results, deeper.merged.attributions, strict=True)
-        if result.key not in known
-    ][: max_results - len(first.merged.results)]
-    merged = replace(
-        deeper.merged,
-        results=first.merged.results + tuple(result for result, _ in fresh),
-        attributions=first.merged.attributions + tuple(attribution for _, attribution in fresh),
-    )
+def _append(first: Ranking, deeper: Ranking) -> Ranking:
+    """Keep the first ranking and append what only the deeper one has, with no better scores."""
+    results, attributions = list(first.merged.results), list(first.merged.attributions)
+    ceiling = results[-1].score if results else 1.0
+    known = {result.key for result in results}
+    known.update(*map(_merged_keys, attributions))
+    for result, attribution in zip(deeper.merged.results, deeper.merged.attributions, strict=True):
+        if known.isdisjoint((result.key, *_merged_keys(attribution))):
+            results.append(replace(result, score=min(result.score, ceiling)))
+            attributions.append(attribution)
+    merged = replace(deeper.merged, results=tuple(results), attributions=tuple(attributions))
     return Ranking(merged=merged, calibrations=deeper.calibrations)
+
+
+def _merged_keys(attribution: Attribution) -> list[str]:
+    return [label.split(" ", 1)[1] for label in attribution.merged_with]
+
+
+def _cut(ranking: Ranking, max_results: int) -> Ranking:
+    merged = ranking.merged
+    beyond = zip(merged.attributions[max_results:], merged.results[max_results:], strict=True)
+    cut = replace(
+        merged,
+        results=merged.results[:max_results],
+        attributions=merged.attributions[:max_results],
+        overflow=tuple((attribution.backend_id, result) for attribution, result in beyond),
+    )
+    return replace(ranking, merged=cut)

@@ -255,8 +255,11 @@ class _Opening:
         found = self.registry.embedder(provider)
         if found is None:
             known = ", ".join(one.id for one in self.registry.embedders) or "none"
+            asked = self.loaded.settings.memory.embedding.provider
+            key = f"memory.embedding.{'provider' if provider == asked else 'fallback'}"
+            origin = self.loaded.origins.get(key)
             problem = f"{provider!r} is not installed; installed: {known}"
-            raise ConfigError("memory.embedding.provider", problem)
+            raise ConfigError(key, problem, origin=None if origin is None else str(origin))
         missing = found.problem or found.missing
         return (None, missing) if missing else (found.spec, None)
 

@@ -44,6 +44,13 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 
 _SECRET = re.compile(r"(?:^|[_-])(?:api[_-]?key|token|password|secret|authorization|cookie)$", re.IGNORECASE)
 
+_SHAPES = {
+    "tuple_type": "expected a list",
+    "dict_type": "expected keys and values",
+    "model_type": "expected keys and values",
+}
+"""What pydantic says in terms of Python, said in terms of a settings file."""
+
 NAMED_BACKENDS = ("builtin", "graphiti", "qmd")
 """Backends whose section stands directly under `memory`; all others stand under `memory.backends`."""
 
@@ -289,7 +296,7 @@ def _dotted(prefix: str, loc: tuple[int | str, ...]) -> str:
 def _problem(error: ErrorDetails) -> str:
     if error["type"] == "extra_forbidden":
         return "unknown key"
-    message = error["msg"].removeprefix("Value error, ")
+    message = _SHAPES.get(error["type"]) or error["msg"].removeprefix("Value error, ")
     given = error["input"]
     hidden = not isinstance(given, bool | int | float | str) or any(is_secret(str(p)) for p in error["loc"])
     return message if hidden else f"{message}; it is {given!r}"[:300]

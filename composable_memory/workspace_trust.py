@@ -69,7 +69,7 @@ def _leads_inside(entry: str, workspace: Path) -> bool:
 _OTHER_BACKEND = r"(?:graphiti|qmd|backends\.[a-z0-9_-]+)"
 
 _RULES: tuple[tuple[str, _Objection], ...] = (
-    (r"citations|query\..+", _anything),
+    (r"citations|query(?:\..+)?", _anything),
     ("backend", _only("builtin")),
     (r"embedding\.provider", _only("auto", "none", "local", "wordllama")),
     (r"builtin\.(?:enabled|weight|timeout_ms|calibration|sources)", _anything),

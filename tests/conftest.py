@@ -44,6 +44,8 @@ def our_code_may_not_block() -> Iterator[None]:
         watch.functions[f"apsw.{kind.__name__}.{method}"] = BlockBusterFunction(
             kind, method, scanned_modules=HOUSES
         )
+    # Since Python 3.13 this is how `os.path.realpath` looks at the disk.
+    watch.functions["os.lstat"] = BlockBusterFunction(None, "os.lstat", scanned_modules=HOUSES)
     watch.activate()
     try:
         yield

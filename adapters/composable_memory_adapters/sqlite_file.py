@@ -20,7 +20,7 @@ import apsw
 
 from composable_memory.errors import ComposableMemoryError, IndexDamaged, IndexProblem
 
-__all__ = ["Connection", "SqliteFile", "translate"]
+__all__ = ["Connection", "SqliteFile", "Unreadable", "translate"]
 
 T = TypeVar("T")
 
@@ -66,6 +66,10 @@ def translate(path: Path, error: apsw.Error) -> ComposableMemoryError:
     return IndexProblem(path, f"{advice} ({error})")
 
 
+class Unreadable(Exception):
+    """Raised by work that finds in the file what nobody wrote there; the caller gets `IndexDamaged`."""
+
+
 class SqliteFile:
     """An SQLite database in WAL mode, used from one event loop and shared with other processes.
 
@@ -82,6 +86,7 @@ class SqliteFile:
         self._writer = _Lane(path, "write", self._connect_writer, _write_transaction, size=1)
         self._readers = _Lane(path, "read", self._connect_reader, _read_transaction, size=readers)
         self._ended: asyncio.Future[None] | None = None
+        self._identity: tuple[int, int] | None = None
 
     @classmethod
     @asynccontextmanager
@@ -124,6 +129,10 @@ class SqliteFile:
         """
         return await self._readers.run(work, can_be_stopped=True)
 
+    def was_replaced(self) -> bool:
+        """Say whether another file, or none, is at the path by now; looks at the disk."""
+        return self._identity not in (None, _identity_of(self.path))
+
     async def close(self) -> None:
         """Finish the writes, stop the reads, and end all threads; calling it again does nothing."""
         if self._ended is None:
@@ -155,6 +164,7 @@ class SqliteFile:
         return connection
 
     def _prepare(self, connection: Connection) -> None:
+        self._identity = self._identity or _identity_of(self.path)
         connection.set_busy_timeout(int(self._busy_timeout_s * 1000))
         if self._on_connect is not None:
             self._on_connect(connection)
@@ -254,6 +264,8 @@ class _Lane:
                 return work(connection)
         except apsw.Error as cause:
             raise (self._closed() if self._drops_queued else translate(self._path, cause)) from cause
+        except (UnicodeDecodeError, Unreadable) as cause:  # SQLite's own checks do not look into texts
+            raise IndexDamaged(self._path, f"it holds what nobody wrote there ({cause})") from cause
         except OSError as cause:
             raise IndexProblem(self._path, f"{NO_FOLDER} ({cause})") from cause
         except StopIteration as cause:  # a future cannot carry it
@@ -313,3 +325,11 @@ def _create_private(path: Path) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with contextlib.suppress(FileExistsError):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+
+
+def _identity_of(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino

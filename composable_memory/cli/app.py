@@ -92,7 +92,7 @@ def search(
             metavar="S",
             min=0.0,
             max=1.0,
-            help="Leave out results that score lower, from 0 to 1.",
+            help="Leave out results that score lower, from 0 to 1; one that has every word stays.",
         ),
     ] = None,
     backend: Annotated[
@@ -232,7 +232,10 @@ def logs_tail(
 @logs.command("show")
 def logs_show(
     trace_id: Annotated[
-        str, typer.Argument(metavar="TRACE_ID", help="A trace id, or the unique beginning of one.")
+        str,
+        typer.Argument(
+            metavar="TRACE_ID", help="A trace id, or the unique beginning of one, from 4 characters on."
+        ),
     ],
     workspace: Workspace = Here,
     state_dir: StateDir = None,

@@ -9,7 +9,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from composable_memory.cli.documents import IndexDocument
 from composable_memory.cli.running import ExitCode, Place
-from composable_memory.cli.screen import plain, say, tell_degraded, warn, write_json
+from composable_memory.cli.screen import plain, say, tell_degraded, tell_if_empty, warn, write_json
 from composable_memory.interfaces import ProgressCallback
 from composable_memory.runtime import Memory, open_memory
 from composable_memory.types import MemorySyncProgressUpdate
@@ -21,7 +21,7 @@ async def index(place: Place, *, force: bool, strict: bool, as_json: bool) -> Ex
     """Sync every backend and say what was done."""
     async with open_memory(place.workspace, place.state_dir) as memory:
         report = await sync(memory, force=force)
-        degraded = memory.unavailable()
+        degraded, status = memory.unavailable(), memory.status()
     if as_json:
         write_json(report.as_json())
     else:
@@ -29,6 +29,7 @@ async def index(place: Place, *, force: bool, strict: bool, as_json: bool) -> Ex
     for problem in report.problems:
         warn(f"problem: {problem}")
     tell_degraded(degraded)
+    tell_if_empty(status)
     is_partial = bool(report.problems or degraded or report.embeddings_pending)
     return ExitCode.DEGRADED if strict and is_partial else ExitCode.FINE
 

@@ -35,7 +35,7 @@ Session = Annotated[
 
 AsJson = Annotated[bool, typer.Option("--json", help="Write one JSON document to stdout and nothing else.")]
 
-Strict = Annotated[bool, typer.Option("--strict", help="Exit with 3 if the answer is degraded.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Exit with 3 if anything is degraded.")]
 
 Limit = Annotated[
     int,

@@ -125,9 +125,13 @@ def _rows(label: str, value: object) -> Iterator[tuple[str, str]]:
 
 def _short(value: object) -> str:
     """Return one item of a list in a few words."""
-    if not is_dataclass(value):
-        return str(value)
-    return " ".join(f"{field.name}={getattr(value, field.name)}" for field in fields(value))
+    match value:
+        case Mapping():
+            return " ".join(f"{key}={inner}" for key, inner in value.items())
+        case _ if is_dataclass(value):
+            return " ".join(f"{field.name}={getattr(value, field.name)}" for field in fields(value))
+        case _:
+            return str(value)
 
 
 def _show_probe(probe: DeepProbe) -> None:

@@ -5,12 +5,13 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 import typer
 
 if TYPE_CHECKING:
-    from composable_memory.types import Degradation
+    from composable_memory.types import Degradation, MemoryProviderStatus
 
 __all__ = [
     "can_draw",
@@ -19,17 +20,26 @@ __all__ = [
     "prepare_streams",
     "say",
     "tell_degraded",
+    "tell_if_empty",
     "warn",
     "write_json",
     "write_text",
 ]
 
-# Everything a terminal could take for a command: C0 without tab and newline, delete, and C1.
-_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+NOTES = "MEMORY.md, memory/**/*.md and what memory.builtin.extra_paths names"
+
+# Everything a terminal could take for a command, C0 without tab and newline, delete, and C1; and what makes
+# it show characters in another order than they have.
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def prepare_streams() -> None:
-    """Make sure that no character can end a command because the terminal does not know it."""
+    """Make sure that no character can end a command because the terminal does not know it.
+
+    A stream that was closed from outside is replaced by one that leads nowhere.
+    """
+    sys.stdout = sys.stdout or _nowhere()
+    sys.stderr = sys.stderr or _nowhere()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
@@ -61,10 +71,16 @@ def tell_degraded(degraded: "Iterable[Degradation]") -> None:
         warn(f"degraded: {one.backend_id}: {one.code}: {one.reason}")
 
 
+def tell_if_empty(status: "MemoryProviderStatus") -> None:
+    """Write to stderr what a note is and where it is looked for, if there is none."""
+    if status.files == 0 and not status.dirty:
+        warn(f"hint: there are no notes in {status.workspace_dir}; notes are {NOTES}")
+
+
 def write_json(document: Mapping[str, object], *, compact: bool = False) -> None:
     """Write one JSON document to stdout, on one line if `compact`."""
     text = json.dumps(document, ensure_ascii=not _is_unicode(sys.stdout), indent=None if compact else 2)
-    sys.stdout.write(text + "\n")
+    sys.stdout.write(_CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")
     sys.stdout.flush()
 
 
@@ -87,3 +103,7 @@ def _is_unicode(stream: TextIO) -> bool:
 def _colour() -> bool | None:
     """Return False where colours are not wanted, None to let the stream decide."""
     return False if os.environ.get("NO_COLOR") else None
+
+
+def _nowhere() -> TextIO:
+    return Path(os.devnull).open("w", encoding="utf-8")

@@ -6,7 +6,15 @@ import typer
 
 from composable_memory.cli.documents import DroppedHit, SearchDocument
 from composable_memory.cli.running import ExitCode, Place
-from composable_memory.cli.screen import complain, say, tell_degraded, warn, write_json, write_text
+from composable_memory.cli.screen import (
+    complain,
+    say,
+    tell_degraded,
+    tell_if_empty,
+    warn,
+    write_json,
+    write_text,
+)
 from composable_memory.runtime import Memory, open_memory
 from composable_memory.tools import (
     MemoryGetRequest,
@@ -29,12 +37,15 @@ async def search(
     async with open_memory(place.workspace, place.state_dir) as memory:
         _check_names(memory, request.backends or ())
         response = await query_cited(memory, request)
+        status = memory.status()
     failure = why_unavailable(response)
     if as_json:
         write_json(SearchDocument.of(response, explain=explain).as_json())
     elif failure is None:
         _show(response, explain=explain)
     tell_degraded(response.degraded)
+    if not response.results:
+        tell_if_empty(status)
     if failure is not None:
         complain(failure)
         return ExitCode.FAILED
@@ -109,7 +120,8 @@ def _show_dropped(one: DroppedHit) -> None:
 
 
 def _place_of(result: MemorySearchResult | DroppedHit) -> str:
-    return f"{result.path}:{result.start_line}-{result.end_line}" if result.start_line else result.path
+    path = " ".join(result.path.splitlines())  # a file's name may hold what would look like another result
+    return f"{path}:{result.start_line}-{result.end_line}" if result.start_line else path
 
 
 def _check_names(memory: Memory, names: Sequence[str]) -> None:

@@ -227,6 +227,9 @@ class QueryMerged(EventDetail):
     dedup: str
     min_score: float
     max_results: int
+    depth: int
+    """How deep each list was read first; for more results than that, twice as deep again and again."""
+    rrf_k: int
     total_before_dedup: int
     total_after_dedup: int
     dedup_stats: DedupStats

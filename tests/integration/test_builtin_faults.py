@@ -133,6 +133,52 @@ async def test_a_damaged_index_says_what_to_do_and_is_not_touched(services: Back
     assert path.read_bytes() == b"nothing of the kind" * 1000
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE files SET path = CAST(x'ff6d642e6d64' AS TEXT) WHERE path = 'MEMORY.md'",
+        "UPDATE meta SET value = CAST(x'7bff' AS TEXT) WHERE key = 'last_sync'",
+        "UPDATE meta SET value = '{}' WHERE key = 'last_sync'",
+        "UPDATE meta SET value = 'seven' WHERE key = 'revision'",
+        "UPDATE meta SET value = '[1]' WHERE key = 'space'",
+    ],
+)
+async def test_damage_that_sqlite_does_not_see_is_named_and_can_be_mended(
+    services: BackendServices, damage: str
+) -> None:
+    services = replace(services, embedder=HashEmbedder())
+    path = await index_of(services)
+    async with SqliteFile.open(path) as file:
+        await file.write(lambda connection: connection.execute(damage))
+
+    async with open_builtin(NO_SYNC, services) as memory:
+        with pytest.raises(BackendError, match="cmem index --force"):
+            await memory.sync()
+        await memory.sync(force=True)
+
+        assert await memory.search("dock")
+
+
+@pytest.mark.parametrize("is_moved", [True, False], ids=["set aside", "deleted"])
+async def test_a_memory_moves_to_the_file_that_another_process_has_put_in_place(
+    services: BackendServices, workspace: Path, is_moved: bool
+) -> None:
+    async with open_builtin(NO_SYNC, services) as memory:
+        await memory.sync()
+        path = Path(memory.status().db_path or "")
+        for part in path.parent.glob(f"{path.name}*"):
+            part.rename(part.with_name(f"old-{part.name}")) if is_moved else part.unlink()
+        async with open_builtin(NO_SYNC, services) as other:
+            await other.sync()
+        (workspace / "memory" / "quagga.md").write_text("A quagga was seen.", encoding="utf-8")
+        await memory.sync()
+
+        async with open_builtin(NO_SYNC, services) as other:
+            found = await other.search("quagga")
+
+    assert [result.path for result in found] == ["memory/quagga.md"]
+
+
 async def test_a_sync_that_fails_is_logged(services: BackendServices, events: MemorySink) -> None:
     path = await index_of(services)
     path.write_bytes(b"nothing of the kind" * 1000)

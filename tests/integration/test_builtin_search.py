@@ -398,6 +398,27 @@ async def test_after_a_failure_the_next_query_asks_the_embedder_again(notes: Not
     assert (codes(first), codes(second)) == (["keyword-only"], [])
 
 
+class RaisingEmbedder(HashEmbedder):
+    """Raises what its author did not think of."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self.error = error
+
+    async def embed(self, input: EmbedderInput) -> Sequence[float]:  # noqa: A002 - the interface's name
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [OSError("connection refused"), asyncio.CancelledError()])
+async def test_whatever_a_foreign_embedder_raises_keywords_answer(notes: Notes, error: BaseException) -> None:
+    await notes.add("deploy the staging server")
+
+    answer = await notes.searcher(embedder=RaisingEmbedder(error)).answer("staging")
+
+    assert paths(answer) == ["deploy.md"]
+    assert codes(answer) == ["keyword-only"]
+
+
 class HangingEmbedder(HashEmbedder):
     def __init__(self) -> None:
         super().__init__()
@@ -414,7 +435,7 @@ async def test_an_embedder_that_hangs_is_waited_for_no_longer_than_told(notes: N
     answer = await notes.searcher(embedder=HangingEmbedder(), embed_timeout_s=0.01).answer("staging")
 
     assert paths(answer) == ["deploy.md"]
-    assert "no vector for the query after 0.01 s" in answer.degraded[0].reason
+    assert "it gave no answer within 0.01 s" in answer.degraded[0].reason
 
 
 class CrookedEmbedder(HashEmbedder):
@@ -429,7 +450,13 @@ class CrookedEmbedder(HashEmbedder):
 
 
 @pytest.mark.parametrize(
-    ("vector", "problem"), [([1.0], "64 numbers, got 1"), ([float("nan")] * 64, "not finite")]
+    ("vector", "problem"),
+    [
+        ([1.0], "64 numbers, got 1"),
+        ([float("nan")] * 64, "not finite"),
+        (["one"] * 64, "not a vector"),
+        (None, "not a vector"),
+    ],
 )
 async def test_a_query_vector_that_cannot_be_used_leaves_keywords(
     notes: Notes, vector: Sequence[float], problem: str

@@ -231,6 +231,41 @@ def test_a_search_without_matches_says_so(indexed: Cmem) -> None:
     assert (result.exit_code, result.stdout) == (0, "No matches.\n")
 
 
+@pytest.mark.parametrize("args", [["index"], ["search", "tomatoes"]], ids=str)
+def test_a_folder_without_notes_is_told_what_a_note_is(
+    cmem: Cmem, args: Sequence[str], tmp_path: Path
+) -> None:
+    cmem.workspace = tmp_path / "elsewhere"
+    cmem.workspace.mkdir()
+    cmem.place[1] = str(cmem.workspace)
+    cmem("index")
+
+    result = cmem(*args)
+
+    assert result.exit_code == 0
+    assert f"hint: there are no notes in {cmem.workspace}; notes are MEMORY.md" in result.stderr
+
+
+def test_a_folder_with_notes_gets_no_such_hint(indexed: Cmem) -> None:
+    assert "no notes" not in indexed("search", "zyzzyva").stderr
+
+
+@pytest.mark.parametrize("args", [["index"], ["get", "MEMORY.md"]], ids=str)
+def test_an_index_that_cannot_be_opened_is_the_reason_given(
+    cmem: Cmem, args: Sequence[str], tmp_path: Path
+) -> None:
+    in_the_way = tmp_path / "folder"
+    in_the_way.mkdir()
+    store = f"{{builtin: {{store: {{path: '{in_the_way}'}}}}}}"
+    cmem.configure(f"memory: {store}")
+
+    result = cmem(*args)
+
+    assert result.exit_code == 1
+    assert str(in_the_way) in result.stderr
+    assert "does not offer" not in result.stderr
+
+
 def test_degraded_answers_are_told_on_stderr(cmem: Cmem) -> None:
     result = cmem("search", "tomatoes")
 

@@ -13,7 +13,7 @@ from composable_memory.errors import ConfigError
 from composable_memory.settings import Settings, known_keys
 from composable_memory_adapters.builtin.settings import BuiltinSettings
 
-SEED_CONFIG = """\
+SAMPLE_CONFIG = """\
 memory:
   backend: qmd
   citations: always
@@ -104,7 +104,7 @@ def test_a_file_that_was_named_has_to_exist(files: Files, tmp_path: Path) -> Non
 
 
 def test_an_openclaw_file_is_read_as_it_is(files: Files) -> None:
-    own = write(files.own.with_name("openclaw.yml"), "agents: {list: [1]}\n" + SEED_CONFIG)
+    own = write(files.own.with_name("openclaw.yml"), "agents: {list: [1]}\n" + SAMPLE_CONFIG)
     memory = files.load(COMPOSABLE_MEMORY_CONFIG=str(own)).settings.memory
 
     assert (memory.backend, memory.citations, memory.qmd.enabled) == ("qmd", "on", True)
@@ -131,7 +131,7 @@ def test_our_own_file_comes_before_an_openclaw_file(files: Files) -> None:
 
 
 def test_a_workspace_file_that_the_user_names_is_trusted(files: Files) -> None:
-    named = files.write(SEED_CONFIG, "openclaw.yml")
+    named = files.write(SAMPLE_CONFIG, "openclaw.yml")
 
     assert files.refusal().origin == f"{named}:2"
     assert files.load(COMPOSABLE_MEMORY_CONFIG=str(named)).settings.memory.backend == "qmd"
@@ -198,7 +198,7 @@ def test_plain_words_mean_what_they_look_like(files: Files, text: str, read: obj
         (b"- memory\n", 1, "expected keys and values"),
         (b"\n\ntext\n", 3, "expected keys and values"),
         (b"memory: []\n", 1, "expected keys and values"),
-        (b"memory:\n  query: 3\n", 2, "valid dictionary"),
+        (b"memory:\n  query: 3\n", 2, "expected keys and values"),
         (b"memory:\n  query:\n    depth: 1\n    depth: 2\n", 4, "set twice"),
         (b"memory:\n  query:\n    maxResults: 1\n    max_results: 2\n", 4, "set twice"),
         (b"memory: {}\nmemory: {}\n", 2, "set twice"),
@@ -354,6 +354,12 @@ REFUSED = [
     for key in (*known_keys(Settings), *known_keys(BuiltinSettings, "memory.builtin"), *OTHERS)
     if key.replace("<id>", "notes") not in WORKSPACE_MAY_SET and not key.startswith(HARMLESS_SECTIONS)
 ]
+
+
+def test_a_section_of_a_workspace_that_is_no_section_is_told_its_shape(files: Files) -> None:
+    files.write("memory: {query: 5}")
+
+    assert "expected keys and values" in str(files.refusal())
 
 
 @pytest.mark.parametrize("key", REFUSED)

@@ -77,6 +77,13 @@ async def test_arguments_and_answers_have_declared_shapes(workspace: Path, state
         assert key in tool.output_schema["required"]
 
 
+async def test_descriptions_carry_no_indentation_of_the_source(workspace: Path, state_dir: Path) -> None:
+    async with a_client(workspace, state_dir) as client:
+        tools = (await client.list_tools()).tools
+
+    assert all(tool.description and "\n " not in tool.description for tool in tools)
+
+
 async def test_the_page_names_every_tool_with_its_arguments(workspace: Path, state_dir: Path) -> None:
     rows = re.findall(r"^\| `(memory_\w+)` \| (.+?) \|", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
 

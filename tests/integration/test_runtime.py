@@ -118,6 +118,16 @@ async def test_a_backend_that_cannot_be_opened_is_named_in_every_answer(notes: P
     assert ("graphiti", "unavailable") in {(one.backend_id, one.code) for one in response.degraded}
 
 
+async def test_a_provider_that_nobody_installed_is_named_with_where_it_was_set(
+    notes: Path, state_dir: Path
+) -> None:
+    config = {"memory": {"embedding": {"provider": "wordlama"}}}
+
+    with pytest.raises(ConfigError, match=r"provider \(from the caller\): 'wordlama' is not installed"):
+        async with open_memory(notes, state_dir, config):
+            pass
+
+
 async def test_a_backend_spec_can_be_handed_in(notes: Path, state_dir: Path) -> None:
     config = {"memory": {**KEYWORDS["memory"], "backends": {"in-memory": {"enabled": True, "weight": 0.5}}}}
     async with open_memory(notes, state_dir, config, backends=[fakes.spec]) as memory:

@@ -101,6 +101,26 @@ def test_sections_that_are_no_mappings_are_refused(wrong: object) -> None:
     assert problem(wrong).key in {"memory.backends", "memory.backends.a"}
 
 
+@pytest.mark.parametrize(
+    ("data", "shape"),
+    [
+        ({"query": 5}, "expected keys and values; it is 5"),
+        ({"query": {"max_results": []}}, "Input should be a valid integer"),
+        ({"embedding": {"options": "x"}}, "expected keys and values; it is 'x'"),
+    ],
+)
+def test_a_wrong_shape_is_named_in_the_words_of_a_file(data: object, shape: str) -> None:
+    assert shape in str(problem(data))
+
+
+def test_a_text_where_a_list_belongs_is_told_so() -> None:
+    class Wants(SettingsModel):
+        paths: tuple[str, ...] = ()
+
+    with pytest.raises(ConfigError, match="expected a list; it is 'docs'"):
+        check(Wants, {"paths": "docs"})
+
+
 @pytest.mark.parametrize("name", ["../x", "", ".hidden", "a/b", "a b", "x" * 65, "a\n"])
 def test_an_agent_id_is_safe_in_a_file_name(name: str) -> None:
     assert problem({"agent_id": name}).key == "memory.agent_id"

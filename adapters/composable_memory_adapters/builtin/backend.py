@@ -226,6 +226,9 @@ class BuiltinMemory:
         return report
 
     async def _sync_index(self, flight: Flight) -> SyncReport:
+        # Another process has set a damaged file aside: of our connections, new ones would read its successor.
+        if await asyncio.to_thread(self._opened("sync").file.was_replaced):
+            await self._reopen()
         opened = self._opened("sync")
         await schema.ensure(opened.file)
         return await opened.sync.run(

@@ -1,10 +1,12 @@
 """What the index file notes about itself: its revision, its embedding space, its last sync, its counts."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 
 from composable_memory_adapters.builtin.embedding_cache import EmbeddingSpace
-from composable_memory_adapters.sqlite_file import Connection
+from composable_memory_adapters.sqlite_file import Connection, Unreadable
 
 __all__ = [
     "IndexSnapshot",
@@ -57,7 +59,8 @@ def bump_revision(connection: Connection) -> None:
 def stored_space(connection: Connection) -> EmbeddingSpace | None:
     """Return the space that the chunks' vectors are in, None before the first."""
     stored = _value(connection, "space")
-    return EmbeddingSpace(**json.loads(stored)) if stored else None
+    with _understanding():
+        return EmbeddingSpace(**json.loads(stored)) if stored else None
 
 
 def store_space(connection: Connection, space: EmbeddingSpace) -> None:
@@ -79,8 +82,10 @@ def write_mark(connection: Connection, mark: SyncMark) -> None:
 def snapshot(connection: Connection) -> IndexSnapshot:
     """Return the counts of the index."""
     files, chunks, embedded, cached = next(connection.execute(SNAPSHOT))
+    with _understanding():
+        revision = int(_value(connection, "revision") or 0)
     return IndexSnapshot(
-        revision=int(_value(connection, "revision") or 0),
+        revision=revision,
         files=files,
         chunks=chunks,
         embedded=embedded,
@@ -90,8 +95,17 @@ def snapshot(connection: Connection) -> IndexSnapshot:
 
 
 def is_sound(connection: Connection) -> bool:
-    """Say whether the file passes SQLite's quick check; reads all of it."""
-    return bool(connection.execute("PRAGMA quick_check(1)").get == "ok")
+    """Say whether the file passes SQLite's quick check, and its books can be read; reads all of it."""
+    if connection.execute("PRAGMA quick_check(1)").get != "ok":
+        return False
+    try:
+        snapshot(connection)
+        stored_space(connection)
+        for _ in connection.execute("SELECT path, hash FROM files"):
+            pass
+    except (UnicodeDecodeError, Unreadable):
+        return False
+    return True
 
 
 def _value(connection: Connection, key: str) -> str | None:
@@ -107,9 +121,18 @@ def _set_value(connection: Connection, key: str, value: str) -> None:
 
 
 def _parse_mark(stored: str) -> SyncMark:
-    fields = json.loads(stored)
-    return SyncMark(
-        finished_ms=fields["finished_ms"],
-        unreadable=tuple(fields["unreadable"]),
-        problems=tuple(fields["problems"]),
-    )
+    with _understanding():
+        fields = json.loads(stored)
+        return SyncMark(
+            finished_ms=fields["finished_ms"],
+            unreadable=tuple(fields["unreadable"]),
+            problems=tuple(fields["problems"]),
+        )
+
+
+@contextmanager
+def _understanding() -> Iterator[None]:
+    try:
+        yield
+    except (LookupError, TypeError, ValueError) as cause:
+        raise Unreadable(f"its books cannot be read: {cause}") from cause

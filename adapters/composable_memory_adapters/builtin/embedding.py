@@ -12,7 +12,7 @@ from composable_memory_adapters.builtin import embedding_cache, index
 from composable_memory_adapters.builtin.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.sqlite_file import SqliteFile
 
-__all__ = ["EmbedOutcome", "embed_pending", "probe"]
+__all__ = ["EmbedOutcome", "answer_within", "embed_pending", "probe"]
 
 T = TypeVar("T")
 
@@ -67,8 +67,25 @@ async def probe(embedder: EmbedderAdapter, space: EmbeddingSpace) -> None:
         EmbeddingError: it did not work, or what came back cannot be searched with.
     """
     word = EmbedderInput(text="ping", kind="query")
-    vector = await _answer(embedder.embed(word), space, timeout_s=PROBE_TIMEOUT_S)
+    vector = await answer_within(PROBE_TIMEOUT_S, embedder.embed(word), space)
     embedding_cache.pack(space, vector)
+
+
+async def answer_within(timeout_s: float, asked: Coroutine[None, None, T], space: EmbeddingSpace) -> T:
+    """Await an embedder; whatever a foreign one raises, and its silence, become an `EmbeddingError`."""
+    task = asyncio.create_task(asked)
+    try:
+        await asyncio.wait([task], timeout=timeout_s)
+    finally:
+        has_ended = task.done()
+        task.cancel()
+    if not has_ended or task.cancelled():
+        raise EmbeddingError(space.provider, space.model, f"it gave no answer within {timeout_s:g} s")
+    error = task.exception()
+    if error is None or isinstance(error, EmbeddingError):
+        return task.result()
+    problem = f"{type(error).__name__}: {error}".removesuffix(": ")
+    raise EmbeddingError(space.provider, space.model, problem) from error
 
 
 async def _embed_batch(
@@ -96,25 +113,8 @@ async def _embed(
 ) -> dict[str, Sequence[float]]:
     """Return the vector of each text by the text's hash."""
     inputs = [EmbedderInput(text=text, id=digest) for digest, text in texts.items()]
-    vectors = await _answer(embedder.embed_batch(inputs), space, timeout_s=BATCH_TIMEOUT_S)
+    vectors = await answer_within(BATCH_TIMEOUT_S, embedder.embed_batch(inputs), space)
     if len(vectors) != len(inputs):
         problem = f"it returned {len(vectors)} vectors for {len(inputs)} texts"
         raise EmbeddingError(space.provider, space.model, problem)
     return dict(zip(texts, vectors, strict=True))
-
-
-async def _answer(asked: Coroutine[None, None, T], space: EmbeddingSpace, *, timeout_s: float) -> T:
-    """Await an embedder within a limit; whatever a foreign one raises becomes an `EmbeddingError`."""
-    task = asyncio.create_task(asked)
-    try:
-        await asyncio.wait([task], timeout=timeout_s)
-    finally:
-        has_ended = task.done()
-        task.cancel()
-    if not has_ended or task.cancelled():
-        raise EmbeddingError(space.provider, space.model, f"it gave no answer within {timeout_s:g} s")
-    error = task.exception()
-    if error is None or isinstance(error, EmbeddingError):
-        return task.result()
-    problem = f"{type(error).__name__}: {error}".removesuffix(": ")
-    raise EmbeddingError(space.provider, space.model, problem) from error

@@ -110,14 +110,17 @@ def scan(workspace: Path, extra_paths: Sequence[Path] = ()) -> ScanReport:
 
 
 def read_note(path: str) -> Note:
-    """Read the note at `path`, which must be a regular file; bytes that are not UTF-8 are replaced.
+    """Read the note at the absolute real `path`, a regular file; bytes that are not UTF-8 are replaced.
 
     Raises:
+        FileNotFoundError: it is not there, or a folder on the way has become a link to elsewhere.
         OSError: it cannot be read, or is larger than 256 MB.
     """
     descriptor = os.open(path, READ_FLAGS)
     try:
         before = os.fstat(descriptor)
+        if _is_elsewhere(descriptor, path):
+            raise FileNotFoundError(errno.ENOENT, "a symbolic link leads elsewhere", path)
         if not stat.S_ISREG(before.st_mode):
             raise OSError(errno.EINVAL, "it is not a regular file", path)
         if before.st_size > MAX_NOTE_BYTES:
@@ -134,6 +137,16 @@ def read_note(path: str) -> Note:
         is_utf8=is_utf8,
         settled=time.time_ns() - before.st_mtime_ns > CLOCK_TICK_NS,
     )
+
+
+def _is_elsewhere(descriptor: int, path: str) -> bool:
+    """Say whether the file that was opened is another than the one at `path`; only Linux can tell."""
+    # Paths are checked before they are opened, and a folder can become a link in between.
+    try:
+        opened = str(Path(f"/proc/self/fd/{descriptor}").readlink())
+    except OSError:
+        return False
+    return opened.removesuffix(" (deleted)") != path
 
 
 def _read_all(descriptor: int, size: int) -> bytes:

@@ -8,6 +8,7 @@ from composable_memory.content import EmbedderInput
 from composable_memory.errors import BackendUnavailable, DimensionMismatch, EmbeddingError
 from composable_memory.interfaces import EmbedderAdapter
 from composable_memory.types import VectorStatus
+from composable_memory_adapters.builtin.embedding import answer_within
 from composable_memory_adapters.builtin.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.builtin.settings import VectorSettings
 from composable_memory_adapters.builtin.vector_leg import ResidentLeg, VectorLeg
@@ -53,16 +54,15 @@ class VectorSearch:
         Raises:
             EmbeddingError: the provider failed, took too long, or returned what does not fit the index.
         """
-        space, limit_s = self._space, self._embed_timeout_s
+        space = self._space
+        question = EmbedderInput(text=text, kind="query")
+        vector = await answer_within(self._embed_timeout_s, self._embedder.embed(question), space)
         try:
-            async with asyncio.timeout(limit_s):
-                vector = await self._embedder.embed(EmbedderInput(text=text, kind="query"))
-        except TimeoutError as error:
-            problem = f"no vector for the query after {limit_s:g} s"
-            raise EmbeddingError(space.provider, space.model, problem) from error
-        if len(vector) != space.dims:
-            raise DimensionMismatch(space.provider, space.model, expected=space.dims, got=len(vector))
-        length = math.hypot(*vector)
+            dims, length = len(vector), math.hypot(*vector)
+        except TypeError as error:
+            raise EmbeddingError(space.provider, space.model, "the query's vector is not a vector") from error
+        if dims != space.dims:
+            raise DimensionMismatch(space.provider, space.model, expected=space.dims, got=dims)
         if not math.isfinite(length):
             raise EmbeddingError(
                 space.provider, space.model, "the query's vector has a number that is not finite"

@@ -203,3 +203,13 @@ def test_a_note_beyond_all_measure_is_refused(root: Path) -> None:
 
     with pytest.raises(OSError, match="larger than 256 MB"):
         read_note(str(root / "huge.md"))
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="only Linux tells where an open file is")
+def test_a_folder_that_has_become_a_link_leads_nowhere(root: Path, write: Write) -> None:
+    write("elsewhere/x.md", b"not for you")
+    (root / "memory").mkdir()
+    (root / "memory" / "sub").symlink_to(root / "elsewhere")
+
+    with pytest.raises(FileNotFoundError, match="leads elsewhere"):
+        read_note(str(root / "memory" / "sub" / "x.md"))

@@ -1,13 +1,14 @@
 """Asking several backends at once."""
 
 import asyncio
+import gc
 from dataclasses import dataclass, field
 
 import pytest
 
 from composable_memory.breaker import Breaker, BreakerState
 from composable_memory.entries import ComposableBackendEntry, Seat
-from composable_memory.errors import BackendGarbled, BackendTimeout
+from composable_memory.errors import BackendError, BackendGarbled, BackendTimeout
 from composable_memory.fan_out import FanOut
 from composable_memory.interfaces import MemorySearchManager
 from composable_memory.testing import fakes
@@ -23,9 +24,16 @@ class Asking:
     seats: list[Seat] = field(default_factory=list)
     came_in: list[str] = field(default_factory=list)
 
-    def seat(self, backend_id: str, manager: MemorySearchManager, *, timeout_s: float = 5.0) -> Seat:
+    def seat(
+        self,
+        backend_id: str,
+        manager: MemorySearchManager,
+        *,
+        timeout_s: float = 5.0,
+        cooldown_s: float = 30.0,
+    ) -> Seat:
         entry = ComposableBackendEntry(id=backend_id, manager=manager, timeout_s=timeout_s)
-        seat = Seat.take(entry, Breaker(threshold=1))
+        seat = Seat.take(entry, Breaker(threshold=1, cooldown_s=cooldown_s))
         self.seats.append(seat)
         return seat
 
@@ -107,6 +115,52 @@ async def test_cancelling_cancels_every_backend_and_frees_the_breakers() -> None
 
     assert (one.cancelled, other.cancelled) == (1, 1)
     assert all(seat.breaker.state is BreakerState.CLOSED for seat in asking.seats)
+
+
+async def test_a_backend_that_cancels_itself_has_failed_and_hides_nobody() -> None:
+    asking = Asking()
+    seat = asking.seat("bad", fakes.RaisingBackend(asyncio.CancelledError()))
+    asking.seat("good", fakes.FloodBackend(3))
+
+    bad, good = await asking.ask()
+
+    assert isinstance(bad.error, BackendError)
+    assert len(good.results) == 3
+    assert seat.breaker.state is BreakerState.OPEN
+
+
+async def test_cancelling_an_older_call_leaves_the_trial_of_another_alone() -> None:
+    asking = Asking()
+    hanging = fakes.HangingBackend()
+    breaker = asking.seat("hanging", hanging, cooldown_s=0.0).breaker
+    task = asyncio.create_task(asking.ask())
+    await asyncio.wait_for(hanging.started.wait(), 5)
+    breaker.record_failure()
+    assert breaker.admits()
+
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    assert not breaker.admits()
+
+
+async def test_cancelling_leaves_no_complaint_to_the_loop() -> None:
+    complaints: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+    asking = Asking()
+    hanging = fakes.HangingBackend()
+    asking.seat("hanging", hanging)
+    task = asyncio.create_task(asking.ask())
+    await asyncio.wait_for(hanging.started.wait(), 5)
+
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    del task
+    gc.collect()
+
+    assert complaints == []
 
 
 async def test_a_flood_is_cut_to_the_depth() -> None:

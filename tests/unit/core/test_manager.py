@@ -9,14 +9,20 @@ import pytest
 from composable_memory.breaker import Breaker
 from composable_memory.calibration import Calibration
 from composable_memory.entries import ComposableBackendEntry
-from composable_memory.errors import BackendUnavailable, ConfigError, MemoryPathError, UnsupportedOperation
+from composable_memory.errors import (
+    BackendError,
+    BackendUnavailable,
+    ConfigError,
+    MemoryPathError,
+    UnsupportedOperation,
+)
 from composable_memory.intent import parse_query_intent
 from composable_memory.interfaces import MemorySearchManager, QueryOrchestrator
 from composable_memory.manager import ComposableMemoryManager
 from composable_memory.merge import Dedup, Fusion
 from composable_memory.ranking import MergePolicy
 from composable_memory.testing import fakes
-from composable_memory.types import MemorySearchResult, QueryIntent, SearchOptions
+from composable_memory.types import Degradation, MemorySearchResult, QueryIntent, SearchOptions
 from composable_memory.weights import WeightTable
 from composable_memory_ops_logs import BackendResult, OpsEvent, OpsLog, QueryMerged, QueryStart, trace
 
@@ -225,6 +231,46 @@ async def test_the_first_results_of_a_longer_answer_are_the_shorter_answer(fusio
         assert [result.key for result in response.results] == keys[:count]
 
 
+@pytest.mark.parametrize("fusion", list(Fusion))
+async def test_what_deeper_lists_add_never_scores_above_what_comes_before_it(fusion: Fusion) -> None:
+    strong = Fixed(*(hit(f"s{place}.md", 1, 2, 0.9 - place / 100) for place in range(8)))
+    weak = Fixed(*(hit(f"w{place}.md", 1, 2, 0.1 - place / 100) for place in range(8)))
+    manager = ComposableMemoryManager(
+        [entry("strong", strong), entry("weak", weak)], policy=MergePolicy(fusion=fusion, depth=2)
+    )
+
+    response = await manager.query("anything", max_results=16)
+
+    scores = [result.score for result in response.results]
+    assert len(scores) == 16
+    assert scores == sorted(scores, reverse=True)
+
+
+async def test_a_longer_answer_of_unequal_lists_begins_with_the_shorter_one() -> None:
+    long = Fixed(*(hit(f"l{place}.md", 1, 2, 0.9 - place / 100) for place in range(32)))
+    short = Fixed(*(hit(f"s{place}.md", 1, 2, 0.2 - place / 100) for place in range(3)))
+    manager = ComposableMemoryManager(
+        [entry("long", long), entry("short", short)], policy=MergePolicy(depth=4)
+    )
+    longest = [result.key for result in (await manager.query("anything", max_results=32)).results]
+
+    for count in range(1, 32):
+        response = await manager.query("anything", max_results=count)
+        assert [result.key for result in response.results] == longest[:count]
+
+
+async def test_what_overlaps_a_result_is_not_appended_from_a_deeper_list() -> None:
+    strong = Fixed(hit("a.md", 1, 9, 0.9), hit("b.md", 1, 9, 0.8), hit("same.md", 1, 10, 0.7))
+    weak = Fixed(hit("same.md", 2, 10, 0.1))
+    manager = ComposableMemoryManager(
+        [entry("strong", strong), entry("weak", weak)], policy=MergePolicy(dedup=Dedup.OVERLAP, depth=2)
+    )
+
+    response = await manager.query("anything", max_results=4)
+
+    assert [result.key for result in response.results] == ["a.md:1:9", "b.md:1:9", "same.md:2:10"]
+
+
 async def test_scores_of_a_backend_that_promises_nothing_are_calibrated() -> None:
     manager = ComposableMemoryManager(
         [
@@ -277,6 +323,21 @@ async def test_every_event_of_a_query_carries_its_trace_id() -> None:
     ]
     assert {event.trace_id for event in events} == {response.trace_id}
     assert UUID(response.trace_id).version == 4
+
+
+async def test_a_secret_in_a_query_is_masked_before_it_is_taken_apart() -> None:
+    manager, events = logged(
+        lambda log: ComposableMemoryManager(
+            [entry("a", Fixed())], intent_parser=parse_query_intent, ops_log=log
+        )
+    )
+
+    await manager.query("client_secret: 'qqqqCLIENTqqqq99' and Bergen")
+
+    [start] = [event.detail for event in events if isinstance(event.detail, QueryStart)]
+    assert "CLIENT" not in repr(start)
+    assert start.intent is not None
+    assert start.intent.entities == ("client_secret",)
 
 
 async def test_the_log_holds_every_candidate_and_how_they_were_merged() -> None:
@@ -351,6 +412,15 @@ async def test_a_path_that_no_backend_may_read_is_refused() -> None:
 async def test_reading_without_a_backend_that_reads_is_unsupported() -> None:
     with pytest.raises(UnsupportedOperation):
         await ComposableMemoryManager([]).read_file("memory/a.md")
+
+
+@pytest.mark.parametrize("operation", ["sync", "read"])
+async def test_what_an_unavailable_backend_would_have_done_fails_with_its_reason(operation: str) -> None:
+    missing = Degradation(backend_id="notes", code="unavailable", reason="its folder cannot be used")
+    manager = ComposableMemoryManager([entry("graph", Fixed())], unavailable=[missing])
+
+    with pytest.raises(BackendError, match="its folder cannot be used"):
+        await (manager.sync() if operation == "sync" else manager.read_file("memory/a.md"))
 
 
 async def test_the_context_pack_holds_the_best_results_within_its_budget() -> None:

@@ -57,6 +57,8 @@ MERGED = QueryMerged(
     dedup="overlap",
     min_score=0.0,
     max_results=6,
+    depth=24,
+    rrf_k=60,
     total_before_dedup=2,
     total_after_dedup=1,
     dedup_stats=DedupStats(duplicates_removed=1, by_backend={"builtin": 2}),
