@@ -240,6 +240,9 @@ class ComposableMemoryManager:
                 *(one.sync(reason=reason, force=force, progress=progress) for _, one in syncing),
                 return_exceptions=True,
             )
+        for (backend_id, _), outcome in zip(syncing, outcomes, strict=True):
+            if isinstance(outcome, SyncReport):
+                self._seats[backend_id].breaker.record_success()  # what was broken may be mended now
         return _joined_report(reason, [backend_id for backend_id, _ in syncing], outcomes)
 
     async def probe_embedding_availability(self) -> MemoryEmbeddingProbeResult:

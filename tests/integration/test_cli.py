@@ -309,6 +309,16 @@ def test_explain_as_json_stands_beside_the_results(indexed: Cmem) -> None:
     ]  # fmt: skip
 
 
+def test_the_name_of_a_note_cannot_look_like_another_result(cmem: Cmem) -> None:
+    cmem.write("memory/one\n0.999 MEMORY.md:1-1 [builtin].md", "quagga \u202egnihton\n")
+    cmem("index")
+
+    shown = cmem("search", "quagga").stdout
+
+    assert "\n0.999" not in shown
+    assert "\u202e" not in shown
+
+
 def test_a_note_cannot_steer_the_terminal_or_the_style(cmem: Cmem) -> None:
     cmem.write(
         "memory/evil.md", "# Evil\n\nQuagga [bold red]loud[/bold red] \x1b[2J\x1b]0;title\x07 [/nope] end.\n"

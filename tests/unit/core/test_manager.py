@@ -22,7 +22,7 @@ from composable_memory.manager import ComposableMemoryManager
 from composable_memory.merge import Dedup, Fusion
 from composable_memory.ranking import MergePolicy
 from composable_memory.testing import fakes
-from composable_memory.types import Degradation, MemorySearchResult, QueryIntent, SearchOptions
+from composable_memory.types import Degradation, MemorySearchResult, QueryIntent, SearchOptions, SyncReport
 from composable_memory.weights import WeightTable
 from composable_memory_ops_logs import BackendResult, OpsEvent, OpsLog, QueryMerged, QueryStart, trace
 
@@ -136,6 +136,24 @@ async def test_a_backend_that_keeps_failing_rests_and_is_tried_again() -> None:
         codes.append([one.code for one in response.degraded])
 
     assert codes == [["failed"], ["failed"], ["breaker-open", "no-backends"], []]
+
+
+async def test_a_sync_that_succeeds_ends_the_rest_of_a_backend() -> None:
+    class Mended(fakes.FlakyBackend):
+        async def sync(
+            self, *, reason: str = "manual", force: bool = False, progress: object = None
+        ) -> SyncReport:
+            return SyncReport(reason=reason)
+
+    manager = ComposableMemoryManager(
+        [entry("flaky", Mended(1))], make_breaker=lambda: Breaker(threshold=1, cooldown_s=1000.0)
+    )
+    broken = await manager.query("dock")
+    await manager.sync(force=True)
+    mended = await manager.query("dock")
+
+    assert [one.code for one in broken.degraded] == ["failed"]
+    assert mended.degraded == ()
 
 
 async def test_a_condition_decides_by_the_intent() -> None:
