@@ -5,7 +5,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import date, datetime
 from itertools import groupby
 from queue import Empty, SimpleQueue
 
@@ -57,6 +57,7 @@ class LineWriter:
         self._thread: threading.Thread | None = None
         self._stop_mark: _Mark | None = None
         self._warned = False
+        self._pruned_on: date | None = None
         self.written = 0
         self.rejected = 0
         self.failed = 0
@@ -115,7 +116,10 @@ class LineWriter:
         self._prune(now)
         while self._stop_mark is None or not self._stop_mark.passed or not self._queue.empty():
             batch = self._next_batch()
-            self._write(render, [item for item in batch if isinstance(item, OpsEvent)])
+            events = [item for item in batch if isinstance(item, OpsEvent)]
+            self._write(render, events)
+            if events and events[-1].ts.date() != self._pruned_on:
+                self._prune(events[-1].ts)
             for item in batch:
                 if isinstance(item, _Mark):
                     item.passed = True
@@ -129,6 +133,8 @@ class LineWriter:
             self._thread.join(_EXIT_TIMEOUT_S)
 
     def _prune(self, now: datetime) -> None:
+        """Delete what is past its time: at the start, and once a day in a process that runs on."""
+        self._pruned_on = now.date()
         try:
             self._sink.prune(now, self._retention_days)
         except OSError as error:

@@ -125,7 +125,7 @@ async def test_the_directory_is_made_when_the_first_event_comes(tmp_path: Path) 
 async def test_events_go_to_the_file_of_their_month_in_utc(folder: Path) -> None:
     midnight = datetime(2026, 4, 1, tzinfo=UTC)
     times = iter([midnight - timedelta(milliseconds=1), midnight, midnight + timedelta(days=31)])
-    async with OpsLog(folder, clock=lambda: next(times)) as log:
+    async with OpsLog(folder, clock=lambda: next(times), retention_days=365) as log:
         for number in range(3):
             log.emit(delivered(number))
 
@@ -344,6 +344,20 @@ async def test_a_file_goes_when_its_month_has_been_over_long_enough(
         log.emit(delivered(1))
 
     assert names(folder) == [f"ops-{month}.jsonl" for month in kept]
+
+
+async def test_a_log_that_stays_open_forgets_as_time_goes_on(folder: Path) -> None:
+    (folder / "ops-2026-01.jsonl").touch()
+    now = [datetime(2026, 2, 10, tzinfo=UTC)]
+    async with OpsLog(folder, clock=lambda: now[0], retention_days=30) as log:
+        log.emit(delivered(1))
+        await log.flush()
+        before = names(folder)
+        now[0] = datetime(2026, 3, 20, tzinfo=UTC)
+        log.emit(delivered(2))
+
+    assert before == ["ops-2026-01.jsonl", "ops-2026-02.jsonl"]
+    assert names(folder) == ["ops-2026-02.jsonl", "ops-2026-03.jsonl"]
 
 
 async def test_retention_leaves_other_files_alone(folder: Path) -> None:
