@@ -16,7 +16,10 @@ from composable_memory.testing import FailingEmbedder, HashEmbedder
 from composable_memory.types import MAX_SNIPPET_CHARS, SearchAnswer, SearchOptions
 from composable_memory_adapters.builtin import embedding_cache, queries, schema, vector_leg
 from composable_memory_adapters.builtin.embedding_cache import EmbeddingSpace
+from composable_memory_adapters.builtin.hybrid import KeywordHit
+from composable_memory_adapters.builtin.keyword_leg import KeywordAnswer
 from composable_memory_adapters.builtin.query_terms import index_text
+from composable_memory_adapters.builtin.ranking import Candidates, Page, make_page
 from composable_memory_adapters.builtin.search import Searcher
 from composable_memory_adapters.builtin.settings import BuiltinSettings
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
@@ -617,3 +620,22 @@ async def test_an_embedding_id_is_never_given_to_another_text(notes: Notes) -> N
 
     assert paths(answer)[0] == "lunch.md"
     assert answer.results[0].score > 0.9
+
+
+async def test_a_passage_that_is_gone_makes_room_for_the_next(notes: Notes) -> None:
+    """Ranking and reading see the index at two moments; a sync may come between."""
+    await notes.add("garden tomatoes")
+    gone, there = KeywordHit(id=999, bm25=2.0, exact=False), KeywordHit(id=1, bm25=1.0, exact=False)
+
+    page = await notes.file.read(
+        lambda connection: make_page(
+            connection,
+            found=Candidates(depth=48, keyword=KeywordAnswer(hits=[gone, there], scale=1.0), near=None),
+            after=Page(),
+            options=SearchOptions(max_results=1),
+            weights=BuiltinSettings().query.hybrid,
+            terms=["garden"],
+        )
+    )
+
+    assert [result.path for result in page.results] == ["garden.md"]

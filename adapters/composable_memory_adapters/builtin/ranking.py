@@ -10,6 +10,7 @@ from composable_memory.types import MemorySearchResult, SearchOptions
 from composable_memory_adapters.builtin import hybrid, queries
 from composable_memory_adapters.builtin.hybrid import FusedHit, VectorHit
 from composable_memory_adapters.builtin.keyword_leg import KeywordAnswer
+from composable_memory_adapters.builtin.queries import PassageRow
 from composable_memory_adapters.builtin.settings import HybridSettings
 from composable_memory_adapters.builtin.snippets import snippet
 from composable_memory_adapters.builtin.vector_leg import VectorFinding, VectorLeg
@@ -66,7 +67,7 @@ def make_page(
     good = [hit for hit in ranked if hit.exact or hit.score >= options.min_score]
     is_below = bool(ranked) and ranked[-1].score < options.min_score
     return Page(
-        results=_results(connection, good[: options.max_results], terms),
+        results=_results(connection, good, terms, wanted=options.max_results),
         is_enough=is_below or len(good) >= options.max_results,
         ranked=ranked,
     )
@@ -103,20 +104,26 @@ def _extended(ranked: Sequence[FusedHit], deeper: Sequence[FusedHit]) -> tuple[F
 
 
 def _results(
-    connection: Connection, hits: Sequence[FusedHit], terms: Sequence[str]
+    connection: Connection, hits: Sequence[FusedHit], terms: Sequence[str], *, wanted: int
 ) -> tuple[MemorySearchResult, ...]:
-    """Return the passages of `hits`; one that a sync has removed meanwhile is left out."""
-    rows = queries.passages(connection, [hit.id for hit in hits])
-    return tuple(
-        MemorySearchResult(
-            path=row.path,
-            start_line=row.start_line,
-            end_line=row.end_line,
-            score=hit.score,
-            snippet=snippet(row.text, terms),
-            source=row.source,
-            exact=hit.exact,
-        )
-        for hit in hits
-        if (row := rows.get(hit.id))
+    """Return the first `wanted` passages that are still there; a sync may have removed some meanwhile."""
+    results: list[MemorySearchResult] = []
+    for start in range(0, len(hits), wanted):
+        part = hits[start : start + wanted]
+        rows = queries.passages(connection, [hit.id for hit in part])
+        results += [_result(rows[hit.id], hit, terms) for hit in part if hit.id in rows]
+        if len(results) >= wanted:
+            break
+    return tuple(results[:wanted])
+
+
+def _result(row: PassageRow, hit: FusedHit, terms: Sequence[str]) -> MemorySearchResult:
+    return MemorySearchResult(
+        path=row.path,
+        start_line=row.start_line,
+        end_line=row.end_line,
+        score=hit.score,
+        snippet=snippet(row.text, terms),
+        source=row.source,
+        exact=hit.exact,
     )
