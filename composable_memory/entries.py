@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import isfinite
 
 from composable_memory.breaker import Breaker
 from composable_memory.calibration import Calibration
@@ -15,7 +14,7 @@ from composable_memory.interfaces import (
     SupportsAnswer,
 )
 from composable_memory.types import QueryIntent
-from composable_memory.weights import DEFAULT_WEIGHT
+from composable_memory.weights import DEFAULT_WEIGHT, is_weight
 
 __all__ = ["DEFAULT_TIMEOUT_S", "ComposableBackendEntry", "Seat"]
 
@@ -42,7 +41,7 @@ class ComposableBackendEntry:
     def __post_init__(self) -> None:
         if not self.id:
             raise ConfigError("backends", "a backend needs an id")
-        if not (isfinite(self.weight) and self.weight >= 0.0):
+        if not is_weight(self.weight):
             raise ConfigError(f"backends.{self.id}.weight", f"{self.weight} is not a number of 0 or more")
         if not self.timeout_s > 0.0:
             raise ConfigError(f"backends.{self.id}.timeoutMs", "a deadline must be longer than 0")

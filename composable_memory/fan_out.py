@@ -53,7 +53,7 @@ class FanOut:
         for task in tasks:
             self._leave_behind(task)
         return [
-            task.result() if task.done() else self._overdue(seat, options, on_answer)
+            task.result() if task.done() else _overdue(seat, options, on_answer)
             for task, seat in zip(tasks, seats, strict=True)
         ]
 
@@ -67,8 +67,7 @@ class FanOut:
     ) -> BackendAnswer:
         answer = await _bounded_answer(seat, query, options)
         if asyncio.current_task() not in self._left_behind:
-            _settle(seat, answer)
-            on_answer(answer, options.max_results)
+            _take_in(seat, answer, options, on_answer)
         return answer
 
     async def _give_up(self, tasks: Sequence[asyncio.Task[BackendAnswer]], trials: Sequence[Breaker]) -> None:
@@ -83,14 +82,6 @@ class FanOut:
         if not task.done():
             self._left_behind.add(task)
             task.add_done_callback(self._left_behind.discard)
-
-    @staticmethod
-    def _overdue(seat: Seat, options: SearchOptions, on_answer: OnAnswer) -> BackendAnswer:
-        elapsed_s = seat.entry.timeout_s + CANCEL_GRACE_S
-        answer = _failed(seat, TimeoutError(), elapsed_s, expired=True)
-        _settle(seat, answer)
-        on_answer(answer, options.max_results)
-        return answer
 
 
 async def _bounded_answer(seat: Seat, query: str, options: SearchOptions) -> BackendAnswer:
@@ -121,11 +112,20 @@ def _failed(seat: Seat, error: BaseException, elapsed_s: float, *, expired: bool
     return BackendAnswer(backend_id=seat.entry.id, error=error, took_ms=elapsed_s * 1000)
 
 
-def _settle(seat: Seat, answer: BackendAnswer) -> None:
+def _overdue(seat: Seat, options: SearchOptions, on_answer: OnAnswer) -> BackendAnswer:
+    elapsed_s = seat.entry.timeout_s + CANCEL_GRACE_S
+    answer = _failed(seat, TimeoutError(), elapsed_s, expired=True)
+    _take_in(seat, answer, options, on_answer)
+    return answer
+
+
+def _take_in(seat: Seat, answer: BackendAnswer, options: SearchOptions, on_answer: OnAnswer) -> None:
+    """Let the breaker and the caller know of an answer that counts."""
     if answer.error is None:
         seat.breaker.record_success()
     else:
         seat.breaker.record_failure()
+    on_answer(answer, options.max_results)
 
 
 async def _answer_of(seat: Seat, query: str, options: SearchOptions) -> SearchAnswer:

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from composable_memory.types import Attribution, DroppedCandidate, DropReason, MemorySearchResult
 
-__all__ = ["BackendList", "Dedup", "Fusion", "Merged", "merge"]
+__all__ = ["DEFAULT_RRF_K", "BackendList", "Dedup", "Fusion", "Merged", "merge"]
 
 OVERLAP_SHARE = 0.5
 NEAR_SHARE = 0.85

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from composable_memory.calibration import Calibration, calibrate
 from composable_memory.entries import Seat
 from composable_memory.interfaces import Capability
-from composable_memory.merge import BackendList, Dedup, Fusion, Merged, merge
+from composable_memory.merge import DEFAULT_RRF_K, BackendList, Dedup, Fusion, Merged, merge
 from composable_memory.types import Attribution, BackendAnswer, SearchOptions
 from composable_memory.weights import WeightTable
 
@@ -25,7 +25,7 @@ class MergePolicy:
     fusion: Fusion = Fusion.WEIGHTED
     dedup: Dedup = Dedup.NEAR
     depth: int = 24
-    rrf_k: int = 60
+    rrf_k: int = DEFAULT_RRF_K
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,6 @@ import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 from composable_memory.calibration import Calibration
@@ -15,6 +14,7 @@ from composable_memory.config import (
     load_settings,
     validate_backend_options,
 )
+from composable_memory.context_pack import DEFAULT_MAX_CHARS
 from composable_memory.entries import ComposableBackendEntry
 from composable_memory.errors import BackendUnavailable, ComposableMemoryError, ConfigError
 from composable_memory.intent import parse_query_intent
@@ -44,7 +44,7 @@ from composable_memory.types import (
     SearchOptions,
     SyncReport,
 )
-from composable_memory_ops_logs import BackendDegraded, BackendOpened, OpsLog, trace
+from composable_memory_ops_logs import BackendDegraded, BackendOpened, OpsLog, trace, utc_now
 
 __all__ = ["OPS_LOG_FOLDER", "Memory", "open_memory"]
 
@@ -143,7 +143,9 @@ class Memory:
         """Say whether any backend can search vectors."""
         return await self.manager.probe_vector_availability()
 
-    async def context_pack(self, query: str | QueryRequest, *, max_chars: int = 2000) -> ContextPack:
+    async def context_pack(
+        self, query: str | QueryRequest, *, max_chars: int = DEFAULT_MAX_CHARS
+    ) -> ContextPack:
         """Return the best results as one text of at most `max_chars` characters."""
         return await self.manager.context_pack(query, max_chars=max_chars)
 
@@ -174,7 +176,7 @@ async def open_memory(
     state = await asyncio.to_thread(_made_folder, Path(state_dir or default_state_dir(environ)))
     registry = await asyncio.to_thread(discover_backends, backends)
     logging = loaded.settings.memory.ops_log
-    now = clock or _utc_now
+    now = clock or utc_now
     async with AsyncExitStack() as stack:
         ops_log = OpsLog(
             state / OPS_LOG_FOLDER if logging.enabled else None,
@@ -364,7 +366,3 @@ def _made_folder(folder: Path) -> Path:
             "state_dir", f"{resolved} cannot be made: {error.strerror}; name another"
         ) from error
     return resolved
-
-
-def _utc_now() -> datetime:
-    return datetime.now(UTC)

@@ -6,9 +6,14 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from math import isfinite
 
-__all__ = ["DEFAULT_WEIGHT", "WeightTable"]
+__all__ = ["DEFAULT_WEIGHT", "WeightTable", "is_weight"]
 
 DEFAULT_WEIGHT = 1.0
+
+
+def is_weight(value: float) -> bool:
+    """Say whether a number can be a weight: finite, and 0 or more."""
+    return isfinite(value) and value >= 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +30,7 @@ class WeightTable:
 
     def __post_init__(self) -> None:
         for backend_id, weight in self.weights.items():
-            if not (isfinite(weight) and weight >= 0.0):
+            if not is_weight(weight):
                 raise ValueError(f"the weight of {backend_id!r} is {weight}; give a number of 0 or more")
 
     def __getitem__(self, backend_id: str) -> float:

@@ -61,7 +61,6 @@ class WriteCount:
     """What became of some drafts; `overtaken` names those that another process was faster with."""
 
     files: int
-    unchanged: int
     chunks: int
     vectors_reused: int
     overtaken: tuple[str, ...]
@@ -268,7 +267,6 @@ class _Plan:
         reused = "SELECT count(embedding_id) FROM chunks WHERE id >= ?"
         return WriteCount(
             files=len(self.files) - self._unchanged,
-            unchanged=self._unchanged,
             chunks=len(self._inserted) + len(self._rewritten),
             vectors_reused=connection.execute(reused, (self._first_id,)).get if self._inserted else 0,
             overtaken=tuple(self._overtaken),
