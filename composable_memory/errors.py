@@ -11,6 +11,7 @@
     │  └─ UnsupportedOperation  it never promised this
     ├─ EmbeddingError           a text could not be embedded: by which provider and model
     │  ├─ EmbedderUnavailable   the provider cannot be used, and how to make it usable
+    │  ├─ EmbeddingPending      the provider has taken the texts and will have their vectors later
     │  └─ DimensionMismatch     vectors of another length than the index holds
     └─ IndexProblem             an index file cannot be used: which file
        ├─ IndexTooNew           it was written by a later version
@@ -33,6 +34,7 @@ __all__ = [
     "DimensionMismatch",
     "EmbedderUnavailable",
     "EmbeddingError",
+    "EmbeddingPending",
     "IndexDamaged",
     "IndexProblem",
     "IndexTooNew",
@@ -144,6 +146,14 @@ class EmbedderUnavailable(EmbeddingError):
         super().__init__(provider, model, f"{what}; {fix}")
         self.what = what
         self.fix = fix
+
+
+class EmbeddingPending(EmbeddingError):
+    """A provider has taken the texts and will have their vectors later."""
+
+    def __init__(self, provider: str, model: str, job: str) -> None:
+        super().__init__(provider, model, f"job {job} is not finished; `cmem index` fetches it when it is")
+        self.job = job
 
 
 class DimensionMismatch(EmbeddingError):

@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from composable_memory.types import (
+    BatchStatus,
     ContextPack,
     FallbackStatus,
     MemoryEmbeddingProbeResult,
@@ -58,6 +59,7 @@ __all__ = [
     "Clock",
     "DeclaresCapabilities",
     "EmbedderAdapter",
+    "EmbedderServices",
     "EmbedderSpec",
     "EntityExtractor",
     "GraphAdapter",
@@ -66,9 +68,12 @@ __all__ = [
     "OpenEmbedder",
     "ProgressCallback",
     "QueryOrchestrator",
+    "Readiness",
     "SupportsAnswer",
     "SupportsDelete",
+    "SupportsFingerprint",
     "SupportsHealth",
+    "SupportsJobs",
     "SupportsSync",
     "TemporalPolicy",
     "VectorAdapter",
@@ -272,6 +277,47 @@ class EmbedderAdapter(Protocol):
         ...
 
 
+@runtime_checkable
+class SupportsFingerprint(Protocol):
+    """An embedder whose vectors depend on more than its provider, its model and their length."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Return a text that changes with the endpoint, header or file that shapes the vectors; no secret."""
+        ...
+
+
+@runtime_checkable
+class SupportsJobs(Protocol):
+    """An embedder that can leave many texts with its provider at once and fetch the vectors later.
+
+    A job is cheaper and slower than ordinary requests. Those who embed fall back to `embed_batch` when a job
+    fails.
+    """
+
+    @property
+    def job_limit(self) -> int:
+        """Return how many texts `embed_job` takes at most."""
+        ...
+
+    def takes_jobs(self, texts: int) -> bool:
+        """Say whether so many texts are worth a job, and jobs are on and have not failed too often."""
+        ...
+
+    async def embed_job(self, inputs: Sequence[EmbedderInput]) -> Sequence[Sequence[float]]:
+        """Return the vectors of the inputs, in their order; may take as long as an hour.
+
+        Raises:
+            EmbeddingPending: the job goes on at the provider; ask again later with the same texts.
+            EmbeddingError: the job failed.
+        """
+        ...
+
+    def batch_status(self) -> BatchStatus:
+        """Return the state of the provider's jobs."""
+        ...
+
+
 async def embed_one_by_one(
     embedder: EmbedderAdapter, inputs: Sequence[EmbedderInput]
 ) -> list[Sequence[float]]:
@@ -320,7 +366,8 @@ class BackendServices:
 
     `state_dir` is where the backend may keep files; `embedder` is None where no embedding is configured or
     possible, and `embedder_problem` then says why. `embedder_fallback` is set when another provider stands in
-    for the one that was asked for.
+    for the one that was asked for. `embedder_is_local` says that embedding costs nothing and sends nothing
+    away. `is_long_lived` is false for a single command: nothing has to be followed in the background then.
     """
 
     workspace_dir: Path
@@ -331,7 +378,9 @@ class BackendServices:
     embedder: EmbedderAdapter | None = None
     embedder_problem: str | None = None
     embedder_fallback: FallbackStatus | None = None
+    embedder_is_local: bool = True
     requested_embedder: str = "auto"
+    is_long_lived: bool = True
 
 
 OpenBackend = Callable[[Any, BackendServices], AbstractAsyncContextManager[MemorySearchManager]]
@@ -354,19 +403,40 @@ class BackendSpec:
     missing: Callable[[], str | None] = field(default=lambda: None)
 
 
-OpenEmbedder = Callable[[Mapping[str, Any]], AbstractAsyncContextManager[EmbedderAdapter]]
-"""Opens an embedding provider from its part of the settings."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbedderServices:
+    """What the house hands to an embedding provider when it opens.
+
+    `environ` is where keys may be found that the settings do not hold; `state_dir` is where the provider may
+    keep files.
+    """
+
+    state_dir: Path
+    environ: Mapping[str, str]
+    ops_log: OpsLog
+    clock: Clock
+
+
+OpenEmbedder = Callable[[Any, EmbedderServices], AbstractAsyncContextManager[EmbedderAdapter]]
+"""Opens an embedding provider: `(settings, services)` to an async context manager that yields it."""
+
+Readiness = Callable[[Any, EmbedderServices], str | None]
+"""Says what keeps a provider from being chosen automatically with these settings; None if nothing does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbedderSpec:
     """A kind of embedding provider: the value behind an entry point of `composable_memory.embedders`.
 
-    `local` says that it works without a network; only such providers are chosen by `provider: auto`.
+    `settings` is the model of `memory.embedding.providers.<id>`; it has to have the key `model`. `local` says
+    that it works without a network; only such providers are chosen by `provider: auto`. `missing` returns
+    what the machine lacks and how to get it, `lacks` what the settings and the environment lack.
     """
 
     id: str
     summary: str
+    settings: type[BaseModel]
     open: OpenEmbedder
     local: bool
     missing: Callable[[], str | None] = field(default=lambda: None)
+    lacks: Readiness = field(default=lambda _settings, _services: None)

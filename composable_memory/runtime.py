@@ -4,7 +4,8 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from composable_memory.calibration import Calibration
@@ -15,6 +16,7 @@ from composable_memory.config import (
     validate_backend_options,
 )
 from composable_memory.context_pack import DEFAULT_MAX_CHARS
+from composable_memory.embedder_choice import EmbedderChoice, choose_embedder
 from composable_memory.entries import ComposableBackendEntry
 from composable_memory.errors import BackendUnavailable, ComposableMemoryError, ConfigError
 from composable_memory.intent import parse_query_intent
@@ -22,7 +24,7 @@ from composable_memory.interfaces import (
     BackendServices,
     BackendSpec,
     Clock,
-    EmbedderAdapter,
+    EmbedderServices,
     EmbedderSpec,
     ProgressCallback,
 )
@@ -34,7 +36,6 @@ from composable_memory.settings import BackendSection, Settings
 from composable_memory.types import (
     ContextPack,
     Degradation,
-    FallbackStatus,
     MemoryEmbeddingProbeResult,
     MemoryFileSlice,
     MemoryProviderStatus,
@@ -61,6 +62,8 @@ class Memory:
     workspace_dir: Path
     state_dir: Path
     ops_log: OpsLog
+    embedder: EmbedderChoice = field(default_factory=EmbedderChoice)
+    """Who turns texts into vectors, and who was passed over for what reason."""
 
     @property
     def settings(self) -> Settings:
@@ -157,15 +160,18 @@ async def open_memory(
     config: Mapping[str, object] | Settings | None = None,
     *,
     backends: Sequence[BackendSpec] = (),
+    embedders: Sequence[EmbedderSpec] = (),
     environ: Mapping[str, str] | None = None,
     clock: Clock | None = None,
+    long_lived: bool = True,
 ) -> AsyncIterator[Memory]:
     """Open the memory of a workspace; leaving the block closes everything.
 
     `workspace` is the folder with the notes. `state_dir` holds indexes and logs; by default
     `COMPOSABLE_MEMORY_STATE_DIR` or the user's state folder. `config` overrides the settings files, with the
-    same keys. `backends` adds backends that are not installed as plug-ins. A backend that cannot be opened is
-    named in `degraded` of every answer; the others serve.
+    same keys. `backends` and `embedders` add what is not installed as a plug-in. A backend that cannot be
+    opened is named in `degraded` of every answer; the others serve. With `long_lived` false the notes are not
+    followed in the background, which suits a single command.
 
     Raises:
         ConfigError: the workspace is not a folder, or a setting cannot be used.
@@ -174,7 +180,7 @@ async def open_memory(
     folder = await asyncio.to_thread(_existing_folder, Path(workspace))
     loaded = await asyncio.to_thread(load_settings, folder, overrides=config, environ=environ)
     state = await asyncio.to_thread(_made_folder, Path(state_dir or default_state_dir(environ)))
-    registry = await asyncio.to_thread(discover_backends, backends)
+    registry = await asyncio.to_thread(partial(discover_backends, backends, embedders=embedders))
     logging = loaded.settings.memory.ops_log
     now = clock or utc_now
     async with AsyncExitStack() as stack:
@@ -186,7 +192,8 @@ async def open_memory(
         await stack.enter_async_context(ops_log)
         opening = _Opening(loaded=loaded, registry=registry, ops_log=ops_log, stack=stack)
         with trace():
-            choice = await opening.embedder()
+            embedding = EmbedderServices(state_dir=state, environ=environ, ops_log=ops_log, clock=now)
+            choice = await choose_embedder(loaded, registry, embedding, stack)
             services = BackendServices(
                 workspace_dir=folder,
                 state_dir=state,
@@ -196,7 +203,9 @@ async def open_memory(
                 embedder=choice.embedder,
                 embedder_problem=choice.problem,
                 embedder_fallback=choice.fallback,
+                embedder_is_local=choice.is_local,
                 requested_embedder=loaded.settings.memory.embedding.provider,
+                is_long_lived=long_lived,
             )
             manager = await opening.manager(services)
         stack.push_async_callback(manager.close)
@@ -207,16 +216,8 @@ async def open_memory(
             workspace_dir=folder,
             state_dir=state,
             ops_log=ops_log,
+            embedder=choice,
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _EmbedderChoice:
-    """The embedding provider in use, or why there is none, or in whose place it stands."""
-
-    embedder: EmbedderAdapter | None = None
-    problem: str | None = None
-    fallback: FallbackStatus | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,43 +228,6 @@ class _Opening:
     registry: Registry
     ops_log: OpsLog
     stack: AsyncExitStack
-
-    async def embedder(self) -> _EmbedderChoice:
-        """Choose and open the embedding provider that the settings call for."""
-        settings = self.loaded.settings.memory.embedding
-        if settings.provider == "none":
-            return _EmbedderChoice(problem="embedding is off (memory.embedding.provider: none)")
-        options = {**settings.options, **({"model": settings.model} if settings.model else {})}
-        first = await self._open_embedder(settings.provider, options)
-        if first.embedder is not None or settings.fallback == "none":
-            return first
-        second = await self._open_embedder(settings.fallback, {})
-        stood_in = FallbackStatus(from_=settings.provider, reason=first.problem)
-        return replace(second, fallback=stood_in) if second.embedder else first
-
-    async def _open_embedder(self, provider: str, options: Mapping[str, object]) -> _EmbedderChoice:
-        spec, problem = self._embedder_spec(provider)
-        if spec is None:
-            return _EmbedderChoice(problem=problem)
-        try:
-            return _EmbedderChoice(embedder=await self.stack.enter_async_context(spec.open(options)))
-        except ComposableMemoryError as error:
-            return _EmbedderChoice(problem=str(error))
-
-    def _embedder_spec(self, provider: str) -> tuple[EmbedderSpec | None, str | None]:
-        """Return the spec, or None and the reason. Both kinds of `auto` stay on this machine for now."""
-        if provider in {"auto", "auto-remote"}:
-            return self._local_embedder()
-        found = self.registry.embedder(provider)
-        if found is None:
-            known = ", ".join(one.id for one in self.registry.embedders) or "none"
-            asked = self.loaded.settings.memory.embedding.provider
-            key = f"memory.embedding.{'provider' if provider == asked else 'fallback'}"
-            origin = self.loaded.origins.get(key)
-            problem = f"{provider!r} is not installed; installed: {known}"
-            raise ConfigError(key, problem, origin=None if origin is None else str(origin))
-        missing = found.problem or found.missing
-        return (None, missing) if missing else (found.spec, None)
 
     async def manager(self, services: BackendServices) -> ComposableMemoryManager:
         """Return the composite of all enabled backends that could be opened."""
@@ -295,16 +259,6 @@ class _Opening:
             defaults=SearchOptions(max_results=query.max_results, min_score=query.min_score),
             unavailable=unavailable,
         )
-
-    def _local_embedder(self) -> tuple[EmbedderSpec | None, str | None]:
-        troubles: list[str] = []
-        for found in self.registry.embedders:
-            if found.spec is None or not found.spec.local:
-                continue
-            if found.missing is None:
-                return found.spec, None
-            troubles.append(f"{found.id}: {found.missing}")
-        return None, "; ".join(troubles) or "no local embedding provider is installed"
 
     async def _entry(
         self, backend_id: str, section: BackendSection, services: BackendServices

@@ -124,7 +124,9 @@ class EmbeddingSettings(SettingsModel):
     fallback: PluginId = Field(
         default="none", description="The provider to take where `provider` cannot be used."
     )
-    options: dict[str, object] = Field(default={}, description="The provider's own keys.")
+    providers: dict[PluginId, dict[str, object]] = Field(
+        default={}, description="The own keys of each provider, by its id."
+    )
 
 
 class OpsLogSettings(SettingsModel):
@@ -243,7 +245,7 @@ def known_keys(model: type[BaseModel], prefix: str = "") -> list[str]:
     """Return the dotted keys of a model's values; `<id>` stands for the keys of a mapping."""
     keys: list[str] = []
     for name, info in model.model_fields.items():
-        key = f"{prefix}.{name}".lstrip(".")
+        key = f"{prefix}.{name.rstrip('_')}".lstrip(".")
         part = _model_within(info.annotation)
         keys += [key] if part is None else known_keys(part, key if part is info.annotation else f"{key}.<id>")
     return keys

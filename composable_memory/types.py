@@ -106,6 +106,7 @@ DegradationCode = Literal[
     "vectors-pending",
     "stale",
     "never-indexed",
+    "rebuild-due",
     "engine-fallback",
     "unreadable-files",
     "failed",

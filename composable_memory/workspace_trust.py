@@ -71,8 +71,9 @@ _OTHER_BACKEND = r"(?:graphiti|qmd|backends\.[a-z0-9_-]+)"
 _RULES: tuple[tuple[str, _Objection], ...] = (
     (r"citations|query(?:\..+)?", _anything),
     ("backend", _only("builtin")),
-    (r"embedding\.provider", _only("auto", "none", "local", "wordllama")),
-    (r"builtin\.(?:enabled|weight|timeout_ms|calibration|sources)", _anything),
+    (r"embedding\.provider", _only("auto", "none", "wordllama")),
+    (r"builtin\.(?:enabled|weight|timeout_ms|calibration)", _anything),
+    (r"builtin\.sources", _only(["memory"], [])),
     (r"builtin\.(?:chunking|query|sync|cache)(?:\..+)?", _anything),
     (r"builtin\.extra_paths", _inside),
     (rf"{_OTHER_BACKEND}\.enabled", _only(False)),

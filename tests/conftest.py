@@ -10,7 +10,7 @@ import hypothesis
 import pytest
 from blockbuster import BlockBuster, BlockBusterFunction
 
-from composable_memory.interfaces import BackendServices
+from composable_memory.interfaces import BackendServices, EmbedderServices
 from composable_memory.testing import FIXED_NOW, SEED_NOTES
 from composable_memory_ops_logs import MemorySink, OpsLog
 
@@ -75,6 +75,14 @@ def _clean_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def embedder_services(services: BackendServices) -> EmbedderServices:
+    """Return what an embedding provider is handed, with an environment without keys."""
+    return EmbedderServices(
+        state_dir=services.state_dir, environ={}, ops_log=services.ops_log, clock=services.clock
+    )
+
+
+@pytest.fixture
 def workspace(tmp_path: Path) -> Path:
     """Return a folder with the seeded notes."""
     folder = tmp_path / "workspace"
@@ -117,4 +125,5 @@ def services(workspace: Path, state_dir: Path, ops_log: OpsLog) -> BackendServic
         ops_log=ops_log,
         clock=lambda: FIXED_NOW,
         embedder_problem="no embedder is configured",
+        is_long_lived=False,  # or a test that is slow would find syncs that it did not ask for
     )

@@ -8,11 +8,13 @@ the tables hold.
 import asyncio
 import contextlib
 import os
+import stat
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -20,7 +22,7 @@ import apsw
 
 from composable_memory.errors import ComposableMemoryError, IndexDamaged, IndexProblem
 
-__all__ = ["Connection", "SqliteFile", "Unreadable", "translate"]
+__all__ = ["Connection", "Recovery", "SqliteFile", "Unreadable", "translate"]
 
 T = TypeVar("T")
 
@@ -35,6 +37,9 @@ PAGE_BYTES = 16384
 """Chunks of Chinese text take 5 KB: of pages of 8 KB they leave a third empty, of these a tenth."""
 WAL_LIMIT_BYTES = 64 * 1024 * 1024
 WAL_RETRY_S = 0.02
+EMPTYING_WAIT_MS = 200
+"""How long the log is kept closed to writers until the last reader has left it."""
+COMPACT_PAGES = 256
 STEPS_BETWEEN_LOOKS = 20_000
 """Steps of SQLite's machine, about a millisecond, after which a read looks if it is still wanted."""
 
@@ -70,11 +75,25 @@ class Unreadable(Exception):
     """Raised by work that finds in the file what nobody wrote there; the caller gets `IndexDamaged`."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery:
+    """How often work was done once more on a new connection, and how that ended.
+
+    That is tried once when the file had become read-only, and when another file had taken its place.
+    """
+
+    attempts: int = 0
+    successes: int = 0
+    failures: int = 0
+    last_error: str | None = None
+    """What SQLite said before the last attempt."""
+
+
 class SqliteFile:
     """An SQLite database in WAL mode, used from one event loop and shared with other processes.
 
     Threads and connections are made when work needs them. Writes run in the order in which they were handed
-    in.
+    in. Work may be run a second time, from the beginning, after what it did the first time was undone.
     """
 
     def __init__(
@@ -83,8 +102,9 @@ class SqliteFile:
         self.path = path
         self._on_connect = on_connect
         self._busy_timeout_s = busy_timeout_s
-        self._writer = _Lane(path, "write", self._connect_writer, _write_transaction, size=1)
-        self._readers = _Lane(path, "read", self._connect_reader, _read_transaction, size=readers)
+        self._recoveries = _Recoveries()
+        self._writer = _Lane(path, "write", self._connect_writer, self._recoveries, size=1)
+        self._readers = _Lane(path, "read", self._connect_reader, self._recoveries, size=readers)
         self._ended: asyncio.Future[None] | None = None
         self._identity: tuple[int, int] | None = None
 
@@ -109,6 +129,11 @@ class SqliteFile:
         finally:
             await file.close()
 
+    @property
+    def recovery(self) -> Recovery:
+        """How often a connection was replaced by a new one so far."""
+        return self._recoveries.so_far
+
     async def write(self, work: Callable[[Connection], T]) -> T:
         """Run `work` in a transaction of its own; store everything it did, or nothing if it raises.
 
@@ -117,7 +142,7 @@ class SqliteFile:
         Raises:
             IndexProblem: the file cannot be written, or is closed.
         """
-        return await self._writer.run(work, can_be_stopped=False)
+        return await self._writer.run(work, _write_transaction)
 
     async def read(self, work: Callable[[Connection], T]) -> T:
         """Run `work` on one snapshot of the file; it cannot change anything.
@@ -127,7 +152,25 @@ class SqliteFile:
         Raises:
             IndexProblem: the file cannot be read, or is closed.
         """
-        return await self._readers.run(work, can_be_stopped=True)
+        return await self._readers.run(work, _read_transaction, can_be_stopped=True)
+
+    async def compact(self) -> None:
+        """Give the disk back what the file and its log no longer need; other writes come in between.
+
+        Only a file that was made with incremental vacuum shrinks. The log stays while a reader needs it.
+
+        Raises:
+            IndexProblem: the file cannot be written, or is closed.
+        """
+        free = await self.read(_free_pages)
+        while free:
+            began = time.monotonic()
+            left = await self.write(_give_back)
+            if left >= free:
+                break
+            free = left
+            await asyncio.sleep(time.monotonic() - began)  # as long again for writers of other processes
+        await self._writer.run(_empty_log, _alone)
 
     def was_replaced(self) -> bool:
         """Say whether another file, or none, is at the path by now; looks at the disk."""
@@ -147,10 +190,9 @@ class SqliteFile:
 
     def _connect_writer(self) -> Connection:
         _create_private(self.path)
-        connection = apsw.Connection(str(self.path))
+        connection = apsw.Connection(str(self.path), flags=apsw.SQLITE_OPEN_READWRITE)
         self._prepare(connection)
-        connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
-        self._enter_wal(connection)
+        self._lay_out(connection)
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute(f"PRAGMA cache_size = -{WRITER_CACHE_KIB}")
         connection.execute(f"PRAGMA journal_size_limit = {WAL_LIMIT_BYTES}")
@@ -169,11 +211,14 @@ class SqliteFile:
         if self._on_connect is not None:
             self._on_connect(connection)
 
-    def _enter_wal(self, connection: Connection) -> None:
+    def _lay_out(self, connection: Connection) -> None:
         # SQLite does not wait for its busy timeout when two processes switch a new file to WAL at once.
         deadline = time.monotonic() + self._busy_timeout_s
         while True:
             try:
+                if not connection.pragma("page_count"):
+                    connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+                    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # 0.1 % of size; for `compact`
                 connection.execute("PRAGMA journal_mode = WAL")
             except apsw.BusyError:
                 if time.monotonic() > deadline:
@@ -202,6 +247,41 @@ class _Job:
         return self.is_stopped
 
 
+Setting = Callable[[Connection, _Job], AbstractContextManager[None]]
+"""What work runs in: a transaction, or nothing."""
+
+
+class _Recoveries:
+    """Counts recoveries; several threads do."""
+
+    def __init__(self) -> None:
+        self.so_far = Recovery()
+        self._counting = threading.Lock()
+
+    @contextmanager
+    def counted(self, cause: apsw.Error) -> Iterator[None]:
+        """Count an attempt, and how it ends."""
+        with self._counting:
+            attempts = self.so_far.attempts + 1
+            self.so_far = replace(self.so_far, attempts=attempts, last_error=str(cause))
+        is_done = False
+        try:
+            yield
+            is_done = True
+        finally:
+            with self._counting:
+                successes, failures = self.so_far.successes + is_done, self.so_far.failures + (not is_done)
+                self.so_far = replace(self.so_far, successes=successes, failures=failures)
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A connection of a thread, and the file it was opened on."""
+
+    connection: Connection
+    identity: tuple[int, int] | None
+
+
 class _Lane:
     """Threads that serve one queue of jobs, each with a connection of its own."""
 
@@ -210,28 +290,29 @@ class _Lane:
         path: Path,
         name: str,
         connect: Callable[[], Connection],
-        transaction: Callable[[Connection, _Job], AbstractContextManager[None]],
+        recoveries: _Recoveries,
         *,
         size: int,
     ) -> None:
         self._path = path
         self._connect = connect
-        self._transaction = transaction
+        self._recoveries = recoveries
         self._pool = ThreadPoolExecutor(size, thread_name_prefix=f"sqlite-{name}-{path.name}")
-        self._own = threading.local()
-        self._connections: list[Connection] = []
+        self._held: dict[int, _Held] = {}
         self._under_way: set[_Job] = set()
         self._is_closed = False
         self._drops_queued = False
 
-    async def run(self, work: Callable[[Connection], T], *, can_be_stopped: bool) -> T:
+    async def run(
+        self, work: Callable[[Connection], T], setting: Setting, *, can_be_stopped: bool = False
+    ) -> T:
         """Run `work` in a thread; what has not begun is dropped when the caller is cancelled."""
         if self._is_closed:
             raise self._closed()
         job = _Job()
         self._under_way.add(job)
         try:
-            return await asyncio.wrap_future(self._pool.submit(self._do, job, work))
+            return await asyncio.wrap_future(self._pool.submit(self._do, job, work, setting))
         except asyncio.CancelledError:
             if can_be_stopped:
                 job.is_stopped = True
@@ -252,16 +333,14 @@ class _Lane:
     def end(self) -> None:
         """Wait until the threads have ended, and close their connections; called from outside the loop."""
         self._pool.shutdown()
-        for connection in self._connections:
-            _part(connection)
+        for held in self._held.values():
+            _part(held.connection)
 
-    def _do(self, job: _Job, work: Callable[[Connection], T]) -> T:
+    def _do(self, job: _Job, work: Callable[[Connection], T], setting: Setting) -> T:
         try:
             if self._drops_queued:
                 raise self._closed()
-            connection = self._connection()
-            with self._transaction(connection, job):
-                return work(connection)
+            return self._do_or_recover(job, work, setting)
         except apsw.Error as cause:
             raise (self._closed() if self._drops_queued else translate(self._path, cause)) from cause
         except (UnicodeDecodeError, Unreadable) as cause:  # SQLite's own checks do not look into texts
@@ -271,12 +350,39 @@ class _Lane:
         except StopIteration as cause:  # a future cannot carry it
             raise RuntimeError("work on a database raised StopIteration") from cause
 
+    def _do_or_recover(self, job: _Job, work: Callable[[Connection], T], setting: Setting) -> T:
+        try:
+            return self._do_once(job, work, setting)
+        except apsw.Error as cause:
+            if not isinstance(cause, apsw.ReadOnlyError) and not self._is_outdated():
+                raise
+            with self._recoveries.counted(cause):
+                self._let_go()
+                return self._do_once(job, work, setting)
+
+    def _do_once(self, job: _Job, work: Callable[[Connection], T], setting: Setting) -> T:
+        connection = self._connection()
+        with setting(connection, job):
+            return work(connection)
+
     def _connection(self) -> Connection:
-        known: Connection | None = getattr(self._own, "connection", None)
-        if known is None:
-            known = self._own.connection = self._connect()
-            self._connections.append(known)
-        return known
+        thread = threading.get_ident()
+        if thread not in self._held:
+            # Looked at first: a file that takes its place meanwhile counts as another.
+            identity = _identity_of(self._path)
+            _mend_log(self._path)
+            self._held[thread] = _Held(self._connect(), identity)
+        return self._held[thread].connection
+
+    def _is_outdated(self) -> bool:
+        """Say whether another file has taken the place of the one that this thread has open."""
+        held = self._held.get(threading.get_ident())
+        return held is not None and _identity_of(self._path) not in (None, held.identity)
+
+    def _let_go(self) -> None:
+        held = self._held.pop(threading.get_ident(), None)
+        if held is not None:
+            _part(held.connection)
 
     def _closed(self) -> IndexProblem:
         return IndexProblem(self._path, "it is closed; open it again")
@@ -308,6 +414,35 @@ def _read_transaction(connection: Connection, job: _Job) -> Iterator[None]:
             connection.execute("ROLLBACK")
 
 
+@contextmanager
+def _alone(_connection: Connection, _job: _Job) -> Iterator[None]:
+    yield
+
+
+def _free_pages(connection: Connection) -> int:
+    """Return how many pages hold nothing and can be given back."""
+    if not connection.pragma("auto_vacuum"):
+        return 0
+    return int(connection.pragma("freelist_count"))
+
+
+def _give_back(connection: Connection) -> int:
+    connection.execute(f"PRAGMA incremental_vacuum({COMPACT_PAGES})").fetchall()
+    return _free_pages(connection)
+
+
+def _empty_log(connection: Connection) -> None:
+    """Bring the log into the file and cut it to nothing, unless somebody needs it for long."""
+    usual = connection.pragma("busy_timeout")
+    connection.set_busy_timeout(min(usual, EMPTYING_WAIT_MS))
+    try:
+        connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    except apsw.BusyError:
+        return  # it is bounded all the same, and emptied when the file is closed
+    finally:
+        connection.set_busy_timeout(usual)
+
+
 def _part(connection: Connection) -> None:
     """Close a connection; the last writer to leave puts its log back into the file."""
     with contextlib.suppress(apsw.Error):
@@ -325,6 +460,20 @@ def _create_private(path: Path) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with contextlib.suppress(FileExistsError):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+
+
+def _mend_log(path: Path) -> None:
+    """Make a log that was left beside a read-only file writable for its owner.
+
+    SQLite makes a log with the permissions of its file, and does not remove what it may not write. Found
+    again, it would keep all connections of the process from writing, also after the file was repaired.
+    """
+    for suffix in ("-wal", "-shm"):
+        part = path.with_name(path.name + suffix)
+        with contextlib.suppress(OSError):
+            mode = stat.S_IMODE(part.stat().st_mode)
+            if not mode & stat.S_IWUSR:
+                part.chmod(mode | stat.S_IWUSR)
 
 
 def _identity_of(path: Path) -> tuple[int, int] | None:

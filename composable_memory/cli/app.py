@@ -13,6 +13,7 @@ __all__ = [
     "backends_list",
     "config_show",
     "demo",
+    "embedders_list",
     "get",
     "index",
     "logs_query",
@@ -21,6 +22,7 @@ __all__ = [
     "mcp",
     "search",
     "status",
+    "watch",
 ]
 
 TIME_HELP = "an ISO time, or a span back from now such as 30m, 2h or 7d"
@@ -38,9 +40,11 @@ logs = typer.Typer(
     help="Read the operations log: what happened, when, and under which trace.", no_args_is_help=True
 )
 backends = typer.Typer(help="Look at the backends.", no_args_is_help=True)
+embedders = typer.Typer(help="Look at the embedding providers.", no_args_is_help=True)
 config = typer.Typer(help="Look at the settings.", no_args_is_help=True)
 app.add_typer(logs, name="logs")
 app.add_typer(backends, name="backends")
+app.add_typer(embedders, name="embedders")
 app.add_typer(config, name="config")
 
 
@@ -169,6 +173,14 @@ def status(
 
 
 @app.command()
+def watch(workspace: Workspace = Here, state_dir: StateDir = None, as_json: AsJson = False) -> None:
+    """Stay, and keep the index up to date as the notes change. With --json, one document a line."""
+    from composable_memory.cli import watching
+
+    run(watching.watch(Place(workspace=workspace, state_dir=state_dir), as_json=as_json), as_json=as_json)
+
+
+@app.command()
 def mcp(workspace: Workspace = Here, state_dir: StateDir = None, session: Session = None) -> None:
     """Serve the memory to an agent: an MCP server on stdin and stdout."""
     from composable_memory.mcp_server import serve
@@ -196,6 +208,15 @@ def backends_list(workspace: Workspace = Here, state_dir: StateDir = None, as_js
     from composable_memory.cli import reporting
 
     run(reporting.backends(Place(workspace=workspace, state_dir=state_dir), as_json=as_json), as_json=as_json)
+
+
+@embedders.command("list")
+def embedders_list(workspace: Workspace = Here, state_dir: StateDir = None, as_json: AsJson = False) -> None:
+    """List every known embedding provider: which one is chosen, and what the others lack."""
+    from composable_memory.cli import reporting
+
+    place = Place(workspace=workspace, state_dir=state_dir)
+    run(reporting.embedders(place, as_json=as_json), as_json=as_json)
 
 
 @config.command("show")

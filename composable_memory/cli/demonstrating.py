@@ -74,7 +74,7 @@ async def _ask_everything(
 ) -> tuple[IndexDocument, list[QueryResponse]]:
     # The demonstration shows the sample under the defaults, whatever the settings of the user are.
     environ = {"XDG_CONFIG_HOME": str(folder / "config")}
-    async with open_memory(place.workspace, place.state_dir, environ=environ) as memory:
+    async with open_memory(place.workspace, place.state_dir, environ=environ, long_lived=False) as memory:
         report = await sync(memory)
         if not quiet:
             show_report(report)

@@ -22,6 +22,8 @@ __all__ = [
     "BackendDocument",
     "BackendsDocument",
     "DroppedHit",
+    "EmbedderDocument",
+    "EmbeddersDocument",
     "Explanation",
     "IndexDocument",
     "SearchDocument",
@@ -171,6 +173,32 @@ class BackendsDocument(Document):
     """`cmem backends list`."""
 
     backends: tuple[BackendDocument, ...]
+
+
+class EmbedderDocument(Document):
+    """A kind of embedding provider; `lacks` is what keeps it from being chosen automatically.
+
+    `missing` is what it lacks on this machine, `problem` why it cannot be loaded.
+    """
+
+    id: str
+    origin: str
+    chosen: bool
+    local: bool = False
+    summary: str | None = None
+    lacks: str | None = None
+    missing: str | None = None
+    problem: str | None = None
+
+
+class EmbeddersDocument(Document):
+    """`cmem embedders list`: what the settings ask for, who is taken, and all who are there."""
+
+    provider: str
+    fallback: str
+    chosen: str | None = None
+    reason: str | None = None
+    embedders: tuple[EmbedderDocument, ...]
 
 
 class SettingDocument(Document):

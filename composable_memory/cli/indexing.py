@@ -19,7 +19,9 @@ __all__ = ["index", "show_report", "sync"]
 
 async def index(place: Place, *, force: bool, strict: bool, as_json: bool) -> ExitCode:
     """Sync every backend and say what was done."""
-    async with open_memory(place.workspace, place.state_dir) as memory:
+    async with open_memory(place.workspace, place.state_dir, long_lived=False) as memory:
+        if force:
+            _tell_cost(memory)
         report = await sync(memory, force=force)
         degraded, status = memory.unavailable(), memory.status()
     if as_json:
@@ -32,6 +34,17 @@ async def index(place: Place, *, force: bool, strict: bool, as_json: bool) -> Ex
     tell_if_empty(status)
     is_partial = bool(report.problems or degraded or report.embeddings_pending)
     return ExitCode.DEGRADED if strict and is_partial else ExitCode.FINE
+
+
+def _tell_cost(memory: Memory) -> None:
+    """Say what a rebuild takes, before it is paid."""
+    for name, status in memory.backend_statuses().items():
+        match status.custom.get("rebuild"):
+            case {"tokens": tokens, "passages": passages}:
+                warn(
+                    f"{name}: about {tokens} tokens in {passages} passages to embed"
+                    f" with {status.provider} ({status.model})"
+                )
 
 
 async def sync(memory: Memory, *, force: bool = False) -> IndexDocument:

@@ -1,19 +1,24 @@
-"""`cmem status`, `cmem backends list` and `cmem config show`."""
+"""`cmem status`, `cmem backends list`, `cmem embedders list` and `cmem config show`."""
 
 import asyncio
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 
 from composable_memory.cli.documents import (
     BackendDocument,
     BackendsDocument,
+    EmbedderDocument,
+    EmbeddersDocument,
     SettingDocument,
     SettingsDocument,
 )
 from composable_memory.cli.running import ExitCode, Place
 from composable_memory.cli.screen import complain, say, tell_degraded, warn, write_json
-from composable_memory.config import LoadedSettings, describe, load_settings
+from composable_memory.config import LoadedSettings, default_state_dir, describe, load_settings
+from composable_memory.embedder_choice import EmbedderPlan, plan_embedder
+from composable_memory.interfaces import EmbedderServices
 from composable_memory.plugins import FoundBackend, discover_backends
 from composable_memory.runtime import open_memory
 from composable_memory.tools import (
@@ -23,13 +28,14 @@ from composable_memory.tools import (
     ProviderStatus,
     memory_status,
 )
+from composable_memory_ops_logs import OpsLog, utc_now
 
-__all__ = ["backends", "settings", "status"]
+__all__ = ["backends", "embedders", "settings", "status"]
 
 
 async def status(place: Place, *, deep: bool, strict: bool, as_json: bool) -> ExitCode:
     """Show the state of the memory; a deep look that finds it unusable fails."""
-    async with open_memory(place.workspace, place.state_dir) as memory:
+    async with open_memory(place.workspace, place.state_dir, long_lived=False) as memory:
         reply = await memory_status(memory, MemoryStatusRequest(deep=deep))
     if as_json:
         write_json(reply.as_json())
@@ -59,6 +65,25 @@ async def backends(place: Place, *, as_json: bool) -> ExitCode:
     else:
         for one in listed:
             _show_backend(one)
+    return ExitCode.FINE
+
+
+async def embedders(place: Place, *, as_json: bool) -> ExitCode:
+    """List the embedding providers on offer, and say which one the settings lead to; opens none of them."""
+    loaded = await asyncio.to_thread(load_settings, place.workspace)
+    registry = await asyncio.to_thread(discover_backends)
+    services = EmbedderServices(
+        state_dir=place.state_dir or default_state_dir(os.environ),
+        environ=os.environ,
+        ops_log=OpsLog(None),
+        clock=utc_now,
+    )
+    plan = await asyncio.to_thread(plan_embedder, loaded, registry, services)
+    document = _embedders(plan, loaded)
+    if as_json:
+        write_json(document.as_json())
+    else:
+        _show_embedders(document)
     return ExitCode.FINE
 
 
@@ -174,6 +199,46 @@ def _show_backend(one: BackendDocument) -> None:
         ("problem", one.problem),
     ]
     _show_rows([(label, value) for label, value in rows if value])
+
+
+def _embedders(plan: EmbedderPlan, loaded: LoadedSettings) -> EmbeddersDocument:
+    asked = loaded.settings.memory.embedding
+    taken = next((one.chosen for one in (plan.first, plan.fallback) if one and one.chosen), None)
+    return EmbeddersDocument(
+        provider=asked.provider,
+        fallback=asked.fallback,
+        chosen=taken.id if taken else None,
+        reason=None if plan.first.chosen else plan.first.problem,
+        embedders=tuple(
+            EmbedderDocument(
+                id=offer.id,
+                origin=offer.found.origin,
+                chosen=offer is taken,
+                local=offer.is_local,
+                summary=offer.found.spec.summary if offer.found.spec else None,
+                lacks=offer.lacks,
+                missing=offer.found.missing,
+                problem=offer.found.problem,
+            )
+            for offer in plan.offers
+        ),
+    )
+
+
+def _show_embedders(document: EmbeddersDocument) -> None:
+    for one in document.embedders:
+        say(f"{one.id}  {'chosen' if one.chosen else 'not chosen'}", bold=True)
+        rows = [
+            ("summary", one.summary),
+            ("origin", one.origin),
+            ("stays", "on this machine" if one.local else None),
+            ("lacks", one.lacks),
+            ("missing", one.missing),
+            ("problem", one.problem),
+        ]
+        _show_rows([(label, value) for label, value in rows if value])
+    if document.reason:
+        warn(f"{document.provider}: {document.reason}")
 
 
 def _settings(loaded: LoadedSettings) -> SettingsDocument:

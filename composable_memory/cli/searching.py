@@ -34,7 +34,7 @@ async def search(
     place: Place, request: MemorySearchRequest, *, explain: bool, strict: bool, as_json: bool
 ) -> ExitCode:
     """Search and show the answer."""
-    async with open_memory(place.workspace, place.state_dir) as memory:
+    async with open_memory(place.workspace, place.state_dir, long_lived=False) as memory:
         _check_names(memory, request.backends or ())
         response = await query_cited(memory, request)
         status = memory.status()
@@ -54,7 +54,7 @@ async def search(
 
 async def get(place: Place, request: MemoryGetRequest, *, as_json: bool) -> ExitCode:
     """Show a file or some of its lines."""
-    async with open_memory(place.workspace, place.state_dir) as memory:
+    async with open_memory(place.workspace, place.state_dir, long_lived=False) as memory:
         reply = await memory_get(memory, request)
     if as_json:
         write_json(reply.as_json())

@@ -380,6 +380,8 @@ class SyncComplete(EventDetail):
     chunks_written: int
     embedded: int
     removed: int
+    embeddings_pending: int = 0
+    problems: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

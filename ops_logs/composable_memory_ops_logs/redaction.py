@@ -6,13 +6,17 @@ of their hints, have bounded look-around and no nested repetition, so time is li
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import overload
 
 from composable_memory_ops_logs.events import JsonValue
+from composable_memory_ops_logs.secret_rules import FLAGS, PEM_HEADER, RULES, Rule, long_runs
+from composable_memory_ops_logs.secret_words import SECRET_NAME
 
-__all__ = ["CleanTexts", "is_secret_name", "redact", "redact_value"]
+__all__ = ["REDACTION_VERSION", "CleanTexts", "is_secret_name", "redact", "redact_value"]
+
+REDACTION_VERSION = 2
+"""Grows with every change of the rules, so that texts which were kept redacted can be redacted anew."""
 
 _MASK = "***"
 _MASKABLE_CHARS = 18
@@ -41,7 +45,7 @@ def redact_value(value: JsonValue) -> JsonValue:
 
 def is_secret_name(name: str) -> bool:
     """Tell whether a value of this name is a secret: `apiKey`, `DB_PASSWORD`, `token`; not `monkey`."""
-    return re.search(_SECRET_NAME, name, _FLAGS) is not None
+    return re.search(SECRET_NAME, name, FLAGS) is not None
 
 
 class CleanTexts:
@@ -60,8 +64,9 @@ class CleanTexts:
         if not new:
             return True
         # One look at all of them is cheaper than one at each, and leaves few rules for those.
-        rules = _concerned(_RULES, _HINTS, "\n".join(new))
-        hints = _hints_of(rules)
+        # The texts must not look like lines of one: a name at a line's end is no hint.
+        rules = _concerned(_RULES, _HINTS, "\0".join(new))
+        hints = _Hints(rules)
         dirty = {text for text in new if rules and _redact_by(rules, hints, text) != text}
         if len(self._known) + len(new) > self._capacity:
             self._known.clear()
@@ -71,129 +76,42 @@ class CleanTexts:
 
 # --- the rules ----------------------------------------------------------------------------------------------
 
-_FLAGS = re.VERBOSE | re.ASCII
+_RULES = RULES
 
 
-@dataclass(frozen=True, slots=True)
-class _Rule:
-    """A pattern whose group `value` is masked.
+class _Hints:
+    """What to look for in a text before any rule is tried on it: anywhere, and in its long runs."""
 
-    Every text it matches holds one of the hints and passes the gate, both in lower case.
-    """
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self._words = _by_mark(hint for rule in rules if not rule.is_shape for hint in rule.hints)
+        self._shapes = _by_mark(hint for rule in rules if rule.is_shape for hint in rule.hints)
 
-    hints: frozenset[str]
-    source: str
-    gate: Callable[[str], bool]
+    def in_words(self, lowered: str) -> set[str]:
+        return _present(self._words, lowered)
 
-    @property
-    def pattern(self) -> re.Pattern[str]:
-        """The pattern, compiled when first needed and kept by `re`; most runs need none of them."""
-        return re.compile(self.source, _FLAGS)
+    def in_shapes(self, text: str) -> set[str]:
+        runs = long_runs(text) if self._shapes else ""
+        return _present(self._shapes, runs) if runs else set()
 
 
-def _rule(hints: str, pattern: str, gate: Callable[[str], bool] = bool) -> _Rule:
-    return _Rule(frozenset(hints.split()), pattern, gate)
+def _by_mark(hints: Iterable[str]) -> dict[str, list[str]]:
+    """Group hints by the first sign in them: to see that a text lacks a sign is cheap."""
+    groups: dict[str, list[str]] = {}
+    for hint in sorted(set(hints)):
+        mark = next((character for character in hint if character in _MARKS), "")
+        groups.setdefault(mark, []).append(hint)
+    return groups
 
 
-def _has_telling_name(lowered: str) -> bool:
-    """Tell whether the word before any sign holds the name of a secret."""
-    *before, _ = lowered.replace("=", ":").split(":")
-    words = (part[-_NAME_CHARS:].rstrip(_CLOSING).rpartition(" ")[2] for part in before)
-    return any(hint in word for word in words for hint in _TELLING)
+def _present(groups: Mapping[str, Sequence[str]], text: str) -> set[str]:
+    return {hint for mark, hints in groups.items() if mark in text for hint in hints if hint in text}
 
 
-_LEFT = r"(?<![A-Za-z0-9])"
-_NOT_NEUTRAL = "".join(f"(?<!{word})(?<!{word}[_-])" for word in ("public", "primary", "foreign", "session"))
-_NAME = rf"""
-    (?i: {_LEFT} (?: token | secret | passphrase )
-       | {_LEFT} (?: api | access | auth | bearer | client | private | refresh | secret )
-         [ ]? (?: key | token | secret )
-       | (?<=[a-z0-9][_-]) {_NOT_NEUTRAL} key
-       | passw(?:or)?d
-       | (?-i: (?<=[a-z0-9]) (?: Token | Secret | Passphrase | (?i:{_NOT_NEUTRAL}) Key ) ) )
-    (?: (?i:_base) | [_-]?[0-9]{{1,2}} )? (?![A-Za-z0-9])
-"""
-# What stands between a name and its value: "name": …, env['name'] = …, **name:** …
-_SIGN = r"""["'`\\\]*]{0,4} \s{0,2} (?: => | := | =(?!=) | :(?!:|//) ) \*{0,2} [ \t]{0,8}"""
-_NO_PLACEHOLDER = r"""(?! (?i: none | null | nil | true | false | undefined | str | string | bytes )
-        (?: [\s"'`&;<>,.:)}\]|\\] | \Z ) | \$[{(] | \{\{ | -----BEGIN )"""
-_UNQUOTED = r"""[^\s"'`&;<>]* [^\s"'`&;<>,.:)}\]\\]"""
-_VALUE = rf"""
-    (?P<quote>\\{{0,3}}["'`])? {_NO_PLACEHOLDER}
-    (?P<value> (?(quote) (?: (?!(?P=quote)) (?:\\.|[^\n]) )+ | {_UNQUOTED} ) )
-"""
-_RANDOM = r"""(?P<value> (?=[\w+/.~-]{0,256}[A-Z]) (?=[\w+/.~-]{0,256}[a-z]) (?=[\w+/.~-]{0,256}[0-9])
-    [\w+/.~-]{16,}={0,2} | [0-9a-fA-F]{32,} )"""
-
-_SECRET_NAME = rf"{_NAME}\Z"
-
-_TELLING = ("key", "token", "secret", "passw", "passphrase")
-_NAME_HINTS = " ".join(_TELLING)
-_NAME_CHARS = 160
-"""At least the longest name and what may stand between it and its sign."""
-_CLOSING = " \t\n\r\v\f\"'`\\]*"
-
-_PEM_HEADER = re.compile(r"-----BEGIN [A-Z0-9 ]{0,24}PRIVATE KEY(?: BLOCK)?-----")
-
-_RULES = (
-    # What a secret looks like. A private key cut by a preview's limit has no END.
-    _rule(
-        "-----begin",
-        rf"""(?P<value> (?-x:{_PEM_HEADER.pattern})
-            (?: (?: (?!-----) [\s\S] )* -----END[ ][A-Z0-9 ]{{0,40}}-----
-              | (?: (?:\s|\\[rn]){{1,4}} [A-Za-z0-9+/=]{{16,}} )+ ) )""",
-    ),
-    _rule("@", r"""://[^\s/?#@:"'<>]{0,128} : (?P<value>[^\s/?#"'<>]{1,256}) @"""),
-    _rule("sk-", rf"(?P<value>{_LEFT} sk- (?: (?=[A-Za-z_-]{{0,64}}[0-9]) [\w-]{{8,}} | [\w-]{{16,}} ) )"),
-    _rule("ghp_ gho_ ghu_ ghs_ ghr_", rf"(?P<value>{_LEFT} gh[pousr]_[A-Za-z0-9]{{16,}} )"),
-    _rule("github_pat_", rf"(?P<value>{_LEFT} github_pat_\w{{16,}} )"),
-    _rule("glpat-", rf"(?P<value>{_LEFT} glpat-[\w-]{{16,}} )"),
-    _rule("xox xapp-", rf"(?P<value>{_LEFT} (?: xox[a-z] | xapp )-[A-Za-z0-9-]{{10,}} )"),
-    _rule("aiza", rf"(?P<value>{_LEFT} AIza[\w-]{{20,}} )"),
-    _rule("akia asia", rf"(?P<value>{_LEFT} (?: AKIA | ASIA )[A-Z0-9]{{16}} (?![A-Za-z0-9]) )"),
-    _rule("_live_ _test_", rf"(?P<value>{_LEFT} [sr]k_(?: live | test )_[A-Za-z0-9]{{8,}} )"),
-    _rule("npm_", rf"(?P<value>{_LEFT} npm_[A-Za-z0-9]{{16,}} )"),
-    _rule("pypi-age", rf"(?P<value>{_LEFT} pypi-AgE[\w-]{{10,}} )"),
-    _rule("hf_", rf"(?P<value>{_LEFT} hf_[A-Za-z0-9]{{20,}} )"),
-    _rule("gsk_", rf"(?P<value>{_LEFT} gsk_[A-Za-z0-9]{{10,}} )"),
-    _rule("pplx-", rf"(?P<value>{_LEFT} pplx-[A-Za-z0-9]{{10,}} )"),
-    _rule("sg.", rf"(?P<value>{_LEFT} SG\.[\w-]{{10,}}\.[\w-]{{10,}} )"),
-    _rule(":aa", rf"{_LEFT} (?:bot)? (?P<value> [0-9]{{6,16}}:AA[\w-]{{18,}} )"),
-    _rule("eyj", r"(?P<value> (?<![\w-]) eyJ[\w-]{8,}\.[\w-]{4,}(?:\.[\w-]*)? )"),
-    # What a secret is called.
-    _rule(
-        "authorization",
-        rf"""(?i: {_LEFT} authorization {_SIGN} ["'`\\]{{0,4}}
-             (?: bearer | basic | digest | token | apikey ) ) [ \t]{{1,4}} (?P<value>{_UNQUOTED})""",
-    ),
-    _rule("bearer", rf"(?i: {_LEFT} bearer ) [ \t]{{1,4}} (?P<value>[\w.~+/=-]{{18,}})"),
-    _rule(
-        _NAME_HINTS,
-        rf"""(?i: (?<![\w-]) --(?:[a-z0-9]{{1,20}}[_-]){{0,4}}
-                  (?: api[_-]?key | token | secret | passw(?:or)?d | passphrase ) )
-             (?: [ \t]{{1,4}} (?!-) | = ) {_VALUE}""",
-        gate=lambda lowered: "--" in lowered,
-    ),
-    _rule(_NAME_HINTS, rf"{_NAME} {_SIGN} {_VALUE}", _has_telling_name),
-    # `key` alone, and names that only contain a telling word, are secrets if the value looks like one.
-    _rule(
-        _NAME_HINTS,
-        rf"""(?i: {_LEFT} (?: key
-                  | (?:[a-z0-9]{{1,20}}[_-]){{0,4}} (?: key | token | secret )[_-][\w-]{{1,40}} ) )
-             {_SIGN} ["'`\\]{{0,4}} {_RANDOM}""",
-        _has_telling_name,
-    ),
-)
+_MARKS = "_-.=@/éü"
+_HINTS = _Hints(_RULES)
 
 
-def _hints_of(rules: Sequence[_Rule]) -> frozenset[str]:
-    return frozenset().union(*(rule.hints for rule in rules))
-
-
-_HINTS = _hints_of(_RULES)
-
-
-def _redact_by(rules: Sequence[_Rule], hints: frozenset[str], text: str) -> str:
+def _redact_by(rules: Sequence[Rule], hints: _Hints, text: str) -> str:
     """Apply rules until nothing changes, because a mask may uncover what stood beside it.
 
     It ends: a round that changes anything leaves fewer unmasked characters, or a shorter text.
@@ -207,18 +125,21 @@ def _redact_by(rules: Sequence[_Rule], hints: frozenset[str], text: str) -> str:
     return text
 
 
-def _concerned(rules: Sequence[_Rule], hints: frozenset[str], text: str) -> Sequence[_Rule]:
+def _concerned(rules: Sequence[Rule], hints: _Hints, text: str) -> Sequence[Rule]:
     """Return the rules that may find something in the text; nearly always none."""
     lowered = text.lower()
-    present = set(filter(lowered.__contains__, hints))
-    if not present:
+    words, shapes = hints.in_words(lowered), hints.in_shapes(text)
+    if not words and not shapes:
         return ()
-    return [rule for rule in rules if not present.isdisjoint(rule.hints) and rule.gate(lowered)]
+    hinted = [rule for rule in rules if not rule.hints.isdisjoint(shapes if rule.is_shape else words)]
+    opened = {gate: gate(lowered) for gate in {rule.gate for rule in hinted}}
+    return [rule for rule in hinted if opened[rule.gate]]
 
 
 # --- masking ------------------------------------------------------------------------------------------------
 
 _MASKED = re.compile(r"(?:[*…]+|.{6}….{4})(?:@|\Z)", re.DOTALL)
+_MASKED_KEY = re.compile(rf"{PEM_HEADER.pattern}\s…redacted…\s-----END [A-Z0-9 ]{{0,40}}-----")
 
 
 def _mask_match(match: re.Match[str]) -> str:
@@ -235,8 +156,13 @@ def _mask(secret: str) -> str:
 
 
 def _mask_private_key(text: str) -> str:
-    """Keep the first and the last line, which say what kind of key it is, unless all of it is on one line."""
-    header = _PEM_HEADER.match(text)
+    """Keep the first and the last line, which say what kind of key it is, unless all of it is on one line.
+
+    One that is masked stays as it is, also when its lines have been joined since.
+    """
+    if _MASKED_KEY.fullmatch(text):
+        return text
+    header = PEM_HEADER.match(text)
     if header is None or "\n" not in text:
         return _MASK
     _, end, footer = text.rpartition("\n-----END")

@@ -21,8 +21,10 @@ HEAVY = (
     "numpy",
     "rich",
     "safetensors",
+    "tenacity",
     "tokenizers",
     "typer",
+    "watchdog",
     "wordllama",
 )
 """Packages that `import composable_memory` must not load: they cost time that most callers need not spend."""
@@ -30,6 +32,10 @@ HEAVY = (
 DOORS = {
     # vec0 raises errors of apsw, which only the room that loads it can tell apart.
     "apsw": ("composable_memory_adapters.sqlite_file", "composable_memory_adapters.vectors.sqlite_vec"),
+    "httpx": ("composable_memory_adapters.embedders.http",),
+    "filelock": ("composable_memory_adapters.embedders.local",),
+    "huggingface_hub": ("composable_memory_adapters.embedders.local",),
+    "llama_cpp": ("composable_memory_adapters.embedders.local",),
     "mcp": ("composable_memory.mcp_server",),
     "numpy": ("composable_memory_adapters.embedders", "composable_memory_adapters.vectors"),
     "orjson": ("composable_memory_adapters.builtin.keyword_leg", "composable_memory_ops_logs"),
@@ -38,8 +44,10 @@ DOORS = {
     "rich": ("composable_memory.cli",),
     "sqlite_vec": ("composable_memory_adapters.vectors.sqlite_vec",),
     "structlog": ("composable_memory_ops_logs.log",),
+    "tenacity": ("composable_memory.retrying",),
     "tokenizers": ("composable_memory_adapters.embedders.wordllama",),
     "typer": ("composable_memory.cli",),
+    "watchdog": ("composable_memory_adapters.builtin.watcher",),
     "yaml": ("composable_memory.config_files",),
 }
 """Third-party package to the modules or packages of ours that may import it."""

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import pytest
 
-from composable_memory.interfaces import BackendServices, MemorySearchManager, SupportsSync
+from composable_memory.interfaces import BackendServices, EmbedderServices, MemorySearchManager, SupportsSync
 from composable_memory.testing import (
     SEED_QUESTIONS,
     AnswerContract,
@@ -22,6 +22,7 @@ from composable_memory.testing import (
 )
 from composable_memory_adapters.builtin import spec
 from composable_memory_adapters.builtin.settings import BuiltinSettings
+from composable_memory_adapters.embedders.wordllama import WordLlamaSettings
 from composable_memory_adapters.embedders.wordllama import spec as wordllama
 
 OFF = {"enabled": False}
@@ -35,13 +36,16 @@ class BuiltinContract(BackendContract, AnswerContract, ReadFileContract, SyncCon
     embeds: ClassVar[bool] = False
 
     @pytest.fixture
-    def open_backend(self, services: BackendServices) -> Opener[MemorySearchManager]:
+    def open_backend(
+        self, services: BackendServices, embedder_services: EmbedderServices
+    ) -> Opener[MemorySearchManager]:
         @asynccontextmanager
         async def open_level() -> AsyncIterator[MemorySearchManager]:
             async with AsyncExitStack() as stack:
                 handed = services
                 if self.embeds:
-                    embedder = await stack.enter_async_context(wordllama.open({}))
+                    opening = wordllama.open(WordLlamaSettings(), embedder_services)
+                    embedder = await stack.enter_async_context(opening)
                     handed = replace(services, embedder=embedder, embedder_problem=None)
                 settings = BuiltinSettings.model_validate(self.options)
                 memory = await stack.enter_async_context(spec.open(settings, handed))

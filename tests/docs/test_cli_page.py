@@ -13,18 +13,21 @@ from composable_memory.cli import app
 from composable_memory.cli.demonstrating import DemoDocument
 from composable_memory.cli.documents import (
     BackendsDocument,
+    EmbeddersDocument,
     IndexDocument,
     SearchDocument,
     SettingsDocument,
 )
 from composable_memory.cli.log_documents import EventsDocument, TraceDocument
 from composable_memory.cli.running import ExitCode
+from composable_memory.cli.watching import WatchDocument
 from composable_memory.tools import Document, MemoryGetReply, MemoryStatusReply
 
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
 DOCUMENTS: dict[str, type[Document]] = {
     "backends list": BackendsDocument,
     "config show": SettingsDocument,
+    "embedders list": EmbeddersDocument,
     "get": MemoryGetReply,
     "index": IndexDocument,
     "logs query": EventsDocument,
@@ -32,6 +35,7 @@ DOCUMENTS: dict[str, type[Document]] = {
     "logs tail": EventsDocument,
     "search": SearchDocument,
     "status": MemoryStatusReply,
+    "watch": WatchDocument,
 }
 SHARED = {"--workspace", "-w", "--state-dir", "--json", "--help", "-h"}
 WITHOUT_SHARED = {"demo": {"--workspace", "-w", "--state-dir"}, "mcp": {"--json"}}

@@ -36,7 +36,7 @@ def defaults() -> dict[str, str]:
 def flat(value: object, key: str = "") -> Iterator[tuple[str, object]]:
     if isinstance(value, dict) and value:
         for name, item in value.items():
-            yield from flat(item, f"{key}.{name}".lstrip("."))
+            yield from flat(item, f"{key}.{name.rstrip('_')}".lstrip("."))
     else:
         yield key, value
 

@@ -237,7 +237,7 @@ async def test_the_status_tells_everything_without_reading_anything(
         custom={
             "searchMode": "hybrid",
             "embedding": {"embedded": status.chunks, "total": status.chunks},
-            "embeddingCache": {"hits": 0, "misses": status.chunks},
+            "embeddingCache": {"hits": 0, "misses": status.chunks, "hitRate": 0.0},
             "revision": status.custom["revision"],
             "lastSync": FIXED_NOW.isoformat(timespec="seconds"),
             "problems": ["extra path ../team does not exist"],

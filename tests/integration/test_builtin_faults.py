@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import apsw
 import pytest
 
 from benchmarks import kill_rounds
@@ -48,8 +49,11 @@ def permissions(folder: Path, mode: int) -> Iterator[None]:
 # --- processes that die, and that share ---
 
 
-async def test_a_killed_process_leaves_an_index_that_goes_on(tmp_path: Path) -> None:
-    assert await kill_rounds.run(tmp_path, rounds=4, notes=60, seed=7) == []
+@pytest.mark.parametrize("kind", kill_rounds.KINDS)
+async def test_a_killed_process_leaves_an_index_that_goes_on(tmp_path: Path, kind: str) -> None:
+    tally = await kill_rounds.run(tmp_path, rounds=3, notes=60, seed=7, kind=kind)
+
+    assert tally.wrong == []
 
 
 async def test_two_processes_index_the_same_notes_at_once(tmp_path: Path) -> None:
@@ -59,8 +63,7 @@ async def test_two_processes_index_the_same_notes_at_once(tmp_path: Path) -> Non
         await asyncio.create_subprocess_exec(
             sys.executable,
             kill_rounds.__file__,
-            "--child",
-            str(tmp_path),
+            *("--child", str(tmp_path)),
             stdout=asyncio.subprocess.DEVNULL,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
         )
@@ -75,6 +78,45 @@ async def test_two_processes_index_the_same_notes_at_once(tmp_path: Path) -> Non
 
     assert (codes, report.problems, found) == ([0, 0], (), [])
     assert (last.files_indexed + last.files_unchanged, last.embeddings_pending) == (notes, 0)
+
+
+AT_ONCE = """
+import asyncio, random, sys
+from pathlib import Path
+from benchmarks import kill_rounds
+from composable_memory_adapters.builtin.backend import open_builtin
+
+async def add_notes(root, first):
+    async with open_builtin(kill_rounds.SETTINGS, kill_rounds.services(root)) as memory:
+        for number in range(first, first + 24, 3):
+            kill_rounds.write_notes(root, range(number, number + 3), random.Random(number))
+            answers = (memory.search(f"{kill_rounds.IN_EVERY_NOTE} ferry") for _ in range(4))
+            report, *_ = await asyncio.gather(memory.sync(force=number % 4 == 0), *answers)
+            assert not report.problems, report.problems
+
+asyncio.run(add_notes(Path(sys.argv[1]), int(sys.argv[2])))
+"""
+
+
+async def test_processes_that_add_rebuild_and_search_at_once_lose_nothing(tmp_path: Path) -> None:
+    path = os.pathsep.join(path for path in [str(Path(kill_rounds.__file__).parents[1]), *sys.path] if path)
+    children = [
+        await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", AT_ONCE, str(tmp_path), first),
+            stderr=asyncio.subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": path},
+        )
+        for first in ("0", "100")
+    ]
+    said = [(await child.communicate())[1].decode() for child in children]
+
+    assert said == ["", ""]
+    (index,) = (tmp_path / "state" / "memory").glob("*.sqlite")
+    names = [*range(24), *range(100, 124)]
+    assert (await asyncio.to_thread(kill_rounds.holdings, index)).notes == {
+        f"memory/{name:04}.md" for name in names
+    }
+    assert await asyncio.to_thread(kill_rounds.faults_in, index) == []
 
 
 async def test_two_memories_on_one_file_do_not_get_in_each_others_way(services: BackendServices) -> None:
@@ -157,6 +199,36 @@ async def test_damage_that_sqlite_does_not_see_is_named_and_can_be_mended(
         await memory.sync(force=True)
 
         assert await memory.search("dock")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE sqlite_schema SET sql = replace(sql, 'start_line', 'start_lime') WHERE name = 'chunks'",
+        "UPDATE sqlite_schema SET sql = replace(sql, 'unicode61', 'unicode62') WHERE name = 'chunks_fts'",
+        "UPDATE sqlite_schema SET tbl_name = 'Files' WHERE name = 'files'",
+        "UPDATE sqlite_schema SET name = 'chunks_fts_date' WHERE name = 'chunks_fts_data'",
+        "DROP TABLE meta",
+        "PRAGMA user_version = 0",
+        "PRAGMA user_version = 1090519041",
+        "PRAGMA application_id = 7",
+    ],
+)
+async def test_tables_that_are_not_as_they_were_made_are_named_and_can_be_mended(
+    services: BackendServices, damage: str
+) -> None:
+    path = await index_of(services)
+    connection = apsw.Connection(str(path))
+    connection.execute("PRAGMA writable_schema = 1")
+    connection.execute(damage)
+    connection.close()
+
+    async with open_builtin(NO_SYNC, services) as memory:
+        with pytest.raises(BackendError, match="cmem index --force"):
+            await memory.sync()
+        await memory.sync(force=True)
+
+        assert (await memory.search("pump relay"))[0].path == "memory/2026-03-05.md"
 
 
 @pytest.mark.parametrize("is_moved", [True, False], ids=["set aside", "deleted"])
@@ -297,7 +369,7 @@ async def test_a_workspace_that_is_gone_keeps_its_rows(services: BackendServices
 
 
 def test_a_note_that_vanishes_before_it_is_read_is_no_problem(workspace: Path) -> None:
-    drafter = Drafter(chunking=ChunkingSettings(), keywords=True, force=False)
+    drafter = Drafter(chunking=ChunkingSettings(), keywords=True)
     changed = drafter.changed(scan(workspace), {})
     (workspace / "memory" / "boat.md").unlink(missing_ok=True)
     (workspace / "MEMORY.md").unlink()

@@ -2,29 +2,38 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 
+from composable_memory import open_memory
 from composable_memory.content import EmbedderInput
 from composable_memory.errors import IndexProblem
 from composable_memory.interfaces import EmbedderAdapter
 from composable_memory.testing import FailingEmbedder, HashEmbedder
-from composable_memory.types import MAX_SNIPPET_CHARS, SearchAnswer, SearchOptions
-from composable_memory_adapters.builtin import embedding_cache, queries, schema, vector_leg
+from composable_memory.types import MAX_SNIPPET_CHARS, MemorySource, SearchAnswer, SearchOptions
+from composable_memory_adapters.builtin import embedding_cache, index, queries, schema, vector_leg
+from composable_memory_adapters.builtin.chunking import chunk_markdown
+from composable_memory_adapters.builtin.drafts import FileDraft
 from composable_memory_adapters.builtin.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.builtin.hybrid import KeywordHit
 from composable_memory_adapters.builtin.keyword_leg import KeywordAnswer
 from composable_memory_adapters.builtin.query_terms import index_text
-from composable_memory_adapters.builtin.ranking import Candidates, Page, make_page
+from composable_memory_adapters.builtin.ranking import Candidates, Page, RankingPolicy, make_page
 from composable_memory_adapters.builtin.search import Searcher
 from composable_memory_adapters.builtin.settings import BuiltinSettings
+from composable_memory_adapters.builtin.tables import LIVE
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
 
 Found = TypeVar("Found")
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+NOW_NS = int(NOW.timestamp()) * 10**9
+DAY_NS = 86_400 * 10**9
 
 NEXT_REVISION = """
 INSERT INTO meta (key, value) VALUES ('revision', '1')
@@ -81,6 +90,23 @@ class Notes:
         self.embedder = HashEmbedder()
         self.space = EmbeddingSpace.of(self.embedder)
 
+    async def write(
+        self, files: Mapping[str, str], *, source: MemorySource = "memory", mtime_ns: int = NOW_NS
+    ) -> None:
+        """Put whole files in the index, as a sync does."""
+        drafts = [
+            FileDraft(
+                key=key, source=source, hash=key, mtime_ns=mtime_ns, size=len(text), recipe="test",
+                chunks=chunk_markdown(text), seen=None,
+            )
+            for key, text in files.items()
+        ]  # fmt: skip
+
+        def write(connection: Connection) -> None:
+            index.write_drafts(connection, LIVE, drafts, space=None, keywords=index_text, now_ms=0)
+
+        await self.file.write(write)
+
     async def add(self, *texts: str, embedded: bool = True) -> None:
         vectors = await self.embedder.embed_batch([EmbedderInput(text=text) for text in texts])
         self.embedder.texts.clear()
@@ -121,6 +147,7 @@ class Notes:
         return Searcher(
             self.file,
             settings=BuiltinSettings.model_validate(settings or {}),
+            clock=lambda: NOW,
             embedder=embedder,
             space=EmbeddingSpace.of(embedder) if embedder else None,
             embed_timeout_s=embed_timeout_s,
@@ -547,9 +574,15 @@ async def test_concurrent_first_searches_agree(notes: Notes, name: str) -> None:
 
 async def test_words_are_looked_up_while_the_query_is_embedded(notes: Notes, file: WatchedFile) -> None:
     await notes.add("deploy the staging server")
-    file.waits_for = embedder = MeetingEmbedder()
+    embedder = MeetingEmbedder()
+    searcher = notes.searcher(embedder=embedder)
+    embedder.read_began.set()
+    await searcher.answer("what a searcher reads only once")
+    embedder.asked.clear()
+    embedder.read_began.clear()
+    file.waits_for = embedder
 
-    answer = await asyncio.wait_for(notes.searcher(embedder=embedder).answer("staging"), 10)
+    answer = await asyncio.wait_for(searcher.answer("staging"), 10)
 
     assert answer.degraded == ()
     assert paths(answer) == ["deploy.md"]
@@ -633,9 +666,218 @@ async def test_a_passage_that_is_gone_makes_room_for_the_next(notes: Notes) -> N
             found=Candidates(depth=48, keyword=KeywordAnswer(hits=[gone, there], scale=1.0), near=None),
             after=Page(),
             options=SearchOptions(max_results=1),
-            weights=BuiltinSettings().query.hybrid,
+            policy=RankingPolicy(hybrid=BuiltinSettings().query.hybrid, today=NOW.date()),
             terms=["garden"],
         )
     )
 
     assert [result.path for result in page.results] == ["garden.md"]
+
+
+# --- age ---
+
+
+def ranked_by(**hybrid: object) -> dict[str, object]:
+    return {"query": {"hybrid": hybrid}}
+
+
+DECAY = ranked_by(temporalDecay={"enabled": True, "halfLifeDays": 30})
+
+
+async def test_of_equal_notes_the_newer_comes_first_where_age_counts(notes: Notes) -> None:
+    await notes.write({"memory/2026-01-30.md": "the red lamp", "memory/2026-03-01.md": "the red lamp"})
+
+    answer = await notes.searcher(DECAY, without_embedder=True).answer("red lamp")
+    plain = await notes.searcher(without_embedder=True).answer("red lamp")
+
+    assert paths(answer) == ["memory/2026-03-01.md", "memory/2026-01-30.md"]
+    assert answer.results[1].score == pytest.approx(answer.results[0].score / 2)
+    assert paths(plain) == ["memory/2026-01-30.md", "memory/2026-03-01.md"]
+
+
+@pytest.mark.parametrize(
+    ("path", "source", "factor"),
+    [
+        ("memory/2026-01-30-lamps.md", "memory", 0.5),
+        ("memory/house/2025-12-31.md", "memory", 0.25),
+        ("memory/2027-01-01.md", "memory", 1.0),
+        ("MEMORY.md", "memory", 1.0),
+        ("memory/lamps.md", "memory", 1.0),
+        ("../elsewhere/lamps.md", "memory", 0.5),
+        ("sessions/a1.jsonl", "sessions", 0.5),
+    ],
+)
+async def test_age_comes_from_the_name_or_the_last_change(
+    notes: Notes, path: str, source: MemorySource, factor: float
+) -> None:
+    await notes.write({path: "the red lamp"}, source=source, mtime_ns=NOW_NS - 30 * DAY_NS)
+    settings: dict[str, object] = {"sources": ["memory", "sessions"]}
+
+    plain = await notes.searcher(settings, without_embedder=True).answer("red lamp")
+    faded = await notes.searcher(settings | DECAY, without_embedder=True).answer("red lamp")
+
+    assert faded.results[0].score == pytest.approx(plain.results[0].score * factor)
+
+
+async def test_age_counts_before_the_least_score_and_never_cuts_an_exact_hit(notes: Notes) -> None:
+    await notes.write(
+        {
+            "memory/2020-01-01.md": "the red lamp",
+            "memory/2020-01-02.md": "a red door",
+            "memory/2026-03-01.md": "a red chair",
+        }
+    )
+
+    answer = await notes.searcher(DECAY, without_embedder=True).answer(
+        "red lamp", SearchOptions(max_results=9, min_score=0.05)
+    )
+
+    assert paths(answer) == ["memory/2026-03-01.md", "memory/2020-01-01.md"]
+    assert answer.results[1].exact
+
+
+# --- results that differ ---
+
+MMR = ranked_by(mmr={"enabled": True})
+LAMPS = {
+    "memory/a.md": "the red lamp stands on the desk in the hall",
+    "memory/b.md": "the red lamp stands on the desk in the hall",
+    "memory/c.md": "a lamp for Oslo, red, bought from Maya last winter together with tea",
+    "memory/d.md": "a lamp",
+}
+
+
+async def test_a_repetition_makes_room_where_results_shall_differ(notes: Notes) -> None:
+    await notes.write(LAMPS)
+
+    plain = await notes.searcher(without_embedder=True).answer("red lamp")
+    differing = await notes.searcher(MMR, without_embedder=True).answer("red lamp")
+
+    assert paths(plain) == [f"memory/{name}.md" for name in "abcd"]
+    assert paths(differing) == [f"memory/{name}.md" for name in "acbd"]
+
+
+async def test_no_score_rises_by_differing_and_none_is_better_than_the_one_before(notes: Notes) -> None:
+    await notes.write(LAMPS)
+
+    plain = await notes.searcher(without_embedder=True).answer("red lamp")
+    differing = await notes.searcher(MMR, without_embedder=True).answer("red lamp")
+
+    earned = {result.path: result.score for result in plain.results}
+    scores = [result.score for result in differing.results]
+    assert scores == sorted(scores, reverse=True)
+    assert all(result.score <= earned[result.path] for result in differing.results)
+
+
+EVERYTHING: dict[str, object] = {
+    "sources": ["memory", "sessions"],
+    **ranked_by(mmr={"enabled": True}, temporalDecay={"enabled": True}),
+}
+
+
+@pytest.mark.parametrize("settings", [DECAY, MMR, EVERYTHING], ids=["decay", "mmr", "everything"])
+async def test_however_results_are_ordered_a_short_answer_begins_the_long_one(
+    notes: Notes, settings: dict[str, object]
+) -> None:
+    """Also beyond the candidates that are looked at first, and with any least score."""
+    colours = ("red", "blue", "green")
+    await notes.write(
+        {
+            f"memory/2026-01-{1 + at % 31:02}-{at}.md": f"the {colours[at % 3]} lamp {at % 7} of {at}"
+            for at in range(90)
+        }
+    )
+    await notes.write({f"sessions/{at}.jsonl": f"a red lamp {at % 5}" for at in range(60)}, source="sessions")
+    searcher = notes.searcher(settings, without_embedder=True)
+
+    longest = (await searcher.answer("red lamp 3", SearchOptions(max_results=200))).results
+    scores = [result.score for result in longest]
+    assert scores == sorted(scores, reverse=True)
+    assert len({result.path for result in longest}) == len(longest) == 150
+    for wanted in (1, 2, 5, 30, 70, 120):
+        short = await searcher.answer("red lamp 3", SearchOptions(max_results=wanted))
+        assert short.results == longest[:wanted]
+    cut = await searcher.answer("red lamp 3", SearchOptions(max_results=200, min_score=0.4))
+    assert list(cut.results) == [hit for hit in longest if hit.exact or hit.score >= 0.4]
+
+
+async def test_the_order_lasts_through_the_public_door(tmp_path: Path) -> None:
+    """Several memories are merged by score, so an order that scores do not show would be undone."""
+    for path, text in LAMPS.items():
+        note = tmp_path / "notes" / path
+        note.parent.mkdir(parents=True, exist_ok=True)
+        note.write_text(text, encoding="utf-8")
+    query = {"dedup": "overlap"}
+    settings = {"memory": {"embedding": {"provider": "none"}, "query": query, "builtin": MMR}}
+
+    async with open_memory(tmp_path / "notes", tmp_path / "state", settings) as memory:
+        await memory.sync()
+        response = await memory.query("red lamp")
+
+    assert [result.path for result in response.results] == [f"memory/{name}.md" for name in "acbd"]
+
+
+# --- notes among transcripts ---
+
+BOTH: dict[str, object] = {"sources": ["memory", "sessions"]}
+
+
+async def test_transcripts_do_not_crowd_out_notes(notes: Notes) -> None:
+    await notes.write({f"sessions/{at}.jsonl": "red lamp" for at in range(120)}, source="sessions")
+    await notes.write(
+        {f"memory/{at}.md": f"the red lamp, among {at} other things of this house" for at in range(3)}
+    )
+
+    answer = await notes.searcher(BOTH, without_embedder=True).answer("red lamp")
+
+    assert [result.source for result in answer.results] == ["sessions", "memory"] * 3
+    assert [result.score for result in answer.results] == sorted(
+        (result.score for result in answer.results), reverse=True
+    )
+
+
+async def test_without_transcripts_among_the_sources_nothing_is_balanced(notes: Notes) -> None:
+    await notes.write({f"sessions/{at}.jsonl": "red lamp" for at in range(3)}, source="sessions")
+    await notes.write({"memory/a.md": "the red lamp, among other things of this house"})
+
+    answer = await notes.searcher(without_embedder=True).answer("red lamp")
+
+    assert [result.source for result in answer.results] == ["sessions"] * 3 + ["memory"]
+
+
+async def test_notes_are_found_by_meaning_among_many_transcripts(notes: Notes) -> None:
+    await notes.add(*(f"lamp{at} talk about water" for at in range(60)))
+    await notes.file.write(
+        lambda connection: connection.execute("UPDATE chunks SET source = 'sessions'").close()
+    )
+    await notes.add("garden talk about all that needs water")
+
+    settings = {**BOTH, "store": {"fts": {"enabled": False}}}
+    answer = await notes.searcher(settings).answer("talk about water")
+
+    assert "garden.md" in paths(answer)
+
+
+# --- how much vectors count ---
+
+
+class BlurredEmbedder(HashEmbedder):
+    """To it all texts are nearly alike, as those of a script that it cannot read."""
+
+    async def embed(self, input: EmbedderInput) -> Sequence[float]:  # noqa: A002 - the interface's name
+        return [value + 5.0 for value in await super().embed(input)]
+
+
+@pytest.mark.parametrize(("embedder", "is_full"), [(HashEmbedder(), True), (BlurredEmbedder(), False)])
+async def test_vectors_that_tell_no_texts_apart_count_less(
+    notes: Notes, embedder: HashEmbedder, is_full: bool
+) -> None:
+    notes.embedder = embedder
+    await notes.add("deploy the staging server", *(f"note{at} of house {at * 7}" for at in range(40)))
+
+    by_default = await notes.searcher().answer("zebra staging")
+    in_full = await notes.searcher(ranked_by(vectorWeight=0.3)).answer("zebra staging")
+
+    scores = by_default.results[-1].score, in_full.results[-1].score
+    assert (scores[0] == pytest.approx(scores[1])) is is_full
+    assert scores[0] <= scores[1]

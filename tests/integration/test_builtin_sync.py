@@ -5,6 +5,7 @@ import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import apsw
@@ -13,7 +14,7 @@ import pytest
 from composable_memory.content import EmbedderInput
 from composable_memory.errors import BackendUnavailable
 from composable_memory.interfaces import BackendServices
-from composable_memory.testing import FailingEmbedder, HashEmbedder
+from composable_memory.testing import FIXED_NOW, FailingEmbedder, HashEmbedder
 from composable_memory.types import MemorySyncProgressUpdate, SyncReport
 from composable_memory_adapters.builtin.backend import BuiltinMemory, open_builtin
 from composable_memory_adapters.builtin.flight import Flight, SingleFlight
@@ -234,12 +235,12 @@ async def test_force_writes_everything_anew_and_embeds_nothing_twice(services: B
     embedder = HashEmbedder()
     async with opened(services, embedder) as memory:
         await memory.sync()
-        before = rows(memory, "SELECT id, text, embedding_id FROM chunks")
+        before = rows(memory, "SELECT text, embedding_id FROM chunks")
         report = await memory.sync(force=True)
 
         assert (report.files_indexed, report.chunks_written, report.embedded) == (3, 3, 0)
         assert len(embedder.texts) == 3
-        assert rows(memory, "SELECT id, text, embedding_id FROM chunks") == before
+        assert rows(memory, "SELECT text, embedding_id FROM chunks") == before
         assert len(await memory.search("roof")) > 0
 
 
@@ -274,7 +275,7 @@ async def test_a_moved_note_is_not_embedded_again(services: BackendServices, wor
         report = await memory.sync()
 
         assert (report.files_indexed, report.files_removed, report.embedded) == (1, 1, 0)
-        assert memory.status().custom["embeddingCache"] == {"hits": 1, "misses": 3}
+        assert memory.status().custom["embeddingCache"] == {"hits": 1, "misses": 3, "hitRate": 0.25}
 
 
 async def test_notes_indexed_without_an_embedder_get_their_vectors_later(services: BackendServices) -> None:
@@ -294,7 +295,7 @@ async def test_another_embedder_moves_the_chunks_and_coming_back_costs_nothing(
         await memory.sync()
     async with opened(services, second) as memory:
         report = await memory.sync()
-        assert (report.files_indexed, report.embedded) == (0, 3)
+        assert (report.files_indexed, report.embedded) == (3, 3)
         assert rows(
             memory, "SELECT DISTINCT dims FROM chunks JOIN embedding_cache e ON e.id = embedding_id"
         ) == [(48,)]
@@ -418,6 +419,34 @@ async def test_the_cache_is_pruned_but_never_of_vectors_in_use(
         assert rows(memory, "SELECT count(*), count(embedding_id) FROM chunks") == [(3, 3)]
 
 
+async def test_of_unused_vectors_those_longest_unused_go_first(
+    services: BackendServices, workspace: Path
+) -> None:
+    """The first version comes back and goes again, so the second is the one that was not used for longest."""
+    embedder = HashEmbedder()
+    ticks = iter(range(10_000))
+    later = replace(services, clock=lambda: FIXED_NOW + timedelta(seconds=next(ticks)))
+    async with opened(later, embedder, cache={"maxEntries": 5}) as memory:
+        for at, text in enumerate(("first", "second", "first", "third", "fourth"), start=1):
+            write(workspace, "memory/boat.md", f"{text} version", at=LONG_AGO + at)
+            await memory.sync()
+        asked = len(embedder.texts)
+        write(workspace, "memory/boat.md", "first version", at=LONG_AGO + 7)
+        await memory.sync()
+
+        assert len(embedder.texts) == asked
+        write(workspace, "memory/boat.md", "second version", at=LONG_AGO + 8)
+        assert (await memory.sync()).embedded == 1
+
+
+async def test_the_rate_of_hits_outlives_the_process(services: BackendServices, workspace: Path) -> None:
+    async with opened(services, HashEmbedder()) as memory:
+        await memory.sync()
+        await memory.sync(force=True)
+    async with opened(services, HashEmbedder()) as memory:
+        assert memory.status().custom["embeddingCache"] == {"hits": 3, "misses": 3, "hitRate": 0.5}
+
+
 async def test_without_a_cache_only_vectors_in_use_are_kept(
     services: BackendServices, workspace: Path
 ) -> None:
@@ -452,6 +481,7 @@ async def test_progress_is_told_from_beginning_to_end(services: BackendServices)
         await memory.sync(progress=told.append)
 
     assert [(update.label, update.completed, update.total) for update in told] == [
+        ("Looking at the notes", 0, 0),
         ("Indexing notes", 0, 3),
         ("Indexing notes", 3, 3),
         ("Embedding", 0, 3),

@@ -444,6 +444,42 @@ def test_an_enabled_backend_that_nobody_offers_is_listed(cmem: Cmem) -> None:
     assert "no installed package provides it" in shown
 
 
+def test_embedders_are_listed_with_the_chosen_one_and_what_the_others_lack(
+    cmem: Cmem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    cmem.configure("memory: {embedding: {provider: auto-remote}}")
+    for name in ("GEMINI_API_KEY", "GOOGLE_API_KEY", "VOYAGE_API_KEY", "MISTRAL_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    document = cmem.json("embedders", "list")
+    listed = {one["id"]: one for one in document["embedders"]}  # type: ignore[attr-defined]
+
+    assert (document["provider"], document["chosen"]) == ("auto-remote", "wordllama")
+    assert [id_ for id_, one in listed.items() if one["chosen"]] == ["wordllama"]
+    assert "model_path" in listed["local"]["lacks"]
+    assert "no API key" in listed["openai"]["lacks"]
+    assert listed["openai"]["local"] is False
+
+
+def test_where_no_embedder_is_chosen_the_reason_is_shown(cmem: Cmem) -> None:
+    cmem.configure("memory: {embedding: {provider: none}}")
+
+    shown = cmem("embedders", "list")
+
+    assert "wordllama  not chosen" in shown.stdout
+    assert shown.stderr == "none: embedding is off (memory.embedding.provider: none)\n"
+
+
+def test_keys_of_a_provider_are_shown_and_its_secrets_are_not(cmem: Cmem) -> None:
+    cmem.configure("memory: {embedding: {providers: {openai: {apiKey: hush-hush-4711, dimensions: 512}}}}")
+
+    shown = cmem("config", "show").stdout
+    listed = cmem.json("embedders", "list")
+
+    assert re.search(r"^memory\.embedding\.providers\.openai\.dimensions +512$", shown, re.MULTILINE)
+    assert "hush-hush-4711" not in f"{shown} {listed}"
+
+
 def test_config_shows_where_a_value_was_set(cmem: Cmem) -> None:
     cmem.configure("memory:\n  query:\n    maxResults: 9\n")
 

@@ -1,6 +1,7 @@
 """The file of the index: whole transactions, snapshots, cancellation, and errors that say what to do."""
 
 import asyncio
+import os
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -9,7 +10,7 @@ import apsw
 import pytest
 
 from composable_memory.errors import IndexDamaged, IndexProblem
-from composable_memory_adapters.sqlite_file import Connection, SqliteFile, translate
+from composable_memory_adapters.sqlite_file import PAGE_BYTES, Connection, Recovery, SqliteFile, translate
 
 ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
 
@@ -27,6 +28,15 @@ def add(text: str) -> object:
 
 def notes(connection: Connection) -> list[str]:
     return [row[0] for row in connection.execute("SELECT text FROM note ORDER BY rowid")]
+
+
+def other_file(path: Path, *texts: str) -> Path:
+    """Make a sound file with these notes, as another program would."""
+    connection = apsw.Connection(str(path))
+    connection.execute("CREATE TABLE note (text)")
+    connection.executemany("INSERT INTO note VALUES (?)", [(text,) for text in texts])
+    connection.close()
+    return path
 
 
 def threads_of(file: SqliteFile) -> list[threading.Thread]:
@@ -272,6 +282,149 @@ async def test_work_that_raises_stop_iteration_does_not_hang(file: SqliteFile) -
     async with asyncio.timeout(10):
         with pytest.raises(RuntimeError, match="StopIteration"):
             await file.read(lambda connection: next(connection.execute("SELECT 1 WHERE 0")))
+
+
+# --- what is given back to the disk ---
+
+
+def fill_and_clear(connection: Connection) -> None:
+    connection.executemany("INSERT INTO note VALUES (?)", [("x" * 10_000,)] * 2000)
+    connection.execute("DELETE FROM note")
+
+
+def log_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}-wal")
+
+
+async def test_compacting_gives_back_the_file_and_the_log(file: SqliteFile) -> None:
+    await file.write(fill_and_clear)
+    await file.write(add("fog"))
+    await asyncio.gather(file.compact(), *(file.write(add(str(number))) for number in range(5)))
+    await file.compact()
+
+    assert file.path.stat().st_size < 200_000
+    assert log_of(file.path).stat().st_size == 0
+    assert await file.read(notes) == ["fog", "0", "1", "2", "3", "4"]
+
+
+async def test_compacting_lets_other_writes_come_in_between(file: SqliteFile) -> None:
+    await file.write(fill_and_clear)
+    compacting = asyncio.create_task(file.compact())
+    written = 0
+    while not compacting.done():
+        await file.write(add("fog"))
+        written += 1
+    await compacting
+
+    assert written > 2
+    assert len(await file.read(notes)) == written
+
+
+async def test_compacting_empties_the_log_while_searches_go_on(file: SqliteFile) -> None:
+    async def search() -> None:
+        while not compacting.done():
+            await file.read(notes)
+
+    await file.write(lambda connection: connection.execute("PRAGMA wal_autocheckpoint = 0").get)
+    await file.write(fill_and_clear)
+    assert log_of(file.path).stat().st_size > 100_000
+    compacting = asyncio.create_task(file.compact())
+    await asyncio.gather(compacting, *(search() for _ in range(2)))
+
+    assert log_of(file.path).stat().st_size == 0
+
+
+async def test_compacting_does_not_wait_for_a_reader_that_stays(file: SqliteFile) -> None:
+    await file.write(add("fog"))
+    stays = apsw.Connection(str(file.path))
+    stays.execute("BEGIN")
+    assert notes(stays) == ["fog"]
+    await file.write(fill_and_clear)
+
+    async with asyncio.timeout(10):
+        await file.compact()
+
+    assert notes(stays) == ["fog"]
+    stays.close()
+    await file.compact()
+    assert log_of(file.path).stat().st_size == 0
+
+
+# --- files that become read-only, or give way to others ---
+
+
+class ReadOnlyAtFirst:
+    """Makes the first connections that write refuse to."""
+
+    def __init__(self, times: int) -> None:
+        self.left = times
+
+    def __call__(self, connection: Connection) -> None:
+        if self.left and not connection.readonly("main"):
+            self.left -= 1
+            connection.execute("PRAGMA query_only = 1")
+
+
+async def test_a_write_is_done_again_when_the_file_had_become_read_only(tmp_path: Path) -> None:
+    path = other_file(tmp_path / "notes.sqlite")
+    async with SqliteFile.open(path, on_connect=ReadOnlyAtFirst(1)) as file:
+        await file.write(add("fog"))
+        await file.write(add("mist"))
+
+        assert await file.read(notes) == ["fog", "mist"]
+        said = "attempt to write a readonly database"
+        assert file.recovery == Recovery(attempts=1, successes=1, last_error=said)
+
+
+async def test_a_file_that_stays_read_only_is_named_after_one_more_try(tmp_path: Path) -> None:
+    path, refusal = other_file(tmp_path / "notes.sqlite"), ReadOnlyAtFirst(99)
+    async with SqliteFile.open(path, on_connect=refusal) as file:
+        with pytest.raises(IndexProblem, match="it cannot be written; check the permissions"):
+            await file.write(add("fog"))
+
+        assert refusal.left == 97
+        assert (file.recovery.attempts, file.recovery.successes, file.recovery.failures) == (1, 0, 1)
+        assert await file.read(notes) == []
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="permissions do not bind the superuser")
+async def test_a_write_works_as_soon_as_permissions_are_repaired(tmp_path: Path) -> None:
+    path = tmp_path / "notes.sqlite"
+    async with SqliteFile.open(path) as file:
+        await file.write(lambda connection: connection.execute("CREATE TABLE note (text)").fetchall())
+    path.chmod(0o400)
+
+    async with SqliteFile.open(path) as file:
+        with pytest.raises(IndexProblem, match="check the permissions"):
+            await file.write(add("fog"))
+        assert await file.read(notes) == []
+        path.chmod(0o600)
+        await file.write(add("mist"))
+
+        assert await file.read(notes) == ["mist"]
+
+
+async def test_a_read_that_fails_is_done_again_on_the_file_that_has_taken_the_place(
+    file: SqliteFile,
+) -> None:
+    await file.write(add("fog"))
+    await file.compact()
+    await file.read(lambda connection: connection.pragma("user_version"))
+    for part in list(file.path.parent.iterdir()):
+        part.rename(part.with_name(f"old-{part.name}"))
+    os.truncate(file.path.with_name(f"old-{file.path.name}"), PAGE_BYTES)
+    other_file(file.path, "rain")
+
+    assert await file.read(notes) == ["rain"]
+    assert (file.recovery.attempts, file.recovery.successes) == (1, 1)
+    assert await asyncio.to_thread(file.was_replaced)
+
+
+async def test_a_fault_in_a_file_that_is_still_there_is_not_tried_again(file: SqliteFile) -> None:
+    with pytest.raises(IndexProblem, match="no such table"):
+        await file.read(lambda connection: connection.execute("SELECT * FROM absent").fetchall())
+
+    assert file.recovery == Recovery()
 
 
 ERRORS = [kind for kind in vars(apsw).values() if isinstance(kind, type) and issubclass(kind, apsw.Error)]

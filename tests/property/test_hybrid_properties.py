@@ -3,7 +3,14 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from composable_memory_adapters.builtin.hybrid import FusionMethod, KeywordHit, VectorHit, fuse
+from composable_memory_adapters.builtin.hybrid import (
+    VECTOR_WEIGHT,
+    FusionMethod,
+    KeywordHit,
+    VectorHit,
+    fuse,
+    vector_weight_for,
+)
 
 IDS = st.integers(1, 40)
 KEYWORD = st.dictionaries(IDS, st.tuples(st.floats(0, 1e6), st.booleans()), max_size=20).map(
@@ -82,3 +89,8 @@ def test_a_more_relevant_passage_never_falls(
     before = [hit.id for hit in fuse(keyword, vector, scale=scale)]
     after = [hit.id for hit in fuse([*others, better], vector, scale=scale)]
     assert after.index(chosen.id) <= before.index(chosen.id)
+
+
+@given(nearest=st.floats(-1, 1), some=st.lists(st.floats(-1, 1), max_size=40))
+def test_vectors_never_count_for_more_than_their_full_weight(nearest: float, some: list[float]) -> None:
+    assert 0.0 <= vector_weight_for(nearest, some) <= VECTOR_WEIGHT

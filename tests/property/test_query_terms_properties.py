@@ -10,13 +10,14 @@ from composable_memory_adapters.builtin.query_terms import MAX_PHRASES, MAX_TERM
 PIECES = st.one_of(
     st.sampled_from(['"', "“", "*", "^", "NEAR(", " AND ", " OR ", "NOT", ":", "-", "'", "(", ")", "+", "a"]),
     st.sampled_from(["深度学习", "東京タワー", "배포를", "ｶﾞ", "\u3099", "\u1112\u1161", "\x00", "\ud800"]),
+    st.sampled_from(["الكتاب", "وَلَد", "\u064b", "\u0640", "٣", "¿qué dónde cuándo", "onde você"]),
     st.text(st.characters(codec=None), max_size=8),
     st.sampled_from(["foo_bar", "a/b.py", "Straße", "niño", "what", "the", "😀", " "]),
 )
 TYPED = st.lists(PIECES, max_size=12).map("".join)
 WORDS = st.text(
     st.one_of(
-        st.sampled_from("abzé部署方案東京タワ서버가"),
+        st.sampled_from("abzé部署的案東京タワは서버가책을الوبيتهةأِـ"),
         st.characters(min_codepoint=0x20, max_codepoint=0x024F, categories=["L", "N"]),
     ),
     min_size=1,

@@ -130,18 +130,18 @@ def test_a_mapping_is_merged_and_a_list_replaced(workspace: Path) -> None:
 
 def test_keys_that_are_no_names_stay_as_they_are(workspace: Path) -> None:
     headers = {"X-Team": "a", "x-shift": "b", "UPPER": "c"}
-    loaded = load(workspace, {"embedding": {"options": {"headers": headers, "baseURL": "u"}}})
+    loaded = load(workspace, {"embedding": {"providers": {"mine": {"headers": headers, "baseURL": "u"}}}})
 
-    options = loaded.settings.memory.embedding.options
+    options = loaded.settings.memory.embedding.providers["mine"]
     assert options.keys() == {"headers", "base_url"}
     assert options["headers"].keys() == headers.keys()  # type: ignore[attr-defined]
 
 
 def test_a_secret_from_the_environment_is_kept_and_not_shown(workspace: Path) -> None:
-    loaded = load(workspace, GRAPHITI__API_KEY="sesame", EMBEDDING__OPTIONS__ACCESS_TOKEN="[sesame")
+    loaded = load(workspace, GRAPHITI__API_KEY="sesame", EMBEDDING__PROVIDERS__MINE__TOKEN="[sesame")
 
     assert loaded.settings.memory.graphiti.options == {"api_key": SecretStr("sesame")}
-    assert loaded.settings.memory.embedding.options == {"access_token": SecretStr("[sesame")}
+    assert loaded.settings.memory.embedding.providers == {"mine": {"token": SecretStr("[sesame")}}
     assert "sesame" not in repr(loaded)
     assert "sesame" not in repr(describe(loaded))
     assert loaded.notes == ()
@@ -160,16 +160,16 @@ def test_a_secret_from_the_environment_is_kept_and_not_shown(workspace: Path) ->
     ],
 )
 def test_secrets_are_hidden_wherever_they_stand(workspace: Path, options: dict[str, object]) -> None:
-    loaded = load(workspace, {"embedding": {"options": options}})
+    loaded = load(workspace, {"embedding": {"providers": {"mine": options}}})
 
     assert "SecretStr" in repr(loaded)
     assert "sesame" not in repr(loaded)
 
 
 def test_a_secret_number_is_kept_as_text(workspace: Path) -> None:
-    loaded = load(workspace, {"embedding": {"options": {"token": 5}}})
+    loaded = load(workspace, {"embedding": {"providers": {"mine": {"token": 5}}}})
 
-    assert loaded.settings.memory.embedding.options == {"token": SecretStr("5")}
+    assert loaded.settings.memory.embedding.providers == {"mine": {"token": SecretStr("5")}}
 
 
 def test_a_value_replaces_a_mapping(workspace: Path) -> None:

@@ -19,6 +19,7 @@ from composable_memory.plugins import (
     check_capabilities,
     discover_backends,
 )
+from composable_memory.settings import SettingsModel
 from composable_memory.testing.in_memory import FakeBackend, InMemoryBackend
 from composable_memory.testing.in_memory import spec as in_memory
 
@@ -32,7 +33,7 @@ def backend(id_, **more):
 notes = backend("notes")
 needy = backend("needy", missing=lambda: "no such tool; install it")
 asking = backend("asking", missing=lambda: 1 / 0)
-vectors = EmbedderSpec(id="vectors", summary="vectors", open=None, local=True)
+vectors = EmbedderSpec(id="vectors", summary="vectors", settings=SettingsModel, open=None, local=True)
 number = 3
 """
 
@@ -161,7 +162,7 @@ def test_a_spec_that_is_handed_over_comes_before_installed_ones(site: Site) -> N
 
 
 def test_a_provider_may_be_handed_over() -> None:
-    mine = EmbedderSpec(id="mine", summary="mine", open=cast("Any", None), local=True)
+    mine = EmbedderSpec(id="mine", summary="mine", settings=SettingsModel, open=cast("Any", None), local=True)
 
     assert discover_backends(embedders=[mine]).embedders[0].spec is mine
 

@@ -106,7 +106,7 @@ def test_sections_that_are_no_mappings_are_refused(wrong: object) -> None:
     [
         ({"query": 5}, "expected keys and values; it is 5"),
         ({"query": {"max_results": []}}, "Input should be a valid integer"),
-        ({"embedding": {"options": "x"}}, "expected keys and values; it is 'x'"),
+        ({"embedding": {"providers": "x"}}, "expected keys and values; it is 'x'"),
     ],
 )
 def test_a_wrong_shape_is_named_in_the_words_of_a_file(data: object, shape: str) -> None:
@@ -228,7 +228,7 @@ def test_other_names_are_no_secrets(name: str) -> None:
 def test_known_keys_lead_through_mappings() -> None:
     keys = known_keys(Settings)
 
-    assert {"memory.query.depth", "memory.backends.<id>.weight", "memory.embedding.options"} <= set(keys)
+    assert {"memory.query.depth", "memory.backends.<id>.weight", "memory.embedding.providers"} <= set(keys)
     assert len(keys) == len(set(keys))
 
 

@@ -14,9 +14,16 @@ import pytest
 
 from composable_memory.content import EmbedderInput
 from composable_memory.errors import ConfigError, EmbedderUnavailable
-from composable_memory.interfaces import EmbedderAdapter
-from composable_memory.testing import EmbedderContract, Opener
-from composable_memory_adapters.embedders.wordllama import SLICE_TEXTS, WordLlamaEmbedder, spec
+from composable_memory.interfaces import EmbedderAdapter, EmbedderServices
+from composable_memory.settings import check
+from composable_memory.testing import FIXED_NOW, EmbedderContract, Opener
+from composable_memory_adapters.embedders.wordllama import (
+    SLICE_TEXTS,
+    WordLlamaEmbedder,
+    WordLlamaSettings,
+    spec,
+)
+from composable_memory_ops_logs import OpsLog
 
 TEXTS = [
     "Caroline went to the support group.",
@@ -49,8 +56,14 @@ print(before, [name for name in network if name in sys.modules])
 
 
 @pytest.fixture
-async def embedder() -> AsyncIterator[WordLlamaEmbedder]:
-    async with spec.open({}) as opened:
+def services(tmp_path: Path) -> EmbedderServices:
+    """Return what a provider gets when it opens; this one needs none of it."""
+    return EmbedderServices(state_dir=tmp_path, environ={}, ops_log=OpsLog(None), clock=lambda: FIXED_NOW)
+
+
+@pytest.fixture
+async def embedder(services: EmbedderServices) -> AsyncIterator[WordLlamaEmbedder]:
+    async with spec.open(WordLlamaSettings(), services) as opened:
         assert isinstance(opened, WordLlamaEmbedder)
         yield opened
 
@@ -77,8 +90,8 @@ class TestContract(EmbedderContract):
     """What every embedder must do."""
 
     @pytest.fixture
-    def open_embedder(self) -> Opener[EmbedderAdapter]:
-        return lambda: spec.open({})
+    def open_embedder(self, services: EmbedderServices) -> Opener[EmbedderAdapter]:
+        return lambda: spec.open(WordLlamaSettings(), services)
 
 
 async def test_vectors_are_those_of_the_package_itself(embedder: WordLlamaEmbedder) -> None:
@@ -188,11 +201,10 @@ async def test_the_package_is_there(embedder: WordLlamaEmbedder) -> None:
     assert (embedder.id, embedder.model, embedder.dimensions) == ("wordllama", "l2_supercat_256", 256)
 
 
-async def test_its_model_may_be_named_and_no_other() -> None:
-    async with spec.open({"model": "l2_supercat_256"}):
-        pass
+def test_its_model_may_be_named_and_no_other() -> None:
+    key = "memory.embedding.providers.wordllama"
+    assert check(spec.settings, {"model": "l2_supercat_256"}, key=key) == WordLlamaSettings()
 
-    for options in ({"model": "l3_supercat_1024"}, {"threads": 4}):
-        with pytest.raises(ConfigError, match=r"memory\.embedding"):
-            async with spec.open(options):
-                pass
+    for name, value in {"model": "l3_supercat_1024", "threads": 4}.items():
+        with pytest.raises(ConfigError, match=rf"setting {key}\.{name}: "):
+            check(spec.settings, {name: value}, key=key)

@@ -1,11 +1,12 @@
 """The builtin memory as others see it: search, reading of notes, sync, and a status always at hand."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from composable_memory.errors import (
     BackendError,
@@ -32,12 +33,23 @@ from composable_memory_adapters.builtin import books, embedding, schema
 from composable_memory_adapters.builtin.books import IndexSnapshot
 from composable_memory_adapters.builtin.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.builtin.flight import Flight, SingleFlight
+from composable_memory_adapters.builtin.follower import FolderWatch, Follower
 from composable_memory_adapters.builtin.search import Searcher
-from composable_memory_adapters.builtin.settings import BuiltinSettings, index_path
-from composable_memory_adapters.builtin.sources import read_note
-from composable_memory_adapters.builtin.status import describe
+from composable_memory_adapters.builtin.sessions import (
+    is_transcript_path,
+    read_transcript,
+    resolve_transcript,
+    transcripts_folder,
+)
+from composable_memory_adapters.builtin.settings import BuiltinSettings, filled_in
+from composable_memory_adapters.builtin.sources import TRANSCRIPTS_KEY, read_note
+from composable_memory_adapters.builtin.status import Standing, describe
 from composable_memory_adapters.builtin.sync import Synchroniser
+from composable_memory_adapters.builtin.territory import survey
 from composable_memory_adapters.sqlite_file import SqliteFile
+
+if TYPE_CHECKING:
+    from composable_memory_adapters.builtin.rebuild import RebuildCost
 
 __all__ = ["BuiltinMemory", "open_builtin"]
 
@@ -86,23 +98,33 @@ class BuiltinMemory:
         self._embedder = services.embedder if settings.store.vector.enabled else None
         self._space = EmbeddingSpace.of(self._embedder) if self._embedder else None
         self._path = services.state_dir
+        self._transcripts: Path | None = None
         self._index: _Index | None = None
         self._flights = SingleFlight(self._fly)
+        self._follower = Follower(
+            settings.sync,
+            open_watch=self._open_watch,
+            sync=self._flights.attempt,
+            ops_log=services.ops_log,
+        )
         self._snapshot = IndexSnapshot()
+        self._rebuild_cost: RebuildCost | None = None
         self._checked_at: datetime | None = None
         self._damage: IndexDamaged | None = None
         self._is_closed = False
+        self._counting = asyncio.Lock()
         self._closing = asyncio.Lock()
 
     async def open(self) -> None:
         """Open the index file and take stock of it; called once, by `open_builtin`."""
         self._path = await asyncio.to_thread(
-            index_path,
+            filled_in,
             self._settings.store.path,
             state_dir=self._services.state_dir,
             agent_id=self._services.agent_id,
             workspace=self._services.workspace_dir,
         )
+        self._transcripts = await asyncio.to_thread(transcripts_folder, self._settings, self._services)
         self._index = await self._open_index()
         with self._failing_to("open"):
             try:
@@ -110,6 +132,8 @@ class BuiltinMemory:
                 await self._take_stock()
             except IndexDamaged as damage:
                 self._damage = damage
+        if self._services.is_long_lived:
+            self._follower.start()
 
     async def search(
         self, query: str, options: SearchOptions | None = None
@@ -123,7 +147,7 @@ class BuiltinMemory:
         if not query.strip():
             return SearchAnswer(results=())
         with self._failing_to("search"):
-            await self._look_for_changes()
+            await self._look_for_changes(options.session_key if options else None)
             answer = await (self._index or opened).searcher.answer(query, options)
         return replace(answer, degraded=(*answer.degraded, *self._shortcomings()))
 
@@ -138,8 +162,16 @@ class BuiltinMemory:
     async def read_file(
         self, rel_path: str, *, from_line: int | None = None, lines: int | None = None
     ) -> MemoryFileSlice:
-        """Return a note, or some of its lines: from 1 on where `from_line` is less, at least one line."""
+        """Return a note, or some of its lines: from 1 on where `from_line` is less, at least one line.
+
+        Of a transcript, named `sessions/<file>.jsonl`, that is what its messages say, redacted, one a line;
+        the lines that are asked for are those of the file.
+        """
         self._opened("read a file")
+        if is_transcript_path(rel_path):
+            target = await asyncio.to_thread(resolve_transcript, rel_path, self._transcripts)
+            text = await asyncio.to_thread(_say, rel_path, target, from_line, lines)
+            return MemoryFileSlice(text=text, path=f"{TRANSCRIPTS_KEY}/{target.name}")
         extra_paths, workspace = self._settings.extra_paths, self._services.workspace_dir
         path, text = await asyncio.to_thread(_read, rel_path, workspace, extra_paths)
         return MemoryFileSlice(text=_excerpt(text, from_line, lines), path=path)
@@ -147,16 +179,17 @@ class BuiltinMemory:
     def status(self) -> MemoryProviderStatus:
         """Return what was known after the last sync; reads nothing."""
         opened = self._opened("report its status")
-        return describe(
-            self._settings,
-            self._services,
+        standing = Standing(
             db_path=self._path,
             snapshot=self._snapshot,
-            counters=opened.sync.counters,
             vector=opened.searcher.vector_status(),
+            recovery=opened.file.recovery,
+            rebuild=self._rebuild_cost,
             running=self._flights.current,
             sync_error=self._trouble,
+            watch=self._follower.status if self._follower.is_following else None,
         )
+        return describe(self._settings, self._services, standing)
 
     async def probe_embedding_availability(self) -> MemoryEmbeddingProbeResult:
         """Embed a word as a search would, and say whether it worked."""
@@ -183,6 +216,7 @@ class BuiltinMemory:
         """Stop the sync, finish what is being written, release the file; calling it again does nothing."""
         self._is_closed = True
         async with self._closing:
+            await self._follower.stop()
             await self._flights.close()
             if self._index is not None:
                 await self._index.close()
@@ -190,15 +224,20 @@ class BuiltinMemory:
 
     # --- following the notes ---
 
-    async def _look_for_changes(self) -> None:
-        """Start a sync if it is time for one, and give it a moment."""
-        if not self._is_time_to_look():
+    async def _look_for_changes(self, session_key: str | None) -> None:
+        """Start a sync if it is time for one, or a conversation begins, and give it a moment."""
+        is_new_session = self._follower.is_new_session(session_key)
+        if not is_new_session and not self._is_time_to_look():
             return
         self._checked_at = self._services.clock()
-        if not self._settings.sync.on_search:
+        if is_new_session:
+            flight = self._flights.start("session-start")
+        elif self._settings.sync.on_search:
+            flight = self._flights.current or self._flights.start("search")
+        else:
+            await self._reopen_if_replaced()
             await self._take_stock()
             return
-        flight = self._flights.current or self._flights.start("search")
         wait_s = self._settings.sync.on_search_wait_ms / 1000
         await asyncio.wait([flight.notes_indexed], timeout=wait_s)
         await self._take_stock()
@@ -207,10 +246,19 @@ class BuiltinMemory:
         if self._checked_at is None or self._snapshot.mark is None:
             return self._flights.current is None
         elapsed = (self._services.clock() - self._checked_at).total_seconds()
-        return abs(elapsed) >= self._settings.sync.recheck_s
+        return abs(elapsed) >= self._follower.recheck_s
+
+    def _open_watch(self, on_change: Callable[[], None]) -> FolderWatch:
+        # Imported late: a single command watches nothing, and watchdog takes a fifth of its time.
+        from composable_memory_adapters.builtin.watcher import Watcher
+
+        workspace, extra_paths = self._services.workspace_dir, self._settings.extra_paths
+        return Watcher(lambda: survey(workspace, extra_paths, self._transcripts), on_change)
 
     async def _fly(self, flight: Flight) -> SyncReport:
         """Sync once; `force` mends a damaged file."""
+        await self._follower.stand_ready()
+        began = asyncio.get_running_loop().time()
         try:
             try:
                 report = await self._sync_index(flight)
@@ -221,14 +269,13 @@ class BuiltinMemory:
                 report = await self._sync_index(flight)
         finally:
             self._checked_at = self._services.clock()
+        self._follower.cover(began)
         self._damage = None
         await self._take_stock()
         return report
 
     async def _sync_index(self, flight: Flight) -> SyncReport:
-        # Another process has set a damaged file aside: of our connections, new ones would read its successor.
-        if await asyncio.to_thread(self._opened("sync").file.was_replaced):
-            await self._reopen()
+        await self._reopen_if_replaced()
         opened = self._opened("sync")
         await schema.ensure(opened.file)
         return await opened.sync.run(
@@ -239,7 +286,15 @@ class BuiltinMemory:
         )
 
     async def _take_stock(self) -> None:
-        self._snapshot = await self._opened("read its index").file.read(books.snapshot)
+        """Read what the status tells; one at a time, so that what is older never comes last."""
+        async with self._counting:
+            opened = self._opened("read its index")
+            self._snapshot, self._rebuild_cost = await opened.file.read(
+                lambda connection: (books.snapshot(connection), opened.sync.rebuild_cost(connection))
+            )
+
+    def _has_foreign_vectors(self) -> bool:
+        return self._rebuild_cost is not None and self._rebuild_cost.is_of_other_space
 
     @property
     def _trouble(self) -> str | None:
@@ -257,6 +312,10 @@ class BuiltinMemory:
             yield _degradation("stale", f"the last sync failed: {self._trouble}")
         elif mark is None:
             yield _degradation("never-indexed", "no note has been indexed yet; run `cmem index`")
+        if (why := self._follower.blindness) is not None:
+            yield _degradation("stale", f"changes are not followed, run `cmem index` after them: {why}")
+        if self._rebuild_cost is not None:
+            yield _degradation("rebuild-due", str(self._rebuild_cost))
         if mark is not None and mark.unreadable:
             count = len(mark.unreadable)
             yield _degradation(
@@ -271,9 +330,11 @@ class BuiltinMemory:
         searcher = Searcher(
             file,
             settings=self._settings,
+            clock=self._services.clock,
             embedder=self._embedder,
             space=self._space,
             embedder_problem=self._services.embedder_problem,
+            is_paused=self._has_foreign_vectors,
         )
         sync = Synchroniser(
             file=file,
@@ -283,16 +344,24 @@ class BuiltinMemory:
             space=self._space,
             ops_log=self._services.ops_log,
             clock=self._services.clock,
+            transcripts=self._transcripts,
+            embedder_is_local=self._services.embedder_is_local,
+            is_wanted=lambda: self._flights.is_one_waiting,
         )
         return _Index(file=file, searcher=searcher, sync=sync, stack=stack)
 
     async def _start_anew(self) -> None:
         """Set the damaged file aside and begin an empty one, unless another process has done so."""
-        await self._reopen()
-        if await _is_damaged(self._opened("sync").file):
-            await self._opened("sync").close()
+        damaged = self._opened("sync")
+        if not await asyncio.to_thread(damaged.file.was_replaced):
+            await damaged.close()
             stamp = self._services.clock().astimezone(UTC).strftime("%Y%m%dT%H%M%S")
             await asyncio.to_thread(_set_aside, self._path, stamp)
+            await self._reopen()
+
+    async def _reopen_if_replaced(self) -> None:
+        # Another process has set a damaged file aside: of our connections, new ones would read its successor.
+        if await asyncio.to_thread(self._opened("sync").file.was_replaced):
             await self._reopen()
 
     async def _reopen(self) -> None:
@@ -316,13 +385,28 @@ class BuiltinMemory:
 
 
 def _read(rel_path: str, workspace: Path, extra_paths: tuple[Path, ...]) -> tuple[str, str]:
-    """Return name and text of a note; a missing one has no text."""
+    """Return name and text of a note."""
     target = resolve_memory_file(rel_path, workspace=workspace, extra_paths=extra_paths)
-    key = relative_key(target, workspace.resolve())
+    text = ""
+    with _reading(rel_path):
+        text = read_note(str(target)).text
+    return relative_key(target, workspace.resolve()), text
+
+
+def _say(rel_path: str, target: Path, from_line: int | None, lines: int | None) -> str:
+    """Return what a transcript says in some lines of its file."""
+    with _reading(rel_path):
+        return read_transcript(str(target)).excerpt(from_line, lines)
+    return ""
+
+
+@contextmanager
+def _reading(rel_path: str) -> Iterator[None]:
+    """Pass over a file that is missing, which has no text; of one that cannot be read, say why."""
     try:
-        return key, read_note(str(target)).text
+        yield
     except (FileNotFoundError, NotADirectoryError):
-        return key, ""
+        pass
     except OSError as error:
         raise MemoryPathError(rel_path, f"it cannot be read ({error.strerror})") from error
 
@@ -340,14 +424,6 @@ def _how_far(flight: Flight) -> str:
         return "the notes are being looked at"
     progress = flight.progress
     return f"the notes are being indexed: {progress.completed} of {progress.total} changed ones are in"
-
-
-async def _is_damaged(file: SqliteFile) -> bool:
-    try:
-        await schema.ensure(file)
-        return not await file.read(books.is_sound)
-    except IndexDamaged:
-        return True
 
 
 def _set_aside(path: Path, stamp: str) -> None:

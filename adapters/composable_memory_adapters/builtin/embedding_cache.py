@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from composable_memory.errors import DimensionMismatch, EmbeddingError
-from composable_memory.interfaces import EmbedderAdapter
+from composable_memory.interfaces import EmbedderAdapter, SupportsFingerprint
 from composable_memory_adapters.sqlite_file import Connection
 
 __all__ = ["EmbeddingSpace", "count", "pack", "prune", "store"]
@@ -43,7 +43,10 @@ class EmbeddingSpace:
     @classmethod
     def of(cls, embedder: EmbedderAdapter) -> "EmbeddingSpace":
         """Return the space that `embedder` puts its vectors in."""
-        identity = json.dumps([embedder.id, embedder.model, embedder.dimensions])
+        parts = [embedder.id, embedder.model, embedder.dimensions]
+        if isinstance(embedder, SupportsFingerprint):
+            parts.append(embedder.fingerprint)
+        identity = json.dumps(parts)
         return cls(
             provider=embedder.id,
             model=embedder.model,
@@ -89,7 +92,7 @@ def count(connection: Connection) -> int:
 
 
 def prune(connection: Connection, max_entries: int) -> int:
-    """Remove the oldest vectors above `max_entries` that no chunk points at; return how many."""
+    """Remove vectors above `max_entries` that no chunk points at, longest unused first; return how many."""
     excess = count(connection) - max_entries
     if excess <= 0:
         return 0

@@ -70,6 +70,11 @@ class SingleFlight:
         """Return the flight that runs, or will in a moment."""
         return self._running or self._waiting
 
+    @property
+    def is_one_waiting(self) -> bool:
+        """Say whether somebody has asked for a sync after the running one began."""
+        return self._running is not None and self._waiting is not None
+
     def start(self, reason: str, *, force: bool = False, progress: ProgressCallback | None = None) -> Flight:
         """Board the next flight and see that it starts; does not wait.
 
@@ -104,6 +109,16 @@ class SingleFlight:
         if task.cancelled():
             raise _closed()
         return task.result()
+
+    async def attempt(self, reason: str) -> bool:
+        """Sync, and say whether it went well; what went wrong is in `failure`.
+
+        Raises:
+            BackendUnavailable: closed.
+        """
+        task = self._tasks[self.start(reason)]
+        await asyncio.wait([task])
+        return not task.cancelled() and task.exception() is None
 
     async def close(self) -> None:
         """Stop the running sync between two of its steps, and turn everybody away."""

@@ -8,6 +8,7 @@ the first ones. docs/retrieval.md has the formulas and the measurements behind t
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, isfinite
+from statistics import fmean
 from typing import Literal
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "KeywordHit",
     "VectorHit",
     "fuse",
+    "vector_weight_for",
 ]
 
 VECTOR_WEIGHT = 0.3
@@ -30,6 +32,12 @@ CANDIDATES = 48
 
 MIN_SCORE = 0.1
 """Cuts answers to clear nonsense and to questions in another language; exact hits should be spared."""
+
+TELLING_LEAD = 0.3
+"""How far an ordinary passage has to be behind the nearest, as a share, before vectors count in full."""
+
+FEWEST_TO_COMPARE = 8
+"""Among fewer passages there is no ordinary one."""
 
 STEEPNESS = 2.4
 RRF_K = 60
@@ -105,6 +113,19 @@ def fuse(
         for id_ in keyword_scores.keys() | vector_scores.keys()
     ]
     return sorted(hits, key=lambda hit: (-hit.score, -(hit.keyword_score or 0.0), hit.id))
+
+
+def vector_weight_for(nearest: float, some: Sequence[float]) -> float:
+    """Return the weight of the vectors for a question, of 1 for both legs.
+
+    `nearest` is the best cosine, `some` are those of any passages. To an embedder that cannot read a script
+    all texts in it are alike: where an ordinary passage is nearly as close as the nearest, the order among
+    the near ones is chance, and words decide.
+    """
+    if len(some) < FEWEST_TO_COMPARE or nearest <= 0.0:
+        return VECTOR_WEIGHT
+    lead = 1.0 - max(0.0, fmean(some)) / nearest
+    return VECTOR_WEIGHT * min(1.0, max(0.0, lead) / TELLING_LEAD)
 
 
 def _vector_share(

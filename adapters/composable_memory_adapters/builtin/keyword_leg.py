@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
+from composable_memory.types import MemorySource
 from composable_memory_adapters.builtin.hybrid import CANDIDATES, KeywordHit
 from composable_memory_adapters.builtin.query_terms import KeywordQuery
 from composable_memory_adapters.builtin.relevance import PassageMatch, Relevance, rarity
@@ -34,6 +35,11 @@ FREQUENCY = "SELECT count(*) FROM (SELECT 1 FROM chunks_fts WHERE chunks_fts MAT
 # Ordering by the value of bm25() keeps only the best rows while scanning; by `rank` it sorts them all.
 CANDIDATES_BY_BM25 = """
 SELECT rowid FROM chunks_fts WHERE chunks_fts MATCH ? ORDER BY bm25(chunks_fts), rowid LIMIT ?
+"""
+CANDIDATES_OF_SOURCE = """
+SELECT rowid FROM chunks_fts
+WHERE chunks_fts MATCH ? AND (SELECT source FROM chunks WHERE id = chunks_fts.rowid) = ?
+ORDER BY bm25(chunks_fts), rowid LIMIT ?
 """
 # The plus keeps SQLite from opening the index anew for each id, which takes ten times as long.
 PLACES = """
@@ -61,11 +67,14 @@ def search(
     query: KeywordQuery,
     *,
     limit: int = CANDIDATES,
+    reserved: MemorySource | None = None,
     row_budget: int = ROW_BUDGET,
 ) -> KeywordAnswer:
     """Return the `limit` passages with the most of `query`; runs within the caller's transaction.
 
-    `row_budget` is how many passages SQLite may score, unless the rarest word alone is in more.
+    With `reserved`, the `limit` passages of that source that have the most of it are returned as well, so
+    that another source does not crowd it out. `row_budget` is how many passages SQLite may score, unless the
+    rarest word alone is in more.
     """
     match_any = query.match_any()
     size = connection.execute(COLLECTION, (match_any,)).get if match_any else None
@@ -73,6 +82,9 @@ def search(
         return KeywordAnswer(hits=(), scale=1.0)
     plan = _Plan.of(connection, query, size=orjson.loads(size), row_budget=row_budget)
     ids = [row[0] for row in connection.execute(CANDIDATES_BY_BM25, (plan.match, limit))]
+    if reserved and len(ids) == limit:
+        more = connection.execute(CANDIDATES_OF_SOURCE, (plan.match, reserved, limit))
+        ids = [*dict.fromkeys([*ids, *(row[0] for row in more)])]
     places = connection.execute(PLACES, (plan.match, _json(ids), len(ids)))
     hits = [plan.hit(passage_id, orjson.loads(found)) for passage_id, found in places]
     hits.sort(key=lambda hit: (-hit.bm25, hit.id))

@@ -10,16 +10,21 @@ from typing import cast
 
 from composable_memory.types import MemorySource
 from composable_memory_adapters.builtin.embedding_cache import EmbeddingSpace
+from composable_memory_adapters.builtin.tables import GENERATION_BITS, LIVE
 from composable_memory_adapters.sqlite_file import Connection
 
 __all__ = [
+    "Origin",
     "PassageRow",
     "VectorCounts",
     "embedding_ids_of",
+    "generation",
     "live_embedding_ids",
+    "origins",
     "passages",
     "passages_of_embeddings",
     "revision",
+    "sample",
     "vector_counts",
     "vectors",
     "vectors_at",
@@ -28,6 +33,15 @@ __all__ = [
 
 PASSAGES = """
 SELECT id, path, source, start_line, end_line, text FROM chunks WHERE id IN (SELECT value FROM json_each(?))
+"""
+ORIGINS = """
+SELECT id, path, source, mtime FROM chunks LEFT JOIN files USING (path, source)
+WHERE id IN (SELECT value FROM json_each(?))
+"""
+SAMPLE = """
+SELECT DISTINCT (SELECT id FROM chunks WHERE id >= first + (last - first) * value / ?1 ORDER BY id LIMIT 1)
+FROM (SELECT min(id) AS first, max(id) AS last FROM chunks), json_each(?2)
+WHERE first IS NOT NULL
 """
 PASSAGES_OF_EMBEDDINGS = """
 SELECT embedding_id, id FROM chunks WHERE embedding_id IN (SELECT value FROM json_each(?)) ORDER BY id
@@ -42,6 +56,7 @@ SELECT DISTINCT embedding_id FROM chunks WHERE embedding_id IS NOT NULL ORDER BY
 VECTORS = "SELECT id, embedding FROM embedding_cache WHERE id IN (SELECT value FROM json_each(?))"
 VECTORS_IN_SPACE = f"{VECTORS} AND provider_key = ? AND model = ? AND provider = ?"
 VECTOR_COUNTS = "SELECT count(*), count(embedding_id) FROM chunks"
+GENERATION = "SELECT seq >> ? FROM sqlite_sequence WHERE name = ?"
 REVISION = "SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'revision'"
 
 
@@ -55,6 +70,15 @@ class PassageRow:
     start_line: int
     end_line: int
     text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """The file that a passage is from; `mtime_ns` is None where the index does not know it."""
+
+    path: str
+    source: MemorySource
+    mtime_ns: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +107,17 @@ def passages(connection: Connection, ids: Iterable[int]) -> dict[int, PassageRow
         )
         for row in connection.execute(PASSAGES, (_json(ids),))
     }
+
+
+def origins(connection: Connection, ids: Iterable[int]) -> dict[int, Origin]:
+    """Return for those of the passages `ids` that still exist the file they are from."""
+    rows = connection.execute(ORIGINS, (_json(ids),))
+    return {id_: Origin(path=path, source=source, mtime_ns=mtime) for id_, path, source, mtime in rows}
+
+
+def sample(connection: Connection, count: int) -> list[int]:
+    """Return the ids of at most `count` passages from all over the index, the same until it changes."""
+    return [row[0] for row in connection.execute(SAMPLE, (count, _json([*range(count)])))]
 
 
 def passages_of_embeddings(connection: Connection, embedding_ids: Iterable[int]) -> dict[int, list[int]]:
@@ -142,6 +177,11 @@ def revision(connection: Connection) -> int:
     """Return the number that grows with every change of passages or vectors; 0 for an empty index."""
     row = connection.execute(REVISION).fetchone()
     return 0 if row is None else int(row[0])
+
+
+def generation(connection: Connection) -> int:
+    """Return the number that grows when a rebuilt index takes the place of another: all ids are new then."""
+    return int(connection.execute(GENERATION, (GENERATION_BITS, LIVE.chunks)).get or 0)
 
 
 def _sound(rows: Iterable[tuple[int, bytes]], dims: int) -> tuple[list[int], list[bytes]]:

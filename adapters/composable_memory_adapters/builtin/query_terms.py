@@ -1,38 +1,30 @@
-"""What a note hands to the keyword index, and what a question asks it for; the two halves have to agree.
-
-The index splits text at everything that is neither a letter nor a digit, drops case and accents, and stems
-English (FTS5's `porter unicode61 remove_diacritics 2`). It cannot split Chinese, Japanese or Korean, so runs
-of those are rewritten as overlapping pairs of characters on both sides.
-"""
+"""What a question asks the keyword index for; `word_forms` has the half that notes and questions share."""
 
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 
 from composable_memory_adapters.builtin import stop_words
+from composable_memory_adapters.builtin.word_forms import (
+    folded,
+    index_text,
+    is_asian,
+    is_hangul,
+    pairs,
+    plain,
+    tokens,
+    words_of,
+)
 
 __all__ = ["KeywordQuery", "analyse", "index_text"]
 
 MAX_CHARACTERS = 8_000
 MAX_TERMS = 64
 MAX_PHRASES = 16
+MIN_OPEN_LETTERS = 5
 
-# Han, kana and Hangul.
-_CJK = (
-    "\u2e80-\u2fdf\u3005-\u3007\u3031-\u3035\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff"
-    "\u3105-\u312f\u3131-\u318e\u31a0-\u31bf\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3"
-    "\uf900-\ufaff\U0001b000-\U0001b16f\U00020000-\U0003ffff"
-)
-_RUN = re.compile(f"[{_CJK}]+")
-_TOKEN = re.compile(f"[{_CJK}]+|[^\\W_{_CJK}]+")
-# Wide and narrow forms, and characters in two parts, as some keyboards and file systems produce them.
-_IRREGULAR = re.compile(
-    "[\u1100-\u11ff\u2f00-\u2fdf\uf900-\ufaff\uff01-\uff5e\uff66-\uffdc]+|.[\u3099\u309a]"
-)
 _HIRAGANA = re.compile("[\u3041-\u309f]+")
-_HANGUL = re.compile("[\uac00-\ud7a3]+")
 # Bounded, because every opening mark without a closing one is searched for to the end.
 _QUOTED = re.compile(
     r'"([^"]{0,300})"|“([^”]{1,300})”|„([^“”]{1,300})[“”]|«([^»]{1,300})»|`([^`]{1,300})`'
@@ -46,6 +38,8 @@ _PARTICLES = (
     *("에서", "으로", "에게", "한테", "처럼", "같이", "보다", "까지", "부터", "마다", "밖에", "대로"),
     *"은는이가을를의에로와과도만",
 )
+_AFTER_CONSONANT, _AFTER_VOWEL = frozenset("은이을과"), frozenset("는가를와")
+_FIRST_SYLLABLE, _SYLLABLES_A_VOWEL = 0xAC00, 28
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,14 +48,17 @@ class KeywordQuery:
 
     `terms` are words, pairs of Asian characters, or single ones where nothing else was asked. `phrases` are
     what was quoted and what is written like an identifier, a path or a date; their words are terms as well.
+    With `open_ended`, the last letter of a term may differ: the language of the question inflects there.
     """
 
     terms: tuple[str, ...]
     phrases: tuple[str, ...]
+    open_ended: bool = False
 
     def lookups(self) -> tuple[str, ...]:
         """Return one FTS5 string for each term, then one for each phrase."""
-        return tuple(_fts5_string(text) for text in (*self.terms, *self.phrases))
+        words = (_open_ended(text) if self.open_ended else _fts5_string(text) for text in self.terms)
+        return (*words, *map(_fts5_string, self.phrases))
 
     def match_any(self) -> str | None:
         """Return the FTS5 query for texts with any term; None if there is nothing to look up."""
@@ -73,96 +70,100 @@ class KeywordQuery:
         return " ".join(self.lookups()) or None
 
 
-def index_text(text: str) -> str:
-    """Return what the keyword index is to hold for `text`.
-
-    Text without Asian characters is returned as it is. A run of them becomes its overlapping pairs and its
-    last character, so that a single character is found as the beginning of a pair.
-    """
-    if text.isascii():
-        return text
-    return _RUN.sub(lambda run: f" {' '.join(_index_tokens(run[0]))} ", _plain(text))
-
-
 def analyse(query: str) -> KeywordQuery:
     """Find what is worth looking up in `query`; a query of nothing but stop words is looked up as it is.
 
     Looks at the first 8,000 characters and keeps the first 64 different terms and 16 phrases.
     """
-    query = _plain(unicodedata.normalize("NFC", query[:MAX_CHARACTERS]))
-    words: list[str] = _TOKEN.findall(query)
-    content = [*_distinct(_content_terms(words))] or [*_distinct(_all_terms(words))]
+    query = plain(unicodedata.normalize("NFC", query[:MAX_CHARACTERS]))
+    words = words_of(query)
+    language = _language_of(words)
+    content = [*_distinct(_content_terms(words, language))] or [*_distinct(_all_terms(words))]
     phrases = [*_distinct(_phrases(query))]
-    return KeywordQuery(terms=tuple(content[:MAX_TERMS]), phrases=tuple(phrases[:MAX_PHRASES]))
+    return KeywordQuery(
+        terms=tuple(content[:MAX_TERMS]),
+        phrases=tuple(phrases[:MAX_PHRASES]),
+        open_ended=language in stop_words.INFLECTING,
+    )
 
 
-def _content_terms(words: list[str]) -> Iterator[str]:
-    stops = _stops_of(words)
+def _language_of(words: Iterable[str]) -> str:
+    """Return which of the languages with stop words a question is in, English unless another is clearer."""
+    bare = [folded(word) for word in words]
+    counts = {
+        language: sum(word in stops for word in bare) for language, stops in stop_words.BY_LANGUAGE.items()
+    }
+    best = max(counts, key=lambda language: counts[language])  # the first of equals, which is English
+    return best if counts[best] > 1 else "en"
+
+
+def _content_terms(words: list[str], language: str) -> Iterator[str]:
+    stops = stop_words.BY_LANGUAGE[language] | stop_words.ALWAYS
     shouted = all(word.isupper() for word in words)
     for word in words:
-        if _RUN.match(word):
-            yield from _content_pairs(word)
-        elif _fold(word) not in stops or (len(word) > 1 and word.isupper() and not shouted):
+        if word in stop_words.ALWAYS:
+            continue
+        if is_hangul(word):
+            yield from _korean_terms(word)
+        elif is_asian(word):
+            yield from _chinese_terms(word)
+        elif folded(word) not in stops or (len(word) > 1 and word.isupper() and not shouted):
             # In mixed case "IT" and "US" are names.
             yield word
 
 
 def _all_terms(words: list[str]) -> Iterator[str]:
     for word in words:
-        yield from _pairs(word) if _RUN.match(word) else (word,)
+        yield from pairs(word) if is_asian(word) else (word,)
 
 
-def _stops_of(words: Iterable[str]) -> frozenset[str]:
-    """Return the stop words of the language that the question is in, English unless another is clearer."""
-    folded = [_fold(word) for word in words]
-    counts = {
-        language: sum(word in stops for word in folded) for language, stops in stop_words.BY_LANGUAGE.items()
-    }
-    best = max(counts, key=lambda language: counts[language])  # the first of equals, which is English
-    language = best if counts[best] > 1 else "en"
-    return stop_words.BY_LANGUAGE[language] | stop_words.ALWAYS
+def _korean_terms(word: str) -> Iterator[str]:
+    """Yield the pairs of a word without its last particle; of a single syllable also what begins with it."""
+    particle = next((one for one in _PARTICLES if word.endswith(one)), "")
+    bare = word.removesuffix(particle)
+    if len(bare) > 1:
+        yield from pairs(bare)
+        return
+    yield from pairs(word)
+    if bare and _may_follow(particle, bare):
+        yield bare
 
 
-def _content_pairs(run: str) -> Iterator[str]:
-    if run not in stop_words.ALWAYS:
-        yield from (pair for pair in _pairs(_without_particle(run)) if not _is_function_pair(pair))
+def _may_follow(particle: str, syllable: str) -> bool:
+    """Say whether this form of a particle can stand behind `syllable`: some have one for each kind of end."""
+    ends_in_consonant = (ord(syllable) - _FIRST_SYLLABLE) % _SYLLABLES_A_VOWEL > 0
+    return particle not in (_AFTER_VOWEL if ends_in_consonant else _AFTER_CONSONANT)
 
 
-def _is_function_pair(pair: str) -> bool:
-    return (
-        pair in stop_words.CJK_PAIRS
-        or _HIRAGANA.fullmatch(pair) is not None
-        or stop_words.CJK_CHARACTERS.issuperset(pair)
-    )
+def _chinese_terms(run: str) -> Iterator[str]:
+    """Yield the pairs of a Chinese or Japanese run that say something.
+
+    A character between others that only join is asked for alone: the pairs that it makes with them differ
+    from sentence to sentence.
+    """
+    all_pairs = pairs(run)
+    asking = {at + more for at, pair in enumerate(all_pairs) if _only_asks(pair) for more in range(len(pair))}
+    open_places = [at for at, char in enumerate(run) if not _only_joins(char)]
+    telling = [at for at in open_places if at + 1 in open_places and not _only_asks(all_pairs[at])]
+    covered = asking | set(telling) | {at + 1 for at in telling}
+    for at in open_places:
+        if at in telling:
+            yield all_pairs[at]
+        elif at not in covered:
+            yield run[at]
 
 
-def _without_particle(word: str) -> str:
-    """Return a Korean word without its last particle if two syllables remain, anything else as it is."""
-    if _HANGUL.fullmatch(word):
-        for particle in _PARTICLES:
-            if word.endswith(particle) and len(word) >= len(particle) + 2:
-                return word.removesuffix(particle)
-    return word
+def _only_asks(pair: str) -> bool:
+    return pair in stop_words.CJK_PAIRS or _HIRAGANA.fullmatch(pair) is not None
 
 
-def _pairs(run: str) -> list[str]:
-    """Return the overlapping pairs of a run of Asian characters; a run of one is its own pair."""
-    return [first + second for first, second in pairwise(run)] or [run]
-
-
-def _index_tokens(run: str) -> list[str]:
-    """Return its pairs and its last character."""
-    return [*_pairs(run), run[-1]] if len(run) > 1 else [run]
-
-
-def _plain(text: str) -> str:
-    """Return wide, narrow and divided forms as ordinary characters."""
-    return _IRREGULAR.sub(lambda form: unicodedata.normalize("NFKC", form[0]), text)
+def _only_joins(character: str) -> bool:
+    return character in stop_words.CJK_CHARACTERS or character in stop_words.KANA_PARTICLES
 
 
 def _phrases(query: str) -> Iterator[str]:
     for match in _QUOTED.finditer(query):
-        if (quoted := next(filter(None, match.groups()), "")) and _TOKEN.search(quoted):
+        if (quoted := next(filter(None, match.groups()), "")) and words_of(quoted):
             yield quoted.strip()
     for match in _IDENTIFIER.finditer(_QUOTED.sub(" ", query)):
         yield match[0]
@@ -170,18 +171,25 @@ def _phrases(query: str) -> Iterator[str]:
 
 def _fts5_string(text: str) -> str:
     """Return `text` as an FTS5 string of words in this order; nothing in it can act as an operator."""
-    tokens = [*_sequence(text)]
-    is_beginning = len(tokens[-1]) == 1 and _RUN.match(tokens[-1]) is not None
-    return f'"{" ".join(tokens)}"' + ("*" if is_beginning else "")
+    found = [*_sequence(text)]
+    is_beginning = len(found[-1]) == 1 and is_asian(found[-1])
+    return f'"{" ".join(found)}"' + ("*" if is_beginning else "")
+
+
+def _open_ended(text: str) -> str:
+    """Return a word of some length as an FTS5 string for all that begins like it, but for the last letter."""
+    if len(text) < MIN_OPEN_LETTERS or not text.isalpha() or is_asian(text):
+        return _fts5_string(text)
+    return f"{_fts5_string(text[:-1])}*"
 
 
 def _sequence(text: str) -> Iterator[str]:
     """Yield the tokens that a text with this phrase has one after the other in the index."""
-    *words, last = _TOKEN.findall(text) or [""]
+    *words, last = words_of(text) or [""]
     for word in words:
-        yield from _index_tokens(word) if _RUN.match(word) else (word,)
+        yield from tokens(word)
     # In the text the last run may go on, so its last character alone is not asked for.
-    yield from _pairs(last) if _RUN.match(last) else (last,)
+    yield from pairs(last) if is_asian(last) else tokens(last)
 
 
 def _distinct(texts: Iterable[str]) -> Iterator[str]:
@@ -190,10 +198,3 @@ def _distinct(texts: Iterable[str]) -> Iterator[str]:
         if (key := text.casefold()) not in seen:
             seen.add(key)
             yield text
-
-
-def _fold(word: str) -> str:
-    if word.isascii():
-        return word.lower()
-    bare = unicodedata.normalize("NFD", word.casefold())
-    return unicodedata.normalize("NFC", "".join(c for c in bare if not "\u0300" <= c <= "\u036f"))

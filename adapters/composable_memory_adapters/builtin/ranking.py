@@ -1,22 +1,33 @@
-"""From the candidates of both legs to results: fused to one list, cut, and read with their text.
+"""From the candidates of both legs to results: fused to one list, put in order, cut, read with their text.
 
 Everything here runs in a reader thread, within one snapshot of the index file.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import date
+from itertools import accumulate
 
 from composable_memory.types import MemorySearchResult, SearchOptions
 from composable_memory_adapters.builtin import hybrid, queries
+from composable_memory_adapters.builtin.decay import age_in_days, decay_factor, written_on
+from composable_memory_adapters.builtin.diversity import Place, Saying, balanced_order, diverse_order
 from composable_memory_adapters.builtin.hybrid import FusedHit, VectorHit
 from composable_memory_adapters.builtin.keyword_leg import KeywordAnswer
-from composable_memory_adapters.builtin.queries import PassageRow
+from composable_memory_adapters.builtin.queries import Origin, PassageRow
 from composable_memory_adapters.builtin.settings import HybridSettings
 from composable_memory_adapters.builtin.snippets import snippet
 from composable_memory_adapters.builtin.vector_leg import VectorFinding, VectorLeg
+from composable_memory_adapters.builtin.word_forms import word_set
 from composable_memory_adapters.sqlite_file import Connection
 
-__all__ = ["Candidates", "Near", "Page", "make_page"]
+__all__ = ["Candidates", "Near", "Page", "RankingPolicy", "make_page"]
+
+SAMPLE_SIZE = 32
+"""Of how many passages the cosines are taken to see how far an ordinary one is from the question."""
+
+DIVERSE_AMONG = 24
+"""Of how many of the best the order is changed so that they differ; comparing costs the square of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +56,18 @@ class Candidates:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RankingPolicy:
+    """How candidates become a ranking, the same for every question of a day.
+
+    `today` is what ages are counted from; `balances_sources` keeps transcripts from crowding out notes.
+    """
+
+    hybrid: HybridSettings
+    today: date
+    balances_sources: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
     """The results to return, whether there are as many as can be wanted, and all that was ranked so far."""
 
@@ -59,11 +82,12 @@ def make_page(
     found: Candidates,
     after: Page,
     options: SearchOptions,
-    weights: HybridSettings,
+    policy: RankingPolicy,
     terms: Sequence[str],
 ) -> Page:
     """Return the results that `found` makes, behind those that a look less deep has put in `after`."""
-    ranked = _extended(after.ranked, _fused(connection, found, weights))
+    fused = _fused(connection, found, policy.hybrid)
+    ranked = _extended(after.ranked, _arranged(connection, fused, policy))
     good = [hit for hit in ranked if hit.exact or hit.score >= options.min_score]
     is_below = bool(ranked) and ranked[-1].score < options.min_score
     return Page(
@@ -73,15 +97,27 @@ def make_page(
     )
 
 
-def _fused(connection: Connection, found: Candidates, weights: HybridSettings) -> list[FusedHit]:
+def _fused(connection: Connection, found: Candidates, settings: HybridSettings) -> list[FusedHit]:
+    vector_weight, text_weight = _weights(connection, found, settings)
     return hybrid.fuse(
         found.keyword.hits if found.keyword else None,
         _vector_hits(connection, found.near, found.keyword) if found.near else None,
         scale=found.keyword.scale if found.keyword else 1.0,
-        vector_weight=hybrid.VECTOR_WEIGHT if weights.vector_weight is None else weights.vector_weight,
-        text_weight=hybrid.TEXT_WEIGHT if weights.text_weight is None else weights.text_weight,
-        method=weights.fusion,
+        vector_weight=vector_weight,
+        text_weight=text_weight,
+        method=settings.fusion,
     )
+
+
+def _weights(connection: Connection, found: Candidates, settings: HybridSettings) -> tuple[float, float]:
+    """Return the weights of vectors and words: as configured, else as far as the vectors tell texts apart."""
+    if settings.vector_weight is not None and settings.text_weight is not None:
+        return settings.vector_weight, settings.text_weight
+    weight, near = hybrid.VECTOR_WEIGHT, found.near
+    if near and near.finding.neighbours and found.keyword:
+        some = near.leg.cosines(connection, near.vector, queries.sample(connection, SAMPLE_SIZE))
+        weight = hybrid.vector_weight_for(near.finding.neighbours[0][1], [*some.values()])
+    return weight, 1.0 - weight
 
 
 def _vector_hits(connection: Connection, near: Near, keyword: KeywordAnswer | None) -> list[VectorHit]:
@@ -91,6 +127,59 @@ def _vector_hits(connection: Connection, near: Near, keyword: KeywordAnswer | No
     if others:
         cosines |= near.leg.cosines(connection, near.vector, others)
     return [VectorHit(id=id_, cosine=cosine) for id_, cosine in cosines.items()]
+
+
+def _arranged(connection: Connection, hits: Sequence[FusedHit], policy: RankingPolicy) -> list[FusedHit]:
+    """Return `hits` in the order that age, likeness and sources ask for, scored no better than those before.
+
+    Lowering scores is what makes the order last: whoever merges this answer with others sorts by them.
+    """
+    decay, mmr = policy.hybrid.temporal_decay, policy.hybrid.mmr
+    origins: Mapping[int, Origin] = {}
+    if decay.enabled or policy.balances_sources:
+        origins = queries.origins(connection, [hit.id for hit in hits])
+    if decay.enabled:
+        hits = _faded(hits, origins, policy)
+    if mmr.enabled:
+        hits = _diversified(connection, hits, mmr.lambda_)
+    if policy.balances_sources:
+        hits = _balanced(hits, origins)
+    return _no_better_than_before(hits)
+
+
+def _faded(hits: Iterable[FusedHit], origins: Mapping[int, Origin], policy: RankingPolicy) -> list[FusedHit]:
+    """Return `hits` with what their age leaves of their scores, best first."""
+    half_life = policy.hybrid.temporal_decay.half_life_days
+    faded = []
+    for hit in hits:
+        age = _age(origins.get(hit.id), policy.today)
+        faded.append(replace(hit, score=hit.score * decay_factor(age, half_life)))
+    return sorted(faded, key=lambda hit: -hit.score)
+
+
+def _age(origin: Origin | None, today: date) -> int:
+    if origin is None:
+        return 0
+    return age_in_days(written_on(origin.path, source=origin.source, mtime_ns=origin.mtime_ns), today)
+
+
+def _diversified(connection: Connection, hits: Sequence[FusedHit], lambda_: float) -> list[FusedHit]:
+    """Return `hits` with the best of them in an order in which they differ."""
+    best, rest = hits[:DIVERSE_AMONG], hits[DIVERSE_AMONG:]
+    rows = queries.passages(connection, [hit.id for hit in best])
+    says = [Saying(score=hit.score, words=word_set(rows[hit.id].text)) for hit in best if hit.id in rows]
+    there = [hit for hit in best if hit.id in rows]
+    return [*(there[at] for at in diverse_order(says, lambda_=lambda_)), *rest]
+
+
+def _balanced(hits: Sequence[FusedHit], origins: Mapping[int, Origin]) -> list[FusedHit]:
+    sessions = {id_ for id_, origin in origins.items() if origin.source == "sessions"}
+    places = [Place(score=hit.score, is_session=hit.id in sessions) for hit in hits]
+    return [hits[at] for at in balanced_order(places)]
+
+
+def _no_better_than_before(hits: Iterable[FusedHit]) -> list[FusedHit]:
+    return [*accumulate(hits, lambda before, hit: replace(hit, score=min(hit.score, before.score)))]
 
 
 def _extended(ranked: Sequence[FusedHit], deeper: Sequence[FusedHit]) -> tuple[FusedHit, ...]:

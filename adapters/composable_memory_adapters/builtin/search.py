@@ -6,25 +6,27 @@ them comes after what was there.
 """
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC
 from functools import partial
 from typing import TypeVar
 
 from composable_memory.errors import EmbeddingError
-from composable_memory.interfaces import EmbedderAdapter
+from composable_memory.interfaces import Clock, EmbedderAdapter
 from composable_memory.types import (
     Degradation,
     DegradationCode,
+    MemorySource,
     SearchAnswer,
     SearchOptions,
     VectorStatus,
 )
-from composable_memory_adapters.builtin import hybrid, keyword_leg
+from composable_memory_adapters.builtin import hybrid, keyword_leg, queries
 from composable_memory_adapters.builtin.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.builtin.keyword_leg import KeywordAnswer
 from composable_memory_adapters.builtin.query_terms import KeywordQuery, analyse
-from composable_memory_adapters.builtin.ranking import Candidates, Near, Page, make_page
+from composable_memory_adapters.builtin.ranking import Candidates, Near, Page, RankingPolicy, make_page
 from composable_memory_adapters.builtin.settings import BuiltinSettings
 from composable_memory_adapters.builtin.vector_search import VectorSearch
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
@@ -36,6 +38,9 @@ EMBED_TIMEOUT_S = 10.0
 
 BACKEND_ID = "builtin"
 KEYWORD_ENGINE = "fts5"
+
+DEEPER_FOR_BOTH = 4
+"""So many times more neighbours are looked at where there are transcripts, so that notes are among them."""
 
 First = TypeVar("First")
 Second = TypeVar("Second")
@@ -56,7 +61,9 @@ class Searcher:
     """Searches one index file. Concurrent calls are fine; a cancelled one leaves nothing behind.
 
     `embedder` and `space` are given together; without them, or when embedding fails, keywords answer alone.
-    `embedder_problem` says why there is none. A query waits at most `embed_timeout_s` for its vector.
+    `embedder_problem` says why there is none. A query waits at most `embed_timeout_s` for its vector. The day
+    that ages are counted from is read from `clock`. While `is_paused`, queries are not embedded: the index
+    holds vectors of another space.
     """
 
     def __init__(
@@ -64,14 +71,20 @@ class Searcher:
         file: SqliteFile,
         *,
         settings: BuiltinSettings,
+        clock: Clock,
         embedder: EmbedderAdapter | None,
         space: EmbeddingSpace | None,
         embedder_problem: str | None = None,
         embed_timeout_s: float = EMBED_TIMEOUT_S,
+        is_paused: Callable[[], bool] = lambda: False,
     ) -> None:
         self._file = file
         self._settings = settings
+        self._clock = clock
+        self._has_both_sources = len(settings.sources) > 1
         self._has_keywords = settings.store.fts.enabled
+        self._is_paused = is_paused
+        self._generation: int | None = None
         self._vectors: VectorSearch | None = None
         if settings.store.vector.enabled and embedder is not None and space is not None:
             self._vectors = VectorSearch(
@@ -97,19 +110,24 @@ class Searcher:
         defaults = self._settings.query
         options = options or SearchOptions(max_results=defaults.max_results, min_score=defaults.min_score)
         asked = _Asked(text=text, keywords=analyse(text))
-        depth, page = self._depth, Page()
+        depth, page, policy = self._depth, Page(), self._policy()
+        generation = await self._known_generation()
         while True:
             found = await self._candidates(asked, depth)
-            page = await self._file.read(
-                partial(
-                    make_page,
-                    found=found,
-                    after=page,
-                    options=options,
-                    weights=self._settings.query.hybrid,
-                    terms=asked.keywords.terms,
-                )
+            make = partial(
+                make_page,
+                found=found,
+                after=page,
+                options=options,
+                policy=policy,
+                terms=asked.keywords.terms,
             )
+            made_of, page = await self._read_page(make)
+            if made_of != generation:
+                # A rebuilt index has come in between, where the candidates are not.
+                self._generation = generation = made_of
+                depth, page = self._depth, Page()
+                continue
             if page.is_enough or found.are_all:
                 break
             depth *= 2
@@ -140,6 +158,22 @@ class Searcher:
             return self._vectors.status()
         return VectorStatus(enabled=self._settings.store.vector.enabled, available=False)
 
+    def _policy(self) -> RankingPolicy:
+        return RankingPolicy(
+            hybrid=self._settings.query.hybrid,
+            today=self._clock().astimezone(UTC).date(),
+            balances_sources=self._has_both_sources,
+        )
+
+    async def _read_page(self, make: Callable[[Connection], Page]) -> tuple[int, Page]:
+        """Return a page, and the generation of the index that it was made of."""
+        return await self._file.read(lambda connection: (queries.generation(connection), make(connection)))
+
+    async def _known_generation(self) -> int:
+        if self._generation is None:
+            self._generation = await self._file.read(queries.generation)
+        return self._generation
+
     async def _candidates(self, asked: _Asked, depth: int) -> Candidates:
         """Ask both legs at once; where hybrid search is off, keywords only stand in for vectors."""
         keywords_too = self._has_keywords and (self._settings.query.hybrid.enabled or not self._vectors)
@@ -154,11 +188,14 @@ class Searcher:
     async def _by_keyword(self, asked: _Asked, depth: int) -> KeywordAnswer:
         def search(connection: Connection) -> KeywordAnswer:
             keyword_leg.prepare(connection)
-            return keyword_leg.search(connection, asked.keywords, limit=depth)
+            reserved: MemorySource | None = "memory" if self._has_both_sources else None
+            return keyword_leg.search(connection, asked.keywords, limit=depth, reserved=reserved)
 
         return await self._file.read(search)
 
     async def _by_meaning(self, vectors: VectorSearch, asked: _Asked, depth: int) -> Near | None:
+        if self._is_paused():
+            return None
         if not asked.is_embedded:
             asked.is_embedded = True
             try:
@@ -169,6 +206,7 @@ class Searcher:
         if vector is None:
             return None
         leg = await vectors.ready()
+        depth *= DEEPER_FOR_BOTH if self._has_both_sources else 1
         finding = await self._file.read(lambda connection: leg.search(connection, vector, depth))
         return Near(leg=leg, vector=vector, finding=finding)
 

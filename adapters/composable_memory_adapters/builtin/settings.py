@@ -14,16 +14,21 @@ __all__ = [
     "BuiltinSettings",
     "CacheSettings",
     "ChunkingSettings",
+    "DecaySettings",
     "HybridSettings",
     "KeywordSettings",
+    "MmrSettings",
     "QuerySettings",
+    "SessionDeltaSettings",
+    "SessionSettings",
     "StoreSettings",
     "SyncSettings",
     "VectorSettings",
-    "index_path",
+    "filled_in",
 ]
 
 DEFAULT_INDEX = "{stateDir}/memory/{agentId}-{workspace}.sqlite"
+DEFAULT_TRANSCRIPTS = "{stateDir}/agents/{agentId}/sessions"
 
 
 def _strip(value: object) -> object:
@@ -35,10 +40,18 @@ def _drop_blank_and_repeated(paths: tuple[Path, ...]) -> tuple[Path, ...]:
     return tuple(dict.fromkeys(expanded))
 
 
-def _refuse_sessions(sources: tuple[str, ...]) -> tuple[str, ...]:
-    if "sessions" in sources:
-        raise ValueError("'sessions' cannot be indexed yet; leave it out, 'memory' is the one that works")
-    return sources or ("memory",)
+def _some_source(sources: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(sources)) or ("memory",)
+
+
+def _checked_template(value: str) -> str:
+    unknown = set(re.findall(r"\{(.*?)\}", value)) - {"stateDir", "agentId", "workspace"}
+    if unknown:
+        known = "{stateDir}, {agentId} and {workspace}"
+        raise ValueError(f"unknown {{{min(unknown)}}}; known are {known}")
+    if not value.strip():
+        raise ValueError("the path is empty; leave the key out for the default")
+    return value.strip()
 
 
 NotePath = Annotated[Path, BeforeValidator(_strip)]
@@ -59,6 +72,28 @@ class ChunkingSettings(SettingsModel):
         return self if held == self.overlap else self.model_copy(update={"overlap": held})
 
 
+class MmrSettings(SettingsModel):
+    """Whether results that say the same make room for others (maximal marginal relevance)."""
+
+    enabled: bool = Field(default=False, description="Prefer results that differ from those above them.")
+    lambda_: float = Field(
+        default=0.7,
+        ge=0.0,
+        le=1.0,
+        alias="lambda",
+        description="1 looks at the score alone, 0 at the difference alone.",
+    )
+
+
+class DecaySettings(SettingsModel):
+    """Whether old notes count less."""
+
+    enabled: bool = Field(default=False, description="Let the score of dated notes fall with their age.")
+    half_life_days: int = Field(
+        default=30, ge=1, description="Age in days at which the score has fallen to half."
+    )
+
+
 class HybridSettings(SettingsModel):
     """How keyword and vector search are made one."""
 
@@ -77,6 +112,8 @@ class HybridSettings(SettingsModel):
     candidate_multiplier: int = Field(
         default=4, ge=1, le=20, description="Candidates per leg for each wanted result."
     )
+    mmr: MmrSettings = MmrSettings()
+    temporal_decay: DecaySettings = DecaySettings()
 
     @model_validator(mode="after")
     def _scale_weights(self) -> Self:
@@ -104,9 +141,36 @@ class QuerySettings(SettingsModel):
     hybrid: HybridSettings = HybridSettings()
 
 
+class SessionDeltaSettings(SettingsModel):
+    """How much a transcript has to grow before it is read again; the first to be reached counts."""
+
+    delta_bytes: int = Field(
+        default=100_000, ge=0, description="Growth in bytes; 0 for any, when the other is 0 as well."
+    )
+    delta_messages: int = Field(
+        default=50, ge=0, description="Growth in lines; 0 for any, when the other is 0 as well."
+    )
+
+
 class SyncSettings(SettingsModel):
     """When the index looks for changed notes."""
 
+    on_session_start: bool = Field(
+        default=True, description="Look for changes when a conversation asks for the first time."
+    )
+    watch: bool = Field(
+        default=True, description="Follow the notes as they change, while a memory stays open."
+    )
+    watch_debounce_ms: int = Field(
+        default=1500,
+        ge=0,
+        le=600_000,
+        description="How long the notes have to be quiet before a change is indexed.",
+    )
+    interval_minutes: int = Field(
+        default=0, ge=0, description="Look for changes this often while a memory stays open; 0 for never."
+    )
+    sessions: SessionDeltaSettings = SessionDeltaSettings()
     on_search: bool = Field(default=True, description="Look for changes when a search comes.")
     on_search_wait_ms: int = Field(
         default=250,
@@ -119,6 +183,20 @@ class SyncSettings(SettingsModel):
         ge=0.0,
         description="How long the notes are taken as unchanged after they were looked at.",
     )
+
+
+class SessionSettings(SettingsModel):
+    """Where the transcripts of conversations are."""
+
+    folder: str = Field(
+        default=DEFAULT_TRANSCRIPTS,
+        description="The folder of the `.jsonl` files; filled in like `store.path`.",
+    )
+
+    @field_validator("folder")
+    @classmethod
+    def _check_folder(cls, value: str) -> str:
+        return _checked_template(value)
 
 
 class CacheSettings(SettingsModel):
@@ -163,20 +241,13 @@ class StoreSettings(SettingsModel):
     @field_validator("path")
     @classmethod
     def _check_path(cls, value: str) -> str:
-        unknown = set(re.findall(r"\{(.*?)\}", value)) - {"stateDir", "agentId", "workspace"}
-        if unknown:
-            raise ValueError(
-                f"unknown {{{min(unknown)}}}; known are {{stateDir}}, {{agentId}} and {{workspace}}"
-            )
-        if not value.strip():
-            raise ValueError("the path is empty; leave the key out for the default")
-        return value.strip()
+        return _checked_template(value)
 
 
 class BuiltinSettings(SettingsModel):
     """Settings of the builtin memory."""
 
-    sources: Annotated[tuple[Literal["memory", "sessions"], ...], AfterValidator(_refuse_sessions)] = Field(
+    sources: Annotated[tuple[Literal["memory", "sessions"], ...], AfterValidator(_some_source)] = Field(
         default=("memory",), description="What is indexed."
     )
     extra_paths: Annotated[tuple[NotePath, ...], AfterValidator(_drop_blank_and_repeated)] = Field(
@@ -186,14 +257,15 @@ class BuiltinSettings(SettingsModel):
     chunking: ChunkingSettings = ChunkingSettings()
     query: QuerySettings = QuerySettings()
     sync: SyncSettings = SyncSettings()
+    sessions: SessionSettings = SessionSettings()
     cache: CacheSettings = CacheSettings()
     store: StoreSettings = StoreSettings()
 
 
-def index_path(template: str, *, state_dir: Path, agent_id: str, workspace: Path) -> Path:
-    """Return the index file that `template` names; looks at the disk for the real path of the workspace.
+def filled_in(template: str, *, state_dir: Path, agent_id: str, workspace: Path) -> Path:
+    """Return the path that `template` names; looks at the disk for the real path of the workspace.
 
-    The default holds a mark of the workspace, so that two workspaces never share an index.
+    The default of the index holds a mark of the workspace, so that two workspaces never share one.
     """
     mark = sha256(str(workspace.resolve()).encode("utf-8", "surrogateescape")).hexdigest()[:8]
     filled = (

@@ -1,18 +1,35 @@
-"""Finds the notes of a workspace and reads them; all of it looks at the disk, so call it from a thread."""
+"""Finds notes and transcripts, and reads notes; all of it looks at the disk, so call it from a thread."""
 
 import errno
 import os
 import stat
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
 from composable_memory.paths import MAIN_FILES, MEMORY_FOLDER, extra_root, is_markdown, relative_key
+from composable_memory.types import MemorySource
 
-__all__ = ["Note", "ScanReport", "ScannedFile", "read_note", "scan"]
+__all__ = [
+    "TRANSCRIPTS_KEY",
+    "TRANSCRIPT_SUFFIX",
+    "Note",
+    "ScanReport",
+    "ScannedFile",
+    "is_settled",
+    "opened",
+    "read_note",
+    "scan",
+]
+
+TRANSCRIPTS_KEY = "sessions"
+"""The folder in front of a transcript's name in the index, wherever it really is."""
+
+TRANSCRIPT_SUFFIX = ".jsonl"
 
 IGNORED_FOLDERS = frozenset(
     {
@@ -28,7 +45,7 @@ IGNORED_FOLDERS = frozenset(
     }
 )
 SUFFIXES = frozenset({".md", ".MD", ".Md", ".mD"})
-MAX_NOTE_BYTES = 256 * 1024 * 1024
+MAX_FILE_BYTES = 256 * 1024 * 1024
 CLOCK_TICK_NS = 20_000_000
 """File systems stamp files with a clock this coarse: two writes within a tick may bear the same time."""
 READ_FLAGS = (
@@ -40,7 +57,7 @@ READ_FLAGS = (
 
 
 class ScannedFile(NamedTuple):
-    """A note that was found: its name in the index, where it is, and how it looked from outside.
+    """A note or transcript that was found: its name in the index, where it is, how it looked from outside.
 
     A named tuple because a scan makes one for every note: a third of the time a frozen dataclass takes.
     Device and inode tell if two names are of one file.
@@ -52,26 +69,28 @@ class ScannedFile(NamedTuple):
     size: int
     device: int
     inode: int
+    source: MemorySource = "memory"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanReport:
-    """The notes in a stable order, and what could not be looked at.
+    """The notes and transcripts in a stable order, and what could not be looked at.
 
-    `unreadable` maps the key of a file or folder to the reason; what the index holds under such a key says
-    nothing about the disk and must stay. The key of the whole workspace is empty. `remarks` tell of roots
-    that were left out.
+    `sources` are those that were asked for. `unreadable` maps the key of a file or folder to the reason; what
+    the index holds under such a key says nothing about the disk and must stay. The key of the whole workspace
+    is empty. `remarks` tell of roots that were left out.
     """
 
     files: tuple[ScannedFile, ...]
     unreadable: Mapping[str, str]
     remarks: tuple[str, ...] = ()
+    sources: tuple[MemorySource, ...] = ("memory",)
 
-    def covers(self, key: str) -> bool:
-        """Say whether the scan could see if the note `key` exists."""
-        return not self.unreadable or not any(
-            prefix in ("", key) or key.startswith(f"{prefix}/") for prefix in self.unreadable
-        )
+    def covers(self, key: str, source: MemorySource = "memory") -> bool:
+        """Say whether the scan could see if the file `key` exists; none of an unwanted source does."""
+        if not self.unreadable or source not in self.sources:
+            return True
+        return not any(prefix in ("", key) or key.startswith(f"{prefix}/") for prefix in self.unreadable)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,23 +109,43 @@ class Note:
     settled: bool
 
 
-def scan(workspace: Path, extra_paths: Sequence[Path] = ()) -> ScanReport:
-    """List `MEMORY.md`, `memory.md`, `memory/**/*.md` and the Markdown files of the extra paths.
+def scan(
+    workspace: Path,
+    extra_paths: Sequence[Path] = (),
+    *,
+    sources: Sequence[MemorySource] = ("memory",),
+    transcripts: Path | None = None,
+) -> ScanReport:
+    """List the files of `sources`.
 
-    Symbolic links are not followed. A file that is reached twice is listed once, under its first name.
+    `memory` is `MEMORY.md`, `memory.md`, `memory/**/*.md` and the Markdown files of the extra paths;
+    `sessions` is every `*.jsonl` directly in the folder `transcripts`, which need not exist. Symbolic links
+    are not followed. A file that is reached twice is listed once, under its first name.
     """
-    root = os.path.realpath(workspace)
     walk = _Walk()
-    if not Path(root).is_dir():
+    if "memory" in sources:
+        _walk_notes(walk, workspace, extra_paths)
+    if "sessions" in sources and transcripts is not None:
+        walk.add_transcripts(os.path.realpath(transcripts))
+    return ScanReport(
+        files=tuple(walk.files),
+        unreadable=dict(walk.unreadable),
+        remarks=tuple(walk.remarks),
+        sources=tuple(sources),
+    )
+
+
+def _walk_notes(walk: "_Walk", workspace: Path, extra_paths: Sequence[Path]) -> None:
+    root = Path(os.path.realpath(workspace))
+    if not root.is_dir():
         walk.unreadable[""] = f"the workspace {workspace} does not exist"
-    else:
-        for name in MAIN_FILES:
-            walk.add_root(Path(root, name), name)
-        walk.add_root(Path(root, MEMORY_FOLDER), MEMORY_FOLDER)
-        for path in extra_paths:
-            extra = extra_root(path, Path(root))
-            walk.add_root(extra, relative_key(extra, Path(root)), expected=True)
-    return ScanReport(files=tuple(walk.files), unreadable=dict(walk.unreadable), remarks=tuple(walk.remarks))
+        return
+    for name in MAIN_FILES:
+        walk.add_root(root / name, name)
+    walk.add_root(root / MEMORY_FOLDER, MEMORY_FOLDER)
+    for path in extra_paths:
+        extra = extra_root(path, root)
+        walk.add_root(extra, relative_key(extra, root), expected=True)
 
 
 def read_note(path: str) -> Note:
@@ -116,18 +155,8 @@ def read_note(path: str) -> Note:
         FileNotFoundError: it is not there, or a folder on the way has become a link to elsewhere.
         OSError: it cannot be read, or is larger than 256 MB.
     """
-    descriptor = os.open(path, READ_FLAGS)
-    try:
-        before = os.fstat(descriptor)
-        if _is_elsewhere(descriptor, path):
-            raise FileNotFoundError(errno.ENOENT, "a symbolic link leads elsewhere", path)
-        if not stat.S_ISREG(before.st_mode):
-            raise OSError(errno.EINVAL, "it is not a regular file", path)
-        if before.st_size > MAX_NOTE_BYTES:
-            raise OSError(errno.EFBIG, f"it is larger than {MAX_NOTE_BYTES >> 20} MB", path)
+    with opened(path) as (descriptor, before):
         data = _read_all(descriptor, before.st_size)
-    finally:
-        os.close(descriptor)
     text, is_utf8 = _decode(data)
     return Note(
         text=text,
@@ -135,8 +164,35 @@ def read_note(path: str) -> Note:
         mtime_ns=before.st_mtime_ns,
         size=before.st_size,
         is_utf8=is_utf8,
-        settled=time.time_ns() - before.st_mtime_ns > CLOCK_TICK_NS,
+        settled=is_settled(before),
     )
+
+
+@contextmanager
+def opened(path: str, *, max_bytes: int = MAX_FILE_BYTES) -> Iterator[tuple[int, os.stat_result]]:
+    """Open the regular file at the absolute real `path` and yield its descriptor, and how it looked then.
+
+    Raises:
+        FileNotFoundError: it is not there, or a folder on the way has become a link to elsewhere.
+        OSError: it cannot be read, or is larger than `max_bytes`.
+    """
+    descriptor = os.open(path, READ_FLAGS)
+    try:
+        found = os.fstat(descriptor)
+        if _is_elsewhere(descriptor, path):
+            raise FileNotFoundError(errno.ENOENT, "a symbolic link leads elsewhere", path)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file", path)
+        if found.st_size > max_bytes:
+            raise OSError(errno.EFBIG, f"it is larger than {max_bytes >> 20} MB", path)
+        yield descriptor, found
+    finally:
+        os.close(descriptor)
+
+
+def is_settled(found: os.stat_result) -> bool:
+    """Say whether a change from now on is bound to give the file another time."""
+    return time.time_ns() - found.st_mtime_ns > CLOCK_TICK_NS
 
 
 def _is_elsewhere(descriptor: int, path: str) -> bool:
@@ -185,6 +241,21 @@ class _Walk:
         else:
             self._add(path, key, found)
 
+    def add_transcripts(self, folder: str) -> None:
+        """Add the transcripts in a folder; that there is none yet is nothing to remark."""
+        found: list[ScannedFile] = []
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    if entry.name.endswith(TRANSCRIPT_SUFFIX) and entry.is_file(follow_symlinks=False):
+                        with suppress(FileNotFoundError):  # of this one file, not of the folder
+                            found.append(_scanned_transcript(entry))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            self.unreadable[TRANSCRIPTS_KEY] = f"{folder} cannot be listed ({error.strerror or error})"
+        self._keep(sorted(found))
+
     def _add(self, path: Path, key: str, found: os.stat_result) -> None:
         if stat.S_ISLNK(found.st_mode):
             self.remarks.append(f"{key} is a symbolic link and left out; name its target in extraPaths")
@@ -216,7 +287,7 @@ class _Walk:
 
     def _keep(self, files: Sequence[ScannedFile]) -> None:
         for file in files:
-            key, path, _, _, device, inode = file
+            key, path, _, _, device, inode, _ = file
             # Windows has no inode here; its paths then tell files apart.
             identity = (device, inode) if inode else os.path.normcase(path)
             if identity in self._seen:
@@ -233,7 +304,13 @@ class _Walk:
 
 
 def _scanned(key: str, path: str, found: os.stat_result) -> ScannedFile:
-    return ScannedFile._make((key, path, found.st_mtime_ns, found.st_size, found.st_dev, found.st_ino))
+    place = (key, path, found.st_mtime_ns, found.st_size, found.st_dev, found.st_ino, "memory")
+    return ScannedFile._make(place)
+
+
+def _scanned_transcript(entry: os.DirEntry[str]) -> ScannedFile:
+    found = entry.stat(follow_symlinks=False)
+    return _scanned(f"{TRANSCRIPTS_KEY}/{entry.name}", entry.path, found)._replace(source="sessions")
 
 
 def _is_unicode(key: str) -> bool:

@@ -1,9 +1,11 @@
 """Puts together what the builtin memory says of itself, from what is at hand."""
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from composable_memory.interfaces import BackendServices
+from composable_memory.interfaces import BackendServices, SupportsJobs
 from composable_memory.types import (
     BatchStatus,
     CacheStatus,
@@ -15,25 +17,34 @@ from composable_memory.types import (
 )
 from composable_memory_adapters.builtin.books import IndexSnapshot
 from composable_memory_adapters.builtin.flight import Flight
+from composable_memory_adapters.builtin.follower import WatchStatus
+from composable_memory_adapters.builtin.rebuild import RebuildCost
 from composable_memory_adapters.builtin.settings import BuiltinSettings
-from composable_memory_adapters.builtin.sync import CacheCounters
+from composable_memory_adapters.sqlite_file import Recovery
 
-__all__ = ["describe"]
+__all__ = ["Standing", "describe"]
 
 
-def describe(
-    settings: BuiltinSettings,
-    services: BackendServices,
-    *,
-    db_path: Path,
-    snapshot: IndexSnapshot,
-    counters: CacheCounters,
-    vector: VectorStatus,
-    running: Flight | None,
-    sync_error: str | None,
-) -> MemoryProviderStatus:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """How the memory stands at a moment.
+
+    `watch` is None where the notes are not followed in the background, `rebuild` where none is due.
+    """
+
+    db_path: Path
+    snapshot: IndexSnapshot
+    vector: VectorStatus
+    recovery: Recovery
+    rebuild: RebuildCost | None
+    running: Flight | None
+    sync_error: str | None
+    watch: WatchStatus | None
+
+
+def describe(settings: BuiltinSettings, services: BackendServices, now: Standing) -> MemoryProviderStatus:
     """Return the status. `dirty` is None as long as nobody has compared the index with the notes."""
-    embedder = services.embedder
+    embedder, snapshot = services.embedder, now.snapshot
     cache = settings.cache
     keywords = settings.store.fts.enabled
     return MemoryProviderStatus(
@@ -43,12 +54,12 @@ def describe(
         requested_provider=services.requested_embedder,
         files=snapshot.files,
         chunks=snapshot.chunks,
-        dirty=running is not None or sync_error is not None or snapshot.mark is None,
+        dirty=now.running is not None or now.sync_error is not None or snapshot.mark is None,
         workspace_dir=str(services.workspace_dir),
-        db_path=str(db_path),
+        db_path=str(now.db_path),
         extra_paths=tuple(str(path) for path in settings.extra_paths),
         sources=settings.sources,
-        source_counts=(SourceCount(source="memory", files=snapshot.files, chunks=snapshot.chunks),),
+        source_counts=tuple(_source_counts(settings, snapshot)),
         cache=CacheStatus(
             enabled=cache.enabled,
             entries=snapshot.cached_vectors if cache.enabled else None,
@@ -56,36 +67,70 @@ def describe(
         ),
         fts=FtsStatus(enabled=keywords, available=keywords),
         fallback=services.embedder_fallback,
-        vector=vector,
-        batch=BatchStatus(enabled=False),
-        custom=_custom(settings, services, snapshot, counters, running, sync_error),
+        vector=now.vector,
+        batch=embedder.batch_status() if isinstance(embedder, SupportsJobs) else BatchStatus(enabled=False),
+        custom=_custom(settings, services, now),
     )
 
 
-def _custom(
-    settings: BuiltinSettings,
-    services: BackendServices,
-    snapshot: IndexSnapshot,
-    counters: CacheCounters,
-    running: Flight | None,
-    sync_error: str | None,
-) -> dict[str, JsonValue]:
+def _custom(settings: BuiltinSettings, services: BackendServices, now: Standing) -> dict[str, JsonValue]:
+    snapshot = now.snapshot
     mark = snapshot.mark
     custom: dict[str, JsonValue] = {
         "searchMode": _search_mode(settings, has_embedder=services.embedder is not None),
         "embedding": {"embedded": snapshot.embedded, "total": snapshot.chunks},
-        "embeddingCache": {"hits": counters.hits, "misses": counters.misses},
+        "embeddingCache": _cache_use(snapshot),
         "revision": snapshot.revision,
         "lastSync": _iso(mark.finished_ms) if mark else None,
         "problems": list(mark.problems) if mark else [],
     }
     if services.embedder is None and services.embedder_problem:
         custom["providerUnavailableReason"] = services.embedder_problem
-    if sync_error is not None:
-        custom["lastSyncError"] = sync_error
-    if running is not None:
-        custom["sync"] = _progress(running)
+    if now.rebuild is not None:
+        custom["rebuild"] = _rebuild(now.rebuild)
+    if now.sync_error is not None:
+        custom["lastSyncError"] = now.sync_error
+    if now.running is not None:
+        custom["sync"] = _progress(now.running)
+    if now.watch is not None:
+        custom["watch"] = _watch(now.watch, settings.sync.interval_minutes)
+    if now.recovery.attempts:
+        custom["recovery"] = _recovery(now.recovery)
     return custom
+
+
+def _source_counts(settings: BuiltinSettings, snapshot: IndexSnapshot) -> Iterator[SourceCount]:
+    for source in settings.sources:
+        files, chunks = snapshot.sources.get(source, (0, 0))
+        yield SourceCount(source=source, files=files, chunks=chunks)
+
+
+def _cache_use(snapshot: IndexSnapshot) -> dict[str, JsonValue]:
+    used = snapshot.cache_use
+    rate = used.hit_rate
+    return {
+        "hits": used.hits,
+        "misses": used.misses,
+        "hitRate": None if rate is None else round(rate, 3),
+    }
+
+
+def _recovery(recovery: Recovery) -> dict[str, JsonValue]:
+    return {
+        "attempts": recovery.attempts,
+        "successes": recovery.successes,
+        "failures": recovery.failures,
+        "lastError": recovery.last_error,
+    }
+
+
+def _rebuild(cost: RebuildCost) -> dict[str, JsonValue]:
+    return {
+        "reasons": list(cost.reasons),
+        "passages": cost.passages,
+        "characters": cost.characters,
+        "tokens": cost.tokens,
+    }
 
 
 def _search_mode(settings: BuiltinSettings, *, has_embedder: bool) -> str:
@@ -106,6 +151,15 @@ def _progress(flight: Flight) -> dict[str, JsonValue]:
         "completed": told.completed,
         "total": told.total,
     }
+
+
+def _watch(watch: WatchStatus, interval_minutes: int) -> dict[str, JsonValue]:
+    told: dict[str, JsonValue] = {"state": watch.state, "roots": list(watch.folders)}
+    if watch.reason is not None:
+        told["reason"] = watch.reason
+    if interval_minutes:
+        told["intervalMinutes"] = interval_minutes
+    return told
 
 
 def _iso(milliseconds: int) -> str:

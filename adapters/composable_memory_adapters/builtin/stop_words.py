@@ -5,7 +5,7 @@ say to an assistant ("please tell me"). Long lists also hold words that a note i
 "group" or "novel", and cost more answers than they save time (docs/retrieval.md has the figures).
 """
 
-__all__ = ["ALWAYS", "BY_LANGUAGE", "CJK_CHARACTERS", "CJK_PAIRS"]
+__all__ = ["ALWAYS", "BY_LANGUAGE", "CJK_CHARACTERS", "CJK_PAIRS", "INFLECTING", "KANA_PARTICLES"]
 
 ENGLISH = frozenset(
     """
@@ -51,12 +51,11 @@ PORTUGUESE = frozenset(
 )
 ARABIC = frozenset(
     """
-    من في فى على علي إلى الى عن مع هذا هذه ذلك تلك هناك هنا التي الذي الذين اللذين اللاتي ما ماذا متى
-    أين اين كيف لماذا لم لما لن لا ليس ليست هل أن ان إن أو او أم ثم قد كان كانت كانوا يكون تكون كل بعض
-    غير بين عند عندما بعد قبل حتى أي اي أية كم هو هي هم هن أنا انا نحن أنت انت أنتم إذا اذا لو لكن بل
-    منذ خلال حول ضد دون فقط أيضا ايضا به بها فيه فيها له لها لهم منه منها عليه عليها إليه إليها عنه عنها
-    وهو وهي وفي ومن وما وقد لدى كما مما بما التى نعم كنت كنا لي لك لنا يا و ف ب ل أخبرني اخبرني أرجوك
-    اذكر
+    من في علي الي عن مع هذا هذه ذلك تلك هناك هنا التي الذي الذين اللذين اللاتي ما ماذا متي اين كيف لماذا لم
+    لما لن لا ليس ليست هل ان او ام ثم قد كان كانت كانوا يكون تكون كل بعض غير بين عند عندما بعد قبل حتي اي
+    ايه كم هو هي هم هن انا نحن انت انتم اذا لو لكن بل منذ خلال حول ضد دون فقط ايضا به بها فيه فيها له لها
+    لهم منه منها عليه عليها اليه اليها عنه عنها وهو وهي وفي ومن وما وقد لدي كما مما بما نعم كنت كنا لي لك
+    لنا يا و ف ب ل اخبرني ارجوك اذكر
     """.split()
 )
 KOREAN = frozenset(
@@ -75,8 +74,11 @@ BY_LANGUAGE = {"en": ENGLISH, "es": SPANISH, "pt": PORTUGUESE}
 
 Words are in lower case and without accents."""
 
+INFLECTING = frozenset({"es", "pt"})
+"""Languages of those whose endings the stemmer of the index, which is for English, does not know."""
+
 ALWAYS = ARABIC | KOREAN
-"""Words of languages with a script of their own."""
+"""Words of languages with a script of their own; Arabic ones as `word_forms.plain` writes them."""
 
 CJK_PAIRS = frozenset(
     """
@@ -89,3 +91,6 @@ CJK_PAIRS = frozenset(
 
 CJK_CHARACTERS = frozenset("的了是在有和与及吗呢吧啊么这那哪谁我你他她它们个为被把从到于之與嗎麼這誰們個從於")
 """Chinese characters that only join; a pair of nothing but these, or of hiragana, says nothing."""
+
+KANA_PARTICLES = frozenset("はがをにのでともへやか")
+"""Japanese characters that join a word to the next."""

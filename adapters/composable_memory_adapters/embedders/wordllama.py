@@ -6,17 +6,20 @@ of the package, which itself is not imported: that takes half a second and bring
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
+
+from pydantic import Field
 
 from composable_memory.content import EmbedderInput
-from composable_memory.errors import ConfigError, EmbedderUnavailable
-from composable_memory.interfaces import EmbedderSpec
+from composable_memory.errors import EmbedderUnavailable
+from composable_memory.interfaces import EmbedderServices, EmbedderSpec
+from composable_memory.settings import SettingsModel
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,10 +28,10 @@ if TYPE_CHECKING:
 
     Vectors = npt.NDArray[np.float32]
 
-__all__ = ["WordLlamaEmbedder", "spec"]
+__all__ = ["WordLlamaEmbedder", "WordLlamaSettings", "spec"]
 
 PROVIDER = "wordllama"
-MODEL = "l2_supercat_256"
+MODEL: Final = "l2_supercat_256"
 DIMENSIONS = 256
 WEIGHTS = "weights/l2_supercat_256.safetensors"
 TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
@@ -41,6 +44,12 @@ INSTALL = "run `pip install wordllama`"
 REINSTALL = "run `pip install --force-reinstall wordllama`"
 
 T = TypeVar("T")
+
+
+class WordLlamaSettings(SettingsModel):
+    """Settings of the packaged word vectors: there is one model."""
+
+    model: Literal["l2_supercat_256"] = Field(default=MODEL, description="The model.")
 
 
 class WordLlamaEmbedder:
@@ -181,10 +190,9 @@ def _missing() -> str | None:
 
 
 @asynccontextmanager
-async def _open(options: Mapping[str, object]) -> AsyncIterator[WordLlamaEmbedder]:
-    for key, value in options.items():
-        if (key, value) != ("model", MODEL):
-            raise ConfigError(f"memory.embedding.{key}", f"wordllama has nothing to set but model: {MODEL}")
+async def _open(
+    _settings: WordLlamaSettings, _services: EmbedderServices
+) -> AsyncIterator[WordLlamaEmbedder]:
     embedder = WordLlamaEmbedder()
     try:
         yield embedder
@@ -195,6 +203,7 @@ async def _open(options: Mapping[str, object]) -> AsyncIterator[WordLlamaEmbedde
 spec = EmbedderSpec(
     id=PROVIDER,
     summary="Static word vectors from a package: offline, small and fast; best for English.",
+    settings=WordLlamaSettings,
     open=_open,
     local=True,
     missing=_missing,

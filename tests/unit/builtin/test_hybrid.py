@@ -5,7 +5,15 @@ from collections.abc import Container
 
 import pytest
 
-from composable_memory_adapters.builtin.hybrid import FusedHit, FusionMethod, KeywordHit, VectorHit, fuse
+from composable_memory_adapters.builtin.hybrid import (
+    VECTOR_WEIGHT,
+    FusedHit,
+    FusionMethod,
+    KeywordHit,
+    VectorHit,
+    fuse,
+    vector_weight_for,
+)
 
 METHODS: list[FusionMethod] = ["absolute", "min-max", "rrf"]
 
@@ -135,3 +143,36 @@ def test_reciprocal_ranks_only_see_the_order() -> None:
     assert {hit.id: hit.score for hit in hits} == pytest.approx(
         {1: 0.7 + 0.3 * 61 / 62, 2: 0.7 * 61 / 62 + 0.3}
     )
+
+
+@pytest.mark.parametrize(
+    ("nearest", "ordinary", "share"),
+    [
+        (0.5, 0.05, 1.0),
+        (0.5, 0.35, 1.0),
+        (0.8, 0.68, 0.5),
+        (0.8, 0.76, 1 / 6),
+        (0.8, 0.8, 0.0),
+        (0.5, -0.4, 1.0),
+        (-0.1, -0.4, 1.0),
+    ],
+)
+def test_vectors_count_less_where_an_ordinary_passage_is_nearly_as_near_as_the_nearest(
+    nearest: float, ordinary: float, share: float
+) -> None:
+    assert vector_weight_for(nearest, [ordinary] * 32) == pytest.approx(VECTOR_WEIGHT * share)
+
+
+def test_of_a_handful_of_passages_none_is_ordinary() -> None:
+    assert vector_weight_for(0.8, [0.8] * 7) == VECTOR_WEIGHT
+
+
+@pytest.mark.parametrize(
+    ("keyword", "expected"), [(None, 0.4), ([], 0.3 * 0.4)], ids=["vectors alone", "hybrid"]
+)
+def test_a_cosine_is_the_score_alone_and_its_share_in_the_hybrid(
+    keyword: list[KeywordHit] | None, expected: float
+) -> None:
+    (hit,) = fuse(keyword, near((1, 0.4)), scale=1.0)
+
+    assert hit.score == pytest.approx(expected)

@@ -32,8 +32,8 @@ def found(match: str | None) -> set[int]:
     return {row[0] for row in connection.execute("SELECT rowid FROM notes WHERE notes MATCH ?", (match,))}
 
 
-def test_text_without_asian_characters_is_indexed_as_it_is() -> None:
-    text = "Straße, naïve — ﬁne\n\tأهلا 😀"
+def test_text_without_arabic_or_asian_characters_is_indexed_as_it_is() -> None:
+    text = "Straße, naïve — ﬁne\n\tπάντα 😀"
 
     assert index_text(text) == text
 
@@ -54,8 +54,8 @@ def test_asian_characters_part_from_latin_ones() -> None:
         ("¿Dónde está el informe de Pedro?", "informe Pedro"),
         ("onde você deixou o relatório do Pedro?", "deixou relatório Pedro"),
         ("أين اجتمع الفريق", "اجتمع الفريق"),
-        ("梅雨がみられるのはどの期間？", "梅雨 雨が の期 期間"),
-        ("我们的部署方案是什么", "的部 部署 署方 方案 案是 是什"),
+        ("梅雨がみられるのはどの期間？", "梅雨 期間"),
+        ("我们的部署方案是什么", "部署 署方 方案"),
         ("서버에서 배포를 어떻게 했나요", "서버 배포"),
         ("Is the IT department in the US?", "IT department US"),
         ("WHERE IS IT", "WHERE IS IT"),

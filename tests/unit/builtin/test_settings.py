@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from composable_memory_adapters.builtin.settings import BuiltinSettings, index_path
+from composable_memory_adapters.builtin.settings import BuiltinSettings, filled_in
 
 
 def parse(**options: object) -> BuiltinSettings:
@@ -32,9 +32,8 @@ def test_an_unknown_key_is_an_error() -> None:
         parse(chunking={"chunkSize": 4})
 
 
-def test_sessions_are_refused_with_the_reason() -> None:
-    with pytest.raises(ValidationError, match="'sessions' cannot be indexed yet"):
-        parse(sources=["memory", "sessions"])
+def test_a_source_that_is_named_twice_counts_once() -> None:
+    assert parse(sources=["memory", "sessions", "memory"]).sources == ("memory", "sessions")
 
 
 def test_no_source_means_the_memory_files() -> None:
@@ -100,7 +99,7 @@ def test_extra_paths_are_trimmed_expanded_and_listed_once(monkeypatch: pytest.Mo
 def test_two_workspaces_have_two_indexes(tmp_path: Path) -> None:
     default = parse().store.path
     one, two = (
-        index_path(default, state_dir=tmp_path, agent_id="main", workspace=tmp_path / name) for name in "ab"
+        filled_in(default, state_dir=tmp_path, agent_id="main", workspace=tmp_path / name) for name in "ab"
     )
 
     assert one != two
@@ -113,7 +112,7 @@ def test_a_workspace_behind_a_link_has_the_index_of_the_real_one(tmp_path: Path)
     (tmp_path / "link").symlink_to(tmp_path / "ws")
     template = parse().store.path
     real, linked = (
-        index_path(template, state_dir=tmp_path, agent_id="main", workspace=tmp_path / name)
+        filled_in(template, state_dir=tmp_path, agent_id="main", workspace=tmp_path / name)
         for name in ("ws", "link")
     )
 
@@ -122,7 +121,7 @@ def test_a_workspace_behind_a_link_has_the_index_of_the_real_one(tmp_path: Path)
 
 def test_the_path_of_the_index_can_be_chosen(tmp_path: Path) -> None:
     def place(template: str) -> Path:
-        return index_path(template, state_dir=tmp_path, agent_id="a/b", workspace=tmp_path)
+        return filled_in(template, state_dir=tmp_path, agent_id="a/b", workspace=tmp_path)
 
     assert place("{agentId}.db") == tmp_path / "a_b.db"
     assert place("/var/index.db") == Path("/var/index.db")

@@ -1,4 +1,4 @@
-"""What is masked, how, and what is left alone."""
+"""What is masked, how, and what is left alone: the two tables say it case by case."""
 
 from typing import Any
 
@@ -111,6 +111,136 @@ MASKED = [
         KEY_LINES.replace("RSA PRIVATE KEY", "PGP PRIVATE KEY BLOCK"),
         "-----BEGIN PGP PRIVATE KEY BLOCK-----\n…redacted…\n-----END PGP PRIVATE KEY BLOCK-----",
     ),
+    # what is said of one
+    ("The password is hunter2", "The password is ***"),
+    ("The password is hunter2.", "The password is ***."),
+    ("the password is Swordfish", "the password is ***"),
+    ("my password is swordfish.", "my password is ***."),
+    ("my password: X", "my password: ***"),
+    ('my password was "two words" once', 'my password was "***" once'),
+    ("The password is now `hunter2`, ok", "The password is now `***`, ok"),
+    ("the password for the wifi is hunter2", "the password for the wifi is ***"),
+    ("password for the wifi: hunter2", "password for the wifi: ***"),
+    ("The password to bob@example.com is: hunter2", "The password to bob@example.com is: ***"),
+    ("I changed the password to hunter2 today", "I changed the password to *** today"),
+    ("your passcode is 493021", "your passcode is ***"),
+    ("The token is abc12345", "The token is ***"),
+    ("My API key is 3f9a8c7b6d5e4f3a2b1c", "My API key is 3f9a8c…2b1c"),
+    ("the API key for staging is `k9f8s7d6`", "the API key for staging is `***`"),
+    (
+        "my secret access key is wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
+        "my secret access key is wJalrX…EKEY",
+    ),
+    (
+        "aws configure set aws_secret_access_key wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
+        "aws configure set aws_secret_access_key wJalrX…EKEY",
+    ),
+    # in other languages
+    ("la contraseña es hunter2", "la contraseña es ***"),
+    ("CONTRASEÑA: hunter2", "CONTRASEÑA: ***"),
+    ("Contrasena: hunter2", "Contrasena: ***"),
+    ("la clave es hunter2", "la clave es ***"),
+    ("a senha é hunter2", "a senha é ***"),
+    ("senha: hunter2", "senha: ***"),
+    ("palavra-passe: hunter2", "palavra-passe: ***"),
+    ("Passwort: hunter2", "Passwort: ***"),
+    ("das Passwort lautet Sommer23", "das Passwort lautet ***"),
+    ("Das Kennwort für den Router ist Sommer23!", "Das Kennwort für den Router ist ***"),
+    ("mot de passe : hunter2", "mot de passe : ***"),
+    ("le mot de passe est hunter2", "le mot de passe est ***"),
+    ("MDP: hunter2", "MDP: ***"),
+    ("密码：hunter2", "密码：***"),
+    ("密码是hunter2", "密码是***"),
+    ("密碼為 hunter2。", "密碼為 ***。"),
+    ("口令=hunter2", "口令=***"),
+    ("令牌: abc12345", "令牌: ***"),
+    ("パスワードはhunter2です", "パスワードは***です"),
+    ("パスワード：「hunter2」", "パスワード：「***」"),
+    ("トークン: abc12345", "トークン: ***"),
+    ("비밀번호는 hunter2 입니다", "비밀번호는 *** 입니다"),
+    ("비밀번호: hunter2", "비밀번호: ***"),
+    ("토큰은 abc12345입니다", "토큰은 ***입니다"),
+    ("كلمة المرور: hunter2", "كلمة المرور: ***"),
+    ("كلمة السر هي hunter2", "كلمة السر هي ***"),
+    ("الرمز السري: hunter2", "الرمز السري: ***"),
+    ("пароль: hunter2", "пароль: ***"),
+    ("пароль — hunter2", "пароль — ***"),
+    # in a table
+    ("| password | hunter2 |", "| password | *** |"),
+    ("| **Password** | `hunter2` |", "| **Password** | `***` |"),
+    ("| DB password | swordfish | prod |", "| DB password | *** | prod |"),
+    ("| api key | k9f8s7d6 |", "| api key | *** |"),
+    # on the next line
+    ("password:\nhunter2", "password:\n***"),
+    ("Password:\n\n    hunter2\nthen", "Password:\n\n    ***\nthen"),
+    ("**Password:**\n`hunter2`", "**Password:**\n`***`"),
+    ("the password:\n```\nhunter2\n```", "the password:\n```\n***\n```"),
+    ("API key:\nk9f8s7d6", "API key:\n***"),
+    # further names
+    ("token for the staging API: k9f8s7d6", "token for the staging API: ***"),
+    ("smtp_pass: hunter2", "smtp_pass: ***"),
+    ("SMTP_PASS=hunter2", "SMTP_PASS=***"),
+    ("Uid=sa;Pwd=hunter2;", "Uid=sa;Pwd=***;"),
+    ("pwd: hunter2", "pwd: ***"),
+    ("passphrase: correct horse battery staple", "passphrase: correc…aple"),
+    (
+        "recovery phrase: legal winner thank year wave sausage worth useful legal winner thank yellow",
+        "recovery phrase: legal …llow",
+    ),
+    ("_authToken=abcdef", "_authToken=***"),
+    ("passcode: 4711", "passcode: ***"),
+    # where a secret stands
+    ("curl -u bob:hunter2 https://x", "curl -u bob:*** https://x"),
+    ("curl -sS --user 'bob:hunter2' https://x", "curl -sS --user 'bob:***' https://x"),
+    ("curl -X POST \\\n  -u bob:hunter2 \\\n  x", "curl -X POST \\\n  -u bob:*** \\\n  x"),
+    ("sshpass -p 'hunter2' ssh x", "sshpass -p '***' ssh x"),
+    ("mysql -u root -phunter2 db", "mysql -u root -p*** db"),
+    ("machine x login bob password hunter2", "machine x login bob password ***"),
+    (
+        "AccountName=a;AccountKey=abcdefghijklmnopqrstuvwxyz0123456789==;EndpointSuffix=x",
+        "AccountName=a;AccountKey=abcdef…89==;EndpointSuffix=x",
+    ),
+    (
+        "https://x.blob.core.windows.net/c?sv=2022&sig=abcdefghijklmnopqrstuvwx%3D&se=1",
+        "https://x.blob.core.windows.net/c?sv=2022&sig=abcdef…x%3D&se=1",
+    ),
+    (
+        "SharedAccessSignature sr=x&sig=abcdefghijklmnopqrstuvwx%3D&se=1",
+        "SharedAccessSignature sr=x&sig=abcdef…x%3D&se=1",
+    ),
+    (
+        "https://discord.com/api/webhooks/123456789/a1B2a1B2a1B2a1B2a1B2a1B2a1B2a1B2a1B2a1B2a1B2a1B2a1B2a1B2a1B2a1B2a1B2",
+        "https://discord.com/api/webhooks/123456789/a1B2a1…a1B2",
+    ),
+    (
+        "https://hooks.slack.com/services/T000/B000/abcdefghijklmnopqrstuvwx",
+        "https://hooks.slack.com/services/T000/B000/abcdef…uvwx",
+    ),
+    # further shapes
+    ("ya29.a0AfH6SMBabcdefghijklmnop", "ya29.a…mnop"),
+    ("GOCSPX-abcdefghijklmnopqrstuvwxyz12", "GOCSPX…yz12"),
+    ("xai-abcdefghijklmnopqrstuvwxyz", "xai-ab…wxyz"),
+    ("SK0123456789abcdef0123456789abcdef", "SK0123…cdef"),
+    ("MTIzNDU2Nzg5MDEyMzQ1Njc4.GabcDE.abcdefghijklmnopqrstuvwxyz01234567890A", "MTIzND…890A"),
+    ("ntn_abcdefghijklmnopqrstuvwxyz0123456789", "ntn_ab…6789"),
+    ("secret_abcdefghijklmnopqrstuvwxyz0123456789ABCDEFG", "secret…DEFG"),
+    ("lin_api_abcdefghijklmnopqrstuvwxyz", "lin_ap…wxyz"),
+    ("dop_v1_0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef", "dop_v1…cdef"),
+    ("dapi0123456789abcdef0123456789abcdef", "dapi01…cdef"),
+    ("key-0123456789abcdef0123456789abcdef", "key-01…cdef"),
+    ("AGE-SECRET-KEY-1QQPZRY9X8GF2TVDW0S3JN54KHCE6MUA7L", "AGE-SE…UA7L"),
+    ("whsec_abcdefghijklmnopqrstuvwx", "whsec_…uvwx"),
+    ("sk-or-v1-0123456789abcdef0123456789abcdef", "sk-or-…cdef"),
+    ("vercel_blob_rw_abcdefghijklmnopqrstuvwx", "vercel…uvwx"),
+    ("hvs.CAESIJabcdefghijklmnop", "hvs.CA…mnop"),
+    (
+        KEY_LINES.replace("RSA", "OPENSSH"),
+        "-----BEGIN OPENSSH PRIVATE KEY-----\n…redacted…\n-----END OPENSSH PRIVATE KEY-----",
+    ),
+    (
+        "-----BEGIN OPENSSH PRIVATE KEY----- …redacted… -----END OPENSSH PRIVATE KEY-----",
+        "-----BEGIN OPENSSH PRIVATE KEY----- …redacted… -----END OPENSSH PRIVATE KEY-----",
+    ),
 ]
 
 LEFT_ALONE = [
@@ -158,6 +288,83 @@ LEFT_ALONE = [
     "--token",
     "--token --verbose",
     "私たちの鍵: とても大事",
+    # prose, code and tables that speak of secrets
+    "the key: C major",
+    "token: about four characters",
+    "Token: roughly four characters of text.",
+    "secret: the cake is a lie",
+    "The password is required",
+    "The password is wrong.",
+    "the password is stored in the vault",
+    "The password is at least 8 characters",
+    "The password is 8 characters long",
+    "the password is not set",
+    "Your password is incorrect!",
+    "The password is too short.",
+    "password is hashed with bcrypt",
+    "the password is case-sensitive",
+    "the token is expired",
+    "The token is valid for 3600 seconds",
+    "the secret is out",
+    "the secret is to keep going",
+    "The secret is 42",
+    "the access key is missing",
+    "the API key is optional.",
+    "tokens: 400",
+    "max_tokens=8192",
+    "primary_key: id",
+    "secret santa",
+    "Secret Santa is Bob",
+    "key = value",
+    "key: value\nother: 2",
+    "d41d8cd98f00b204e9800998ecf8427e",
+    "commit 3c8206312ab34cd56ef7890ab12cd34ef56ab789",
+    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk",
+    "palabra clave: gatos",
+    "la contraseña es obligatoria",
+    "das Passwort ist falsch",
+    "le mot de passe est requis",
+    "密码学是一门科学",
+    "密码是必填的",
+    "密码：见保险箱",
+    "パスワードは8文字以上",
+    "密码是8位",
+    "비밀번호는 8자 이상",
+    "키: 170cm",
+    "كلمة المرور مطلوبة",
+    "| password | string | yes |",
+    "| password | The user's password |",
+    "| user | password |\n|------|------|",
+    "| password | token |\n|---|---|",
+    "| token | string |",
+    "password:\n  valueFrom:\n    x: y",
+    "password:\n- one",
+    "secrets:\n  - a",
+    "token:\n  required",
+    "PWD=/home/bob",
+    "docker run -u 1000:1000 x",
+    "curl -u $USER:$PASS x",
+    "token_type: bearer",
+    "API_KEY=$API_KEY",
+    "api_key = os.environ",
+    "the passage: a b c",
+    "2 tests pass: 12",
+    "the compass: north",
+    "password reset link: sent",
+    "reset the password to continue",
+    "the private key is ed25519",
+    "the token is base64",
+    "the signature uses sha256",
+    "password: required",
+    "what is the password?",
+    "Is the token fine?",
+    "the password was changed yesterday",
+    "Passwords are hashed.",
+    "the key is to be patient",
+    "wallet: secretary",
+    "may_pass: bool",
+    "login or password is wrong",
+    "the pass: 3 of 4",
 ]
 
 
@@ -169,6 +376,11 @@ def test_secrets_are_masked(text: str, expected: str) -> None:
 @pytest.mark.parametrize("text", LEFT_ALONE)
 def test_ordinary_text_is_left_alone(text: str) -> None:
     assert redact(text) == text
+
+
+@pytest.mark.parametrize("text", [text for text in LEFT_ALONE if not text.endswith(("=", "--token"))])
+def test_ordinary_text_is_left_alone_in_the_middle_of_a_text(text: str) -> None:
+    assert redact(f"Mia wrote:\n{text}\nand left.") == f"Mia wrote:\n{text}\nand left."
 
 
 @pytest.mark.parametrize("text", [text for text, _ in MASKED])
@@ -194,6 +406,23 @@ def test_names_of_secrets_are_known(name: str) -> None:
 )
 def test_other_names_are_not(name: str) -> None:
     assert not is_secret_name(name)
+
+
+@pytest.mark.parametrize("name", ["contraseña", "Passwort", "密码", "パスワード", "SMTP_PASS", "dbPwd"])
+def test_names_of_secrets_are_known_in_other_languages(name: str) -> None:
+    assert is_secret_name(name)
+
+
+def test_a_masked_key_stays_masked_when_its_lines_are_joined() -> None:
+    joined = " ".join(redact(KEY_LINES).split())
+
+    assert joined == "-----BEGIN RSA PRIVATE KEY----- …redacted… -----END RSA PRIVATE KEY-----"
+    assert redact(joined) == joined
+
+
+def test_the_names_of_texts_beside_each_other_are_no_lines_of_one() -> None:
+    """A preview that ends with a name says nothing of the next preview."""
+    assert CleanTexts().covers(["the password:", "hunter2"])
 
 
 def test_data_is_walked_and_named_secrets_are_masked_whole() -> None:
@@ -237,6 +466,17 @@ def test_clean_texts_forgets_instead_of_growing() -> None:
 
 
 HOSTILE = [
+    *(
+        "password is ",
+        "password for a ",
+        "| password | ",
+        "password:\n",
+        "set password ",
+        "curl -u ",
+        "mysql ",
+    ),
+    *("passphrase: a b ", "token for a b ", "密码是a", "senha para a ", "secret_", "M.", "sk-", "aA0", "|a|"),
+    *("secret access key ", "machine a login ", "?sig=", "recovery phrase is ab "),
     *("key=", "key=)", 'api_key="', "token: ", "-----BEGIN PRIVATE KEY-----", "eyJ", "eyJ-", "eyJaaaaaaaa."),
     *("://a:", " sk-", "--a-", "--token ", "a-a_", "a_token_b", "SG.aaaaaaaaaa", "bearer ", "123456:AA"),
     *(
@@ -255,6 +495,9 @@ HOSTILE = [
 @pytest.mark.parametrize("piece", HOSTILE)
 def test_long_hostile_texts_come_to_an_end(piece: str) -> None:
     """Anything worse than linear would take hours on these."""
-    every_hint = "\npassword=hunter2 @ :// -- eyj sk- -----begin bearer authorization: :aa sg. ghp_ xox"
+    every_hint = (
+        "\npassword=hunter2 curl mysql machine login sshpass set to is ist | es 密码 @ :// -- eyj sk-"
+        " -----begin bearer authorization: :aa sg. ghp_ xox"
+    )
 
     assert "hunter2" not in redact(piece * (300_000 // len(piece)) + every_hint)

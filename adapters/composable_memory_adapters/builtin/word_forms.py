@@ -1,0 +1,139 @@
+"""The forms in which words stand in the keyword index, for scripts whose words it cannot tell (pure).
+
+The index splits text at everything that is neither a letter nor a digit, drops case and accents, and stems
+English (FTS5's `porter unicode61 remove_diacritics 2`). It can neither split Chinese, Japanese and Korean nor
+see that an Arabic word bears an article. Notes and questions are therefore rewritten here, both in one way.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from itertools import pairwise
+
+__all__ = [
+    "folded",
+    "index_text",
+    "is_asian",
+    "is_hangul",
+    "pairs",
+    "plain",
+    "tokens",
+    "word_set",
+    "words_of",
+]
+
+# Han, kana and Hangul.
+_CJK = (
+    "\u2e80-\u2fdf\u3005-\u3007\u3031-\u3035\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff"
+    "\u3105-\u312f\u3131-\u318e\u31a0-\u31bf\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3"
+    "\uf900-\ufaff\U0001b000-\U0001b16f\U00020000-\U0003ffff"
+)
+_RUN = re.compile(f"[{_CJK}]+")
+_WORD = re.compile(f"[{_CJK}]+|[^\\W_{_CJK}]+")
+_HANGUL = re.compile("[\u1100-\u11ff\u3131-\u318e\uac00-\ud7a3]+")
+# Wide and narrow forms, and characters in two parts, as some keyboards and file systems produce them.
+_IRREGULAR = re.compile(
+    "[\u1100-\u11ff\u2f00-\u2fdf\uf900-\ufaff\ufb50-\ufdff\ufe70-\ufefc\uff01-\uff5e\uff66-\uffdc]+"
+    "|.[\u3099\u309a]"
+)
+
+_ARABIC = re.compile("[\u0610-\u06ff]")
+_ARABIC_WORD = re.compile("[\u0621-\u064a]+")
+# Vowel marks and the stretching line go; letters that are written with or without hamza become one.
+_ARABIC_LETTERS = (
+    {ord(mark): None for mark in "\u0640\u0670"}
+    | dict.fromkeys([*range(0x610, 0x61B), *range(0x64B, 0x660)])
+    | str.maketrans("\u0622\u0623\u0625\u0671\u0649\u0629", "\u0627\u0627\u0627\u0627\u064a\u0647")
+    | {zero + digit: str(digit) for zero in (0x660, 0x6F0) for digit in range(10)}
+)
+_ARABIC_ARTICLES = ("وال", "بال", "كال", "فال", "ال", "لل")
+_ARABIC_ENDINGS = ("ها", "ان", "ات", "ون", "ين", "يه", "ه", "ي")
+
+
+def index_text(text: str) -> str:
+    """Return what the keyword index is to hold for `text`.
+
+    Text without Arabic or Asian characters is returned as it is. An Asian run becomes its overlapping pairs
+    and its last character, so that a single character is found as the beginning of a pair.
+    """
+    if text.isascii():
+        return text
+    text = _stemmed(plain(text))
+    return _RUN.sub(lambda run: f" {' '.join(tokens(run[0]))} ", text)
+
+
+def plain(text: str) -> str:
+    """Return wide, narrow and divided forms as ordinary characters, and Arabic without its marks."""
+    text = _IRREGULAR.sub(lambda form: unicodedata.normalize("NFKC", form[0]), text)
+    return text.translate(_ARABIC_LETTERS) if _ARABIC.search(text) else text
+
+
+def words_of(text: str) -> list[str]:
+    """Return the words of a plain text in their order; an Asian run is one of them."""
+    return _WORD.findall(text)
+
+
+def tokens(word: str) -> list[str]:
+    """Return what the index holds for a plain word: of an Asian run its pairs and its last character."""
+    if is_asian(word):
+        return [*pairs(word), word[-1]] if len(word) > 1 else [word]
+    return [_stemmed(word)]
+
+
+def pairs(run: str) -> list[str]:
+    """Return the overlapping pairs of a run of Asian characters; a run of one is its own pair."""
+    return [first + second for first, second in pairwise(run)] or [run]
+
+
+def word_set(text: str) -> frozenset[str]:
+    """Return the different words of any text without case and accents; of Asian runs pairs and characters."""
+    return frozenset(_different(plain(unicodedata.normalize("NFC", text))))
+
+
+def is_asian(word: str) -> bool:
+    """Say whether a word is a run of Chinese, Japanese or Korean."""
+    return _RUN.match(word) is not None
+
+
+def is_hangul(run: str) -> bool:
+    """Say whether an Asian run is Korean throughout."""
+    return _HANGUL.fullmatch(run) is not None
+
+
+def folded(word: str) -> str:
+    """Return a word in lower case and without accents, as the index compares it."""
+    if word.isascii():
+        return word.lower()
+    bare = unicodedata.normalize("NFD", word.casefold())
+    return unicodedata.normalize("NFC", "".join(c for c in bare if not "\u0300" <= c <= "\u036f"))
+
+
+def _different(text: str) -> Iterator[str]:
+    for word in words_of(text):
+        if is_asian(word):
+            yield from word
+            yield from pairs(word)
+        else:
+            yield folded(_stemmed(word))
+
+
+def _stemmed(text: str) -> str:
+    """Return `text` with Arabic words less what is written together with them, other words as they are."""
+    return _ARABIC_WORD.sub(lambda word: _arabic_stem(word[0]), text) if _ARABIC.search(text) else text
+
+
+def _arabic_stem(word: str) -> str:
+    """Return `word` without "and", the article and common endings, as far as enough of it is left.
+
+    The light stemmer "light10" of Larkey, Ballesteros and Connell, "Light Stemming for Arabic Information
+    Retrieval" (2007).
+    """
+    if word.startswith("و") and len(word) > 3:
+        word = word[1:]
+    article = next((one for one in _ARABIC_ARTICLES if word.startswith(one)), "")
+    if len(word) >= len(article) + 2:
+        word = word.removeprefix(article)
+    for ending in _ARABIC_ENDINGS:
+        if word.endswith(ending) and len(word) >= len(ending) + 2:
+            word = word.removesuffix(ending)
+    return word

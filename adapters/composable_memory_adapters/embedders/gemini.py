@@ -1,0 +1,117 @@
+"""Embeds with Google's Gemini API, which reads questions otherwise than passages.
+
+The API takes 100 texts a request and cuts texts that are too long for the model itself; free accounts have
+30,000 tokens a minute, which is about what the default of `max_batch_bytes` holds.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic_core import from_json
+
+from composable_memory_adapters.embedders.batch_settings import SettingsWithJobs
+from composable_memory_adapters.embedders.openai_wire import without_nothing
+from composable_memory_adapters.embedders.opening import remote_spec
+from composable_memory_adapters.embedders.remote import Kind, Vector
+from composable_memory_adapters.embedders.remote_settings import RemoteProvider
+from composable_memory_adapters.embedders.with_jobs import EmbedderWithJobs
+
+if TYPE_CHECKING:
+    from composable_memory_adapters.embedders.job_api import JobApi, JobWire
+
+__all__ = ["GeminiEmbedder", "GeminiSettings", "spec"]
+
+TASK_TYPES: Mapping[Kind, str] = {"query": "RETRIEVAL_QUERY", "document": "RETRIEVAL_DOCUMENT"}
+
+
+class GeminiSettings(SettingsWithJobs):
+    """Settings of Gemini. The key may be several, with commas between them, or JSON with a `token`."""
+
+    model_prefixes = ("models/", "gemini/", "google/")
+
+    model: str = Field(default="gemini-embedding-001", description="The model.")
+    base_url: str = Field(
+        default="https://generativelanguage.googleapis.com/v1beta", description="Where Gemini is asked."
+    )
+    max_batch_texts: int = Field(default=100, ge=1, le=100, description="Most texts of one request.")
+
+    @field_validator("base_url", mode="after")
+    @classmethod
+    def _without_openai(cls, base_url: str) -> str:
+        """Remove the end of the address under which Gemini speaks as OpenAI does."""
+        return re.sub(r"/openai(?:/.*)?$", "", base_url)
+
+
+class GeminiEmbedder(EmbedderWithJobs[GeminiSettings]):
+    """Google's models. Vectors that are asked to be shorter do not come at unit length; they are scaled."""
+
+    provider = RemoteProvider(
+        id="gemini",
+        key_variables=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+        native_dimensions={
+            "embedding-001": 768,
+            "gemini-embedding-001": 3072,
+            "gemini-embedding-2": 3072,
+            "gemini-embedding-2-preview": 3072,
+            "text-embedding-004": 768,
+        },
+    )
+    normalises = True
+
+    @classmethod
+    def keys(cls, key: str) -> Sequence[str]:
+        """Return the keys between the commas, but leave JSON whole."""
+        if key.startswith("{"):
+            return [key]
+        return [one.strip() for one in key.split(",") if one.strip()]
+
+    @classmethod
+    def credential(cls, key: str) -> Mapping[str, str]:
+        """Return the header for a token of OAuth, or for an API key."""
+        token = _token(key)
+        return {"Authorization": f"Bearer {token}"} if token else {"x-goog-api-key": key}
+
+    async def request_vectors(self, texts: Sequence[str], kind: Kind) -> Sequence[Vector]:
+        """Ask for the vectors of all texts; the answer has their order."""
+        path = f"models/{quote(self.model)}:batchEmbedContents"
+        answer = await self.post(path, {"requests": [self._request(text, kind) for text in texts]}, _Answer)
+        return [item.values for item in answer.embeddings]
+
+    def job_api(self, wire: "JobWire") -> "JobApi":
+        """Return how Gemini is asked for jobs."""
+        from composable_memory_adapters.embedders.gemini_jobs import GeminiJobs
+
+        return GeminiJobs(wire, model=self.model, base_url=self.settings.base_url, request=self._request)
+
+    def _request(self, text: str, kind: Kind) -> Mapping[str, object]:
+        """Return what is asked for one text."""
+        wishes = without_nothing(taskType=TASK_TYPES[kind], outputDimensionality=self.asked_dimensions)
+        return {"model": f"models/{self.model}", "content": {"parts": [{"text": text}]}, **wishes}
+
+
+class _Item(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    values: Vector
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    embeddings: list[_Item]
+
+
+def _token(key: str) -> str | None:
+    """Return the `token` of a key that is JSON."""
+    try:
+        held: object = from_json(key)
+    except ValueError:
+        return None
+    token = held.get("token") if isinstance(held, Mapping) else None
+    return token.strip() or None if isinstance(token, str) else None
+
+
+spec = remote_spec(GeminiEmbedder, GeminiSettings, summary="Google's models, over the network; needs a key.")

@@ -1,0 +1,145 @@
+"""Remembers on disk which jobs were left with a provider, so that a restart fetches what was paid for.
+
+A note holds the name of the job and the hashes of its texts: no text, no key. Every job has a file of its
+own, so that processes never write over each other's notes. A job whose note is lost is only paid for again.
+A note is kept for as long as the provider keeps the results: whoever is stopped before vectors were stored,
+or has to build an index anew, finds them there.
+"""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from hashlib import sha256
+from os import O_CREAT, O_TRUNC, O_WRONLY, fdopen
+from os import open as open_fd
+from pathlib import Path
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
+
+from composable_memory.interfaces import Clock
+
+__all__ = ["JobJournal", "NotedJob", "VectorSource"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VectorSource:
+    """Where vectors come from. `fingerprint` is a hash of all that shapes them beside what stands here."""
+
+    provider: str
+    host: str
+    model: str
+    dimensions: int
+    fingerprint: str
+
+    @property
+    def key(self) -> str:
+        """Return a short hash that differs for whatever gives other vectors."""
+        parts = [self.provider, self.model, self.dimensions, self.fingerprint]
+        return sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotedJob:
+    """A job at the provider, and the hashes of the texts that it embeds."""
+
+    id: str
+    texts: frozenset[str]
+
+
+class JobJournal:
+    """The notes on the jobs of one source of vectors, in files that only their owner can read.
+
+    Files are written whole or not at all, in threads. A note is dropped after `lifetime`.
+    """
+
+    def __init__(self, folder: Path, source: VectorSource, *, lifetime: timedelta, clock: Clock) -> None:
+        self._folder = folder
+        self._source = source
+        self._lifetime = lifetime
+        self._clock = clock
+
+    async def jobs(self) -> list[NotedJob]:
+        """Return all jobs that are noted and may still be of use; make the folder for more.
+
+        Raises:
+            OSError: there is no such folder, and none can be made.
+        """
+        return await asyncio.to_thread(lambda: list(self._read_all()))
+
+    async def note(self, job: NotedJob) -> None:
+        """Remember a job; cancelling the call does not keep it from being remembered.
+
+        Raises:
+            OSError: it cannot be written down.
+        """
+        note = _Note(
+            job=job.id,
+            provider=self._source.provider,
+            host=self._source.host,
+            model=self._source.model,
+            dimensions=self._source.dimensions,
+            created=self._clock(),
+            texts=sorted(job.texts),
+        )
+        await asyncio.to_thread(_write, self._file(job.id), note)
+
+    async def forget(self, job: NotedJob) -> None:
+        """Remove the note on a job.
+
+        Raises:
+            OSError: it cannot be removed.
+        """
+        await asyncio.to_thread(partial(self._file(job.id).unlink, missing_ok=True))
+
+    def _file(self, job: str) -> Path:
+        digest = sha256(job.encode()).hexdigest()[:16]
+        return self._folder / f"{self._source.provider}-{self._source.key}-{digest}.json"
+
+    def _read_all(self) -> Iterator[NotedJob]:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        oldest = self._clock() - self._lifetime
+        names = f"{self._source.provider}-{self._source.key}-*"
+        for half_done in self._folder.glob(f"{names}.part"):  # left by a process that was killed
+            _drop_if_older(half_done, oldest)
+        for file in sorted(self._folder.glob(f"{names}.json")):
+            note = _read(file)
+            if note is not None and oldest <= note.created:
+                yield NotedJob(id=note.job, texts=frozenset(note.texts))
+            else:
+                file.unlink(missing_ok=True)
+
+
+class _Note(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    job: str
+    provider: str
+    host: str
+    model: str
+    dimensions: int
+    created: AwareDatetime
+    texts: list[str]
+
+
+def _read(file: Path) -> _Note | None:
+    """Return a note; None if it is damaged, or another process has just dropped it."""
+    with suppress(FileNotFoundError, ValidationError):
+        return _Note.model_validate_json(file.read_bytes())
+    return None
+
+
+def _drop_if_older(file: Path, oldest: datetime) -> None:
+    with suppress(FileNotFoundError):
+        if file.stat().st_mtime < oldest.timestamp():
+            file.unlink()
+
+
+def _write(file: Path, note: _Note) -> None:
+    half_done = file.with_suffix(".part")
+    with fdopen(open_fd(half_done, O_WRONLY | O_CREAT | O_TRUNC, 0o600), "wb") as target:
+        target.write(note.model_dump_json().encode())
+    half_done.replace(file)

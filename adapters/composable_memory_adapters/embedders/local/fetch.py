@@ -1,0 +1,78 @@
+"""Downloads one model file: a program of its own, run by `hub`, since a thread could not be stopped.
+
+Reads the order as JSON from standard input: `repository`, `file` or null, `folder`, `endpoint` or null. Where
+it fails, a line on standard error says why. The hub's client could do all of it in one call, but it throws
+away what an interrupted download has brought.
+"""
+
+import json
+import sys
+from glob import escape
+from hashlib import file_digest
+from pathlib import Path
+from types import TracebackType
+
+__all__ = ["main"]
+
+SHA256_DIGITS = 64
+
+
+def main() -> None:
+    """Carry out the order."""
+    sys.excepthook = _tell
+    from filelock import FileLock
+    from huggingface_hub import HfApi, hf_hub_url
+
+    order = json.load(sys.stdin)
+    endpoint, repository = order["endpoint"], order["repository"]
+    file = order["file"] or _chosen(HfApi(endpoint=endpoint, token=False).list_repo_files(repository))
+    target = Path(order["folder"]) / file
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{target}.lock"):  # another process may be at the same file
+        if not target.exists():
+            _download(hf_hub_url(repository, file, endpoint=endpoint), target)
+
+
+def _download(url: str, target: Path) -> None:
+    """Download to a file beside `target`, going on where it ends, and rename it when it is whole."""
+    from huggingface_hub.file_download import get_hf_file_metadata, http_get
+
+    # Without a token: a hub that the settings name is not to learn the user's, and public models need none.
+    about = get_hf_file_metadata(url, token=False)
+    etag = about.etag or "unknown"
+    part = target.with_name(f"{target.name}.{etag[:SHA256_DIGITS]}.part")
+    for old in set(target.parent.glob(f"{escape(target.name)}.*.part")) - {part}:
+        old.unlink()
+    with part.open("ab") as file:
+        as_it_is = {"accept-encoding": "identity"}
+        http_get(url, file, resume_size=file.tell(), headers=as_it_is, expected_size=about.size)
+    if len(etag) == SHA256_DIGITS and _sha256(part) != etag:
+        part.unlink()
+        raise ValueError("what arrived is not what the hub has; it was thrown away")
+    part.replace(target)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()
+
+
+def _chosen(files: list[str]) -> str:
+    """Return the one model of a repository, or the one with eight bits where there are several."""
+    models = [name for name in files if name.endswith(".gguf") and "/" not in name]
+    eight_bits = [name for name in models if "q8_0" in name.lower()]
+    for found in (models, eight_bits):
+        if len(found) == 1:
+            return found[0]
+    raise ValueError(f"it has to be one file of the repository: {', '.join(models) or 'none is a model'}")
+
+
+def _tell(_kind: type[BaseException], error: BaseException, _trace: TracebackType | None) -> None:
+    """Write what was at the bottom of it: the hub's client wraps the refusals of a server in advice."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    sys.stderr.write(f"{type(error).__name__}: {' '.join(str(error).split())}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""What every remote provider lets people configure, and what is missing before it can be used."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, NamedTuple
+from urllib.parse import urlsplit
+
+from pydantic import Field, SecretStr, field_validator
+
+from composable_memory.interfaces import EmbedderServices
+from composable_memory.settings import SettingsModel, is_secret
+from composable_memory_ops_logs.redaction import is_secret_name
+
+__all__ = ["Lack", "RemoteProvider", "RemoteSettings", "is_credential"]
+
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_VALUE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e\t]*[\x21-\x7e])?")
+
+
+class RemoteSettings(SettingsModel):
+    """The keys of a provider that is asked over HTTP. A blank `model` or `base_url` counts as not set."""
+
+    model_prefixes: ClassVar[tuple[str, ...]] = ()
+    """What routers put before the name of a model, and the provider itself does not know."""
+
+    model: str = Field(default="", description="The model.")
+    base_url: str = Field(default="", description="Where the provider is asked.")
+    api_key: SecretStr | None = Field(default=None, description="The key; unset, it is in the environment.")
+    headers: dict[str, SecretStr] = Field(
+        default={}, description="Further headers of every request; they win over those of the provider."
+    )
+    dimensions: int | None = Field(
+        default=None,
+        ge=1,
+        le=65_536,
+        description="Length of the vectors; unset, the model's own, which is measured where it is not known.",
+    )
+    timeout_ms: int = Field(default=60_000, ge=1, description="How long one request may take as a whole.")
+    max_text_bytes: int = Field(
+        default=8000, ge=16, description="Of a longer text only this many bytes of UTF-8 are embedded."
+    )
+    max_batch_texts: int = Field(default=100, ge=1, description="Most texts of one request.")
+    max_batch_bytes: int = Field(
+        default=100_000, ge=1, description="Most bytes of text in one request; a larger text goes alone."
+    )
+    max_concurrent_requests: int = Field(default=4, ge=1, le=64, description="Most requests at once.")
+
+    @field_validator("model", mode="after")
+    @classmethod
+    def _without_prefix(cls, model: str) -> str:
+        name = model.strip()
+        prefix = next((one for one in cls.model_prefixes if name.startswith(one)), "")
+        return name.removeprefix(prefix)
+
+    @field_validator("base_url", mode="after")
+    @classmethod
+    def _without_slash(cls, base_url: str) -> str:
+        return base_url.strip().rstrip("/")
+
+
+class Lack(NamedTuple):
+    """What keeps a provider from being used, and how to mend it."""
+
+    what: str
+    fix: str
+
+    def __str__(self) -> str:
+        return f"{self.what}; {self.fix}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteProvider:
+    """What is known of a provider before it is asked: its id, where its key may be, how long vectors are."""
+
+    id: str
+    key_variables: tuple[str, ...] = ()
+    needs_key: bool = True
+    native_dimensions: Mapping[str, int] = field(default_factory=dict)
+
+    def setting(self, key: str) -> str:
+        """Return the full name of one of the provider's settings."""
+        return f"memory.embedding.providers.{self.id}.{key}"
+
+    @property
+    def key_places(self) -> str:
+        """Return where the key is looked for, in words."""
+        return " or ".join((*self.key_variables, self.setting("api_key_env")))
+
+    def key(self, settings: RemoteSettings, environ: Mapping[str, str]) -> str:
+        """Return the key of the settings, else that of the environment, else nothing."""
+        own = settings.api_key.get_secret_value() if settings.api_key else ""
+        found = (own, *(environ.get(name, "") for name in self.key_variables))
+        return next((key.strip() for key in found if key.strip()), "")
+
+    def lack(self, settings: RemoteSettings, services: EmbedderServices) -> Lack | None:
+        """Return what is missing or unusable in the settings and the environment."""
+        key = self.key(settings, services.environ)
+        if not settings.base_url:
+            return Lack(f"no base_url for {self.id}", f"set {self.setting('base_url')}")
+        if problem := _url_problem(settings.base_url):
+            return Lack(f"the base_url {problem}", f"correct {self.setting('base_url')}")
+        if not settings.model:
+            return Lack(f"no model for {self.id}", f"set {self.setting('model')}")
+        if self.needs_key and not key and not any(map(is_credential, settings.headers)):
+            return Lack(f"no API key for {self.id}", f"set {self.key_places}")
+        if key and not _HEADER_VALUE.fullmatch(key):
+            return Lack("the API key holds a character that HTTP cannot carry", f"correct {self.key_places}")
+        return self._header_lack(settings)
+
+    def lacks(self, settings: RemoteSettings, services: EmbedderServices) -> str | None:
+        """Return what `lack` returns, in words."""
+        found = self.lack(settings, services)
+        return None if found is None else str(found)
+
+    def _header_lack(self, settings: RemoteSettings) -> Lack | None:
+        for name, value in settings.headers.items():
+            sound = _HEADER_VALUE.fullmatch(value.get_secret_value() or "-")
+            if not sound or not _HEADER_NAME.fullmatch(name):
+                what = f"the header {name!r} holds a character that HTTP cannot carry"
+                return Lack(what, f"correct {self.setting('headers')}")
+        return None
+
+
+def is_credential(header: str) -> bool:
+    """Say whether a header of this name proves who is asking, and so does not shape the vectors."""
+    return is_secret(header) or is_secret_name(header)
+
+
+def _url_problem(base_url: str) -> str | None:
+    """Return what is wrong with the URL; never a part of it, because it may hold a password."""
+    try:
+        parts = urlsplit(base_url)
+        host, user = parts.hostname, parts.username or parts.password
+        _ = parts.port
+    except ValueError:
+        return "is not a URL"
+    if parts.scheme not in {"http", "https"} or not host:
+        return "has to begin with http:// or https:// and a host"
+    return "holds a user or a password, which belongs into a header" if user else None

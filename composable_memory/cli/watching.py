@@ -1,0 +1,221 @@
+"""`cmem watch`: stays, lets the index follow the notes, and tells of every sync that changed something."""
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+
+from composable_memory.cli.running import ExitCode, Place
+from composable_memory.cli.screen import say, tell_degraded, tell_if_empty, warn, write_json
+from composable_memory.errors import BackendUnavailable, ConfigError
+from composable_memory.runtime import Memory, open_memory
+from composable_memory.tools import Document
+from composable_memory.types import JsonValue
+from composable_memory_ops_logs import BackendDegraded, OpsEvent, OpsLog, SyncComplete, SyncFailed
+from composable_memory_ops_logs.wire import event_to_wire
+
+__all__ = ["WatchDocument", "watch"]
+
+WATCHING = frozenset({"starting", "active", "partial"})
+
+
+class WatchDocument(Document):
+    """`cmem watch`: one sync, or one that failed with `error`; `ts` is UTC, `took_ms` wall time."""
+
+    ts: str
+    backend: str
+    reason: str
+    files_indexed: int | None = None
+    files_removed: int | None = None
+    chunks_written: int | None = None
+    embedded: int | None = None
+    embeddings_pending: int | None = None
+    problems: tuple[str, ...] | None = None
+    took_ms: float | None = None
+    error: str | None = None
+
+    @classmethod
+    def of(cls, event: OpsEvent, done: SyncComplete | SyncFailed) -> "WatchDocument":
+        """Return the document of a sync that has ended."""
+        document = cls(ts=str(event_to_wire(event)["ts"]), backend=event.backend or "", reason=done.reason)
+        if isinstance(done, SyncFailed):
+            return document.model_copy(update={"error": done.error.message})
+        return document.model_copy(
+            update={
+                "files_indexed": done.files_indexed,
+                "files_removed": done.removed,
+                "chunks_written": done.chunks_written,
+                "embedded": done.embedded,
+                "embeddings_pending": done.embeddings_pending,
+                "problems": tuple(done.problems),
+                "took_ms": round(event.duration_ms or 0.0, 3),
+            }
+        )
+
+
+async def watch(place: Place, *, as_json: bool) -> ExitCode:
+    """Follow the notes until a signal asks to end."""
+    teller = _Teller(as_json=as_json)
+    with _asked_to_end() as end:
+        async with open_memory(place.workspace, place.state_dir) as memory:
+            _check_means(memory)
+            with _heard(memory.ops_log) as news:
+                await _tell_service_manager("READY=1")
+                await _unless(end, _follow(memory, news, teller))
+                while not news.empty():
+                    teller.tell(news.get_nowait())
+            await _tell_service_manager("STOPPING=1")
+    return ExitCode.FINE
+
+
+async def _unless(end: asyncio.Event, work: Coroutine[None, None, None]) -> None:
+    """Work until `end`; what the work raises ends it as well."""
+    working, ending = asyncio.create_task(work), asyncio.create_task(end.wait())
+    done, _ = await asyncio.wait({working, ending}, return_when=asyncio.FIRST_COMPLETED)
+    working.cancel()
+    ending.cancel()
+    await asyncio.wait({working, ending})
+    if working in done:
+        working.result()
+
+
+async def _follow(memory: Memory, news: "asyncio.Queue[OpsEvent]", teller: "_Teller") -> None:
+    """Bring the index up to date, then tell the news as they come."""
+    tell_degraded(memory.unavailable())
+    await memory.sync(reason="boot")
+    if not teller.as_json:
+        say(f"Following {memory.workspace_dir}: {_how(memory)}. End with Ctrl-C.", dim=True)
+    tell_if_empty(memory.status())
+    _check_means(memory)
+    while True:
+        teller.tell(await news.get())
+
+
+class _Teller:
+    """Writes a line, or a document on a line, for what is worth one."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self.as_json = as_json
+        self._is_first = True
+        self._problems: Sequence[str] = ()
+        self._error = ""
+
+    def tell(self, event: OpsEvent) -> None:
+        """Write what happened, unless it changed nothing or was told before."""
+        match event.detail:
+            case SyncComplete() as done if self._is_news(done):
+                self._write(event, done)
+            case SyncFailed() as failed if failed.error.message != self._error:
+                self._error = failed.error.message
+                self._write(event, failed)
+            case BackendDegraded() as degraded:
+                warn(f"degraded: {event.backend}: {degraded.what} {degraded.level}: {degraded.reason}")
+
+    def _is_news(self, done: SyncComplete) -> bool:
+        changes = done.files_indexed or done.removed or done.embedded or done.full_reindex
+        is_news = bool(changes) or self._is_first or bool(self._error) or self._problems != done.problems
+        new = [problem for problem in done.problems if problem not in self._problems]
+        self._is_first, self._problems, self._error = False, done.problems, ""
+        for problem in new:
+            warn(f"problem: {problem}")
+        return is_news
+
+    def _write(self, event: OpsEvent, done: SyncComplete | SyncFailed) -> None:
+        if self.as_json:
+            write_json(WatchDocument.of(event, done).as_json(), compact=True)
+            return
+        at = event.ts.astimezone().strftime("%H:%M:%S")
+        if isinstance(done, SyncFailed):
+            warn(f"{at}  {done.reason}: failed: {done.error.message}")
+            return
+        say(
+            f"{at}  {done.reason}: {done.files_indexed} files indexed, {done.removed} removed, "
+            f"{done.chunks_written} chunks, {done.embedded} embedded, {done.embeddings_pending} to embed, "
+            f"in {event.duration_ms or 0:.0f} ms"
+        )
+
+
+def _means(memory: Memory) -> list[Mapping[str, JsonValue]]:
+    """Return what each backend that follows something says of it."""
+    told = [status.custom.get("watch") for status in memory.backend_statuses().values()]
+    return [one for one in told if isinstance(one, Mapping)]
+
+
+def _check_means(memory: Memory) -> None:
+    """Make sure that something follows the notes.
+
+    Raises:
+        ConfigError: the settings want nothing to be followed.
+        BackendUnavailable: the notes cannot be watched, and no interval makes up for it.
+    """
+    means = _means(memory)
+    if any(one["state"] in WATCHING or "intervalMinutes" in one for one in means):
+        return
+    if why := [str(one["reason"]) for one in means if "reason" in one]:
+        fix = "or set memory.builtin.sync.interval_minutes to look at the notes now and then"
+        raise BackendUnavailable("builtin", why[0], fix=fix, operation="watch")
+    problem = "nothing would follow the notes; set it, or memory.builtin.sync.interval_minutes"
+    raise ConfigError("memory.builtin.sync.watch", problem)
+
+
+def _how(memory: Memory) -> str:
+    """Say in words by which means the notes are followed."""
+    words = []
+    for one in _means(memory):
+        roots = one.get("roots")
+        if one["state"] in WATCHING and isinstance(roots, list):
+            words.append(f"{len(roots)} folders and what is in them are watched")
+        else:
+            words.append(f"not watched ({one.get('reason', 'memory.builtin.sync.watch is off')})")
+        if "intervalMinutes" in one:
+            words.append(f"looked at every {one['intervalMinutes']} minutes")
+    return ", ".join(words)
+
+
+@contextmanager
+def _heard(ops_log: OpsLog) -> Iterator["asyncio.Queue[OpsEvent]"]:
+    """Yield the queue into which the events of syncs go; they may come from any thread."""
+    loop = asyncio.get_running_loop()
+    news: asyncio.Queue[OpsEvent] = asyncio.Queue()
+
+    def hear(event: OpsEvent) -> None:
+        if isinstance(event.detail, SyncComplete | SyncFailed | BackendDegraded):
+            loop.call_soon_threadsafe(news.put_nowait, event)
+
+    unsubscribe = ops_log.subscribe(hear)
+    try:
+        yield news
+    finally:
+        unsubscribe()
+
+
+@contextmanager
+def _asked_to_end() -> Iterator[asyncio.Event]:
+    """Yield the event that is set by Ctrl-C and by the signal to terminate."""
+    loop = asyncio.get_running_loop()
+    end = asyncio.Event()
+
+    def ask(*_: object) -> None:
+        loop.call_soon_threadsafe(end.set)
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield end
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+async def _tell_service_manager(state: str) -> None:
+    """Tell systemd how the service is, if it wants to know (sd_notify(3), `Type=notify`)."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if address and hasattr(socket, "AF_UNIX"):
+        await asyncio.to_thread(_send, state.encode(), address)
+
+
+def _send(message: bytes, address: str) -> None:
+    # A manager that does not listen is no reason to end.
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        sender.sendto(message, address.replace("@", "\0", 1) if address.startswith("@") else address)

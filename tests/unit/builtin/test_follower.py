@@ -1,0 +1,421 @@
+"""When the index looks at the notes: after changes, at an interval, when a conversation begins."""
+
+import asyncio
+import selectors
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from itertools import pairwise
+from typing import ParamSpec, TypeVar
+
+import pytest
+
+from composable_memory_adapters.builtin.changes import Changes
+from composable_memory_adapters.builtin.follower import (
+    FOLDERS_S,
+    MAX_RETRY_S,
+    MAX_SESSIONS,
+    Follower,
+    WatchStatus,
+)
+from composable_memory_adapters.builtin.settings import SyncSettings
+from composable_memory_adapters.builtin.watcher import WatchReport
+from composable_memory_ops_logs import MemorySink, OpsLog
+from composable_memory_ops_logs.events import BackendDegraded
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+DEBOUNCE_S = 1.5
+HOUR_S = 3600.0
+STANDS = WatchReport(folders=("/notes",))
+
+
+class HastySelector(selectors.DefaultSelector):
+    """Waits for nothing: where a loop would sleep, its time jumps to the next timer."""
+
+    now = 0.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        found = super().select(0)
+        if not found:
+            assert timeout is not None, "nobody will ever go on"
+            self.now += max(0.0, timeout)
+        return found
+
+
+class HastyLoop(asyncio.SelectorEventLoop):
+    """A loop with a time of its own; it counts what other threads ask of it."""
+
+    def __init__(self) -> None:
+        self.clock = HastySelector()
+        self.calls_from_threads = 0
+        super().__init__(self.clock)
+
+    def time(self) -> float:
+        return self.clock.now
+
+    def call_soon_threadsafe(self, *args: object, **options: object) -> asyncio.Handle:
+        self.calls_from_threads += 1
+        return super().call_soon_threadsafe(*args, **options)  # type: ignore[arg-type]
+
+
+class AtOnce(ThreadPoolExecutor):
+    """Does in place what is meant for a thread."""
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **options: P.kwargs) -> Future[T]:
+        done: Future[T] = Future()
+        try:
+            done.set_result(fn(*args, **options))
+        except ValueError as error:
+            done.set_exception(error)
+        return done
+
+
+@pytest.fixture
+def hasty() -> Iterator[Callable[[Awaitable[None]], HastyLoop]]:
+    """Return what runs a test in its own time."""
+    loop = HastyLoop()
+    loop.set_default_executor(AtOnce())
+
+    def run(test: Awaitable[None]) -> HastyLoop:
+        loop.run_until_complete(test)
+        return loop
+
+    yield run
+    loop.close()
+
+
+class Notes:
+    """Stands for the notes and their index: tells of changes, and when they were looked at."""
+
+    def __init__(self) -> None:
+        self.found = STANDS
+        self.looks: list[tuple[float, str]] = []
+        self.takes_s = 0.0
+        self.is_fine = True
+        self.is_watched = False
+        self.tell: Callable[[], None] = lambda: None
+        self.follower: Follower
+
+    def keep_up(self) -> WatchReport:
+        return self.found
+
+    def stop(self) -> None:
+        self.is_watched = False
+
+    def watch(self, tell: Callable[[], None]) -> "Notes":
+        self.tell, self.is_watched = tell, True
+        return self
+
+    async def look(self, reason: str) -> bool:
+        began = asyncio.get_running_loop().time()
+        self.looks.append((began, reason))
+        await asyncio.sleep(self.takes_s)
+        if self.is_fine:
+            self.follower.cover(began)
+        return self.is_fine
+
+    async def change(self, *after_s: float) -> None:
+        """Change a note after each of these times."""
+        for pause_s in after_s:
+            await asyncio.sleep(pause_s)
+            self.tell()
+
+
+@asynccontextmanager
+async def followed(notes: Notes, ops_log: OpsLog, **options: object) -> AsyncIterator[Follower]:
+    settings = SyncSettings.model_validate({"watchDebounceMs": DEBOUNCE_S * 1000, **options})
+    follower = Follower(settings, open_watch=notes.watch, sync=notes.look, ops_log=ops_log)
+    notes.follower = follower
+    follower.start()
+    try:
+        await follower.stand_ready()
+        yield follower
+    finally:
+        await follower.stop()
+
+
+Hasty = Callable[[Awaitable[None]], HastyLoop]
+
+# --- changes ---
+
+
+def test_a_sync_starts_when_the_notes_have_been_quiet_for_the_debounce_time(
+    hasty: Hasty, ops_log: OpsLog
+) -> None:
+    notes = Notes()
+
+    async def test() -> None:
+        async with followed(notes, ops_log):
+            await notes.change(10, 1)
+            await asyncio.sleep(HOUR_S)
+
+    hasty(test())
+
+    ((time, reason),) = notes.looks
+    assert (time, reason) == (11 + DEBOUNCE_S, "watch")
+
+
+def test_notes_that_never_rest_are_looked_at_after_two_debounce_times(hasty: Hasty, ops_log: OpsLog) -> None:
+    notes = Notes()
+
+    async def test() -> None:
+        async with followed(notes, ops_log):
+            await notes.change(10, *[0.1] * 100)
+
+    hasty(test())
+
+    times = [time for time, _ in notes.looks]
+    assert times[:3] == pytest.approx([10 + 2 * DEBOUNCE_S * round_ for round_ in (1, 2, 3)], abs=0.2)
+
+
+def test_ten_thousand_changes_cost_the_loop_one_call_and_one_sync(hasty: Hasty, ops_log: OpsLog) -> None:
+    notes = Notes()
+
+    async def test() -> None:
+        async with followed(notes, ops_log):
+            storm = threading.Thread(target=lambda: [notes.tell() for _ in range(10_000)])
+            before = loop.calls_from_threads
+            storm.start()
+            storm.join()
+            assert loop.calls_from_threads - before == 1
+            await asyncio.sleep(HOUR_S)
+
+    loop = hasty(asyncio.sleep(0))
+    hasty(test())
+
+    assert len(notes.looks) == 1
+
+
+def test_what_changes_while_a_sync_runs_is_seen_by_another(hasty: Hasty, ops_log: OpsLog) -> None:
+    notes = Notes()
+    notes.takes_s = 20
+
+    async def test() -> None:
+        async with followed(notes, ops_log):
+            await notes.change(0, DEBOUNCE_S + 10)
+            await asyncio.sleep(HOUR_S)
+
+    hasty(test())
+
+    assert [time for time, _ in notes.looks] == pytest.approx([DEBOUNCE_S, DEBOUNCE_S + 20])
+
+
+def test_a_change_that_a_search_has_seen_to_is_not_looked_for_again(hasty: Hasty, ops_log: OpsLog) -> None:
+    notes = Notes()
+
+    async def test() -> None:
+        async with followed(notes, ops_log):
+            await notes.change(10)
+            await asyncio.sleep(0.5)
+            await notes.look("search")
+            await asyncio.sleep(HOUR_S)
+
+    hasty(test())
+
+    assert [reason for _, reason in notes.looks] == ["search"]
+
+
+def test_a_change_makes_a_search_look_after_the_debounce_time_already(hasty: Hasty, ops_log: OpsLog) -> None:
+    notes = Notes()
+
+    async def test() -> None:
+        async with followed(notes, ops_log, recheckS=60.0) as follower:
+            assert follower.recheck_s == 60
+            await notes.change(0)
+            assert follower.recheck_s == DEBOUNCE_S
+            await asyncio.sleep(HOUR_S)
+            assert follower.recheck_s == 60
+
+    hasty(test())
+
+
+def test_a_folder_that_is_newly_watched_is_looked_through(hasty: Hasty, ops_log: OpsLog) -> None:
+    notes = Notes()
+
+    async def test() -> None:
+        async with followed(notes, ops_log) as follower:
+            notes.found = WatchReport(folders=("/notes", "/notes/memory"), is_new=True)
+            await asyncio.sleep(FOLDERS_S * 1.5)
+            notes.found = WatchReport(folders=("/notes", "/notes/memory"))
+            await asyncio.sleep(HOUR_S)
+            assert follower.status.folders == ("/notes", "/notes/memory")
+
+    hasty(test())
+
+    assert notes.looks == [(FOLDERS_S, "watch")]
+
+
+async def test_a_change_that_is_heard_when_the_loop_has_ended_disturbs_nobody() -> None:
+    def hear_late() -> None:
+        loop = asyncio.new_event_loop()
+        changes = loop.run_until_complete(made())
+        loop.close()
+        changes.hear()
+
+    async def made() -> Changes:
+        return Changes(0.0)
+
+    await asyncio.to_thread(hear_late)
+
+
+# --- failures ---
+
+
+def test_a_sync_that_fails_is_tried_again_without_another_change(hasty: Hasty, ops_log: OpsLog) -> None:
+    notes = Notes()
+    notes.is_fine = False
+
+    async def test() -> None:
+        async with followed(notes, ops_log):
+            await notes.change(0)
+            await asyncio.sleep(DEBOUNCE_S + 0.5)
+            notes.is_fine = True
+            await asyncio.sleep(HOUR_S)
+
+    hasty(test())
+
+    assert [time for time, _ in notes.looks] == pytest.approx([DEBOUNCE_S, DEBOUNCE_S + 1])
+
+
+def test_syncs_that_keep_failing_are_tried_less_and_less_often(hasty: Hasty, ops_log: OpsLog) -> None:
+    notes = Notes()
+    notes.is_fine = False
+
+    async def test() -> None:
+        async with followed(notes, ops_log):
+            await notes.change(0, *[0.05] * 1000)
+            await asyncio.sleep(HOUR_S)
+
+    hasty(test())
+
+    times = [time for time, _ in notes.looks]
+    pauses = [later - time for time, later in pairwise(times)]
+    assert pauses[:4] == pytest.approx([1, 2, 4, 8])
+    assert pauses[6:] == pytest.approx([MAX_RETRY_S] * len(pauses[6:]))
+    assert len(pauses) > 50
+
+
+def test_a_watch_that_fails_is_logged_once_and_taken_up_when_it_works(
+    hasty: Hasty, ops_log: OpsLog, events: MemorySink
+) -> None:
+    notes = Notes()
+    notes.found = WatchReport(problem="no more watches")
+
+    async def test() -> None:
+        async with followed(notes, ops_log) as follower:
+            await asyncio.sleep(HOUR_S)
+            assert follower.status == WatchStatus(state="failed", reason="no more watches")
+            notes.found = STANDS
+            await asyncio.sleep(FOLDERS_S)
+            assert follower.status == WatchStatus(state="active", folders=("/notes",))
+
+    hasty(test())
+
+    assert events.details(BackendDegraded) == [
+        BackendDegraded(what="watch", level="failed", reason="no more watches")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "is_blind"),
+    [({}, False), ({"onSearch": False}, True), ({"onSearch": False, "intervalMinutes": 1}, False)],
+)
+def test_only_who_has_no_other_means_is_blind_without_a_watch(
+    hasty: Hasty, ops_log: OpsLog, options: dict[str, object], is_blind: bool
+) -> None:
+    notes = Notes()
+    notes.found = WatchReport(folders=("/notes",), problem="no more watches")
+
+    async def test() -> None:
+        async with followed(notes, ops_log, **options) as follower:
+            assert follower.status.state == "partial"
+            assert follower.blindness == ("no more watches" if is_blind else None)
+
+    hasty(test())
+
+
+def test_nobody_waits_for_a_watch_that_ends_by_a_defect(hasty: Hasty, ops_log: OpsLog) -> None:
+    def fail(tell: Callable[[], None]) -> Notes:
+        raise ValueError("a defect")
+
+    async def test() -> None:
+        follower = Follower(SyncSettings(), open_watch=fail, sync=Notes().look, ops_log=ops_log)
+        follower.start()
+        await follower.stand_ready()
+        assert follower.status.state == "failed"
+        assert "a defect" in (follower.status.reason or "")
+        await follower.stop()
+
+    hasty(test())
+
+
+# --- other occasions ---
+
+
+def test_the_interval_is_kept_with_and_without_a_watch(hasty: Hasty, ops_log: OpsLog) -> None:
+    for watch in (True, False):
+        notes = Notes()
+
+        async def test(notes: Notes = notes, watch: bool = watch) -> None:
+            async with followed(notes, ops_log, watch=watch, intervalMinutes=10):
+                await asyncio.sleep(HOUR_S - 1)
+
+        hasty(test())
+
+        assert [reason for _, reason in notes.looks] == ["interval"] * 5
+
+
+def test_without_a_watch_nothing_is_opened(hasty: Hasty, ops_log: OpsLog) -> None:
+    notes = Notes()
+
+    async def test() -> None:
+        async with followed(notes, ops_log, watch=False) as follower:
+            await asyncio.sleep(HOUR_S)
+            assert (follower.status, notes.is_watched) == (WatchStatus(), False)
+
+    hasty(test())
+
+
+def test_a_conversation_is_new_once(hasty: Hasty, ops_log: OpsLog) -> None:
+    async def test() -> None:
+        async with followed(Notes(), ops_log) as follower:
+            keys = ["a", "b", "a", "", None]
+            assert [follower.is_new_session(key) for key in keys] == [True, True, False, False, False]
+
+    hasty(test())
+
+
+def test_a_conversation_is_forgotten_after_a_thousand_others(hasty: Hasty, ops_log: OpsLog) -> None:
+    async def test() -> None:
+        async with followed(Notes(), ops_log) as follower:
+            for key in ["old", "older", *map(str, range(MAX_SESSIONS - 2)), "old", "one more"]:
+                follower.is_new_session(key)
+            assert [follower.is_new_session(key) for key in ("old", "older")] == [False, True]
+
+    hasty(test())
+
+
+def test_a_conversation_is_never_new_where_that_is_no_reason_to_look(hasty: Hasty, ops_log: OpsLog) -> None:
+    async def test() -> None:
+        async with followed(Notes(), ops_log, onSessionStart=False) as follower:
+            assert not follower.is_new_session("a")
+
+    hasty(test())
+
+
+def test_stopping_ends_the_watch_and_leaves_no_task(hasty: Hasty, ops_log: OpsLog) -> None:
+    notes = Notes()
+    notes.takes_s = HOUR_S
+
+    async def test() -> None:
+        async with followed(notes, ops_log, intervalMinutes=1):
+            await notes.change(0)
+            await asyncio.sleep(100)
+            assert notes.is_watched
+        assert not notes.is_watched
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    hasty(test())
