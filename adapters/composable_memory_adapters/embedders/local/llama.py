@@ -142,7 +142,8 @@ def _library(model: str) -> ModuleType:
     except (OSError, RuntimeError) as error:  # its shared library does not fit the machine
         problem = f"llama-cpp-python cannot be loaded ({error})"
         raise EmbedderUnavailable(PROVIDER, model, problem, INSTALL) from error
-    return llama_cpp
+    library: ModuleType = llama_cpp
+    return library
 
 
 @cache
