@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median
 
 from composable_memory import Memory, open_memory
-from composable_memory_adapters.builtin import schema
+from composable_memory_adapters.builtin.store import schema
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
 
 WORDS = 20_000

@@ -24,13 +24,13 @@ import apsw
 import numpy as np
 import numpy.typing as npt
 
-from composable_memory_adapters.builtin import hybrid, keyword_leg, ranking
-from composable_memory_adapters.builtin.chunking import chunk_markdown
-from composable_memory_adapters.builtin.decay import age_in_days, decay_factor, written_on
-from composable_memory_adapters.builtin.diversity import Saying, diverse_order
-from composable_memory_adapters.builtin.hybrid import FusedHit, FusionMethod, KeywordHit, VectorHit
-from composable_memory_adapters.builtin.query_terms import analyse, index_text
-from composable_memory_adapters.builtin.word_forms import word_set
+from composable_memory_adapters.builtin.notes.chunking import chunk_markdown
+from composable_memory_adapters.builtin.search import hybrid, keyword_leg, ranking
+from composable_memory_adapters.builtin.search.decay import age_in_days, decay_factor, written_on
+from composable_memory_adapters.builtin.search.diversity import Saying, diverse_order
+from composable_memory_adapters.builtin.search.hybrid import FusedHit, FusionMethod, KeywordHit, VectorHit
+from composable_memory_adapters.builtin.search.query_terms import analyse, index_text
+from composable_memory_adapters.builtin.search.word_forms import word_set
 from composable_memory_adapters.embedders.wordllama import WordLlamaEmbedder
 
 METRICS = ["hit@1", "R@5", "R@10", "MRR", "nDCG@10"]

@@ -27,13 +27,14 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 
 from composable_memory.content import EmbedderInput
-from composable_memory_adapters.builtin import keyword_leg, queries, schema
-from composable_memory_adapters.builtin.embedding_cache import EmbeddingSpace
-from composable_memory_adapters.builtin.hybrid import CANDIDATES
-from composable_memory_adapters.builtin.query_terms import KeywordQuery, analyse
-from composable_memory_adapters.builtin.search import Searcher
+from composable_memory_adapters.builtin.search import keyword_leg
+from composable_memory_adapters.builtin.search.hybrid import CANDIDATES
+from composable_memory_adapters.builtin.search.query_terms import KeywordQuery, analyse
+from composable_memory_adapters.builtin.search.searcher import Searcher
+from composable_memory_adapters.builtin.search.vector_search import VectorSearch
 from composable_memory_adapters.builtin.settings import BuiltinSettings, VectorSettings
-from composable_memory_adapters.builtin.vector_search import VectorSearch
+from composable_memory_adapters.builtin.store import queries, schema
+from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
 from composable_memory_adapters.vectors import sqlite_vec
 from composable_memory_adapters.vectors.resident import (

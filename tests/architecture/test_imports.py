@@ -32,13 +32,13 @@ HEAVY = (
 DOORS = {
     # vec0 raises errors of apsw, which only the room that loads it can tell apart.
     "apsw": ("composable_memory_adapters.sqlite_file", "composable_memory_adapters.vectors.sqlite_vec"),
-    "httpx": ("composable_memory_adapters.embedders.http",),
+    "httpx": ("composable_memory_adapters.embedders.remote.http",),
     "filelock": ("composable_memory_adapters.embedders.local",),
     "huggingface_hub": ("composable_memory_adapters.embedders.local",),
     "llama_cpp": ("composable_memory_adapters.embedders.local",),
     "mcp": ("composable_memory.mcp_server",),
     "numpy": ("composable_memory_adapters.embedders", "composable_memory_adapters.vectors"),
-    "orjson": ("composable_memory_adapters.builtin.keyword_leg", "composable_memory_ops_logs"),
+    "orjson": ("composable_memory_adapters.builtin.search.keyword_leg", "composable_memory_ops_logs"),
     "platformdirs": ("composable_memory.config",),
     "pytest": ("composable_memory.testing",),
     "rich": ("composable_memory.cli",),
@@ -47,7 +47,7 @@ DOORS = {
     "tenacity": ("composable_memory.retrying",),
     "tokenizers": ("composable_memory_adapters.embedders.wordllama",),
     "typer": ("composable_memory.cli",),
-    "watchdog": ("composable_memory_adapters.builtin.watcher",),
+    "watchdog": ("composable_memory_adapters.builtin.sync.watcher",),
     "yaml": ("composable_memory.config_files",),
 }
 """Third-party package to the modules or packages of ours that may import it."""

@@ -11,8 +11,8 @@ import pytest
 from composable_memory import content, interfaces, types
 from composable_memory.entries import ComposableBackendEntry
 from composable_memory.settings import Settings, known_keys
-from composable_memory_adapters.builtin import schema
 from composable_memory_adapters.builtin.settings import BuiltinSettings
+from composable_memory_adapters.builtin.store import schema
 from composable_memory_adapters.sqlite_file import SqliteFile
 from composable_memory_ops_logs import EVENTS
 

@@ -13,7 +13,7 @@ from composable_memory.embedder_choice import AUTO_ORDER, AUTO_REMOTE_ORDER, pla
 from composable_memory.interfaces import EmbedderServices, EmbedderSpec
 from composable_memory.plugins import Registry, discover_backends
 from composable_memory.testing import FIXED_NOW
-from composable_memory_adapters.embedders.remote_settings import RemoteSettings
+from composable_memory_adapters.embedders.remote.settings import RemoteSettings
 from composable_memory_ops_logs import OpsLog
 
 PAGE = (Path(__file__).parents[2] / "docs" / "embedding.md").read_text(encoding="utf-8")

@@ -15,13 +15,13 @@ from benchmarks import kill_rounds
 from composable_memory.errors import BackendError, IndexDamaged, IndexProblem
 from composable_memory.interfaces import BackendServices
 from composable_memory.testing import HashEmbedder
-from composable_memory_adapters.builtin import schema
 from composable_memory_adapters.builtin.backend import open_builtin
-from composable_memory_adapters.builtin.books import is_sound
-from composable_memory_adapters.builtin.drafts import Drafter
+from composable_memory_adapters.builtin.notes.drafts import Drafter
+from composable_memory_adapters.builtin.notes.sources import scan
 from composable_memory_adapters.builtin.settings import BuiltinSettings, ChunkingSettings
-from composable_memory_adapters.builtin.sources import scan
-from composable_memory_adapters.builtin.sync import Synchroniser
+from composable_memory_adapters.builtin.store import schema
+from composable_memory_adapters.builtin.store.books import is_sound
+from composable_memory_adapters.builtin.sync.synchroniser import Synchroniser
 from composable_memory_adapters.sqlite_file import PAGE_BYTES, Connection, SqliteFile
 from composable_memory_ops_logs import MemorySink
 from composable_memory_ops_logs.events import SyncFailed

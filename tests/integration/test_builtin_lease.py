@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from composable_memory_adapters.builtin import books, lease, schema
+from composable_memory_adapters.builtin.store import books, lease, schema
 from composable_memory_adapters.sqlite_file import SqliteFile
 
 

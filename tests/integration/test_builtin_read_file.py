@@ -105,3 +105,12 @@ async def test_a_link_out_of_the_workspace_is_not_followed(memory: BuiltinMemory
 
     with pytest.raises(MemoryPathError, match="symbolic link"):
         await memory.read_file("memory/link.md")
+
+
+async def test_a_folder_that_is_a_link_is_not_entered(memory: BuiltinMemory, tmp_path: Path) -> None:
+    (tmp_path / "private").mkdir()
+    (tmp_path / "private" / "diary.md").write_text("secret", encoding="utf-8")
+    (tmp_path / "notes" / "memory" / "linked").symlink_to(tmp_path / "private")
+
+    with pytest.raises(MemoryPathError, match="symbolic link lies on the way"):
+        await memory.read_file("memory/linked/diary.md")

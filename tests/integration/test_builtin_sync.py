@@ -17,8 +17,8 @@ from composable_memory.interfaces import BackendServices
 from composable_memory.testing import FIXED_NOW, FailingEmbedder, HashEmbedder
 from composable_memory.types import MemorySyncProgressUpdate, SyncReport
 from composable_memory_adapters.builtin.backend import BuiltinMemory, open_builtin
-from composable_memory_adapters.builtin.flight import Flight, SingleFlight
 from composable_memory_adapters.builtin.settings import BuiltinSettings
+from composable_memory_adapters.builtin.sync.flight import Flight, SingleFlight
 from composable_memory_ops_logs import MemorySink
 from composable_memory_ops_logs.events import SyncComplete, SyncFileSkipped, SyncStart
 

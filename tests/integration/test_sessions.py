@@ -15,8 +15,8 @@ from composable_memory.errors import MemoryPathError
 from composable_memory.interfaces import BackendServices
 from composable_memory.testing import HashEmbedder
 from composable_memory.types import MemoryFileSlice
-from composable_memory_adapters.builtin import sessions
 from composable_memory_adapters.builtin.backend import BuiltinMemory, open_builtin
+from composable_memory_adapters.builtin.notes import sessions
 from composable_memory_adapters.builtin.settings import BuiltinSettings
 from composable_memory_ops_logs import MemorySink
 from composable_memory_ops_logs.wire import event_to_wire, to_line

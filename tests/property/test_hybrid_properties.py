@@ -3,14 +3,14 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from composable_memory_adapters.builtin.hybrid import (
+from composable_memory_adapters.builtin.search.hybrid import (
     VECTOR_WEIGHT,
-    FusionMethod,
     KeywordHit,
     VectorHit,
     fuse,
     vector_weight_for,
 )
+from composable_memory_adapters.builtin.settings import FusionMethod
 
 IDS = st.integers(1, 40)
 KEYWORD = st.dictionaries(IDS, st.tuples(st.floats(0, 1e6), st.booleans()), max_size=20).map(

@@ -29,27 +29,28 @@ from composable_memory.types import (
     SearchOptions,
     SyncReport,
 )
-from composable_memory_adapters.builtin import books, embedding, schema
-from composable_memory_adapters.builtin.books import IndexSnapshot
-from composable_memory_adapters.builtin.embedding_cache import EmbeddingSpace
-from composable_memory_adapters.builtin.flight import Flight, SingleFlight
-from composable_memory_adapters.builtin.follower import FolderWatch, Follower
-from composable_memory_adapters.builtin.search import Searcher
-from composable_memory_adapters.builtin.sessions import (
+from composable_memory_adapters.builtin.asking import probe
+from composable_memory_adapters.builtin.notes.sessions import (
     is_transcript_path,
     read_transcript,
     resolve_transcript,
     transcripts_folder,
 )
+from composable_memory_adapters.builtin.notes.sources import TRANSCRIPTS_KEY, read_note
+from composable_memory_adapters.builtin.search.searcher import Searcher
 from composable_memory_adapters.builtin.settings import BuiltinSettings, filled_in
-from composable_memory_adapters.builtin.sources import TRANSCRIPTS_KEY, read_note
 from composable_memory_adapters.builtin.status import Standing, describe
-from composable_memory_adapters.builtin.sync import Synchroniser
-from composable_memory_adapters.builtin.territory import survey
+from composable_memory_adapters.builtin.store import books, schema
+from composable_memory_adapters.builtin.store.books import IndexSnapshot
+from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
+from composable_memory_adapters.builtin.sync.flight import Flight, SingleFlight
+from composable_memory_adapters.builtin.sync.follower import FolderWatch, Follower
+from composable_memory_adapters.builtin.sync.synchroniser import Synchroniser
+from composable_memory_adapters.builtin.sync.territory import survey
 from composable_memory_adapters.sqlite_file import SqliteFile
 
 if TYPE_CHECKING:
-    from composable_memory_adapters.builtin.rebuild import RebuildCost
+    from composable_memory_adapters.builtin.sync.rebuild import RebuildCost
 
 __all__ = ["BuiltinMemory", "open_builtin"]
 
@@ -198,7 +199,7 @@ class BuiltinMemory:
             problem = self._services.embedder_problem or "no embedding provider is configured"
             return MemoryEmbeddingProbeResult(ok=False, error=problem)
         try:
-            await embedding.probe(self._embedder, self._space)
+            await probe(self._embedder, self._space)
         except EmbeddingError as error:
             return MemoryEmbeddingProbeResult(ok=False, error=str(error))
         return MemoryEmbeddingProbeResult(ok=True)
@@ -250,7 +251,7 @@ class BuiltinMemory:
 
     def _open_watch(self, on_change: Callable[[], None]) -> FolderWatch:
         # Imported late: a single command watches nothing, and watchdog takes a fifth of its time.
-        from composable_memory_adapters.builtin.watcher import Watcher
+        from composable_memory_adapters.builtin.sync.watcher import Watcher
 
         workspace, extra_paths = self._services.workspace_dir, self._settings.extra_paths
         return Watcher(lambda: survey(workspace, extra_paths, self._transcripts), on_change)

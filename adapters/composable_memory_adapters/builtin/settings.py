@@ -8,13 +8,13 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from composable_memory.settings import SettingsModel
-from composable_memory_adapters.builtin.hybrid import FusionMethod
 
 __all__ = [
     "BuiltinSettings",
     "CacheSettings",
     "ChunkingSettings",
     "DecaySettings",
+    "FusionMethod",
     "HybridSettings",
     "KeywordSettings",
     "MmrSettings",
@@ -55,6 +55,9 @@ def _checked_template(value: str) -> str:
 
 
 NotePath = Annotated[Path, BeforeValidator(_strip)]
+FusionMethod = Literal["absolute", "min-max", "rrf"]
+"""How the scores of keyword search and vector search become comparable."""
+
 Weight = Annotated[float, AfterValidator(lambda value: min(1.0, max(0.0, value)))]
 
 

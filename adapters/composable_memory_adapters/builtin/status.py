@@ -15,11 +15,11 @@ from composable_memory.types import (
     SourceCount,
     VectorStatus,
 )
-from composable_memory_adapters.builtin.books import IndexSnapshot
-from composable_memory_adapters.builtin.flight import Flight
-from composable_memory_adapters.builtin.follower import WatchStatus
-from composable_memory_adapters.builtin.rebuild import RebuildCost
 from composable_memory_adapters.builtin.settings import BuiltinSettings
+from composable_memory_adapters.builtin.store.books import IndexSnapshot
+from composable_memory_adapters.builtin.sync.flight import Flight
+from composable_memory_adapters.builtin.sync.follower import WatchStatus
+from composable_memory_adapters.builtin.sync.rebuild import RebuildCost
 from composable_memory_adapters.sqlite_file import Recovery
 
 __all__ = ["Standing", "describe"]

@@ -12,15 +12,15 @@ from urllib.parse import quote
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pydantic_core import from_json
 
-from composable_memory_adapters.embedders.batch_settings import SettingsWithJobs
-from composable_memory_adapters.embedders.openai_wire import without_nothing
-from composable_memory_adapters.embedders.opening import remote_spec
-from composable_memory_adapters.embedders.remote import Kind, Vector
-from composable_memory_adapters.embedders.remote_settings import RemoteProvider
-from composable_memory_adapters.embedders.with_jobs import EmbedderWithJobs
+from composable_memory_adapters.embedders.jobs.embedder import EmbedderWithJobs
+from composable_memory_adapters.embedders.jobs.settings import SettingsWithJobs
+from composable_memory_adapters.embedders.remote.embedder import Kind, Vector
+from composable_memory_adapters.embedders.remote.openai_wire import without_nothing
+from composable_memory_adapters.embedders.remote.opening import remote_spec
+from composable_memory_adapters.embedders.remote.settings import RemoteProvider
 
 if TYPE_CHECKING:
-    from composable_memory_adapters.embedders.job_api import JobApi, JobWire
+    from composable_memory_adapters.embedders.jobs.api import JobApi, JobWire
 
 __all__ = ["GeminiEmbedder", "GeminiSettings", "spec"]
 
@@ -82,7 +82,7 @@ class GeminiEmbedder(EmbedderWithJobs[GeminiSettings]):
 
     def job_api(self, wire: "JobWire") -> "JobApi":
         """Return how Gemini is asked for jobs."""
-        from composable_memory_adapters.embedders.gemini_jobs import GeminiJobs
+        from composable_memory_adapters.embedders.jobs.gemini import GeminiJobs
 
         return GeminiJobs(wire, model=self.model, base_url=self.settings.base_url, request=self._request)
 

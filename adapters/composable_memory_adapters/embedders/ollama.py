@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from composable_memory_adapters.embedders.openai_wire import without_nothing
-from composable_memory_adapters.embedders.opening import remote_spec
-from composable_memory_adapters.embedders.refusals import HttpFailure, Trouble
-from composable_memory_adapters.embedders.remote import Kind, RemoteEmbedder, Vector
-from composable_memory_adapters.embedders.remote_settings import RemoteProvider, RemoteSettings
+from composable_memory_adapters.embedders.remote.embedder import Kind, RemoteEmbedder, Vector
+from composable_memory_adapters.embedders.remote.openai_wire import without_nothing
+from composable_memory_adapters.embedders.remote.opening import remote_spec
+from composable_memory_adapters.embedders.remote.refusals import HttpFailure, Trouble
+from composable_memory_adapters.embedders.remote.settings import RemoteProvider, RemoteSettings
 
 __all__ = ["OllamaEmbedder", "OllamaSettings", "spec"]
 

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 
 from pydantic import Field
 
-from composable_memory_adapters.embedders.openai_wire import OpenAiWireEmbedder
-from composable_memory_adapters.embedders.opening import remote_spec
-from composable_memory_adapters.embedders.remote import Kind
-from composable_memory_adapters.embedders.remote_settings import RemoteProvider, RemoteSettings
+from composable_memory_adapters.embedders.remote.embedder import Kind
+from composable_memory_adapters.embedders.remote.openai_wire import OpenAiWireEmbedder
+from composable_memory_adapters.embedders.remote.opening import remote_spec
+from composable_memory_adapters.embedders.remote.settings import RemoteProvider, RemoteSettings
 
 __all__ = ["OpenAiCompatibleEmbedder", "OpenAiCompatibleSettings", "spec"]
 

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from composable_memory_adapters.embedders.batch_settings import SettingsWithJobs
-from composable_memory_adapters.embedders.openai_wire import OpenAiWireEmbedder, without_nothing
-from composable_memory_adapters.embedders.opening import remote_spec
-from composable_memory_adapters.embedders.remote import Kind
-from composable_memory_adapters.embedders.remote_settings import RemoteProvider
-from composable_memory_adapters.embedders.with_jobs import EmbedderWithJobs
+from composable_memory_adapters.embedders.jobs.embedder import EmbedderWithJobs
+from composable_memory_adapters.embedders.jobs.settings import SettingsWithJobs
+from composable_memory_adapters.embedders.remote.embedder import Kind
+from composable_memory_adapters.embedders.remote.openai_wire import OpenAiWireEmbedder, without_nothing
+from composable_memory_adapters.embedders.remote.opening import remote_spec
+from composable_memory_adapters.embedders.remote.settings import RemoteProvider
 
 if TYPE_CHECKING:
-    from composable_memory_adapters.embedders.job_api import JobApi, JobWire
+    from composable_memory_adapters.embedders.jobs.api import JobApi, JobWire
 
 __all__ = ["VoyageEmbedder", "VoyageSettings", "spec"]
 
@@ -68,7 +68,7 @@ class VoyageEmbedder(EmbedderWithJobs[VoyageSettings], OpenAiWireEmbedder[Voyage
 
     def job_api(self, wire: "JobWire") -> "JobApi":
         """Return how Voyage is asked for jobs."""
-        from composable_memory_adapters.embedders.openai_jobs import VoyageJobs
+        from composable_memory_adapters.embedders.jobs.openai import VoyageJobs
 
         return VoyageJobs(wire, model=self.model, wishes=self.wishes)
 

@@ -27,10 +27,10 @@ from composable_memory.testing import FIXED_NOW
 from composable_memory_adapters.builtin.backend import open_builtin
 from composable_memory_adapters.builtin.settings import BuiltinSettings
 from composable_memory_adapters.embedders.gemini import GeminiEmbedder
+from composable_memory_adapters.embedders.jobs.embedder import EmbedderWithJobs
 from composable_memory_adapters.embedders.openai import OpenAiEmbedder
-from composable_memory_adapters.embedders.opening import open_remote
+from composable_memory_adapters.embedders.remote.opening import open_remote
 from composable_memory_adapters.embedders.voyage import VoyageEmbedder
-from composable_memory_adapters.embedders.with_jobs import EmbedderWithJobs
 from tests.integration.embedders import loopback
 from tests.integration.embedders.conftest import Naps
 from tests.integration.embedders.job_servers import (

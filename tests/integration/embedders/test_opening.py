@@ -11,7 +11,7 @@ from composable_memory.errors import EmbedderUnavailable
 from composable_memory.interfaces import EmbedderServices, EmbedderSpec, SupportsFingerprint
 from composable_memory_adapters.embedders import gemini, mistral, ollama, openai, openai_compatible, voyage
 from composable_memory_adapters.embedders.openai import OpenAiEmbedder, OpenAiSettings
-from composable_memory_adapters.embedders.opening import open_remote
+from composable_memory_adapters.embedders.remote.opening import open_remote
 from tests.integration.embedders import loopback
 from tests.integration.embedders.conftest import Naps
 from tests.integration.embedders.loopback import Reply

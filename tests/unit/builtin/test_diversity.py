@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from composable_memory_adapters.builtin.diversity import (
+from composable_memory_adapters.builtin.search.diversity import (
     Place,
     Saying,
     balanced_order,
     diverse_order,
     likeness,
 )
-from composable_memory_adapters.builtin.word_forms import word_set
+from composable_memory_adapters.builtin.search.word_forms import word_set
 
 SCORES = st.floats(0, 1)
 SAYINGS = st.lists(

@@ -11,16 +11,16 @@ from typing import ParamSpec, TypeVar
 
 import pytest
 
-from composable_memory_adapters.builtin.changes import Changes
-from composable_memory_adapters.builtin.follower import (
+from composable_memory_adapters.builtin.settings import SyncSettings
+from composable_memory_adapters.builtin.sync.changes import Changes
+from composable_memory_adapters.builtin.sync.follower import (
     FOLDERS_S,
     MAX_RETRY_S,
     MAX_SESSIONS,
     Follower,
     WatchStatus,
 )
-from composable_memory_adapters.builtin.settings import SyncSettings
-from composable_memory_adapters.builtin.watcher import WatchReport
+from composable_memory_adapters.builtin.sync.watcher import WatchReport
 from composable_memory_ops_logs import MemorySink, OpsLog
 from composable_memory_ops_logs.events import BackendDegraded
 

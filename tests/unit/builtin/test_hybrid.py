@@ -5,15 +5,15 @@ from collections.abc import Container
 
 import pytest
 
-from composable_memory_adapters.builtin.hybrid import (
+from composable_memory_adapters.builtin.search.hybrid import (
     VECTOR_WEIGHT,
     FusedHit,
-    FusionMethod,
     KeywordHit,
     VectorHit,
     fuse,
     vector_weight_for,
 )
+from composable_memory_adapters.builtin.settings import FusionMethod
 
 METHODS: list[FusionMethod] = ["absolute", "min-max", "rrf"]
 

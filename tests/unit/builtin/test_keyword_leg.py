@@ -5,10 +5,10 @@ from collections.abc import Iterable
 import apsw
 import pytest
 
-from composable_memory_adapters.builtin import keyword_leg
-from composable_memory_adapters.builtin.hybrid import FusedHit, fuse
-from composable_memory_adapters.builtin.keyword_leg import KeywordAnswer
-from composable_memory_adapters.builtin.query_terms import analyse, index_text
+from composable_memory_adapters.builtin.search import keyword_leg
+from composable_memory_adapters.builtin.search.hybrid import FusedHit, fuse
+from composable_memory_adapters.builtin.search.keyword_leg import KeywordAnswer
+from composable_memory_adapters.builtin.search.query_terms import analyse, index_text
 
 NOTES = [
     "The staging cluster is deployed from the release branch every Tuesday morning.",

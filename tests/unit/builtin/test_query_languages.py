@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import apsw
 import pytest
 
-from composable_memory_adapters.builtin import keyword_leg
-from composable_memory_adapters.builtin.query_terms import analyse, index_text
+from composable_memory_adapters.builtin.search import keyword_leg
+from composable_memory_adapters.builtin.search.query_terms import analyse, index_text
 
 ENGLISH = {
     "bakery": "The bakery on Mill Lane closes at six; Ana buys rye bread there.",

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from composable_memory.errors import MemoryPathError
-from composable_memory_adapters.builtin.drafts import Drafter, FileState
-from composable_memory_adapters.builtin.sessions import (
+from composable_memory_adapters.builtin.notes.drafts import Drafter, FileState
+from composable_memory_adapters.builtin.notes.sessions import (
     TRANSCRIPT_RECIPE,
     Transcript,
     cut_transcript,
@@ -19,8 +19,8 @@ from composable_memory_adapters.builtin.sessions import (
     read_transcript,
     resolve_transcript,
 )
+from composable_memory_adapters.builtin.notes.sources import ScannedFile, ScanReport, scan
 from composable_memory_adapters.builtin.settings import ChunkingSettings, SessionDeltaSettings
-from composable_memory_adapters.builtin.sources import ScannedFile, ScanReport, scan
 
 Read = Callable[..., Transcript]
 

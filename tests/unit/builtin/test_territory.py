@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from composable_memory_adapters.builtin.territory import Territory, survey
+from composable_memory_adapters.builtin.sync.territory import Territory, survey
 
 
 @pytest.fixture

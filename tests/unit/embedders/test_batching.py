@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from composable_memory_adapters.embedders.batching import fitted, grouped
+from composable_memory_adapters.embedders.remote.batching import fitted, grouped
 
 ANY_TEXT = st.text(st.characters(codec=None, exclude_categories=()), max_size=60)
 

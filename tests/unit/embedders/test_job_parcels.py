@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from composable_memory.content import EmbedderInput
-from composable_memory_adapters.embedders.job_parcels import Parcel, ordered, parcelled
-from composable_memory_adapters.embedders.remote import Kind
+from composable_memory_adapters.embedders.jobs.parcels import Parcel, ordered, parcelled
+from composable_memory_adapters.embedders.remote.embedder import Kind
 
 INPUTS = st.lists(
     st.builds(EmbedderInput, text=st.text(max_size=12), kind=st.sampled_from(["query", "document"])),

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from composable_memory_adapters.embedders.refusals import Trouble, message_of, read_refusal
+from composable_memory_adapters.embedders.remote.refusals import Trouble, message_of, read_refusal
 
 CODES = [
     (400, Trouble.REJECTED),

@@ -1,0 +1,324 @@
+"""Session transcripts: JSONL files whose messages, redacted, are indexed and read like notes.
+
+Of a line only the words of the user and of the assistant are taken, and secrets are masked before anything
+else is done with them. What comes out has one line of text for each message; lines are named by their number
+in the JSONL file. Everything but `patience` looks at the disk: call it from a thread.
+"""
+
+import json
+import os
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import IO
+
+from composable_memory.errors import MemoryPathError
+from composable_memory.interfaces import BackendServices
+from composable_memory.paths import is_markdown
+from composable_memory_adapters.builtin.notes.chunking import Chunk, chunk_markdown
+from composable_memory_adapters.builtin.notes.sources import (
+    TRANSCRIPT_SUFFIX,
+    TRANSCRIPTS_KEY,
+    is_settled,
+    opened,
+)
+from composable_memory_adapters.builtin.settings import (
+    BuiltinSettings,
+    ChunkingSettings,
+    SessionDeltaSettings,
+    filled_in,
+)
+from composable_memory_ops_logs.redaction import REDACTION_VERSION, redact
+
+__all__ = [
+    "TRANSCRIPT_RECIPE",
+    "Transcript",
+    "cut_transcript",
+    "has_grown_enough",
+    "is_transcript_path",
+    "patience",
+    "read_transcript",
+    "resolve_transcript",
+    "transcripts_folder",
+]
+
+TRANSCRIPT_RECIPE = f"transcript-1/redaction-{REDACTION_VERSION}"
+"""How messages are read; rows that were made otherwise are made anew."""
+
+PATIENT_REASONS = frozenset({"search", "watch", "interval", "session-delta"})
+"""Syncs that come by themselves, some of them every few seconds."""
+
+SPEAKERS = {"user": "User", "assistant": "Assistant"}
+MESSAGE_TYPES = ("message", "user", "assistant", "response_item")
+TEXT_TYPES = ("text", "input_text", "output_text")
+MAX_LINE_BYTES = 16 * 1024 * 1024
+BLOCK_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transcript:
+    """What a transcript says, one line of text for each message.
+
+    `lines` holds for each line of the text its 1-based line in the file. The other fields are as in `Note`.
+    """
+
+    text: str
+    lines: Sequence[int]
+    hash: str
+    mtime_ns: int
+    size: int
+    is_utf8: bool
+    settled: bool
+
+    def excerpt(self, from_line: int | None, lines: int | None) -> str:
+        """Return what `lines` lines of the file say from `from_line` on; all where neither is given."""
+        if not from_line and not lines:
+            return self.text
+        start = max(1, from_line or 1)
+        wanted = range(start, start + max(1, lines)) if lines else range(start, self.size + 2)
+        return "\n".join(
+            text for number, text in zip(self.lines, self.text.split("\n"), strict=False) if number in wanted
+        )
+
+
+def transcripts_folder(settings: BuiltinSettings, services: BackendServices) -> Path | None:
+    """Return the folder of the transcripts, None where they are no source; it need not exist."""
+    if "sessions" not in settings.sources:
+        return None
+    return filled_in(
+        settings.sessions.folder,
+        state_dir=services.state_dir,
+        agent_id=services.agent_id,
+        workspace=services.workspace_dir,
+    )
+
+
+def patience(reason: str, limits: SessionDeltaSettings) -> SessionDeltaSettings | None:
+    """Return how much a transcript must have grown to be read again in a sync of this reason; None for any.
+
+    A transcript grows with every message, and reading it again costs as much as the first time. A sync whose
+    reasons, joined by `+`, are all among `search`, `watch`, `interval` and `session-delta` therefore leaves
+    one that it knows until it has grown by `delta_bytes` or by `delta_messages` lines. A limit of 0 switches
+    its criterion off; two zeros mean any growth. Every other reason (`session-start`, `manual`, `cli`,
+    `boot` …) reads all that changed. New transcripts, and those that shrank or were replaced, are read in
+    any case.
+    """
+    has_limit = limits.delta_bytes or limits.delta_messages
+    return limits if has_limit and PATIENT_REASONS.issuperset(reason.split("+")) else None
+
+
+def has_grown_enough(path: str, *, known_size: int, size: int, limits: SessionDeltaSettings) -> bool:
+    """Say whether a transcript of `size` bytes has passed a limit since it had `known_size`.
+
+    So has one that did not grow, and one in which no line ends where the file once ended: it was replaced.
+    So has one that cannot be read, for reading it will say why.
+    """
+    growth = size - known_size
+    if growth <= 0 or 0 < limits.delta_bytes <= growth:
+        return True
+    try:
+        with opened(path) as (descriptor, _):
+            os.lseek(descriptor, max(0, known_size - 1), os.SEEK_SET)
+            if known_size and os.read(descriptor, 1) != b"\n":
+                return True
+            wanted = limits.delta_messages
+            return 0 < wanted <= _count_lines(descriptor, growth, enough=wanted)
+    except OSError:
+        return True
+
+
+def read_transcript(path: str) -> Transcript:
+    """Read the transcript at the absolute real `path`.
+
+    What is no message is passed over: other records, lines that are not JSON or longer than 16 MB, a last
+    line that is still being written.
+
+    Raises:
+        FileNotFoundError: it is not there, or a folder on the way has become a link to elsewhere.
+        OSError: it cannot be read, or is larger than 256 MB.
+    """
+    texts: list[str] = []
+    numbers: list[int] = []
+    with opened(path) as (descriptor, before):
+        lines = _Lines(descriptor, before.st_size)
+        for number, line in enumerate(lines, start=1):
+            if text := _message_text(line):
+                texts.append(text)
+                numbers.append(number)
+    return Transcript(
+        text="\n".join(texts),
+        lines=numbers,
+        hash=lines.hash.hexdigest(),
+        mtime_ns=before.st_mtime_ns,
+        size=before.st_size,
+        is_utf8=lines.is_utf8,
+        settled=is_settled(before),
+    )
+
+
+def cut_transcript(transcript: Transcript, chunking: ChunkingSettings) -> list[Chunk]:
+    """Cut a transcript like a note; the lines of a chunk are those of the file."""
+    lines = transcript.lines
+    chunks = chunk_markdown(transcript.text, tokens=chunking.tokens, overlap=chunking.overlap)
+    return [
+        replace(chunk, start_line=lines[chunk.start_line - 1], end_line=lines[chunk.end_line - 1])
+        for chunk in chunks
+    ]
+
+
+def is_transcript_path(rel_path: str) -> bool:
+    """Say whether a path means a transcript, be it allowed or not; `sessions/*.md` may be an extra path."""
+    parts = _parts(rel_path)
+    return parts[:1] == [TRANSCRIPTS_KEY] and not is_markdown(parts[-1])
+
+
+def resolve_transcript(rel_path: str, folder: Path | None) -> Path:
+    """Return the real path of the transcript `rel_path`, which need not exist.
+
+    Allowed are the `*.jsonl` files directly in `folder`, named `sessions/<file>`; without a folder, none.
+
+    Raises:
+        MemoryPathError: the path is no transcript; the message says why and what is readable.
+    """
+    if folder is None:
+        why = f"session transcripts are no source of this memory; add {TRANSCRIPTS_KEY!r} to its `sources`"
+        raise MemoryPathError(rel_path[:200], why)
+    names = _parts(rel_path)[1:]
+    target = Path(os.path.realpath(folder), *names)
+    problem = _problem_with_names(names) or _problem_with_file(target)
+    if problem is not None:
+        allowed = [f"{TRANSCRIPTS_KEY}/*{TRANSCRIPT_SUFFIX}"]
+        raise MemoryPathError(rel_path[:200], problem, allowed=allowed)
+    return target
+
+
+# --- messages -----------------------------------------------------------------------------------------------
+
+
+class _Lines:
+    """The lines of a file up to a size, their hash, and whether all that may be messages are UTF-8.
+
+    A line that cannot be a message, or is too long to hold, comes as an empty one.
+    """
+
+    def __init__(self, descriptor: int, size: int) -> None:
+        self._descriptor = descriptor
+        self._left = size
+        self.hash = sha256()
+        self.is_utf8 = True
+
+    def __iter__(self) -> Iterator[str]:
+        with os.fdopen(self._descriptor, "rb", buffering=BLOCK_BYTES, closefd=False) as file:
+            while line := self._read(file, MAX_LINE_BYTES):
+                is_whole = len(line) < MAX_LINE_BYTES or line.endswith(b"\n")
+                while not line.endswith(b"\n") and (rest := self._read(file, BLOCK_BYTES)):
+                    line = rest
+                # Most records are no messages, and some of those are megabytes of tool output.
+                yield self._decode(line) if is_whole and b'"role"' in line else ""
+
+    def _read(self, file: IO[bytes], limit: int) -> bytes:
+        part = file.readline(min(limit, self._left))
+        self._left -= len(part)
+        self.hash.update(part)
+        return part
+
+    def _decode(self, line: bytes) -> str:
+        try:
+            return line.decode("utf-8-sig")
+        except UnicodeDecodeError:
+            self.is_utf8 = False
+            return line.decode("utf-8", "replace")
+
+
+def _message_text(line: str) -> str:
+    """Return `User: …` or `Assistant: …` on one line, empty where the record is no message with words."""
+    message = _message(line)
+    speaker = SPEAKERS.get(str(message.get("role")))
+    if speaker is None:
+        return ""
+    words = _words("\n".join(_texts(message.get("content"))))
+    return f"{speaker}: {words}" if words else ""
+
+
+def _message(line: str) -> Mapping[str, object]:
+    """Return the part of a record that has a role and content, whichever agent wrote it."""
+    try:
+        record = json.loads(line) if line else None
+    except (ValueError, RecursionError):
+        record = None
+    if isinstance(record, dict) and record.get("type", "message") in MESSAGE_TYPES:
+        for part in (record.get("message"), record.get("payload"), record):
+            if isinstance(part, dict) and "role" in part:
+                return part
+    return {}
+
+
+def _texts(content: object) -> Iterator[str]:
+    """Yield the texts of a message; images, calls of tools and thoughts are left out."""
+    if isinstance(content, str):
+        yield content
+    elif isinstance(content, list):
+        for block in content:
+            if isinstance(block, dict) and block.get("type") in TEXT_TYPES:
+                text = block.get("text")
+                if isinstance(text, str):
+                    yield text
+
+
+def _words(text: str) -> str:
+    """Mask secrets, then put all on one line.
+
+    Masking comes first because a private key is known by its lines, and once more afterwards because a name
+    and its value may only now be neighbours.
+    """
+    # A lone surrogate could not be stored, and a NUL would end the text for SQLite.
+    text = text.encode("utf-8", "replace").decode().replace("\0", " ")
+    return redact(" ".join(redact(text).split()))
+
+
+def _count_lines(descriptor: int, size: int, *, enough: int) -> int:
+    """Return how many lines end in the next `size` bytes, or when there are enough."""
+    count = 0
+    while size > 0 and count < enough and (part := os.read(descriptor, min(size, BLOCK_BYTES))):
+        size -= len(part)
+        count += part.count(b"\n")
+    return count
+
+
+# --- paths --------------------------------------------------------------------------------------------------
+
+
+def _parts(rel_path: str) -> list[str]:
+    """Return the names in a path, without those that lead nowhere."""
+    return [part for part in rel_path.strip().replace(os.sep, "/").split("/") if part not in ("", ".")]
+
+
+def _problem_with_names(names: Sequence[str]) -> str | None:
+    text = "/".join(names)
+    if ".." in names:
+        return "it leads out of the folder of the transcripts"
+    if "\0" in text:
+        return "the path holds a NUL character"
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        return "the path is not valid Unicode"
+    if len(names) > 1:
+        return "transcripts lie directly in their folder, not in one below it"
+    if not text.endswith(TRANSCRIPT_SUFFIX):
+        return f"only transcripts ({TRANSCRIPT_SUFFIX}) can be read"
+    return None
+
+
+def _problem_with_file(target: Path) -> str | None:
+    try:
+        mode = os.lstat(target).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        return f"it cannot be looked at ({error.strerror})"
+    if stat.S_ISLNK(mode):
+        return "it is a symbolic link"
+    if stat.S_ISDIR(mode):
+        return "it is a folder"
+    return None if stat.S_ISREG(mode) else "it is not a regular file"

@@ -1,0 +1,1 @@
+"""From a question to results: words and meaning, made one ranking."""

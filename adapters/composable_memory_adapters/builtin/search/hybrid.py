@@ -1,0 +1,159 @@
+"""Makes one ranking of what keyword search and vector search found.
+
+The default scores are absolute: they depend on the question and the passage, not on what else was found. So a
+threshold means the same for every question, nonsense scores low, and asking for more results never changes
+the first ones. docs/retrieval.md has the formulas and the measurements behind the constants.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import exp, isfinite
+from statistics import fmean
+
+from composable_memory_adapters.builtin.settings import FusionMethod
+
+__all__ = [
+    "CANDIDATES",
+    "MIN_SCORE",
+    "TEXT_WEIGHT",
+    "VECTOR_WEIGHT",
+    "FusedHit",
+    "KeywordHit",
+    "VectorHit",
+    "fuse",
+    "vector_weight_for",
+]
+
+VECTOR_WEIGHT = 0.3
+TEXT_WEIGHT = 0.7
+
+CANDIDATES = 48
+"""Passages to take from each leg. More changes no measured result; fewer than the caller wants is too few."""
+
+MIN_SCORE = 0.1
+"""Cuts answers to clear nonsense and to questions in another language; exact hits should be spared."""
+
+TELLING_LEAD = 0.3
+"""How far an ordinary passage has to be behind the nearest, as a share, before vectors count in full."""
+
+FEWEST_TO_COMPARE = 8
+"""Among fewer passages there is no ordinary one."""
+
+STEEPNESS = 2.4
+RRF_K = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeywordHit:
+    """A passage that keyword search found.
+
+    `bm25` is its relevance, positive and higher for better. `exact` says that it has every word of the
+    question, or everything that was quoted.
+    """
+
+    id: int
+    bm25: float
+    exact: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VectorHit:
+    """A passage and the cosine between its vector and the question's, -1 to 1."""
+
+    id: int
+    cosine: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FusedHit:
+    """A passage with its score and what it is made of, each in [0, 1]; None where a leg did not name it."""
+
+    id: int
+    score: float
+    keyword_score: float | None
+    vector_score: float | None
+    exact: bool
+
+
+def fuse(
+    keyword: Sequence[KeywordHit] | None,
+    vector: Sequence[VectorHit] | None,
+    *,
+    scale: float,
+    vector_weight: float = VECTOR_WEIGHT,
+    text_weight: float = TEXT_WEIGHT,
+    method: FusionMethod = "absolute",
+) -> list[FusedHit]:
+    """Return every passage that a leg named, best first; equal ones by keyword score, then by id.
+
+    A leg that was not asked is None, and the other one then decides alone. `scale` is the relevance that a
+    good answer to this question has (`Relevance.scale`); only the absolute method uses it. `vector` should
+    also name the keyword hits. One that it does not name counts as no nearer than the farthest it does.
+
+    Raises:
+        ValueError: a weight is negative, or both are 0.
+    """
+    if min(vector_weight, text_weight) < 0 or vector_weight + text_weight <= 0:
+        raise ValueError(f"weights {vector_weight} and {text_weight} have to be positive, one may be 0")
+    keyword_scores = _keyword_scores(keyword or (), method, scale)
+    vector_scores = _vector_scores(vector or (), method)
+    share = _vector_share(keyword, vector, vector_weight / (vector_weight + text_weight))
+    exact = {hit.id for hit in keyword or () if hit.exact}
+    unnamed = min(vector_scores.values(), default=0.0) if method == "absolute" else 0.0
+    hits = [
+        FusedHit(
+            id=id_,
+            score=(1 - share) * keyword_scores.get(id_, 0.0) + share * vector_scores.get(id_, unnamed),
+            keyword_score=keyword_scores.get(id_),
+            vector_score=vector_scores.get(id_),
+            exact=id_ in exact,
+        )
+        for id_ in keyword_scores.keys() | vector_scores.keys()
+    ]
+    return sorted(hits, key=lambda hit: (-hit.score, -(hit.keyword_score or 0.0), hit.id))
+
+
+def vector_weight_for(nearest: float, some: Sequence[float]) -> float:
+    """Return the weight of the vectors for a question, of 1 for both legs.
+
+    `nearest` is the best cosine, `some` are those of any passages. To an embedder that cannot read a script
+    all texts in it are alike: where an ordinary passage is nearly as close as the nearest, the order among
+    the near ones is chance, and words decide.
+    """
+    if len(some) < FEWEST_TO_COMPARE or nearest <= 0.0:
+        return VECTOR_WEIGHT
+    lead = 1.0 - max(0.0, fmean(some)) / nearest
+    return VECTOR_WEIGHT * min(1.0, max(0.0, lead) / TELLING_LEAD)
+
+
+def _vector_share(
+    keyword: Sequence[KeywordHit] | None, vector: Sequence[VectorHit] | None, share: float
+) -> float:
+    if keyword is None:
+        return 1.0
+    # Without a single vector the leg has nothing to say yet: the notes are still to be embedded.
+    return share if vector else 0.0
+
+
+def _keyword_scores(hits: Sequence[KeywordHit], method: FusionMethod, scale: float) -> dict[int, float]:
+    relevance = {hit.id: hit.bm25 for hit in hits}
+    if method == "absolute":
+        return {id_: 1 - exp(-STEEPNESS * value / scale) for id_, value in relevance.items()}
+    return _relative(relevance, method)
+
+
+def _vector_scores(hits: Sequence[VectorHit], method: FusionMethod) -> dict[int, float]:
+    cosines = {hit.id: hit.cosine if isfinite(hit.cosine) else 0.0 for hit in hits}
+    if method == "absolute":
+        return {id_: min(1.0, max(0.0, cosine)) for id_, cosine in cosines.items()}
+    return _relative(cosines, method)
+
+
+def _relative(values: Mapping[int, float], method: FusionMethod) -> dict[int, float]:
+    """Return scores that only say how hits of one list compare with each other."""
+    if method == "rrf":
+        order = sorted(values, key=lambda id_: (-values[id_], id_))
+        return {id_: (RRF_K + 1) / (RRF_K + place) for place, id_ in enumerate(order, start=1)}
+    lowest, highest = min(values.values(), default=0.0), max(values.values(), default=0.0)
+    spread = highest - lowest
+    return {id_: (value - lowest) / spread if spread else 1.0 for id_, value in values.items()}

@@ -1,0 +1,172 @@
+"""Search by words: finds candidates with the keyword index and says how relevant each is.
+
+SQLite scores every passage that has any of the words, at about a microsecond each. In a large index a common
+word therefore only counts in passages that also have a rarer one, and a very common one not at all.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import orjson
+
+from composable_memory.types import MemorySource
+from composable_memory_adapters.builtin.search.hybrid import CANDIDATES, KeywordHit
+from composable_memory_adapters.builtin.search.query_terms import KeywordQuery
+from composable_memory_adapters.builtin.search.relevance import PassageMatch, Relevance, rarity
+from composable_memory_adapters.sqlite_file import Connection
+
+if TYPE_CHECKING:
+    from apsw import FTS5ExtensionApi
+
+__all__ = ["KeywordAnswer", "prepare", "search"]
+
+ROW_BUDGET = 8_000
+"""About 8 ms. An index that has no more passages is searched without any shortcut."""
+
+COMMON_SHARE = 0.25
+"""Where the budget does not suffice, a word in more passages than this is not looked up."""
+
+PHRASE_SHARE = 0.25
+"""What a phrase adds to its words, which count already, and count more for standing together."""
+
+COLLECTION = "SELECT collection_size(chunks_fts) FROM chunks_fts WHERE chunks_fts MATCH ? LIMIT 1"
+FREQUENCY = "SELECT count(*) FROM (SELECT 1 FROM chunks_fts WHERE chunks_fts MATCH ? LIMIT ?)"
+# Ordering by the value of bm25() keeps only the best rows while scanning; by `rank` it sorts them all.
+CANDIDATES_BY_BM25 = """
+SELECT rowid FROM chunks_fts WHERE chunks_fts MATCH ? ORDER BY bm25(chunks_fts), rowid LIMIT ?
+"""
+CANDIDATES_OF_SOURCE = """
+SELECT rowid FROM chunks_fts
+WHERE chunks_fts MATCH ? AND (SELECT source FROM chunks WHERE id = chunks_fts.rowid) = ?
+ORDER BY bm25(chunks_fts), rowid LIMIT ?
+"""
+# The plus keeps SQLite from opening the index anew for each id, which takes ten times as long.
+PLACES = """
+SELECT rowid, word_places(chunks_fts) FROM chunks_fts
+WHERE chunks_fts MATCH ? AND +rowid IN (SELECT value FROM json_each(?)) LIMIT ?
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeywordAnswer:
+    """The passages that words were found in, best first, and the relevance that a good answer has."""
+
+    hits: Sequence[KeywordHit]
+    scale: float
+
+
+def prepare(connection: Connection) -> None:
+    """Teach a new connection the two SQL functions that `search` needs."""
+    connection.register_fts5_function("collection_size", _collection_size)
+    connection.register_fts5_function("word_places", _word_places)
+
+
+def search(
+    connection: Connection,
+    query: KeywordQuery,
+    *,
+    limit: int = CANDIDATES,
+    reserved: MemorySource | None = None,
+    row_budget: int = ROW_BUDGET,
+) -> KeywordAnswer:
+    """Return the `limit` passages with the most of `query`; runs within the caller's transaction.
+
+    With `reserved`, the `limit` passages of that source that have the most of it are returned as well, so
+    that another source does not crowd it out. `row_budget` is how many passages SQLite may score, unless the
+    rarest word alone is in more.
+    """
+    match_any = query.match_any()
+    size = connection.execute(COLLECTION, (match_any,)).get if match_any else None
+    if size is None:
+        return KeywordAnswer(hits=(), scale=1.0)
+    plan = _Plan.of(connection, query, size=orjson.loads(size), row_budget=row_budget)
+    ids = [row[0] for row in connection.execute(CANDIDATES_BY_BM25, (plan.match, limit))]
+    if reserved and len(ids) == limit:
+        more = connection.execute(CANDIDATES_OF_SOURCE, (plan.match, reserved, limit))
+        ids = [*dict.fromkeys([*ids, *(row[0] for row in more)])]
+    places = connection.execute(PLACES, (plan.match, _json(ids), len(ids)))
+    hits = [plan.hit(passage_id, orjson.loads(found)) for passage_id, found in places]
+    hits.sort(key=lambda hit: (-hit.bm25, hit.id))
+    return KeywordAnswer(hits=hits, scale=plan.relevance.scale)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    """Which lookups of a question to make, and what each is worth. Numbers are places in its `lookups()`."""
+
+    match: str
+    asked: Sequence[int]
+    needed: frozenset[int] | None
+    """What an exact hit has to have; None if no passage can."""
+    relevance: Relevance
+
+    @classmethod
+    def of(
+        cls, connection: Connection, query: KeywordQuery, *, size: tuple[int, int], row_budget: int
+    ) -> "_Plan":
+        passages, tokens = size
+        lookups = query.lookups()
+        # From this frequency on it makes no difference how common a word is.
+        limit = passages if passages <= row_budget else int(passages * COMMON_SHARE) + 1
+        frequencies = [connection.execute(FREQUENCY, (lookup, limit)).get for lookup in lookups]
+        scored, counted = _choose(frequencies, row_budget=row_budget, common=passages * COMMON_SHARE)
+        asked = [*scored, *counted]
+        first_phrase = len(query.terms)
+        missing = frequencies[:first_phrase].count(0)
+        relevance = Relevance(
+            rarities=[
+                rarity(passages, frequencies[at]) * (1 if at < first_phrase else PHRASE_SHARE) for at in asked
+            ],
+            missing=missing * rarity(passages, 0),
+            average_length=max(1.0, tokens / passages),
+        )
+        exact = range(first_phrase, len(lookups)) if query.phrases else range(len(lookups))
+        return cls(
+            match=_match([lookups[at] for at in scored], [lookups[at] for at in counted]),
+            asked=asked,
+            needed=frozenset(exact) & frozenset(asked) if all(frequencies[at] for at in exact) else None,
+            relevance=relevance,
+        )
+
+    def hit(self, passage_id: int, found: list[list[int]]) -> KeywordHit:
+        (length,), *places = found[: 1 + len(self.asked)]
+        present = {at for at, positions in zip(self.asked, places, strict=True) if positions}
+        return KeywordHit(
+            id=passage_id,
+            bm25=self.relevance.of(PassageMatch(places=places, length=length)),
+            exact=self.needed is not None and self.needed <= present,
+        )
+
+
+def _choose(frequencies: Sequence[int], *, row_budget: int, common: float) -> tuple[list[int], list[int]]:
+    """Return the lookups that choose the passages, rarest first, and those that only add to the score."""
+    present = sorted((count, at) for at, count in enumerate(frequencies) if count)
+    scored: list[int] = []
+    rows = 0
+    for count, at in present:
+        rows += count
+        if scored and rows > row_budget:
+            break
+        scored.append(at)
+    return scored, [at for count, at in present[len(scored) :] if count <= common]
+
+
+def _match(scored: Sequence[str], counted: Sequence[str]) -> str:
+    """Return the FTS5 query; its first strings are `scored`, then `counted`, whatever it repeats after."""
+    any_scored = " OR ".join(scored)
+    return f"({any_scored}) AND ({' OR '.join([*counted, any_scored])})" if counted else any_scored
+
+
+def _json(numbers: Sequence[object]) -> str:
+    return orjson.dumps(numbers).decode()
+
+
+def _collection_size(row: "FTS5ExtensionApi", /, *_: object) -> str:
+    return _json((row.row_count, row.column_total_size(0)))
+
+
+def _word_places(row: "FTS5ExtensionApi", /, *_: object) -> str:
+    """Return the length of the passage, then the token numbers where each string of the query begins."""
+    places = [row.phrase_column_offsets(at, 0) for at in range(row.phrase_count)]
+    return _json([[row.column_size(0)], *places])

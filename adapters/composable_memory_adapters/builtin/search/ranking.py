@@ -1,0 +1,219 @@
+"""From the candidates of both legs to results: fused to one list, put in order, cut, read with their text.
+
+Everything here runs in a reader thread, within one snapshot of the index file.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from itertools import accumulate
+
+from composable_memory.types import MemorySearchResult, SearchOptions
+from composable_memory_adapters.builtin.search import hybrid
+from composable_memory_adapters.builtin.search.decay import age_in_days, decay_factor, written_on
+from composable_memory_adapters.builtin.search.diversity import Place, Saying, balanced_order, diverse_order
+from composable_memory_adapters.builtin.search.hybrid import FusedHit, VectorHit
+from composable_memory_adapters.builtin.search.keyword_leg import KeywordAnswer
+from composable_memory_adapters.builtin.search.snippets import snippet
+from composable_memory_adapters.builtin.search.vector_leg import VectorFinding, VectorLeg
+from composable_memory_adapters.builtin.search.word_forms import word_set
+from composable_memory_adapters.builtin.settings import HybridSettings
+from composable_memory_adapters.builtin.store import queries
+from composable_memory_adapters.builtin.store.queries import Origin, PassageRow
+from composable_memory_adapters.sqlite_file import Connection
+
+__all__ = ["Candidates", "Near", "Page", "RankingPolicy", "make_page"]
+
+SAMPLE_SIZE = 32
+"""Of how many passages the cosines are taken to see how far an ordinary one is from the question."""
+
+DIVERSE_AMONG = 24
+"""Of how many of the best the order is changed so that they differ; comparing costs the square of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Near:
+    """What is near the vector of a query, and the engine that found it."""
+
+    leg: VectorLeg
+    vector: Sequence[float]
+    finding: VectorFinding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidates:
+    """What the legs found, each asked for `depth` passages; None where a leg did not take part."""
+
+    depth: int
+    keyword: KeywordAnswer | None
+    near: Near | None
+
+    @property
+    def are_all(self) -> bool:
+        """Say whether looking deeper cannot find more."""
+        by_words = len(self.keyword.hits) if self.keyword else 0
+        by_meaning = len(self.near.finding.neighbours) if self.near else 0
+        return max(by_words, by_meaning) < self.depth
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankingPolicy:
+    """How candidates become a ranking, the same for every question of a day.
+
+    `today` is what ages are counted from; `balances_sources` keeps transcripts from crowding out notes.
+    """
+
+    hybrid: HybridSettings
+    today: date
+    balances_sources: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """The results to return, whether there are as many as can be wanted, and all that was ranked so far."""
+
+    results: tuple[MemorySearchResult, ...] = ()
+    is_enough: bool = False
+    ranked: tuple[FusedHit, ...] = ()
+
+
+def make_page(
+    connection: Connection,
+    *,
+    found: Candidates,
+    after: Page,
+    options: SearchOptions,
+    policy: RankingPolicy,
+    terms: Sequence[str],
+) -> Page:
+    """Return the results that `found` makes, behind those that a look less deep has put in `after`."""
+    fused = _fused(connection, found, policy.hybrid)
+    ranked = _extended(after.ranked, _arranged(connection, fused, policy))
+    good = [hit for hit in ranked if hit.exact or hit.score >= options.min_score]
+    is_below = bool(ranked) and ranked[-1].score < options.min_score
+    return Page(
+        results=_results(connection, good, terms, wanted=options.max_results),
+        is_enough=is_below or len(good) >= options.max_results,
+        ranked=ranked,
+    )
+
+
+def _fused(connection: Connection, found: Candidates, settings: HybridSettings) -> list[FusedHit]:
+    vector_weight, text_weight = _weights(connection, found, settings)
+    return hybrid.fuse(
+        found.keyword.hits if found.keyword else None,
+        _vector_hits(connection, found.near, found.keyword) if found.near else None,
+        scale=found.keyword.scale if found.keyword else 1.0,
+        vector_weight=vector_weight,
+        text_weight=text_weight,
+        method=settings.fusion,
+    )
+
+
+def _weights(connection: Connection, found: Candidates, settings: HybridSettings) -> tuple[float, float]:
+    """Return the weights of vectors and words: as configured, else as far as the vectors tell texts apart."""
+    if settings.vector_weight is not None and settings.text_weight is not None:
+        return settings.vector_weight, settings.text_weight
+    weight, near = hybrid.VECTOR_WEIGHT, found.near
+    if near and near.finding.neighbours and found.keyword:
+        some = near.leg.cosines(connection, near.vector, queries.sample(connection, SAMPLE_SIZE))
+        weight = hybrid.vector_weight_for(near.finding.neighbours[0][1], [*some.values()])
+    return weight, 1.0 - weight
+
+
+def _vector_hits(connection: Connection, near: Near, keyword: KeywordAnswer | None) -> list[VectorHit]:
+    """Return what is near, and how near the keyword hits are that are not among it."""
+    cosines = dict(near.finding.neighbours)
+    others = [hit.id for hit in keyword.hits if hit.id not in cosines] if keyword else []
+    if others:
+        cosines |= near.leg.cosines(connection, near.vector, others)
+    return [VectorHit(id=id_, cosine=cosine) for id_, cosine in cosines.items()]
+
+
+def _arranged(connection: Connection, hits: Sequence[FusedHit], policy: RankingPolicy) -> list[FusedHit]:
+    """Return `hits` in the order that age, likeness and sources ask for, scored no better than those before.
+
+    Lowering scores is what makes the order last: whoever merges this answer with others sorts by them.
+    """
+    decay, mmr = policy.hybrid.temporal_decay, policy.hybrid.mmr
+    origins: Mapping[int, Origin] = {}
+    if decay.enabled or policy.balances_sources:
+        origins = queries.origins(connection, [hit.id for hit in hits])
+    if decay.enabled:
+        hits = _faded(hits, origins, policy)
+    if mmr.enabled:
+        hits = _diversified(connection, hits, mmr.lambda_)
+    if policy.balances_sources:
+        hits = _balanced(hits, origins)
+    return _no_better_than_before(hits)
+
+
+def _faded(hits: Iterable[FusedHit], origins: Mapping[int, Origin], policy: RankingPolicy) -> list[FusedHit]:
+    """Return `hits` with what their age leaves of their scores, best first."""
+    half_life = policy.hybrid.temporal_decay.half_life_days
+    faded = []
+    for hit in hits:
+        age = _age(origins.get(hit.id), policy.today)
+        faded.append(replace(hit, score=hit.score * decay_factor(age, half_life)))
+    return sorted(faded, key=lambda hit: -hit.score)
+
+
+def _age(origin: Origin | None, today: date) -> int:
+    if origin is None:
+        return 0
+    return age_in_days(written_on(origin.path, source=origin.source, mtime_ns=origin.mtime_ns), today)
+
+
+def _diversified(connection: Connection, hits: Sequence[FusedHit], lambda_: float) -> list[FusedHit]:
+    """Return `hits` with the best of them in an order in which they differ."""
+    best, rest = hits[:DIVERSE_AMONG], hits[DIVERSE_AMONG:]
+    rows = queries.passages(connection, [hit.id for hit in best])
+    says = [Saying(score=hit.score, words=word_set(rows[hit.id].text)) for hit in best if hit.id in rows]
+    there = [hit for hit in best if hit.id in rows]
+    return [*(there[at] for at in diverse_order(says, lambda_=lambda_)), *rest]
+
+
+def _balanced(hits: Sequence[FusedHit], origins: Mapping[int, Origin]) -> list[FusedHit]:
+    sessions = {id_ for id_, origin in origins.items() if origin.source == "sessions"}
+    places = [Place(score=hit.score, is_session=hit.id in sessions) for hit in hits]
+    return [hits[at] for at in balanced_order(places)]
+
+
+def _no_better_than_before(hits: Iterable[FusedHit]) -> list[FusedHit]:
+    return [*accumulate(hits, lambda before, hit: replace(hit, score=min(hit.score, before.score)))]
+
+
+def _extended(ranked: Sequence[FusedHit], deeper: Sequence[FusedHit]) -> tuple[FusedHit, ...]:
+    """Return `ranked` followed by what is new in `deeper`, scored no better than what comes before it."""
+    if not ranked:
+        return tuple(deeper)
+    known = {hit.id for hit in ranked}
+    ceiling = ranked[-1].score
+    new = (replace(hit, score=min(hit.score, ceiling)) for hit in deeper if hit.id not in known)
+    return (*ranked, *new)
+
+
+def _results(
+    connection: Connection, hits: Sequence[FusedHit], terms: Sequence[str], *, wanted: int
+) -> tuple[MemorySearchResult, ...]:
+    """Return the first `wanted` passages that are still there; a sync may have removed some meanwhile."""
+    results: list[MemorySearchResult] = []
+    for start in range(0, len(hits), wanted):
+        part = hits[start : start + wanted]
+        rows = queries.passages(connection, [hit.id for hit in part])
+        results += [_result(rows[hit.id], hit, terms) for hit in part if hit.id in rows]
+        if len(results) >= wanted:
+            break
+    return tuple(results[:wanted])
+
+
+def _result(row: PassageRow, hit: FusedHit, terms: Sequence[str]) -> MemorySearchResult:
+    return MemorySearchResult(
+        path=row.path,
+        start_line=row.start_line,
+        end_line=row.end_line,
+        score=hit.score,
+        snippet=snippet(row.text, terms),
+        source=row.source,
+        exact=hit.exact,
+    )

@@ -1,0 +1,275 @@
+"""Answers a query from the index file: keywords and meaning at once, made one list, and what is missing.
+
+The number of candidates does not depend on how many results are wanted, so the first results of a long answer
+are the short answer. Only when the candidates are used up, twice as many are looked at, and what is new among
+them comes after what was there.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC
+from functools import partial
+from typing import TypeVar
+
+from composable_memory.errors import EmbeddingError
+from composable_memory.interfaces import Clock, EmbedderAdapter
+from composable_memory.types import (
+    Degradation,
+    DegradationCode,
+    MemorySource,
+    SearchAnswer,
+    SearchOptions,
+    VectorStatus,
+)
+from composable_memory_adapters.builtin.search import hybrid, keyword_leg
+from composable_memory_adapters.builtin.search.keyword_leg import KeywordAnswer
+from composable_memory_adapters.builtin.search.query_terms import KeywordQuery, analyse
+from composable_memory_adapters.builtin.search.ranking import Candidates, Near, Page, RankingPolicy, make_page
+from composable_memory_adapters.builtin.search.vector_search import VectorSearch
+from composable_memory_adapters.builtin.settings import BuiltinSettings
+from composable_memory_adapters.builtin.store import queries
+from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
+from composable_memory_adapters.sqlite_file import Connection, SqliteFile
+
+__all__ = ["EMBED_TIMEOUT_S", "Searcher"]
+
+EMBED_TIMEOUT_S = 10.0
+"""How long a query waits for its vector before keywords answer alone."""
+
+BACKEND_ID = "builtin"
+KEYWORD_ENGINE = "fts5"
+
+DEEPER_FOR_BOTH = 4
+"""So many times more neighbours are looked at where there are transcripts, so that notes are among them."""
+
+First = TypeVar("First")
+Second = TypeVar("Second")
+
+
+@dataclass(slots=True, kw_only=True)
+class _Asked:
+    """A query under way. `vector` is None where the query has no direction, or `embed_problem` says why."""
+
+    text: str
+    keywords: KeywordQuery
+    is_embedded: bool = False
+    vector: Sequence[float] | None = None
+    embed_problem: str | None = None
+
+
+class Searcher:
+    """Searches one index file. Concurrent calls are fine; a cancelled one leaves nothing behind.
+
+    `embedder` and `space` are given together; without them, or when embedding fails, keywords answer alone.
+    `embedder_problem` says why there is none. A query waits at most `embed_timeout_s` for its vector. The day
+    that ages are counted from is read from `clock`. While `is_paused`, queries are not embedded: the index
+    holds vectors of another space.
+    """
+
+    def __init__(
+        self,
+        file: SqliteFile,
+        *,
+        settings: BuiltinSettings,
+        clock: Clock,
+        embedder: EmbedderAdapter | None,
+        space: EmbeddingSpace | None,
+        embedder_problem: str | None = None,
+        embed_timeout_s: float = EMBED_TIMEOUT_S,
+        is_paused: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._file = file
+        self._settings = settings
+        self._clock = clock
+        self._has_both_sources = len(settings.sources) > 1
+        self._has_keywords = settings.store.fts.enabled
+        self._is_paused = is_paused
+        self._generation: int | None = None
+        self._vectors: VectorSearch | None = None
+        if settings.store.vector.enabled and embedder is not None and space is not None:
+            self._vectors = VectorSearch(
+                file,
+                settings=settings.store.vector,
+                embedder=embedder,
+                space=space,
+                embed_timeout_s=embed_timeout_s,
+            )
+        self._restriction = _restriction(settings, self._vectors is not None, embedder_problem)
+        query = settings.query
+        self._depth = max(hybrid.CANDIDATES, query.hybrid.candidate_multiplier * query.max_results)
+
+    async def answer(self, query: str, options: SearchOptions | None = None) -> SearchAnswer:
+        """Return the passages that answer `query`, best first, and every way in which they may be too few.
+
+        Raises:
+            IndexProblem: the index cannot be read.
+        """
+        text = query.strip()
+        if not text:
+            return SearchAnswer(results=())
+        defaults = self._settings.query
+        options = options or SearchOptions(max_results=defaults.max_results, min_score=defaults.min_score)
+        asked = _Asked(text=text, keywords=analyse(text))
+        depth, page, policy = self._depth, Page(), self._policy()
+        generation = await self._known_generation()
+        while True:
+            found = await self._candidates(asked, depth)
+            make = partial(
+                make_page,
+                found=found,
+                after=page,
+                options=options,
+                policy=policy,
+                terms=asked.keywords.terms,
+            )
+            made_of, page = await self._read_page(make)
+            if made_of != generation:
+                # A rebuilt index has come in between, where the candidates are not.
+                self._generation = generation = made_of
+                depth, page = self._depth, Page()
+                continue
+            if page.is_enough or found.are_all:
+                break
+            depth *= 2
+        return SearchAnswer(
+            results=page.results,
+            degraded=tuple(self._degradations(asked, found)),
+            engines=_engines(found),
+        )
+
+    async def warm(self) -> None:
+        """Load what a first search would load."""
+        if self._vectors:
+            await self._vectors.ready()
+
+    async def close(self) -> None:
+        """Let go of the vectors in memory; the file belongs to whoever opened it."""
+        if self._vectors:
+            self._vectors.forget()
+
+    @property
+    def vector_engine(self) -> str | None:
+        """Return the name of the engine that searches vectors; None until it was used."""
+        return self._vectors.engine if self._vectors else None
+
+    def vector_status(self) -> VectorStatus:
+        """Return whether vectors are searched, and what kept the configured engine from it."""
+        if self._vectors:
+            return self._vectors.status()
+        return VectorStatus(enabled=self._settings.store.vector.enabled, available=False)
+
+    def _policy(self) -> RankingPolicy:
+        return RankingPolicy(
+            hybrid=self._settings.query.hybrid,
+            today=self._clock().astimezone(UTC).date(),
+            balances_sources=self._has_both_sources,
+        )
+
+    async def _read_page(self, make: Callable[[Connection], Page]) -> tuple[int, Page]:
+        """Return a page, and the generation of the index that it was made of."""
+        return await self._file.read(lambda connection: (queries.generation(connection), make(connection)))
+
+    async def _known_generation(self) -> int:
+        if self._generation is None:
+            self._generation = await self._file.read(queries.generation)
+        return self._generation
+
+    async def _candidates(self, asked: _Asked, depth: int) -> Candidates:
+        """Ask both legs at once; where hybrid search is off, keywords only stand in for vectors."""
+        keywords_too = self._has_keywords and (self._settings.query.hybrid.enabled or not self._vectors)
+        keyword, near = await _both(
+            self._by_keyword(asked, depth) if keywords_too else _nothing(),
+            self._by_meaning(self._vectors, asked, depth) if self._vectors else _nothing(),
+        )
+        if keyword is None and near is None and self._has_keywords:
+            keyword = await self._by_keyword(asked, depth)
+        return Candidates(depth=depth, keyword=keyword, near=near)
+
+    async def _by_keyword(self, asked: _Asked, depth: int) -> KeywordAnswer:
+        def search(connection: Connection) -> KeywordAnswer:
+            keyword_leg.prepare(connection)
+            reserved: MemorySource | None = "memory" if self._has_both_sources else None
+            return keyword_leg.search(connection, asked.keywords, limit=depth, reserved=reserved)
+
+        return await self._file.read(search)
+
+    async def _by_meaning(self, vectors: VectorSearch, asked: _Asked, depth: int) -> Near | None:
+        if self._is_paused():
+            return None
+        if not asked.is_embedded:
+            asked.is_embedded = True
+            try:
+                asked.vector = await vectors.embed(asked.text)
+            except EmbeddingError as error:
+                asked.embed_problem = str(error)
+        vector = asked.vector
+        if vector is None:
+            return None
+        leg = await vectors.ready()
+        depth *= DEEPER_FOR_BOTH if self._has_both_sources else 1
+        finding = await self._file.read(lambda connection: leg.search(connection, vector, depth))
+        return Near(leg=leg, vector=vector, finding=finding)
+
+    def _degradations(self, asked: _Asked, found: Candidates) -> Iterable[Degradation]:
+        if asked.embed_problem:
+            yield _degradation("keyword-only" if found.keyword else "unavailable", asked.embed_problem)
+        elif self._restriction:
+            yield self._restriction
+        if found.near is None:
+            return
+        if self._vectors and self._vectors.engine_problem:
+            answers = f"{found.near.leg.engine} answers in place of sqlite-vec"
+            yield _degradation("engine-fallback", f"{answers}: {self._vectors.engine_problem}")
+        counts = found.near.finding.counts
+        if counts.pending:
+            yield _degradation(
+                "vectors-pending",
+                f"{counts.pending} of {counts.passages} passages have no vector yet; `cmem index` continues",
+            )
+
+
+def _restriction(settings: BuiltinSettings, has_vectors: bool, problem: str | None) -> Degradation | None:
+    """Return in what way every answer is less than it could be, whatever is asked."""
+    no_vectors = ""
+    if not settings.store.vector.enabled:
+        no_vectors = "vector search is switched off (store.vector.enabled)"
+    elif not has_vectors:
+        no_vectors = problem or "no embedding provider is configured"
+    no_keywords = "" if settings.store.fts.enabled else "keyword search is switched off (store.fts.enabled)"
+    if no_vectors and no_keywords:
+        return _degradation("disabled", f"{no_vectors}, and {no_keywords}")
+    if no_vectors:
+        return _degradation("keyword-only", no_vectors)
+    if no_keywords:
+        return _degradation("vector-only", no_keywords)
+    if not settings.query.hybrid.enabled:
+        return _degradation("vector-only", "hybrid search is switched off (query.hybrid.enabled)")
+    return None
+
+
+def _degradation(code: DegradationCode, reason: str) -> Degradation:
+    return Degradation(backend_id=BACKEND_ID, code=code, reason=reason)
+
+
+def _engines(found: Candidates) -> dict[str, str]:
+    engines = {"keyword": KEYWORD_ENGINE} if found.keyword else {}
+    if found.near and found.near.leg.engine:
+        engines["vector"] = found.near.leg.engine
+    return engines
+
+
+async def _both(
+    first: Coroutine[None, None, First], second: Coroutine[None, None, Second]
+) -> tuple[First, Second]:
+    """Run both at once; when one fails, stop the other and raise what failed, not a group."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            one, two = group.create_task(first), group.create_task(second)
+    except BaseExceptionGroup as failures:
+        raise failures.exceptions[0] from failures.exceptions[0].__cause__
+    return one.result(), two.result()
+
+
+async def _nothing() -> None:
+    return None

@@ -1,0 +1,308 @@
+"""What a sync reads from and writes to the index: functions on a connection, inside the caller's transaction.
+
+A file is written whole or not at all. Chunks that an edit left alone keep their row, their keywords and their
+vector; only their lines move. Each function works on one set of tables: the live one, or the one beside it.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from composable_memory_adapters.builtin.notes.chunking import Chunk
+from composable_memory_adapters.builtin.notes.drafts import FileDraft, FileState
+from composable_memory_adapters.builtin.store import books, embedding_cache
+from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
+from composable_memory_adapters.builtin.store.tables import LIVE, Tables
+from composable_memory_adapters.sqlite_file import Connection
+
+__all__ = [
+    "WriteCount",
+    "adopt_cached_vectors",
+    "count_pending",
+    "file_states",
+    "pending_chunks",
+    "remove_files",
+    "store_vectors",
+    "texts_to_embed",
+    "write_drafts",
+]
+
+INSERT_CHUNK = """
+INSERT INTO {chunks} (id, path, source, start_line, end_line, hash, text, updated_at, embedding_id)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, (
+  SELECT id FROM embedding_cache WHERE hash = ?6 AND provider_key = ?9 AND model = ?10 AND provider = ?11
+))
+"""
+UPDATE_CHUNK = "UPDATE {chunks} SET start_line = ?, end_line = ?, text = ? WHERE id = ?"
+FILE_STATES = "SELECT path, mtime, size, chunker, hash, source FROM {files}"
+UPSERT_FILE = """
+INSERT INTO {files} (path, source, hash, mtime, size, chunker) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (path, source) DO UPDATE SET
+  hash = excluded.hash, mtime = excluded.mtime, size = excluded.size, chunker = excluded.chunker
+"""
+CHUNKS_OF_FILE = "SELECT id FROM {chunks} WHERE path = ? AND source = ?"
+COUNT_PENDING = "SELECT count(*) FROM {chunks} WHERE embedding_id IS NULL"
+TEXT_OF_CHUNK = "SELECT hash, text FROM {chunks} WHERE id = ? AND embedding_id IS NULL"
+GIVE_VECTOR = "UPDATE {chunks} SET embedding_id = ? WHERE id = ? AND hash = ? AND embedding_id IS NULL"
+LET_GO_OF_VECTOR = """
+UPDATE embedding_cache SET updated_at = ?2 WHERE id = (SELECT embedding_id FROM {chunks} WHERE id = ?1)
+"""
+ROWS_OF_FILE = """
+SELECT hash, id, start_line, end_line FROM {chunks} WHERE path = ? AND source = ? ORDER BY id DESC
+"""
+ADOPT_CACHED = (
+    "UPDATE {chunks} SET embedding_id = cached.id FROM embedding_cache AS cached WHERE embedding_id IS NULL"
+    " AND cached.hash = {chunks}.hash AND provider_key = ? AND model = ? AND provider = ?"
+)
+PENDING = """
+SELECT {chunks}.id FROM {chunks} JOIN {files} USING (path, source)
+WHERE embedding_id IS NULL ORDER BY {files}.mtime DESC, path, start_line, {chunks}.id
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteCount:
+    """What became of some drafts; `overtaken` names those that another process was faster with."""
+
+    files: int
+    chunks: int
+    vectors_reused: int
+    overtaken: tuple[str, ...]
+
+
+def file_states(connection: Connection, tables: Tables) -> dict[str, FileState]:
+    """Return what the index knows of each file; no note has the name of a transcript."""
+    rows = connection.execute(tables.sql(FILE_STATES))
+    return {path: FileState._make(state) for path, *state in rows}
+
+
+def write_drafts(
+    connection: Connection,
+    tables: Tables,
+    drafts: Sequence[FileDraft],
+    *,
+    space: EmbeddingSpace | None,
+    keywords: Callable[[str], str] | None,
+    now_ms: int,
+) -> WriteCount:
+    """Make the index hold `drafts`; `keywords` turns a text into its keyword form, None leaves them out.
+
+    New chunks point at their vector in `space`, or else in that of the index, if it is known already.
+    """
+    plan = _Plan(connection, tables)
+    for draft in drafts:
+        plan.add(draft)
+    if plan.chunk_changes:
+        plan.write_chunks(space or books.stored_space(connection), keywords, now_ms)
+        _tell_readers(connection, tables)
+    connection.executemany(tables.sql(UPSERT_FILE), plan.files)
+    return plan.count()
+
+
+def remove_files(
+    connection: Connection,
+    tables: Tables,
+    files: Mapping[str, FileState],
+    *,
+    now_ms: int,
+) -> int:
+    """Remove the given files unless they are no longer as given; return how many went."""
+    gone = [
+        (key, seen.source)
+        for key, seen in files.items()
+        if _file_state(connection, tables, key, seen.source) == seen
+    ]
+    for place in gone:
+        ids = [row[0] for row in connection.execute(tables.sql(CHUNKS_OF_FILE), place)]
+        _delete_chunks(connection, tables, ids, now_ms)
+        connection.execute(tables.sql("DELETE FROM {files} WHERE path = ? AND source = ?"), place)
+    if gone:
+        _tell_readers(connection, tables)
+    return len(gone)
+
+
+def adopt_cached_vectors(connection: Connection, tables: Tables, space: EmbeddingSpace) -> int:
+    """Point chunks without a vector at one that is known by now; return how many."""
+    connection.execute(tables.sql(ADOPT_CACHED), (space.provider_key, space.model, space.provider))
+    adopted = connection.changes()
+    if adopted:
+        _tell_readers(connection, tables)
+    return adopted
+
+
+def count_pending(connection: Connection, tables: Tables) -> int:
+    """Return how many chunks have no vector."""
+    return int(connection.execute(tables.sql(COUNT_PENDING)).get)
+
+
+def pending_chunks(connection: Connection, tables: Tables) -> list[int]:
+    """Return the ids of chunks without a vector, those of the newest files first."""
+    return [row[0] for row in connection.execute(tables.sql(PENDING))]
+
+
+def texts_to_embed(connection: Connection, tables: Tables, chunk_ids: Iterable[int]) -> dict[str, str]:
+    """Return hash and text of those chunks that still have no vector."""
+    return dict(connection.executemany(tables.sql(TEXT_OF_CHUNK), [(chunk_id,) for chunk_id in chunk_ids]))
+
+
+def store_vectors(
+    connection: Connection,
+    tables: Tables,
+    space: EmbeddingSpace,
+    chunk_ids: Iterable[int],
+    vectors: Mapping[str, Sequence[float]],
+    *,
+    now_ms: int,
+) -> bool:
+    """Keep `vectors` and point the chunks at them; False if the live ones are in another space by now."""
+    select = tables.sql("SELECT id, hash FROM {chunks} WHERE id = ?")
+    rows = list(connection.executemany(select, [(chunk_id,) for chunk_id in chunk_ids]))
+    wanted = {digest: vectors[digest] for _, digest in rows if digest in vectors}
+    ids = embedding_cache.store(connection, space, wanted, now_ms=now_ms)
+    if tables is LIVE and books.stored_space(connection) != space:
+        return False
+    known = [(ids[digest], row, digest) for row, digest in rows if digest in ids]
+    connection.executemany(tables.sql(GIVE_VECTOR), known)
+    _tell_readers(connection, tables)
+    return True
+
+
+class _Row(NamedTuple):
+    """A chunk as it stands in the index."""
+
+    id: int
+    start_line: int
+    end_line: int
+
+
+class _Plan:
+    """The rows that a group of drafts comes to.
+
+    Deletes come before inserts, and both in ascending order: the keyword index starts a new segment whenever
+    row ids go back.
+    """
+
+    def __init__(self, connection: Connection, tables: Tables) -> None:
+        self._connection = connection
+        self._tables = tables
+        self.files: list[tuple[str, str, str, int, int, str]] = []
+        self._deleted: list[int] = []
+        self._moved: list[tuple[int, Chunk]] = []
+        self._rewritten: list[tuple[int, Chunk]] = []
+        self._inserted: list[tuple[FileDraft, Chunk]] = []
+        self._overtaken: list[str] = []
+        self._unchanged = 0
+        self._first_id = 0
+
+    @property
+    def chunk_changes(self) -> int:
+        return len(self._deleted) + len(self._moved) + len(self._rewritten) + len(self._inserted)
+
+    def add(self, draft: FileDraft) -> None:
+        state = _file_state(self._connection, self._tables, draft.key, draft.source)
+        if state != draft.seen:
+            self._overtaken.append(draft.key)
+            return
+        if draft.chunks is None:
+            self._unchanged += 1
+        elif state is None:
+            self._inserted += [(draft, chunk) for chunk in draft.chunks]
+        else:
+            self._match(draft, draft.chunks, state)
+        row = (draft.key, draft.source, draft.hash, draft.mtime_ns, draft.size, draft.recipe)
+        self.files.append(row)
+
+    def _match(self, draft: FileDraft, chunks: Sequence[Chunk], state: FileState) -> None:
+        """Keep the rows of texts that stay, even to write them anew: a search under way may know their ids.
+
+        Equal texts are told apart by their order.
+        """
+        kept: defaultdict[str, list[_Row]] = defaultdict(list)
+        query = self._tables.sql(ROWS_OF_FILE)
+        for digest, row_id, start_line, end_line in self._connection.execute(
+            query, (draft.key, draft.source)
+        ):
+            kept[digest].append(_Row(row_id, start_line, end_line))
+        is_current = state.recipe == draft.recipe
+        for chunk in chunks:
+            if not kept[chunk.hash]:
+                self._inserted.append((draft, chunk))
+                continue
+            row = kept[chunk.hash].pop()
+            if not is_current:
+                self._rewritten.append((row.id, chunk))
+            elif (row.start_line, row.end_line) != (chunk.start_line, chunk.end_line):
+                self._moved.append((row.id, chunk))
+        self._deleted += [row.id for rows in kept.values() for row in rows]
+
+    def write_chunks(
+        self, space: EmbeddingSpace | None, keywords: Callable[[str], str] | None, now_ms: int
+    ) -> None:
+        connection, tables = self._connection, self._tables
+        _delete_keywords(connection, tables, [row_id for row_id, _ in self._rewritten])
+        _delete_chunks(connection, tables, sorted(self._deleted), now_ms)
+        connection.executemany(
+            tables.sql(UPDATE_CHUNK),
+            [
+                (chunk.start_line, chunk.end_line, chunk.text, row_id)
+                for row_id, chunk in (*self._moved, *self._rewritten)
+            ],
+        )
+        self._first_id = _next_chunk_id(connection, tables)
+        connection.executemany(tables.sql(INSERT_CHUNK), self._chunk_rows(space, now_ms))
+        if keywords is not None:
+            texts = [(row_id, chunk.text) for row_id, chunk in self._rewritten]
+            texts += [(row_id, chunk.text) for row_id, (_, chunk) in self._new_rows()]
+            connection.executemany(
+                tables.sql("INSERT INTO {keywords} (rowid, text) VALUES (?, ?)"),
+                [(row_id, keywords(text)) for row_id, text in sorted(texts)],
+            )
+
+    def _new_rows(self) -> Iterator[tuple[int, tuple[FileDraft, Chunk]]]:
+        return enumerate(self._inserted, start=self._first_id)
+
+    def _chunk_rows(self, space: EmbeddingSpace | None, now_ms: int) -> Iterator[tuple[int | str, ...]]:
+        identity = (space.provider_key, space.model, space.provider) if space else ("", "", "")
+        for row_id, (draft, chunk) in self._new_rows():
+            place = (draft.key, draft.source, chunk.start_line, chunk.end_line)
+            yield (row_id, *place, chunk.hash, chunk.text, now_ms, *identity)
+
+    def count(self) -> WriteCount:
+        reused = self._tables.sql("SELECT count(embedding_id) FROM {chunks} WHERE id >= ?")
+        return WriteCount(
+            files=len(self.files) - self._unchanged,
+            chunks=len(self._inserted) + len(self._rewritten),
+            vectors_reused=self._connection.execute(reused, (self._first_id,)).get if self._inserted else 0,
+            overtaken=tuple(self._overtaken),
+        )
+
+
+def _file_state(connection: Connection, tables: Tables, key: str, source: str) -> FileState | None:
+    query = "SELECT mtime, size, chunker, hash, source FROM {files} WHERE path = ? AND source = ?"
+    row = connection.execute(tables.sql(query), (key, source)).fetchone()
+    return FileState(*row) if row else None
+
+
+def _next_chunk_id(connection: Connection, tables: Tables) -> int:
+    query = "SELECT seq FROM sqlite_sequence WHERE name = ?"
+    return 1 + (connection.execute(query, (tables.chunks,)).get or 0)
+
+
+def _delete_chunks(connection: Connection, tables: Tables, ids: Iterable[int], now_ms: int) -> None:
+    """Remove chunks and their keywords; their vectors are noted as having been in use until now."""
+    rows = [(row_id,) for row_id in ids]
+    connection.executemany(tables.sql(LET_GO_OF_VECTOR), [(row_id, now_ms) for (row_id,) in rows])
+    _delete_keywords(connection, tables, [row_id for (row_id,) in rows])
+    connection.executemany(tables.sql("DELETE FROM {chunks} WHERE id = ?"), rows)
+
+
+def _delete_keywords(connection: Connection, tables: Tables, ids: Iterable[int]) -> None:
+    statement = tables.sql("DELETE FROM {keywords} WHERE rowid = ?")
+    connection.executemany(statement, [(row_id,) for row_id in sorted(ids)])
+
+
+def _tell_readers(connection: Connection, tables: Tables) -> None:
+    """Searches keep vectors in memory; they read nothing of what stands beside the live tables."""
+    if tables is LIVE:
+        books.bump_revision(connection)

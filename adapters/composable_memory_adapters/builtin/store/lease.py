@@ -1,0 +1,127 @@
+"""Lets one process at a time do a long piece of work on an index; one that dies is soon succeeded.
+
+The lease is a row of the index's own books, so it is as shared as the index. Whoever holds it renews it; a
+lease that was not renewed for a while, or whose process is gone, is free.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple
+from uuid import uuid4
+
+from composable_memory.errors import IndexProblem
+from composable_memory_adapters.builtin.store import books
+from composable_memory_adapters.sqlite_file import Connection, SqliteFile
+
+__all__ = ["is_free", "take"]
+
+KEY = "lease"
+LIFETIME_S = 45.0
+RENEW_S = 10.0
+
+
+@asynccontextmanager
+async def take(file: SqliteFile) -> AsyncIterator[bool]:
+    """Hold the lease for the time of the block, if it is free; say whether it is ours.
+
+    Raises:
+        IndexProblem: the index cannot be written.
+    """
+    token = uuid4().hex
+    if not await file.write(lambda connection: _acquire(connection, token)):
+        yield False
+        return
+    renewal = asyncio.create_task(_renew(file, token), name="builtin-lease")
+    try:
+        yield True
+    finally:
+        renewal.cancel()
+        # Without a file to write, the lease runs out by itself.
+        with contextlib.suppress(asyncio.CancelledError, IndexProblem):
+            await renewal
+        with contextlib.suppress(IndexProblem):
+            await file.write(lambda connection: _release(connection, token))
+
+
+def is_free(connection: Connection) -> bool:
+    """Say whether nobody holds the lease."""
+    held = _read(connection)
+    return held is None or time.time() > held.until or _is_gone(held)
+
+
+class _Held(NamedTuple):
+    """Who holds the lease: a token, and a process that is named by host, process number and time of start."""
+
+    token: str
+    host: str
+    pid: int
+    started: str | None
+    until: float
+
+
+def _read(connection: Connection) -> _Held | None:
+    stored = books.value(connection, KEY)
+    try:
+        return _Held(*json.loads(stored)) if stored else None
+    except (TypeError, ValueError):  # nobody who could renew it has written this
+        return None
+
+
+def _acquire(connection: Connection, token: str) -> bool:
+    held = _read(connection)
+    if not is_free(connection) and held is not None and held.token != token:
+        return False
+    pid = os.getpid()
+    ours = _Held(token, _host(), pid, _start_of(pid), time.time() + LIFETIME_S)
+    books.set_value(connection, KEY, json.dumps(ours))
+    return True
+
+
+def _release(connection: Connection, token: str) -> None:
+    held = _read(connection)
+    if held is not None and held.token == token:
+        books.set_value(connection, KEY, None)
+
+
+async def _renew(file: SqliteFile, token: str) -> None:
+    while True:
+        await asyncio.sleep(RENEW_S)
+        if not await file.write(lambda connection: _acquire(connection, token)):
+            return
+
+
+def _is_gone(held: _Held) -> bool:
+    """Say whether the process has certainly ended; of another machine or container nothing is certain."""
+    if os.name != "posix" or held.host != _host():
+        return False
+    try:
+        os.kill(held.pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:  # there is one, of another user
+        return False
+    return _start_of(held.pid) != held.started  # the number belongs to another process by now
+
+
+def _host() -> str:
+    """Return a name of where process numbers mean the same: on Linux that is more than the machine."""
+    with contextlib.suppress(OSError):
+        return f"{socket.gethostname()}/{Path('/proc/self/ns/pid').readlink()}"
+    return socket.gethostname()
+
+
+def _start_of(pid: int) -> str | None:
+    """Return when a process began, in the system's own ticks; None where that cannot be told."""
+    with contextlib.suppress(OSError, IndexError):
+        after_name = (
+            Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2]
+        )
+        return after_name.split()[19]
+    return None

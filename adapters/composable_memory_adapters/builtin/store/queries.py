@@ -1,0 +1,194 @@
+"""The SQL that reads passages and vectors from an index file, and how current they are.
+
+Every function reads within the caller's transaction, so what one caller reads together belongs together.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from composable_memory.types import MemorySource
+from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
+from composable_memory_adapters.builtin.store.tables import GENERATION_BITS, LIVE
+from composable_memory_adapters.sqlite_file import Connection
+
+__all__ = [
+    "Origin",
+    "PassageRow",
+    "VectorCounts",
+    "embedding_ids_of",
+    "generation",
+    "live_embedding_ids",
+    "origins",
+    "passages",
+    "passages_of_embeddings",
+    "revision",
+    "sample",
+    "vector_counts",
+    "vectors",
+    "vectors_at",
+    "vectors_in_space",
+]
+
+PASSAGES = """
+SELECT id, path, source, start_line, end_line, text FROM chunks WHERE id IN (SELECT value FROM json_each(?))
+"""
+ORIGINS = """
+SELECT id, path, source, mtime FROM chunks LEFT JOIN files USING (path, source)
+WHERE id IN (SELECT value FROM json_each(?))
+"""
+SAMPLE = """
+SELECT DISTINCT (SELECT id FROM chunks WHERE id >= first + (last - first) * value / ?1 ORDER BY id LIMIT 1)
+FROM (SELECT min(id) AS first, max(id) AS last FROM chunks), json_each(?2)
+WHERE first IS NOT NULL
+"""
+PASSAGES_OF_EMBEDDINGS = """
+SELECT embedding_id, id FROM chunks WHERE embedding_id IN (SELECT value FROM json_each(?)) ORDER BY id
+"""
+EMBEDDING_IDS_OF = """
+SELECT id, embedding_id FROM chunks
+WHERE id IN (SELECT value FROM json_each(?)) AND embedding_id IS NOT NULL
+"""
+LIVE_EMBEDDING_IDS = """
+SELECT DISTINCT embedding_id FROM chunks WHERE embedding_id IS NOT NULL ORDER BY embedding_id
+"""
+VECTORS = "SELECT id, embedding FROM embedding_cache WHERE id IN (SELECT value FROM json_each(?))"
+VECTORS_IN_SPACE = f"{VECTORS} AND provider_key = ? AND model = ? AND provider = ?"
+VECTOR_COUNTS = "SELECT count(*), count(embedding_id) FROM chunks"
+GENERATION = "SELECT seq >> ? FROM sqlite_sequence WHERE name = ?"
+REVISION = "SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'revision'"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassageRow:
+    """A stored passage with its place: file, source, and 1-based inclusive lines."""
+
+    id: int
+    path: str
+    source: MemorySource
+    start_line: int
+    end_line: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """The file that a passage is from; `mtime_ns` is None where the index does not know it."""
+
+    path: str
+    source: MemorySource
+    mtime_ns: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VectorCounts:
+    """How many passages there are, and how many of them have a vector."""
+
+    passages: int
+    with_vector: int
+
+    @property
+    def pending(self) -> int:
+        """Return how many passages still wait for their vector."""
+        return self.passages - self.with_vector
+
+
+def passages(connection: Connection, ids: Iterable[int]) -> dict[int, PassageRow]:
+    """Return those of the passages `ids` that still exist."""
+    return {
+        row[0]: PassageRow(
+            id=row[0],
+            path=row[1],
+            source=cast("MemorySource", row[2]),
+            start_line=row[3],
+            end_line=row[4],
+            text=row[5],
+        )
+        for row in connection.execute(PASSAGES, (_json(ids),))
+    }
+
+
+def origins(connection: Connection, ids: Iterable[int]) -> dict[int, Origin]:
+    """Return for those of the passages `ids` that still exist the file they are from."""
+    rows = connection.execute(ORIGINS, (_json(ids),))
+    return {id_: Origin(path=path, source=source, mtime_ns=mtime) for id_, path, source, mtime in rows}
+
+
+def sample(connection: Connection, count: int) -> list[int]:
+    """Return the ids of at most `count` passages from all over the index, the same until it changes."""
+    return [row[0] for row in connection.execute(SAMPLE, (count, _json([*range(count)])))]
+
+
+def passages_of_embeddings(connection: Connection, embedding_ids: Iterable[int]) -> dict[int, list[int]]:
+    """Return for each embedding the ids of the passages whose vector it is, ascending."""
+    found: dict[int, list[int]] = {}
+    for embedding_id, passage_id in connection.execute(PASSAGES_OF_EMBEDDINGS, (_json(embedding_ids),)):
+        found.setdefault(embedding_id, []).append(passage_id)
+    return found
+
+
+def embedding_ids_of(connection: Connection, passage_ids: Iterable[int]) -> dict[int, int]:
+    """Return the embedding of each passage that has one."""
+    return dict(connection.execute(EMBEDDING_IDS_OF, (_json(passage_ids),)))
+
+
+def live_embedding_ids(connection: Connection) -> list[int]:
+    """Return the ids of all embeddings that some passage uses, ascending."""
+    return [row[0] for row in connection.execute(LIVE_EMBEDDING_IDS)]
+
+
+def vectors(connection: Connection, ids: Iterable[int], dims: int) -> tuple[list[int], list[bytes]]:
+    """Return ids and float32 blobs of those embeddings among `ids` that hold `dims` numbers."""
+    return _sound(connection.execute(VECTORS, (_json(ids),)), dims)
+
+
+def vectors_at(connection: Connection, ids: Sequence[int], dims: int) -> bytearray:
+    """Return the float32 numbers of the embeddings `ids`, one vector after the other.
+
+    Every id must be there and hold `dims` numbers. Half the work of a statement, which has to make a row of
+    Python objects for each vector.
+    """
+    size = 4 * dims
+    numbers = bytearray(size * len(ids))
+    if ids:
+        with connection.blob_open("main", "embedding_cache", "embedding", ids[0], False) as blob:
+            for place, id_ in enumerate(ids):
+                blob.reopen(id_)
+                blob.read_into(numbers, place * size, size)
+    return numbers
+
+
+def vectors_in_space(
+    connection: Connection, ids: Iterable[int], space: EmbeddingSpace
+) -> tuple[list[int], list[bytes]]:
+    """Return ids and float32 blobs of those embeddings among `ids` that can be compared within `space`."""
+    identity = (space.provider_key, space.model, space.provider)
+    return _sound(connection.execute(VECTORS_IN_SPACE, (_json(ids), *identity)), space.dims)
+
+
+def vector_counts(connection: Connection) -> VectorCounts:
+    """Return how far the vectors are."""
+    ((all_passages, with_vector),) = connection.execute(VECTOR_COUNTS)
+    return VectorCounts(passages=all_passages, with_vector=with_vector)
+
+
+def revision(connection: Connection) -> int:
+    """Return the number that grows with every change of passages or vectors; 0 for an empty index."""
+    row = connection.execute(REVISION).fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def generation(connection: Connection) -> int:
+    """Return the number that grows when a rebuilt index takes the place of another: all ids are new then."""
+    return int(connection.execute(GENERATION, (GENERATION_BITS, LIVE.chunks)).get or 0)
+
+
+def _sound(rows: Iterable[tuple[int, bytes]], dims: int) -> tuple[list[int], list[bytes]]:
+    """Return ids and blobs apart, without blobs of another length than `dims` numbers of float32 have."""
+    whole = [row for row in rows if len(row[1]) == 4 * dims]
+    return [id_ for id_, _ in whole], [blob for _, blob in whole]
+
+
+def _json(ids: Iterable[int]) -> str:
+    return json.dumps(ids if isinstance(ids, Sequence) else list(ids))

@@ -1,0 +1,159 @@
+"""The tables of the index file, and the one place that creates and checks them.
+
+`chunks` holds text and line ranges, `chunks_fts` the keyword index over the same row ids, `embedding_cache`
+one vector per provider, model and text. A chunk points at its vector by `embedding_id`; NULL means that the
+vector is still to come. Every transaction that changes chunks or vectors adds one to `meta.revision`, which
+is how readers, in this process and others, know that what they keep in memory is out of date.
+"""
+
+from contextlib import closing
+from functools import lru_cache
+from pathlib import Path
+
+from composable_memory.errors import IndexDamaged, IndexProblem, IndexTooNew
+from composable_memory_adapters.builtin.store.tables import LIVE, Tables
+from composable_memory_adapters.sqlite_file import Connection, SqliteFile
+
+__all__ = ["SCHEMA_VERSION", "check", "create_passages", "ensure"]
+
+SCHEMA_VERSION = 1
+
+APPLICATION_ID = 0x636D656D
+"""Marks the file as ours: the letters "cmem"."""
+
+MAX_VERSION = 1000
+"""A version above is no version: the head of the file is damaged."""
+
+BOOKS = """
+CREATE TABLE IF NOT EXISTS meta (
+  key TEXT PRIMARY KEY,
+  value TEXT NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE IF NOT EXISTS embedding_cache (
+  id INTEGER PRIMARY KEY AUTOINCREMENT, -- never reused: resident vectors go by it
+  provider TEXT NOT NULL,
+  model TEXT NOT NULL,
+  provider_key TEXT NOT NULL,
+  hash TEXT NOT NULL,
+  embedding BLOB NOT NULL,     -- float32, little-endian, unit length
+  dims INTEGER NOT NULL,
+  updated_at INTEGER NOT NULL, -- milliseconds; when a chunk last pointed here
+  UNIQUE (hash, provider_key, model, provider)
+);
+"""
+PASSAGES = """
+CREATE TABLE IF NOT EXISTS {files} (
+  path TEXT NOT NULL,
+  source TEXT NOT NULL DEFAULT 'memory',
+  hash TEXT NOT NULL,          -- SHA-256 of the bytes
+  mtime INTEGER NOT NULL,      -- nanoseconds
+  size INTEGER NOT NULL,
+  chunker TEXT NOT NULL,       -- identity of the chunker that cut the file
+  PRIMARY KEY (path, source)
+) WITHOUT ROWID;
+
+CREATE TABLE IF NOT EXISTS {chunks} (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  path TEXT NOT NULL,
+  source TEXT NOT NULL DEFAULT 'memory',
+  start_line INTEGER NOT NULL,
+  end_line INTEGER NOT NULL,
+  hash TEXT NOT NULL,          -- SHA-256 of the text
+  text TEXT NOT NULL,
+  embedding_id INTEGER,
+  updated_at INTEGER NOT NULL  -- milliseconds
+);
+
+CREATE VIRTUAL TABLE IF NOT EXISTS {keywords} USING fts5(
+  text, content='', contentless_delete=1, tokenize='porter unicode61 remove_diacritics 2'
+);
+"""
+INDEXES = """
+CREATE INDEX IF NOT EXISTS idx_{chunks}_path{suffix} ON {chunks}(path, source);
+CREATE INDEX IF NOT EXISTS idx_{chunks}_embedding{suffix} ON {chunks}(embedding_id);
+"""
+COLUMNS = """
+SELECT made.name, field.name, field.type, field."notnull", field.dflt_value, field.pk
+FROM sqlite_schema AS made JOIN pragma_table_xinfo(made.name) AS field
+WHERE made.type = 'table' AND made.sql LIKE 'CREATE TABLE %'
+"""
+KEYS = """
+SELECT made.name, "unique", (SELECT group_concat(name) FROM pragma_index_info(list.name))
+FROM sqlite_schema AS made JOIN pragma_index_list(made.name) AS list
+WHERE made.type = 'table' AND made.sql LIKE 'CREATE TABLE %'
+"""
+OWNERS = "SELECT type, tbl_name, count(*) FROM sqlite_schema GROUP BY type, tbl_name"
+MODULES = """
+SELECT name, substr(sql, instr(sql, ' USING ')) FROM sqlite_schema WHERE sql LIKE 'CREATE VIRTUAL TABLE %'
+"""
+
+
+async def ensure(file: SqliteFile) -> None:
+    """Make the tables in `file` if they are not there.
+
+    Raises:
+        IndexTooNew: a later version wrote the file.
+        IndexDamaged: it is not a sound database.
+        IndexProblem: it belongs to another program, or can be neither read nor written.
+    """
+    try:
+        is_ready = await file.read(lambda connection: check(connection, file.path))
+    except (IndexTooNew, IndexDamaged):
+        raise
+    except IndexProblem:  # usually a file that does not exist yet; writing tells why otherwise
+        is_ready = False
+    if not is_ready:
+        await file.write(lambda connection: _create(connection, file.path))
+
+
+def check(connection: Connection, path: Path) -> bool:
+    """Say whether the tables are there, whole, and of this version; False where nothing of ours is there.
+
+    Raises:
+        IndexTooNew: a later version wrote the file.
+        IndexDamaged: it is ours, but its tables or its marks are not as they were made.
+        IndexProblem: it belongs to another program.
+    """
+    found = connection.execute("PRAGMA user_version").get
+    application = connection.execute("PRAGMA application_id").get
+    if application == APPLICATION_ID and SCHEMA_VERSION < found <= MAX_VERSION:
+        raise IndexTooNew(path, found=found, supported=SCHEMA_VERSION)
+    is_whole = _shape_as_made() <= _shape(connection)
+    if is_whole and (found, application) == (SCHEMA_VERSION, APPLICATION_ID):
+        return True
+    if is_whole or application == APPLICATION_ID:
+        raise IndexDamaged(path, "its tables are not as they were made")
+    if application:
+        raise IndexProblem(path, "it belongs to another program; choose another store.path")
+    return False
+
+
+def _shape(connection: Connection) -> frozenset[tuple[object, ...]]:
+    """Return tables, columns and keys as the file declares them, whatever the words it uses for that."""
+    return frozenset(row for query in (COLUMNS, KEYS, OWNERS, MODULES) for row in connection.execute(query))
+
+
+@lru_cache(maxsize=1)
+def _shape_as_made() -> frozenset[tuple[object, ...]]:
+    with closing(Connection(":memory:")) as fresh:
+        fresh.execute(BOOKS)
+        create_passages(fresh, LIVE)
+        return _shape(fresh)
+
+
+def _create(connection: Connection, path: Path) -> None:
+    if check(connection, path):  # another process was faster
+        return
+    if connection.execute("SELECT count(*) FROM sqlite_schema").get:
+        raise IndexProblem(path, "it holds the tables of another program; choose another store.path")
+    connection.execute(BOOKS)
+    create_passages(connection, LIVE)
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+
+def create_passages(connection: Connection, tables: Tables, suffix: str = "") -> None:
+    """Make one set of tables for files, chunks and keywords; `suffix` tells its indexes from others."""
+    connection.execute(tables.sql(PASSAGES))
+    connection.execute(INDEXES.format(chunks=tables.chunks, suffix=suffix))

@@ -1,0 +1,138 @@
+"""Gives the chunks of an index the vectors that they lack, in batches, newest notes first."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from composable_memory.content import EmbedderInput
+from composable_memory.errors import EmbeddingError, EmbeddingPending
+from composable_memory.interfaces import EmbedderAdapter, SupportsJobs
+from composable_memory_adapters.builtin.asking import answer_within
+from composable_memory_adapters.builtin.store import index
+from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
+from composable_memory_adapters.builtin.store.shelf import Shelf
+
+__all__ = ["EmbedOutcome", "Embedding"]
+
+Ask = Callable[[Sequence[EmbedderInput]], Awaitable[Sequence[Sequence[float]]]]
+
+FEW_TEXTS = 64
+"""What a provider on this machine is given at once: it is soon done, and what it did is soon stored."""
+MANY_TEXTS = 256
+"""What a remote one is given at once: enough for several requests side by side."""
+STORED_CHUNKS = 2000
+BATCH_TIMEOUT_S = 600.0
+MOVED = "another process uses this index with another embedder; give the two different state folders"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbedOutcome:
+    """How many texts were embedded, how many chunks still wait, and what stopped the work."""
+
+    embedded: int = 0
+    pending: int = 0
+    problem: str | None = None
+
+    def followed_by(self, later: "EmbedOutcome") -> "EmbedOutcome":
+        """Return the outcome of both together."""
+        return replace(later, embedded=self.embedded + later.embedded)
+
+
+class Embedding:
+    """Gives the chunks of a shelf their vectors.
+
+    `refresh` is awaited between two batches; it says whether chunks have come or gone meanwhile.
+    """
+
+    def __init__(
+        self,
+        shelf: Shelf,
+        embedder: EmbedderAdapter,
+        space: EmbeddingSpace,
+        *,
+        is_local: bool,
+        now_ms: Callable[[], int],
+        progress: Callable[[int, int], None],
+        refresh: Callable[[], Awaitable[bool]],
+    ) -> None:
+        self._shelf = shelf
+        self._embedder = embedder
+        self._space = space
+        self._batch = FEW_TEXTS if is_local else MANY_TEXTS
+        self._now_ms = now_ms
+        self._progress = progress
+        self._refresh = refresh
+        self._embedded = 0
+
+    async def run(self) -> EmbedOutcome:
+        """Embed every chunk without a vector; each batch is stored whole before the next is asked for.
+
+        A provider that fails stops the work and is named in the outcome: what was embedded before stays.
+        """
+        if not await self._shelf.read(index.count_pending):
+            return EmbedOutcome()
+        problem = None
+        try:
+            await self._by_job()
+            await self._by_batches()
+        except EmbeddingError as error:
+            problem = str(error)
+        left = await self._shelf.read(index.count_pending)
+        return EmbedOutcome(embedded=self._embedded, pending=left, problem=problem)
+
+    async def _by_batches(self) -> None:
+        waiting = await self._shelf.read(index.pending_chunks)
+        done = 0
+        self._progress(done, len(waiting))
+        while done < len(waiting):
+            await self._embed(waiting[done : done + self._batch], self._embed_batch)
+            done = min(done + self._batch, len(waiting))
+            self._progress(done, len(waiting))
+            if done < len(waiting) and await self._refresh():
+                done, waiting = 0, await self._shelf.read(index.pending_chunks)
+
+    async def _by_job(self) -> None:
+        """Leave what there is to the provider's jobs, if it has them; what a job fails to do is left."""
+        embedder = self._embedder
+        if not isinstance(embedder, SupportsJobs):
+            return
+        waiting = await self._shelf.read(index.pending_chunks)
+        for start in range(0, len(waiting), embedder.job_limit):
+            part = waiting[start : start + embedder.job_limit]
+            if not embedder.takes_jobs(len(part)):
+                return
+            self._progress(start, len(waiting))
+            try:
+                await self._embed(part, embedder.embed_job)
+            except EmbeddingPending:
+                raise
+            except EmbeddingError:  # the embedder counts it, and its status tells of it
+                return
+
+    async def _embed(self, chunk_ids: Sequence[int], ask: Ask) -> None:
+        """Give these chunks their vectors."""
+        texts = await self._shelf.read(partial(index.texts_to_embed, chunk_ids=chunk_ids))
+        if not texts:  # another process was here
+            return
+        inputs = [EmbedderInput(text=text, id=digest) for digest, text in texts.items()]
+        vectors = await ask(inputs)
+        if len(vectors) != len(inputs):
+            problem = f"it returned {len(vectors)} vectors for {len(inputs)} texts"
+            raise EmbeddingError(self._space.provider, self._space.model, problem)
+        await self._store(chunk_ids, dict(zip(texts, vectors, strict=True)))
+
+    async def _embed_batch(self, inputs: Sequence[EmbedderInput]) -> Sequence[Sequence[float]]:
+        return await answer_within(BATCH_TIMEOUT_S, self._embedder.embed_batch(inputs), self._space)
+
+    async def _store(self, chunk_ids: Sequence[int], vectors: Mapping[str, Sequence[float]]) -> None:
+        for start in range(0, len(chunk_ids), STORED_CHUNKS):
+            store = partial(
+                index.store_vectors,
+                space=self._space,
+                chunk_ids=chunk_ids[start : start + STORED_CHUNKS],
+                vectors=vectors,
+                now_ms=self._now_ms(),
+            )
+            if not await self._shelf.write(store):
+                raise EmbeddingError(self._space.provider, self._space.model, MOVED)
+        self._embedded += len(vectors)

@@ -1,0 +1,193 @@
+"""Builds an index anew beside the one that answers, and puts it in its place in one step.
+
+The new passages go into tables of their own in the same file, so the step is a transaction: a reader sees the
+old ones or the new ones, a process that is killed leaves the old ones, and the vectors, which both share, are
+never computed twice. What such a process leaves behind is dropped by the next one.
+"""
+
+import contextlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from uuid import uuid4
+
+from composable_memory.errors import IndexProblem
+from composable_memory_adapters.builtin.store import books, embedding_cache, lease, schema
+from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
+from composable_memory_adapters.builtin.store.shelf import Shelf
+from composable_memory_adapters.builtin.store.tables import BESIDE, GENERATION_BITS, LIVE
+from composable_memory_adapters.sqlite_file import Connection, SqliteFile
+
+__all__ = [
+    "RebuildCost",
+    "beside",
+    "cost",
+    "drop_litter",
+    "is_under_way",
+    "prune_cache",
+    "swap",
+]
+
+KEY = "rebuild"
+TEXTS_TO_EMBED = """
+SELECT count(*), coalesce(sum(length(text)), 0) FROM chunks WHERE NOT EXISTS (
+  SELECT 1 FROM embedding_cache AS cached
+  WHERE cached.hash = chunks.hash AND provider_key = ? AND model = ? AND provider = ?
+)
+"""
+ALL_TEXTS = "SELECT count(*), coalesce(sum(length(text)), 0) FROM chunks"
+START_IDS = "INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)"
+LAST_IDS = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = ?"
+LET_GO_OF_VECTORS = """
+UPDATE embedding_cache SET updated_at = ?1
+WHERE provider_key = ?2 AND model = ?3 AND provider = ?4
+  AND id IN (SELECT embedding_id FROM chunks WHERE embedding_id IS NOT NULL)
+  AND id NOT IN (SELECT embedding_id FROM next_chunks WHERE embedding_id IS NOT NULL)
+"""
+REPLACE = "".join(
+    f"DROP TABLE {old}; ALTER TABLE {new} RENAME TO {old};"
+    for old, new in (
+        (LIVE.files, BESIDE.files),
+        (LIVE.chunks, BESIDE.chunks),
+        (LIVE.keywords, BESIDE.keywords),
+    )
+)
+DROP = "".join(f"DROP TABLE IF EXISTS {name};" for name in (BESIDE.files, BESIDE.chunks, BESIDE.keywords))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RebuildCost:
+    """What a rebuild would take: passages and characters to embed, at most. A token is about four of them."""
+
+    reasons: tuple[str, ...]
+    is_of_other_space: bool
+    passages: int
+    characters: int
+
+    def __str__(self) -> str:
+        """Return the reasons, the price, and how to pay it, in a sentence."""
+        price = f"about {self.tokens} tokens in {self.passages} passages to embed"
+        return f"{'; '.join(self.reasons)}; `cmem index --force` rebuilds it: {price}"
+
+    @property
+    def tokens(self) -> int:
+        """Return about how many tokens the provider would be sent."""
+        return -(-self.characters // 4)
+
+
+def cost(connection: Connection, space: EmbeddingSpace | None, recipe: str) -> RebuildCost | None:
+    """Return what it takes to make the index what the settings ask for; None if it is, or holds nothing."""
+    has_chunks = connection.execute("SELECT EXISTS (SELECT 1 FROM chunks)").get
+    stored_space, stored_recipe = books.stored_space(connection), books.stored_recipe(connection)
+    is_of_other_space = space is not None and stored_space not in (None, space)
+    is_cut_otherwise = stored_recipe not in (None, recipe)
+    if not has_chunks or not (is_of_other_space or is_cut_otherwise):
+        return None
+    reasons = []
+    if is_of_other_space:
+        reasons.append(f"the vectors are of {_named(stored_space)}, the settings ask for {_named(space)}")
+    if is_cut_otherwise:
+        reasons.append("the passages were cut, or their words indexed, in another way than they are now")
+    passages, characters = _to_embed(connection, space, is_cut_otherwise=is_cut_otherwise)
+    return RebuildCost(
+        reasons=tuple(reasons),
+        is_of_other_space=is_of_other_space,
+        passages=passages,
+        characters=characters,
+    )
+
+
+@asynccontextmanager
+async def beside(file: SqliteFile) -> AsyncIterator[Shelf]:
+    """Yield empty tables beside the live ones, for the caller alone; unless swapped in, they are dropped.
+
+    Raises:
+        IndexProblem: the file cannot be written.
+    """
+    token = uuid4().hex
+
+    def prepare(connection: Connection) -> None:
+        connection.execute(DROP)
+        last = connection.execute(LAST_IDS, (LIVE.chunks,)).get
+        generation = (last >> GENERATION_BITS) + 1
+        schema.create_passages(connection, BESIDE, f"_{generation}")
+        connection.execute("DELETE FROM sqlite_sequence WHERE name = ?", (BESIDE.chunks,))
+        connection.execute(START_IDS, (BESIDE.chunks, generation << GENERATION_BITS))
+        books.set_value(connection, KEY, token)
+
+    def guard(connection: Connection) -> None:
+        if not _is_of(connection, token):
+            raise IndexProblem(file.path, "another process took over its rebuild; the old index answers")
+
+    await file.write(prepare)
+    try:
+        yield Shelf(file=file, tables=BESIDE, guard=guard)
+    finally:
+        # Where nothing can be written any more, the next process drops the tables as litter.
+        with contextlib.suppress(IndexProblem):
+            await file.write(lambda connection: _drop(connection) if _is_of(connection, token) else None)
+
+
+async def swap(shelf: Shelf, *, space: EmbeddingSpace | None, recipe: str, now_ms: int) -> None:
+    """Put the tables of `shelf` in the place of the live ones.
+
+    Raises:
+        IndexProblem: they are no longer the caller's, or the file cannot be written.
+    """
+
+    def replace(connection: Connection, _tables: object) -> None:
+        if space is not None:
+            identity = (space.provider_key, space.model, space.provider)
+            connection.execute(LET_GO_OF_VECTORS, (now_ms, *identity))
+            books.store_space(connection, space)
+        connection.execute(REPLACE)
+        books.store_recipe(connection, recipe)
+        books.set_value(connection, KEY, None)
+        books.bump_revision(connection)
+
+    await shelf.write(replace)
+
+
+def drop_litter(connection: Connection) -> bool:
+    """Drop what a rebuild has left whose process is gone; say whether there was any."""
+    if not is_under_way(connection) or not lease.is_free(connection):
+        return False
+    _drop(connection)
+    return True
+
+
+def is_under_way(connection: Connection) -> bool:
+    """Say whether there are tables beside the live ones."""
+    return books.value(connection, KEY) is not None
+
+
+def prune_cache(connection: Connection, max_entries: int) -> int:
+    """Remove vectors above `max_entries` that nobody uses; none while some may be used by a rebuild."""
+    return 0 if is_under_way(connection) else embedding_cache.prune(connection, max_entries)
+
+
+def _to_embed(
+    connection: Connection, space: EmbeddingSpace | None, *, is_cut_otherwise: bool
+) -> tuple[int, int]:
+    """Return how many passages and characters have no vector; of those still to be cut, at most."""
+    if space is None:
+        return 0, 0
+    if is_cut_otherwise:
+        passages, characters = next(connection.execute(ALL_TEXTS))
+    else:
+        identity = (space.provider_key, space.model, space.provider)
+        passages, characters = next(connection.execute(TEXTS_TO_EMBED, identity))
+    return passages, characters
+
+
+def _is_of(connection: Connection, token: str) -> bool:
+    return books.value(connection, KEY) == token
+
+
+def _drop(connection: Connection) -> None:
+    connection.execute(DROP)
+    books.set_value(connection, KEY, None)
+
+
+def _named(space: EmbeddingSpace | None) -> str:
+    return f"{space.provider} ({space.model}, {space.dims} numbers)" if space else "nobody"

@@ -1,0 +1,110 @@
+"""The face of a remote provider that also takes jobs. What does them is loaded by the first job."""
+
+import asyncio
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import urlsplit
+
+from composable_memory.content import EmbedderInput
+from composable_memory.interfaces import EmbedderServices
+from composable_memory.types import BatchStatus
+from composable_memory_adapters.embedders.jobs.settings import SettingsWithJobs
+from composable_memory_adapters.embedders.jobs.tally import FAILURE_LIMIT, JobTally
+from composable_memory_adapters.embedders.remote.embedder import RemoteEmbedder
+
+if TYPE_CHECKING:
+    from composable_memory.retrying import Pace
+    from composable_memory_adapters.embedders.jobs.api import JobApi, JobWire
+    from composable_memory_adapters.embedders.jobs.running import Jobs
+
+__all__ = ["EmbedderWithJobs"]
+
+SettingsT = TypeVar("SettingsT", bound=SettingsWithJobs)
+
+MAX_JOB_TEXTS = 50_000
+"""What OpenAI takes in one job; the others take more."""
+MAX_JOB_NUMBERS = 2**24
+"""How many numbers the vectors of one job may have: they take 134 MB."""
+FOLDER = "embedding-jobs"
+
+
+class EmbedderWithJobs(RemoteEmbedder[SettingsT]):
+    """A remote embedder that can leave many texts with its provider; it adds `job_api`."""
+
+    def __init__(
+        self, settings: SettingsT, services: EmbedderServices, *, pace: "Pace | None" = None
+    ) -> None:
+        super().__init__(settings, services, pace=pace)
+        self._tally = JobTally()
+        self._jobs: Jobs[SettingsT] | None = None
+
+    @property
+    def texts_per_job(self) -> int:
+        """Return how many texts go into one job at most."""
+        return max(1, min(MAX_JOB_TEXTS, MAX_JOB_NUMBERS // max(1, self.dimensions)))
+
+    @property
+    def job_limit(self) -> int:
+        """Return how many texts `embed_job` takes at most: as many jobs as may go on at once."""
+        return min(MAX_JOB_TEXTS, self.settings.batch.concurrency * self.texts_per_job)
+
+    def takes_jobs(self, texts: int) -> bool:
+        """Say whether so many texts are worth a job, and jobs are on and have not failed too often."""
+        batch = self.settings.batch
+        return batch.enabled and not self._tally.is_off and texts >= batch.min_texts
+
+    async def embed_job(self, inputs: Sequence[EmbedderInput]) -> Sequence[Sequence[float]]:
+        """Return the vectors of the inputs, in their order.
+
+        Texts that a job embeds which was begun earlier are taken from there. Where jobs are off, and for what
+        a job has failed to bring, ordinary requests are made.
+
+        Raises:
+            EmbeddingPending: a job goes on at the provider; ask again later with the same texts.
+            EmbeddingError: the job failed.
+        """
+        if self._tally.is_off or not self.settings.batch.enabled:
+            return await self.embed_batch(inputs)
+        if self._jobs is None:
+            self._jobs = await asyncio.to_thread(self._open_jobs)  # loads the HTTP client
+        return await self._jobs.embed(inputs)
+
+    def batch_status(self) -> BatchStatus:
+        """Return the state of the provider's jobs."""
+        batch = self.settings.batch
+        return BatchStatus(
+            enabled=batch.enabled and not self._tally.is_off,
+            failures=self._tally.failures,
+            limit=FAILURE_LIMIT,
+            wait=batch.wait,
+            concurrency=batch.concurrency,
+            poll_interval_ms=batch.poll_interval_ms,
+            timeout_ms=batch.timeout_minutes * 60_000,
+            last_error=self._tally.last_error,
+            last_provider=self.id if self._tally.last_error else None,
+        )
+
+    @abstractmethod
+    def job_api(self, wire: "JobWire") -> "JobApi":
+        """Return how the provider is asked for jobs."""
+
+    def _open_jobs(self) -> "Jobs[SettingsT]":
+        from composable_memory.retrying import Pace
+        from composable_memory_adapters.embedders.jobs.api import JobWire
+        from composable_memory_adapters.embedders.jobs.journal import JobJournal, VectorSource
+        from composable_memory_adapters.embedders.jobs.running import Jobs
+
+        api = self.job_api(JobWire(self.connected, self.parsed))
+        source = VectorSource(
+            provider=self.id,
+            host=urlsplit(self.settings.base_url).netloc,
+            model=self.model,
+            dimensions=self.dimensions,
+            fingerprint=self.fingerprint,
+        )
+        folder = self._services.state_dir / FOLDER
+        journal = JobJournal(folder, source, lifetime=api.lifetime, clock=self._services.clock)
+        return Jobs(
+            self, api, journal, self._tally, texts_per_job=self.texts_per_job, pace=self._pace or Pace()
+        )

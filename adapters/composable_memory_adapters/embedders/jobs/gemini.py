@@ -1,0 +1,167 @@
+"""Jobs as Gemini has them: a file in, a long-running operation, a file out.
+
+https://ai.google.dev/gemini-api/docs/batch-api, https://ai.google.dev/api/batch-api
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Annotated, TypeVar
+from urllib.parse import quote, urlsplit
+
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+
+from composable_memory_adapters.embedders.jobs.api import (
+    FilePart,
+    JobApi,
+    JobLine,
+    JobPhase,
+    JobState,
+    JobWire,
+)
+from composable_memory_adapters.embedders.remote.connection import Reader
+from composable_memory_adapters.embedders.remote.embedder import Kind, Vector
+from composable_memory_adapters.embedders.remote.refusals import message_of
+
+__all__ = ["GeminiJobs"]
+
+T = TypeVar("T")
+
+PHASES = {
+    "SUCCEEDED": JobPhase.DONE,
+    "COMPLETED": JobPhase.DONE,
+    "DONE": JobPhase.DONE,
+    "FAILED": JobPhase.FAILED,
+    "CANCELLED": JobPhase.FAILED,
+    "EXPIRED": JobPhase.FAILED,
+}
+"""The states in which a job ends, without the `BATCH_STATE_` or `JOB_STATE_` before them."""
+JSON = {"content-type": "application/json; charset=utf-8"}
+JSONL = {"content-type": "application/jsonl; charset=utf-8"}
+
+
+class GeminiJobs(JobApi):
+    """The jobs of Gemini; `request` makes of a text what is asked for it.
+
+    Files go and come by addresses beside the base URL: of `/v1beta` these are `/upload/v1beta` and
+    `/download/v1beta`.
+    """
+
+    lifetime = timedelta(hours=48)
+    """A job ends after as long, and so does the life of the files."""
+
+    def __init__(
+        self,
+        wire: JobWire,
+        *,
+        model: str,
+        base_url: str,
+        request: Callable[[str, Kind], Mapping[str, object]],
+    ) -> None:
+        self._wire = wire
+        self._model = model
+        self._before, _, self._version = urlsplit(base_url).path.rpartition("/")
+        self._request = request
+
+    def line(self, text_id: str, text: str, kind: Kind) -> Mapping[str, object]:
+        """Return a request with its id."""
+        return {"key": text_id, "request": self._request(text, kind)}
+
+    async def upload(self, content: bytes) -> str:
+        """Leave a file."""
+        about = {"file": {"displayName": "memory-embeddings.jsonl", "mimeType": "application/jsonl"}}
+        parts = [
+            FilePart(headers=JSON, content=json.dumps(about).encode()),
+            FilePart(headers=JSONL, content=content),
+        ]
+        path, query = self._beside("upload", "files"), {"uploadType": "multipart"}
+        answer = await self._wire.upload(path, parts, _Uploaded, subtype="related", query=query)
+        return answer.file.name
+
+    async def create(self, file: str, kind: Kind) -> str:  # noqa: ARG002 - every line says it
+        """Make a job of a file."""
+        batch = {"displayName": "memory-embeddings", "inputConfig": {"file_name": file}}
+        path = f"models/{quote(self._model)}:asyncBatchEmbedContent"
+        return (await self._wire.post(path, {"batch": batch}, _Created)).name
+
+    async def look(self, job: str) -> JobState:
+        """Return how a job stands."""
+        operation = await self._wire.get(job, _Operation)
+        said = message_of(operation.error)
+        name = re.sub(r"^(?:BATCH|JOB)_STATE_", "", operation.state or operation.metadata.state or "")
+        unnamed = JobPhase.DONE if operation.done else JobPhase.GOING
+        phase = JobPhase.FAILED if said else PHASES.get(name, unnamed)
+        return JobState(phase=phase, name=name.lower(), said=said, files=operation.files())
+
+    async def read(self, file: str, reader: Reader[T]) -> T:
+        """Read a file."""
+        path = self._beside("download", f"{file}:download")
+        return await self._wire.download(path, reader, query={"alt": "media"})
+
+    def parsed(self, line: bytes) -> JobLine:
+        """Return the vector of a line, or what the provider says instead."""
+        found = _Line.model_validate_json(line)
+        embedding = found.response.embedding if found.response else None
+        if embedding is not None:
+            return JobLine(text_id=found.key, vector=embedding.values)
+        return JobLine(text_id=found.key, problem=message_of(found.error) or "no vector for a text")
+
+    def _beside(self, room: str, path: str) -> str:
+        return "/".join([self._before, room, *filter(None, [self._version]), path])
+
+
+class _Named(BaseModel):
+    name: Annotated[str, Field(pattern=r"^files/[\w.-]{1,200}$")]
+
+
+class _Uploaded(BaseModel):
+    file: _Named
+
+
+class _Created(BaseModel):
+    name: Annotated[str, Field(pattern=r"^batches/[\w.-]{1,200}$")]
+
+
+class _Output(BaseModel):
+    responses_file: Annotated[
+        str | None,
+        Field(validation_alias=AliasChoices("responsesFile", "fileName"), pattern=r"^files/[\w.-]{1,200}$"),
+    ] = None
+
+
+class _Metadata(BaseModel):
+    state: str | None = None
+    output: _Output = _Output()
+
+
+class _Operation(BaseModel):
+    """An operation or the batch itself: the same things stand in different places."""
+
+    done: bool = False
+    state: str | None = None
+    metadata: _Metadata = _Metadata()
+    response: _Output = _Output()
+    output: _Output = _Output()
+    error: object = None
+
+    def files(self) -> list[str]:
+        """Return the file of the results, wherever it is named."""
+        places = (self.response, self.output, self.metadata.output)
+        return [place.responses_file for place in places if place.responses_file][:1]
+
+
+class _Embedding(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    values: Vector
+
+
+class _Response(BaseModel):
+    embedding: _Embedding | None = None
+
+
+class _Line(BaseModel):
+    key: str
+    response: _Response | None = None
+    error: object = None

@@ -1,0 +1,1 @@
+"""What all providers over HTTP share: requests, retries, refusals, and texts within limits."""

@@ -1,0 +1,321 @@
+"""What all remote providers share: batches, the check of what comes back, and the way to their errors.
+
+The HTTP client is loaded by the first request, so that a provider which is only listed costs next to nothing.
+"""
+
+import asyncio
+import json
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import partial
+from hashlib import sha256
+from typing import TYPE_CHECKING, Annotated, ClassVar, Generic, Literal, TypeAlias, TypeVar
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, FailFast, FiniteFloat
+
+from composable_memory.content import EmbedderInput
+from composable_memory.errors import DimensionMismatch, EmbeddingError
+from composable_memory.interfaces import EmbedderServices
+from composable_memory_adapters.embedders.remote.batching import fitted, grouped
+from composable_memory_adapters.embedders.remote.complaints import Complaints
+from composable_memory_adapters.embedders.remote.refusals import HttpFailure
+from composable_memory_adapters.embedders.remote.settings import (
+    RemoteProvider,
+    RemoteSettings,
+    is_credential,
+)
+
+if TYPE_CHECKING:
+    from composable_memory.retrying import Pace
+    from composable_memory_adapters.embedders.remote.connection import Connection
+
+__all__ = ["Kind", "RemoteEmbedder", "Vector"]
+
+Kind: TypeAlias = Literal["query", "document"]
+"""What a text is: a question, or a passage that may answer one."""
+
+Vector: TypeAlias = Annotated[list[FiniteFloat], FailFast()]
+"""A vector as it comes in: every number is finite, and the first that is not ends the reading."""
+
+T = TypeVar("T")
+AnswerT = TypeVar("AnswerT", bound=BaseModel)
+SettingsT = TypeVar("SettingsT", bound=RemoteSettings)
+
+HARMLESS_CHARS = 4
+"""A header's value that is shorter, such as `1` or `eu`, is no secret that could be found in a text."""
+MEASURE_TIMEOUT_S = 10.0
+PROBE = "length"
+"""What is embedded to learn how long the vectors of a model are."""
+
+
+class RemoteEmbedder(ABC, Generic[SettingsT]):
+    """An embedder behind HTTP; a provider adds how it is asked, `request_vectors`.
+
+    A blank text is not sent and has the zero vector. Of a text with more than `max_text_bytes` bytes of UTF-8
+    only the beginning is embedded. A request that fails in passing (no connection, 429, 5xx) is tried three
+    times more. Everything that goes wrong is an `EmbeddingError`, and no key is in it.
+    """
+
+    provider: ClassVar[RemoteProvider]
+    normalises: ClassVar[bool] = False
+    """Whether vectors are scaled to unit length here, because the provider may leave that out."""
+
+    def __init__(
+        self, settings: SettingsT, services: EmbedderServices, *, pace: "Pace | None" = None
+    ) -> None:
+        self.settings = settings
+        self._services = services
+        self._pace = pace
+        self._native = self.native_dimensions(settings.model)
+        self._dimensions = settings.dimensions or self._native
+        self._headers = {name: value.get_secret_value() for name, value in settings.headers.items()}
+        self._keys = self.keys(self.provider.key(settings, services.environ))
+        self._slots = asyncio.Semaphore(settings.max_concurrent_requests)
+        self._opening = asyncio.Lock()
+        self._connection: Connection | None = None
+        self._is_closed = False
+        self._complaints = Complaints(
+            self.provider, settings.model, urlsplit(settings.base_url).netloc, self._secrets()
+        )
+
+    @property
+    def id(self) -> str:
+        """Return the provider's id."""
+        return self.provider.id
+
+    @property
+    def model(self) -> str:
+        """Return the model's name."""
+        return self.settings.model
+
+    @property
+    def dimensions(self) -> int:
+        """Return the length of the vectors; 0 until `prepare` has measured what nobody knew."""
+        return self._dimensions or 0
+
+    @property
+    def fingerprint(self) -> str:
+        """Return a hash of what else shapes the vectors: endpoint, headers without credentials, cutting."""
+        headers = sorted(
+            (name.lower(), text) for name, text in self._headers.items() if not is_credential(name)
+        )
+        shaping = json.dumps([self.settings.base_url, headers, self.settings.max_text_bytes])
+        return sha256(shaping.encode()).hexdigest()[:32]
+
+    async def embed(self, input: EmbedderInput) -> Sequence[float]:  # noqa: A002 - the interface's name
+        """Return the vector of one text.
+
+        Raises:
+            EmbedderUnavailable: the provider cannot be used, or the embedder is closed.
+            EmbeddingError: the provider failed, or answered what cannot be used.
+        """
+        return (await self.embed_batch([input]))[0]
+
+    async def embed_batch(self, inputs: Sequence[EmbedderInput]) -> list[Vector]:
+        """Return the vectors of several texts, in their order. If one request fails, the others end.
+
+        Raises:
+            EmbedderUnavailable: the provider cannot be used, or the embedder is closed.
+            EmbeddingError: the provider failed, or answered what cannot be used.
+        """
+        vectors = [[0.0] * self.dimensions for _ in inputs]
+        failure: Exception | None = None
+        try:
+            async with asyncio.TaskGroup() as group:
+                for kind, texts in self._requests(inputs):
+                    group.create_task(self._fill(vectors, texts, kind))
+        except* EmbeddingError as failed:
+            failure = failed.exceptions[0]
+        if failure is not None:
+            raise failure
+        return vectors
+
+    async def prepare(self) -> None:
+        """Learn the length of the vectors by one request, if neither the settings nor a table tell it.
+
+        Raises:
+            EmbedderUnavailable: it could not be learned within 10 seconds.
+        """
+        if self._dimensions is not None:
+            return
+        problem = f"no answer within {MEASURE_TIMEOUT_S:g} s"
+        try:
+            async with asyncio.timeout(MEASURE_TIMEOUT_S):
+                self._dimensions = len((await self._vectors([PROBE], "document"))[0])
+                return
+        except TimeoutError:
+            pass
+        except EmbeddingError as error:
+            problem = str(error)
+        what = f"the length of its vectors is not known and could not be measured ({problem})"
+        raise self._complaints.unusable(what, f"set {self.provider.setting('dimensions')}")
+
+    async def close(self) -> None:
+        """Close all connections; closing again does nothing."""
+        async with self._opening:
+            self._is_closed = True
+            connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
+
+    # --- what a provider says -------------------------------------------------------------------------------
+
+    @abstractmethod
+    async def request_vectors(self, texts: Sequence[str], kind: Kind) -> Sequence[Vector]:
+        """Ask with `post` for one vector to each text; none is blank, and all fit into one request.
+
+        Raises:
+            HttpFailure: the request failed.
+            EmbeddingError: the answer cannot be used.
+        """
+
+    @classmethod
+    def native_dimensions(cls, model: str) -> int | None:
+        """Return the length of a model's vectors where nothing else is asked for; None if it is not known."""
+        return cls.provider.native_dimensions.get(model)
+
+    @classmethod
+    def keys(cls, key: str) -> Sequence[str]:
+        """Return the keys that the configured one stands for."""
+        return [key] if key else []
+
+    @classmethod
+    def credential(cls, key: str) -> Mapping[str, str]:
+        """Return the headers that prove who is asking."""
+        return {"Authorization": f"Bearer {key}"}
+
+    def advice(self, failure: HttpFailure) -> str | None:  # noqa: ARG002 - for those who know more
+        """Return better advice on a failure than the usual one, if the provider knows some."""
+        return None
+
+    # --- what a provider asks with --------------------------------------------------------------------------
+
+    @property
+    def asked_dimensions(self) -> int | None:
+        """Return the length that has to be asked for; None where the model's own is wanted."""
+        return None if self.settings.dimensions == self._native else self.settings.dimensions
+
+    def parsed(self, body: bytes, answer: type[AnswerT]) -> AnswerT:
+        """Return an answer as a value.
+
+        Raises:
+            EmbeddingError: it is not JSON, or of another shape.
+        """
+        return self._complaints.parsed(body, answer)
+
+    def checked(self, vector: Vector) -> Vector:
+        """Return a vector that came in, at unit length where that is left to us.
+
+        Raises:
+            DimensionMismatch: it has another length than promised.
+        """
+        return self._fit(vector, self.dimensions)
+
+    async def post(self, path: str, body: Mapping[str, object], answer: type[AnswerT]) -> AnswerT:
+        """Send JSON to a path below the base URL and return the answer.
+
+        Raises:
+            HttpFailure: the request failed.
+            EmbeddingError: the answer cannot be read, or the embedder is closed.
+        """
+        connection = await self.connected()
+        content = json.dumps(body, ensure_ascii=False).encode()
+        return self.parsed(await connection.post(path, content), answer)
+
+    async def connected(self) -> "Connection":
+        """Return the connection, which the first call makes in a thread: that takes a sixth of a second.
+
+        Raises:
+            EmbedderUnavailable: the embedder is closed.
+        """
+        async with self._opening:
+            if self._is_closed:
+                raise self._complaints.unusable("the embedder is closed", "open a new one")
+            if self._connection is None:
+                self._connection = await asyncio.to_thread(self._connect)
+            return self._connection
+
+    async def asking(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Await what asks the provider, when it is its turn.
+
+        Raises:
+            EmbeddingError: what was an `HttpFailure`, as people can act on it.
+        """
+        async with self._slots:
+            try:
+                return await ask()
+            except HttpFailure as error:
+                failure = error
+        raise self.failed(failure)
+
+    def failed(self, failure: HttpFailure) -> EmbeddingError:
+        """Return a failure as an error that people can act on, without secrets."""
+        return self._complaints.failed(failure, self.advice(failure))
+
+    def unreadable(self, problem: str) -> EmbeddingError:
+        """Return the error for an answer that cannot be used; `problem` must not hold a secret."""
+        return self._complaints.unreadable(problem)
+
+    # --- inside ---------------------------------------------------------------------------------------------
+
+    def _requests(self, inputs: Sequence[EmbedderInput]) -> Iterator[tuple[Kind, Mapping[int, str]]]:
+        """Yield what goes into each request: texts of one kind, by their place among the inputs."""
+        limits = self.settings
+        kinds: tuple[Kind, ...] = ("query", "document")
+        for kind in kinds:
+            ready = (
+                (place, fitted(item.text, limits.max_text_bytes))
+                for place, item in enumerate(inputs)
+                if item.kind == kind
+            )
+            texts = [(place, text) for place, text in ready if text.strip()]
+            for part in grouped(
+                [text for _, text in texts],
+                max_texts=limits.max_batch_texts,
+                max_bytes=limits.max_batch_bytes,
+            ):
+                yield kind, dict(texts[part.start : part.stop])
+
+    async def _fill(self, vectors: list[Vector], texts: Mapping[int, str], kind: Kind) -> None:
+        got = await self._vectors(list(texts.values()), kind)
+        for place, vector in zip(texts, got, strict=True):
+            vectors[place] = vector
+
+    async def _vectors(self, texts: Sequence[str], kind: Kind) -> Sequence[Vector]:
+        """Return as many vectors as texts, all of one length, which is the promised one if one is known."""
+        vectors = await self.asking(partial(self.request_vectors, texts, kind))
+        if len(vectors) != len(texts):
+            raise self.unreadable(f"{len(vectors)} vectors for {len(texts)} texts")
+        expected = self._dimensions or len(vectors[0])
+        if not expected:
+            raise self.unreadable("an empty vector")
+        return [self._fit(vector, expected) for vector in vectors]
+
+    def _fit(self, vector: Vector, expected: int) -> Vector:
+        if len(vector) != expected:
+            raise DimensionMismatch(self.id, self.model, expected=expected, got=len(vector))
+        return _scaled(vector) if self.normalises else vector
+
+    def _connect(self) -> "Connection":
+        from composable_memory_adapters.embedders.remote.connection import Connection, HttpClient
+
+        client = HttpClient(
+            self.settings.base_url, timeout_s=self.settings.timeout_ms / 1000, clock=self._services.clock
+        )
+        credentials = [self.credential(key) for key in self._keys]
+        return Connection(client, credentials=credentials, headers=self._headers, pace=self._pace)
+
+    def _secrets(self) -> Iterator[str]:
+        """Yield whatever must not be seen in a message: keys, what is made of them, and longer headers."""
+        yield from self._keys
+        for key in self._keys:
+            yield from (text.removeprefix("Bearer ") for text in self.credential(key).values())
+        yield from (text for text in self._headers.values() if len(text) >= HARMLESS_CHARS)
+
+
+def _scaled(vector: Vector) -> Vector:
+    """Return the vector at unit length; one of hardly any length stays as it is."""
+    length = math.hypot(*vector)
+    return [value / length for value in vector] if length > 1e-10 else vector
