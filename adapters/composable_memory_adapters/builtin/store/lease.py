@@ -10,7 +10,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -20,11 +20,12 @@ from composable_memory.errors import IndexProblem
 from composable_memory_adapters.builtin.store import books
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
 
-__all__ = ["is_free", "take"]
+__all__ = ["is_free", "take", "turn"]
 
 KEY = "lease"
 LIFETIME_S = 45.0
 RENEW_S = 10.0
+POLL_S = 0.5
 
 
 @asynccontextmanager
@@ -48,6 +49,32 @@ async def take(file: SqliteFile) -> AsyncIterator[bool]:
             await renewal
         with contextlib.suppress(IndexProblem):
             await file.write(lambda connection: _release(connection, token))
+
+
+@asynccontextmanager
+async def turn(
+    file: SqliteFile,
+    *,
+    is_needed: Callable[[], Awaitable[bool]],
+    while_waiting: Callable[[], Awaitable[None]],
+) -> AsyncIterator[bool]:
+    """Hold the lease as soon as it is free; False when what it is for `is_needed` no more.
+
+    Others who hold it may have done our work. `while_waiting` is awaited again and again until then.
+
+    Raises:
+        IndexProblem: the index cannot be written.
+    """
+    while True:
+        async with take(file) as is_ours:
+            if is_ours:
+                yield await is_needed()
+                return
+        if not await is_needed():
+            yield False
+            return
+        await while_waiting()
+        await asyncio.sleep(POLL_S)
 
 
 def is_free(connection: Connection) -> bool:

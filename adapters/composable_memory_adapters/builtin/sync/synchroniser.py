@@ -6,11 +6,10 @@ answers, and the next run goes on from there. An index that was made in another 
 is built anew beside the one that answers.
 """
 
-import asyncio
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -48,7 +47,6 @@ __all__ = ["Synchroniser"]
 MAX_PROBLEMS = 50
 REFRESH_S = 1.0
 """How often notes are followed, at most, while vectors are made."""
-LEASE_POLL_S = 0.5
 
 MOVED = "another process uses this index with another embedder; give the two different state folders"
 
@@ -217,12 +215,11 @@ class _Run:
 
     async def _rebuild(self) -> None:
         """Build all anew beside the live tables, and swap when every vector is there."""
-        async with self._turn() as is_ours:
-            if not is_ours:
-                return
-            async with rebuild.beside(self._file) as shelf:
-                self._problem = await self._fill(shelf)
-            await self._file.compact()
+        async with self._turn(self._is_rebuild_needed) as is_ours:
+            if is_ours:
+                async with rebuild.beside(self._file) as shelf:
+                    self._problem = await self._fill(shelf)
+                await self._file.compact()
         if self._problem is None:
             self._cost = None
             self._intake.keep_old_cuts(False)
@@ -263,23 +260,23 @@ class _Run:
         )
         if shelf is not self._live or await shelf.read(_is_soon_done):
             return await embedding.run()
-        async with self._turn() as is_ours:
+        async with self._turn(self._are_vectors_missing) as is_ours:
             return await embedding.run() if is_ours else EmbedOutcome()
 
-    @asynccontextmanager
-    async def _turn(self) -> AsyncIterator[bool]:
+    def _turn(self, is_needed: Callable[[], Awaitable[bool]]) -> AbstractAsyncContextManager[bool]:
         """Wait until no other process is at a long piece of work; False when it has done ours."""
-        while True:
-            async with lease.take(self._file) as is_ours:
-                if is_ours:
-                    yield True
-                    return
-            if not self._force and self._cost is None and not await self._live.read(index.count_pending):
-                yield False
-                return
+
+        async def while_waiting() -> None:
             self._progress("Waiting for another process", 0, 0)
-            await asyncio.sleep(LEASE_POLL_S)
             await self._refresh()
+
+        return lease.turn(self._file, is_needed=is_needed, while_waiting=while_waiting)
+
+    async def _is_rebuild_needed(self) -> bool:
+        return self._force or await self._file.read(self._sync.rebuild_cost) is not None
+
+    async def _are_vectors_missing(self) -> bool:
+        return await self._live.read(index.count_pending) > 0
 
     async def _refresh(self) -> bool:
         """Take in what changed while vectors are made, if somebody waits for it."""
