@@ -12,26 +12,34 @@ import json
 import math
 import re
 import sys
+import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import apsw
 import numpy as np
 import numpy.typing as npt
 
+from composable_memory.content import EmbedderInput
+from composable_memory.interfaces import EmbedderAdapter, EmbedderServices
 from composable_memory_adapters.builtin.notes.chunking import chunk_markdown
 from composable_memory_adapters.builtin.search import hybrid, keyword_leg, ranking
 from composable_memory_adapters.builtin.search.decay import age_in_days, decay_factor, written_on
 from composable_memory_adapters.builtin.search.diversity import Saying, diverse_order
-from composable_memory_adapters.builtin.search.hybrid import FusedHit, FusionMethod, KeywordHit, VectorHit
+from composable_memory_adapters.builtin.search.hybrid import FusedHit, KeywordHit, VectorHit
 from composable_memory_adapters.builtin.search.query_terms import analyse, index_text
 from composable_memory_adapters.builtin.search.word_forms import word_set
-from composable_memory_adapters.embedders.wordllama import WordLlamaEmbedder
+from composable_memory_adapters.builtin.settings import FusionMethod
+from composable_memory_adapters.embedders import local, wordllama
+from composable_memory_ops_logs import OpsLog, utc_now
+
+Kind: TypeAlias = Literal["query", "document"]
 
 METRICS = ["hit@1", "R@5", "R@10", "MRR", "nDCG@10"]
 NDCG = METRICS.index("nDCG@10")
@@ -228,13 +236,13 @@ def interval(values: Floats, *, resamples: int, seed: int) -> tuple[float, float
     return float(low), float(high)
 
 
-async def load(folder: Path, embedder: WordLlamaEmbedder) -> list[Evaluation]:
+async def load(folder: Path, embedder: EmbedderAdapter) -> list[Evaluation]:
     """Read a set; questions whose category is `adversarial` become a set of their own."""
     lines = (folder / "queries.jsonl").read_text(encoding="utf-8").splitlines()
     rows = [json.loads(line) for line in lines]
     names = sorted({row["conv"] for row in rows})
     workspaces = {name: await _workspace(folder / name, embedder) for name in names}
-    vectors = await embedder.embed_texts([row["question"] for row in rows])
+    vectors = await embed(embedder, [row["question"] for row in rows], kind="query")
     questions = [
         Question(
             text=row["question"],
@@ -256,7 +264,16 @@ async def load(folder: Path, embedder: WordLlamaEmbedder) -> list[Evaluation]:
     ]
 
 
-async def _workspace(folder: Path, embedder: WordLlamaEmbedder) -> Workspace:
+async def embed(
+    embedder: EmbedderAdapter, texts: Sequence[str], *, kind: Literal["query", "document"]
+) -> Floats:
+    """Return the vectors of `texts`, of length 1, as rows."""
+    inputs = [EmbedderInput(text=text, kind=kind) for text in texts]
+    rows = np.array(await embedder.embed_batch(inputs), dtype=np.float32)
+    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+
+
+async def _workspace(folder: Path, embedder: EmbedderAdapter) -> Workspace:
     texts: list[str] = []
     places: list[tuple[str, int, int]] = []
     for path in sorted(folder.rglob("*.md")):
@@ -271,7 +288,7 @@ async def _workspace(folder: Path, embedder: WordLlamaEmbedder) -> Workspace:
     return Workspace(
         texts=texts,
         places=places,
-        vectors=await embedder.embed_texts(texts),
+        vectors=await embed(embedder, texts, kind="document"),
         connection=connection,
         lowered=[text.lower() for text in texts],
         words=[word_set(text) for text in texts],
@@ -314,15 +331,24 @@ def fusion_table(evaluation: Evaluation) -> Iterable[str]:
         yield f"| {evaluation.name} | {method} | {' | '.join(cells)} |"
 
 
+@asynccontextmanager
+async def opened(gguf: Path | None) -> AsyncIterator[EmbedderAdapter]:
+    """Yield the packaged embedder, or the model in a GGUF file."""
+    with tempfile.TemporaryDirectory() as state:
+        services = EmbedderServices(state_dir=Path(state), environ={}, ops_log=OpsLog(None), clock=utc_now)
+        opening = wordllama.spec.open(wordllama.WordLlamaSettings(), services)
+        if gguf is not None:
+            opening = local.spec.open(local.LocalSettings(model_path=str(gguf.resolve())), services)
+        async with opening as embedder:
+            yield embedder
+
+
 async def run(arguments: argparse.Namespace) -> Iterable[str]:
     folders = sorted(path.parent for path in arguments.data.glob("*/queries.jsonl"))
     chosen = [folder for folder in folders if not arguments.sets or folder.name in arguments.sets]
     ask = partial(interval, resamples=arguments.resamples, seed=arguments.seed)
-    embedder = WordLlamaEmbedder()
-    try:
+    async with opened(arguments.gguf) as embedder:
         evaluations = [one for folder in chosen for one in await load(folder, embedder)]
-    finally:
-        await embedder.close()
     if arguments.fusions:
         header = ["set", "fusion", *(f"vectors {weight:g}" for weight in WEIGHTS)]
         rows = [row for one in evaluations for row in fusion_table(one)]
@@ -336,6 +362,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder with one folder for each set")
     parser.add_argument("--sets", nargs="*", default=[], help="names of the sets to use; all if not given")
+    parser.add_argument("--gguf", type=Path, help="embed with this model in place of the packaged one")
     parser.add_argument("--fusions", action="store_true", help="compare ways to fuse instead of legs")
     parser.add_argument("--out", type=Path, help="also write the table to this file")
     parser.add_argument("--resamples", type=int, default=2_000)
