@@ -6,7 +6,7 @@ settings name never changes silently: only the configured fallback stands in for
 
 import asyncio
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 
@@ -25,6 +25,7 @@ __all__ = [
     "EmbedderAttempt",
     "EmbedderChoice",
     "EmbedderOffer",
+    "EmbedderOffers",
     "EmbedderPlan",
     "PassedOver",
     "choose_embedder",
@@ -94,11 +95,51 @@ class EmbedderAttempt:
         return "; ".join(map(str, self.passed_over)) or "no local embedding provider is installed"
 
 
+class EmbedderOffers:
+    """All providers there are, in the order of precedence; each is loaded when it is looked at, once."""
+
+    def __init__(self, loaded: LoadedSettings, registry: Registry, services: EmbedderServices) -> None:
+        self._loaded = loaded
+        self._found = registry.embedders
+        self._services = services
+        self._made: dict[str, EmbedderOffer] = {}
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Return the ids, each once; loads nothing."""
+        return self._found.ids
+
+    def of(self, id_: str) -> EmbedderOffer:
+        """Return what counts as the provider of this id, one of `ids`; loads no other.
+
+        Raises:
+            ConfigError: one of its settings cannot be used.
+        """
+        if id_ not in self._made:
+            found = self._found.of(id_)
+            assert found is not None
+            self._made[id_] = self._offer(found)
+        return self._made[id_]
+
+    def __iter__(self) -> Iterator[EmbedderOffer]:
+        for found in self._found:
+            offer = self.of(found.id)
+            yield offer if offer.found is found else EmbedderOffer(found=found)
+
+    def _offer(self, found: FoundEmbedder) -> EmbedderOffer:
+        if found.spec is None:
+            return EmbedderOffer(found=found)
+        embedding = self._loaded.settings.memory.embedding
+        model = embedding.model if found.id == embedding.provider else None
+        settings = validate_provider_options(found.spec, self._loaded, model=model)
+        return EmbedderOffer(found=found, settings=settings, lacks=found.spec.lacks(settings, self._services))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbedderPlan:
-    """Who is to serve, decided without opening anything; `offers` are all providers there are."""
+    """Who is to serve, decided without opening anything, and among whom."""
 
-    offers: tuple[EmbedderOffer, ...]
+    offers: EmbedderOffers
     first: EmbedderAttempt
     fallback: EmbedderAttempt | None = None
 
@@ -124,7 +165,6 @@ def plan_embedder(loaded: LoadedSettings, registry: Registry, services: Embedder
         ConfigError: a provider or one of its keys is unknown, or a model is set without a provider.
     """
     embedding = loaded.settings.memory.embedding
-    is_named = embedding.provider not in {"auto", "auto-remote", "none"}
     if embedding.model is not None and embedding.provider.startswith("auto"):
         raise _config_error(
             loaded,
@@ -136,8 +176,9 @@ def plan_embedder(loaded: LoadedSettings, registry: Registry, services: Embedder
         _check_is_offered(loaded, registry, id_, f"{SECTION}.providers.{id_}")
     for name in ("provider", "fallback"):
         _check_is_offered(loaded, registry, getattr(embedding, name), f"{SECTION}.{name}")
-    named = {embedding.provider: embedding.model} if is_named else {}
-    offers = tuple(_offer(found, loaded, services, named.get(found.id)) for found in registry.embedders)
+    offers = EmbedderOffers(loaded, registry, services)
+    for id_ in embedding.providers:  # a mistake is told even if the provider is not asked for
+        offers.of(id_)
     has_fallback = embedding.fallback != "none" and embedding.provider != "none"
     return EmbedderPlan(
         offers=offers,
@@ -202,7 +243,7 @@ def _log(choice: EmbedderChoice, ops_log: OpsLog) -> None:
         ops_log.emit(event, status="failure")
 
 
-def _attempt(asked: str, offers: Sequence[EmbedderOffer]) -> EmbedderAttempt:
+def _attempt(asked: str, offers: EmbedderOffers) -> EmbedderAttempt:
     """Go through those who come into question until one can be opened."""
     is_named = asked not in {"auto", "auto-remote"}
     passed_over: list[PassedOver] = []
@@ -214,30 +255,21 @@ def _attempt(asked: str, offers: Sequence[EmbedderOffer]) -> EmbedderAttempt:
     return EmbedderAttempt(asked=asked, passed_over=tuple(passed_over))
 
 
-def _in_question(asked: str, offers: Sequence[EmbedderOffer]) -> Iterable[EmbedderOffer]:
-    by_id = {offer.id: offer for offer in reversed(offers)}  # of several with one id the first counts
-    if asked not in {"auto", "auto-remote"}:
-        return [by_id[asked]] if asked in by_id else []
-    first = AUTO_REMOTE_ORDER if asked == "auto-remote" else ()
-    local = (offer.id for offer in offers if offer.is_local)
-    order = dict.fromkeys((*first, *AUTO_ORDER, *local))
-    return [by_id[id_] for id_ in order if id_ in by_id]
-
-
-def _offer(
-    found: FoundEmbedder, loaded: LoadedSettings, services: EmbedderServices, model: str | None
-) -> EmbedderOffer:
-    if found.spec is None:
-        return EmbedderOffer(found=found)
-    settings = validate_provider_options(found.spec, loaded, model=model)
-    return EmbedderOffer(found=found, settings=settings, lacks=found.spec.lacks(settings, services))
+def _in_question(asked: str, offers: EmbedderOffers) -> Iterator[EmbedderOffer]:
+    """Yield whom to ask, one after another: whoever comes after the one that is taken is not loaded."""
+    orders = {"auto": AUTO_ORDER, "auto-remote": (*AUTO_REMOTE_ORDER, *AUTO_ORDER)}
+    order = [id_ for id_ in dict.fromkeys(orders.get(asked, (asked,))) if id_ in offers.ids]
+    yield from map(offers.of, order)
+    if asked in orders:
+        others = (offers.of(id_) for id_ in offers.ids if id_ not in order)
+        yield from (offer for offer in others if offer.is_local)
 
 
 def _check_is_offered(loaded: LoadedSettings, registry: Registry, provider: str, key: str) -> None:
     words = () if key.startswith(f"{SECTION}.providers.") else ("auto", "auto-remote", "none")
-    if provider in words or registry.embedder(provider) is not None:
+    known = registry.embedders.ids
+    if provider in words or provider in known:
         return
-    known = list(dict.fromkeys(found.id for found in registry.embedders))
     problem = f"{provider!r} is not installed; installed: {', '.join(known) or 'none'}"
     near = difflib.get_close_matches(provider, [*known, *words], n=1)
     raise _config_error(loaded, key, problem, nearest=near[0] if near else None)

@@ -164,7 +164,7 @@ class DimensionMismatch(EmbeddingError):
             provider,
             model,
             f"expected vectors of {expected} numbers, got {got}; "
-            "check the model, then rebuild with `cmem index --force`",
+            "check the model and `dimensions`, then rebuild with `cmem index --force`",
         )
         self.expected = expected
         self.got = got

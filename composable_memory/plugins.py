@@ -4,8 +4,8 @@ A package offers one through an entry point whose value is a `BackendSpec` or an
 name is the spec's id. One that cannot be imported is listed with its reason and does not stop the others.
 """
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
@@ -18,6 +18,7 @@ __all__ = [
     "Found",
     "FoundBackend",
     "FoundEmbedder",
+    "Offers",
     "Registry",
     "Spec",
     "check_capabilities",
@@ -66,11 +67,68 @@ FoundEmbedder: TypeAlias = Found[EmbedderSpec]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Unseen(Generic[SpecT]):
+    """The offer of an installed package that nobody has imported yet."""
+
+    kind: type[SpecT]
+    entry: EntryPoint
+
+    @property
+    def id(self) -> str:
+        return self.entry.name
+
+    @property
+    def origin(self) -> str:
+        owner = self.entry.dist
+        package = f"{owner.name} {owner.version}" if owner else "unknown package"
+        return f"{package}, {self.entry.value}"
+
+    def imported(self) -> Found[SpecT]:
+        try:
+            return _inspected(self.kind, self.id, self.origin, self.entry.load())
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the module of a stranger may raise anything
+            return Found(id=self.id, origin=self.origin, problem=f"{type(error).__name__}: {error}")
+
+
+class Offers(Generic[SpecT]):
+    """What is on offer, in the order of precedence; one is imported when it is looked at for the first time.
+
+    So who looks at all of them imports them all, and a command that needs one does not pay for the others.
+    """
+
+    def __init__(self, offers: Iterable[Found[SpecT] | _Unseen[SpecT]] = ()) -> None:
+        self._offers = list(offers)
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Return the ids, each once; imports nothing."""
+        return tuple(dict.fromkeys(offer.id for offer in self._offers))
+
+    def of(self, id_: str) -> Found[SpecT] | None:
+        """Return what counts as the offer of this id, or None; imports no other."""
+        places = (place for place, offer in enumerate(self._offers) if offer.id == id_)
+        place = next(places, None)
+        return None if place is None else self[place]
+
+    def __len__(self) -> int:
+        return len(self._offers)
+
+    def __getitem__(self, place: int) -> Found[SpecT]:
+        offer = self._offers[place]
+        if isinstance(offer, _Unseen):
+            offer = self._offers[place] = offer.imported()
+        return offer
+
+    def __iter__(self) -> Iterator[Found[SpecT]]:
+        return (self[place] for place in range(len(self)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Registry:
     """Everything on offer, in the order of precedence. Of several with one id the first counts."""
 
     backends: tuple[FoundBackend, ...] = ()
-    embedders: tuple[FoundEmbedder, ...] = ()
+    embedders: Offers[EmbedderSpec] = field(default_factory=Offers)
 
     def backend(self, id_: str) -> FoundBackend | None:
         """Return what counts as the backend of this id, or None if nobody offers one."""
@@ -78,19 +136,20 @@ class Registry:
 
     def embedder(self, id_: str) -> FoundEmbedder | None:
         """Return what counts as the embedding provider of this id, or None if nobody offers one."""
-        return next((found for found in self.embedders if found.id == id_), None)
+        return self.embedders.of(id_)
 
 
 def discover_backends(
     extra: Iterable[BackendSpec] = (), *, embedders: Iterable[EmbedderSpec] = ()
 ) -> Registry:
-    """Import everything on offer: first what is handed over here, then ours, then that of other packages.
+    """Find everything on offer: first what is handed over here, then ours, then that of other packages.
 
-    Imports modules and reads files, so call it in a thread where an event loop runs.
+    Imports the backends and reads files, so call it in a thread where an event loop runs. A provider is
+    imported when somebody looks at it; there are many, and a memory has one.
     """
     installed = entry_points()
     return Registry(
-        backends=_found(BackendSpec, extra, installed.select(group=BACKEND_GROUP)),
+        backends=tuple(_found(BackendSpec, extra, installed.select(group=BACKEND_GROUP))),
         embedders=_found(EmbedderSpec, embedders, installed.select(group=EMBEDDER_GROUP)),
     )
 
@@ -114,15 +173,17 @@ def _require(manager: object, protocol: type, backend_id: str, claim: str) -> No
         raise BackendError(backend_id, "open", f"it {claim}, but has no {', '.join(missing)}")
 
 
-def _found(
-    kind: type[SpecT], extra: Iterable[SpecT], installed: Iterable[EntryPoint]
-) -> tuple[Found[SpecT], ...]:
-    offers = [_inspected(kind, spec.id, "registered directly", spec) for spec in extra]
-    offers += [_loaded(kind, entry) for entry in sorted(installed, key=_precedence)]
-    first: dict[str, Found[SpecT]] = {}
+def _found(kind: type[SpecT], extra: Iterable[SpecT], installed: Iterable[EntryPoint]) -> Offers[SpecT]:
+    offers: list[Found[SpecT] | _Unseen[SpecT]] = [
+        _inspected(kind, spec.id, "registered directly", spec) for spec in extra
+    ]
+    offers += [_Unseen(kind=kind, entry=entry) for entry in sorted(installed, key=_precedence)]
+    first: dict[str, Found[SpecT] | _Unseen[SpecT]] = {}
     for offer in offers:
         first.setdefault(offer.id, offer)
-    return tuple(offer if first[offer.id] is offer else _shadowed(offer, first[offer.id]) for offer in offers)
+    return Offers(
+        offer if first[offer.id] is offer else _shadowed(offer, first[offer.id].origin) for offer in offers
+    )
 
 
 def _precedence(entry: EntryPoint) -> tuple[bool, str, str]:
@@ -131,17 +192,8 @@ def _precedence(entry: EntryPoint) -> tuple[bool, str, str]:
     return owner != OWN_DISTRIBUTION, owner, entry.name
 
 
-def _shadowed(offer: Found[SpecT], first: Found[SpecT]) -> Found[SpecT]:
-    return Found(id=offer.id, origin=offer.origin, problem=f"the id is taken ({first.origin})")
-
-
-def _loaded(kind: type[SpecT], entry: EntryPoint) -> Found[SpecT]:
-    package = f"{entry.dist.name} {entry.dist.version}" if entry.dist else "unknown package"
-    origin = f"{package}, {entry.value}"
-    try:
-        return _inspected(kind, entry.name, origin, entry.load())
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - the module of a stranger may raise anything
-        return Found(id=entry.name, origin=origin, problem=f"{type(error).__name__}: {error}")
+def _shadowed(offer: Found[SpecT] | _Unseen[SpecT], first: str) -> Found[SpecT]:
+    return Found(id=offer.id, origin=offer.origin, problem=f"the id is taken ({first})")
 
 
 def _inspected(kind: type[SpecT], id_: str, origin: str, spec: object) -> Found[SpecT]:

@@ -90,7 +90,15 @@ TABLES: Mapping[str, str] = {
     "embedding_cache": "provider model provider_key hash embedding dims updated_at",
 }
 
-SETTINGS = ["memory.backend", "memory.citations", "memory.graphiti.enabled", "memory.qmd.enabled"]
+SETTINGS = [
+    "memory.backend",
+    "memory.citations",
+    "memory.embedding.provider",
+    "memory.embedding.model",
+    "memory.embedding.fallback",
+    "memory.graphiti.enabled",
+    "memory.qmd.enabled",
+]
 
 BUILTIN_SETTINGS = [
     "extra_paths",
@@ -103,9 +111,20 @@ BUILTIN_SETTINGS = [
     "query.hybrid.vector_weight",
     "query.hybrid.text_weight",
     "query.hybrid.candidate_multiplier",
+    "query.hybrid.mmr.enabled",
+    "query.hybrid.mmr.lambda",
+    "query.hybrid.temporal_decay.enabled",
+    "query.hybrid.temporal_decay.half_life_days",
     "sync.on_search",
+    "sync.on_session_start",
+    "sync.watch",
+    "sync.watch_debounce_ms",
+    "sync.interval_minutes",
+    "sync.sessions.delta_bytes",
+    "sync.sessions.delta_messages",
     "cache.enabled",
     "cache.max_entries",
+    "store.driver",
     "store.path",
     "store.vector.enabled",
     "store.fts.enabled",

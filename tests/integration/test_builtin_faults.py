@@ -427,3 +427,18 @@ async def test_lines_without_end_are_indexed(services: BackendServices, workspac
 
         assert report.problems == ()
         assert (await memory.search("gasometer"))[0].path == "memory/minified.md"
+
+
+@pytest.mark.parametrize("at", [2**63 + 10**9, -(2**62)], ids=["year 2262", "year 1823"])
+async def test_a_note_from_another_age_keeps_no_other_from_being_found(
+    services: BackendServices, workspace: Path, at: int
+) -> None:
+    """File systems know times that a database cannot hold."""
+    (workspace / "memory" / "odd.md").write_text("gasometer", encoding="utf-8")
+    os.utime(workspace / "memory" / "odd.md", ns=(at, at))
+    async with open_builtin(NO_SYNC, services) as memory:
+        first = await memory.sync()
+
+        assert first.problems == ()
+        assert (await memory.search("gasometer"))[0].path == "memory/odd.md"
+        assert (await memory.sync(reason="again")).files_removed == 0

@@ -4,6 +4,8 @@ import asyncio
 import json
 import os
 import sys
+import threading
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -62,6 +64,38 @@ async def test_a_lease_of_an_earlier_process_with_our_number_is_free(file: Sqlit
         await write_holder(file, token="another", started="1")
 
         assert await file.read(lease.is_free)
+
+
+async def test_a_lease_from_before_the_clock_was_set_back_is_free(file: SqliteFile) -> None:
+    async with lease.take(file):
+        await write_holder(file, token="another", host="elsewhere", until=time.time() + 1_000_000)
+
+        assert await file.read(lease.is_free)
+
+
+async def test_whoever_is_cancelled_while_taking_the_lease_leaves_it_free(file: SqliteFile) -> None:
+    hold, held = threading.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def slow(connection: object) -> bool:
+        loop.call_soon_threadsafe(held.set)
+        hold.wait(30)
+        return False
+
+    async def take() -> None:
+        async with lease.take(file):
+            pass
+
+    blocked = asyncio.create_task(file.write(slow))
+    await held.wait()
+    taking = asyncio.create_task(take())
+    hold.set()
+    await blocked
+    taking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await taking
+
+    assert await file.read(lease.is_free)
 
 
 async def test_a_lease_of_another_machine_is_believed(file: SqliteFile) -> None:

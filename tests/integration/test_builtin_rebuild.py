@@ -5,8 +5,9 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import apsw
 import pytest
 
 from composable_memory.content import EmbedderInput
+from composable_memory.errors import EmbeddingError
 from composable_memory.interfaces import BackendServices, EmbedderAdapter
 from composable_memory.testing import FailingEmbedder, HashEmbedder
 from composable_memory.types import SyncReport
@@ -89,6 +91,10 @@ def rows(memory: BuiltinMemory, sql: str) -> list[tuple[object, ...]]:
     found = connection.execute(sql).fetchall()
     connection.close()
     return found
+
+
+def move(folder: Path, target: Path) -> None:
+    folder.rename(target)
 
 
 def tables(memory: BuiltinMemory) -> set[object]:
@@ -258,6 +264,26 @@ async def test_a_provider_that_fails_leaves_the_old_index_and_what_was_paid_for(
         assert not any(str(name).startswith("next_") for name in tables(memory))
 
 
+@pytest.mark.parametrize(
+    ("force", "options"), [(True, {}), (False, SMALLER)], ids=["forced", "cut otherwise"]
+)
+async def test_notes_that_are_out_of_reach_are_not_lost_by_a_rebuild(
+    services: BackendServices, workspace: Path, force: bool, options: dict[str, object]
+) -> None:
+    """A folder that is not mounted at the moment says nothing about its notes."""
+    async with opened(services) as memory:
+        await memory.sync()
+    away = workspace.with_name("away")
+    move(workspace, away)
+    async with opened(services, **options) as memory:
+        report = await memory.sync(force=force)
+
+        assert "3 of its files cannot be read now, among them MEMORY.md" in report.problems[-1]
+        assert (await found(memory, "painted hull"))[0][0] == "memory/boat.md"
+        move(away, workspace)
+        assert ((await memory.sync(force=force)).problems, memory.status().files) == ((), 3)
+
+
 async def test_two_memories_with_different_embedders_do_not_fight(services: BackendServices) -> None:
     async with opened(services, HashEmbedder(32)) as first:
         await first.sync()
@@ -351,3 +377,124 @@ async def test_a_rebuild_that_is_killed_leaves_the_old_index_and_its_litter_is_c
 
         assert (report.files_indexed, report.embedded, report.problems) == (0, 0, ())
         assert not any(str(name).startswith("next_") for name in tables(memory))
+
+
+# --- what was paid for is kept ---
+
+
+class PayingEmbedder(HashEmbedder):
+    """Counts how often each text was embedded; refuses batches that hold a certain word, or too many."""
+
+    def __init__(self, dimensions: int = 64, *, refuses: str = "no such word", batches: int = 1000) -> None:
+        super().__init__(dimensions)
+        self.paid: Counter[str] = Counter()
+        self.refuses = refuses
+        self.batches = batches
+        self.refusals = 0
+
+    async def embed_batch(self, inputs: Sequence[EmbedderInput]) -> list[list[float]]:
+        texts = [one.text for one in inputs]
+        self.batches -= 1
+        if self.batches < 0 or any(self.refuses in text for text in texts):
+            self.refusals += 1
+            raise EmbeddingError(self.id, self.model, "it refused")
+        self.paid.update(texts)
+        return [list(vector) for vector in await super().embed_batch(inputs)]
+
+
+def write_many(workspace: Path, count: int) -> None:
+    for number in range(count):
+        (workspace / "memory" / f"n{number}.md").write_text(f"number {number} is a note", encoding="utf-8")
+
+
+@pytest.mark.parametrize("cache", [{"enabled": False}, {"maxEntries": 300}], ids=["no cache", "small cache"])
+async def test_no_limit_of_the_cache_throws_away_what_a_failed_rebuild_has_paid_for(
+    services: BackendServices, workspace: Path, cache: dict[str, object]
+) -> None:
+    write_many(workspace, 300)
+    async with opened(services, HashEmbedder(32), is_local=False, cache=cache) as memory:
+        await memory.sync()
+    embedder = PayingEmbedder(48, batches=1)
+    async with opened(services, embedder, is_local=False, cache=cache) as memory:
+        assert (await memory.sync(force=True)).problems
+        (workspace / "memory" / "new.md").write_text("the lighthouse", encoding="utf-8")
+        await memory.sync()
+        embedder.batches = 1000
+
+        assert (await memory.sync(force=True)).problems == ()
+        assert max(embedder.paid.values()) == 1
+
+
+async def test_a_text_that_the_provider_refuses_keeps_no_other_from_its_vector(
+    services: BackendServices, workspace: Path
+) -> None:
+    write_many(workspace, 300)
+    embedder = PayingEmbedder(refuses="number 150 ")
+    async with opened(services, embedder, is_local=False) as memory:
+        report = await memory.sync()
+
+        assert (report.embedded, report.embeddings_pending) == (302, 1)
+        assert "it refused" in report.problems[0]
+        embedder.refusals = 0
+        assert (await memory.sync()).embeddings_pending == 1
+        assert (embedder.refusals, max(embedder.paid.values())) == (1, 1)
+
+
+async def test_a_provider_that_refuses_everything_is_soon_left_in_peace(
+    services: BackendServices, workspace: Path
+) -> None:
+    write_many(workspace, 300)
+    embedder = PayingEmbedder(refuses="")
+    async with opened(services, embedder, is_local=False) as memory:
+        assert (await memory.sync()).embeddings_pending == 303
+        assert embedder.refusals == 4
+
+
+@pytest.mark.parametrize("is_local", [True, False])
+async def test_force_rebuilds_an_index_that_was_never_whole(
+    services: BackendServices, is_local: bool
+) -> None:
+    async with opened(services, HashEmbedder(32)) as memory:
+        await memory.sync()
+        database = memory.status().db_path or ""
+    with closing(apsw.Connection(database)) as connection:  # as a first sync leaves it that was killed
+        connection.execute("DELETE FROM meta WHERE key = 'last_sync'")
+    async with opened(services, HashEmbedder(48), is_local=is_local) as memory:
+        report = await memory.sync(force=True)
+
+        assert (report.problems, report.embedded) == ((), 3)
+        assert await codes(memory) == []
+
+
+async def test_two_memories_that_cut_otherwise_are_told_so(services: BackendServices) -> None:
+    async with opened(services, HashEmbedder()) as first:
+        await first.sync()
+        async with opened(services, HashEmbedder(), **SMALLER) as second:
+            await second.sync()
+
+            assert "another process cuts notes otherwise" in (await first.sync()).problems[0]
+
+
+# --- texts that a provider refuses ---
+
+
+class Picky(HashEmbedder):
+    """Refuses every batch with a certain word in it, as providers do with texts they cannot take."""
+
+    async def embed_batch(self, inputs: Sequence[EmbedderInput]) -> Sequence[Sequence[float]]:
+        if any("leaks" in item.text for item in inputs):
+            raise EmbeddingError(self.id, self.model, "the text is refused")
+        return await super().embed_batch(inputs)
+
+
+async def test_a_text_that_is_refused_is_named_and_keeps_no_index_from_its_rebuild(
+    services: BackendServices,
+) -> None:
+    async with opened(services, HashEmbedder(32)) as memory:
+        await memory.sync()
+    async with opened(services, Picky(48)) as memory:
+        report = await memory.sync()
+
+        assert report.problems[0].startswith("memory/house.md:1: embedding with hash (hash-48) failed")
+        assert (report.embedded, report.embeddings_pending) == (2, 1)
+        assert await codes(memory) == ["vectors-pending"]

@@ -359,11 +359,14 @@ async def test_a_vector_that_cannot_be_used_is_refused(
         assert rows(memory, "SELECT count(*) FROM embedding_cache") == [(0,)]
 
 
-@pytest.mark.parametrize("error", [None, RuntimeError("out of memory"), TimeoutError()])
+@pytest.mark.parametrize(
+    ("error", "failures"), [(None, 1), (RuntimeError("out of memory"), 4), (TimeoutError(), 4)]
+)
 async def test_an_embedder_that_fails_leaves_the_text_searchable(
-    services: BackendServices, error: Exception | None
+    services: BackendServices, error: Exception | None, failures: int
 ) -> None:
-    embedder = FailingEmbedder(1, error=error)
+    """A batch that fails is tried in parts, unless the whole provider cannot be used."""
+    embedder = FailingEmbedder(failures, error=error)
     async with opened(services, embedder) as memory:
         report = await memory.sync()
         assert (report.files_indexed, report.embedded, report.embeddings_pending) == (3, 0, 3)
@@ -372,6 +375,13 @@ async def test_an_embedder_that_fails_leaves_the_text_searchable(
 
         again = await memory.sync()
         assert (again.embedded, again.embeddings_pending, again.problems) == (3, 0, ())
+
+
+async def test_a_batch_that_goes_better_in_parts_leaves_no_problem(services: BackendServices) -> None:
+    async with opened(services, FailingEmbedder(1, error=TimeoutError())) as memory:
+        report = await memory.sync()
+
+        assert (report.embedded, report.embeddings_pending, report.problems) == (3, 0, ())
 
 
 async def test_an_embedder_that_fails_in_the_middle_keeps_what_it_did(

@@ -5,11 +5,15 @@ import gc
 import os
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from composable_memory import open_memory
+from composable_memory.interfaces import BackendServices
+from composable_memory_adapters.builtin.backend import BuiltinMemory
+from composable_memory_adapters.builtin.settings import BuiltinSettings
 
 ROUNDS = 50
 DESCRIPTORS = Path("/proc/self/fd") if Path("/proc/self/fd").is_dir() else Path("/dev/fd")
@@ -87,3 +91,19 @@ async def test_a_memory_that_is_cancelled_while_it_opens_leaves_nothing(
 
     assert threads_besides(threads) == []
     assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_a_close_that_is_cancelled_releases_everything_all_the_same(services: BackendServices) -> None:
+    before = set(threading.enumerate())
+    memory = BuiltinMemory(BuiltinSettings(), replace(services, is_long_lived=True))
+    await memory.open()
+    await memory.sync()
+    closing = asyncio.create_task(memory.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+
+    async with asyncio.timeout(30):
+        while threads_besides(before):  # noqa: ASYNC110 - a thread that ends tells nobody
+            await asyncio.sleep(0.01)

@@ -88,6 +88,29 @@ def test_a_provider_of_an_installed_package_is_found(site: Site) -> None:
     assert registry.backend("vectors") is None
 
 
+def test_a_provider_is_imported_when_it_is_looked_at(site: Site) -> None:
+    site.install("acme", module=MODULE, group=EMBEDDER_GROUP, vectors="vectors")
+    site.install("zeta", module="raise RuntimeError('no licence')", group=EMBEDDER_GROUP, broken="spec")
+    embedders = discover_backends().embedders
+
+    assert {"vectors", "broken"} <= set(embedders.ids)
+    assert "acme_of_this_test" not in sys.modules
+
+    assert embedders.of("vectors") is embedders.of("vectors")
+    assert "acme_of_this_test" in sys.modules
+    assert "zeta_of_this_test" not in sys.modules
+    assert "RuntimeError: no licence" in [found.problem for found in embedders]
+
+
+def test_a_provider_whose_id_is_taken_is_not_imported(site: Site) -> None:
+    site.install("acme", module=MODULE, group=EMBEDDER_GROUP, vectors="vectors")
+    site.install("zeta", module=MODULE, group=EMBEDDER_GROUP, vectors="vectors")
+
+    problems = [found.problem for found in discover_backends().embedders if found.id == "vectors"]
+    assert problems == [None, "the id is taken (acme 1.0, acme_of_this_test:vectors)"]
+    assert "zeta_of_this_test" not in sys.modules
+
+
 def test_what_a_backend_lacks_on_this_machine_is_listed(site: Site) -> None:
     site.install("acme", module=MODULE, needy="needy")
 

@@ -27,6 +27,14 @@ def test_the_part_with_most_terms_is_shown_from_the_start_of_a_line() -> None:
     assert shown.startswith("row ")
 
 
+def test_a_rare_word_among_many_of_a_common_one_is_shown_with_what_follows_it() -> None:
+    lamps = "lamp " * 300
+
+    shown = snippet(f"{lamps}the needle is in the hay {lamps}", ["lamp", "needl"])
+
+    assert "the needle is in the hay" in shown
+
+
 def test_a_match_deep_in_one_long_line_is_found_and_begins_with_a_word() -> None:
     line = "lorem ipsum " * 200 + "zanzibar " + "dolor sit " * 200
 

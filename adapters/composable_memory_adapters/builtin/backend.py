@@ -114,7 +114,7 @@ class BuiltinMemory:
         self._damage: IndexDamaged | None = None
         self._is_closed = False
         self._counting = asyncio.Lock()
-        self._closing = asyncio.Lock()
+        self._release: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         """Open the index file and take stock of it; called once, by `open_builtin`."""
@@ -214,14 +214,21 @@ class BuiltinMemory:
         return opened.searcher.vector_status().available is True
 
     async def close(self) -> None:
-        """Stop the sync, finish what is being written, release the file; calling it again does nothing."""
+        """Stop the sync, finish what is being written, release the file; calling it again does nothing.
+
+        A call that is cancelled waits no longer, but all of that is done.
+        """
         self._is_closed = True
-        async with self._closing:
-            await self._follower.stop()
-            await self._flights.close()
-            if self._index is not None:
-                await self._index.close()
-            self._index = None
+        if self._release is None:
+            self._release = asyncio.create_task(self._let_go(), name="builtin-close")
+        await asyncio.shield(self._release)
+
+    async def _let_go(self) -> None:
+        await self._follower.stop()
+        await self._flights.close()
+        if self._index is not None:
+            await self._index.close()
+        self._index = None
 
     # --- following the notes ---
 

@@ -93,7 +93,7 @@ class DecaySettings(SettingsModel):
 
     enabled: bool = Field(default=False, description="Let the score of dated notes fall with their age.")
     half_life_days: int = Field(
-        default=30, ge=1, description="Age in days at which the score has fallen to half."
+        default=30, ge=1, le=1_000_000, description="Age in days at which the score has fallen to half."
     )
 
 
@@ -134,7 +134,7 @@ class HybridSettings(SettingsModel):
 class QuerySettings(SettingsModel):
     """What a search returns when the caller does not say."""
 
-    max_results: int = Field(default=6, ge=1, description="How many results.")
+    max_results: int = Field(default=6, ge=1, le=1000, description="How many results.")
     min_score: float = Field(
         default=0.0,
         ge=0.0,
@@ -171,7 +171,10 @@ class SyncSettings(SettingsModel):
         description="How long the notes have to be quiet before a change is indexed.",
     )
     interval_minutes: int = Field(
-        default=0, ge=0, description="Look for changes this often while a memory stays open; 0 for never."
+        default=0,
+        ge=0,
+        le=525_600,
+        description="Look for changes this often while a memory stays open; 0 for never.",
     )
     sessions: SessionDeltaSettings = SessionDeltaSettings()
     on_search: bool = Field(default=True, description="Look for changes when a search comes.")

@@ -324,15 +324,22 @@ async def test_a_body_that_drips_has_an_end(embedder_services: EmbedderServices,
         assert await embedder.embed(TEXT) == loopback.vector_of(TEXT.text)
 
 
-async def test_one_failing_request_ends_the_others(embedder_services: EmbedderServices, naps: Naps) -> None:
-    async def answer(received: Received) -> Reply:
-        return Reply.of({}, 401) if "bad" in received.json["input"] else await silence(received)
+async def test_what_was_paid_for_beside_a_failing_request_is_not_asked_for_again(
+    embedder_services: EmbedderServices, naps: Naps
+) -> None:
+    asked_for: list[str] = []
 
-    async with asked(embedder_services, naps, answer, max_batch_texts=1) as (embedder, server):
+    def answer(received: Received) -> Reply:
+        asked_for.extend(received.json["input"])
+        return Reply.of({}, 401) if "bad" in received.json["input"] else loopback.openai(received)
+
+    async with asked(embedder_services, naps, answer, max_batch_texts=1) as (embedder, _):
         with pytest.raises(EmbedderUnavailable, match="check the API key"):
-            await embedder.embed_batch([EmbedderInput(text=text) for text in ("good", "bad")])
+            await embedder.embed_batch([EmbedderInput(text=text) for text in ("good", "bad", "fair")])
+        again = await embedder.embed_batch([EmbedderInput(text=text) for text in ("fair", "good")])
 
-        await asyncio.wait_for(server.deserted.wait(), 10)
+        assert sorted(asked_for) == ["bad", "fair", "good"]
+        assert again == [loopback.vector_of("fair"), loopback.vector_of("good")]
 
 
 # --- what callers do --------------------------------------------------------------------------------------

@@ -771,7 +771,8 @@ async def test_an_index_is_filled_by_requests_when_jobs_fail_and_asks_for_no_thi
         answer = await memory.answer("voyage of day 3")
         batch = memory.status().batch
         assert answer.degraded == ()
-        assert memory.status().custom.get("pendingEmbeddings", 0) == 0
+        chunks = memory.status().chunks
+        assert memory.status().custom["embedding"] == {"embedded": chunks, "total": chunks}
         assert batch is not None
         assert (batch.enabled, batch.failures, server.asked["create"]) == (False, 2, 2)
 

@@ -71,6 +71,9 @@ def test_weights_are_scaled_to_sum_to_one(
     [
         {"chunking": {"tokens": 0}},
         {"query": {"minScore": 1.5}},
+        {"query": {"maxResults": 10**30}},
+        {"query": {"hybrid": {"temporalDecay": {"halfLifeDays": 10**400}}}},
+        {"sync": {"intervalMinutes": 10**400}},
         {"query": {"hybrid": {"candidateMultiplier": 21}}},
         {"cache": {"maxEntries": 0}},
         {"store": {"path": "{home}/x.sqlite"}},

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from composable_memory.config import LoadedSettings, load_settings
 from composable_memory.embedder_choice import EmbedderChoice, PassedOver, choose_embedder, plan_embedder
 from composable_memory.errors import ConfigError, EmbedderUnavailable
 from composable_memory.interfaces import EmbedderAdapter, EmbedderServices, EmbedderSpec
-from composable_memory.plugins import Found, Registry
+from composable_memory.plugins import Found, Offers, Registry
 from composable_memory.settings import SettingsModel
 from composable_memory.testing import FIXED_NOW
 from composable_memory.testing.fakes import HashEmbedder
@@ -83,7 +84,7 @@ class House:
     @property
     def registry(self) -> Registry:
         return Registry(
-            embedders=tuple(
+            embedders=Offers(
                 Found(id=id_, origin="test", spec=spec, missing=spec.missing())
                 for id_, spec in self.specs.items()
             )
@@ -314,12 +315,31 @@ async def test_keys_are_never_told(house: House, events: MemorySink) -> None:
     assert "sesame" not in f"{choice} {caught.value} {list(events.events)}"
 
 
+def test_a_provider_that_nobody_asks_for_is_left_alone(house: House) -> None:
+    asked: list[str] = []
+
+    def noting(spec: EmbedderSpec) -> EmbedderSpec:
+        def lacks(settings: ProviderSettings, services: EmbedderServices) -> str | None:
+            asked.append(spec.id)
+            return spec.lacks(settings, services)
+
+        return replace(spec, lacks=lacks)
+
+    house.specs = {id_: noting(spec) for id_, spec in house.specs.items()}
+
+    plan = plan_embedder(house.load({}), house.registry, house.services)
+    assert asked == ["local", "wordllama"]
+
+    assert {offer.id for offer in plan.offers} == set(EVERYBODY)
+    assert sorted(asked) == sorted(EVERYBODY)
+
+
 def test_a_plug_in_that_is_broken_does_not_stop_the_others(house: House) -> None:
     broken: Found[EmbedderSpec] = Found(id="broken", origin="test", problem="ImportError: no")
-    registry = Registry(embedders=(broken, *house.registry.embedders))
+    registry = Registry(embedders=Offers((broken, *house.registry.embedders)))
 
     plan = plan_embedder(house.load({}), registry, house.services)
 
-    assert plan.offers[0].unusable == "ImportError: no"
+    assert plan.offers.of("broken").unusable == "ImportError: no"
     assert plan.first.chosen is not None
     assert plan.first.chosen.id == "wordllama"

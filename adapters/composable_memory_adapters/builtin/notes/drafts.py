@@ -13,7 +13,7 @@ from composable_memory_adapters.builtin.notes.sessions import (
     has_grown_enough,
     read_transcript,
 )
-from composable_memory_adapters.builtin.notes.sources import Note, ScannedFile, ScanReport, read_note
+from composable_memory_adapters.builtin.notes.sources import BY_KEY, Note, ScannedFile, ScanReport, read_note
 from composable_memory_adapters.builtin.settings import ChunkingSettings, SessionDeltaSettings
 
 __all__ = ["ChangedNote", "DraftGroup", "Drafter", "FileDraft", "FileState", "gone_notes"]
@@ -106,16 +106,22 @@ class Drafter:
 
         No note is read for that, and of a transcript at most what is new.
         """
+        recipes = {source: self._recipe_of(source) for source in report.sources}
         changed = []
         for found in report.files:
-            seen = known.get(found.key)
-            if (
-                seen is None
-                or not self._is_made_right(seen)
-                or ((seen.mtime_ns, seen.size) != (found.mtime_ns, found.size) and self._is_due(found, seen))
-            ):
+            key, _, mtime_ns, size, _, _, source = found
+            seen = known.get(key)
+            if seen is not None and seen[:3] == (mtime_ns, size, recipes[source]):
+                continue  # most of them, so this has to be quick
+            if seen is None or self._differs(found, seen):
                 changed.append(ChangedNote(found, seen))
         return changed
+
+    def _differs(self, found: ScannedFile, seen: FileState) -> bool:
+        """Say whether the rows of a file have to be made anew."""
+        if not self._is_made_right(seen):
+            return True
+        return (seen.mtime_ns, seen.size) != (found.mtime_ns, found.size) and self._is_due(found, seen)
 
     def _is_made_right(self, seen: FileState) -> bool:
         """Say whether rows are made as they would be now; old ways of reading transcripts are never right."""
@@ -175,7 +181,5 @@ class Drafter:
 
 def gone_notes(report: ScanReport, known: Mapping[str, FileState]) -> dict[str, FileState]:
     """Return what the index knows and the disk no longer has, as far as the scan could see."""
-    found = {file.key for file in report.files}
-    return {
-        key: state for key, state in known.items() if key not in found and report.covers(key, state.source)
-    }
+    missing = set(known).difference(map(BY_KEY, report.files))
+    return {key: known[key] for key in sorted(missing) if report.covers(key, known[key].source)}

@@ -22,6 +22,7 @@ from composable_memory_adapters.builtin.notes.sources import (
     TRANSCRIPT_SUFFIX,
     TRANSCRIPTS_KEY,
     is_settled,
+    mtime_of,
     opened,
 )
 from composable_memory_adapters.builtin.settings import (
@@ -151,7 +152,7 @@ def read_transcript(path: str) -> Transcript:
         text="\n".join(texts),
         lines=numbers,
         hash=lines.hash.hexdigest(),
-        mtime_ns=before.st_mtime_ns,
+        mtime_ns=mtime_of(before),
         size=before.st_size,
         is_utf8=lines.is_utf8,
         settled=is_settled(before),

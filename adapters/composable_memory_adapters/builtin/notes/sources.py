@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,12 +16,14 @@ from composable_memory.paths import MAIN_FILES, MEMORY_FOLDER, extra_root, is_ma
 from composable_memory.types import MemorySource
 
 __all__ = [
+    "BY_KEY",
     "TRANSCRIPTS_KEY",
     "TRANSCRIPT_SUFFIX",
     "Note",
     "ScanReport",
     "ScannedFile",
     "is_settled",
+    "mtime_of",
     "opened",
     "read_note",
     "scan",
@@ -46,8 +49,12 @@ IGNORED_FOLDERS = frozenset(
 )
 SUFFIXES = frozenset({".md", ".MD", ".Md", ".mD"})
 MAX_FILE_BYTES = 256 * 1024 * 1024
+LATEST_NS = 2**63 - 1
+"""The last time that a database can hold, in the year 2262; file systems know later ones."""
 CLOCK_TICK_NS = 20_000_000
 """File systems stamp files with a clock this coarse: two writes within a tick may bear the same time."""
+BY_KEY = itemgetter(0)
+"""Gives the key of a scanned file; to sort by it takes half the time that whole tuples take."""
 READ_FLAGS = (
     os.O_RDONLY
     | getattr(os, "O_NOFOLLOW", 0)
@@ -161,7 +168,7 @@ def read_note(path: str) -> Note:
     return Note(
         text=text,
         hash=sha256(data).hexdigest(),
-        mtime_ns=before.st_mtime_ns,
+        mtime_ns=mtime_of(before),
         size=before.st_size,
         is_utf8=is_utf8,
         settled=is_settled(before),
@@ -188,6 +195,14 @@ def opened(path: str, *, max_bytes: int = MAX_FILE_BYTES) -> Iterator[tuple[int,
         yield descriptor, found
     finally:
         os.close(descriptor)
+
+
+def mtime_of(found: os.stat_result) -> int:
+    """Return when a file was changed, in nanoseconds since 1970, as near as the index can hold it."""
+    mtime_ns = found.st_mtime_ns
+    if -LATEST_NS <= mtime_ns <= LATEST_NS:
+        return mtime_ns
+    return LATEST_NS if mtime_ns > 0 else -LATEST_NS
 
 
 def is_settled(found: os.stat_result) -> bool:
@@ -227,7 +242,7 @@ class _Walk:
         self.files: list[ScannedFile] = []
         self.unreadable: dict[str, str] = {}
         self.remarks: list[str] = []
-        self._seen: set[object] = set()
+        self._seen: set[int | str] = set()
 
     def add_root(self, path: Path, key: str, *, expected: bool = False) -> None:
         """Add the file or folder at `path`; one that is `expected` and missing is worth a remark."""
@@ -254,14 +269,14 @@ class _Walk:
             return
         except OSError as error:
             self.unreadable[TRANSCRIPTS_KEY] = f"{folder} cannot be listed ({error.strerror or error})"
-        self._keep(sorted(found))
+        self._keep(sorted(found, key=BY_KEY))
 
     def _add(self, path: Path, key: str, found: os.stat_result) -> None:
         if stat.S_ISLNK(found.st_mode):
             self.remarks.append(f"{key} is a symbolic link and left out; name its target in extraPaths")
         elif stat.S_ISDIR(found.st_mode):
             # The order of a folder's entries is the file system's; sorted, the index is the same everywhere.
-            self._keep(sorted(self._notes_in(str(path), key)))
+            self._keep(sorted(self._notes_in(str(path), key), key=BY_KEY))
         elif stat.S_ISREG(found.st_mode) and is_markdown(path.name):
             self._keep([_scanned(key, str(path), found)])
 
@@ -289,7 +304,7 @@ class _Walk:
         for file in files:
             key, path, _, _, device, inode, _ = file
             # Windows has no inode here; its paths then tell files apart.
-            identity = (device, inode) if inode else os.path.normcase(path)
+            identity = device << 64 | inode if inode else os.path.normcase(path)
             if identity in self._seen:
                 continue
             self._seen.add(identity)
@@ -304,8 +319,8 @@ class _Walk:
 
 
 def _scanned(key: str, path: str, found: os.stat_result) -> ScannedFile:
-    place = (key, path, found.st_mtime_ns, found.st_size, found.st_dev, found.st_ino, "memory")
-    return ScannedFile._make(place)
+    place = (key, path, mtime_of(found), found.st_size, found.st_dev, found.st_ino, "memory")
+    return tuple.__new__(ScannedFile, place)  # what `_make` comes to, in two thirds of its time
 
 
 def _scanned_transcript(entry: os.DirEntry[str]) -> ScannedFile:

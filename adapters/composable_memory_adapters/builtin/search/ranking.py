@@ -91,11 +91,9 @@ def make_page(
     ranked = _extended(after.ranked, _arranged(connection, fused, policy))
     good = [hit for hit in ranked if hit.exact or hit.score >= options.min_score]
     is_below = bool(ranked) and ranked[-1].score < options.min_score
-    return Page(
-        results=_results(connection, good, terms, wanted=options.max_results),
-        is_enough=is_below or len(good) >= options.max_results,
-        ranked=ranked,
-    )
+    results = _results(connection, good, terms, wanted=options.max_results)
+    is_enough = is_below or len(results) >= options.max_results
+    return Page(results=results, is_enough=is_enough, ranked=ranked)
 
 
 def _fused(connection: Connection, found: Candidates, settings: HybridSettings) -> list[FusedHit]:
@@ -196,15 +194,21 @@ def _extended(ranked: Sequence[FusedHit], deeper: Sequence[FusedHit]) -> tuple[F
 def _results(
     connection: Connection, hits: Sequence[FusedHit], terms: Sequence[str], *, wanted: int
 ) -> tuple[MemorySearchResult, ...]:
-    """Return the first `wanted` passages that are still there; a sync may have removed some meanwhile."""
-    results: list[MemorySearchResult] = []
+    """Return the first `wanted` passages that are still there; a sync may have removed some meanwhile.
+
+    Of pieces of one long line, which share their place, the best is returned.
+    """
+    results: dict[str, MemorySearchResult] = {}
     for start in range(0, len(hits), wanted):
         part = hits[start : start + wanted]
         rows = queries.passages(connection, [hit.id for hit in part])
-        results += [_result(rows[hit.id], hit, terms) for hit in part if hit.id in rows]
+        for hit in part:
+            if hit.id in rows:
+                result = _result(rows[hit.id], hit, terms)
+                results.setdefault(result.key, result)
         if len(results) >= wanted:
             break
-    return tuple(results[:wanted])
+    return tuple(results.values())[:wanted]
 
 
 def _result(row: PassageRow, hit: FusedHit, terms: Sequence[str]) -> MemorySearchResult:

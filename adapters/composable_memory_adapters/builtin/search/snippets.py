@@ -43,7 +43,7 @@ def _best_span(text: str, terms: set[str], limit: int) -> Span | None:
     first = 0
     for _, end, term in hits:
         inside[term] += 1
-        while end - hits[first][0] > limit:
+        while end - hits[first][0] > limit or inside[hits[first][2]] > 1:
             inside -= Counter([hits[first][2]])
             first += 1
         if len(inside) > most:

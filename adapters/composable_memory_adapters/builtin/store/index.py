@@ -22,6 +22,7 @@ __all__ = [
     "count_pending",
     "file_states",
     "pending_chunks",
+    "places_of",
     "remove_files",
     "store_vectors",
     "texts_to_embed",
@@ -44,6 +45,7 @@ ON CONFLICT (path, source) DO UPDATE SET
 CHUNKS_OF_FILE = "SELECT id FROM {chunks} WHERE path = ? AND source = ?"
 COUNT_PENDING = "SELECT count(*) FROM {chunks} WHERE embedding_id IS NULL"
 TEXT_OF_CHUNK = "SELECT hash, text FROM {chunks} WHERE id = ? AND embedding_id IS NULL"
+PLACE_OF_CHUNK = "SELECT path, start_line FROM {chunks} WHERE id = ?"
 GIVE_VECTOR = "UPDATE {chunks} SET embedding_id = ? WHERE id = ? AND hash = ? AND embedding_id IS NULL"
 LET_GO_OF_VECTOR = """
 UPDATE embedding_cache SET updated_at = ?2 WHERE id = (SELECT embedding_id FROM {chunks} WHERE id = ?1)
@@ -74,7 +76,7 @@ class WriteCount:
 def file_states(connection: Connection, tables: Tables) -> dict[str, FileState]:
     """Return what the index knows of each file; no note has the name of a transcript."""
     rows = connection.execute(tables.sql(FILE_STATES))
-    return {path: FileState._make(state) for path, *state in rows}
+    return {row[0]: tuple.__new__(FileState, row[1:]) for row in rows}  # half the time of `_make`
 
 
 def write_drafts(
@@ -144,6 +146,12 @@ def pending_chunks(connection: Connection, tables: Tables) -> list[int]:
 def texts_to_embed(connection: Connection, tables: Tables, chunk_ids: Iterable[int]) -> dict[str, str]:
     """Return hash and text of those chunks that still have no vector."""
     return dict(connection.executemany(tables.sql(TEXT_OF_CHUNK), [(chunk_id,) for chunk_id in chunk_ids]))
+
+
+def places_of(connection: Connection, tables: Tables, chunk_ids: Iterable[int]) -> list[str]:
+    """Return where these chunks are, as `path:start_line`, if they are still there."""
+    rows = connection.executemany(tables.sql(PLACE_OF_CHUNK), [(chunk_id,) for chunk_id in chunk_ids])
+    return [f"{path}:{line}" for path, line in rows]
 
 
 def store_vectors(

@@ -36,17 +36,15 @@ async def take(file: SqliteFile) -> AsyncIterator[bool]:
         IndexProblem: the index cannot be written.
     """
     token = uuid4().hex
-    if not await file.write(lambda connection: _acquire(connection, token)):
-        yield False
-        return
-    renewal = asyncio.create_task(_renew(file, token), name="builtin-lease")
     try:
-        yield True
+        # Within the block, because a write that has begun is completed though its caller is cancelled.
+        if not await file.write(lambda connection: _acquire(connection, token)):
+            yield False
+            return
+        async with _renewed(file, token):
+            yield True
     finally:
-        renewal.cancel()
         # Without a file to write, the lease runs out by itself.
-        with contextlib.suppress(asyncio.CancelledError, IndexProblem):
-            await renewal
         with contextlib.suppress(IndexProblem):
             await file.write(lambda connection: _release(connection, token))
 
@@ -80,7 +78,10 @@ async def turn(
 def is_free(connection: Connection) -> bool:
     """Say whether nobody holds the lease."""
     held = _read(connection)
-    return held is None or time.time() > held.until or _is_gone(held)
+    if held is None:
+        return True
+    # More than a lifetime is left only where the clock was set back: that may be years.
+    return not 0 <= held.until - time.time() <= LIFETIME_S or _is_gone(held)
 
 
 class _Held(NamedTuple):
@@ -96,9 +97,11 @@ class _Held(NamedTuple):
 def _read(connection: Connection) -> _Held | None:
     stored = books.value(connection, KEY)
     try:
-        return _Held(*json.loads(stored)) if stored else None
-    except (TypeError, ValueError):  # nobody who could renew it has written this
-        return None
+        held = _Held(*json.loads(stored)) if stored else None
+    except (TypeError, ValueError):
+        held = None
+    # What is of another shape was not written by anybody who could renew it.
+    return held if held and isinstance(held.pid, int) and isinstance(held.until, float) else None
 
 
 def _acquire(connection: Connection, token: str) -> bool:
@@ -115,6 +118,17 @@ def _release(connection: Connection, token: str) -> None:
     held = _read(connection)
     if held is not None and held.token == token:
         books.set_value(connection, KEY, None)
+
+
+@asynccontextmanager
+async def _renewed(file: SqliteFile, token: str) -> AsyncIterator[None]:
+    renewal = asyncio.create_task(_renew(file, token), name="builtin-lease")
+    try:
+        yield
+    finally:
+        renewal.cancel()
+        with contextlib.suppress(asyncio.CancelledError, IndexProblem):
+            await renewal
 
 
 async def _renew(file: SqliteFile, token: str) -> None:

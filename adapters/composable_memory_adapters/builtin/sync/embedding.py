@@ -1,11 +1,12 @@
 """Gives the chunks of an index the vectors that they lack, in batches, newest notes first."""
 
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from composable_memory.content import EmbedderInput
-from composable_memory.errors import EmbeddingError, EmbeddingPending
+from composable_memory.errors import DimensionMismatch, EmbedderUnavailable, EmbeddingError, EmbeddingPending
 from composable_memory.interfaces import EmbedderAdapter, SupportsJobs
 from composable_memory_adapters.builtin.asking import answer_within
 from composable_memory_adapters.builtin.store import index
@@ -22,16 +23,29 @@ MANY_TEXTS = 256
 """What a remote one is given at once: enough for several requests side by side."""
 STORED_CHUNKS = 2000
 BATCH_TIMEOUT_S = 600.0
-MOVED = "another process uses this index with another embedder; give the two different state folders"
+NAMED_PLACES = 5
+FAILURES_IN_A_ROW = 4
+"""After so many, the trouble is not with some of the texts: for two of them, three batches may fail."""
+MOVED = "another process uses this index with another embedder"
+TWO_FOLDERS = "give the two different state folders"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbedOutcome:
-    """How many texts were embedded, how many chunks still wait, and what stopped the work."""
+    """How many texts were embedded, how many chunks still wait, and what was wrong.
+
+    `refused` of those that wait were refused one by one: asking again would not help them.
+    """
 
     embedded: int = 0
     pending: int = 0
     problem: str | None = None
+    refused: int = 0
+
+    @property
+    def is_as_far_as_possible(self) -> bool:
+        """Say whether nothing waits but what the provider refuses."""
+        return self.problem is None or self.pending == self.refused
 
     def followed_by(self, later: "EmbedOutcome") -> "EmbedOutcome":
         """Return the outcome of both together."""
@@ -63,6 +77,7 @@ class Embedding:
         self._progress = progress
         self._refresh = refresh
         self._embedded = 0
+        self._refused: set[int] = set()
 
     async def run(self) -> EmbedOutcome:
         """Embed every chunk without a vector; each batch is stored whole before the next is asked for.
@@ -74,22 +89,70 @@ class Embedding:
         problem = None
         try:
             await self._by_job()
-            await self._by_batches()
+            problem = await self._by_batches()
         except EmbeddingError as error:
             problem = str(error)
         left = await self._shelf.read(index.count_pending)
-        return EmbedOutcome(embedded=self._embedded, pending=left, problem=problem)
+        if not left or problem is None:
+            return EmbedOutcome(embedded=self._embedded, pending=left)
+        if len(self._refused) == left:
+            refused = await self._shelf.read(partial(index.places_of, chunk_ids=sorted(self._refused)))
+            problem = f"{', '.join(refused[:NAMED_PLACES])}: {problem}"
+        return EmbedOutcome(
+            embedded=self._embedded, pending=left, problem=problem, refused=len(self._refused)
+        )
 
-    async def _by_batches(self) -> None:
-        waiting = await self._shelf.read(index.pending_chunks)
-        done = 0
-        self._progress(done, len(waiting))
-        while done < len(waiting):
-            await self._embed(waiting[done : done + self._batch], self._embed_batch)
-            done = min(done + self._batch, len(waiting))
-            self._progress(done, len(waiting))
-            if done < len(waiting) and await self._refresh():
-                done, waiting = 0, await self._shelf.read(index.pending_chunks)
+    async def _by_batches(self) -> str | None:
+        """Embed batch by batch, and return what was wrong first; texts may have been left out then.
+
+        One that fails is tried again in halves, after the others. So a text that the provider refuses keeps
+        no other from its vector, and those beside it are not paid for anew by every sync.
+        """
+        problem: str | None = None
+        failures = done = 0
+        parts = await self._parts()
+        total = sum(map(len, parts))
+        self._progress(done, total)
+        while parts:
+            part = parts.popleft()
+            refusal = await self._refusal(part)
+            if refusal is not None:
+                problem, failures = problem or refusal, failures + 1
+                if failures == FAILURES_IN_A_ROW:
+                    return problem
+                parts.extend(self._halves(part))
+                continue
+            failures = 0
+            done += len(part)
+            self._progress(done, total)
+            if parts and await self._refresh():
+                parts, done = await self._parts(), 0
+                total = sum(map(len, parts))
+        return problem
+
+    async def _parts(self) -> deque[Sequence[int]]:
+        """Return what waits, in batches, without what was refused."""
+        pending = await self._shelf.read(index.pending_chunks)
+        waiting = [chunk_id for chunk_id in pending if chunk_id not in self._refused]
+        return deque(waiting[start : start + self._batch] for start in range(0, len(waiting), self._batch))
+
+    def _halves(self, part: Sequence[int]) -> Sequence[Sequence[int]]:
+        """Return a part in two; one that cannot be divided is refused for good, as far as this sync goes."""
+        if len(part) == 1:
+            self._refused.update(part)
+            return ()
+        middle = len(part) // 2
+        return part[:middle], part[middle:]
+
+    async def _refusal(self, part: Sequence[int]) -> str | None:
+        """Embed a part, or return why that failed if it may go better with less."""
+        try:
+            await self._embed(part, self._embed_batch)
+        except (EmbedderUnavailable, DimensionMismatch):
+            raise
+        except EmbeddingError as error:
+            return str(error)
+        return None
 
     async def _by_job(self) -> None:
         """Leave what there is to the provider's jobs, if it has them; what a job fails to do is left."""
@@ -134,5 +197,5 @@ class Embedding:
                 now_ms=self._now_ms(),
             )
             if not await self._shelf.write(store):
-                raise EmbeddingError(self._space.provider, self._space.model, MOVED)
+                raise EmbedderUnavailable(self._space.provider, self._space.model, MOVED, TWO_FOLDERS)
         self._embedded += len(vectors)

@@ -95,10 +95,10 @@ class Intake:
         show is gone, while one that another process adds meanwhile is not taken for gone.
         """
         known = await self._shelf.read(index.file_states)
-        changed = await asyncio.to_thread(self._look, known)
+        changed, gone = await asyncio.to_thread(self._look, known)
         self.unread = {}
         moved = await self._write_changed(changed)
-        await self._remove(gone_notes(self.scan, known))
+        await self._remove(gone)
         return moved
 
     @property
@@ -106,15 +106,15 @@ class Intake:
         """Return what could not be read, a file or a folder, with the reasons."""
         return {**self.scan.unreadable, **self.unread}
 
-    def _look(self, known: Mapping[str, FileState]) -> list[ChangedNote]:
-        """Look at the disk and return what changed on it."""
+    def _look(self, known: Mapping[str, FileState]) -> tuple[list[ChangedNote], dict[str, FileState]]:
+        """Look at the disk and return what changed on it, and what is gone."""
         self.scan = scan(
             self._workspace,
             self._settings.extra_paths,
             sources=self._settings.sources,
             transcripts=self._transcripts,
         )
-        return self.drafter.changed(self.scan, known)
+        return self.drafter.changed(self.scan, known), gone_notes(self.scan, known)
 
     async def _write_changed(self, changed: Sequence[ChangedNote]) -> bool:
         """Read, cut and write notes group by group; say whether one moved under our hands."""

@@ -119,8 +119,9 @@ async def beside(file: SqliteFile) -> AsyncIterator[Shelf]:
         if not _is_of(connection, token):
             raise IndexProblem(file.path, "another process took over its rebuild; the old index answers")
 
-    await file.write(prepare)
     try:
+        # Within the block, because a write that has begun is completed though its caller is cancelled.
+        await file.write(prepare)
         yield Shelf(file=file, tables=BESIDE, guard=guard)
     finally:
         # Where nothing can be written any more, the next process drops the tables as litter.

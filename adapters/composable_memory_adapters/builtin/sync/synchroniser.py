@@ -49,6 +49,11 @@ REFRESH_S = 1.0
 """How often notes are followed, at most, while vectors are made."""
 
 MOVED = "another process uses this index with another embedder; give the two different state folders"
+CUT = (
+    "another process cuts notes otherwise in this index; give the two the same settings, or two state folders"
+)
+
+NOT_REBUILT = "the index was not rebuilt, the one before it answers"
 
 Tell = Callable[[MemorySyncProgressUpdate], None]
 Refresh = Callable[[], Awaitable[bool]]
@@ -160,7 +165,7 @@ class _Run:
         notes_indexed()
         if self._must_rebuild:
             await self._rebuild()
-        if self._problem is None and not self._is_elsewhere:
+        if self._vectors.problem is None and not self._is_elsewhere:
             self._vectors = self._vectors.followed_by(await self._embed(self._live))
         await self._count_cache_use()
         await self._prune()
@@ -204,7 +209,7 @@ class _Run:
     def _must_rebuild(self) -> bool:
         """Say whether the index is built anew: by force, or where that costs nothing and nobody minds."""
         if self._force:
-            return self._mark_before is not None
+            return self._mark_before is not None or self._cost is not None
         is_free = self._sync.embedder is None or self._sync.embedder_is_local
         return self._cost is not None and is_free and not self._sync.history.is_settled
 
@@ -215,6 +220,9 @@ class _Run:
 
     async def _rebuild(self) -> None:
         """Build all anew beside the live tables, and swap when every vector is there."""
+        self._problem = await self._what_would_be_lost(self._intake)
+        if self._problem is not None:
+            return
         async with self._turn(self._is_rebuild_needed) as is_ours:
             if is_ours:
                 async with rebuild.beside(self._file) as shelf:
@@ -238,11 +246,25 @@ class _Run:
             return await self._refresh() and await intake.follow()
 
         self._vectors = await self._embed(beside, refresh)
-        if self._vectors.problem is not None:
-            return f"the index was not rebuilt, the one before it answers: {self._vectors.problem}"
+        if not self._vectors.is_as_far_as_possible:
+            return f"{NOT_REBUILT}: {self._vectors.problem}"
         await intake.settle()
+        if (problem := await self._what_would_be_lost(intake)) is not None:
+            return problem
         await rebuild.swap(beside, space=space, recipe=sync.recipe, now_ms=sync.now_ms())
         return None
+
+    async def _what_would_be_lost(self, intake: Intake) -> str | None:
+        """Say which files the index holds that cannot be read now; None if all of it can be made anew."""
+        known = await self._live.read(index.file_states)
+        lost = [
+            key
+            for key, seen in known.items()
+            if key in intake.unread or not intake.scan.covers(key, seen.source)
+        ]
+        if not lost:
+            return None
+        return f"{NOT_REBUILT}: {len(lost)} of its files cannot be read now, among them {lost[0]}"
 
     async def _embed(self, shelf: Shelf, refresh: Refresh | None = None) -> EmbedOutcome:
         """Make the vectors that are missing; of many, only one process at a time."""
@@ -308,14 +330,17 @@ class _Run:
         if self._problem or self._vectors.problem:
             yield self._problem or self._vectors.problem or ""
         elif self._cost is not None and not self._must_rebuild:
-            yield MOVED if self._sync.history.is_settled else str(self._cost)
+            moved = MOVED if self._is_elsewhere else CUT
+            yield moved if self._sync.history.is_settled else str(self._cost)
 
     def _unreadable(self) -> list[str]:
         workspace = str(self._sync.workspace)
         return [f"{key or workspace}: {why}" for key, why in self._intake.unreadable.items()]
 
     async def _prune(self) -> None:
-        """Drop vectors that are too many, if there can be new ones."""
+        """Drop vectors that are too many, if there can be new ones; not those made for a rebuild to come."""
+        if self._cost is not None or self._problem is not None:
+            return
         cache = self._sync.settings.cache
         keep = cache.max_entries if cache.enabled else 0
         if keep is not None and (self.is_full or self._tally.is_news or self._vectors.embedded):

@@ -46,6 +46,8 @@ SettingsT = TypeVar("SettingsT", bound=RemoteSettings)
 HARMLESS_CHARS = 4
 """A header's value that is shorter, such as `1` or `eu`, is no secret that could be found in a text."""
 MEASURE_TIMEOUT_S = 10.0
+MOST_KEPT = 4096
+"""Vectors of calls that failed, kept until somebody asks for their texts again."""
 PROBE = "length"
 """What is embedded to learn how long the vectors of a model are."""
 
@@ -76,6 +78,7 @@ class RemoteEmbedder(ABC, Generic[SettingsT]):
         self._opening = asyncio.Lock()
         self._connection: Connection | None = None
         self._is_closed = False
+        self._kept: dict[tuple[Kind, str], Vector] = {}
         self._complaints = Complaints(
             self.provider, settings.model, urlsplit(settings.base_url).netloc, self._secrets()
         )
@@ -114,22 +117,25 @@ class RemoteEmbedder(ABC, Generic[SettingsT]):
         return (await self.embed_batch([input]))[0]
 
     async def embed_batch(self, inputs: Sequence[EmbedderInput]) -> list[Vector]:
-        """Return the vectors of several texts, in their order. If one request fails, the others end.
+        """Return the vectors of several texts, in their order.
+
+        If one request fails, what the others brought is kept for the next call: it was paid for.
 
         Raises:
             EmbedderUnavailable: the provider cannot be used, or the embedder is closed.
             EmbeddingError: the provider failed, or answered what cannot be used.
         """
-        vectors = [[0.0] * self.dimensions for _ in inputs]
-        failure: Exception | None = None
-        try:
-            async with asyncio.TaskGroup() as group:
-                for kind, texts in self._requests(inputs):
-                    group.create_task(self._fill(vectors, texts, kind))
-        except* EmbeddingError as failed:
-            failure = failed.exceptions[0]
-        if failure is not None:
-            raise failure
+        known = {place: self._kept.pop((item.kind, item.text), None) for place, item in enumerate(inputs)}
+        vectors = [known[place] or [0.0] * self.dimensions for place in range(len(inputs))]
+        unknown = [(place, item) for place, item in enumerate(inputs) if known[place] is None]
+        async with asyncio.TaskGroup() as group:
+            requests = [
+                group.create_task(self._fill(vectors, texts, kind)) for kind, texts in self._requests(unknown)
+            ]
+        failures = [failure for request in requests if (failure := request.result())]
+        if failures:
+            self._keep(inputs, vectors)
+            raise failures[0]
         return vectors
 
     async def prepare(self) -> None:
@@ -260,14 +266,16 @@ class RemoteEmbedder(ABC, Generic[SettingsT]):
 
     # --- inside ---------------------------------------------------------------------------------------------
 
-    def _requests(self, inputs: Sequence[EmbedderInput]) -> Iterator[tuple[Kind, Mapping[int, str]]]:
-        """Yield what goes into each request: texts of one kind, by their place among the inputs."""
+    def _requests(
+        self, inputs: Sequence[tuple[int, EmbedderInput]]
+    ) -> Iterator[tuple[Kind, Mapping[int, str]]]:
+        """Yield what goes into each request: texts of one kind, by the place that each came with."""
         limits = self.settings
         kinds: tuple[Kind, ...] = ("query", "document")
         for kind in kinds:
             ready = (
                 (place, fitted(item.text, limits.max_text_bytes))
-                for place, item in enumerate(inputs)
+                for place, item in inputs
                 if item.kind == kind
             )
             texts = [(place, text) for place, text in ready if text.strip()]
@@ -278,10 +286,24 @@ class RemoteEmbedder(ABC, Generic[SettingsT]):
             ):
                 yield kind, dict(texts[part.start : part.stop])
 
-    async def _fill(self, vectors: list[Vector], texts: Mapping[int, str], kind: Kind) -> None:
-        got = await self._vectors(list(texts.values()), kind)
+    async def _fill(
+        self, vectors: list[Vector], texts: Mapping[int, str], kind: Kind
+    ) -> EmbeddingError | None:
+        """Put the vectors of texts in their places, or return why that failed, so that others go on."""
+        try:
+            got = await self._vectors(list(texts.values()), kind)
+        except EmbeddingError as error:
+            return error
         for place, vector in zip(texts, got, strict=True):
             vectors[place] = vector
+        return None
+
+    def _keep(self, inputs: Sequence[EmbedderInput], vectors: Sequence[Vector]) -> None:
+        if len(self._kept) + len(inputs) > MOST_KEPT:
+            self._kept.clear()
+        for item, vector in zip(inputs, vectors, strict=True):
+            if any(vector):
+                self._kept[item.kind, item.text] = vector
 
     async def _vectors(self, texts: Sequence[str], kind: Kind) -> Sequence[Vector]:
         """Return as many vectors as texts, all of one length, which is the promised one if one is known."""

@@ -36,7 +36,9 @@ class RemoteSettings(SettingsModel):
         le=65_536,
         description="Length of the vectors; unset, the model's own, which is measured where it is not known.",
     )
-    timeout_ms: int = Field(default=60_000, ge=1, description="How long one request may take as a whole.")
+    timeout_ms: int = Field(
+        default=60_000, ge=1, le=86_400_000, description="How long one request may take as a whole."
+    )
     max_text_bytes: int = Field(
         default=8000, ge=16, description="Of a longer text only this many bytes of UTF-8 are embedded."
     )
