@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -180,7 +180,8 @@ class Nursery:
         ending = asyncio.ensure_future(self._number())
         await asyncio.wait([ending], timeout=after_s)
         if not ending.done():
-            os.kill(child, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it ended in this moment
+                os.kill(child, signal.SIGKILL)
         return await ending
 
     async def _number(self) -> int:

@@ -79,7 +79,7 @@ async def embedders(place: Place, *, as_json: bool) -> ExitCode:
         clock=utc_now,
     )
     plan = await asyncio.to_thread(plan_embedder, loaded, registry, services)
-    document = _embedders(plan, loaded)
+    document = await asyncio.to_thread(_embedders, plan, loaded)  # looking at all of them imports them
     if as_json:
         write_json(document.as_json())
     else:
