@@ -12,7 +12,7 @@ from composable_memory.cli.running import ExitCode, Place
 from composable_memory.cli.screen import plain, say, tell_degraded, tell_if_empty, warn, write_json
 from composable_memory.interfaces import ProgressCallback
 from composable_memory.runtime import Memory, open_memory
-from composable_memory.types import MemorySyncProgressUpdate
+from composable_memory.types import MemoryProviderStatus, MemorySyncProgressUpdate
 
 __all__ = ["index", "show_report", "sync"]
 
@@ -24,16 +24,25 @@ async def index(place: Place, *, force: bool, strict: bool, as_json: bool) -> Ex
             _tell_cost(memory)
         report = await sync(memory, force=force)
         degraded, status = memory.unavailable(), memory.status()
+    without_vectors = _why_without_vectors(status)
     if as_json:
         write_json(report.as_json())
     else:
         show_report(report)
     for problem in report.problems:
         warn(f"problem: {problem}")
+    if without_vectors:
+        warn(f"problem: nothing is embedded: {without_vectors}")
     tell_degraded(degraded)
     tell_if_empty(status)
-    is_partial = bool(report.problems or degraded or report.embeddings_pending)
+    is_partial = bool(report.problems or degraded or report.embeddings_pending or without_vectors)
     return ExitCode.DEGRADED if strict and is_partial else ExitCode.FINE
+
+
+def _why_without_vectors(status: MemoryProviderStatus) -> str | None:
+    """Return why no provider embeds although one is wanted."""
+    reason = status.custom.get("providerUnavailableReason")
+    return str(reason) if reason and status.requested_provider != "none" else None
 
 
 def _tell_cost(memory: Memory) -> None:

@@ -12,8 +12,9 @@ import pytest
 
 from composable_memory import open_memory
 from composable_memory.content import EmbedderInput
-from composable_memory.errors import IndexProblem
+from composable_memory.errors import EmbeddingError, IndexProblem
 from composable_memory.interfaces import EmbedderAdapter
+from composable_memory.settings import QuerySettings
 from composable_memory.testing import FailingEmbedder, HashEmbedder
 from composable_memory.types import MAX_SNIPPET_CHARS, MemorySource, SearchAnswer, SearchOptions
 from composable_memory_adapters.builtin.notes.chunking import chunk_markdown
@@ -23,8 +24,9 @@ from composable_memory_adapters.builtin.search.hybrid import KeywordHit
 from composable_memory_adapters.builtin.search.keyword_leg import KeywordAnswer
 from composable_memory_adapters.builtin.search.query_terms import index_text
 from composable_memory_adapters.builtin.search.ranking import Candidates, Page, RankingPolicy, make_page
-from composable_memory_adapters.builtin.search.searcher import Searcher
-from composable_memory_adapters.builtin.settings import BuiltinSettings
+from composable_memory_adapters.builtin.search.searcher import EMBED_TIMEOUT_S, Searcher
+from composable_memory_adapters.builtin.search.vector_search import VectorSearch
+from composable_memory_adapters.builtin.settings import BuiltinSettings, VectorSettings
 from composable_memory_adapters.builtin.store import embedding_cache, index, queries, schema
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.builtin.store.tables import LIVE
@@ -892,3 +894,40 @@ async def test_vectors_that_tell_no_texts_apart_count_less(
     scores = by_default.results[-1].score, in_full.results[-1].score
     assert (scores[0] == pytest.approx(scores[1])) is is_full
     assert scores[0] <= scores[1]
+
+
+# --- a provider in trouble ---
+
+
+def vectors_of(file: SqliteFile, embedder: EmbedderAdapter, **options: float) -> VectorSearch:
+    return VectorSearch(
+        file,
+        settings=VectorSettings(),
+        embedder=embedder,
+        space=EmbeddingSpace.of(embedder),
+        embed_timeout_s=10.0,
+        **options,
+    )
+
+
+async def test_a_provider_that_keeps_failing_is_left_alone_for_a_while(file: SqliteFile) -> None:
+    embedder = FailingEmbedder(2)
+    vectors = vectors_of(file, embedder)
+    for problem in ("it was asked to fail", "it was asked to fail", "it is asked again in 30 s"):
+        with pytest.raises(EmbeddingError, match=problem):
+            await vectors.embed("where is the lamp?")
+
+    assert embedder.texts == []
+
+
+async def test_after_its_rest_a_provider_is_asked_again(file: SqliteFile) -> None:
+    vectors = vectors_of(file, FailingEmbedder(2), rest_s=0.0)
+    for _ in range(2):
+        with pytest.raises(EmbeddingError):
+            await vectors.embed("where is the lamp?")
+
+    assert await vectors.embed("where is the lamp?") is not None
+
+
+def test_words_answer_before_the_deadline_of_a_provider_that_hangs() -> None:
+    assert QuerySettings().timeout_ms / 2 > EMBED_TIMEOUT_S * 1000

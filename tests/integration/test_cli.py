@@ -470,6 +470,19 @@ def test_where_no_embedder_is_chosen_the_reason_is_shown(cmem: Cmem) -> None:
     assert shown.stderr == "none: embedding is off (memory.embedding.provider: none)\n"
 
 
+def test_an_index_without_the_provider_that_was_asked_for_says_so(
+    cmem: Cmem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    cmem.configure("memory: {embedding: {provider: openai}}")
+
+    result = cmem("index", "--strict")
+
+    assert result.exit_code == 3
+    assert "nothing is embedded" in result.stderr
+    assert "OPENAI_API_KEY" in result.stderr
+
+
 def test_keys_of_a_provider_are_shown_and_its_secrets_are_not(cmem: Cmem) -> None:
     cmem.configure("memory: {embedding: {providers: {openai: {apiKey: hush-hush-4711, dimensions: 512}}}}")
 

@@ -323,7 +323,8 @@ class BuiltinMemory:
         if (why := self._follower.blindness) is not None:
             yield _degradation("stale", f"changes are not followed, run `cmem index` after them: {why}")
         if self._rebuild_cost is not None:
-            yield _degradation("rebuild-due", str(self._rebuild_cost))
+            is_free = self._embedder is None or self._services.embedder_is_local
+            yield _degradation("rebuild-due", self._rebuild_cost.told(is_free=is_free))
         if mark is not None and mark.unreadable:
             count = len(mark.unreadable)
             yield _degradation(

@@ -34,7 +34,7 @@ from composable_memory_adapters.sqlite_file import Connection, SqliteFile
 
 __all__ = ["EMBED_TIMEOUT_S", "Searcher"]
 
-EMBED_TIMEOUT_S = 10.0
+EMBED_TIMEOUT_S = 3.0
 """How long a query waits for its vector before keywords answer alone."""
 
 BACKEND_ID = "builtin"

@@ -17,6 +17,11 @@ from composable_memory_adapters.sqlite_file import SqliteFile
 __all__ = ["VectorSearch"]
 
 
+FAILURES_BEFORE_REST = 2
+REST_S = 30.0
+"""How long a provider that failed is not asked for the vectors of questions."""
+
+
 class VectorSearch:
     """Embeds queries and finds passages near them. The engine is chosen by the first use, and stays."""
 
@@ -28,12 +33,17 @@ class VectorSearch:
         embedder: EmbedderAdapter,
         space: EmbeddingSpace,
         embed_timeout_s: float,
+        rest_s: float = REST_S,
     ) -> None:
         self._file = file
         self._settings = settings
         self._embedder = embedder
         self._space = space
         self._embed_timeout_s = embed_timeout_s
+        self._rest_s = rest_s
+        self._failures = 0
+        self._rests_until = 0.0
+        self._failure = ""
         self._leg: VectorLeg | None = None
         self._choosing = asyncio.Lock()
         self._engine_problem: str | None = None
@@ -51,9 +61,27 @@ class VectorSearch:
     async def embed(self, text: str) -> Sequence[float] | None:
         """Return the vector of a query, or None if it has no direction.
 
+        A provider that failed several times in a row is left alone for a while: questions are then answered
+        by words at once.
+
         Raises:
             EmbeddingError: the provider failed, took too long, or returned what does not fit the index.
         """
+        now = asyncio.get_running_loop().time
+        if now() < self._rests_until:
+            problem = f"it is asked again in {self._rests_until - now():.0f} s, since {self._failure}"
+            raise EmbeddingError(self._space.provider, self._space.model, problem)
+        try:
+            vector = await self._ask(text)
+        except EmbeddingError as error:
+            self._failures, self._failure = self._failures + 1, str(error)
+            if self._failures >= FAILURES_BEFORE_REST:
+                self._rests_until = now() + self._rest_s
+            raise
+        self._failures = 0
+        return vector
+
+    async def _ask(self, text: str) -> Sequence[float] | None:
         space = self._space
         question = EmbedderInput(text=text, kind="query")
         vector = await answer_within(self._embed_timeout_s, self._embedder.embed(question), space)

@@ -64,10 +64,13 @@ class RebuildCost:
     passages: int
     characters: int
 
-    def __str__(self) -> str:
-        """Return the reasons, the price, and how to pay it, in a sentence."""
+    def told(self, *, is_free: bool) -> str:
+        """Return the reasons and what happens next: where it is not free, the price and how to pay it."""
+        why = "; ".join(self.reasons)
+        if is_free:
+            return f"{why}; the next sync rebuilds it, `cmem index` at once"
         price = f"about {self.tokens} tokens in {self.passages} passages to embed"
-        return f"{'; '.join(self.reasons)}; `cmem index --force` rebuilds it: {price}"
+        return f"{why}; `cmem index --force` rebuilds it: {price}"
 
     @property
     def tokens(self) -> int:

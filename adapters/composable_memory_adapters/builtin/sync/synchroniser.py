@@ -210,8 +210,11 @@ class _Run:
         """Say whether the index is built anew: by force, or where that costs nothing and nobody minds."""
         if self._force:
             return self._mark_before is not None or self._cost is not None
-        is_free = self._sync.embedder is None or self._sync.embedder_is_local
-        return self._cost is not None and is_free and not self._sync.history.is_settled
+        return self._cost is not None and self._is_free and not self._sync.history.is_settled
+
+    @property
+    def _is_free(self) -> bool:
+        return self._sync.embedder is None or self._sync.embedder_is_local
 
     @property
     def _is_elsewhere(self) -> bool:
@@ -225,8 +228,11 @@ class _Run:
             return
         async with self._turn(self._is_rebuild_needed) as is_ours:
             if is_ours:
+                before = self._tally.indexed, self._tally.chunks
                 async with rebuild.beside(self._file) as shelf:
                     self._problem = await self._fill(shelf)
+                if self._problem is not None:  # what was made beside is gone
+                    self._tally.indexed, self._tally.chunks = before
                 await self._file.compact()
         if self._problem is None:
             self._cost = None
@@ -331,7 +337,7 @@ class _Run:
             yield self._problem or self._vectors.problem or ""
         elif self._cost is not None and not self._must_rebuild:
             moved = MOVED if self._is_elsewhere else CUT
-            yield moved if self._sync.history.is_settled else str(self._cost)
+            yield moved if self._sync.history.is_settled else self._cost.told(is_free=self._is_free)
 
     def _unreadable(self) -> list[str]:
         workspace = str(self._sync.workspace)
