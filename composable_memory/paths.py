@@ -18,6 +18,7 @@ __all__ = [
     "canonical_key",
     "extra_root",
     "is_markdown",
+    "problem_with_file",
     "relative_key",
     "resolve_memory_file",
 ]
@@ -79,7 +80,7 @@ def resolve_memory_file(rel_path: str, *, workspace: Path, extra_paths: Sequence
     if problem is None:
         real = {workspace: root} | dict(zip(extra_paths, extras, strict=True))
         target = _place(rel_path.strip(), root, real)
-        problem = _problem_with_place(target, root, extras) or _problem_with_file(target)
+        problem = _problem_with_place(target, root, extras) or problem_with_file(target)
     if problem is not None:
         raise MemoryPathError(rel_path[:200], problem, allowed=allowed)
     return target
@@ -132,13 +133,16 @@ def _is_covered(target: Path, root: Path, extras: Sequence[Path]) -> bool:
     return any(target.is_relative_to(extra) for extra in extras)
 
 
-def _problem_with_file(target: Path) -> str | None:
+def problem_with_file(target: Path) -> str | None:
+    """Say why `target` cannot be read as a file; None where it can, or is not there. Looks at the disk."""
     try:
         mode = os.lstat(target).st_mode
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         return f"it cannot be looked at ({error.strerror})"
+    if stat.S_ISLNK(mode):
+        return "it is a symbolic link"
     if stat.S_ISDIR(mode):
         return "it is a folder"
     return None if stat.S_ISREG(mode) else "it is not a regular file"

@@ -7,7 +7,6 @@ in the JSONL file. Everything but `patience` looks at the disk: call it from a t
 
 import json
 import os
-import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -16,7 +15,7 @@ from typing import IO
 
 from composable_memory.errors import MemoryPathError
 from composable_memory.interfaces import BackendServices
-from composable_memory.paths import is_markdown
+from composable_memory.paths import is_markdown, problem_with_file
 from composable_memory_adapters.builtin.notes.chunking import Chunk, chunk_markdown
 from composable_memory_adapters.builtin.notes.sources import (
     TRANSCRIPT_SUFFIX,
@@ -188,7 +187,7 @@ def resolve_transcript(rel_path: str, folder: Path | None) -> Path:
         raise MemoryPathError(rel_path[:200], why)
     names = _parts(rel_path)[1:]
     target = Path(os.path.realpath(folder), *names)
-    problem = _problem_with_names(names) or _problem_with_file(target)
+    problem = _problem_with_names(names) or problem_with_file(target)
     if problem is not None:
         allowed = [f"{TRANSCRIPTS_KEY}/*{TRANSCRIPT_SUFFIX}"]
         raise MemoryPathError(rel_path[:200], problem, allowed=allowed)
@@ -309,17 +308,3 @@ def _problem_with_names(names: Sequence[str]) -> str | None:
     if not text.endswith(TRANSCRIPT_SUFFIX):
         return f"only transcripts ({TRANSCRIPT_SUFFIX}) can be read"
     return None
-
-
-def _problem_with_file(target: Path) -> str | None:
-    try:
-        mode = os.lstat(target).st_mode
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        return f"it cannot be looked at ({error.strerror})"
-    if stat.S_ISLNK(mode):
-        return "it is a symbolic link"
-    if stat.S_ISDIR(mode):
-        return "it is a folder"
-    return None if stat.S_ISREG(mode) else "it is not a regular file"
