@@ -323,8 +323,7 @@ class BuiltinMemory:
         if (why := self._follower.blindness) is not None:
             yield _degradation("stale", f"changes are not followed, run `cmem index` after them: {why}")
         if self._rebuild_cost is not None:
-            is_free = self._embedder is None or self._services.embedder_is_local
-            yield _degradation("rebuild-due", self._rebuild_cost.told(is_free=is_free))
+            yield _degradation("rebuild-due", self._rebuild_cost.told())
         if mark is not None and mark.unreadable:
             count = len(mark.unreadable)
             yield _degradation(

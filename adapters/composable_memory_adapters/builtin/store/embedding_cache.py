@@ -40,6 +40,11 @@ class EmbeddingSpace:
     provider_key: str
     dims: int
 
+    @property
+    def identity(self) -> tuple[str, str, str]:
+        """Return provider key, model and provider: how the statements of the index ask for this space."""
+        return self.provider_key, self.model, self.provider
+
     @classmethod
     def of(cls, embedder: EmbedderAdapter) -> "EmbeddingSpace":
         """Return the space that `embedder` puts its vectors in."""
@@ -79,9 +84,10 @@ def store(
     Raises:
         EmbeddingError: a vector cannot be used.
     """
-    identity = (space.provider_key, space.model, space.provider)
     return {
-        digest: connection.execute(STORE, (digest, *identity, pack(space, vector), space.dims, now_ms)).get
+        digest: connection.execute(
+            STORE, (digest, *space.identity, pack(space, vector), space.dims, now_ms)
+        ).get
         for digest, vector in vectors.items()
     }
 

@@ -126,7 +126,7 @@ def remove_files(
 
 def adopt_cached_vectors(connection: Connection, tables: Tables, space: EmbeddingSpace) -> int:
     """Point chunks without a vector at one that is known by now; return how many."""
-    connection.execute(tables.sql(ADOPT_CACHED), (space.provider_key, space.model, space.provider))
+    connection.execute(tables.sql(ADOPT_CACHED), space.identity)
     adopted = connection.changes()
     if adopted:
         _tell_readers(connection, tables)
@@ -271,7 +271,7 @@ class _Plan:
         return enumerate(self._inserted, start=self._first_id)
 
     def _chunk_rows(self, space: EmbeddingSpace | None, now_ms: int) -> Iterator[tuple[int | str, ...]]:
-        identity = (space.provider_key, space.model, space.provider) if space else ("", "", "")
+        identity = space.identity if space else ("", "", "")
         for row_id, (draft, chunk) in self._new_rows():
             place = (draft.key, draft.source, chunk.start_line, chunk.end_line)
             yield (row_id, *place, chunk.hash, chunk.text, now_ms, *identity)

@@ -163,8 +163,7 @@ def vectors_in_space(
     connection: Connection, ids: Iterable[int], space: EmbeddingSpace
 ) -> tuple[list[int], list[bytes]]:
     """Return ids and float32 blobs of those embeddings among `ids` that can be compared within `space`."""
-    identity = (space.provider_key, space.model, space.provider)
-    return _sound(connection.execute(VECTORS_IN_SPACE, (_json(ids), *identity)), space.dims)
+    return _sound(connection.execute(VECTORS_IN_SPACE, (_json(ids), *space.identity)), space.dims)
 
 
 def vector_counts(connection: Connection) -> VectorCounts:

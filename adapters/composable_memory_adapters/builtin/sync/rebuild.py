@@ -61,13 +61,14 @@ class RebuildCost:
 
     reasons: tuple[str, ...]
     is_of_other_space: bool
+    is_free: bool
     passages: int
     characters: int
 
-    def told(self, *, is_free: bool) -> str:
+    def told(self) -> str:
         """Return the reasons and what happens next: where it is not free, the price and how to pay it."""
         why = "; ".join(self.reasons)
-        if is_free:
+        if self.is_free:
             return f"{why}; the next sync rebuilds it, `cmem index` at once"
         price = f"about {self.tokens} tokens in {self.passages} passages to embed"
         return f"{why}; `cmem index --force` rebuilds it: {price}"
@@ -78,7 +79,9 @@ class RebuildCost:
         return -(-self.characters // 4)
 
 
-def cost(connection: Connection, space: EmbeddingSpace | None, recipe: str) -> RebuildCost | None:
+def cost(
+    connection: Connection, space: EmbeddingSpace | None, recipe: str, *, is_free: bool
+) -> RebuildCost | None:
     """Return what it takes to make the index what the settings ask for; None if it is, or holds nothing."""
     has_chunks = connection.execute("SELECT EXISTS (SELECT 1 FROM chunks)").get
     stored_space, stored_recipe = books.stored_space(connection), books.stored_recipe(connection)
@@ -95,6 +98,7 @@ def cost(connection: Connection, space: EmbeddingSpace | None, recipe: str) -> R
     return RebuildCost(
         reasons=tuple(reasons),
         is_of_other_space=is_of_other_space,
+        is_free=is_free,
         passages=passages,
         characters=characters,
     )
@@ -141,8 +145,7 @@ async def swap(shelf: Shelf, *, space: EmbeddingSpace | None, recipe: str, now_m
 
     def replace(connection: Connection, _tables: object) -> None:
         if space is not None:
-            identity = (space.provider_key, space.model, space.provider)
-            connection.execute(LET_GO_OF_VECTORS, (now_ms, *identity))
+            connection.execute(LET_GO_OF_VECTORS, (now_ms, *space.identity))
             books.store_space(connection, space)
         connection.execute(REPLACE)
         books.store_recipe(connection, recipe)
@@ -179,8 +182,7 @@ def _to_embed(
     if is_cut_otherwise:
         passages, characters = next(connection.execute(ALL_TEXTS))
     else:
-        identity = (space.provider_key, space.model, space.provider)
-        passages, characters = next(connection.execute(TEXTS_TO_EMBED, identity))
+        passages, characters = next(connection.execute(TEXTS_TO_EMBED, space.identity))
     return passages, characters
 
 

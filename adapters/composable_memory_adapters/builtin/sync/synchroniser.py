@@ -25,7 +25,13 @@ from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSp
 from composable_memory_adapters.builtin.store.shelf import Shelf
 from composable_memory_adapters.builtin.store.tables import Tables
 from composable_memory_adapters.builtin.sync import rebuild
-from composable_memory_adapters.builtin.sync.embedding import FEW_TEXTS, Embedding, EmbedOutcome
+from composable_memory_adapters.builtin.sync.embedding import (
+    FEW_TEXTS,
+    MOVED,
+    TWO_FOLDERS,
+    Embedding,
+    EmbedOutcome,
+)
 from composable_memory_adapters.builtin.sync.intake import Intake, Tally
 from composable_memory_adapters.builtin.sync.rebuild import RebuildCost
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
@@ -48,7 +54,6 @@ MAX_PROBLEMS = 50
 REFRESH_S = 1.0
 """How often notes are followed, at most, while vectors are made."""
 
-MOVED = "another process uses this index with another embedder; give the two different state folders"
 CUT = (
     "another process cuts notes otherwise in this index; give the two the same settings, or two state folders"
 )
@@ -94,7 +99,8 @@ class Synchroniser:
 
     def rebuild_cost(self, connection: Connection) -> RebuildCost | None:
         """Return what it takes to make the index what the settings ask for; None if it is that."""
-        return rebuild.cost(connection, self.space, self.recipe)
+        is_free = self.embedder is None or self.embedder_is_local
+        return rebuild.cost(connection, self.space, self.recipe, is_free=is_free)
 
     @property
     def recipe(self) -> str:
@@ -210,11 +216,7 @@ class _Run:
         """Say whether the index is built anew: by force, or where that costs nothing and nobody minds."""
         if self._force:
             return self._mark_before is not None or self._cost is not None
-        return self._cost is not None and self._is_free and not self._sync.history.is_settled
-
-    @property
-    def _is_free(self) -> bool:
-        return self._sync.embedder is None or self._sync.embedder_is_local
+        return self._cost is not None and self._cost.is_free and not self._sync.history.is_settled
 
     @property
     def _is_elsewhere(self) -> bool:
@@ -336,8 +338,8 @@ class _Run:
         if self._problem or self._vectors.problem:
             yield self._problem or self._vectors.problem or ""
         elif self._cost is not None and not self._must_rebuild:
-            moved = MOVED if self._is_elsewhere else CUT
-            yield moved if self._sync.history.is_settled else self._cost.told(is_free=self._is_free)
+            moved = f"{MOVED}; {TWO_FOLDERS}" if self._is_elsewhere else CUT
+            yield moved if self._sync.history.is_settled else self._cost.told()
 
     def _unreadable(self) -> list[str]:
         workspace = str(self._sync.workspace)
