@@ -61,7 +61,7 @@ $(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.installed
-	$(INSTALL) --group test
+	$(INSTALL) --editable '.[graphiti]' --group test
 	@touch $@
 
 # Built for speed of building: half as fast at work as an ordinary build, hence never kept in a cache.

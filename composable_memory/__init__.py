@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from composable_memory.breaker import Breaker
     from composable_memory.calibration import Calibration
+    from composable_memory.content import IngestReport, MemoryContentObject
     from composable_memory.entries import ComposableBackendEntry
     from composable_memory.errors import (
         BackendError,
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
         ConfigError,
         MemoryPathError,
     )
+    from composable_memory.facts import Fact
     from composable_memory.intent import parse_query_intent
     from composable_memory.interfaces import (
         BackendServices,
@@ -53,8 +55,11 @@ __all__ = [
     "ConfigError",
     "Dedup",
     "EmbedderAdapter",
+    "Fact",
     "Fusion",
+    "IngestReport",
     "Memory",
+    "MemoryContentObject",
     "MemoryPathError",
     "MemorySearchManager",
     "MemorySearchResult",
@@ -72,10 +77,12 @@ __all__ = [
 _ROOMS = {
     "breaker": "Breaker",
     "calibration": "Calibration",
+    "content": "IngestReport MemoryContentObject",
     "entries": "ComposableBackendEntry",
     "errors": (
         "BackendError BackendTimeout BackendUnavailable ComposableMemoryError ConfigError MemoryPathError"
     ),
+    "facts": "Fact",
     "intent": "parse_query_intent",
     "interfaces": "BackendServices BackendSpec Capability EmbedderAdapter MemorySearchManager",
     "manager": "ComposableMemoryManager",

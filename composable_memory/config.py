@@ -23,6 +23,7 @@ from composable_memory.interfaces import BackendSpec, EmbedderSpec
 from composable_memory.settings import BackendSection, Settings, check, is_secret, known_keys, section_key
 from composable_memory.types import JsonValue
 from composable_memory.workspace_trust import refuse_harmful
+from composable_memory_ops_logs import redact_value
 
 __all__ = [
     "LoadedSettings",
@@ -137,7 +138,7 @@ def describe(
     return tuple(
         SettingRow(
             key=key,
-            value=to_jsonable_python(leaf.value, fallback=str),
+            value=redact_value(to_jsonable_python(leaf.value, fallback=str)),
             origin=loaded.origins.get(key, leaf.origin),
         )
         for key, leaf in rows.items()

@@ -1,4 +1,4 @@
-"""Values of content, graph and vectors: what adapters below a memory exchange."""
+"""Values of content, graph and vectors: what adapters below a memory exchange, and what ingesting reports."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,17 +10,21 @@ from composable_memory.types import JsonValue
 __all__ = [
     "EmbedderInput",
     "ExtractedEntity",
+    "ExtractedRelation",
     "GraphEdge",
     "GraphNode",
     "GraphQuery",
     "GraphQueryResult",
     "Health",
+    "IngestReport",
+    "IngestWarning",
     "MemoryArtifact",
     "MemoryArtifactKind",
     "MemoryContentKind",
     "MemoryContentObject",
     "MemoryProvenance",
     "MemoryTemporalMetadata",
+    "StageResult",
     "TemporalPolicyDecision",
     "VectorMatch",
     "VectorQuery",
@@ -192,6 +196,25 @@ class ExtractedEntity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ExtractedRelation:
+    """What a text says of two entities, named by their labels.
+
+    `type` is in capitals with underscores, such as `WORKS_AT`; `fact` is the statement in words. `exclusive`
+    says that `source` can have one such relation at a time: a later one ends an earlier one. `valid_from` is
+    None where the text gives no time of its own; `confidence` is in [0, 1].
+    """
+
+    source: str
+    target: str
+    type: str
+    fact: str
+    exclusive: bool = False
+    valid_from: datetime | None = None
+    valid_to: datetime | None = None
+    confidence: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TemporalPolicyDecision:
     """How long a content holds: seconds to live, validity, and how sure the policy is, in [0, 1]."""
 
@@ -207,3 +230,49 @@ class Health:
 
     ok: bool
     message: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngestWarning:
+    """Something about a content that its owner should know; `code` reads `stage.what`."""
+
+    code: str
+    message: str
+    details: Mapping[str, JsonValue] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageResult:
+    """How one stage of ingesting went; `skipped` says why it had nothing to do, such as a missing adapter."""
+
+    stage: str
+    ok: bool
+    duration_ms: float
+    error: str | None = None
+    skipped: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngestReport:
+    """What became of the contents that were handed in: each is in exactly one of the first four counts.
+
+    `stored` are in the memory now, `known` were there before with the same text, `pending` are kept safely
+    and will be tried again, `failed` could not be taken; `problems` says why. `entities` and `facts` count
+    what was written to a graph.
+    """
+
+    run_id: str
+    stored: int = 0
+    known: int = 0
+    pending: int = 0
+    failed: int = 0
+    entities: int = 0
+    facts: int = 0
+    warnings: tuple[IngestWarning, ...] = ()
+    stages: tuple[StageResult, ...] = ()
+    problems: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Say whether nothing failed and nothing has to be tried again."""
+        return not (self.failed or self.pending or self.problems)

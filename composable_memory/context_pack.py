@@ -1,40 +1,166 @@
-"""Packs the best results into one text under a budget of characters (pure)."""
+"""Packs the best results into one text under a budget of characters or of tokens (pure).
 
-from collections.abc import Sequence
+A token is estimated, without the tokenizer of any model: about four characters of a script with spaces, one
+character of Chinese, Japanese or Korean.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from composable_memory.types import MemorySearchResult
 
-__all__ = ["DEFAULT_MAX_CHARS", "pack_results"]
+__all__ = ["DEFAULT_MAX_CHARS", "PackBudget", "estimate_tokens", "pack_results", "validity_of"]
 
 DEFAULT_MAX_CHARS = 2000
 SEPARATOR = "\n\n"
+ELLIPSIS = "…"
 SHORTEST_USEFUL = 40
-"""A last piece is cut to fit only if at least this many characters of it remain."""
+"""A piece is cut to fit only if room for at least this many characters of it remains."""
+VARIETY_SHARE = 0.5
+"""A backend whose best result reaches this share of the best score of all gets a place."""
+CHARS_PER_TOKEN = 4
+TOLD_TIMES = {"valid_at": ("since {}", "{} to "), "invalid_at": ("until {}", " to {}")}
+"""The keys of `metadata` that say when a fact holds, and how its text may say it."""
+
+_WIDE = re.compile(
+    "[\u1100-\u11ff\u2e80-\u303f\u3040-\u30ff\u3130-\u318f\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef"
+    "\U00020000-\U0003ffff]"
+)
+_LAST_BREAK = re.compile(r"(?s).*(?:\s|[。、，！？；])")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackBudget:
+    """How long a pack may be: at most `max_chars` characters, or at most `max_tokens` tokens.
+
+    Raises:
+        ValueError: both or neither are given, or less than 1.
+    """
+
+    max_chars: int | None = None
+    max_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        if (self.max_chars is None) == (self.max_tokens is None):
+            raise ValueError("a budget is one of characters or of tokens")
+        if self.room < 1:
+            raise ValueError(f"a budget of {self.max_chars or self.max_tokens} is no room; give 1 or more")
+
+    @classmethod
+    def of(cls, max_chars: int | None = None, max_tokens: int | None = None) -> "PackBudget":
+        """Return a budget of tokens if one is given, else of characters."""
+        if max_tokens is not None:
+            return cls(max_tokens=max_tokens)
+        return cls(max_chars=DEFAULT_MAX_CHARS if max_chars is None else max_chars)
+
+    @property
+    def room(self) -> int:
+        """Return the budget in units of `cost`."""
+        return (self.max_chars or 0) if self.max_tokens is None else self.max_tokens * CHARS_PER_TOKEN
+
+    def cost(self, text: str) -> int:
+        """Return what a text takes of the room; the cost of two texts is the sum of their costs."""
+        return _quarter_tokens(text) if self.max_tokens is not None else len(text)
+
+    def beginning(self, text: str, room: int) -> str:
+        """Return the longest beginning of `text` that costs at most `room`."""
+        if self.max_tokens is None:
+            return text[: max(0, room)]
+        end = 0
+        while end < len(text) and (room := room - _quarter_tokens(text[end])) >= 0:
+            end += 1
+        return text[:end]
+
+
+def estimate_tokens(text: str) -> int:
+    """Return about how many tokens a language model reads for `text`."""
+    return -(-_quarter_tokens(text) // CHARS_PER_TOKEN)
 
 
 def pack_results(
-    results: Sequence[MemorySearchResult], *, max_chars: int = DEFAULT_MAX_CHARS
+    results: Sequence[MemorySearchResult], budget: PackBudget | None = None
 ) -> tuple[str, tuple[MemorySearchResult, ...]]:
-    """Return the pack and the results in it, best first, at most `max_chars` characters in all.
+    """Return the pack and the results in it, in the order of `results`, best first.
 
-    Each piece is `#n path:start-end (score 0.00)` and the snippet below it; the last one may be cut.
+    Each piece is `#n path:start-end (score 0.00)` and the snippet below it; a fact also tells when it holds
+    and where it is from. A piece that does not fit is cut between words. Every backend with a result of at
+    least half the best score has a piece, as long as there is room for a useful one.
     """
+    budget = budget or PackBudget.of()
+    reserved = _reserved(results, budget)
     pieces: list[str] = []
     packed: list[MemorySearchResult] = []
-    room = max_chars
-    for number, result in enumerate(results, 1):
-        piece = f"#{number} {_place(result)} (score {result.score:.2f})\n{result.snippet.strip()}"
-        room -= len(SEPARATOR) if pieces else 0
-        if len(piece) > room:
-            if room >= SHORTEST_USEFUL:
-                pieces.append(piece[:room].rstrip())
-                packed.append(result)
+    room = budget.room
+    for place, result in enumerate(results):
+        kept_free = sum(cost for at, cost in reserved.items() if at > place)
+        separator = SEPARATOR if pieces else ""
+        head, text = separator + _heading(len(pieces) + 1, result), result.snippet.strip()
+        fits = budget.cost(head + text) <= room - kept_free
+        if not fits and kept_free and place not in reserved:
+            continue
+        shortest = SHORTEST_USEFUL if pieces else 1
+        piece = head + text if fits else _cut(head, text, room - kept_free, budget, shortest)
+        if piece:
+            pieces.append(piece)
+            packed.append(result)
+            room -= budget.cost(piece)
+        if not fits and not kept_free:
             break
-        pieces.append(piece)
-        packed.append(result)
-        room -= len(piece)
-    return SEPARATOR.join(pieces), tuple(packed)
+    return "".join(pieces), tuple(packed)
 
 
-def _place(result: MemorySearchResult) -> str:
-    return f"{result.path}:{result.start_line}-{result.end_line}" if result.start_line else result.path
+def validity_of(result: MemorySearchResult) -> str:
+    """Return when a fact holds, as in "since 2026-03-01", as far as its text does not say so itself."""
+    return " ".join(_untold(result))
+
+
+def _untold(result: MemorySearchResult) -> Iterator[str]:
+    for name, ways in TOLD_TIMES.items():
+        moment = result.metadata.get(name)
+        if isinstance(moment, str):
+            told = [way.format(moment[:10]) for way in ways]
+            if not any(one in result.snippet for one in told):
+                yield told[0]
+
+
+def _reserved(results: Sequence[MemorySearchResult], budget: PackBudget) -> Mapping[int, int]:
+    """Return the places of what each backend says best, with the room that is kept free for it."""
+    enough = VARIETY_SHARE * max((result.score for result in results), default=0.0)
+    firsts: dict[str | None, int] = {}
+    for place, result in enumerate(results):
+        if result.score >= enough:
+            firsts.setdefault(result.source_backend, place)
+    share = budget.room // (2 * max(1, len(firsts)))
+    whole = {at: _heading(at + 1, results[at]) + results[at].snippet.strip() for at in firsts.values()}
+    return {at: min(share, budget.cost(SEPARATOR + piece)) for at, piece in whole.items()}
+
+
+def _heading(number: int, result: MemorySearchResult) -> str:
+    place = f"{result.path}:{result.start_line}-{result.end_line}" if result.start_line else result.path
+    told = ", ".join(_told(result))
+    heading = f"#{number} {place} (score {result.score:.2f}){' ' if told else ''}{told}"
+    return " ".join(heading.splitlines()) + "\n"  # a file's name may hold what would look like another piece
+
+
+def _told(result: MemorySearchResult) -> Iterator[str]:
+    """Yield when a fact holds, and where it is from."""
+    if validity := validity_of(result):
+        yield validity
+    if result.origin is not None:
+        yield f"from {result.origin.citation}"
+
+
+def _cut(head: str, text: str, room: int, budget: PackBudget, shortest: int) -> str:
+    """Return a piece cut between words; nothing if fewer than `shortest` characters of text would remain."""
+    begun = budget.beginning(text, room - budget.cost(head + ELLIPSIS))
+    if len(begun) < shortest:
+        return ""
+    ending = _LAST_BREAK.match(text, 0, len(begun) + 1)
+    if ending is not None and ending.end() > len(begun) // 2:
+        begun = begun[: ending.end()]
+    return head + begun.rstrip() + ELLIPSIS
+
+
+def _quarter_tokens(text: str) -> int:
+    return len(text) + (CHARS_PER_TOKEN - 1) * len(_WIDE.findall(text))

@@ -1,7 +1,7 @@
 """Asks several backends at the same time, each under its own deadline, and turns failures into answers."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from math import isfinite
@@ -15,6 +15,7 @@ from composable_memory.types import (
     BackendAnswer,
     Degradation,
     MemorySearchResult,
+    Origin,
     SearchAnswer,
     SearchOptions,
 )
@@ -183,6 +184,17 @@ def _is_sound(result: object) -> bool:
             and 0 <= result.start_line <= result.end_line
             and result.path.__class__ is str is result.snippet.__class__
             and result.path != ""
+            and (result.origin is None or _is_place(result.origin))
+            and (result.metadata.__class__ is dict or isinstance(result.metadata, Mapping))
         )
     except TypeError:
         return False
+
+
+def _is_place(origin: object) -> bool:
+    return (
+        isinstance(origin, Origin)
+        and origin.path.__class__ is str
+        and origin.start_line.__class__ is int is origin.end_line.__class__
+        and 0 <= origin.start_line <= origin.end_line
+    )

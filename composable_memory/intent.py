@@ -1,15 +1,15 @@
 """Reads what a query is about from its words: entities, topics and times (pure, no model).
 
 Entities are quoted texts, paths, identifiers and runs of capitalised words. Topics are hashtags and what
-follows "about", "regarding", "related to", "topic" or "re:". Times are dates and words such as "yesterday",
-"last month" and "in the last 5 days", and the commonest of these in Spanish, Chinese, Japanese and Korean.
+follows "about", "regarding", "related to", "topic" or "re:". Times are what `time_words` finds: dates, months
+and years, "yesterday", "in the last 5 days", "as of March", "between May and July".
 """
 
 import re
 from collections.abc import Iterable, Iterator
-from datetime import date
 
-from composable_memory.types import QueryIntent, TimeHint, TimeUnit
+from composable_memory.time_words import time_mentions
+from composable_memory.types import QueryIntent, TimeHint
 
 __all__ = ["parse_query_intent"]
 
@@ -32,54 +32,14 @@ _TOPIC_PHRASE = re.compile(
 _TOPIC_SEPARATOR = re.compile(r"\s*,\s*(?:and\s+)?|\s+and\s+", re.IGNORECASE)
 _LEADING_TOPIC_WORD = re.compile(r"^(?:(?:the\s+)?topics?\s+)+", re.IGNORECASE)
 
-_UNITS: dict[str, TimeUnit] = {"day": "day", "week": "week", "month": "month", "year": "year"}
-_UNIT = f"({'|'.join(_UNITS)})"
-_DATE = re.compile(r"(?<!\d)20\d\d-\d\d-\d\d(?!\d)")
-_COUNTED = re.compile(
-    rf"\b(?:in\s+the\s+)?(last|past|previous|next)\s+(\d{{1,4}})\s+{_UNIT}s?\b", re.IGNORECASE
-)
-_RELATIVE = re.compile(rf"\b(last|past|previous|this|next)\s+{_UNIT}\b", re.IGNORECASE)
-_DIRECTION = {"last": -1, "past": -1, "previous": -1, "this": 0, "next": 1}
-_DAY_WORDS: dict[str, tuple[TimeUnit, int]] = {
-    "yesterday": ("day", -1),
-    "today": ("day", 0),
-    "tonight": ("day", 0),
-    "tomorrow": ("day", 1),
-    "ayer": ("day", -1),
-    "hoy": ("day", 0),
-    "la semana pasada": ("week", -1),
-    "el mes pasado": ("month", -1),
-    "el año pasado": ("year", -1),
-    "昨天": ("day", -1),
-    "今天": ("day", 0),
-    "上周": ("week", -1),
-    "上个月": ("month", -1),
-    "去年": ("year", -1),
-    "昨日": ("day", -1),
-    "今日": ("day", 0),
-    "先週": ("week", -1),
-    "先月": ("month", -1),
-    "어제": ("day", -1),
-    "오늘": ("day", 0),
-    "지난주": ("week", -1),
-    "지난달": ("month", -1),
-    "작년": ("year", -1),
-}
-_DAY_WORD = re.compile(
-    "|".join(
-        rf"\b{re.escape(word)}\b" if word.isascii() or " " in word else re.escape(word)
-        for word in sorted(_DAY_WORDS, key=len, reverse=True)
-    ),
-    re.IGNORECASE,
-)
-
 _NOT_ENTITIES = frozenset(
-    """a an and any are as at be but by can compare could describe did do does explain find for from get
-    give had has have how i if in is it its last list may me my next no not of on open or our past please
-    previous search should show summarise summarize tell than that the then there these they this those today
-    to tomorrow topic topics was we were what when where which who whom whose why will with would yes
-    yesterday you your january february march april june july august september october november december
-    monday tuesday wednesday thursday friday saturday sunday""".split()
+    """a after an and any are as at back be before between but by can compare could describe did do does
+    during explain find for from get give had has have how i if in is it its last list may me my next no
+    not of on open or our past please previous search should show since summarise summarize tell than
+    that the then there these they this those today to tomorrow topic topics until was we were what when
+    where which who whom whose why will with would yes yesterday you your january february march april
+    june july august september october november december monday tuesday wednesday thursday friday
+    saturday sunday""".split()
 )
 
 
@@ -129,8 +89,8 @@ def _topics(query: str) -> list[str]:
 
 
 def _before_time(phrase: str) -> str:
-    starts = [match.start() for pattern in _TIME_PATTERNS for match in pattern.finditer(phrase)]
-    return re.sub(r"\b(?:on|in|from|since)\s*$", "", phrase[: min(starts, default=len(phrase))])
+    mentions = time_mentions(phrase)
+    return re.sub(r"\b(?:on|in|from|since)\s*$", "", phrase[: mentions[0].start if mentions else None])
 
 
 def _split_topics(phrase: str) -> Iterator[str]:
@@ -140,41 +100,12 @@ def _split_topics(phrase: str) -> Iterator[str]:
             yield topic
 
 
-def _time_hints(query: str) -> list[TimeHint]:
-    hints: dict[str, tuple[int, TimeHint]] = {}
-    taken: list[tuple[int, int]] = []
-    for pattern in _TIME_PATTERNS:
-        for match in pattern.finditer(query):
-            if any(start < match.end() and match.start() < end for start, end in taken):
-                continue
-            hint = _hint(pattern, match)
-            if hint is not None:
-                taken.append(match.span())
-                hints.setdefault(hint.phrase, (match.start(), hint))
-    return [hint for _, hint in sorted(hints.values(), key=lambda item: item[0])]
-
-
-def _hint(pattern: re.Pattern[str], match: re.Match[str]) -> TimeHint | None:
-    phrase = match.group().lower()
-    if pattern is _DATE:
-        return TimeHint(phrase=phrase, type="absolute", date=phrase) if _is_date(phrase) else None
-    if pattern is _DAY_WORD:
-        unit, offset = _DAY_WORDS[phrase]
-    else:
-        direction, *count, name = (group.lower() for group in match.groups())
-        unit, offset = _UNITS[name], _DIRECTION[direction] * int("".join(count) or 1)
-    return TimeHint(phrase=phrase, type=unit, unit=unit, offset=offset)
-
-
-_TIME_PATTERNS = (_DATE, _COUNTED, _RELATIVE, _DAY_WORD)
-
-
-def _is_date(text: str) -> bool:
-    try:
-        date.fromisoformat(text)
-    except ValueError:
-        return False
-    return True
+def _time_hints(query: str) -> Iterator[TimeHint]:
+    seen: set[str] = set()
+    for mention in time_mentions(query):
+        if mention.hint.phrase not in seen:
+            seen.add(mention.hint.phrase)
+            yield mention.hint
 
 
 def _distinct(texts: Iterable[str]) -> Iterator[str]:

@@ -38,17 +38,20 @@ if TYPE_CHECKING:
     from composable_memory.content import (
         EmbedderInput,
         ExtractedEntity,
+        ExtractedRelation,
         GraphEdge,
         GraphNode,
         GraphQuery,
         GraphQueryResult,
         Health,
+        IngestReport,
         MemoryContentObject,
         TemporalPolicyDecision,
         VectorQuery,
         VectorQueryResult,
         VectorRecord,
     )
+    from composable_memory.facts import Episode, Fact, Forgotten, GraphEntity, Neighbourhood
     from composable_memory_ops_logs import OpsLog
 
 __all__ = [
@@ -71,9 +74,12 @@ __all__ = [
     "Readiness",
     "SupportsAnswer",
     "SupportsDelete",
+    "SupportsFacts",
     "SupportsFingerprint",
     "SupportsHealth",
+    "SupportsIngest",
     "SupportsJobs",
+    "SupportsRelations",
     "SupportsSync",
     "TemporalPolicy",
     "VectorAdapter",
@@ -92,6 +98,10 @@ class Capability(StrEnum):
     """`SupportsAnswer`: says with each answer what is missing from it."""
     CALIBRATED = "calibrated"
     """Its scores are absolute in [0, 1] and need no calibration by the list they come in."""
+    FACTS = "facts"
+    """`SupportsFacts`: it keeps statements about entities, which can be looked through and forgotten."""
+    INGEST = "ingest"
+    """`SupportsIngest`: contents can be handed to it."""
     READ_FILE = "read-file"
     """It can read the files behind its results; without it `read_file` raises `UnsupportedOperation`."""
     SYNC = "sync"
@@ -186,7 +196,81 @@ class SupportsSync(Protocol):
         ...
 
 
-CAPABILITY_PROTOCOLS = {Capability.ANSWER: SupportsAnswer, Capability.SYNC: SupportsSync}
+@runtime_checkable
+class SupportsIngest(Protocol):
+    """A memory that contents can be handed to."""
+
+    async def ingest(self, contents: Sequence[MemoryContentObject], *, wait: bool = True) -> IngestReport:
+        """Take `contents`; a content with a known id and the same text changes nothing.
+
+        What cannot be stored now, for want of a server or a model, is kept and tried again. With `wait` false
+        the call returns as soon as the contents are safe.
+
+        Raises:
+            BackendError: the contents could not even be kept.
+        """
+        ...
+
+    async def ingest_source(
+        self, path: str, contents: Sequence[MemoryContentObject], *, wait: bool = True
+    ) -> IngestReport:
+        """Take `contents` as all that the source `path` says now.
+
+        What was taken from it before and is not among them holds no more; it stays in the history.
+        """
+        ...
+
+
+@runtime_checkable
+class SupportsFacts(Protocol):
+    """A memory of facts about entities. Entities are named by name or id, cases do not matter."""
+
+    async def facts(
+        self,
+        *,
+        about: str | None = None,
+        as_of: datetime | None = None,
+        current_only: bool = False,
+        limit: int = 20,
+    ) -> Sequence[Fact]:
+        """Return facts, the newest first: about one entity, those that held at a time, or those that hold."""
+        ...
+
+    async def entities(self, *, named: str | None = None, limit: int = 50) -> Sequence[GraphEntity]:
+        """Return entities whose name holds `named`, those with most facts first."""
+        ...
+
+    async def episodes(self, *, limit: int = 20) -> Sequence[Episode]:
+        """Return what was ingested, the latest observed first."""
+        ...
+
+    async def timeline(self, entity: str, *, limit: int = 100) -> Sequence[Fact]:
+        """Return the facts about one entity in the order of the time they hold from."""
+        ...
+
+    async def neighbourhood(
+        self, entity: str | None = None, *, depth: int = 1, limit: int = 200
+    ) -> Neighbourhood:
+        """Return at most `limit` facts within `depth` steps of an entity, or the newest of all."""
+        ...
+
+    async def forget(self, episode_id: str) -> Forgotten:
+        """Remove an episode for good, with what only it supports.
+
+        `episode_id` is the graph's id, the content's, or the path of the episode.
+
+        Raises:
+            BackendRejected: there is no such episode.
+        """
+        ...
+
+
+CAPABILITY_PROTOCOLS = {
+    Capability.ANSWER: SupportsAnswer,
+    Capability.FACTS: SupportsFacts,
+    Capability.INGEST: SupportsIngest,
+    Capability.SYNC: SupportsSync,
+}
 
 
 @runtime_checkable
@@ -335,6 +419,17 @@ class EntityExtractor(Protocol):
 
 
 @runtime_checkable
+class SupportsRelations(Protocol):
+    """An extractor that also finds what a content says of its entities."""
+
+    async def relate(
+        self, content: MemoryContentObject, entities: Sequence[ExtractedEntity]
+    ) -> Sequence[ExtractedRelation]:
+        """Return the relations between `entities` that `content` states, in the order of the text."""
+        ...
+
+
+@runtime_checkable
 class TemporalPolicy(Protocol):
     """Decides how long a content holds."""
 
@@ -351,8 +446,10 @@ class QueryOrchestrator(Protocol):
         """Ask, merge, and say how the answer came about. Backend failures are in `degraded`."""
         ...
 
-    async def context_pack(self, request: QueryRequest, *, max_chars: int = 2000) -> ContextPack:
-        """Return the best results as one text of at most `max_chars` characters."""
+    async def context_pack(
+        self, request: QueryRequest, *, max_chars: int = 2000, max_tokens: int | None = None
+    ) -> ContextPack:
+        """Return the best results as one text, at most so many characters long, or else so many tokens."""
         ...
 
 
@@ -368,6 +465,8 @@ class BackendServices:
     possible, and `embedder_problem` then says why. `embedder_fallback` is set when another provider stands in
     for the one that was asked for. `embedder_is_local` says that embedding costs nothing and sends nothing
     away. `is_long_lived` is false for a single command: nothing has to be followed in the background then.
+    `load_extractor` returns what finds entities and relations in texts; it is not for the loop, and may take
+    a moment.
     """
 
     workspace_dir: Path
@@ -381,6 +480,7 @@ class BackendServices:
     embedder_is_local: bool = True
     requested_embedder: str = "auto"
     is_long_lived: bool = True
+    load_extractor: Callable[[], EntityExtractor] | None = None
 
 
 OpenBackend = Callable[[Any, BackendServices], AbstractAsyncContextManager[MemorySearchManager]]
@@ -392,7 +492,8 @@ class BackendSpec:
     """A kind of backend: the value behind an entry point of the group `composable_memory.backends`.
 
     Files, threads, processes and tasks of the backend live inside the context manager that `open` returns,
-    and end with it. `missing` returns what the backend lacks on this machine and how to get it, or None.
+    and end with it. `missing` returns what the backend lacks on this machine whatever its settings are, and
+    how to get it, or None; `lacks` the same for given settings.
     """
 
     id: str
@@ -401,6 +502,7 @@ class BackendSpec:
     open: OpenBackend
     capabilities: frozenset[Capability] = frozenset()
     missing: Callable[[], str | None] = field(default=lambda: None)
+    lacks: Callable[[Any], str | None] = field(default=lambda _settings: None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

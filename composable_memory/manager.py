@@ -7,7 +7,7 @@ from time import perf_counter
 from typing import Self
 
 from composable_memory.breaker import Breaker
-from composable_memory.context_pack import DEFAULT_MAX_CHARS, pack_results
+from composable_memory.context_pack import DEFAULT_MAX_CHARS, PackBudget, pack_results
 from composable_memory.entries import ComposableBackendEntry, Seat
 from composable_memory.errors import (
     BackendError,
@@ -19,7 +19,13 @@ from composable_memory.errors import (
     UnsupportedOperation,
 )
 from composable_memory.fan_out import FanOut
-from composable_memory.interfaces import Capability, ProgressCallback, SupportsSync
+from composable_memory.interfaces import (
+    CAPABILITY_PROTOCOLS,
+    Capability,
+    MemorySearchManager,
+    ProgressCallback,
+    SupportsSync,
+)
 from composable_memory.query_events import QueryLogger
 from composable_memory.ranking import MergePolicy, depth_for, rank
 from composable_memory.routing import IntentParser, read_intent, route
@@ -103,6 +109,16 @@ class ComposableMemoryManager:
         """Return the ids of the backends, in their order."""
         return tuple(self._seats)
 
+    def backends_with(self, capability: Capability) -> dict[str, MemorySearchManager]:
+        """Return the backends that have a capability, by their ids, the primary first."""
+        promise = CAPABILITY_PROTOCOLS.get(capability, object)
+        able = {
+            backend_id: seat.entry.manager
+            for backend_id, seat in self._seats.items()
+            if capability in seat.capabilities and isinstance(seat.entry.manager, promise)
+        }
+        return dict(sorted(able.items(), key=lambda one: one[0] != self._primary))
+
     @property
     def unavailable(self) -> tuple[Degradation, ...]:
         """Return the memories that should have been here and are not."""
@@ -164,16 +180,31 @@ class ComposableMemoryManager:
             return await self._ask_all(request, trace_id, started)
 
     async def context_pack(
-        self, request: QueryRequest | str, *, max_chars: int = DEFAULT_MAX_CHARS
+        self,
+        request: QueryRequest | str,
+        *,
+        max_chars: int = DEFAULT_MAX_CHARS,
+        max_tokens: int | None = None,
     ) -> ContextPack:
-        """Return the best results as one text of at most `max_chars` characters."""
-        with trace() as trace_id:
-            response = await self.query(request)
-            pack, sources = pack_results(response.results, max_chars=max_chars)
-            QueryLogger(self._ops_log, self.id, self._weights).context_pack(
-                len(sources), max_chars, len(pack)
-            )
-        return ContextPack(pack=pack, sources=sources, trace_id=trace_id)
+        """Return the best results as one text of `max_chars` characters at most, or else `max_tokens` tokens.
+
+        A bare text is asked as deep as the lists are read, since the budget is what limits a pack.
+
+        Raises:
+            BackendUnavailable: the composite is closed.
+            ValueError: the budget is less than 1.
+        """
+        budget = PackBudget.of(max_chars, max_tokens)
+        with trace():
+            deep = max(self._policy.depth, self._defaults.max_results) if isinstance(request, str) else None
+            return self.pack(await self.query(request, max_results=deep), budget)
+
+    def pack(self, response: QueryResponse, budget: PackBudget) -> ContextPack:
+        """Return the results of a response as one text."""
+        with trace(response.trace_id):
+            pack, sources = pack_results(response.results, budget)
+            QueryLogger(self._ops_log, self.id, self._weights).context_pack(pack, len(sources), budget)
+        return ContextPack(pack=pack, sources=sources, trace_id=response.trace_id)
 
     async def read_file(
         self, rel_path: str, *, from_line: int | None = None, lines: int | None = None

@@ -1,4 +1,4 @@
-"""The memory as an MCP server on stdin and stdout: memory_search, memory_get and memory_status for agents."""
+"""The memory as an MCP server on stdin and stdout: tools for agents to search, pack and read it."""
 
 import asyncio
 import inspect
@@ -22,23 +22,35 @@ from composable_memory.runtime import Memory, open_memory
 from composable_memory.tools.documents import (
     Document,
     LineNumber,
+    MemoryContextPackReply,
+    MemoryContextPackRequest,
     MemoryGetReply,
     MemoryGetRequest,
     MemorySearchReply,
     MemorySearchRequest,
     MemoryStatusReply,
     MemoryStatusRequest,
+    PackSize,
     QueryText,
     ResultCount,
     Score,
 )
 
-__all__ = ["Service", "build_server", "memory_get", "memory_search", "memory_status", "serve"]
+__all__ = [
+    "Service",
+    "build_server",
+    "memory_context",
+    "memory_get",
+    "memory_search",
+    "memory_status",
+    "serve",
+]
 
 INSTRUCTIONS = """\
 This server holds what was written down earlier: notes, decisions, people, preferences, to-dos, and dates.
 Before you answer a question about any of these, or about work done before, call memory_search with the
-question. Where a snippet is not enough, read on with memory_get: it takes the path and the lines of a result.
+question, or memory_context for one text of the best that is known, as long as you choose.
+Where a snippet is not enough, read on with memory_get: it takes the path and the lines of a result.
 If you are still unsure after searching, say that you looked and did not find it.
 When a result has a citation, name it as `Source: <citation>` where that helps the reader; when results carry
 none, do not mention paths or lines unless asked. `degraded` names what is missing from an answer.
@@ -102,6 +114,7 @@ def build_server(
     )
     for tool, title in (
         (memory_search, "Search memory"),
+        (memory_context, "Pack memory"),
         (memory_get, "Read a note"),
         (memory_status, "Memory status"),
     ):
@@ -132,6 +145,37 @@ async def memory_search(
         query=query, max_results=max_results, min_score=min_score, session_key=service.session_key
     )
     return _result(await tools.memory_search(service.memory, request))
+
+
+async def memory_context(
+    ctx: ToolContext,
+    query: Annotated[QueryText, Field(description="What the text should be about, as a question.")],
+    max_tokens: Annotated[
+        PackSize | None,
+        Field(validation_alias="maxTokens", description="About how many tokens at most."),
+    ] = None,
+    max_chars: Annotated[
+        PackSize | None,
+        Field(
+            validation_alias="maxChars",
+            description="How many characters at most, in place of tokens; 2000 if neither is given.",
+        ),
+    ] = None,
+) -> Annotated[CallToolResult, MemoryContextPackReply]:
+    """Pack the best notes and facts about a question into one text, with their sources.
+
+    Facts say since when and until when they hold.
+    """
+    service = ctx.request_context.lifespan_context
+    if service.memory is None:
+        return _result(tools.unavailable_pack(service.problem))
+    request = MemoryContextPackRequest(
+        query=query,
+        max_chars=None if max_tokens else max_chars,
+        max_tokens=max_tokens,
+        session_key=service.session_key,
+    )
+    return _result(await tools.memory_context_pack(service.memory, request))
 
 
 async def memory_get(

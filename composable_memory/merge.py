@@ -2,21 +2,30 @@
 
 Candidates that say the same form a group: the same path and lines always; in `Dedup.OVERLAP` also a range of
 which at least half lies in a better one of the same file; in `Dedup.NEAR` also texts that share nearly all
-their words. A group is represented by its member with the highest weighted score and is scored by the
-fusion. Everything that was found and is not returned is listed with the reason.
+their words. A group is represented by its member with the highest weighted score and is scored by the fusion.
+Everything that was found and is not returned is listed with the reason.
+
+A fact that was taken from lines of a file takes no second place beside the passage that these lines stand in:
+it supports the passage, which says more, and never the other way round. In `Fusion.WEIGHTED` a passage gains
+a tenth of the best fact of another backend that supports it, and a fact counts half whose lines another
+backend must have searched and did not bring up. Measured in docs/retrieval.md, "What the graph adds".
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from itertools import pairwise
 
-from composable_memory.types import Attribution, DroppedCandidate, DropReason, MemorySearchResult
+from composable_memory.sameness import nearly_equal, overlap, same_lines, words_of
+from composable_memory.types import Attribution, DroppedCandidate, DropReason, MemorySearchResult, Origin
 
 __all__ = ["DEFAULT_RRF_K", "BackendList", "Dedup", "Fusion", "Merged", "merge"]
 
-OVERLAP_SHARE = 0.5
-NEAR_SHARE = 0.85
+SUPPORT_SHARE = 0.1
+"""So much of the score of the best fact that supports a passage is added to the passage's."""
+CLEAR_LEAD = 0.3
+"""A fact of another backend that is farther ahead of the passage it is from stays a result of its own."""
+UNCONFIRMED_FACTOR = 0.5
+"""What the score of a fact is multiplied by whose lines were searched and not brought up."""
 DEFAULT_RRF_K = 60
 
 
@@ -24,7 +33,7 @@ class Fusion(StrEnum):
     """How the scores of a group become one."""
 
     WEIGHTED = "weighted"
-    """The highest calibrated score times weight, over the highest weight."""
+    """The highest calibrated score times weight, over the highest weight; then what facts support."""
     RRF = "rrf"
     """Reciprocal rank fusion: the sum of weight / (k + rank), over its largest value (Cormack 2009)."""
     CONVEX = "convex"
@@ -87,6 +96,8 @@ class _Group:
     best: _Candidate
     score: float = 0.0
     others: tuple[_Candidate, ...] = ()
+    support: float = 0.0
+    is_unconfirmed: bool = False
 
     @property
     def members(self) -> tuple[_Candidate, ...]:
@@ -118,8 +129,7 @@ def merge(
     dropped: list[DroppedCandidate] = []
     groups = _group(_candidates(lists, dropped), dedup, dropped)
     _score(groups, [entry for entry in lists if entry.weight > 0.0], fusion, rrf_k)
-    if fusion is not Fusion.WEIGHTED:  # whose order the groups were made in
-        groups.sort(key=lambda group: (-group.score, group.best.place, group.best.rank))
+    groups.sort(key=lambda group: (-group.score, group.best.place, group.best.rank))
     kept, rest = _keep(groups, dedup, max_results, min_score, dropped)
     return Merged(
         results=tuple(_result(group) for group in kept),
@@ -149,21 +159,27 @@ def _candidates(lists: Sequence[BackendList], dropped: list[DroppedCandidate]) -
 
 
 def _group(candidates: Sequence[_Candidate], dedup: Dedup, dropped: list[DroppedCandidate]) -> list[_Group]:
-    """Gather what stands at the same place around its best."""
+    """Gather what stands at the same place around its best, and facts around the passages they are from."""
     groups: list[_Group] = []
     by_path: dict[str, list[_Group]] = {}
-    for one in candidates:
-        neighbours = by_path.get(one.result.path)
-        home, reason = _home(one.result, neighbours, dedup) if neighbours else (None, None)
+    by_origin: dict[str, list[_Group]] = {}
+    is_searched = _Searched.of(candidates)
+    for one in sorted(candidates, key=lambda one: one.result.origin is not None):
+        home, reason = _home(one.result, by_path.get(one.result.path, ()), dedup)
+        origin = one.result.origin if dedup is not Dedup.EXACT else None
+        passages = _passages_of(origin, by_path) if origin is not None else []
+        if origin is not None and home is None:
+            home, reason = _home_of_taken(one, passages, by_origin.get(origin.path, ()))
         if home is not None and reason is not None:
             home.others += (one,)
             dropped.append(_drop(one.backend_id, one.result, reason, f"merged into {home.best.label}"))
             continue
-        groups.append(_Group(one))
-        if neighbours is None:
-            by_path[one.result.path] = [groups[-1]]
-        else:
-            neighbours.append(groups[-1])
+        group = _Group(one)
+        groups.append(group)
+        by_path.setdefault(one.result.path, []).append(group)
+        if origin is not None:
+            group.is_unconfirmed = not passages and is_searched.without(one.place, origin)
+            by_origin.setdefault(origin.path, []).append(group)
     return groups
 
 
@@ -172,23 +188,69 @@ def _home(
 ) -> tuple[_Group, DropReason] | tuple[None, None]:
     """Return the group of the same file that `result` belongs to: by its very lines before by overlap."""
     for group in groups:
-        if any(_same_lines(result, member.result) for member in group.members):
+        if any(same_lines(result, member.result) for member in group.members):
             return group, "duplicate"
     if dedup is not Dedup.EXACT and result.start_line > 0:
         for group in groups:
-            if _overlaps(result, group.best.result):
+            if overlap(result, group.best.result):
                 return group, "overlap"
     return None, None
 
 
-def _same_lines(one: MemorySearchResult, other: MemorySearchResult) -> bool:
-    return one.start_line == other.start_line and one.end_line == other.end_line
+def _passages_of(origin: Origin, by_path: dict[str, list[_Group]]) -> list[_Group]:
+    """Return the groups of the passages that most of the lines of an origin stand in, the best first."""
+    if origin.start_line < 1:
+        return []
+    return [group for group in by_path.get(origin.path, ()) if overlap(origin, group.best.result)]
 
 
-def _overlaps(result: MemorySearchResult, better: MemorySearchResult) -> bool:
-    """Say whether most of `result` stands in `better`; what it adds beyond is then not worth a place."""
-    shared = min(result.end_line, better.end_line) - max(result.start_line, better.start_line) + 1
-    return shared >= (result.end_line - result.start_line + 1) * OVERLAP_SHARE
+def _home_of_taken(
+    fact: _Candidate, passages: Sequence[_Group], siblings: Sequence[_Group]
+) -> tuple[_Group, DropReason] | tuple[None, None]:
+    """Return the group of the passage that a fact is from, or of a fact from there that says the same."""
+    for group in passages:
+        # What a backend puts before a passage of its own, it means so.
+        lead = CLEAR_LEAD * fact.weight if group.best.place != fact.place else 0.0
+        if fact.weighted - group.best.weighted <= lead:
+            return group, "overlap"
+    for group in siblings:
+        if _from_same_lines(fact.result, group.best.result) and nearly_equal(
+            words_of(fact.result.snippet), words_of(group.best.result.snippet)
+        ):
+            return group, "overlap"
+    return None, None
+
+
+def _from_same_lines(one: MemorySearchResult, other: MemorySearchResult) -> bool:
+    if one.origin is None or other.origin is None or one.origin.start_line < 1:
+        return False
+    return overlap(one.origin, other.origin)
+
+
+@dataclass(frozen=True, slots=True)
+class _Searched:
+    """The folders that each backend brought passages from; it has searched all that is in them."""
+
+    folders: frozenset[tuple[int, str]]
+
+    @classmethod
+    def of(cls, candidates: Iterable[_Candidate]) -> "_Searched":
+        return cls(
+            frozenset(
+                (one.place, _folder(one.result.path)) for one in candidates if one.result.start_line > 0
+            )
+        )
+
+    def without(self, place: int, origin: Origin) -> bool:
+        """Say whether another backend than that at `place` has searched the lines of an origin."""
+        if origin.start_line < 1:
+            return False
+        folder = _folder(origin.path)
+        return any(there == folder and searcher != place for searcher, there in self.folders)
+
+
+def _folder(path: str) -> str:
+    return path.rpartition("/")[0]
 
 
 def _score(groups: list[_Group], lists: Sequence[BackendList], fusion: Fusion, rrf_k: int) -> None:
@@ -197,7 +259,8 @@ def _score(groups: list[_Group], lists: Sequence[BackendList], fusion: Fusion, r
     if fusion is Fusion.WEIGHTED:
         heaviest = max(entry.weight for entry in lists)
         for group in groups:
-            group.score = group.best.weighted / heaviest
+            group.support = _support(group) / heaviest
+            group.score = min(1.0, max(0.0, group.best.weighted / heaviest + group.support))
         return
     total = sum(entry.weight for entry in lists)
     for group in groups:
@@ -206,6 +269,16 @@ def _score(groups: list[_Group], lists: Sequence[BackendList], fusion: Fusion, r
             group.score = sum(one.calibrated * one.weight for one in best) / total
         else:
             group.score = sum(one.weight / (rrf_k + one.rank) for one in best) * (rrf_k + 1) / total
+
+
+def _support(group: _Group) -> float:
+    """Return what facts add to the weighted score of their passage, or what a fact without one loses."""
+    if group.is_unconfirmed:
+        return (UNCONFIRMED_FACTOR - 1.0) * group.best.weighted
+    supporting = (one for one in group.others if one.result.origin and one.place != group.best.place)
+    if group.best.result.origin is not None:
+        return 0.0
+    return SUPPORT_SHARE * max((one.weighted for one in supporting), default=0.0)
 
 
 def _best_of_each_backend(group: _Group) -> list[_Candidate]:
@@ -233,8 +306,8 @@ def _keep(
             detail = f"calibrated score {group.calibrated:.3f} is below {min_score:g}"
             dropped.append(_drop(group.best.backend_id, group.best.result, "min-score", detail))
             continue
-        own = _words(group.best.result.snippet) if dedup is Dedup.NEAR else frozenset()
-        twin = next((at for at, other in enumerate(words) if _nearly_equal(own, other)), None)
+        own = words_of(group.best.result.snippet) if dedup is Dedup.NEAR else frozenset()
+        twin = next((at for at, other in enumerate(words) if nearly_equal(own, other)), None)
         if twin is not None:
             kept[twin].others += group.members
             detail = f"nearly the same text as {kept[twin].best.label}"
@@ -243,24 +316,6 @@ def _keep(
         words.append(own)
         kept.append(group)
     return kept, ()
-
-
-def _words(text: str) -> frozenset[str]:
-    """Return the words of a text, or its character pairs where the script writes no spaces."""
-    folded = text.casefold()
-    words = frozenset(folded.split())
-    if len(folded) <= 16 * len(words):
-        return words
-    return frozenset(one + other for one, other in pairwise(folded))
-
-
-def _nearly_equal(one: frozenset[str], other: frozenset[str]) -> bool:
-    """Compare by Jaccard similarity; two texts without words are not evidence of anything."""
-    smaller, larger = sorted((len(one), len(other)))
-    if not smaller or smaller < larger * NEAR_SHARE:
-        return False
-    shared = len(one & other)
-    return shared >= NEAR_SHARE * (smaller + larger - shared)
 
 
 def _result(group: _Group) -> MemorySearchResult:
@@ -278,6 +333,7 @@ def _attribution(group: _Group) -> Attribution:
         weight=best.weight,
         backend_rank=best.rank,
         merged_with=tuple(member.label for member in group.others),
+        support=group.support,
     )
 
 

@@ -9,12 +9,19 @@ from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
-from composable_memory.errors import BackendError
-from composable_memory.interfaces import CAPABILITY_PROTOCOLS, BackendSpec, EmbedderSpec, MemorySearchManager
+from composable_memory.errors import BackendError, ConfigError
+from composable_memory.interfaces import (
+    CAPABILITY_PROTOCOLS,
+    BackendSpec,
+    EmbedderSpec,
+    EntityExtractor,
+    MemorySearchManager,
+)
 
 __all__ = [
     "BACKEND_GROUP",
     "EMBEDDER_GROUP",
+    "EXTRACTOR_GROUP",
     "Found",
     "FoundBackend",
     "FoundEmbedder",
@@ -23,10 +30,12 @@ __all__ = [
     "Spec",
     "check_capabilities",
     "discover_backends",
+    "load_extractor",
 ]
 
 BACKEND_GROUP = "composable_memory.backends"
 EMBEDDER_GROUP = "composable_memory.embedders"
+EXTRACTOR_GROUP = "composable_memory.extractors"
 OWN_DISTRIBUTION = "composable-memory"
 
 
@@ -204,3 +213,18 @@ def _inspected(kind: type[SpecT], id_: str, origin: str, spec: object) -> Found[
     else:
         return Found(id=id_, origin=origin, spec=spec, missing=spec.missing())
     return Found(id=id_, origin=origin, problem=problem)
+
+
+def load_extractor(name: str = "heuristic") -> EntityExtractor:
+    """Import what finds entities in texts: the value of an entry point, called without arguments.
+
+    Raises:
+        ConfigError: no installed package offers one of this name.
+    """
+    found = entry_points(group=EXTRACTOR_GROUP, name=name)
+    if not found:
+        raise ConfigError(
+            "extractor", f"no installed package offers {name!r}; install composable-memory anew"
+        )
+    extractor: EntityExtractor = next(iter(found)).load()()
+    return extractor

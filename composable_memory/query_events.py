@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import overload
 from zlib import crc32
 
+from composable_memory.context_pack import PackBudget
 from composable_memory.ranking import MergePolicy, Ranking
 from composable_memory.types import (
     Attribution,
@@ -32,6 +33,7 @@ from composable_memory_ops_logs import (
     OpsLog,
     QueryMerged,
     QueryStart,
+    TakenFrom,
     redact,
 )
 from composable_memory_ops_logs import Degradation as LoggedDegradation
@@ -120,6 +122,7 @@ class QueryLogger:
                         backend=one.backend_id,
                         reason=one.reason,
                         detail=one.detail,
+                        origin=_taken_from(one.result),
                     )
                     for one in response.dropped
                 ],
@@ -133,11 +136,15 @@ class QueryLogger:
             duration_ms=response.latency_ms,
         )
 
-    def context_pack(self, selected: int, max_chars: int, pack_length: int) -> None:
+    def context_pack(self, pack: str, selected: int, budget: PackBudget) -> None:
         """Log `context_pack.build`."""
         self._ops_log.emit(
             ContextPackBuild(
-                query_count=1, selected_count=selected, max_chars=max_chars, pack_length=pack_length
+                query_count=1,
+                selected_count=selected,
+                max_chars=budget.max_chars,
+                max_tokens=budget.max_tokens,
+                pack_length=len(pack),
             )
         )
 
@@ -162,7 +169,7 @@ def _intent(intent: QueryIntent) -> Intent:
 
 def _time_hint(hint: TimeHint) -> dict[str, str | int]:
     fields = {"phrase": hint.phrase, "type": hint.type, "unit": hint.unit, "offset": hint.offset,
-              "date": hint.date}  # fmt: skip
+              "date": hint.date, "until": hint.until, "relation": hint.relation}  # fmt: skip
     return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -201,7 +208,13 @@ def _candidate(rank: int, result: MemorySearchResult) -> Candidate:
         snippet_preview=result.snippet[:SNIPPET_PREVIEW_CHARS],
         content_hash=f"{crc32(result.snippet.encode(errors='replace')):08x}",
         exact=result.exact,
+        origin=_taken_from(result),
     )
+
+
+def _taken_from(result: MemorySearchResult) -> TakenFrom | None:
+    origin = result.origin
+    return TakenFrom(origin.path, origin.start_line, origin.end_line) if origin else None
 
 
 def _final(result: MemorySearchResult, attribution: Attribution) -> FinalResult:
@@ -217,6 +230,7 @@ def _final(result: MemorySearchResult, attribution: Attribution) -> FinalResult:
         backend_rank=attribution.backend_rank,
         merged_with=attribution.merged_with,
         snippet_preview=result.snippet[:SNIPPET_PREVIEW_CHARS],
+        origin=_taken_from(result),
     )
 
 

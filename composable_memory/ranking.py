@@ -116,6 +116,12 @@ def _append(first: Ranking, deeper: Ranking) -> Ranking:
     ceiling = results[-1].score if results else 1.0
     known = {result.key for result in results}
     known.update(*map(_merged_keys, attributions))
+    # A fact that was told already, and now stands behind its passage, is no reason to leave the passage out.
+    known -= {
+        one.result.key
+        for one in deeper.merged.dropped
+        if one.reason == "overlap" and one.result.origin is not None
+    }
     for result, attribution in zip(deeper.merged.results, deeper.merged.attributions, strict=True):
         if known.isdisjoint((result.key, *_merged_keys(attribution))):
             results.append(replace(result, score=min(result.score, ceiling)))

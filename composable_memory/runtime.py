@@ -15,22 +15,28 @@ from composable_memory.config import (
     load_settings,
     validate_backend_options,
 )
+from composable_memory.content import IngestReport, MemoryContentObject
 from composable_memory.context_pack import DEFAULT_MAX_CHARS
 from composable_memory.embedder_choice import EmbedderChoice, choose_embedder
 from composable_memory.entries import ComposableBackendEntry
 from composable_memory.errors import BackendUnavailable, ComposableMemoryError, ConfigError
+from composable_memory.intake import hand_over
 from composable_memory.intent import parse_query_intent
 from composable_memory.interfaces import (
     BackendServices,
     BackendSpec,
+    Capability,
     Clock,
     EmbedderServices,
     EmbedderSpec,
+    MemorySearchManager,
     ProgressCallback,
+    SupportsFacts,
+    SupportsIngest,
 )
 from composable_memory.manager import ComposableMemoryManager
 from composable_memory.merge import Dedup, Fusion
-from composable_memory.plugins import Registry, check_capabilities, discover_backends
+from composable_memory.plugins import Registry, check_capabilities, discover_backends, load_extractor
 from composable_memory.ranking import MergePolicy
 from composable_memory.settings import BackendSection, Settings
 from composable_memory.types import (
@@ -126,6 +132,49 @@ class Memory:
         """
         return await self.manager.read_file(rel_path, from_line=from_line, lines=lines)
 
+    async def ingest(
+        self, contents: Sequence[MemoryContentObject], *, backend: str | None = None, wait: bool = True
+    ) -> Mapping[str, IngestReport]:
+        """Hand contents to `backend`, or to every backend that takes them; return a report of each.
+
+        With `wait` false the call returns as soon as the contents are safe. A backend that fails has a report
+        that says so.
+
+        Raises:
+            ConfigError: no open backend takes contents, or the named one does not.
+            BackendError: all of them failed.
+        """
+        takers = self._takers(backend)
+        return await hand_over(takers, lambda one: one.ingest(contents, wait=wait), len(contents))
+
+    async def ingest_source(
+        self,
+        path: str,
+        contents: Sequence[MemoryContentObject],
+        *,
+        backend: str | None = None,
+        wait: bool = True,
+    ) -> Mapping[str, IngestReport]:
+        """Hand over `contents` as all that the source `path` says now; what it said before holds no more.
+
+        Raises:
+            ConfigError: no open backend takes contents, or the named one does not.
+            BackendError: all of them failed.
+        """
+        takers = self._takers(backend)
+        return await hand_over(
+            takers, lambda one: one.ingest_source(path, contents, wait=wait), len(contents)
+        )
+
+    def facts_of(self, backend: str | None = None) -> SupportsFacts:
+        """Return the backend that keeps facts: the named one, or the first.
+
+        Raises:
+            ConfigError: no open backend keeps facts, or the named one does not.
+        """
+        able = self._able(Capability.FACTS, "keeps facts", backend)
+        return next(one for one in able.values() if isinstance(one, SupportsFacts))
+
     def status(self) -> MemoryProviderStatus:
         """Return a snapshot of the primary, with what the composite adds under `custom`."""
         return self.manager.status()
@@ -147,10 +196,40 @@ class Memory:
         return await self.manager.probe_vector_availability()
 
     async def context_pack(
-        self, query: str | QueryRequest, *, max_chars: int = DEFAULT_MAX_CHARS
+        self,
+        query: str | QueryRequest,
+        *,
+        max_chars: int = DEFAULT_MAX_CHARS,
+        max_tokens: int | None = None,
     ) -> ContextPack:
-        """Return the best results as one text of at most `max_chars` characters."""
-        return await self.manager.context_pack(query, max_chars=max_chars)
+        """Return the best results as one text of `max_chars` characters at most, or else `max_tokens` tokens.
+
+        Raises:
+            BackendUnavailable: the memory is closed.
+            ValueError: the budget is less than 1.
+        """
+        return await self.manager.context_pack(query, max_chars=max_chars, max_tokens=max_tokens)
+
+    def _takers(self, backend: str | None) -> dict[str, SupportsIngest]:
+        able = self._able(Capability.INGEST, "takes contents", backend)
+        return {backend_id: one for backend_id, one in able.items() if isinstance(one, SupportsIngest)}
+
+    def _able(
+        self, capability: Capability, what: str, backend: str | None
+    ) -> Mapping[str, MemorySearchManager]:
+        """Return the open backends that can do something, or the named one alone."""
+        able = self.manager.backends_with(capability)
+        if backend is not None and backend in able:
+            return {backend: able[backend]}
+        if backend is not None and able:
+            raise ConfigError("backend", f"{backend!r} is no open backend that {what}; {', '.join(able)} is")
+        if able:
+            return able
+        lost = {one.backend_id: f"{one.backend_id}: {one.reason}" for one in self.unavailable()}
+        problem = f"no open backend {what}" + (f" ({'; '.join(lost.values())})" if lost else "")
+        if "graphiti" in lost:
+            raise ConfigError("memory.graphiti", problem)
+        raise ConfigError("memory.graphiti.enabled", f"{problem}; set it to true for the graph memory")
 
 
 @asynccontextmanager
@@ -206,6 +285,7 @@ async def open_memory(
                 embedder_is_local=choice.is_local,
                 requested_embedder=loaded.settings.memory.embedding.provider,
                 is_long_lived=long_lived,
+                load_extractor=load_extractor,
             )
             manager = await opening.manager(services)
         stack.push_async_callback(manager.close)

@@ -22,6 +22,7 @@ from pydantic_core import ErrorDetails
 
 from composable_memory.errors import ConfigError
 from composable_memory.types import DEFAULT_MAX_RESULTS
+from composable_memory_ops_logs import redact
 
 __all__ = [
     "NAMED_BACKENDS",
@@ -65,6 +66,7 @@ class SettingsModel(BaseModel):
         populate_by_name=True,
         validate_default=True,
         allow_inf_nan=False,
+        hide_input_in_errors=True,  # it may be a key, and what causes an error of ours is shown as well
     )
 
     @model_validator(mode="before")
@@ -301,7 +303,10 @@ def _problem(error: ErrorDetails) -> str:
     message = _SHAPES.get(error["type"]) or error["msg"].removeprefix("Value error, ")
     given = error["input"]
     hidden = not isinstance(given, bool | int | float | str) or any(is_secret(str(p)) for p in error["loc"])
-    return message if hidden else f"{message}; it is {given!r}"[:300]
+    if hidden:
+        return message
+    shown = redact(given) if isinstance(given, str) else given  # an address may hold a password
+    return f"{message}; it is {shown!r}"[:300]
 
 
 def _origin(key: str, origins: Mapping[str, object], *, inside: bool) -> object | None:

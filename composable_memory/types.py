@@ -25,6 +25,7 @@ __all__ = [
     "MemorySearchResult",
     "MemorySource",
     "MemorySyncProgressUpdate",
+    "Origin",
     "QueryIntent",
     "QueryRequest",
     "QueryResponse",
@@ -36,6 +37,7 @@ __all__ = [
     "SyncReport",
     "TimeHint",
     "TimeHintType",
+    "TimeRelation",
     "TimeUnit",
     "VectorStatus",
 ]
@@ -55,13 +57,32 @@ JsonValue: TypeAlias = bool | int | float | str | list["JsonValue"] | dict[str, 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where something was taken from: a file as results name it, and its lines, 0 where unknown."""
+
+    path: str
+    start_line: int = 0
+    end_line: int = 0
+
+    @property
+    def citation(self) -> str:
+        """Return `path#L3-L7`, `path#L3` for a single line, and the path alone where lines are not known."""
+        if self.start_line < 1:
+            return self.path
+        last = f"-L{self.end_line}" if self.end_line > self.start_line else ""
+        return f"{self.path}#L{self.start_line}{last}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MemorySearchResult:
     """One passage that answers a query.
 
     `path` is relative to the workspace, with `/`. Lines are 1-based and inclusive; a hit without lines
     (a fact of a graph) has 0 for both. `score` is in [0, 1], higher is better. `snippet` holds at most
     `MAX_SNIPPET_CHARS` characters. `exact` says that the text holds every content word of the query;
-    such a hit is never cut by a minimum score.
+    such a hit is never cut by a minimum score. `origin` is where a result that is no passage of a file was
+    taken from, such as the note behind a fact; its citation leads there. `metadata` is what else the backend
+    knows of it.
     """
 
     path: str
@@ -73,6 +94,8 @@ class MemorySearchResult:
     citation: str | None = None
     source_backend: str | None = None
     exact: bool = False
+    origin: Origin | None = None
+    metadata: Mapping[str, JsonValue] = field(default_factory=dict, hash=False)
 
     @property
     def key(self) -> str:
@@ -141,14 +164,20 @@ class SearchAnswer:
 
 TimeUnit = Literal["day", "week", "month", "year"]
 TimeHintType = Literal["day", "week", "month", "year", "absolute"]
+TimeRelation = Literal["during", "as-of", "since", "until", "before", "after"]
+"""How a question stands to a time it names; `as-of` asks for what was known to hold at its end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeHint:
     """A time that a query speaks of.
 
-    `offset` counts `unit`s from now: -1 is yesterday, last week, last month. `date` is an ISO date and set
-    for an absolute hint.
+    `offset` counts `unit`s from now: -1 is yesterday, last week, last month. More than one without a
+    `relation` is all the time from then on, as in "the last 5 days"; "5 days ago" is `during` that one day.
+
+    `date` is set for an absolute hint: an ISO date, or its beginning, as in 2026 and 2026-03, or a quarter,
+    2026-Q1. Where the query names no year it starts with `-`: `--03`, `--03-01`, `--Q1`, and `-W-1` for a
+    Monday. `until` is the last time of a stretch that begins at `date`.
     """
 
     phrase: str
@@ -156,6 +185,8 @@ class TimeHint:
     unit: TimeUnit | None = None
     offset: int | None = None
     date: str | None = None
+    until: str | None = None
+    relation: TimeRelation | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,7 +229,9 @@ class Attribution:
 
     `raw_score` is the backend's own, `calibrated_score` that score on the common scale [0, 1], `weight`
     the backend's weight, `backend_rank` the 1-based place in the backend's list. `merged_with` names the
-    other candidates that said the same, as `backend path:start:end`.
+    other candidates that said the same, as `backend path:start:end`. `support` is the part of the final
+    score that facts added which were taken from this passage, or what a fact lost because its passage was
+    searched and did not come up; then it is below 0.
     """
 
     backend_id: str
@@ -207,6 +240,7 @@ class Attribution:
     weight: float
     backend_rank: int
     merged_with: tuple[str, ...] = ()
+    support: float = 0.0
 
 
 DropReason = Literal["duplicate", "overlap", "near-duplicate", "min-score", "weight-zero"]

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from composable_memory.cli.graph_app import Backend, graph, parse_moment
 from composable_memory.cli.options import AsJson, Here, Limit, Session, StateDir, Strict, Workspace
 from composable_memory.cli.running import Place, run
 
@@ -16,10 +17,12 @@ __all__ = [
     "embedders_list",
     "get",
     "index",
+    "ingest",
     "logs_query",
     "logs_show",
     "logs_tail",
     "mcp",
+    "pack",
     "search",
     "status",
     "watch",
@@ -42,6 +45,7 @@ logs = typer.Typer(
 backends = typer.Typer(help="Look at the backends.", no_args_is_help=True)
 embedders = typer.Typer(help="Look at the embedding providers.", no_args_is_help=True)
 config = typer.Typer(help="Look at the settings.", no_args_is_help=True)
+app.add_typer(graph, name="graph")
 app.add_typer(logs, name="logs")
 app.add_typer(backends, name="backends")
 app.add_typer(embedders, name="embedders")
@@ -132,6 +136,52 @@ def search(
     run(searching.search(place, request, explain=explain, strict=strict, as_json=as_json), as_json=as_json)
 
 
+@app.command(epilog='Example: cmem pack "who has the spare key?" --max-tokens 500 --workspace ~/notes')
+def pack(
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="What to look for, in your own words.")],
+    max_chars: Annotated[
+        int | None,
+        typer.Option(
+            "--max-chars", metavar="N", min=1, help="How many characters at most.", show_default="2000"
+        ),
+    ] = None,
+    max_tokens: Annotated[
+        int | None,
+        typer.Option("--max-tokens", metavar="N", min=1, help="About how many tokens at most, instead."),
+    ] = None,
+    max_results: Annotated[
+        int | None, typer.Option("--max-results", "-n", metavar="N", min=1, help="How many results at most.")
+    ] = None,
+    backend: Annotated[
+        list[str] | None,
+        typer.Option("--backend", metavar="ID", help="Ask only this backend; may be repeated."),
+    ] = None,
+    session: Session = None,
+    workspace: Workspace = Here,
+    state_dir: StateDir = None,
+    strict: Strict = False,
+    as_json: AsJson = False,
+) -> None:
+    """Pack the best notes and facts into one text, with their sources."""
+    if not query.strip():
+        raise typer.BadParameter("the query is blank; say what to look for", param_hint="QUERY")
+    if max_chars is not None and max_tokens is not None:
+        raise typer.BadParameter("give --max-chars or this, not both", param_hint="--max-tokens")
+    from composable_memory.cli import packing
+    from composable_memory.tools import MemoryContextPackRequest
+
+    request = MemoryContextPackRequest(
+        query=query,
+        max_chars=max_chars,
+        max_tokens=max_tokens,
+        max_results=max_results,
+        session_key=session,
+        backends=tuple(backend) if backend else None,
+    )
+    place = Place(workspace=workspace, state_dir=state_dir)
+    run(packing.pack(place, request, strict=strict, as_json=as_json), as_json=as_json)
+
+
 @app.command()
 def get(
     path: Annotated[str, typer.Argument(metavar="PATH", help="The file, as a search names it.")],
@@ -150,6 +200,63 @@ def get(
     place = Place(workspace=workspace, state_dir=state_dir)
     request = MemoryGetRequest(path=path, from_=from_line, lines=lines)
     run(searching.get(place, request, as_json=as_json), as_json=as_json)
+
+
+@app.command(epilog="Example: cmem ingest MEMORY.md memory/")
+def ingest(
+    paths: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="PATH",
+            help="Notes, transcripts, or folders with some; - is stdin.",
+            show_default=False,
+        ),
+    ] = None,
+    text: Annotated[str | None, typer.Option("--text", metavar="T", help="This text.")] = None,
+    stdin: Annotated[bool, typer.Option("--stdin", help="The text that comes on stdin.")] = False,
+    title: Annotated[str | None, typer.Option("--title", metavar="T", help="What it is about.")] = None,
+    observed_at: Annotated[
+        str | None,
+        typer.Option(
+            "--observed-at", metavar="TIME", help="When it was said or seen, in place of dates in it."
+        ),
+    ] = None,
+    session: Annotated[
+        str | None, typer.Option("--session", metavar="KEY", help="The conversation that it belongs to.")
+    ] = None,
+    no_wait: Annotated[
+        bool, typer.Option("--no-wait", help="Be content when everything is kept safely.")
+    ] = False,
+    backend: Backend = None,
+    workspace: Workspace = Here,
+    state_dir: StateDir = None,
+    strict: Strict = False,
+    as_json: AsJson = False,
+) -> None:
+    """Read notes, or a text, into the memory of facts."""
+    named = tuple(path for path in paths or () if path != "-")
+    if not all(path.strip() for path in named):
+        raise typer.BadParameter("a path is blank", param_hint="PATH")
+    from_stdin = stdin or "-" in (paths or ())
+    if bool(named) + (text is not None) + from_stdin != 1:
+        problem = "name files or folders, or give --text, or --stdin: exactly one of them"
+        raise typer.BadParameter(problem, param_hint="PATH")
+    from composable_memory.cli import ingesting
+
+    said = ingesting.read_stdin() if from_stdin else text or ""
+    if not named and not said.strip():
+        raise typer.BadParameter("the text is blank", param_hint="--stdin" if from_stdin else "--text")
+    request = ingesting.IngestRequest(
+        paths=named,
+        text=said,
+        title=title,
+        observed_at=parse_moment(observed_at, "--observed-at"),
+        session_key=session,
+        backend=backend,
+        wait=not no_wait,
+    )
+    place = Place(workspace=workspace, state_dir=state_dir)
+    run(ingesting.ingest(place, request, strict=strict, as_json=as_json), as_json=as_json)
 
 
 @app.command()

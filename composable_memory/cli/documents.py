@@ -158,7 +158,10 @@ class IndexDocument(Document):
 
 
 class BackendDocument(Document):
-    """A kind of backend; `missing` is what it lacks on this machine, `problem` why it cannot be loaded."""
+    """A kind of backend; `missing` is what it lacks on this machine with the settings in force.
+
+    `problem` is why it cannot be loaded, or which of its settings cannot be used.
+    """
 
     id: str
     origin: str

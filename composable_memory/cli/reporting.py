@@ -16,11 +16,19 @@ from composable_memory.cli.documents import (
 )
 from composable_memory.cli.running import ExitCode, Place
 from composable_memory.cli.screen import complain, say, tell_degraded, warn, write_json
-from composable_memory.config import LoadedSettings, default_state_dir, describe, load_settings
+from composable_memory.config import (
+    LoadedSettings,
+    default_state_dir,
+    describe,
+    load_settings,
+    validate_backend_options,
+)
 from composable_memory.embedder_choice import EmbedderPlan, plan_embedder
+from composable_memory.errors import ConfigError
 from composable_memory.interfaces import EmbedderServices
 from composable_memory.plugins import FoundBackend, discover_backends
 from composable_memory.runtime import open_memory
+from composable_memory.settings import BackendSection
 from composable_memory.tools import (
     DeepProbe,
     MemoryStatusReply,
@@ -56,7 +64,7 @@ async def backends(place: Place, *, as_json: bool) -> ExitCode:
     sections = loaded.settings.memory.sections
     enabled = {name for name, section in sections.items() if section.enabled}
     found = registry.backends
-    listed = [_backend(one, enabled) for one in found]
+    listed = [await asyncio.to_thread(_backend, one, loaded) for one in found]
     for name in sorted(enabled - {one.id for one in found}):
         problem = "it is enabled in the settings and no installed package provides it"
         listed.append(BackendDocument(id=name, origin="the settings", enabled=True, problem=problem))
@@ -176,16 +184,23 @@ def _show_probe(probe: DeepProbe) -> None:
     )
 
 
-def _backend(found: FoundBackend, enabled: set[str]) -> BackendDocument:
+def _backend(found: FoundBackend, loaded: LoadedSettings) -> BackendDocument:
     spec = found.spec
+    section = loaded.settings.memory.sections.get(found.id, BackendSection())
+    lacks, problem = found.missing, found.problem
+    if spec and not lacks:
+        try:
+            lacks = spec.lacks(validate_backend_options(section, spec, loaded.origins))
+        except ConfigError as error:
+            problem = str(error)
     return BackendDocument(
         id=found.id,
         origin=found.origin,
-        enabled=found.id in enabled,
+        enabled=section.enabled,
         summary=spec.summary if spec else None,
         capabilities=tuple(sorted(spec.capabilities)) if spec else (),
-        missing=found.missing,
-        problem=found.problem,
+        missing=lacks,
+        problem=problem,
     )
 
 

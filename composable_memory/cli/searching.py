@@ -15,6 +15,7 @@ from composable_memory.cli.screen import (
     write_json,
     write_text,
 )
+from composable_memory.context_pack import validity_of
 from composable_memory.runtime import Memory, open_memory
 from composable_memory.tools import (
     MemoryGetRequest,
@@ -25,7 +26,7 @@ from composable_memory.tools import (
 )
 from composable_memory.types import Attribution, MemorySearchResult, QueryResponse
 
-__all__ = ["get", "search", "show_results"]
+__all__ = ["check_names", "get", "search", "show_results"]
 
 WHERE_TO_LOOK = "hint: `cmem index` brings the index up to date, `cmem status` shows what is in it"
 
@@ -35,7 +36,7 @@ async def search(
 ) -> ExitCode:
     """Search and show the answer."""
     async with open_memory(place.workspace, place.state_dir, long_lived=False) as memory:
-        _check_names(memory, request.backends or ())
+        check_names(memory, request.backends or ())
         response = await query_cited(memory, request)
         status = memory.status()
     failure = why_unavailable(response)
@@ -75,6 +76,15 @@ def show_results(results: Sequence[MemorySearchResult]) -> None:
         say()
 
 
+def check_names(memory: Memory, names: Sequence[str]) -> None:
+    """Refuse a backend that nobody has heard of; one that could not be opened is an error of its own."""
+    known = {*memory.manager.backend_ids, *(one.backend_id for one in memory.unavailable())}
+    for name in names:
+        if name not in known:
+            hint = f"unknown backend {name!r}; known here: {', '.join(sorted(known)) or 'none'}"
+            raise typer.BadParameter(hint, param_hint="--backend")
+
+
 def _show(response: QueryResponse, *, explain: bool) -> None:
     if not response.results:
         say("No matches.")
@@ -103,6 +113,11 @@ def _show_result(result: MemorySearchResult) -> None:
     say(f"{result.score:.3f} {_place_of(result)} [{result.source_backend or 'memory'}]", bold=True)
     for line in result.snippet.strip("\n").splitlines():
         say(f"  {line}")
+    told = [validity_of(result)]
+    if result.origin is not None and result.citation:
+        told.append(f"from {' '.join(result.citation.splitlines())}")
+    if any(told):
+        say(f"  {', '.join(filter(None, told))}", dim=True)
 
 
 def _show_attribution(one: Attribution) -> None:
@@ -111,8 +126,14 @@ def _show_attribution(one: Attribution) -> None:
         f"rank {one.backend_rank} in {one.backend_id}",
         dim=True,
     )
+    if one.support:
+        say(f"  support {one.support:+.3f} {_why_supported(one)}", dim=True)
     for other in one.merged_with:
         say(f"  merged with {other}", dim=True)
+
+
+def _why_supported(one: Attribution) -> str:
+    return "by facts from its lines" if one.support > 0 else "since the passage it is from did not come up"
 
 
 def _show_dropped(one: DroppedHit) -> None:
@@ -122,12 +143,3 @@ def _show_dropped(one: DroppedHit) -> None:
 def _place_of(result: MemorySearchResult | DroppedHit) -> str:
     path = " ".join(result.path.splitlines())  # a file's name may hold what would look like another result
     return f"{path}:{result.start_line}-{result.end_line}" if result.start_line else path
-
-
-def _check_names(memory: Memory, names: Sequence[str]) -> None:
-    """Refuse a backend that nobody has heard of; one that could not be opened is an error of its own."""
-    known = {*memory.manager.backend_ids, *(one.backend_id for one in memory.unavailable())}
-    for name in names:
-        if name not in known:
-            hint = f"unknown backend {name!r}; known here: {', '.join(sorted(known)) or 'none'}"
-            raise typer.BadParameter(hint, param_hint="--backend")

@@ -1,4 +1,4 @@
-"""What an agent calls: memory_search, memory_get and memory_status, as typed functions with JSON in and out.
+"""What an agent calls: to search, to pack, to read, and for the status; typed functions with JSON in and out.
 
 None of them raises for a memory that fails: the reply then says what is wrong and what to do.
 """
@@ -7,17 +7,21 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from composable_memory.context_pack import PackBudget, estimate_tokens
 from composable_memory.errors import ComposableMemoryError, MemoryPathError
 from composable_memory.tools.citations import CitationMode, cite, with_source_line
 from composable_memory.tools.documents import (
     DeepProbe,
     Document,
+    MemoryContextPackReply,
+    MemoryContextPackRequest,
     MemoryGetReply,
     MemoryGetRequest,
     MemorySearchReply,
     MemorySearchRequest,
     MemoryStatusReply,
     MemoryStatusRequest,
+    PackedSource,
     ProviderStatus,
     ReadErrorCode,
     SearchHit,
@@ -33,20 +37,25 @@ __all__ = [
     "CitationMode",
     "DeepProbe",
     "Document",
+    "MemoryContextPackReply",
+    "MemoryContextPackRequest",
     "MemoryGetReply",
     "MemoryGetRequest",
     "MemorySearchReply",
     "MemorySearchRequest",
     "MemoryStatusReply",
     "MemoryStatusRequest",
+    "PackedSource",
     "ProviderStatus",
     "SearchHit",
     "SearchProbe",
     "cite",
+    "memory_context_pack",
     "memory_get",
     "memory_search",
     "memory_status",
     "query_cited",
+    "unavailable_pack",
     "unavailable_search",
     "unreadable",
     "why_unavailable",
@@ -75,6 +84,39 @@ async def memory_search(memory: "Memory", request: MemorySearchRequest) -> Memor
         citations=memory.settings.memory.citations,
         mode=mode if isinstance(mode, str) else None,
         trace_id=response.trace_id,
+        degraded=response.degraded,
+    )
+
+
+async def memory_context_pack(memory: "Memory", request: MemoryContextPackRequest) -> MemoryContextPackReply:
+    """Pack the best results of all memories into one text under a budget.
+
+    Where the settings want no citations, the pack does not say where facts are from.
+    """
+    query = memory.settings.memory.query
+    search = MemorySearchRequest(
+        query=request.query,
+        max_results=request.max_results or max(query.depth, query.max_results),
+        session_key=request.session_key,
+        backends=request.backends,
+    )
+    try:
+        response = await query_cited(memory, search)
+    except ComposableMemoryError as error:
+        return unavailable_pack(str(error))
+    failure = why_unavailable(response)
+    if failure is not None:
+        known = {"trace_id": response.trace_id, "degraded": response.degraded}
+        return unavailable_pack(failure).model_copy(update=known)
+    told = tuple(one if one.citation else replace(one, origin=None) for one in response.results)
+    budget = PackBudget.of(request.max_chars, request.max_tokens)
+    with trace(session_key=request.session_key):
+        packed = memory.manager.pack(replace(response, results=told), budget)
+    return MemoryContextPackReply(
+        pack=packed.pack,
+        sources=tuple(map(PackedSource.of, packed.sources)),
+        tokens=estimate_tokens(packed.pack),
+        trace_id=packed.trace_id,
         degraded=response.degraded,
     )
 
@@ -148,6 +190,14 @@ def unavailable_search(error: str) -> MemorySearchReply:
         error=error or "memory search is unavailable",
         warning=warning,
         action=action,
+    )
+
+
+def unavailable_pack(error: str) -> MemoryContextPackReply:
+    """Return the reply of a memory of which nothing can be packed, with what to do about it."""
+    reply = unavailable_search(error)
+    return MemoryContextPackReply(
+        pack="", unavailable=True, error=reply.error, warning=reply.warning, action=reply.action
     )
 
 

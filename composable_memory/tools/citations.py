@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
-from composable_memory.types import MemorySearchResult
+from composable_memory.types import MemorySearchResult, Origin
 
 __all__ = ["CitationMode", "cite", "with_source_line"]
 
@@ -22,7 +22,8 @@ def cite(
     """Return `results` with a citation each, or with none.
 
     `auto` cites except in groups and channels, where others would read the paths of private notes. A citation
-    is `path#L3-L7`, `path#L3` for a single line, and the path alone for a hit without lines.
+    is `path#L3-L7`, or `path#L3` for a single line. A result that is no passage of a file is cited by its
+    origin, or else as its backend cites it, or by its path alone.
     """
     wanted = _is_wanted(mode, session_key)
     return tuple(replace(result, citation=_citation(result) if wanted else None) for result in results)
@@ -43,7 +44,8 @@ def _is_wanted(mode: CitationMode, session_key: str | None) -> bool:
 
 
 def _citation(result: MemorySearchResult) -> str:
-    if result.start_line < 1:
-        return result.path
-    last = f"-L{result.end_line}" if result.end_line > result.start_line else ""
-    return f"{result.path}#L{result.start_line}{last}"
+    if result.origin is not None:
+        return result.origin.citation
+    if result.start_line < 1 and result.citation:
+        return result.citation
+    return Origin(path=result.path, start_line=result.start_line, end_line=result.end_line).citation

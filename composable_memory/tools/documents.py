@@ -1,10 +1,12 @@
 """The JSON that goes into the tools and comes out of them: keys in camelCase, what is not set is left out."""
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 from pydantic import JsonValue as AnyJson
 from pydantic.alias_generators import to_camel
+from pydantic_core import to_jsonable_python
 
 from composable_memory.tools.citations import CitationMode
 from composable_memory.types import (
@@ -17,6 +19,7 @@ from composable_memory.types import (
     MemoryProviderStatus,
     MemorySearchResult,
     MemorySource,
+    Origin,
     SourceCount,
     VectorStatus,
 )
@@ -26,12 +29,16 @@ __all__ = [
     "DeepProbe",
     "Document",
     "LineNumber",
+    "MemoryContextPackReply",
+    "MemoryContextPackRequest",
     "MemoryGetReply",
     "MemoryGetRequest",
     "MemorySearchReply",
     "MemorySearchRequest",
     "MemoryStatusReply",
     "MemoryStatusRequest",
+    "PackSize",
+    "PackedSource",
     "ProviderStatus",
     "QueryText",
     "ReadErrorCode",
@@ -47,9 +54,19 @@ QueryText = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1
 ResultCount = Annotated[int, Field(ge=1)]
 Score = Annotated[float, Field(ge=0.0, le=1.0)]
 LineNumber = Annotated[int, Field(ge=1)]
+PackSize = Annotated[int, Field(ge=1)]
+"""How long a pack may be."""
 
 ReadErrorCode = Literal["MEMORY_PATH_NOT_ALLOWED", "MEMORY_READ_FAILED"]
 """Why a file could not be read: it is not a memory file, or reading it failed."""
+
+
+def _json_or_none(value: Mapping[str, object] | None) -> object:
+    """Return as JSON what a backend knows of a result, whatever it put there; None if it is nothing."""
+    return to_jsonable_python(dict(value), fallback=str) if value else None
+
+
+Metadata = Annotated[dict[str, AnyJson] | None, BeforeValidator(_json_or_none)]
 
 
 def _json_name(field_name: str) -> str:
@@ -80,7 +97,10 @@ class MemorySearchRequest(Document):
 
 
 class SearchHit(Document):
-    """One passage: lines are 1-based and inclusive, 0 for a hit without lines; the score is in [0, 1]."""
+    """One passage or fact: lines are 1-based and inclusive, 0 where there are none; the score is in [0, 1].
+
+    `origin` is where a fact was taken from, `metadata` what else its backend knows of it.
+    """
 
     path: str
     start_line: int
@@ -90,6 +110,8 @@ class SearchHit(Document):
     source: MemorySource
     citation: str | None = None
     source_backend: str | None = None
+    origin: Origin | None = None
+    metadata: Metadata = None
 
     @classmethod
     def of(cls, result: MemorySearchResult) -> "SearchHit":
@@ -109,6 +131,57 @@ class MemorySearchReply(Document):
     trace_id: str | None = None
     degraded: tuple[Degradation, ...] | None = None
     disabled: bool | None = None
+    unavailable: bool | None = None
+    error: str | None = None
+    warning: str | None = None
+    action: str | None = None
+
+
+class MemoryContextPackRequest(Document):
+    """What to pack: at most `max_chars` characters or `max_tokens` tokens, not both."""
+
+    query: QueryText
+    max_chars: PackSize | None = None
+    max_tokens: PackSize | None = None
+    max_results: ResultCount | None = None
+    session_key: str | None = None
+    backends: tuple[str, ...] | None = None
+
+    @model_validator(mode="after")
+    def _one_budget(self) -> Self:
+        if self.max_chars is not None and self.max_tokens is not None:
+            raise ValueError("give a number of characters or of tokens, not both")
+        return self
+
+
+class PackedSource(Document):
+    """A result in a pack, without its text: the pack has it."""
+
+    path: str
+    start_line: int
+    end_line: int
+    score: float
+    source: MemorySource
+    citation: str | None = None
+    source_backend: str | None = None
+
+    @classmethod
+    def of(cls, result: MemorySearchResult) -> "PackedSource":
+        """Return the document of a result."""
+        return cls.model_validate(result, from_attributes=True)
+
+
+class MemoryContextPackReply(Document):
+    """The pack with its sources in the order of its pieces, or, with `unavailable`, why there is none.
+
+    `tokens` is about how many tokens a language model reads for it.
+    """
+
+    pack: str
+    sources: tuple[PackedSource, ...] = ()
+    tokens: int = 0
+    trace_id: str | None = None
+    degraded: tuple[Degradation, ...] | None = None
     unavailable: bool | None = None
     error: str | None = None
     warning: str | None = None

@@ -38,6 +38,7 @@ from composable_memory_ops_logs.events import (
     SyncFileIndexed,
     SyncFileSkipped,
     SyncStart,
+    TakenFrom,
 )
 from composable_memory_ops_logs.log import OpsLog, OpsLogStats, utc_now
 from composable_memory_ops_logs.reader import EventFilter, EventPage, OpsLogError, OpsLogReader
@@ -87,6 +88,7 @@ __all__ = [
     "SyncFileIndexed",
     "SyncFileSkipped",
     "SyncStart",
+    "TakenFrom",
     "current_run_id",
     "current_session_key",
     "current_trace_id",

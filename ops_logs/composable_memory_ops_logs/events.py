@@ -47,6 +47,7 @@ __all__ = [
     "SyncFileIndexed",
     "SyncFileSkipped",
     "SyncStart",
+    "TakenFrom",
 ]
 
 SCHEMA_VERSION: int = 1
@@ -133,6 +134,14 @@ class QueryStart(EventDetail):
     """Id of the composite that asks; composites nest under one trace."""
 
 
+class TakenFrom(NamedTuple):
+    """The lines of a file that a hit was taken from; 0 where they are not known."""
+
+    path: str
+    start_line: int
+    end_line: int
+
+
 class Candidate(NamedTuple):
     """One hit as its backend gave it, before calibration and weights.
 
@@ -152,6 +161,8 @@ class Candidate(NamedTuple):
     """Short hash of the whole snippet, so that a replay can decide on equal texts."""
     exact: bool = False
     """True when the backend found the words themselves."""
+    origin: TakenFrom | None = None
+    """Where a hit that is no passage of a file was taken from; a replay merges it with that passage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,6 +196,7 @@ class FinalResult:
     merged_with: Sequence[str] = ()
     """Keys of the duplicates it stands for."""
     snippet_preview: str
+    origin: TakenFrom | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,6 +209,7 @@ class Dropped:
     backend: str
     reason: str
     detail: str = ""
+    origin: TakenFrom | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,13 +264,15 @@ class QueryDelivered(EventDetail):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextPackBuild(EventDetail):
-    """Results were packed into one text under a budget; lengths in characters."""
+    """Results were packed into one text under a budget of characters or of tokens; it is so many long."""
 
     action: ClassVar[str] = "context_pack.build"
     query_count: int
     selected_count: int
-    max_chars: int
+    max_chars: int | None = None
+    max_tokens: int | None = None
     pack_length: int
+    """In characters."""
 
 
 # --- taking content in --------------------------------------------------------------------------------------

@@ -141,19 +141,18 @@ def _codec_of(value: object) -> _Codec:
 def _codec(kind: type) -> _Codec:
     """Compile two expressions, as `dataclasses` does: three times as fast as a loop over the fields."""
     hints = get_type_hints(kind)
-    names: dict[str, object] = {"strings": _strings, "flatten": chain.from_iterable, "given": _given}
-    encode, texts, optional = [], [], False
+    names: dict[str, object] = {"strings": _strings, "flatten": chain.from_iterable, "nothing": {}}
+    encode, texts = [], []
     for number, name in enumerate(_names(kind)):
         value = _Annotation.of(hints[name])
-        optional = optional or value.optional
         if value.nested is not None:
             codec = _codec(value.nested)
             names[f"encode{number}"], names[f"texts{number}"] = codec.encode, codec.texts
-        encode.append(f"{_to_camel(name)!r}: {value.encode_expression(name, number)}")
+        entry = f"{_to_camel(name)!r}: {value.encode_expression(name, number)}"
+        encode.append(f"**({{{entry}}} if o.{name} is not None else nothing)" if value.optional else entry)
         texts.append(value.texts_expression(name, number))
-    mapping = f"{{{', '.join(encode)}}}"
     return _Codec(
-        encode=_compile(f"given({mapping})" if optional else mapping, names),
+        encode=_compile(f"{{{', '.join(encode)}}}", names),
         texts=_compile(f"({' '.join(texts)})", names),
     )
 
@@ -192,12 +191,13 @@ class _Annotation:
             return f"o.{name}"
         if self.many:
             return f"[*map(encode{number}, o.{name})]"
-        return f"o.{name} and encode{number}(o.{name})"
+        return f"encode{number}(o.{name})"
 
     def texts_expression(self, name: str, number: int) -> str:
         if self.nested is not None:
-            items = f"o.{name}" if self.many else f"(o.{name} and (o.{name},) or ())"
-            return f"*flatten(map(texts{number}, {items})),"
+            if self.many:
+                return f"*flatten(map(texts{number}, o.{name})),"
+            return f"*(texts{number}(o.{name}) if o.{name} else ()),"
         if self.members == (str,):
             return f"o.{name} or ''," if self.optional else f"o.{name},"
         if self._is_numeric(self.members):
@@ -214,10 +214,6 @@ class _Annotation:
 def _to_camel(name: str) -> str:
     head, *rest = name.split("_")
     return head + "".join(word.capitalize() for word in rest)
-
-
-def _given(mapping: dict[str, object]) -> dict[str, object]:
-    return {key: value for key, value in mapping.items() if value is not None}
 
 
 def _strings(value: object) -> Iterator[str]:

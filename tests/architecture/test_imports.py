@@ -15,10 +15,14 @@ from tests.architecture.sources import HOUSES, ROOT, Module, modules
 
 HEAVY = (
     "apsw",
+    "falkordb",
+    "graphiti_core",
     "httpx",
     "llama_cpp",
     "mcp",
+    "neo4j",
     "numpy",
+    "redis",
     "rich",
     "safetensors",
     "tenacity",
@@ -32,15 +36,23 @@ HEAVY = (
 DOORS = {
     # vec0 raises errors of apsw, which only the room that loads it can tell apart.
     "apsw": ("composable_memory_adapters.sqlite_file", "composable_memory_adapters.vectors.sqlite_vec"),
-    "httpx": ("composable_memory_adapters.embedders.remote.http",),
+    "falkordb": ("composable_memory_adapters.graphiti.database",),
+    "graphiti_core": ("composable_memory_adapters.graphiti.library",),
+    "httpx": (
+        "composable_memory_adapters.embedders.remote.http",
+        "composable_memory_adapters.graphiti.library.completions",
+        "composable_memory_adapters.graphiti.service.connection",
+    ),
     "filelock": ("composable_memory_adapters.embedders.local",),
     "huggingface_hub": ("composable_memory_adapters.embedders.local",),
     "llama_cpp": ("composable_memory_adapters.embedders.local",),
     "mcp": ("composable_memory.mcp_server",),
+    "neo4j": ("composable_memory_adapters.graphiti.database.neo4j",),
     "numpy": ("composable_memory_adapters.embedders", "composable_memory_adapters.vectors"),
     "orjson": ("composable_memory_adapters.builtin.search.keyword_leg", "composable_memory_ops_logs"),
     "platformdirs": ("composable_memory.config",),
     "pytest": ("composable_memory.testing",),
+    "redis": ("composable_memory_adapters.graphiti.database",),
     "rich": ("composable_memory.cli",),
     "sqlite_vec": ("composable_memory_adapters.vectors.sqlite_vec",),
     "structlog": ("composable_memory_ops_logs.log",),
@@ -111,11 +123,12 @@ def test_every_door_is_used() -> None:
 def test_every_dependency_is_used() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     wanted = {re.split(r"[<>=~ ;\[]", line)[0].lower() for line in project["dependencies"]}
+    imported = imported_packages()
     used = {
         distribution.lower()
         for package, distributions in packages_distributions().items()
         for distribution in distributions
-        if package in imported_packages()
+        if package in imported
     }
 
     assert sorted(wanted - used - READ_AS_DATA.keys()) == []

@@ -4,15 +4,18 @@ import inspect
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import get_args
+from typing import Protocol, get_args
 
 import pytest
 
-from composable_memory import content, interfaces, types
+from composable_memory import content, facts, hooks, ingest, interfaces, types
 from composable_memory.entries import ComposableBackendEntry
+from composable_memory.ingest.values import STAGES, Stage
 from composable_memory.settings import Settings, known_keys
 from composable_memory_adapters.builtin.settings import BuiltinSettings
 from composable_memory_adapters.builtin.store import schema
+from composable_memory_adapters.graphiti.service.client import GraphitiClient
+from composable_memory_adapters.graphiti.settings import GraphitiSettings
 from composable_memory_adapters.sqlite_file import SqliteFile
 from composable_memory_ops_logs import EVENTS
 
@@ -25,15 +28,36 @@ METHODS: Mapping[type, Mapping[str, str]] = {
         "probe_vector_availability": "",
         "close": "",
     },
+    interfaces.SupportsAnswer: {"answer": "query options"},
     interfaces.SupportsSync: {"sync": "reason force progress"},
+    interfaces.SupportsIngest: {"ingest": "contents wait", "ingest_source": "path contents wait"},
+    interfaces.SupportsFacts: {
+        "facts": "about as_of current_only limit",
+        "entities": "named limit",
+        "episodes": "limit",
+        "timeline": "entity limit",
+        "neighbourhood": "entity depth limit",
+        "forget": "episode_id",
+    },
     interfaces.GraphAdapter: {"upsert_nodes": "nodes", "upsert_edges": "edges", "query": "query"},
     interfaces.VectorAdapter: {"upsert": "records", "query": "query"},
     interfaces.SupportsDelete: {"delete": "ids"},
     interfaces.SupportsHealth: {"health": ""},
     interfaces.EmbedderAdapter: {"embed": "input", "embed_batch": "inputs"},
+    interfaces.SupportsJobs: {"takes_jobs": "texts", "embed_job": "inputs", "batch_status": ""},
     interfaces.EntityExtractor: {"extract": "content"},
+    interfaces.SupportsRelations: {"relate": "content entities"},
+    ingest.SupportsExtraction: {"read": "content"},
+    ingest.IngestPipeline: {"run": "request"},
+    hooks.SessionRecorder: {"record": "event"},
+    GraphitiClient: {
+        "ingest_episodes": "episodes group_id trace_id",
+        "query_hybrid": "query limit group_ids trace_id",
+        "health": "",
+        "close": "",
+    },
     interfaces.TemporalPolicy: {"evaluate": "content"},
-    interfaces.QueryOrchestrator: {"query": "request", "context_pack": "request max_chars"},
+    interfaces.QueryOrchestrator: {"query": "request", "context_pack": "request max_chars max_tokens"},
 }
 
 FIELDS: Mapping[type, str] = {
@@ -59,7 +83,15 @@ FIELDS: Mapping[type, str] = {
     types.QueryIntent: "entities topics time_hints",
     types.ContextPack: "pack sources",
     ComposableBackendEntry: "id manager weight condition",
+    types.Origin: "path start_line end_line",
     content.MemoryContentObject: ("id kind text title language tags artifacts metadata provenance temporal"),
+    content.MemoryTemporalMetadata: (
+        "created_at updated_at observed_at valid_from valid_to expires_at timezone"
+    ),
+    content.MemoryProvenance: (
+        "source source_id channel actor_id session_key run_id trace_id citations temporal"
+    ),
+    content.MemoryArtifact: ("id kind uri mime_type size_bytes sha256 title description metadata provenance"),
     content.GraphNode: "id label properties provenance temporal",
     content.GraphEdge: "id source_id target_id type properties provenance temporal",
     content.GraphQuery: "text entity_ids filters limit",
@@ -72,15 +104,61 @@ FIELDS: Mapping[type, str] = {
     content.ExtractedEntity: "id label type properties",
     content.TemporalPolicyDecision: "ttl_seconds valid_from valid_to confidence",
     content.Health: "ok message",
+    content.ExtractedRelation: "source target type fact exclusive valid_from valid_to confidence",
+    content.IngestReport: ("run_id stored known pending failed entities facts warnings stages problems"),
+    content.IngestWarning: "code message details",
+    content.StageResult: "stage ok duration_ms error skipped",
+    ingest.IngestItem: "id kind text metadata",
+    ingest.IngestRequest: "source session_key trace_id items",
+    ingest.IngestResult: "run_id batch_id warnings stages errors started_at completed_at",
+    ingest.PipelineError: "code message retryable details",
+    ingest.AuditEvent: "id ts actor action session_key trace_id status details",
+    ingest.MetricEvent: "name value ts tags",
+    hooks.PipelineEventEnvelope: "id ts source session_key run_id trace_id stage payload",
+    hooks.SessionStart: "session_key session_id agent_id channel started_at",
+    hooks.MessageReceived: ("session_key session_id message_id body channel sender_id received_at temporal"),
+    hooks.CompactionSummary: "session_key session_id summary tokens_before tokens_after compacted_at",
+    facts.Fact: (
+        "id group_id text relation source target valid_at invalid_at created_at expired_at expires_at "
+        "confidence episodes origins"
+    ),
+    facts.Episode: "id group_id content_id text observed_at ingested_at origin source fact_count metadata",
+    facts.GraphEntity: "id group_id name kind summary fact_count",
+    facts.Neighbourhood: "entities facts",
+    facts.Forgotten: "episode_id facts entities",
+    facts.TimeWindow: "start end",
 }
 
 EVENT_FIELDS: Mapping[str, str] = {
     "query.start": "query intent active_backends",
     "query.backend_result": "result_count results",
     "query.merged": "dedup_stats backend_attribution final_results",
-    "graphiti.ingest": "episode_count node_count edge_count",
-    "graphiti.query": "fact_count",
+    "graphiti.ingest": "episode_count node_count edge_count episode_ids warnings error",
+    "graphiti.query": "query limit fact_count node_ids episode_ids error",
+    "graphiti.health": "ok message",
+    "ingest.start": "source item_count",
+    "ingest.stage_complete": "stage ok error",
+    "ingest.complete": "episode_count warning_count error_count stages",
+    "context_pack.build": "query_count selected_count max_chars max_tokens pack_length",
 }
+
+ERROR_CODES = (
+    "not_configured invalid_input adapter_unavailable rate_limited timeout upstream_error "
+    "serialization_error unknown"
+)
+
+WORDS: Mapping[str, tuple[object, str]] = {
+    "content": (
+        get_args(content.MemoryContentKind)[0],
+        "message document fact artifact summary event",
+    ),
+    "artifact": (content.MemoryArtifactKind, "file image audio video link other"),
+    "event": (hooks.EventType, "session.start message.received compaction.summary"),
+    "sender": (hooks.EventSource, "hook tool system scheduler manual"),
+    "error": (ingest.PipelineErrorCode, ERROR_CODES),
+    "stage": (Stage, "normalize extract enrich entity_extract embed graph index audit"),
+}
+"""Kinds of things, and the words for them."""
 
 TABLES: Mapping[str, str] = {
     "meta": "key value",
@@ -130,12 +208,71 @@ BUILTIN_SETTINGS = [
     "store.fts.enabled",
 ]
 
+GRAPHITI_SETTINGS = [
+    "base_url",
+    "server_host",
+    "service_port",
+    "api_key",
+    "url",
+    "group",
+    "also_search",
+    "private.dir",
+    "private.fsync",
+    "llm.base_url",
+    "llm.model",
+    "llm.api_key",
+    "llm.structured_output",
+    "ingest.extractor",
+    "ingest.group_by",
+    "ingest.merge_after_days",
+    "search.vector_index",
+]
+
 
 @pytest.mark.parametrize("promise", METHODS, ids=lambda promise: promise.__name__)
 def test_a_promise_has_its_methods(promise: type) -> None:
     for name, parameters in METHODS[promise].items():
         signature = inspect.signature(getattr(promise, name))
         assert list(signature.parameters) == ["self", *parameters.split()], name
+
+
+def test_every_promise_with_methods_is_looked_at() -> None:
+    offered = [getattr(interfaces, name) for name in interfaces.__all__]
+    promises = [one for one in offered if isinstance(one, type) and Protocol in one.__bases__]
+
+    unnamed = [
+        one.__name__ for one in promises if one not in METHODS and any(map(callable, vars_of(one).values()))
+    ]
+    assert unnamed == []
+
+
+def vars_of(promise: type) -> dict[str, object]:
+    return {name: value for name, value in vars(promise).items() if not name.startswith("_")}
+
+
+def test_the_client_of_a_graph_service_takes_what_the_documents_say() -> None:
+    parameters = inspect.signature(GraphitiClient).parameters
+    defaults = {"server_host": "localhost", "service_port": 8000, "api_key": None, "timeout_ms": 10_000}
+
+    assert defaults.items() <= {name: one.default for name, one in parameters.items()}.items()
+    assert {"ops_log", "clock", "base_url"} <= parameters.keys()
+
+
+def test_the_pipeline_takes_its_parts_by_name() -> None:
+    parameters = inspect.signature(ingest.IngestPipeline).parameters
+    parts = "embedder vectors graph extractor temporal_policy enrich emit_metric emit_audit ops_log clock"
+
+    assert set(parts.split()) <= {
+        name for name, one in parameters.items() if one.kind is inspect.Parameter.KEYWORD_ONLY
+    }
+    assert get_args(Stage) == STAGES
+
+
+@pytest.mark.parametrize("kind", WORDS)
+def test_words_are_those_of_the_documents(kind: str) -> None:
+    words, promised = WORDS[kind]
+
+    assert list(get_args(words)) == promised.split()
 
 
 @pytest.mark.parametrize("value", FIELDS, ids=lambda value: value.__name__)
@@ -156,6 +293,11 @@ def test_a_setting_has_its_key(key: str) -> None:
 @pytest.mark.parametrize("key", BUILTIN_SETTINGS)
 def test_a_setting_of_the_builtin_memory_has_its_key(key: str) -> None:
     assert key in known_keys(BuiltinSettings)
+
+
+@pytest.mark.parametrize("key", GRAPHITI_SETTINGS)
+def test_a_setting_of_the_graph_memory_has_its_key(key: str) -> None:
+    assert key in known_keys(GraphitiSettings)
 
 
 def test_the_embedder_knows_its_dimensions() -> None:

@@ -18,10 +18,18 @@ from composable_memory.cli.documents import (
     SearchDocument,
     SettingsDocument,
 )
+from composable_memory.cli.graph_documents import (
+    EntitiesDocument,
+    EpisodesDocument,
+    FactsDocument,
+    ForgottenDocument,
+    IngestDocument,
+    NeighbourhoodDocument,
+)
 from composable_memory.cli.log_documents import EventsDocument, TraceDocument
 from composable_memory.cli.running import ExitCode
 from composable_memory.cli.watching import WatchDocument
-from composable_memory.tools import Document, MemoryGetReply, MemoryStatusReply
+from composable_memory.tools import Document, MemoryContextPackReply, MemoryGetReply, MemoryStatusReply
 
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
 DOCUMENTS: dict[str, type[Document]] = {
@@ -29,14 +37,27 @@ DOCUMENTS: dict[str, type[Document]] = {
     "config show": SettingsDocument,
     "embedders list": EmbeddersDocument,
     "get": MemoryGetReply,
+    "graph entities": EntitiesDocument,
+    "graph episodes": EpisodesDocument,
+    "graph export": NeighbourhoodDocument,
+    "graph facts": FactsDocument,
+    "graph forget": ForgottenDocument,
+    "graph timeline": FactsDocument,
     "index": IndexDocument,
+    "ingest": IngestDocument,
     "logs query": EventsDocument,
     "logs show": TraceDocument,
     "logs tail": EventsDocument,
+    "pack": MemoryContextPackReply,
     "search": SearchDocument,
     "status": MemoryStatusReply,
     "watch": WatchDocument,
 }
+TOLD_ELSEWHERE = {
+    "graph export": ("graph entities", "graph facts"),
+    "graph timeline": ("graph facts",),
+}
+"""Commands whose documents hold what those of others show in full."""
 SHARED = {"--workspace", "-w", "--state-dir", "--json", "--help", "-h"}
 WITHOUT_SHARED = {"demo": {"--workspace", "-w", "--state-dir"}, "mcp": {"--json"}}
 """Commands that lack a shared option; the page says so."""
@@ -115,7 +136,8 @@ def test_every_example_is_a_document_of_its_command(command: str) -> None:
 
 @pytest.mark.parametrize("command", sorted(DOCUMENTS))
 def test_every_key_of_a_document_is_in_an_example(command: str) -> None:
-    shown = names_in(examples(sections()[command]))
+    places = (command, *TOLD_ELSEWHERE.get(command, ()))
+    shown = set().union(*(names_in(examples(sections()[place])) for place in places))
     if DOCUMENTS[command] is EventsDocument:
         shown |= {"hasMore"}  # only `logs query` has pages
 

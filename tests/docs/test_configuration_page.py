@@ -12,20 +12,28 @@ from pydantic_core import to_jsonable_python
 from composable_memory.config import load_settings
 from composable_memory.settings import Settings, check, known_keys
 from composable_memory_adapters.builtin.settings import BuiltinSettings
+from composable_memory_adapters.graphiti import GraphitiSettings
 
 PAGE = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
 ROW = re.compile(r"^\| `((?:memory|<section>)\.[^`]+)` \| .+? \| (.+?) \| .+ \|$", re.MULTILINE)
 EXAMPLES = re.findall(r"```yaml\n# ([^\n]+)\n(.+?)```", PAGE, re.DOTALL)
 VARIABLES = re.findall(r"```sh\n(.+?)```", PAGE, re.DOTALL)
-OTHER_SECTION = re.compile(r"memory\.(?:graphiti|qmd|backends\.<id>)\.")
+OTHER_SECTION = re.compile(
+    r"memory\.(?:graphiti|qmd|backends\.<id>)\.(?=(?:enabled|weight|timeout_ms|calibration)$)"
+)
 SHARED_KEY = re.compile(r"memory\.builtin\.(?=(?:weight|timeout_ms|calibration)$)")
 
 
 def defaults() -> dict[str, str]:
     """Return the default of every key of the models; keys that all backends share stand under `<section>`."""
-    keys = [*known_keys(Settings), *known_keys(BuiltinSettings, "memory.builtin")]
+    keys = [
+        *known_keys(Settings),
+        *known_keys(BuiltinSettings, "memory.builtin"),
+        *known_keys(GraphitiSettings, "memory.graphiti"),
+    ]
     values = dict(flat(Settings().model_dump()))
-    values |= flat({"memory": {"builtin": BuiltinSettings().model_dump()}})
+    own = {"builtin": BuiltinSettings().model_dump(), "graphiti": GraphitiSettings().model_dump()}
+    values |= flat({"memory": own})
     return {
         SHARED_KEY.sub("<section>.", OTHER_SECTION.sub("<section>.", key)): shown(values[key])
         for key in keys
@@ -69,6 +77,7 @@ def test_an_example_file_is_read_without_a_complaint(place: str, text: str, tmp_
     loaded = load_settings(tmp_path, environ=environ, user_file=file if own else None)
 
     check(BuiltinSettings, loaded.settings.memory.builtin.options)
+    check(GraphitiSettings, loaded.settings.memory.graphiti.options)
     assert {origin.file for origin in loaded.origins.values()} == {file}
     assert loaded.notes == ()
 
@@ -79,6 +88,7 @@ def test_the_example_variables_set_keys(text: str, tmp_path: Path) -> None:
     loaded = load_settings(tmp_path, environ={**environ, "XDG_CONFIG_HOME": str(tmp_path)})
 
     check(BuiltinSettings, loaded.settings.memory.builtin.options)
+    check(GraphitiSettings, loaded.settings.memory.graphiti.options)
     assert {origin.variable for origin in loaded.origins.values()} == environ.keys()
 
 

@@ -305,7 +305,7 @@ def test_explain_as_json_stands_beside_the_results(indexed: Cmem) -> None:
     assert isinstance(explain, dict)
     assert len(explain["results"]) == len(document["results"])  # type: ignore[arg-type]
     assert list(explain["results"][0]) == [
-        "backendId", "rawScore", "calibratedScore", "weight", "backendRank", "mergedWith",
+        "backendId", "rawScore", "calibratedScore", "weight", "backendRank", "mergedWith", "support",
     ]  # fmt: skip
 
 
@@ -348,6 +348,39 @@ def test_a_failed_search_as_json_still_tells_what_was_asked(failing: Cmem) -> No
 
 
 # --- get --------------------------------------------------------------------------------------------------
+
+
+# --- pack ---------------------------------------------------------------------------------------------------
+
+
+def test_pack_writes_one_text_within_its_budget(indexed: Cmem) -> None:
+    result = indexed("pack", "harbour ferry", "--max-chars", "300")
+
+    assert result.exit_code == 0
+    assert re.match(r"#1 \S+:\d+-\d+ \(score \d\.\d\d\)\n", result.stdout)
+    assert len(result.stdout.rstrip("\n")) <= 300
+
+
+def test_pack_as_json_names_the_sources_in_order(indexed: Cmem) -> None:
+    document = json.loads(indexed("pack", "harbour ferry", "--max-tokens", "200", "--json").stdout)
+
+    headings = re.findall(r"^#\d+ (\S+?):", document["pack"], re.MULTILINE)
+    assert [one["path"] for one in document["sources"]] == headings
+    assert 0 < document["tokens"] <= 200
+
+
+def test_a_pack_of_a_memory_that_fails_fails(failing: Cmem) -> None:
+    result = failing("pack", "harbour")
+
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.splitlines()[-1].startswith("Error: ")
+
+
+def test_a_pack_has_one_budget(cmem: Cmem) -> None:
+    result = cmem("pack", "harbour", "--max-chars", "9", "--max-tokens", "9")
+
+    assert result.exit_code == 2
+    assert "not both" in result.stderr
 
 
 def test_get_writes_the_file_as_it_is(cmem: Cmem) -> None:

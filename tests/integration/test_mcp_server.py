@@ -17,7 +17,7 @@ from mcp.client.stdio import stdio_client
 from mcp.types import CallToolResult, TextContent
 
 from composable_memory.mcp_server import build_server
-from composable_memory.tools import MemoryGetReply, MemorySearchReply
+from composable_memory.tools import MemoryContextPackReply, MemoryGetReply, MemorySearchReply
 
 PAGE = Path(__file__).parents[2] / "docs" / "mcp.md"
 PROGRAM = [sys.executable, "-m", "composable_memory.cli", "mcp"]
@@ -52,11 +52,11 @@ def content(result: CallToolResult) -> dict[str, object]:
     return result.structured_content
 
 
-async def test_three_tools_are_offered_and_all_of_them_only_read(workspace: Path, state_dir: Path) -> None:
+async def test_four_tools_are_offered_and_all_of_them_only_read(workspace: Path, state_dir: Path) -> None:
     async with a_client(workspace, state_dir) as client:
         tools = (await client.list_tools()).tools
 
-    assert [tool.name for tool in tools] == ["memory_search", "memory_get", "memory_status"]
+    assert [tool.name for tool in tools] == ["memory_search", "memory_context", "memory_get", "memory_status"]
     for tool in tools:
         assert tool.annotations is not None
         assert tool.annotations.read_only_hint is True
@@ -109,6 +109,18 @@ async def test_a_search_answers_with_cited_passages(workspace: Path, state_dir: 
     reply = MemorySearchReply.model_validate(answer)
     assert reply.results[0].path == "memory/projects/greenhouse.md"
     assert reply.results[0].snippet.endswith(f"\n\nSource: {reply.results[0].citation}")
+
+
+async def test_a_context_is_one_text_within_its_budget(workspace: Path, state_dir: Path) -> None:
+    async with a_client(workspace, state_dir) as client:
+        await indexed_answer(client)
+        asked = {"query": "tomatoes shade cloth", "maxTokens": 100}
+        answer = content(await client.call_tool("memory_context", asked))
+
+    reply = MemoryContextPackReply.model_validate(answer)
+    assert reply.pack.startswith("#1 memory/projects/greenhouse.md:")
+    assert 0 < reply.tokens <= 100
+    assert reply.sources[0].citation
 
 
 async def test_clients_that_know_only_text_get_the_same_answer(workspace: Path, state_dir: Path) -> None:

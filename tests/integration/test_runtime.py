@@ -117,13 +117,13 @@ async def test_two_workspaces_share_a_state_folder_without_mixing(
 
 
 async def test_a_backend_that_cannot_be_opened_is_named_in_every_answer(notes: Path, state_dir: Path) -> None:
-    config = {"memory": {**KEYWORDS["memory"], "graphiti": {"enabled": True, "serverHost": "localhost"}}}
+    config = {"memory": {**KEYWORDS["memory"], "qmd": {"enabled": True}}}
     async with open_memory(notes, state_dir, config) as memory:
         await memory.sync()
         response = await memory.query("dock controller")
 
     assert response.results
-    assert ("graphiti", "unavailable") in {(one.backend_id, one.code) for one in response.degraded}
+    assert ("qmd", "unavailable") in {(one.backend_id, one.code) for one in response.degraded}
 
 
 async def test_a_provider_that_nobody_installed_is_named_with_where_it_was_set(

@@ -4,10 +4,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from composable_memory.merge import BackendList, Dedup, Fusion, merge
-from composable_memory.types import MemorySearchResult
+from composable_memory.types import MemorySearchResult, Origin
 
 WORDS = st.sampled_from(["port", "dock", "queue", "retry", "部署", "note"])
-RESULTS = st.builds(
+PASSAGES = st.builds(
     lambda path, start, length, score, words, exact: MemorySearchResult(
         path=path,
         start_line=start,
@@ -23,6 +23,23 @@ RESULTS = st.builds(
     words=st.lists(WORDS, max_size=6),
     exact=st.booleans(),
 )
+FACTS = st.builds(
+    lambda number, path, start, length, score, words: MemorySearchResult(
+        path=f"graph/{number}",
+        start_line=0,
+        end_line=0,
+        score=score,
+        snippet=" ".join(words),
+        origin=Origin(path=path, start_line=start, end_line=start + length if start else 0),
+    ),
+    number=st.integers(1, 4),
+    path=st.sampled_from(["a.md", "b.md", "c.md"]),
+    start=st.integers(0, 30),
+    length=st.integers(0, 6),
+    score=st.floats(0.0, 1.0),
+    words=st.lists(WORDS, max_size=6),
+)
+RESULTS = st.one_of(PASSAGES, FACTS)
 WEIGHTS = st.floats(0.0, 4.0)
 
 

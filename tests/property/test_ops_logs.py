@@ -16,6 +16,7 @@ from composable_memory_ops_logs import (
     OpsLog,
     OpsLogReader,
     QueryDelivered,
+    TakenFrom,
     redact,
     redact_value,
     redaction,
@@ -80,6 +81,13 @@ CANDIDATES = st.builds(
     snippet_preview=st.text(max_size=120),
     content_hash=st.text(alphabet="0123456789abcdef", max_size=16),
     exact=st.booleans(),
+    origin=st.none()
+    | st.builds(
+        TakenFrom,
+        path=st.text(max_size=20),
+        start_line=st.integers(0, 10**6),
+        end_line=st.integers(0, 10**6),
+    ),
 )
 RESULTS = st.builds(
     BackendResult,

@@ -1,9 +1,11 @@
 """Citations: where a passage stands, and who gets to see it."""
 
+from dataclasses import replace
+
 import pytest
 
 from composable_memory.tools.citations import CitationMode, cite, with_source_line
-from composable_memory.types import MemorySearchResult
+from composable_memory.types import MemorySearchResult, Origin
 
 
 def a_result(start_line: int = 3, end_line: int = 7, **fields: str) -> MemorySearchResult:
@@ -64,6 +66,20 @@ def test_auto_does_not_cite_in_groups_and_channels(session: str) -> None:
 
 def test_our_citation_replaces_that_of_a_backend() -> None:
     assert citation_of(a_result(citation="elsewhere#L1")) == "memory/2026-05-03.md#L3-L7"
+
+
+def test_a_fact_is_cited_by_the_lines_that_it_is_from() -> None:
+    fact = replace(a_result(0, 0), origin=Origin(path="memory/a.md", start_line=3, end_line=7))
+
+    assert citation_of(fact) == "memory/a.md#L3-L7"
+
+
+def test_a_fact_from_a_file_without_known_lines_is_cited_by_the_file() -> None:
+    assert citation_of(replace(a_result(0, 0), origin=Origin(path="memory/a.md"))) == "memory/a.md"
+
+
+def test_a_hit_without_lines_and_origin_keeps_the_citation_of_its_backend() -> None:
+    assert citation_of(a_result(0, 0, citation="[graphiti:7]")) == "[graphiti:7]"
 
 
 def test_citing_leaves_the_snippet_alone() -> None:

@@ -166,6 +166,14 @@ def test_secrets_are_hidden_wherever_they_stand(workspace: Path, options: dict[s
     assert "sesame" not in repr(loaded)
 
 
+def test_a_password_in_an_address_is_not_shown(workspace: Path) -> None:
+    loaded = load(workspace, {"graphiti": {"url": "redis://me:sesame@host"}})
+
+    rows = {row.key: row.value for row in describe(loaded)}
+
+    assert rows["memory.graphiti.url"] == "redis://me:***@host"
+
+
 def test_a_secret_number_is_kept_as_text(workspace: Path) -> None:
     loaded = load(workspace, {"embedding": {"providers": {"mine": {"token": 5}}}})
 

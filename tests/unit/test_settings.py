@@ -213,6 +213,14 @@ def test_an_error_shows_the_value_unless_it_is_a_secret() -> None:
     assert "sesame" not in str(caught.value)
 
 
+def test_an_error_does_not_show_the_password_in_an_address() -> None:
+    class Service(SettingsModel):
+        port: int = 1
+
+    with pytest.raises(ConfigError, match=r"redis://me:\*\*\*@host"):
+        check(Service, {"port": "redis://me:sesame@host"})
+
+
 @pytest.mark.parametrize(
     "name", ["api_key", "apiKey", "openai_api_key", "token", "access_token", "password", "Authorization"]
 )

@@ -17,17 +17,27 @@ from composable_memory.runtime import Memory
 from composable_memory.settings import Settings
 from composable_memory.testing.fakes import InMemoryBackend, RaisingBackend
 from composable_memory.tools import (
+    MemoryContextPackRequest,
     MemoryGetRequest,
     MemorySearchRequest,
     MemoryStatusRequest,
     ProviderStatus,
+    memory_context_pack,
     memory_get,
     memory_search,
     memory_status,
     query_cited,
     unavailable_search,
 )
-from composable_memory.types import Degradation, FallbackStatus, MemoryProviderStatus
+from composable_memory.types import (
+    Degradation,
+    FallbackStatus,
+    MemoryProviderStatus,
+    MemorySearchResult,
+    Origin,
+    SearchAnswer,
+    SearchOptions,
+)
 from composable_memory_ops_logs import OpsEvent, OpsLog
 
 NOTES = {"memory/keys.md": "# Keys\n\nThe key of the boat hangs\nbehind the boiler.\n"}
@@ -110,6 +120,78 @@ async def test_a_result_has_the_documented_keys() -> None:
             "sourceBackend": "notes",
         }
     ]
+
+
+class FactBackend(InMemoryBackend):
+    """A memory with one fact, taken from a note."""
+
+    async def answer(self, query: str, options: SearchOptions | None = None) -> SearchAnswer:
+        """Return the fact, whatever is asked."""
+        del query, options
+        fact = MemorySearchResult(
+            path="graphiti/main/1", start_line=0, end_line=0, score=0.9, snippet="Ada runs billing",
+            origin=Origin(path="memory/a.md", start_line=3, end_line=4),
+            metadata={"valid_at": "2026-03-01T00:00:00+00:00", "strange": FactBackend},  # type: ignore[dict-item]
+        )  # fmt: skip
+        return SearchAnswer(results=(fact,))
+
+
+async def test_a_fact_has_its_origin_and_what_is_known_of_it() -> None:
+    reply = await memory_search(a_memory(FactBackend(backend_id="graph")), QUESTION)
+
+    (hit,) = reply.as_json()["results"]  # type: ignore[misc, union-attr]
+    assert hit["citation"] == "memory/a.md#L3-L4"
+    assert hit["origin"] == {"path": "memory/a.md", "startLine": 3, "endLine": 4}
+    assert hit["metadata"]["valid_at"] == "2026-03-01T00:00:00+00:00"
+    assert isinstance(hit["metadata"]["strange"], str)
+
+
+async def test_a_pack_holds_notes_and_facts_with_their_sources() -> None:
+    memory = a_memory(InMemoryBackend(NOTES, backend_id="notes"), FactBackend(backend_id="graph"))
+
+    reply = await memory_context_pack(memory, MemoryContextPackRequest(query="boiler key", max_tokens=80))
+
+    assert reply.pack == (
+        "#1 memory/keys.md:3-4 (score 1.00)\nThe key of the boat hangs\nbehind the boiler.\n\n"
+        "#2 graphiti/main/1 (score 0.45) since 2026-03-01, from memory/a.md#L3-L4\nAda runs billing"
+    )
+    assert [one.citation for one in reply.sources] == ["memory/keys.md#L3-L4", "memory/a.md#L3-L4"]
+    assert reply.tokens <= 80
+
+
+async def test_a_group_is_not_told_which_note_a_fact_is_from() -> None:
+    asked = MemoryContextPackRequest(query="billing", session_key="agent:main:telegram:group:42")
+
+    reply = await memory_context_pack(a_memory(FactBackend(backend_id="graph")), asked)
+
+    assert "memory/a.md" not in reply.model_dump_json()
+
+
+async def test_a_pack_is_logged_under_the_trace_of_its_search() -> None:
+    events: list[OpsEvent] = []
+    log = OpsLog(None)
+    log.subscribe(events.append)
+
+    reply = await memory_context_pack(a_memory(ops_log=log), MemoryContextPackRequest(query="boiler key"))
+
+    assert (events[-1].action, {event.trace_id for event in events}) == (
+        "context_pack.build",
+        {reply.trace_id},
+    )
+
+
+async def test_where_every_backend_fails_the_pack_says_so() -> None:
+    memory = a_memory(RaisingBackend(backend_id="broken"))
+
+    reply = await memory_context_pack(memory, MemoryContextPackRequest(query="boiler key"))
+
+    assert (reply.pack, reply.unavailable) == ("", True)
+    assert "it always fails" in (reply.error or "")
+
+
+def test_a_pack_has_one_budget() -> None:
+    with pytest.raises(ValidationError, match="not both"):
+        MemoryContextPackRequest(query="x", max_chars=10, max_tokens=10)
 
 
 async def test_without_citations_the_snippet_is_as_it_was_written() -> None:

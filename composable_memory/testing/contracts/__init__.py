@@ -7,6 +7,7 @@ with pytest-asyncio in mode `auto`, or mark the class with `pytest.mark.asyncio`
 
 from composable_memory.testing.contracts.backend import AnswerContract, BackendContract
 from composable_memory.testing.contracts.embedder import EmbedderContract
+from composable_memory.testing.contracts.facts import FactsContract, IngestContract
 from composable_memory.testing.contracts.files import ReadFileContract
 from composable_memory.testing.contracts.opening import Opener
 from composable_memory.testing.contracts.stores import GraphContract, VectorContract
@@ -16,7 +17,9 @@ __all__ = [
     "AnswerContract",
     "BackendContract",
     "EmbedderContract",
+    "FactsContract",
     "GraphContract",
+    "IngestContract",
     "Opener",
     "ReadFileContract",
     "SyncContract",

@@ -198,7 +198,7 @@ class BackendContract(BackendSuite):
                 await memory.probe_embedding_availability()
                 await memory.probe_vector_availability()
                 if Capability.READ_FILE in self.capabilities:
-                    await memory.read_file("MEMORY.md")
+                    await memory.read_file(self.missing_path)
 
     async def test_reading_files_is_offered_or_refused(
         self, open_backend: Opener[MemorySearchManager]
@@ -206,8 +206,8 @@ class BackendContract(BackendSuite):
         """A memory that declares READ_FILE reads; another one raises `UnsupportedOperation`."""
         async with opened(open_backend) as memory:
             if Capability.READ_FILE in self.capabilities:
-                missing = await memory.read_file("memory/no-such-note.md")
-                assert missing == MemoryFileSlice(text="", path="memory/no-such-note.md")
+                missing = await memory.read_file(self.missing_path)
+                assert missing == MemoryFileSlice(text="", path=self.missing_path)
             else:
                 with pytest.raises(UnsupportedOperation):
                     await memory.read_file("MEMORY.md")

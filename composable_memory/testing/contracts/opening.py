@@ -32,11 +32,13 @@ class BackendSuite:
     """What the contracts of backends share: the fixture that opens one, and what it promises.
 
     `capabilities` are those of the backend's spec. `questions` are asked of the seeded backend; override
-    them if it cannot hold `SEED_NOTES`, and leave them empty if it cannot find anything.
+    them if it cannot hold `SEED_NOTES`, and leave them empty if it cannot find anything. `missing_path` is a
+    path of the kind that it reads, at which there is nothing.
     """
 
     capabilities: ClassVar[frozenset[Capability]] = frozenset()
     questions: ClassVar[Sequence[SeedQuestion]] = SEED_QUESTIONS
+    missing_path: ClassVar[str] = "memory/no-such-note.md"
 
     @pytest.fixture
     def open_backend(self) -> Opener[MemorySearchManager]:

@@ -1,7 +1,8 @@
 """The composite memory: routing, merging, degradation, logging."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -17,14 +18,23 @@ from composable_memory.errors import (
     UnsupportedOperation,
 )
 from composable_memory.intent import parse_query_intent
-from composable_memory.interfaces import MemorySearchManager, QueryOrchestrator
+from composable_memory.interfaces import Capability, MemorySearchManager, QueryOrchestrator
 from composable_memory.manager import ComposableMemoryManager
-from composable_memory.merge import Dedup, Fusion
+from composable_memory.merge import BackendList, Dedup, Fusion, merge
 from composable_memory.ranking import MergePolicy
 from composable_memory.testing import fakes
-from composable_memory.types import Degradation, MemorySearchResult, QueryIntent, SearchOptions, SyncReport
+from composable_memory.types import (
+    Degradation,
+    MemoryFileSlice,
+    MemorySearchResult,
+    Origin,
+    QueryIntent,
+    SearchOptions,
+    SyncReport,
+)
 from composable_memory.weights import WeightTable
 from composable_memory_ops_logs import BackendResult, OpsEvent, OpsLog, QueryMerged, QueryStart, trace
+from composable_memory_ops_logs.wire import event_from_line, event_to_wire, to_line
 
 
 class Fixed(fakes.FakeBackend):
@@ -439,6 +449,126 @@ async def test_what_an_unavailable_backend_would_have_done_fails_with_its_reason
 
     with pytest.raises(BackendError, match="its folder cannot be used"):
         await (manager.sync() if operation == "sync" else manager.read_file("memory/a.md"))
+
+
+class Graph(Fixed):
+    """Reads pages of facts and nothing else."""
+
+    capabilities = frozenset({Capability.CALIBRATED, Capability.READ_FILE})
+
+    async def read_file(
+        self, rel_path: str, *, from_line: int | None = None, lines: int | None = None
+    ) -> MemoryFileSlice:
+        if not rel_path.startswith("graphiti/"):
+            raise MemoryPathError(rel_path, "it is no path of a fact")
+        return MemoryFileSlice(text="# a fact" if rel_path.endswith("known") else "", path=rel_path)
+
+
+@pytest.mark.parametrize(("path", "text"), [("graphiti/main/known", "# a fact"), ("graphiti/main/gone", "")])
+async def test_a_fact_is_read_from_the_backend_that_has_it_whatever_the_primary_says(
+    path: str, text: str
+) -> None:
+    notes = fakes.InMemoryBackend({"memory/a.md": "one"})
+    manager = ComposableMemoryManager([entry("notes", notes), entry("graph", Graph())])
+
+    assert (await manager.read_file(path)).text == text
+
+
+def a_fact(score: float, origin: object) -> MemorySearchResult:
+    return MemorySearchResult(
+        path="graphiti/main/1", start_line=0, end_line=0, score=score, snippet="a fact alone",
+        origin=origin,  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+async def test_the_log_alone_is_enough_to_merge_a_fact_with_its_passage_again() -> None:
+    origin = Origin(path="p.md", start_line=2, end_line=3)
+    manager, events = logged(
+        lambda log: ComposableMemoryManager(
+            [entry("notes", Fixed(hit("p.md", 1, 9, 0.9))), entry("graph", Graph(a_fact(0.8, origin)))],
+            policy=MergePolicy(dedup=Dedup.OVERLAP),
+            ops_log=log,
+        )
+    )
+
+    response = await manager.query("anything")
+
+    lines = [event_from_line(to_line(event_to_wire(event))).detail for event in events]
+    replayed = merge([_as_logged(one) for one in lines if "results" in one], dedup=Dedup.OVERLAP)
+    assert [one.key for one in replayed.results] == [one.key for one in response.results] == ["p.md:1:9"]
+    assert replayed.attributions[0].merged_with == response.attributions[0].merged_with
+
+
+def _as_logged(detail: Mapping[str, Any]) -> BackendList:
+    found = [
+        MemorySearchResult(
+            path=one["path"],
+            start_line=one["startLine"],
+            end_line=one["endLine"],
+            score=one["score"],
+            snippet=one["snippetPreview"],
+            origin=_origin_as_logged(one.get("origin")),
+        )
+        for one in detail["results"]
+    ]
+    backend_id = "graph" if found[0].origin else "notes"
+    return BackendList(
+        backend_id=backend_id, weight=detail["weight"], results=found, calibrated=[one.score for one in found]
+    )
+
+
+def _origin_as_logged(origin: Mapping[str, Any] | None) -> Origin | None:
+    if origin is None:
+        return None
+    return Origin(path=origin["path"], start_line=origin["startLine"], end_line=origin["endLine"])
+
+
+async def test_a_passage_that_comes_later_is_not_left_out_for_a_fact_that_was_told_before() -> None:
+    others = [hit(f"{number}.md", 1, 2, 0.99 - number / 100) for number in range(4)]
+    notes = Fixed(*others, hit("p.md", 1, 9, 0.9))
+    graph = Graph(a_fact(0.5, Origin(path="p.md", start_line=2, end_line=3)))
+    manager = ComposableMemoryManager(
+        [entry("notes", notes), entry("graph", graph)], policy=MergePolicy(depth=4, dedup=Dedup.OVERLAP)
+    )
+
+    response = await manager.query("anything", max_results=6)
+
+    assert [one.path for one in response.results] == [
+        *(f"{number}.md" for number in range(4)),
+        "graphiti/main/1",
+        "p.md",
+    ]
+
+
+@pytest.mark.parametrize(
+    "origin",
+    ["p.md#L3", Origin(path="p.md", start_line=5, end_line=2), Origin(path=None)],  # type: ignore[arg-type]
+)
+async def test_a_fact_from_nowhere_in_particular_is_garbled(origin: object) -> None:
+    manager = ComposableMemoryManager([entry("graph", Graph(a_fact(0.5, None), a_fact(0.4, origin)))])
+
+    response = await manager.query("anything")
+
+    assert (len(response.results), [one.code for one in response.degraded]) == (1, ["garbled"])
+
+
+async def test_backends_are_found_by_what_they_can_do() -> None:
+    manager = ComposableMemoryManager(
+        [entry("graph", Graph()), entry("notes", fakes.InMemoryBackend())], primary="notes"
+    )
+
+    assert list(manager.backends_with(Capability.READ_FILE)) == ["notes", "graph"]
+    assert manager.backends_with(Capability.FACTS) == {}
+
+
+async def test_a_pack_of_a_bare_question_reads_the_lists_to_their_depth() -> None:
+    manager = ComposableMemoryManager(
+        [entry("a", fakes.FloodBackend(40))], policy=MergePolicy(dedup=Dedup.EXACT)
+    )
+
+    pack = await manager.context_pack("anything", max_chars=5000)
+
+    assert len(pack.sources) == 24
 
 
 async def test_the_context_pack_holds_the_best_results_within_its_budget() -> None:

@@ -1,7 +1,7 @@
 """The merge of several ranked lists."""
 
 from composable_memory.merge import BackendList, Dedup, Fusion, Merged, merge
-from composable_memory.types import MemorySearchResult
+from composable_memory.types import MemorySearchResult, Origin
 
 
 def hit(
@@ -95,6 +95,112 @@ def test_facts_without_lines_are_told_apart_by_their_path() -> None:
     lists = [backend("graph", 1.0, hit("graph/1", 0, 0, 0.9), hit("graph/2", 0, 0, 0.8))]
 
     assert len(merge(lists, dedup=Dedup.OVERLAP).results) == 2
+
+
+def fact(number: int, score: float, start: int, end: int, snippet: str = "") -> MemorySearchResult:
+    return MemorySearchResult(
+        path=f"graph/{number}",
+        start_line=0,
+        end_line=0,
+        score=score,
+        snippet=snippet or f"fact {number} says something of its own",
+        origin=Origin(path="p.md", start_line=start, end_line=end),
+    )
+
+
+def test_a_fact_takes_no_second_place_beside_the_passage_that_it_is_from() -> None:
+    lists = [backend("notes", 1.0, hit("p.md", 1, 20, 0.9)), backend("graph", 1.0, fact(1, 0.8, 3, 4))]
+
+    merged = merge(lists, dedup=Dedup.OVERLAP)
+
+    assert [result.path for result in merged.results] == ["p.md"]
+    assert merged.attributions[0].merged_with == ("graph graph/1:0:0",)
+    assert [(one.reason, one.detail) for one in merged.dropped] == [
+        ("overlap", "merged into notes p.md:1:20")
+    ]
+
+
+def test_a_fact_supports_the_passage_that_it_is_from() -> None:
+    lists = [
+        backend("notes", 1.0, hit("q.md", 1, 5, 0.9), hit("p.md", 1, 20, 0.8)),
+        backend("graph", 1.0, fact(1, 0.5, 3, 4)),
+    ]
+
+    merged = merge(lists, fusion=Fusion.RRF, dedup=Dedup.OVERLAP)
+
+    assert [result.path for result in merged.results] == ["p.md", "q.md"]
+
+
+def test_a_passage_gains_a_tenth_of_the_best_fact_from_its_lines() -> None:
+    facts = backend("graph", 1.0, fact(1, 0.9, 3, 4), fact(2, 0.7, 8, 9))
+    lists = [backend("notes", 1.0, hit("q.md", 1, 5, 0.85), hit("p.md", 1, 20, 0.8)), facts]
+
+    merged = merge(lists)
+
+    assert places(merged) == [("p.md", 0.89), ("q.md", 0.85)]
+    assert [round(one.support, 6) for one in merged.attributions] == [0.09, 0.0]
+
+
+def test_a_fact_far_ahead_of_its_passage_stays_a_result() -> None:
+    lists = [backend("notes", 1.0, hit("p.md", 1, 20, 0.5)), backend("graph", 1.0, fact(1, 0.9, 3, 4))]
+
+    assert places(merge(lists)) == [("graph/1", 0.9), ("p.md", 0.5)]
+
+
+def test_a_fact_that_its_own_backend_puts_before_the_passage_stays_a_result() -> None:
+    one = backend("both", 1.0, fact(1, 0.9, 3, 4), hit("p.md", 1, 20, 0.8), fact(2, 0.7, 8, 9))
+
+    assert places(merge([one])) == [("graph/1", 0.9), ("p.md", 0.8)]
+
+
+def test_a_fact_whose_passage_was_searched_and_not_found_counts_half() -> None:
+    notes = backend("notes", 1.0, hit("p.md", 40, 60, 0.5))
+
+    merged = merge([notes, backend("graph", 1.0, fact(1, 0.9, 3, 4))])
+
+    assert places(merged) == [("p.md", 0.5), ("graph/1", 0.45)]
+    assert [round(one.support, 6) for one in merged.attributions] == [0.0, -0.45]
+
+
+def test_a_fact_from_a_folder_that_nobody_searched_counts_in_full() -> None:
+    notes = backend("notes", 1.0, hit("memory/q.md", 40, 60, 0.5))
+
+    assert places(merge([notes, backend("graph", 1.0, fact(1, 0.9, 3, 4))])) == [
+        ("graph/1", 0.9),
+        ("memory/q.md", 0.5),
+    ]
+
+
+def test_support_does_not_save_a_passage_from_the_minimum_score() -> None:
+    lists = [backend("notes", 1.0, hit("p.md", 1, 20, 0.48)), backend("graph", 1.0, fact(1, 0.45, 3, 4))]
+
+    assert merge(lists, min_score=0.5).results == ()
+
+
+def test_a_fact_from_elsewhere_in_the_file_stays_a_result() -> None:
+    lists = [backend("notes", 1.0, hit("p.md", 1, 20, 0.9)), backend("graph", 1.0, fact(1, 0.8, 20, 24))]
+
+    assert len(merge(lists).results) == 2
+
+
+def test_a_fact_whose_lines_are_not_known_stays_a_result() -> None:
+    lists = [backend("notes", 1.0, hit("p.md", 1, 20, 0.9)), backend("graph", 1.0, fact(1, 0.8, 0, 0))]
+
+    assert len(merge(lists).results) == 2
+
+
+def test_a_fact_beside_its_passage_stays_where_only_exact_duplicates_count() -> None:
+    lists = [backend("notes", 1.0, hit("p.md", 1, 20, 0.9)), backend("graph", 1.0, fact(1, 0.8, 3, 4))]
+
+    assert len(merge(lists, dedup=Dedup.EXACT).results) == 2
+
+
+def test_two_facts_from_the_same_lines_that_say_the_same_are_one_result() -> None:
+    facts = [fact(1, 0.9, 3, 4, NOTE), fact(2, 0.8, 3, 4, NOTE.upper()), fact(3, 0.7, 3, 4)]
+
+    merged = merge([backend("graph", 1.0, *facts)], dedup=Dedup.OVERLAP)
+
+    assert [result.path for result in merged.results] == ["graph/1", "graph/3"]
 
 
 NOTE = (

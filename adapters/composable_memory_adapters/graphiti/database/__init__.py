@@ -1,0 +1,1 @@
+"""The private graph server, the shared ones, and the one way to ask them: Cypher."""

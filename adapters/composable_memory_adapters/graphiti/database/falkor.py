@@ -1,0 +1,96 @@
+"""FalkorDB, private or shared: graphs in the schema of graphiti-core, one for each group."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from composable_memory.content import Health
+from composable_memory.errors import BackendError, BackendUnavailable
+from composable_memory_adapters.graphiti.database.binaries import INSTALL
+from composable_memory_adapters.graphiti.database.cypher import DatabaseKind, Row
+from composable_memory_adapters.graphiti.database.places import Place
+
+if TYPE_CHECKING:
+    from composable_memory_adapters.graphiti.database.session import Session
+
+__all__ = ["FalkorDatabase"]
+
+QUERY_LIMIT_S = 60.0
+
+
+class FalkorDatabase:
+    """A FalkorDB server, found and its client loaded when it is first asked. Keeps `CypherDatabase`."""
+
+    def __init__(self, place: Place, *, backend_id: str, limit_s: float = QUERY_LIMIT_S) -> None:
+        self._place = place
+        self._backend_id = backend_id
+        self._limit_s = limit_s
+        self._session: Session | None = None
+        self._is_closed = False
+
+    @property
+    def kind(self) -> DatabaseKind:
+        """Return the dialect."""
+        return "falkordb"
+
+    async def read(self, group_id: str, cypher: str, **parameters: object) -> list[Row]:
+        """Run a statement that changes nothing."""
+        return await (await self._ready()).read(group_id, cypher, parameters)
+
+    async def write(self, group_id: str, cypher: str, **parameters: object) -> list[Row]:
+        """Run a statement that may change the graph.
+
+        Raises:
+            BackendUnavailable: also when it was cut off, so that nobody knows whether it was done.
+        """
+        return await (await self._ready()).write(group_id, cypher, parameters)
+
+    async def groups(self) -> Sequence[str]:
+        """Return the names of all graphs of the server."""
+        return await (await self._ready()).groups()
+
+    async def drop(self, group_id: str) -> None:
+        """Remove the graph of a group."""
+        await (await self._ready()).drop(group_id)
+
+    def describe(self) -> Mapping[str, str]:
+        """Return kind, place and, once it was asked, version."""
+        version = self._session.version if self._session else None
+        return {"kind": self.kind, "place": self._place.name} | ({"version": version} if version else {})
+
+    async def health(self) -> Health:
+        """Say whether it answers; a private server is started for that."""
+        try:
+            await (await self._ready()).ping()
+        except BackendError as error:
+            return Health(ok=False, message=str(error))
+        return Health(ok=True)
+
+    async def close(self) -> None:
+        """Close the connections, and stop the server if it is ours."""
+        self._is_closed = True
+        try:
+            if self._session is not None:
+                await self._session.close()
+        finally:
+            await self._place.close()
+
+    async def _ready(self) -> "Session":
+        if self._is_closed:
+            raise BackendUnavailable(self._backend_id, "it was closed", fix="open the memory again")
+        if self._session is None:
+            try:
+                # Starting a server is waiting, loading its client is computing; so they go well together.
+                _, made = await asyncio.gather(self._place.address(), asyncio.to_thread(_load_session))
+            except ImportError as error:
+                what = f"the client of FalkorDB cannot be loaded ({error})"
+                raise BackendUnavailable(self._backend_id, what, fix=INSTALL) from error
+            if self._session is None:  # or another call was quicker
+                self._session = made(self._place, backend_id=self._backend_id, limit_s=self._limit_s)
+        return self._session
+
+
+def _load_session() -> "type[Session]":
+    from composable_memory_adapters.graphiti.database.session import Session
+
+    return Session

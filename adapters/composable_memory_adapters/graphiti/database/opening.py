@@ -1,0 +1,64 @@
+"""Opens the database that the settings name: a private FalkorDB, a shared one, or Neo4j."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from composable_memory.errors import BackendUnavailable
+from composable_memory_adapters.graphiti.database import binaries, requirements
+from composable_memory_adapters.graphiti.database.cypher import CypherDatabase
+from composable_memory_adapters.graphiti.database.falkor import FalkorDatabase
+from composable_memory_adapters.graphiti.database.places import Address, PrivatePlace, RemotePlace
+from composable_memory_adapters.graphiti.settings import GraphitiSettings
+
+__all__ = ["open_database"]
+
+
+@asynccontextmanager
+async def open_database(
+    settings: GraphitiSettings, *, data_dir: Path, backend_id: str = "graphiti"
+) -> AsyncIterator[CypherDatabase]:
+    """Hold a database open for the time of the block; it is reached, or started, when it is first asked.
+
+    A private one lives in `data_dir`, unless the settings name another folder.
+
+    Raises:
+        BackendUnavailable: what it needs is not installed.
+    """
+    database = await asyncio.to_thread(_choose, settings, data_dir, backend_id)
+    try:
+        yield database
+    finally:
+        await database.close()
+
+
+def _choose(settings: GraphitiSettings, data_dir: Path, backend_id: str) -> CypherDatabase:
+    lacking = requirements.lacking(settings)
+    if lacking is not None:
+        what, _, fix = lacking.partition("; ")
+        raise BackendUnavailable(backend_id, what, fix=fix)
+    if settings.url is None:
+        return FalkorDatabase(_private(settings, data_dir, backend_id), backend_id=backend_id)
+    password = settings.password.get_secret_value() if settings.password else None
+    address = Address(url=settings.url, username=settings.username, password=password)
+    if requirements.is_neo4j(settings):
+        return _neo4j(address, settings.database, backend_id)
+    return FalkorDatabase(RemotePlace(address), backend_id=backend_id)
+
+
+def _private(settings: GraphitiSettings, data_dir: Path, backend_id: str) -> PrivatePlace:
+    # Its lock is not on every system, and where it is not, neither is the server.
+    from composable_memory_adapters.graphiti.database.server import PrivateServer
+
+    folder = settings.private.dir or data_dir
+    return PrivatePlace(PrivateServer(settings.private, folder, backend_id=backend_id))
+
+
+def _neo4j(address: Address, database: str | None, backend_id: str) -> CypherDatabase:
+    try:
+        from composable_memory_adapters.graphiti.database.neo4j import Neo4jDatabase
+    except ImportError as error:
+        what = f"the client of Neo4j cannot be loaded ({error})"
+        raise BackendUnavailable(backend_id, what, fix=binaries.INSTALL) from error
+    return Neo4jDatabase(address, database=database, backend_id=backend_id)

@@ -1,0 +1,178 @@
+"""The private graph server: one for a folder, started when first used, shared by all processes.
+
+The server itself holds the folder's lock, so the lock is free exactly when none runs. Where it listens is
+written beside it. When it ends, with the process that started it, whoever needs it next starts another.
+"""
+
+import os
+import shutil
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from composable_memory.errors import BackendError, BackendTimeout, BackendUnavailable
+from composable_memory_adapters.graphiti.database import binaries, journal, whereabouts
+from composable_memory_adapters.graphiti.database.guarded import GuardedProcess, new_socket
+from composable_memory_adapters.graphiti.database.last_words import Reason, read_reason
+from composable_memory_adapters.graphiti.settings import PrivateServerSettings
+
+__all__ = ["PrivateServer"]
+
+LOG = "server.log"
+LONGEST_LOG = 1_000_000  # bytes, from which the log is begun anew at a start
+LONGEST_QUERY_MS = 600_000  # so that a server can always be stopped
+POLL_S = 0.01
+SHORTEN_S = 10.0
+START = "start the graph server"
+
+
+class PrivateServer:
+    """A FalkorDB of one's own over a folder. All calls block, and may come from several threads at once."""
+
+    def __init__(self, settings: PrivateServerSettings, data_dir: Path, *, backend_id: str) -> None:
+        self._settings = settings
+        self._data_dir = data_dir
+        self._backend_id = backend_id
+        self._process: GuardedProcess | None = None
+        self._socket: Path | None = None
+        self._log_start = 0
+        self._one_at_a_time = threading.Lock()
+        self._closed = threading.Event()
+
+    @property
+    def data_dir(self) -> Path:
+        """Return the folder with the graphs."""
+        return self._data_dir
+
+    def address(self) -> Path:
+        """Return the socket of a server that answers; start one if none runs.
+
+        Raises:
+            BackendUnavailable: it cannot be started or reached, or it was closed.
+            BackendTimeout: it does not answer in time.
+        """
+        with self._one_at_a_time:
+            try:
+                return self._address()
+            except BackendError:
+                self._stop()
+                raise
+            except OSError as error:
+                self._stop()
+                what = f"{self._data_dir} cannot be used ({error})"
+                raise self._unavailable(what, "name a folder that can, in graphiti.private.dir") from error
+
+    def reason(self) -> Reason | None:
+        """Return why the server ended, as far as its log tells."""
+        # What another process's server wrote is not told apart from what was written in other times.
+        since = self._log_start if self._process is not None else None
+        return read_reason(self._data_dir / LOG, since=since, data_dir=self._data_dir)
+
+    def close(self) -> None:
+        """Stop the server if it was started here; calling this again does nothing."""
+        self._closed.set()  # one that is being started gives up
+        with self._one_at_a_time:
+            if self._process and self._socket and journal.is_long(self._data_dir):
+                journal.shorten(self._socket, limit_s=SHORTEN_S)
+            self._stop()
+
+    def _address(self) -> Path:
+        self._data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        began = time.monotonic()
+        is_started = False
+        while not self._closed.is_set():
+            with whereabouts.lock(self._data_dir) as lock:
+                if lock is not None and is_started:
+                    raise self._ended()
+                if lock is not None:
+                    self._start(lock)
+                    is_started = True
+            if found := whereabouts.running(self._data_dir):
+                if found != self._socket:
+                    self._stop()  # ours has ended, and another process was quicker
+                elif is_started and journal.is_long(self._data_dir):
+                    journal.begin_shortening(found)
+                return found
+            self._check_time(began)
+            self._closed.wait(POLL_S)
+        raise self._unavailable("it was closed", "open the memory again")
+
+    def _start(self, lock: int) -> None:
+        self._stop()  # what is left of one that has ended
+        parts = binaries.find()
+        if parts is None:
+            raise self._unavailable("the graph server is not installed", binaries.missing() or "")
+        log = self._open_log()
+        try:
+            self._socket = new_socket()
+            command = self._command(parts, self._socket)
+            self._process = self._launch(command, self._socket.parent, lock=lock, log=log)
+            whereabouts.publish(self._data_dir, self._socket, guard=self._process.guard_pid)
+        finally:
+            os.close(log)
+
+    def _launch(self, command: Sequence[str], folder: Path, *, lock: int, log: int) -> GuardedProcess:
+        try:
+            return GuardedProcess(command, lock=lock, log=log, folder=folder)
+        except OSError:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+
+    def _command(self, parts: binaries.Binaries, socket: Path) -> list[str]:
+        options = {
+            "port": "0",
+            "unixsocket": socket,
+            "unixsocketperm": "700",
+            "dir": self._data_dir.resolve(),
+            "logfile": self._data_dir.resolve() / LOG,
+            "loglevel": "warning",
+            "databases": "1",
+            "save": "",  # the journal alone keeps the data
+            "appendonly": "yes",
+            "appenddirname": journal.FOLDER,
+            "appendfsync": self._settings.fsync,
+            **journal.OPTIONS,
+            "aof-load-truncated": "yes",
+            "locale-collate": "C",  # or it refuses to start where the environment names an unknown locale
+        }
+        module = {
+            "THREAD_COUNT": self._settings.threads,
+            "OMP_THREAD_COUNT": self._settings.threads,
+            "TIMEOUT_MAX": LONGEST_QUERY_MS,
+        }
+        words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+        extra = [str(word) for pair in module.items() for word in pair]
+        return [str(parts.server), *words, "--loadmodule", str(parts.module), *extra]
+
+    def _open_log(self) -> int:
+        path = self._data_dir / LOG
+        log = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        if os.fstat(log).st_size > LONGEST_LOG:
+            os.ftruncate(log, 0)
+        self._log_start = os.fstat(log).st_size
+        return log
+
+    def _check_time(self, began: float) -> None:
+        elapsed_s, limit_s = time.monotonic() - began, self._settings.start_timeout_ms / 1000
+        if elapsed_s < limit_s:
+            return
+        if self._process is None and not whereabouts.is_listening(self._data_dir):
+            raise self._unavailable(
+                f"{self._data_dir} is in use by a server that cannot be reached from here",
+                f"end the processes that hold it, or let all of them {binaries.SHARE_INSTEAD}",
+            )
+        operation = f"{START} within graphiti.private.startTimeoutMs"
+        raise BackendTimeout(self._backend_id, operation, limit_s=limit_s, elapsed_s=elapsed_s)
+
+    def _stop(self) -> None:
+        if self._process is not None:
+            self._process.stop()
+            self._process = None
+
+    def _ended(self) -> BackendUnavailable:
+        reason = self.reason() or Reason("it ended at once", f"read {self._data_dir / LOG}")
+        return self._unavailable(reason.what, reason.fix)
+
+    def _unavailable(self, what: str, fix: str) -> BackendUnavailable:
+        return BackendUnavailable(self._backend_id, what, fix=fix, operation=START)

@@ -1,0 +1,218 @@
+"""Talks with a FalkorDB server: finds it again when it moves, repeats what may be repeated, makes indexes."""
+
+import asyncio
+import contextlib
+from collections.abc import Mapping, Sequence
+
+from falkordb.asyncio.query_result import QueryResult
+from redis.exceptions import BusyLoadingError, RedisError
+
+from composable_memory.errors import BackendError, BackendTimeout, BackendUnavailable
+from composable_memory_adapters.graphiti.database import indexes
+from composable_memory_adapters.graphiti.database.cypher import CutOff, Row
+from composable_memory_adapters.graphiti.database.places import Address, Place
+from composable_memory_adapters.graphiti.database.refusals import (
+    Call,
+    is_about_limit,
+    is_about_nothing,
+    is_done_already,
+    refused,
+)
+from composable_memory_adapters.graphiti.database.values import plain_map, readable
+from composable_memory_adapters.graphiti.database.wire import Graph, Lost, Wire
+
+__all__ = ["Session"]
+
+LOADING_S = 30.0
+LOADING_POLL_S = 0.05
+INDEX_POLL_S = 0.005
+GRACE_S = 2.0
+WRITE = "GRAPH.QUERY"
+"""The one command that may change something; all others may be sent twice."""
+
+
+class Session:
+    """All that is asked of one server; one for a database and event loop."""
+
+    def __init__(self, place: Place, *, backend_id: str, limit_s: float) -> None:
+        self._place = place
+        self._backend_id = backend_id
+        self._limit_s = limit_s
+        self._wire: Wire | None = None
+        self._connecting = asyncio.Lock()
+        self._preparing = asyncio.Lock()
+        self._prepared: set[str] = set()
+        self._indexed: set[str] = set()
+        self._read_limit_ms: int | None = _earlier_ms(limit_s)
+        self.version: str | None = None
+
+    async def read(self, group_id: str, cypher: str, parameters: Mapping[str, object]) -> list[Row]:
+        """Run a statement that changes nothing; a group without a graph has no rows."""
+        known = plain_map({**parameters, "group_id": group_id})
+        try:
+            if group_id not in self._indexed:
+                await self._see_finished(group_id)
+            rows = _rows(await Graph(self, group_id).ro_query(cypher, known, self._read_limit_ms))
+            if group_id in self._indexed:
+                return rows
+        except BackendError as error:
+            if is_about_nothing(error):
+                return []
+            if self._read_limit_ms is None or not is_about_limit(error):
+                raise
+            self._read_limit_ms = None  # the server has a lower limit of its own
+        # Or the answer was that of another server, which has just started.
+        return await self.read(group_id, cypher, parameters)
+
+    async def write(self, group_id: str, cypher: str, parameters: Mapping[str, object]) -> list[Row]:
+        """Run a statement that may change the graph; it is on the disk when this returns."""
+        known = plain_map({**parameters, "group_id": group_id})
+        await self._prepare(group_id)
+        return _rows(await Graph(self, group_id).query(cypher, known))
+
+    async def groups(self) -> Sequence[str]:
+        """Return the names of all graphs."""
+        names = await self.execute_command("GRAPH.LIST")
+        return sorted(str(name) for name in names) if isinstance(names, list) else []
+
+    async def drop(self, group_id: str) -> None:
+        """Remove a graph, if it is there."""
+        self._prepared.discard(group_id)
+        try:
+            await self.execute_command("GRAPH.DELETE", group_id)
+        except BackendError as error:
+            if not is_about_nothing(error):
+                raise
+
+    async def execute_command(self, *command: object) -> object:
+        """Send a command and return the answer."""
+        return await self._send(command, may_repeat=command[0] != WRITE)
+
+    def refused(self, error: RedisError, operation: str = "ask the graph") -> BackendError:
+        """Return what a refusal means."""
+        return refused(error, Call(self._backend_id, operation, self._place.name, self._limit_s))
+
+    async def ping(self) -> None:
+        """Return if the server answers."""
+        await self.execute_command("PING")
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._wire is not None:
+            await self._wire.close()
+
+    async def _prepare(self, group_id: str) -> None:
+        """See to it that the graph has its indexes; another process may have removed it meanwhile."""
+        if group_id in self._prepared and await self.execute_command("EXISTS", group_id):
+            return
+        async with self._preparing:
+            made = [await self._make(group_id, statement) for statement in indexes.FALKORDB]
+            if any(made):
+                await self._see_finished(group_id)
+            self._prepared.add(group_id)
+
+    async def _make(self, group_id: str, statement: str) -> bool:
+        """Make an index; False where it is there already."""
+        try:
+            await self._send((WRITE, group_id, statement), may_repeat=True)
+        except BackendError as error:
+            if not is_done_already(error):
+                raise
+            return False
+        return True
+
+    async def _see_finished(self, group_id: str) -> None:
+        """Wait until all indexes are in use.
+
+        One that is being built, as some are when a server has just started, finds nothing; and what is
+        written meanwhile may not get into it.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LOADING_S):
+                while _rows(await Graph(self, group_id).ro_query(indexes.UNFINISHED, {})):  # noqa: ASYNC110
+                    await asyncio.sleep(INDEX_POLL_S)  # nobody tells when it is so
+        self._indexed.add(group_id)
+
+    async def _send(self, command: Sequence[object], *, may_repeat: bool) -> object:
+        """Send a command; once more, if the connection was lost and that does no harm."""
+        operation = "write to the graph" if command[0] == WRITE else "read the graph"
+        gone: Wire | None = None
+        while True:
+            wire = await self._connected(gone)
+            try:
+                return await self._send_once(wire, command, operation)
+            except Lost as lost:
+                if gone is not None or (lost.was_sent and not may_repeat):
+                    raise await self._cut_off(lost, operation) from lost
+                gone = wire
+
+    async def _send_once(self, wire: Wire, command: Sequence[object], operation: str) -> object:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            async with asyncio.timeout(self._limit_s):
+                while True:
+                    try:
+                        return await wire.send(*command)
+                    except BusyLoadingError:
+                        if loop.time() - began > LOADING_S:
+                            raise
+                    await asyncio.sleep(LOADING_POLL_S)
+        except RedisError as error:
+            raise self.refused(error, operation) from error
+        except TimeoutError as error:
+            raise BackendTimeout(
+                self._backend_id, operation, limit_s=self._limit_s, elapsed_s=loop.time() - began
+            ) from error
+
+    async def _connected(self, gone: Wire | None) -> Wire:
+        """Return connections; others than those that are gone, if the server has another address by now."""
+        async with self._connecting:
+            if self._wire is not None and self._wire is not gone:
+                return self._wire
+            address = await self._place.address()
+            if self._wire is None or self._wire.address != address:
+                await self._connect(address)
+            assert self._wire is not None
+            return self._wire
+
+    async def _connect(self, address: Address) -> None:
+        if self._wire is not None:
+            await self._wire.close()
+        wire = self._wire = Wire(address)
+        self._indexed.clear()
+        # Some users may not ask for this, and what does not work will show when it is used.
+        with contextlib.suppress(BackendError, Lost):
+            modules = await self._send_once(wire, ("MODULE", "LIST"), "ask the graph")
+            self.version = _version(modules)
+
+    async def _cut_off(self, lost: Lost, operation: str) -> BackendUnavailable:
+        kind = CutOff if lost.was_sent else BackendUnavailable
+        reason = await self._place.reason()
+        if reason is not None:
+            return kind(self._backend_id, reason.what, fix=reason.fix, operation=operation)
+        what = f"no connection to {self._place.name}: {str(lost).rstrip('.')}"
+        fix = "whether it was done is not known; try again" if lost.was_sent else "see whether it runs"
+        return kind(self._backend_id, what, fix=fix, operation=operation)
+
+
+def _earlier_ms(limit_s: float) -> int:
+    """Return a limit for the server that ends a little before ours, so that it is free for the next."""
+    return int(max(limit_s - GRACE_S, limit_s / 2) * 1000)
+
+
+def _rows(result: QueryResult) -> list[Row]:
+    names = [name for _, name in result.header]
+    return [
+        {name: readable(value) for name, value in zip(names, row, strict=False)} for row in result.result_set
+    ]
+
+
+def _version(modules: object) -> str | None:
+    """Return the version of FalkorDB from the list of a server's modules, which come as lists of pairs."""
+    for module in modules if isinstance(modules, list) else ():
+        facts = dict(zip(module[::2], module[1::2], strict=False))
+        if facts.get("name") == "graph":
+            number = int(facts["ver"])
+            return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
+    return None

@@ -1,0 +1,149 @@
+"""Connections to one FalkorDB server, and the graphs that are asked over them."""
+
+from typing import Protocol
+from urllib.parse import urlsplit
+
+from falkordb.asyncio.graph import AsyncGraph
+from falkordb.asyncio.query_result import QueryResult
+from redis.asyncio import BlockingConnectionPool
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import (
+    AuthenticationError,
+    AuthorizationError,
+    BusyLoadingError,
+    RedisError,
+)
+from redis.exceptions import ConnectionError as NoConnection
+from redis.exceptions import TimeoutError as NoAnswer
+
+from composable_memory.errors import BackendError
+from composable_memory_adapters.graphiti.database.places import Address
+
+__all__ = ["Graph", "Lost", "Server", "Wire"]
+
+CONNECTIONS = 16
+CONNECT_S = 10.0
+TURN_S = 60.0
+SCHEMES = {"falkor": "redis", "falkors": "rediss"}
+NOT_LOST = (AuthenticationError, AuthorizationError, BusyLoadingError)
+"""What the client counts among lost connections, though the server answered."""
+
+
+class Server(Protocol):
+    """What a graph asks."""
+
+    async def execute_command(self, *command: object) -> object:
+        """Return the answer to a command."""
+        ...
+
+    def refused(self, error: RedisError) -> BackendError:
+        """Return what a refusal means."""
+        ...
+
+
+class Lost(Exception):
+    """The connection broke; `was_sent` says whether the server may have got the command."""
+
+    def __init__(self, cause: Exception, *, was_sent: bool) -> None:
+        super().__init__(str(cause))
+        self.was_sent = was_sent
+
+
+class Wire:
+    """A few connections to one server, made when they are needed. Belongs to one event loop."""
+
+    def __init__(self, address: Address) -> None:
+        parts = urlsplit(address.url)
+        self.address = address
+        self._is_closed = False
+        self._pool = BlockingConnectionPool.from_url(
+            parts._replace(scheme=SCHEMES.get(parts.scheme, parts.scheme)).geturl(),
+            username=address.username,
+            password=address.password,
+            max_connections=CONNECTIONS,
+            timeout=TURN_S,
+            decode_responses=True,
+            protocol=2,
+            driver_info=None,  # to introduce itself, it would look up its own version on the disk
+            socket_connect_timeout=CONNECT_S,
+            socket_timeout=None,  # who asks knows how long an answer may take
+            retry=Retry(NoBackoff(), 0),  # or a write that was cut off would be done twice
+        )
+
+    async def send(self, *command: object) -> object:
+        """Send one command, once, and return the answer.
+
+        Raises:
+            Lost: there is no connection, or there is none any more.
+            RedisError: the server refused.
+        """
+        try:
+            connection = await self._pool.get_connection()
+        except NOT_LOST:
+            raise
+        except (NoConnection, NoAnswer, OSError) as error:
+            raise Lost(error, was_sent=False) from error
+        try:
+            await connection.send_command(*command)
+            return await connection.read_response()
+        except NOT_LOST:
+            raise
+        except (NoConnection, NoAnswer, OSError) as error:
+            raise Lost(error, was_sent=True) from error
+        finally:
+            await self._pool.release(connection)
+            if self._is_closed:
+                await self._pool.disconnect()
+
+    async def close(self) -> None:
+        """Close all connections; calling it again does nothing."""
+        self._is_closed = True
+        await self._pool.disconnect()
+
+
+class Graph(AsyncGraph):  # type: ignore[misc]  # the package is an extra, and unknown where it is not installed
+    """A graph whose errors are ours, also those that stand at the end of an answer.
+
+    Each learns anew which number stands for which name: that changes when a graph is removed and made again.
+    """
+
+    def __init__(self, server: Server, name: str) -> None:
+        super().__init__(server, name)
+        self._server = server
+
+    async def _query(
+        self,
+        q: str,
+        params: dict[str, object] | None = None,
+        timeout: int | None = None,  # noqa: ASYNC109 - theirs, in milliseconds, and kept by the server
+        read_only: bool = False,
+    ) -> QueryResult:
+        written = {name: _written(value) for name, value in params.items()} if params else params
+        try:
+            return await super()._query(q, written, timeout, read_only)
+        except RedisError as error:
+            raise self._server.refused(error) from error
+
+
+class _Numbers:
+    """A list of numbers that is written out already: the client would write a vector number by number."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, numbers: list[object]) -> None:
+        self._text = str(numbers)
+
+    def __str__(self) -> str:
+        return self._text
+
+
+def _written(value: object) -> object:
+    """Return a parameter with the lists of numbers in it written out."""
+    if isinstance(value, dict):
+        return {name: _written(item) for name, item in value.items()}
+    if not isinstance(value, list):
+        return value
+    if value and all(type(item) is float for item in value):
+        return _Numbers(value)
+    return [_written(item) for item in value]

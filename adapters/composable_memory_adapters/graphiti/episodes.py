@@ -1,0 +1,238 @@
+"""Contents as episodes of a graph: their ids, times and origin, and the warnings about them (pure)."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Literal, cast
+from uuid import UUID, uuid5
+
+from composable_memory.content import (
+    IngestWarning,
+    MemoryArtifact,
+    MemoryContentObject,
+    MemoryProvenance,
+)
+from composable_memory.types import JsonValue, Origin
+from composable_memory_adapters.graphiti.cutting import Piece, pieces_of
+from composable_memory_adapters.graphiti.times import Times
+from composable_memory_ops_logs.redaction import redact, redact_value
+
+__all__ = [
+    "PART_OF",
+    "EpisodeDraft",
+    "EpisodeSource",
+    "description_of",
+    "drafts_of",
+    "graph_id",
+    "no_text",
+    "origin_of",
+    "storable",
+]
+
+EpisodeSource = Literal["message", "text", "json"]
+NAMESPACE = UUID("5b8d3c1e-6f0a-5e7b-9a44-0d1c2e3f4a5b")
+
+PART_OF = "graphiti.partOf"
+"""The key of the metadata under which a part of a long text names the whole; nobody else may set it."""
+
+PLACE = re.compile(r"(?P<path>.+?)#(?:L(?P<start>[0-9]{1,9})(?:-L(?P<end>[0-9]{1,9}))?)?", re.DOTALL)
+FILE_LIKE = re.compile(r"[^\s/]*+/\S++|\S*[^\s./]\.\w++")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodeDraft:
+    """An episode to be stored. `id` is a UUID made of the group and the content's id: always the same.
+
+    `observed_at` is when the content was said or seen, `ingested_at` when it reached us; both are in UTC.
+    `description` is its origin in words, `memory/2026-03-01.md#L3-L7` where lines are known.
+    """
+
+    id: str
+    group_id: str
+    content: MemoryContentObject
+    text: str
+    observed_at: datetime
+    ingested_at: datetime
+    source: EpisodeSource = "text"
+    description: str = ""
+    origin: Origin | None = None
+    warnings: tuple[IngestWarning, ...] = ()
+
+
+def graph_id(group_id: str, own_id: str) -> str:
+    """Return the UUID that a graph knows our id by; the same in every process, another in every group."""
+    return str(uuid5(NAMESPACE, f"{group_id}\n{own_id}"))
+
+
+def drafts_of(
+    content: MemoryContentObject, *, group_id: str, now: datetime, max_chars: int
+) -> tuple[EpisodeDraft, ...]:
+    """Return the episodes that a content becomes: one, more for a long text, none for a blank one.
+
+    Parts of a long text are called `id`, `id#2`, `id#3`, and name the whole in their metadata. Secrets are
+    masked in all of it. Warnings about the content are on the first.
+    """
+    clean = _clean(content)
+    times = Times.of(clean, now)
+    clean = replace(clean, temporal=times.temporal)
+    origin = _origin_in(clean)
+    pieces = list(pieces_of(clean.text or "", origin, max_chars))
+    return tuple(
+        _draft(clean, piece, group_id, times, number, len(pieces))
+        for number, piece in enumerate(pieces, start=1)
+    )
+
+
+def no_text(content: MemoryContentObject) -> IngestWarning:
+    """Return the warning about a content that becomes no episode."""
+    return IngestWarning(
+        code="graphiti.no_text",
+        message=f"{content.id} has no text; nothing of it was stored in the graph",
+        details={"id": content.id},
+    )
+
+
+def description_of(origin: Origin | None, fallback: str = "") -> str:
+    """Return what an episode says of where it comes from; `origin_of` reads the origin back.
+
+    It reads `path#L3-L7`, `path#L3`, the path alone for a whole file, and else `fallback`. A path that could
+    be taken for other words ends in `#`.
+    """
+    if origin is None or not origin.path:
+        return fallback if origin_of(fallback) is None else f"from {fallback.replace('#', ' ')}"
+    path = origin.path.replace("%", "%25").replace("#", "%23")
+    if origin.start_line < 1:
+        return path if FILE_LIKE.fullmatch(path) else f"{path}#"
+    last = f"-L{origin.end_line}" if origin.end_line > origin.start_line else ""
+    return f"{path}#L{origin.start_line}{last}"
+
+
+def origin_of(description: str) -> Origin | None:
+    """Return the file and the lines that a description or a citation names; None if it names no file."""
+    place = PLACE.fullmatch(description)
+    if place is None:
+        return Origin(path=_plain(description)) if FILE_LIKE.fullmatch(description) else None
+    start = int(place["start"] or 0)
+    return Origin(path=_plain(place["path"]), start_line=start, end_line=int(place["end"] or start))
+
+
+def storable(text: str) -> str:
+    """Replace a lone surrogate, which could not be stored, and a NUL, which would end the text."""
+    return text.encode("utf-8", "replace").decode().replace("\0", " ")
+
+
+def _plain(path: str) -> str:
+    return path.replace("%23", "#").replace("%25", "%")
+
+
+# --- what a content says of itself --------------------------------------------------------------------------
+
+
+def _clean(content: MemoryContentObject) -> MemoryContentObject:
+    """Mask the secrets in all that people or programs wrote; ids and paths stay what they are."""
+    return replace(
+        content,
+        id=storable(content.id),
+        text=_clean_text(content.text),
+        title=_clean_text(content.title),
+        tags=tuple(redact(storable(tag)) for tag in content.tags),
+        metadata=_clean_metadata(content.metadata),
+        artifacts=tuple(_clean_artifact(artifact) for artifact in content.artifacts),
+        provenance=content.provenance and _clean_provenance(content.provenance),
+    )
+
+
+def _clean_provenance(provenance: MemoryProvenance) -> MemoryProvenance:
+    return replace(
+        provenance,
+        source=storable(provenance.source),
+        source_id=_storable_or_none(provenance.source_id),
+        channel=_storable_or_none(provenance.channel),
+        actor_id=_storable_or_none(provenance.actor_id),
+        session_key=_storable_or_none(provenance.session_key),
+        run_id=_storable_or_none(provenance.run_id),
+        trace_id=_storable_or_none(provenance.trace_id),
+        citations=tuple(map(storable, provenance.citations)),
+    )
+
+
+def _storable_or_none(text: str | None) -> str | None:
+    return text and storable(text)
+
+
+def _clean_artifact(artifact: MemoryArtifact) -> MemoryArtifact:
+    return replace(
+        artifact,
+        uri=_clean_text(artifact.uri),
+        title=_clean_text(artifact.title),
+        description=_clean_text(artifact.description),
+        metadata=_clean_metadata(artifact.metadata),
+    )
+
+
+def _clean_text(text: str | None) -> str | None:
+    return text and redact(storable(text))
+
+
+def _clean_metadata(metadata: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
+    theirs = {name: value for name, value in metadata.items() if name != PART_OF}
+    return cast("Mapping[str, JsonValue]", redact_value(_storable_json(theirs)))
+
+
+def _storable_json(value: JsonValue) -> JsonValue:
+    match value:
+        case str():
+            return storable(value)
+        case Mapping():
+            return {storable(name): _storable_json(item) for name, item in value.items()}
+        case list() | tuple():
+            return [_storable_json(item) for item in value]
+        case _:
+            return value
+
+
+def _origin_in(content: MemoryContentObject) -> Origin | None:
+    """Return where a content was taken from: by its first citation, else by what its metadata say."""
+    citations = content.provenance.citations if content.provenance else ()
+    cited = origin_of(citations[0]) if citations else None
+    path = content.metadata.get("path")
+    if cited is not None or not isinstance(path, str) or not path:
+        return cited
+    start = _line(content.metadata, "start_line", "startLine")
+    end = _line(content.metadata, "end_line", "endLine")
+    return Origin(path=path, start_line=start, end_line=max(start, end) if start else 0)
+
+
+def _line(metadata: Mapping[str, JsonValue], *names: str) -> int:
+    found = next((metadata[name] for name in names if name in metadata), 0)
+    return found if isinstance(found, int) and found > 0 else 0
+
+
+def _source_of(content: MemoryContentObject) -> EpisodeSource:
+    if content.kind == "message":
+        return "message"
+    return "json" if content.language == "json" else "text"
+
+
+def _draft(
+    content: MemoryContentObject, piece: Piece, group_id: str, times: Times, number: int, count: int
+) -> EpisodeDraft:
+    part = replace(content, text=piece.text)
+    if count > 1:
+        own_id = content.id if number == 1 else f"{content.id}#{number}"
+        part = replace(part, id=own_id, metadata={**content.metadata, PART_OF: content.id})
+    return EpisodeDraft(
+        id=graph_id(group_id, part.id),
+        group_id=group_id,
+        content=part,
+        text=piece.text,
+        observed_at=times.observed_at,
+        ingested_at=times.ingested_at,
+        source=_source_of(content),
+        description=description_of(
+            piece.origin, content.provenance.source if content.provenance else content.kind
+        ),
+        origin=piece.origin,
+        warnings=times.warnings if number == 1 else (),
+    )

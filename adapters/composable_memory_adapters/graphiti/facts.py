@@ -1,0 +1,173 @@
+"""Facts as others see them: their paths, the results of a search, and the page that `get` shows (pure)."""
+
+import re
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from composable_memory.facts import Episode, Fact
+from composable_memory.types import MAX_SNIPPET_CHARS, JsonValue, MemorySearchResult, Origin
+from composable_memory_adapters.graphiti.episodes import EpisodeDraft
+from composable_memory_adapters.graphiti.stores import ScoredFact
+
+__all__ = [
+    "PATH_ROOT",
+    "as_result",
+    "described",
+    "episode_page",
+    "fact_page",
+    "fact_path",
+    "ids_in",
+    "told_validity",
+]
+
+PATH_ROOT = "graphiti"
+
+_PATH = re.compile(rf"{PATH_ROOT}/([A-Za-z0-9_-]+)/([A-Za-z0-9-]+)")
+
+
+def fact_path(group_id: str, fact_id: str) -> str:
+    """Return the path under which a fact is found and read; it never changes."""
+    return f"{PATH_ROOT}/{group_id}/{fact_id}"
+
+
+def ids_in(path: str) -> tuple[str, str] | None:
+    """Return the ids of the group and of the fact or episode that a path names, or None for other paths."""
+    match = _PATH.fullmatch(path)
+    return (match[1], match[2]) if match else None
+
+
+def as_result(scored: ScoredFact, now: datetime) -> MemorySearchResult:
+    """Return a fact as a result: what is known and since when, with a citation of where it is from."""
+    fact = scored.fact
+    return MemorySearchResult(
+        path=fact_path(fact.group_id, fact.id),
+        start_line=0,
+        end_line=0,
+        score=scored.score,
+        snippet=described(fact, now, room=MAX_SNIPPET_CHARS),
+        exact=scored.exact,
+        origin=fact.origins[0] if fact.origins else None,
+        metadata=_metadata(fact, now),
+    )
+
+
+def described(fact: Fact, now: datetime, *, room: int | None = None) -> str:
+    """Return what a fact says with the time it holds, in at most `room` characters."""
+    validity = told_validity(fact, now)
+    tail = f" ({validity})" if validity else ""
+    text = fact.text.strip()
+    if room is not None and len(text) + len(tail) > room:
+        text = text[: max(0, room - len(tail) - 1)].rstrip() + "…"
+    return text + tail
+
+
+def told_validity(fact: Fact, now: datetime) -> str:
+    """Return the time in which a fact holds, in words; nothing where nothing is known of it."""
+    since, until = _day(fact.valid_at), _day(fact.invalid_at)
+    if fact.is_current(now):
+        return " ".join(part for part in (since and f"since {since}", until and f"until {until}") if part)
+    if fact.valid_at is not None and fact.valid_at > now:
+        return f"from {since}" + (f" to {until}" if until else "")
+    if since and until:
+        return f"{since} to {until}; no longer holds"
+    told = (since and f"since {since}; ") or (until and f"until {until}; ") or ""
+    return f"{told}no longer holds"
+
+
+def fact_page(fact: Fact, now: datetime, *, history: Sequence[Fact], sources: Sequence[Episode]) -> str:
+    """Return all that is known of a fact, as Markdown: itself, its history, and what it was taken from."""
+    return "\n".join(
+        [
+            f"# {_line(fact.source)} {_words(fact.relation)} {_line(fact.target)}",
+            "",
+            described(fact, now),
+            "",
+            *_properties(fact, now),
+            *_history(fact, history, now),
+            *_sources(sources),
+            "",
+        ]
+    )
+
+
+def episode_page(episode: Episode, originals: Sequence[EpisodeDraft]) -> str:
+    """Return an episode as Markdown, with those that it took the place of."""
+    merged = [line for one in originals for line in ("", f"## {_original(one)}", "", one.text.strip())]
+    return "\n".join([f"# {_line(_place_of(episode))}", "", episode.text.strip(), *merged, ""])
+
+
+def _metadata(fact: Fact, now: datetime) -> dict[str, JsonValue]:
+    known: dict[str, JsonValue] = {
+        "fact": fact.id,
+        "group": fact.group_id,
+        "relation": fact.relation,
+        "subject": fact.source,
+        "object": fact.target,
+        "current": fact.is_current(now),
+        "valid_at": _iso(fact.valid_at),
+        "invalid_at": _iso(fact.invalid_at),
+        "expired_at": _iso(fact.expired_at),
+        "confidence": fact.confidence,
+        "episode": fact.episodes[0] if fact.episodes else None,
+    }
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def _properties(fact: Fact, now: datetime) -> Iterator[str]:
+    told = {
+        "holds": "yes" if fact.is_current(now) else "no",
+        "valid from": _iso(fact.valid_at),
+        "valid to": _iso(fact.invalid_at),
+        "recorded": _iso(fact.created_at),
+        "found to hold no more": _iso(fact.expired_at),
+        "told until": _iso(fact.expires_at),
+        "confidence": f"{fact.confidence:.2f}" if fact.confidence is not None else None,
+        "group": fact.group_id,
+    }
+    yield from (f"- {name}: {value}" for name, value in told.items() if value)
+
+
+def _history(fact: Fact, history: Sequence[Fact], now: datetime) -> Iterator[str]:
+    others = [other for other in history if other.id != fact.id]
+    if others:
+        yield from ("", "## History", "")
+        yield from (
+            f"- {_line(described(other, now))} [{fact_path(other.group_id, other.id)}]" for other in others
+        )
+
+
+def _sources(sources: Sequence[Episode]) -> Iterator[str]:
+    if sources:
+        yield from ("", "## Sources", "")
+    for episode in sources:
+        yield f"- {_line(_place_of(episode))} [{fact_path(episode.group_id, episode.id)}]"
+        yield from (f"  > {line}" for line in episode.text.strip().splitlines())
+
+
+def _place_of(episode: Episode) -> str:
+    place = _cited(episode.origin) or episode.source or episode.content_id
+    return f"{place}, {_day(episode.observed_at)}" if episode.observed_at else place
+
+
+def _original(draft: EpisodeDraft) -> str:
+    return f"{_cited(draft.origin) or draft.content.id}, {draft.observed_at.isoformat()}"
+
+
+def _cited(origin: Origin | None) -> str:
+    return origin.citation if origin else ""
+
+
+def _words(relation: str) -> str:
+    return relation.replace("_", " ").lower()
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _day(moment: datetime | None) -> str | None:
+    return moment.date().isoformat() if moment else None
+
+
+def _iso(moment: datetime | None) -> str | None:
+    return moment.isoformat() if moment else None

@@ -1,0 +1,104 @@
+"""Whose graph a content goes to, and whose graphs a question is put to: names of groups (pure)."""
+
+import re
+import unicodedata
+from hashlib import sha256
+
+from composable_memory.content import MemoryProvenance
+from composable_memory_adapters.graphiti.settings import GraphitiSettings
+
+__all__ = ["group_of", "groups_to_search", "is_readable", "safe_group_id"]
+
+SAFE = re.compile(r"[A-Za-z0-9_-]{1,64}")
+UNSAFE_RUN = re.compile(r"[^A-Za-z0-9]+")
+TAKEN = frozenset({"_", "default_db"})
+"""What Graphiti and FalkorDB call a graph that nobody named."""
+SLUG_CHARS = 40
+HASH_CHARS = 12
+HASHED = re.compile(rf"(?:-[A-Za-z0-9-]*)?-[0-9a-f]{{{HASH_CHARS}}}")
+DIRECT = frozenset({"direct", "dm"})
+"""What stands before the other's id in the key of a conversation between two."""
+
+
+def group_of(settings: GraphitiSettings, agent_id: str, provenance: MemoryProvenance | None) -> str:
+    """Return the group that a content goes to; without a user or a session known, it is the agent's."""
+    base = settings.group or agent_id
+    if provenance is None:
+        return safe_group_id(base)
+    match settings.ingest.group_by:
+        case "user":
+            return _group_within(base, "user", _user_of(provenance))
+        case "session":
+            return _group_within(base, "session", provenance.session_key)
+        case _:
+            return safe_group_id(base)
+
+
+def groups_to_search(
+    settings: GraphitiSettings, agent_id: str, session_key: str | None = None
+) -> tuple[str, ...]:
+    """Return the groups that a question of a session may see, its own first.
+
+    What belongs to nobody in particular, such as the notes, is the agent's and everybody's.
+    """
+    base = settings.group or agent_id
+    own = group_of(settings, agent_id, MemoryProvenance(source="search", session_key=session_key))
+    others = (safe_group_id(key) for key in (base, *settings.also_search))
+    return tuple(dict.fromkeys((own, *others)))
+
+
+def is_readable(settings: GraphitiSettings, agent_id: str, group_id: str) -> bool:
+    """Say whether a path may name a group: one that is searched, or one of the agent's users or sessions.
+
+    Which session asks for a path is not known, so within an agent paths are open to all of its sessions.
+    """
+    if group_id in groups_to_search(settings, agent_id):
+        return True
+    kind = settings.ingest.group_by
+    begins = _slug(f"{settings.group or agent_id}\n{kind}\n")
+    return (
+        kind != "agent"
+        and group_id.startswith(begins)
+        and HASHED.fullmatch(group_id, len(begins)) is not None
+    )
+
+
+def safe_group_id(key: str) -> str:
+    """Return `key` as a name that every graph database takes; another one for every key.
+
+    A name of letters, digits, `_` and `-`, up to 64, stays as it is. Of any other key the readable part is
+    kept, with a hash of the whole.
+    """
+    if SAFE.fullmatch(key) and key not in TAKEN:
+        return key
+    digest = sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:HASH_CHARS]
+    return f"{_slug(key) or 'group'}-{digest}"
+
+
+def _slug(key: str) -> str:
+    plain = unicodedata.normalize("NFKD", key).encode("ascii", "ignore").decode()
+    return UNSAFE_RUN.sub("-", plain)[:SLUG_CHARS].strip("-")
+
+
+def _group_within(base: str, kind: str, key: str | None) -> str:
+    # The line break keeps "a" and user "b" apart from an agent that is called like both together.
+    return safe_group_id(f"{base}\n{kind}\n{key}" if key else base)
+
+
+def _user_of(provenance: MemoryProvenance) -> str | None:
+    """Name the user by the conversation where it is between two: a question comes with nothing else."""
+    partner = _partner_in(provenance.session_key)
+    if partner or not provenance.actor_id:
+        return partner
+    return f"{provenance.channel}:{provenance.actor_id}" if provenance.channel else provenance.actor_id
+
+
+def _partner_in(session_key: str | None) -> str | None:
+    """Return channel and user of a key such as `agent:main:telegram:direct:170`; None for other keys."""
+    parts = (session_key or "").split(":")
+    place = next((at for at, part in enumerate(parts) if part in DIRECT), None)
+    if place is None or parts[0] != "agent" or place < 2:
+        return None
+    user = ":".join(parts[place + 1 :])
+    # With one account of several in the key, the user is the same: the channel alone tells them apart.
+    return ":".join((*parts[2 : min(place, 3)], user)) if user else None

@@ -1,0 +1,201 @@
+"""graphiti-core's questions to a language model: how JSON is asked for, checked, and asked for again."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from composable_memory.errors import BackendGarbled
+from composable_memory_adapters.graphiti.library.completions import (
+    ASKING,
+    ID,
+    Completion,
+    Completions,
+    Refused,
+)
+from composable_memory_adapters.graphiti.library.core import (
+    LLMClient,
+    LLMConfig,
+    Message,
+    ModelSize,
+    get_extraction_language_instruction,
+)
+from composable_memory_adapters.graphiti.library.json_answers import object_in
+from composable_memory_adapters.graphiti.settings import LlmSettings
+
+__all__ = ["ChatModel", "Usage"]
+
+MAX_ANSWERS = 3
+"""How often the model may answer one question: more seldom helps, and small ones take long for each."""
+
+KNOWN = ("episode_indices",)
+"""There is one episode, and so nothing to choose: small models fill this list until they are cut off."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """What the model was asked for so far: requests, and tokens of questions and answers."""
+
+    calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+class _Form(StrEnum):
+    """A way to ask for JSON; what the endpoint does not check is put into the question."""
+
+    SCHEMA = "json_schema"
+    GRAMMAR = "json_object with a schema"  # all that the server of llama-cpp-python understands
+    OBJECT = "json_object"
+    WORDS = "none"
+
+
+class ChatModel(LLMClient):  # type: ignore[misc]  # graphiti-core is not typed here
+    """A language model behind an endpoint, for graphiti-core; each question takes a bounded time."""
+
+    def __init__(self, completions: Completions, settings: LlmSettings) -> None:
+        super().__init__(LLMConfig(model=settings.model, temperature=0, max_tokens=settings.max_tokens))
+        self._completions = completions
+        self._forms = _forms(settings)
+        self._is_proven = False
+        self._prompt_tokens = self._completion_tokens = 0
+
+    @property
+    def usage(self) -> Usage:
+        """Return what was asked for so far."""
+        return Usage(
+            calls=self._completions.calls,
+            prompt_tokens=self._prompt_tokens,
+            completion_tokens=self._completion_tokens,
+        )
+
+    async def generate_response(
+        self,
+        messages: list[Message],
+        response_model: type[BaseModel] | None = None,
+        max_tokens: int | None = None,  # noqa: ARG002 - ours is the limit that the endpoint can keep
+        model_size: ModelSize = ModelSize.medium,  # noqa: ARG002 - there is one model
+        group_id: str | None = None,
+        prompt_name: str | None = None,  # noqa: ARG002 - as demanded
+        *,
+        attribute_extraction: bool = False,
+        model: str | None = None,  # noqa: ARG002 - there is one model
+    ) -> dict[str, Any]:
+        """Return an object that `response_model` accepts.
+
+        Raises:
+            BackendError: the endpoint failed or refused, or the model did not say what was asked for.
+        """
+        self._apply_attribute_extraction_preamble(messages, attribute_extraction)
+        messages[0].content += get_extraction_language_instruction(group_id)
+        asked = [{"role": one.role, "content": self._clean_input(one.content)} for one in messages]
+        return await self._answered(asked, response_model)
+
+    async def _generate_response(self, messages: list[Message], *args: Any, **kwargs: Any) -> dict[str, Any]:
+        return await self.generate_response(messages, *args, **kwargs)
+
+    async def _answered(
+        self, messages: Sequence[Mapping[str, str]], model: type[BaseModel] | None
+    ) -> dict[str, Any]:
+        """Ask until the answer can be read; each further time the model is told what was wrong."""
+        forms, said = list(self._forms), list[dict[str, str]]()
+        text = problem = ""
+        for _ in range(MAX_ANSWERS):
+            form, completion = await self._asked(forms, [*messages, *said], model)
+            text = completion.text
+            answer, problem = _read(completion, model)
+            if answer is not None:
+                self._prove(form)
+                return answer
+            said = [{"role": "assistant", "content": text}, {"role": "user", "content": _complaint(problem)}]
+            if not self._is_proven:  # the endpoint may take a form and not keep to it
+                forms = forms[1:] or forms
+        expected = model.__name__ if model else "an object"
+        raise BackendGarbled(ID, ASKING, excerpt=text, expected=f"JSON for {expected} ({problem})")
+
+    async def _asked(
+        self, forms: list[_Form], messages: Sequence[Mapping[str, str]], model: type[BaseModel] | None
+    ) -> tuple[_Form, Completion]:
+        """Ask in the first form that the endpoint takes; the others before it are removed from `forms`."""
+        while True:
+            form = forms[0]
+            try:
+                completion = await self._completions.complete(*_request(form, messages, model))
+            except Refused as refused:
+                forms.pop(0)
+                if not forms:
+                    raise self._completions.problem(refused) from None
+                continue
+            self._prompt_tokens += completion.prompt_tokens
+            self._completion_tokens += completion.completion_tokens
+            return form, completion
+
+    def _prove(self, form: _Form) -> None:
+        """Begin with this form from now on."""
+        if form in self._forms:
+            self._forms = self._forms[self._forms.index(form) :]
+        self._is_proven = True
+
+
+def _forms(settings: LlmSettings) -> list[_Form]:
+    if settings.structured_output == "auto":
+        return list(_Form)
+    return [_Form(settings.structured_output)]
+
+
+def _request(
+    form: _Form, messages: Sequence[Mapping[str, str]], model: type[BaseModel] | None
+) -> tuple[list[Mapping[str, str]], Mapping[str, object] | None]:
+    schema = _pruned(model.model_json_schema()) if model else {"type": "object"}
+    if form is _Form.SCHEMA:
+        name = model.__name__ if model else "Answer"
+        return list(messages), {"type": "json_schema", "json_schema": {"name": name, "schema": schema}}
+    if form is _Form.GRAMMAR:
+        return list(messages), {"type": "json_object", "schema": schema}
+    return _with_schema(messages, schema), None if form is _Form.WORDS else {"type": "json_object"}
+
+
+def _pruned(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema that does not ask for what is known."""
+    for part in (schema, *schema.get("$defs", {}).values()):
+        for name in KNOWN:
+            part.get("properties", {}).pop(name, None)
+    return schema
+
+
+def _with_schema(
+    messages: Sequence[Mapping[str, str]], schema: Mapping[str, object]
+) -> list[Mapping[str, str]]:
+    """Return the messages with the schema in the first one of the user; small models like to repeat it."""
+    place = next((n for n, one in enumerate(messages) if one["role"] == "user"), len(messages) - 1)
+    told = (
+        "\n\nAnswer with one JSON object and nothing else. This JSON Schema describes it; "
+        f"do not repeat the schema:\n{json.dumps(schema, ensure_ascii=False)}"
+    )
+    changed = {**messages[place], "content": messages[place]["content"] + told}
+    return [*messages[:place], changed, *messages[place + 1 :]]
+
+
+def _read(completion: Completion, model: type[BaseModel] | None) -> tuple[dict[str, Any] | None, str]:
+    """Return the object in an answer, or None and what is wrong with it."""
+    found = object_in(completion.text)
+    if found is None:
+        return None, "there is no JSON object in it" if completion.is_whole else "it was cut off"
+    if model is None:
+        return found, ""
+    try:
+        model.model_validate(found)
+    except ValidationError as error:
+        if not completion.is_whole:
+            return None, "it was cut off"
+        return None, "; ".join(
+            f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors(include_url=False)[:5]
+        )
+    return found, ""
+
+
+def _complaint(problem: str) -> str:
+    return f"That cannot be used: {problem}. Answer again, with one JSON object of the form asked for."

@@ -1,0 +1,179 @@
+"""Reads episodes with a language model: graphiti-core finds their entities and facts and stores them."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from time import monotonic
+
+from composable_memory.errors import BackendError, BackendGarbled, BackendTimeout
+from composable_memory.interfaces import Clock, EmbedderAdapter
+from composable_memory.retrying import Pace
+from composable_memory_adapters.graphiti.database.cypher import CypherDatabase
+from composable_memory_adapters.graphiti.episodes import EpisodeDraft
+from composable_memory_adapters.graphiti.library.chat import ChatModel, Usage
+from composable_memory_adapters.graphiti.library.completions import Completions
+from composable_memory_adapters.graphiti.library.core import EpisodeType, Graphiti, GraphitiError
+from composable_memory_adapters.graphiti.library.drivers import Drivers
+from composable_memory_adapters.graphiti.library.embedding import EmbedderBridge, NoReranker
+from composable_memory_adapters.graphiti.library.environment import undisturbed
+from composable_memory_adapters.graphiti.library.group_locks import GroupLocks
+from composable_memory_adapters.graphiti.library.saving import episodic_node
+from composable_memory_adapters.graphiti.library.space import fits_space
+from composable_memory_adapters.graphiti.settings import LlmSettings
+from composable_memory_adapters.graphiti.stores import Added
+
+__all__ = ["EpisodeReader", "open_reader"]
+
+READING = "read an episode"
+AT_ONCE = 4
+"""Questions to the model at a time: each has a limit of its own, which others before it must not use up."""
+CONTEXT = 10
+"""Earlier episodes that the model sees beside the one it reads, as many as graphiti-core takes itself."""
+UNDO_S = 10.0
+
+IS_READ = """
+MATCH (e:Episodic {uuid: $uuid}) WHERE e.read_at IS NOT NULL
+RETURN e.content AS content
+"""
+UNLINK = "MATCH (e:Episodic {uuid: $uuid})-[m:MENTIONS]->() DELETE m"
+SET_READ = "MATCH (e:Episodic {uuid: $uuid}) SET e.read_at = $now"
+UNDO = """
+MATCH (e:Episodic {uuid: $uuid}) WHERE NOT (e)-[:MENTIONS]->() DELETE e
+"""
+
+
+class EpisodeReader:
+    """Takes the facts out of episodes; of a group one at a time, since parallel ones repeat entities."""
+
+    def __init__(
+        self,
+        database: CypherDatabase,
+        *,
+        model: ChatModel,
+        embedder: EmbedderAdapter | None,
+        clock: Clock,
+        locks: GroupLocks,
+        timeout_s: float,
+    ) -> None:
+        self._database = database
+        self._drivers = Drivers(database)
+        self._model = model
+        self._embedder = embedder
+        self._clock = clock
+        self._locks = locks
+        self._timeout_s = timeout_s
+        self._graphs: dict[tuple[str, bool], Graphiti] = {}
+
+    @property
+    def usage(self) -> Usage:
+        """Return what the language model was asked for so far."""
+        return self._model.usage
+
+    async def read(self, draft: EpisodeDraft) -> Added:
+        """Store an episode with what it states; one that was read before changes nothing.
+
+        If this fails or is cancelled, either nothing of the episode is stored, or what is stored is complete
+        after the next try.
+
+        Raises:
+            BackendTimeout: it took too long.
+            BackendGarbled: the model does not give what can be stored.
+            BackendError: the model or the database failed.
+        """
+        began = monotonic()
+        try:
+            async with asyncio.timeout(self._timeout_s), self._locks.of(draft.group_id):
+                return await self._read(draft)
+        except BackendError:
+            raise
+        except TimeoutError:
+            elapsed_s = monotonic() - began
+            raise BackendTimeout("graphiti", READING, limit_s=self._timeout_s, elapsed_s=elapsed_s) from None
+
+    async def _read(self, draft: EpisodeDraft) -> Added:
+        graph = await self._graph(draft.group_id)
+        rows = await self._database.read(draft.group_id, IS_READ, uuid=draft.id)
+        if rows and rows[0]["content"] == draft.text:
+            return Added()
+        earlier = await graph.retrieve_episodes(draft.observed_at, CONTEXT, group_ids=[draft.group_id])
+        await self._begin(graph, draft)
+        is_read = False
+        try:
+            added = await self._understood(
+                graph, draft, [one.uuid for one in earlier if one.uuid != draft.id]
+            )
+            is_read = True
+        finally:
+            if not is_read:
+                await self._undo(draft)
+        await self._database.write(draft.group_id, SET_READ, uuid=draft.id, now=self._clock())
+        return added
+
+    async def _begin(self, graph: Graphiti, draft: EpisodeDraft) -> None:
+        """Store the bare episode: graphiti-core gives an id of its own to every one that is not there yet."""
+        await episodic_node(draft).save(graph.driver)
+        await self._database.write(draft.group_id, UNLINK, uuid=draft.id)
+
+    async def _understood(self, graph: Graphiti, draft: EpisodeDraft, earlier: list[str]) -> Added:
+        try:
+            result = await graph.add_episode(
+                name=draft.content.id,
+                episode_body=draft.text,
+                source_description=draft.description,
+                reference_time=draft.observed_at,
+                source=EpisodeType(draft.source),
+                group_id=draft.group_id,
+                uuid=draft.id,
+                previous_episode_uuids=earlier,
+            )
+        except (GraphitiError, LookupError, ValueError, TypeError) as error:
+            excerpt, expected = f"{type(error).__name__}: {error}", "facts that graphiti-core can store"
+            raise BackendGarbled("graphiti", READING, excerpt=excerpt, expected=expected) from error
+        facts = {edge.uuid for edge in result.edges if draft.id in edge.episodes}
+        return Added(entities=len(result.nodes), facts=len(facts))
+
+    async def _undo(self, draft: EpisodeDraft) -> None:
+        """Remove the bare episode. One that is linked has entities already: the next try completes it."""
+        with suppress(BackendError, TimeoutError):
+            async with asyncio.timeout(UNDO_S):
+                await self._database.write(draft.group_id, UNDO, uuid=draft.id)
+
+    async def _graph(self, group_id: str) -> Graphiti:
+        """Return the graph of a group; vectors that would not fit to those in it are left out."""
+        fits = self._embedder is not None and await fits_space(self._database, group_id, self._embedder)
+        known = self._graphs.get((group_id, fits))
+        if known is None:
+            driver = self._drivers.of(group_id)
+            bridge = EmbedderBridge(self._embedder if fits else None)
+            with undisturbed():
+                known = Graphiti(
+                    graph_driver=driver,
+                    llm_client=self._model,
+                    embedder=bridge,
+                    cross_encoder=NoReranker(),
+                    max_coroutines=AT_ONCE,
+                )
+            self._graphs[group_id, fits] = known
+        return known
+
+
+@asynccontextmanager
+async def open_reader(
+    database: CypherDatabase,
+    settings: LlmSettings,
+    *,
+    embedder: EmbedderAdapter | None,
+    clock: Clock,
+    locks: GroupLocks,
+    timeout_s: float,
+    pace: Pace | None = None,
+) -> AsyncIterator[EpisodeReader]:
+    """Open a reader of episodes; its connections to the model's endpoint end with it."""
+    completions = await asyncio.to_thread(Completions, settings, clock=clock, pace=pace)
+    try:
+        model = ChatModel(completions, settings)
+        yield EpisodeReader(
+            database, model=model, embedder=embedder, clock=clock, locks=locks, timeout_s=timeout_s
+        )
+    finally:
+        await completions.close()

@@ -1,0 +1,340 @@
+"""A database of ours as the place where facts are: asked directly, written to through graphiti-core."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from composable_memory.content import EmbedderInput, Health, MemoryContentObject
+from composable_memory.errors import (
+    BackendError,
+    BackendRejected,
+    BackendUnavailable,
+    DimensionMismatch,
+    EmbeddingError,
+)
+from composable_memory.facts import Episode, Fact, Forgotten, GraphEntity, Neighbourhood
+from composable_memory.ingest import (
+    IngestPipeline,
+    IngestRequest,
+    IngestResult,
+    StandardTemporalPolicy,
+    resolve_coreferences,
+)
+from composable_memory.interfaces import BackendServices, EntityExtractor
+from composable_memory.types import Degradation
+from composable_memory_adapters.graphiti.database.cypher import CutOff, CypherDatabase
+from composable_memory_adapters.graphiti.database.opening import open_database
+from composable_memory_adapters.graphiti.episodes import EpisodeDraft
+from composable_memory_adapters.graphiti.library import loading
+from composable_memory_adapters.graphiti.library.group_locks import GroupLocks
+from composable_memory_adapters.graphiti.library.space import space_of, stored_space
+from composable_memory_adapters.graphiti.reading import browsing, vector_index
+from composable_memory_adapters.graphiti.reading.search import search
+from composable_memory_adapters.graphiti.settings import GraphitiSettings
+from composable_memory_adapters.graphiti.stores import Added, Counts, FactAnswer, Question
+
+if TYPE_CHECKING:
+    from composable_memory_adapters.graphiti.library.episode_reader import EpisodeReader
+    from composable_memory_adapters.graphiti.writing.graph import GraphitiGraph
+
+__all__ = ["LocalStore", "open_local"]
+
+T = TypeVar("T")
+
+BACKEND_ID = "graphiti"
+OF_EMBEDDER = (EmbeddingError.__name__, DimensionMismatch.__name__)
+"""Errors that say nothing of the texts, though nobody knows whether they pass by themselves."""
+
+
+@asynccontextmanager
+async def open_local(
+    settings: GraphitiSettings, services: BackendServices, folder: Path
+) -> AsyncIterator["LocalStore"]:
+    """Yield the database that the settings name; it is reached, or started, when it is first needed.
+
+    A private one keeps its graphs in `folder`.
+
+    Raises:
+        BackendUnavailable: what it needs is not installed.
+    """
+    private = settings.private.model_copy(update={"dir": folder})
+    settings = settings.model_copy(update={"private": private})
+    async with AsyncExitStack() as stack:
+        database = await stack.enter_async_context(open_database(settings, data_dir=folder))
+        yield LocalStore(database, settings, services, stack)
+
+
+class LocalStore:
+    """Keeps `FactStore` over a database; what is opened on the way ends with `stack`."""
+
+    def __init__(
+        self,
+        database: CypherDatabase,
+        settings: GraphitiSettings,
+        services: BackendServices,
+        stack: AsyncExitStack,
+    ) -> None:
+        self._database = database
+        self._settings = settings
+        self._services = services
+        self._stack = stack
+        self._embedder = services.embedder
+        self._locks = GroupLocks()
+        self._graphs: dict[str, GraphitiGraph] = {}
+        self._reader: EpisodeReader | None = None
+        self._extractor: EntityExtractor | None = None
+        self._opening = asyncio.Lock()
+
+    # --- asking ---------------------------------------------------------------------------------------------
+
+    async def search(self, question: Question) -> FactAnswer:
+        """Return the facts that answer a question; by words alone where it cannot be embedded."""
+        vector, space, degraded = await self._embedded(question.text)
+        answer = await search(self._database, question, vector, self._settings.search, space=space)
+        return replace(answer, degraded=(*answer.degraded, *degraded))
+
+    async def _embedded(
+        self, text: str
+    ) -> tuple[Sequence[float] | None, str | None, tuple[Degradation, ...]]:
+        if self._embedder is None:
+            why = self._services.embedder_problem or "no embedding provider is configured"
+            return None, None, (_keyword_only(why),)
+        try:
+            vector = await self._embedder.embed(EmbedderInput(text=text, kind="query"))
+            space = await space_of(self._embedder)
+        except EmbeddingError as error:
+            return None, None, (_keyword_only(str(error)),)
+        return vector, space, ()
+
+    async def fact(self, group_id: str, fact_id: str) -> Fact | None:
+        """Return one fact with its origins."""
+        return await browsing.fact(self._database, group_id, fact_id)
+
+    async def history(self, fact: Fact) -> Sequence[Fact]:
+        """Return all that the graph says or said of the same entity and relation, oldest first."""
+        return await browsing.history(self._database, fact, now=self._now)
+
+    async def facts(
+        self,
+        groups: Sequence[str],
+        *,
+        about: str | None,
+        as_of: datetime | None,
+        current_at: datetime | None,
+        limit: int,
+    ) -> Sequence[Fact]:
+        """Return facts, the newest first."""
+        return await browsing.facts(
+            self._database,
+            groups,
+            about=about,
+            as_of=as_of,
+            current_at=current_at,
+            limit=limit,
+            now=self._now,
+        )
+
+    async def timeline(self, groups: Sequence[str], entity: str, *, limit: int) -> Sequence[Fact]:
+        """Return the facts about an entity, in the order of the time they hold from."""
+        return await browsing.timeline(self._database, groups, entity, limit=limit, now=self._now)
+
+    async def entities(
+        self, groups: Sequence[str], *, named: str | None, limit: int
+    ) -> Sequence[GraphEntity]:
+        """Return entities, those with most facts first."""
+        return await browsing.entities(self._database, groups, named=named, limit=limit)
+
+    async def episodes(self, groups: Sequence[str], *, limit: int) -> Sequence[Episode]:
+        """Return episodes, the latest observed first."""
+        return await browsing.episodes(self._database, groups, limit=limit, now=self._now)
+
+    async def episode(self, group_id: str, episode_id: str) -> Episode | None:
+        """Return one episode, by the graph's id or the content's."""
+        return await browsing.episode(self._database, group_id, episode_id, now=self._now)
+
+    async def neighbourhood(
+        self, groups: Sequence[str], entity: str | None, *, depth: int, limit: int
+    ) -> Neighbourhood:
+        """Return entities and the facts between them."""
+        return await browsing.neighbourhood(
+            self._database, groups, entity, depth=depth, limit=limit, now=self._now
+        )
+
+    async def counts(self, groups: Sequence[str]) -> Counts:
+        """Return how much the groups hold."""
+        return await browsing.counts(self._database, groups)
+
+    # --- writing --------------------------------------------------------------------------------------------
+
+    async def add(self, group_id: str, drafts: Sequence[EpisodeDraft]) -> Added:
+        """Store episodes and the facts that they state: by a language model, by rules, or none.
+
+        Raises:
+            BackendRejected: something can never be stored as it is.
+            BackendError: the database or the model failed.
+        """
+        return await _whole(lambda: self._add(group_id, drafts))
+
+    async def _add(self, group_id: str, drafts: Sequence[EpisodeDraft]) -> Added:
+        if self._settings.uses_llm:
+            return await self._read(drafts)
+        graph = await self._graph(group_id)
+        await graph.save_episodes(drafts)
+        extractor = await self._rules()
+        if extractor is None:
+            return Added()
+        pipeline = IngestPipeline(
+            graph=graph,
+            extractor=extractor,
+            temporal_policy=StandardTemporalPolicy(),
+            enrich=(resolve_coreferences,),
+            ops_log=self._services.ops_log,
+            clock=self._services.clock,
+        )
+        result = await pipeline.run(
+            IngestRequest(items=[_content(draft) for draft in drafts], source=BACKEND_ID)
+        )
+        _check(result)
+        return Added(entities=result.nodes, facts=result.edges)
+
+    async def _read(self, drafts: Sequence[EpisodeDraft]) -> Added:
+        reader = await self._open_reader()
+        graph = await self._graph(drafts[0].group_id)
+        await graph.restore([draft.id for draft in drafts])  # what was said no more, and is said again
+        added = [await reader.read(draft) for draft in drafts]
+        return Added(entities=sum(one.entities for one in added), facts=sum(one.facts for one in added))
+
+    async def retire(self, group_id: str, episode_ids: Sequence[str], *, at: datetime) -> int:
+        """Say of facts that only these episodes support that they hold no more; return how many."""
+        graph = await self._graph(group_id)
+        return await _whole(lambda: graph.retire(episode_ids, at=at))
+
+    async def merge(self, group_id: str, merged: EpisodeDraft, episode_ids: Sequence[str]) -> None:
+        """Put one episode in the place of several; their facts stay and point to it."""
+        graph = await self._graph(group_id)
+        await _whole(lambda: graph.merge_episodes(merged, episode_ids))
+
+    async def forget(self, group_id: str, episode_id: str) -> Forgotten | None:
+        """Remove an episode with what only it supports; None if it is not there."""
+        return await (await self._graph(group_id)).forget(episode_id)
+
+    async def refresh(self, groups: Sequence[str], *, force: bool) -> Sequence[str]:
+        """Give vectors to what has none or foreign ones, and arrange the index over them.
+
+        Vectors that would have to be paid for wait for `force`.
+        """
+        if self._embedder is None:
+            return ()
+        present = set(await self._database.groups())
+        lacking: list[str] = []
+        for group_id in dict.fromkeys(groups):
+            if group_id in present:
+                lacking += await self._refresh(group_id, force=force)
+        return lacking
+
+    async def _refresh(self, group_id: str, *, force: bool) -> Sequence[str]:
+        assert self._embedder is not None
+        space, stored = await space_of(self._embedder), await stored_space(self._database, group_id)
+        if not force and stored not in (None, space) and not self._services.embedder_is_local:
+            told = f"the vectors of group {group_id} are those of {stored}, not of {space}"
+            return [f"{told}; `cmem index --force` makes them anew"]
+        # First the index: one for vectors of another length takes no others.
+        dims = self._embedder.dimensions
+        await vector_index.arrange(self._database, group_id, self._settings.search, dimensions=dims)
+        if force or stored != space:
+            await (await self._graph(group_id)).reembed()
+        return ()
+
+    # --- how it is ------------------------------------------------------------------------------------------
+
+    def describe(self) -> Mapping[str, str]:
+        """Return what is known of the server."""
+        return self._database.describe()
+
+    async def health(self) -> Health:
+        """Say whether the database answers."""
+        return await self._database.health()
+
+    async def close(self) -> None:
+        """Let go of the database; calling this again does nothing."""
+        await self._stack.aclose()
+
+    # --- what is opened late --------------------------------------------------------------------------------
+
+    @property
+    def _now(self) -> datetime:
+        return self._services.clock()
+
+    async def _graph(self, group_id: str) -> "GraphitiGraph":
+        """Return the graph of a group to write to; graphiti-core is imported for the first one."""
+        if group_id not in self._graphs:
+            await loading.load()
+            from composable_memory_adapters.graphiti.writing.graph import GraphitiGraph
+
+            self._graphs[group_id] = GraphitiGraph(
+                self._database,
+                group_id,
+                embedder=self._embedder,
+                clock=self._services.clock,
+                locks=self._locks,
+            )
+        return self._graphs[group_id]
+
+    async def _open_reader(self) -> "EpisodeReader":
+        async with self._opening:
+            if self._reader is None:
+                await loading.load()
+                from composable_memory_adapters.graphiti.library.episode_reader import open_reader
+
+                opening = open_reader(
+                    self._database,
+                    self._settings.llm,
+                    embedder=self._embedder,
+                    clock=self._services.clock,
+                    locks=self._locks,
+                    timeout_s=self._settings.ingest.timeout_ms / 1000,
+                )
+                self._reader = await self._stack.enter_async_context(opening)
+        return self._reader
+
+    async def _rules(self) -> EntityExtractor | None:
+        if self._settings.ingest.extractor == "none" or self._services.load_extractor is None:
+            return None
+        async with self._opening:
+            if self._extractor is None:
+                self._extractor = await asyncio.to_thread(self._services.load_extractor)
+        return self._extractor
+
+
+async def _whole(work: Callable[[], Awaitable[T]]) -> T:
+    """Do what may be done twice; a second time, where the server went away and another one may have come."""
+    try:
+        return await work()
+    except CutOff:
+        return await work()
+
+
+def _content(draft: EpisodeDraft) -> MemoryContentObject:
+    return replace(draft.content, text=draft.text)
+
+
+def _check(result: IngestResult) -> None:
+    """Raise what went wrong, as something to try again or not."""
+    for stage, error in result.errors.items():
+        operation, kind = f"ingest ({stage})", error.details.get("type")
+        if kind in OF_EMBEDDER:
+            raise BackendError(BACKEND_ID, operation, error.message)
+        if error.retryable or error.code == "adapter_unavailable":
+            again = CutOff if kind == CutOff.__name__ else BackendUnavailable
+            raise again(BACKEND_ID, error.message, fix="it is tried again by itself", operation=operation)
+        raise BackendRejected(BACKEND_ID, operation, status=error.code, body=error.message)
+
+
+def _keyword_only(why: str) -> Degradation:
+    return Degradation(
+        backend_id=BACKEND_ID, code="keyword-only", reason=f"facts are found by words alone: {why}"
+    )

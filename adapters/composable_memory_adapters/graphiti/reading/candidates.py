@@ -1,0 +1,200 @@
+"""Finds the facts of a group that may answer a question: by words, names, parts of words, and vectors.
+
+The ways are gone at once and name ids only; then all that they named is read in one statement.
+"""
+
+from collections import Counter
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from composable_memory.errors import BackendRejected
+from composable_memory_adapters.graphiti.database.cypher import CypherDatabase, Row
+from composable_memory_adapters.graphiti.reading.dialects import dialect_of
+from composable_memory_adapters.graphiti.reading.relevance import Candidate, rarity
+from composable_memory_adapters.graphiti.reading.rows import fact_of, iso, number_in
+from composable_memory_adapters.graphiti.reading.survey import Asked, Survey
+from composable_memory_adapters.graphiti.reading.together import all_of
+from composable_memory_adapters.graphiti.reading.vector_index import OVERFETCH
+from composable_memory_adapters.graphiti.reading.words import QuestionWord
+
+__all__ = ["Found", "find"]
+
+MIN_CANDIDATES = 48
+CANDIDATES_PER_RESULT = 2
+"""Facts to take from each way. Usual limits take the same number, so that a larger one changes no order.
+
+With 4, which takes a quarter longer, the same facts were found (349 questions, docs/retrieval.md)."""
+
+MAX_NAMES = 16
+"""Entities whose facts are looked at since the question names them."""
+
+ROW_BUDGET = 4_000
+"""Facts that words may choose from, about 2 ms; in larger groups the commonest words only add to scores."""
+
+SCAN_FACTS = 5_000
+"""In a larger group, words that the index does not know are not looked for as parts of others (12 ms)."""
+
+FUZZY_LETTERS = 4
+"""Words of so many letters that the index does not know are found though a letter or accent is wrong."""
+
+
+SAMPLE = 64
+FEWEST_TO_COMPARE = 32
+"""Among fewer facts there is no ordinary one."""
+
+INCOMPARABLE = "its vectors, or some of them, are not as long as the question's"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """The candidates of a group; `frequencies` are of what only a scan can count, by word.
+
+    `engine` compared vectors, if one did; else `mismatch` may say why not. `ordinary` is the mean cosine of
+    some facts, where there are enough of them.
+    """
+
+    candidates: tuple[Candidate, ...] = ()
+    frequencies: Mapping[str, int] = field(default_factory=dict)
+    engine: str | None = None
+    mismatch: str | None = None
+    ordinary: float | None = None
+
+
+async def find(database: CypherDatabase, asked: Asked, survey: Survey) -> Found:
+    """Return the candidates of a group that was surveyed for this question.
+
+    Raises:
+        BackendError: the database cannot be reached.
+    """
+    return await _Search(database, asked, survey).run() if survey.facts else Found(mismatch=survey.mismatch)
+
+
+class _Search:
+    """The search of one group for one question."""
+
+    def __init__(self, database: CypherDatabase, asked: Asked, survey: Survey) -> None:
+        self._database = database
+        self._asked = asked
+        self._survey = survey
+        self._dialect = dialect_of(database.kind)
+        self._statements = asked.statements(database)
+        self._found = Found(mismatch=survey.mismatch)
+
+    async def run(self) -> Found:
+        ways = await all_of(self._ways())
+        ids = [*dict.fromkeys(str(row["id"]) for rows in ways for row in rows)]
+        rows = await self._read(ids) if ids else []
+        return replace(
+            self._found, candidates=tuple(map(self._candidate, rows)), frequencies=self._held(ways)
+        )
+
+    def _ways(self) -> Iterator[Coroutine[object, object, list[Row]]]:
+        words = [word for word in self._asked.words if not word.is_pair]
+        known = [word for word in words if self._survey.frequencies.get(word.text)]
+        unknown = [word for word in words if word not in known]
+        if asked := [*map(self._weighed, self._rarest(known)), *self._nearly(unknown)]:
+            yield self._ask(self._statements.by_words, words=asked)
+        if words:
+            named = [self._weighed(word, in_names=True) for word in words]
+            yield self._ask(self._statements.by_names, words=named, names=MAX_NAMES)
+        if parts := [*self._parts(unknown)]:
+            yield self._ask(self._statements.by_parts, parts=parts)
+            yield self._ask(self._statements.by_parts_of_names, parts=parts, names=MAX_NAMES)
+        if self._survey.engine is not None:
+            yield self._by_vector()
+
+    def _rarest(self, known: Sequence[QuestionWord]) -> Iterator[QuestionWord]:
+        """Yield the words that fewest facts hold, as far as the budget goes; at least one."""
+        rows = 0
+        for at, word in enumerate(sorted(known, key=lambda word: self._survey.frequencies[word.text])):
+            rows += self._survey.frequencies[word.text]
+            if at and rows > ROW_BUDGET:
+                return
+            yield word
+
+    def _weighed(self, word: QuestionWord, *, in_names: bool = False) -> Mapping[str, object]:
+        """Return a word as the full-text index is asked for it, with what it is worth."""
+        forms = self._dialect.any_of(word.lookups)
+        frequency = self._survey.frequencies.get(word.text, 1)
+        return {
+            "word": self._dialect.in_names(forms) if in_names else forms,
+            "weight": rarity(self._survey.facts, frequency),
+        }
+
+    def _nearly(self, unknown: Sequence[QuestionWord]) -> Iterator[Mapping[str, object]]:
+        for word in unknown:
+            if word.text.isalpha() and len(word.text) >= FUZZY_LETTERS:
+                form = self._dialect.nearly(word.lookups[0], 2 if word.is_open else 1)
+                yield {"word": form, "weight": rarity(self._survey.facts, 1)}
+
+    def _parts(self, unknown: Sequence[QuestionWord]) -> Iterator[str]:
+        """Yield what to look for within words: pairs, and in a small group what its index does not know."""
+        yield from (_part(word) for word in self._asked.words if word.is_pair)
+        if self._survey.facts <= SCAN_FACTS:
+            yield from map(_part, unknown)
+
+    async def _by_vector(self) -> list[Row]:
+        """Return the facts that are nearest, and note what is ordinary."""
+        is_exact = self._survey.engine == "exact"
+        statement = self._statements.by_vector if is_exact else self._statements.by_vector_index
+        given = {"sample": SAMPLE} | ({} if is_exact else {"near": OVERFETCH * self._count()})
+        try:
+            *rows, sample = await self._ask(statement, vector=self._asked.vector, **given)
+        except BackendRejected:
+            self._found = replace(self._found, mismatch=INCOMPARABLE)
+            return []
+        compared, cosine = number_in(sample, "compared"), sample["ordinary"]
+        if compared:
+            self._found = replace(self._found, engine=self._survey.engine)
+        if compared >= FEWEST_TO_COMPARE and isinstance(cosine, float):
+            self._found = replace(self._found, ordinary=cosine)
+        return rows
+
+    async def _read(self, ids: Sequence[str]) -> list[Row]:
+        """Return the facts with these ids, with their cosines as far as vectors can be compared."""
+        group, statements = self._survey.group_id, self._statements
+        if self._found.engine is not None:
+            try:
+                return await self._database.read(
+                    group, statements.read_with_cosine, ids=ids, vector=self._asked.vector
+                )
+            except BackendRejected:  # an index names no vectors of another length, but words may
+                self._found = replace(self._found, engine=None, mismatch=INCOMPARABLE)
+        return await self._database.read(group, statements.read, ids=ids)
+
+    async def _ask(self, statement: str, **parameters: object) -> list[Row]:
+        question = self._asked.question
+        given = {"now": iso(question.now), "count": self._count()} | parameters
+        if question.window is None:
+            given["superseded"] = self._asked.settings.superseded_factor
+        else:
+            given |= {"start": iso(question.window.start), "end": iso(question.window.end)}
+        return await self._database.read(self._survey.group_id, statement, **given)
+
+    def _count(self) -> int:
+        return max(MIN_CANDIDATES, CANDIDATES_PER_RESULT * self._asked.question.limit)
+
+    def _candidate(self, row: Row) -> Candidate:
+        cosine = row.get("cosine")
+        return Candidate(
+            fact=fact_of(row, self._survey.group_id), cosine=cosine if isinstance(cosine, float) else None
+        )
+
+    def _held(self, ways: Sequence[Sequence[Row]]) -> Mapping[str, int]:
+        """Return how many facts hold each part that was looked for, by the word."""
+        parts = (part for rows in ways for row in rows for part in _parts_in(row))
+        counts = Counter(parts)
+        words = {_part(word): word.text for word in self._asked.words}
+        return {words[part]: count for part, count in counts.items()}
+
+
+def _parts_in(row: Row) -> Sequence[str]:
+    held = row.get("held")
+    return [str(part) for part in held] if isinstance(held, list) else ()
+
+
+def _part(word: QuestionWord) -> str:
+    """Return what a text in lower case contains if it holds the word."""
+    if word.is_pair:
+        return word.text
+    return word.lookups[0][: len(word.beginning)] if word.is_open else word.lookups[0]

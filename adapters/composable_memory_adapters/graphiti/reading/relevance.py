@@ -1,0 +1,132 @@
+"""How well a fact answers a question, as a number that means the same for every question (pure).
+
+A fact that holds all the words of a question, and is as near to it as a sentence can be, has 1. Without
+vectors, one that holds half of the words has about a half. What has less than `MIN_SCORE` is noise.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from math import isfinite, log
+
+from composable_memory.facts import Fact
+from composable_memory_adapters.graphiti.reading.words import FactWords, QuestionWord
+from composable_memory_adapters.graphiti.stores import ScoredFact
+
+__all__ = ["MIN_SCORE", "Candidate", "Relevance", "best_first", "rarity"]
+
+MIN_SCORE = 0.1
+"""What scores lower is no answer."""
+
+EXPECTED_WORDS = 8
+"""No fact is expected to hold more content words of a question: facts are sentences."""
+
+ORDINARY_COSINE = 0.06
+"""Between a question and a fact that it has nothing to do with, as WordLlama sees it (mean of 150 pairs)."""
+
+NOISE = 0.15
+"""A cosine this share of the way from an ordinary one to 1 may still be chance."""
+
+SPAN = 0.5
+"""A question never is its answer: half the way from the noise to 1 is as near as they come."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A fact that was found, and the cosine between its vector and the question's, where both have one."""
+
+    fact: Fact
+    cosine: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Relevance:
+    """Scores facts for one question.
+
+    `frequencies` tell how many of the `facts` of a graph hold a word. `ordinary` is the cosine of a fact that
+    does not answer; embedders differ much in it. `vector_weight` is the share of likeness, in [0, 1], and
+    `superseded_factor` what the score of a fact that does not hold at `now` is multiplied by; None for `now`
+    where the time does not matter.
+    """
+
+    words: Sequence[QuestionWord]
+    facts: int
+    frequencies: Mapping[str, int]
+    ordinary: float = ORDINARY_COSINE
+    vector_weight: float
+    superseded_factor: float
+    now: datetime | None = None
+    _rarities: Mapping[str, float] = field(init=False, repr=False)
+    _expected: float = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Work out once what is the same for every fact."""
+        rarities = {word.text: self._rarity(word) for word in self.words}
+        object.__setattr__(self, "_rarities", rarities)
+        object.__setattr__(self, "_expected", self._most_that_is_expected())
+
+    def of(self, candidate: Candidate) -> ScoredFact:
+        """Return the fact with its score.
+
+        score = (share of words and likeness, weighed) * (0.5 + 0.5 * confidence) * superseded factor
+        """
+        fact = candidate.fact
+        share, is_exact = self._words_held(fact)
+        score = share
+        if candidate.cosine is not None:
+            score += self.vector_weight * (self.likeness(candidate.cosine) - share)
+        if fact.confidence is not None:
+            score *= 0.5 + 0.5 * min(1.0, max(0.0, fact.confidence))
+        if self.now is not None and not fact.is_current(self.now):
+            score *= self.superseded_factor
+        return ScoredFact(fact=fact, score=min(1.0, max(0.0, score)), exact=is_exact)
+
+    def likeness(self, cosine: float) -> float:
+        """Return a cosine as a number from 0, where it may be chance, to 1, where it could hardly be more."""
+        if not isfinite(cosine):
+            return 0.0
+        floor = self.ordinary + NOISE * (1 - self.ordinary)
+        return min(1.0, max(0.0, (cosine - floor) / (SPAN * (1 - floor) or 1.0)))
+
+    def _words_held(self, fact: Fact) -> tuple[float, bool]:
+        """Return the share of the words that a fact holds, rarer ones counting more, and if it holds all."""
+        if not self.words:
+            return 0.0, False
+        held_words = FactWords.of((fact.text, fact.source, fact.target, fact.relation))
+        held = [word for word in self.words if held_words.hold(word)]
+        weight = sum(self._rarities[word.text] for word in held)
+        share = min(1.0, weight / self._expected) if self._expected else 0.0
+        return share, len(held) == len(self.words)
+
+    def _most_that_is_expected(self) -> float:
+        """Return what the rarest words together weigh that a fact can be expected to hold.
+
+        Words that no fact has come last: in a long question there are always some.
+        """
+        known = [self._rarity(word) for word in self.words if self.frequencies.get(word.text)]
+        unknown = [rarity(self.facts, 1)] * (len(self.words) - len(known))
+        return sum([*sorted(known, reverse=True), *unknown][:EXPECTED_WORDS])
+
+    def _rarity(self, word: QuestionWord) -> float:
+        return rarity(self.facts, max(1, self.frequencies.get(word.text, 0)))
+
+
+def rarity(facts: int, frequency: int) -> float:
+    """Return how much a word tells that `frequency` of the `facts` hold; above 0.
+
+    Robertson and Sparck Jones's weight, with 1 added inside the logarithm as Lucene has it, so that a word
+    that most facts hold still counts.
+    """
+    frequency = min(frequency, facts)
+    return log(1 + (facts - frequency + 0.5) / (frequency + 0.5))
+
+
+def best_first(scored: Sequence[ScoredFact], limit: int) -> tuple[ScoredFact, ...]:
+    """Return the best that are no noise; of equal ones the newer first, then by id."""
+    told = [one for one in scored if one.score >= MIN_SCORE]
+    told.sort(key=lambda one: (-one.score, -_seconds(one.fact.valid_at), one.fact.id, one.fact.group_id))
+    return tuple(told[:limit])
+
+
+def _seconds(moment: datetime | None) -> float:
+    return moment.timestamp() if moment else float("-inf")

@@ -1,0 +1,217 @@
+"""The words of questions and facts: which to look up, in which forms, and when two are the same (pure).
+
+Full-text indexes differ in what they take for a word. FalkorDB's divides text at white space and ASCII marks
+alone, folds the case of ASCII letters alone, and stems English; Chinese, Japanese and Thai, which have no
+spaces, are one long word to it. So a word is looked up in each case that it may have, and of a text without
+spaces the pairs of neighbouring characters are looked for as parts of facts.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+
+from composable_memory_adapters.graphiti.reading.stop_words import ASKING_PAIRS, stop_words_for
+
+__all__ = ["MAX_WORDS", "FactWords", "QuestionWord", "most_telling", "question_words"]
+
+MAX_WORDS = 32
+"""Words that facts are looked for with."""
+
+MAX_READ = 128
+"""Words that are counted in the graph, to know which of a long question are worth looking for."""
+
+MAX_CHARACTERS = 20_000
+"""More of a question is not read."""
+
+MIN_OPEN_LETTERS = 5
+OPEN_LETTERS = 2
+"""Outside English, the last two letters of a word of at least five may differ: it may be inflected."""
+
+# Han, kana, Hangul, Thai, Lao, Burmese and Khmer.
+_UNSPACED = (
+    "\u0e01-\u0e4e\u0e81-\u0ece\u1000-\u109d\u1100-\u11ff\u1780-\u17d3\u3005-\u3007\u3041-\u309f\u30a1-\u30fa"
+    "\u30fc-\u30ff\u3131-\u318e\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uf900-\ufaff"
+    "\U00020000-\U0003ffff"
+)
+# Marks that belong to the letter before them, which Python does not count among the letters.
+_MARKS = (
+    "\u0300-\u036f\u0483-\u0487\u0591-\u05bd\u05bf\u05c1-\u05c2\u0610-\u061a\u064b-\u065f\u0670"
+    "\u0900-\u0903\u093a-\u094f\u0951-\u0957\u0962-\u0963\u0981-\u0983\u09bc-\u09d7\u0a01-\u0a03\u0a3c-\u0a51"
+    "\u0a81-\u0a83\u0abc-\u0acd\u0b01-\u0b03\u0b3c-\u0b57\u0b82\u0bbe-\u0bd7\u0c00-\u0c04\u0c3c-\u0c56"
+    "\u0c81-\u0c83\u0cbc-\u0cd6\u0d00-\u0d03\u0d3b-\u0d57"
+)
+_PARTS = re.compile(f"[{_UNSPACED}]+|(?:[^\\W_{_UNSPACED}][{_MARKS}]*)+")
+_WHOLE = re.compile(f"[{_UNSPACED}]+|(?:[^\\W{_UNSPACED}][{_MARKS}]*)+")
+_ASCII_WORD = re.compile("[a-z0-9]+")
+_CLITIC = re.compile(r"(?<=\w)['\u2019](?:s|ll|re|ve|d|m|t)\b", re.IGNORECASE)
+_RUN = re.compile(f"[{_UNSPACED}]")
+_ENGLISH_ENDINGS = {
+    "ies": ("y",),
+    "ied": ("y",),
+    "ing": ("", "e"),
+    "ed": ("", "e"),
+    "es": ("", "e"),
+    "ss": ("ss",),
+    "s": ("",),
+    "ly": ("",),
+}
+"""The first ending that a word has, and what the word may have in its place elsewhere."""
+
+_SHORTEST_STEM = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuestionWord:
+    """One content word of a question, or a pair of characters of a text without spaces.
+
+    `text` is in lower case and without accents. `lookups` are the forms to ask a full-text index for; none
+    for a pair, which is to be looked for as a part of a text. If `is_open`, facts may end it otherwise.
+    """
+
+    text: str
+    lookups: tuple[str, ...] = ()
+    is_open: bool = False
+
+    @property
+    def is_pair(self) -> bool:
+        """Say whether a full-text index cannot know it."""
+        return not self.lookups
+
+    @property
+    def beginning(self) -> str:
+        """Return what all forms of the word begin with, if it is open."""
+        return _beginning(self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class FactWords:
+    """The words of a fact and of the names that belong to it."""
+
+    words: frozenset[str]
+
+    @classmethod
+    def of(cls, texts: Iterable[str]) -> "FactWords":
+        """Read them out of texts."""
+        return cls(frozenset(_all_words("\n".join(texts))))
+
+    def hold(self, word: QuestionWord) -> bool:
+        """Say whether a word of a question is among them, in whichever form."""
+        if word.text in self.words:
+            return True
+        if word.is_open and any(held.startswith(word.beginning) for held in self.words):
+            return True
+        first, stems = word.text[0], _stems(word.text)
+        alike = [held for held in self.words if held[0] == first]
+        return any(not stems.isdisjoint(_stems(held)) for held in alike)
+
+
+def question_words(question: str) -> tuple[QuestionWord, ...]:
+    """Return the different content words in their order; at most 128.
+
+    Of more, the names, numbers and longest words are kept. A question of nothing but stop words is looked up
+    as it is; one without letters and digits has no words.
+    """
+    text = _CLITIC.sub(" ", unicodedata.normalize("NFC", question[:MAX_CHARACTERS]))
+    written = [(part, whole) for whole in _WHOLE.findall(text) for part in _PARTS.findall(whole)]
+    stops = stop_words_for(part.lower() for part, _ in written)
+    is_english = "the" in stops
+    told = [(part, whole) for part, whole in written if part.lower() not in stops] or written
+    found = {
+        word.text: (word, part)
+        for part, whole in reversed(told)
+        for word in reversed([*_words_in(part, whole, is_english=is_english)])
+    }
+    first_to_last = [*reversed(found.values())]
+    kept = sorted(first_to_last, key=lambda one: _telling(*one), reverse=True)[:MAX_READ]
+    return tuple(word for word, part in first_to_last if (word, part) in kept)
+
+
+def most_telling(words: Sequence[QuestionWord], frequencies: Mapping[str, int]) -> tuple[QuestionWord, ...]:
+    """Return at most 32 of the words, in their order: those that fewest facts hold, then those in no fact."""
+    if len(words) <= MAX_WORDS:
+        return tuple(words)
+
+    def rank(word: QuestionWord) -> tuple[bool, int]:
+        frequency = frequencies.get(word.text, 1 if word.is_pair else 0)  # pairs were not counted
+        return not frequency, frequency
+
+    kept = {word.text for word in sorted(words, key=rank)[:MAX_WORDS]}
+    return tuple(word for word in words if word.text in kept)
+
+
+def _words_in(part: str, whole: str, *, is_english: bool) -> Iterator[QuestionWord]:
+    if _RUN.match(part):
+        pairs = _pairs(_folded(part))
+        yield from (QuestionWord(text=pair) for pair in [p for p in pairs if p not in ASKING_PAIRS] or pairs)
+        return
+    text = _folded(part)
+    is_open = not (is_english and part.isascii()) and len(text) >= MIN_OPEN_LETTERS and text.isalpha()
+    lookups = [*_cases(part)]
+    if is_open:
+        lookups += [f"{form}*" for form in _cases(_beginning(part))]
+    if whole != part:
+        lookups += _cases(whole)  # a_name is one word to an index
+    yield QuestionWord(text=text, lookups=tuple(dict.fromkeys(lookups)), is_open=is_open)
+
+
+def _cases(word: str) -> Iterator[str]:
+    """Yield the forms in which an index that folds ASCII alone may hold a word."""
+    yield word.lower()
+    if not word.isascii():
+        yield from (word, word.capitalize(), word.upper())
+
+
+def _telling(word: QuestionWord, written: str) -> tuple[bool, int]:
+    """Return how much a word is likely to tell, without knowing the facts: rare words are long."""
+    is_name = any(char.isdigit() or char.isupper() for char in written)
+    return is_name, len(word.text) + (2 if word.is_pair else 0)
+
+
+def _all_words(text: str) -> Iterator[str]:
+    if text.isascii():
+        yield from _ASCII_WORD.findall(_CLITIC.sub(" ", text).lower())
+        return
+    for part in _PARTS.findall(_CLITIC.sub(" ", unicodedata.normalize("NFC", text))):
+        folded = _folded(part)
+        if _RUN.match(part):
+            yield from folded
+            yield from _pairs(folded)
+        else:
+            yield folded
+
+
+def _pairs(run: str) -> list[str]:
+    return [first + second for first, second in pairwise(run)] or [run]
+
+
+def _folded(word: str) -> str:
+    """Return a word in lower case, in ordinary width and without accents."""
+    if word.isascii():
+        return word.lower()
+    bare = unicodedata.normalize("NFD", unicodedata.normalize("NFKC", word).casefold())
+    return unicodedata.normalize("NFC", "".join(char for char in bare if not "\u0300" <= char <= "\u036f"))
+
+
+@lru_cache(maxsize=16_384)
+def _stems(word: str) -> frozenset[str]:
+    """Return a word and the words it may be an English form of; of other scripts, the word alone."""
+    if not word.isascii() or not word.isalpha():
+        return frozenset((word,))
+    return frozenset((word, *_without_ending(word)))
+
+
+def _without_ending(word: str) -> Iterator[str]:
+    for ending, bases in _ENGLISH_ENDINGS.items():
+        stem = word.removesuffix(ending)
+        if stem != word and len(stem) >= _SHORTEST_STEM:
+            yield from (stem + base for base in bases)
+            if "" in bases and stem[-1] == stem[-2]:
+                yield stem[:-1]
+            return
+
+
+def _beginning(word: str) -> str:
+    return word[: max(MIN_OPEN_LETTERS - 1, len(word) - OPEN_LETTERS)]

@@ -1,0 +1,342 @@
+"""A Graphiti REST service as a place for facts: finds, scores, adds and forgets through its client."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import TypeVar
+
+from composable_memory.content import Health
+from composable_memory.errors import BackendError, BackendRejected, BackendUnavailable
+from composable_memory.facts import Episode, Fact, Forgotten
+from composable_memory.interfaces import Clock
+from composable_memory.types import Degradation, Origin
+from composable_memory_adapters.graphiti.episodes import EpisodeDraft
+from composable_memory_adapters.graphiti.reading.relevance import best_first
+from composable_memory_adapters.graphiti.reading.words import question_words
+from composable_memory_adapters.graphiti.service.beyond import BeyondService, refuse
+from composable_memory_adapters.graphiti.service.client import GraphitiClient
+from composable_memory_adapters.graphiti.service.connection import BACKEND_ID
+from composable_memory_adapters.graphiti.service.looking_back import (
+    Origins,
+    episode_of,
+    episodes_of,
+    episodes_since,
+)
+from composable_memory_adapters.graphiti.service.scoring import Placing
+from composable_memory_adapters.graphiti.service.sent import SentMessages
+from composable_memory_adapters.graphiti.service.wire import (
+    ServiceEpisode,
+    as_episode,
+    as_fact,
+    dated,
+    message_key,
+)
+from composable_memory_adapters.graphiti.settings import SearchSettings
+from composable_memory_adapters.graphiti.stores import Added, FactAnswer, Question, ScoredFact
+
+__all__ = ["ServiceStore"]
+
+CANDIDATES = 50
+"""Least number of facts that are asked for: a smaller answer is the beginning of a larger one."""
+MOST_WORDS = 48
+"""Of a longer question only the beginning is asked; above 63 words the service looks for no word at all."""
+EPISODES_FOR_FACTS = 200
+AT_ONCE = 4
+"""Most requests that one call has under way."""
+BEFORE_ALL = datetime.min.replace(tzinfo=UTC)
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class ServiceStore(BeyondService):
+    """Facts behind a client, which it closes; `group` is the one that `health` tries a search in.
+
+    The service takes episodes and reads them later, and says nothing of what became of them. So `add` is
+    certain only of those that it finds among the episodes; calling it again with the others is how to find
+    out, and sends nothing twice. `stalled_after_s` is how long the service may take for one episode.
+
+    The service names entities by their ids alone: `source` and `target` of its facts are such ids.
+    """
+
+    def __init__(
+        self,
+        client: GraphitiClient,
+        *,
+        group: str,
+        search: SearchSettings,
+        clock: Clock,
+        stalled_after_s: float = 600.0,
+    ) -> None:
+        self._client = client
+        self._group = group
+        self._superseded_factor = search.superseded_factor
+        self._clock = clock
+        self._sent = SentMessages(timedelta(seconds=stalled_after_s))
+        self._origins = Origins(client)
+        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    # --- asking ---------------------------------------------------------------------------------------------
+
+    async def search(self, question: Question) -> FactAnswer:
+        """Return the facts that answer; without their origins if the service does not tell its episodes."""
+        if not question.text.strip():
+            return FactAnswer()
+        found = await _each(question.groups, lambda group_id: self._scored(group_id, question))
+        best = best_first([one for scored in found for one in scored], question.limit)
+        facts, degraded = await self._with_origins([one.fact for one in best])
+        scored = [replace(one, fact=fact) for one, fact in zip(best, facts, strict=True)]
+        return FactAnswer(facts=tuple(scored), degraded=degraded, engines={"facts": "service"})
+
+    async def fact(self, group_id: str, fact_id: str) -> Fact | None:
+        """Return one fact; None also where the service cannot look into the graph of the group."""
+        found = await self._client.fact(fact_id)
+        if found is None:
+            return None
+        facts, _ = await self._with_origins([as_fact(group_id, found)])
+        return facts[0]
+
+    async def history(self, fact: Fact) -> Sequence[Fact]:
+        """Return the facts like this one, of the same entity and relation, oldest first."""
+        found = await self._asked(fact.group_id, fact.text, CANDIDATES)
+        alike = {one.id: one for one in found if (one.source, one.relation) == (fact.source, fact.relation)}
+        return sorted({**alike, fact.id: fact}.values(), key=_began)
+
+    async def facts(
+        self,
+        groups: Sequence[str],
+        *,
+        about: str | None,
+        as_of: datetime | None,
+        current_at: datetime | None,
+        limit: int,
+    ) -> Sequence[Fact]:
+        """Return facts, the newest first: what a search for `about` finds, else of the last episodes."""
+        if about is None:
+            found = await _each(groups, self._of_last_episodes)
+        else:
+            found = await _each(groups, lambda group_id: self._about(group_id, about, limit))
+        asked = [
+            fact
+            for facts in found
+            for fact in facts
+            if (as_of is None or fact.holds_at(as_of)) and (current_at is None or fact.is_current(current_at))
+        ]
+        facts, _ = await self._with_origins(sorted(asked, key=_began, reverse=True)[:limit])
+        return facts
+
+    async def timeline(self, groups: Sequence[str], entity: str, *, limit: int) -> Sequence[Fact]:
+        """Return the facts that a search finds about an entity, in the order of the time they hold from."""
+        found = await _each(groups, lambda group_id: self._about(group_id, entity, limit))
+        facts, _ = await self._with_origins(
+            sorted((one for facts in found for one in facts), key=_began)[:limit]
+        )
+        return facts
+
+    async def episodes(self, groups: Sequence[str], *, limit: int) -> Sequence[Episode]:
+        """Return episodes, the latest observed first."""
+        found = await _each(groups, lambda group_id: self._last_episodes(group_id, limit))
+        every = [one for episodes in found for one in episodes]
+        return sorted(every, key=lambda one: one.observed_at or BEFORE_ALL, reverse=True)[:limit]
+
+    async def episode(self, group_id: str, episode_id: str) -> Episode | None:
+        """Return one episode, by the graph's id or the content's; only the last thousands can be found."""
+        found = await episode_of(self._client, group_id, episode_id)
+        return None if found is None else as_episode(group_id, found)
+
+    # --- changing -------------------------------------------------------------------------------------------
+
+    async def add(self, group_id: str, drafts: Sequence[EpisodeDraft]) -> Added:
+        """Send the drafts that are neither there nor on their way, in their order.
+
+        `facts` counts those of the episodes that have arrived since the last call.
+
+        Raises:
+            BackendUnavailable: also when the service has read nothing for too long; then what waited is sent
+                again with the next call.
+            BackendRejected: it refuses the messages.
+        """
+        async with self._turns[group_id]:
+            arrived, there = await self._look_for(group_id, drafts)
+            self._raise_if_stalled()
+            missing = {key: draft for draft in drafts if (key := _key(draft)) not in there}
+            unsent = [draft for key, draft in missing.items() if not self._sent.holds(group_id, key)]
+            if unsent:
+                await self._send(group_id, unsent)
+        return Added(facts=sum(there[key].fact_count for key in arrived), certain=not missing)
+
+    async def forget(self, group_id: str, episode_id: str) -> Forgotten | None:
+        """Remove an episode, and the facts that it alone supports; entities without facts stay.
+
+        Of a content that was changed, all episodes go.
+
+        Raises:
+            BackendRejected: the service shows the episode but does not find it, as on FalkorDB outside of the
+                graph that it is set up for.
+        """
+        async with self._turns[group_id]:
+            episodes = await episodes_of(self._client, group_id, episode_id)
+            gone = {one.uuid for one in episodes}
+            edges = dict.fromkeys(edge for one in episodes for edge in one.entity_edges)
+            facts = sum([await self._forget_fact(edge, gone) for edge in edges])
+            for one in episodes:
+                await self._forget_episode(group_id, one)
+        return Forgotten(episode_id=episodes[-1].uuid, facts=facts, entities=0) if episodes else None
+
+    # --- being there ----------------------------------------------------------------------------------------
+
+    def describe(self) -> Mapping[str, str]:
+        """Return what the place is, and its address."""
+        return {"kind": "graphiti-service", "address": self._client.address}
+
+    async def health(self) -> Health:
+        """Say whether the service answers, finds something in its database, and reads what it takes."""
+        health = await self._client.health()
+        if not health.ok:
+            return health
+        try:
+            await self._client.query_hybrid(query="health", limit=1, group_ids=[self._group])
+            for group_id in self._sent.groups:
+                await self._look_for(group_id, ())
+        except BackendError as error:
+            return Health(ok=False, message=str(error))
+        stalled = self._sent.stalled(self._clock())
+        return health if stalled is None else Health(ok=False, message=f"{stalled}; {_RESTART}")
+
+    async def close(self) -> None:
+        """Close the client; calling this again does nothing."""
+        await self._client.close()
+
+    # --- inside ---------------------------------------------------------------------------------------------
+
+    async def _asked(self, group_id: str, text: str, limit: int) -> list[Fact]:
+        query = " ".join(text.split()[:MOST_WORDS])
+        # One group at a time: the service does not say which group a fact is of.
+        found = await self._client.query_hybrid(query=query, limit=limit, group_ids=[group_id])
+        return [as_fact(group_id, one) for one in found]
+
+    async def _scored(self, group_id: str, question: Question) -> list[ScoredFact]:
+        """Score facts; those that hold no more, or not yet, come lower, unless a time is asked for."""
+        placing = Placing(
+            words=question_words(question.text),
+            superseded_factor=self._superseded_factor,
+            now=question.now if question.window is None else None,
+        )
+        found = await self._asked(group_id, question.text, max(CANDIDATES, question.limit))
+        return [
+            placing.of(fact, place)
+            for place, fact in enumerate(found)
+            if question.window is None or fact.holds_within(question.window)
+        ]
+
+    async def _with_origins(self, facts: Sequence[Fact]) -> tuple[list[Fact], tuple[Degradation, ...]]:
+        try:
+            origins = {
+                group_id: await self._origins.of(group_id, _episodes_of(facts, group_id))
+                for group_id in dict.fromkeys(fact.group_id for fact in facts)
+            }
+        except BackendError as error:
+            lost = Degradation(backend_id=BACKEND_ID, code="failed", reason=f"facts without sources: {error}")
+            return list(facts), (lost,)
+        return [replace(fact, origins=_origins_of(fact, origins[fact.group_id])) for fact in facts], ()
+
+    async def _about(self, group_id: str, entity: str, limit: int) -> list[Fact]:
+        wanted = entity.casefold()
+        found = await self._asked(group_id, entity, max(CANDIDATES, limit))
+        return [one for one in found if wanted in one.text.casefold() or entity in (one.source, one.target)]
+
+    async def _of_last_episodes(self, group_id: str) -> list[Fact]:
+        last = await self._client.episodes(group_id, last_n=EPISODES_FOR_FACTS)
+        ids = dict.fromkeys(edge for episode in reversed(last) for edge in episode.entity_edges)
+        found = await _each(list(ids)[:EPISODES_FOR_FACTS], self._client.fact)
+        facts = [as_fact(group_id, one) for one in found if one is not None]
+        if ids and not facts:
+            refuse(
+                f"list the facts of group {group_id!r}, which it cannot read; {_OTHER_GRAPH.format(group_id)}"
+            )
+        return facts
+
+    async def _last_episodes(self, group_id: str, limit: int) -> list[Episode]:
+        return [as_episode(group_id, one) for one in await self._client.episodes(group_id, last_n=limit)]
+
+    async def _look_for(
+        self, group_id: str, drafts: Sequence[EpisodeDraft]
+    ) -> tuple[frozenset[str], Mapping[str, Episode]]:
+        """Return the keys of what has arrived since the last look, and the episodes that are there by key."""
+        now = self._clock()
+        dates = [dated(draft, now) for draft in drafts]
+        oldest = min(filter(None, (*dates, self._sent.oldest(group_id))), default=None)
+        if oldest is None:
+            return frozenset(), {}
+        found = [as_episode(group_id, one) for one in await episodes_since(self._client, group_id, oldest)]
+        there = {message_key(one.content_id, one.text): one for one in found}
+        return self._sent.settle(group_id, there.keys(), now=now), there
+
+    async def _send(self, group_id: str, drafts: Sequence[EpisodeDraft]) -> None:
+        now = self._clock()
+        dates = {_key(draft): dated(draft, now) for draft in drafts}
+        # Noted before: of a request that is cancelled or gets no answer in time, the messages may be taken.
+        self._sent.put(group_id, dates, now=now)
+        try:
+            await self._client.send(group_id, drafts)
+        except (BackendRejected, BackendUnavailable):
+            self._sent.drop(group_id, dates)
+            raise
+
+    def _raise_if_stalled(self) -> None:
+        stalled = self._sent.stalled(self._clock())
+        if stalled is not None:
+            self._sent.give_up()
+            raise BackendUnavailable(BACKEND_ID, stalled, fix=_RESTART, operation="ingest")
+
+    async def _forget_fact(self, fact_id: str, gone: set[str]) -> bool:
+        """Remove a fact that nothing but these episodes supports, and say whether it was one."""
+        fact = await self._client.fact(fact_id)
+        if fact is None or not fact.episodes or not gone.issuperset(fact.episodes):
+            return False
+        return await self._client.forget_fact(fact_id)
+
+    async def _forget_episode(self, group_id: str, episode: ServiceEpisode) -> None:
+        if not await self._client.forget(episode.uuid):
+            body = f"it shows the episode but cannot remove it; on FalkorDB, {_OTHER_GRAPH.format(group_id)}"
+            raise BackendRejected(BACKEND_ID, "forget an episode", status="404 Not Found", body=body)
+
+
+_RESTART = "its worker has probably ended: restart it, and what it had taken is sent again"
+_OTHER_GRAPH = "its variable FALKORDB_DATABASE has to be {!r}"
+
+
+def _key(draft: EpisodeDraft) -> str:
+    return message_key(draft.content.id, draft.text)
+
+
+def _episodes_of(facts: Sequence[Fact], group_id: str) -> list[str]:
+    return [one for fact in facts if fact.group_id == group_id for one in fact.episodes]
+
+
+def _origins_of(fact: Fact, origins: Mapping[str, Origin]) -> tuple[Origin, ...]:
+    return tuple(dict.fromkeys(origins[one] for one in fact.episodes if one in origins))
+
+
+def _began(fact: Fact) -> datetime:
+    return fact.valid_at or fact.created_at or BEFORE_ALL
+
+
+async def _each(items: Iterable[T], ask: Callable[[T], Awaitable[R]]) -> list[R]:
+    """Ask for each item, a few at once; the first failure ends the others and is raised."""
+    room = asyncio.Semaphore(AT_ONCE)
+
+    async def asked(item: T) -> R:
+        async with room:
+            return await ask(item)
+
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            running = [tasks.create_task(asked(item)) for item in items]
+    except* (BackendError, ValueError) as failures:
+        failure = failures
+    else:
+        return [task.result() for task in running]
+    raise failure.exceptions[0]

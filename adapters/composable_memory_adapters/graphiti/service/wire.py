@@ -1,0 +1,200 @@
+"""What goes over the wire to and from the graph service; what is new in its answers is passed over."""
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
+
+from composable_memory.content import MemoryContentObject
+from composable_memory.facts import Episode, Fact
+from composable_memory.types import JsonValue
+from composable_memory_adapters.graphiti.episodes import EpisodeDraft, origin_of
+
+__all__ = [
+    "FoundFacts",
+    "HealthReply",
+    "RoleType",
+    "ServiceEntity",
+    "ServiceEpisode",
+    "ServiceFact",
+    "TakenMessages",
+    "as_episode",
+    "as_fact",
+    "as_message",
+    "dated",
+    "in_utc",
+    "message_key",
+]
+
+RoleType: TypeAlias = Literal["user", "assistant", "system"]
+
+
+def in_utc(moment: datetime) -> datetime:
+    """Return a time in UTC; the graph's own clock is UTC, so that is what one without a zone means."""
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+def _listed(value: object) -> object:
+    return () if value is None else value
+
+
+Moment = Annotated[datetime, AfterValidator(in_utc)]
+Ids = Annotated[tuple[str, ...], BeforeValidator(_listed)]
+
+
+class _Reply(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class ServiceFact(_Reply):
+    """A fact as the service tells it. The entities have ids alone; the service does not tell their names."""
+
+    uuid: str
+    name: str = ""
+    fact: str
+    valid_at: Moment | None = None
+    invalid_at: Moment | None = None
+    created_at: Moment | None = None
+    expired_at: Moment | None = None
+    source_node_uuid: str = ""
+    target_node_uuid: str = ""
+    episodes: Ids = ()
+
+
+class ServiceEpisode(_Reply):
+    """An episode as the service tells it; `name` is the id of the content, where we sent it."""
+
+    uuid: str
+    group_id: str = ""
+    name: str = ""
+    content: str = ""
+    source: str = ""
+    source_description: str = ""
+    created_at: Moment | None = None
+    valid_at: Moment | None = None
+    entity_edges: Ids = ()
+
+
+class ServiceEntity(_Reply):
+    """An entity as the service keeps it."""
+
+    uuid: str
+    group_id: str = ""
+    name: str
+    summary: str = ""
+
+
+class FoundFacts(_Reply):
+    """The answer to a search."""
+
+    facts: tuple[ServiceFact, ...]
+
+
+class TakenMessages(_Reply):
+    """The answer to messages: they wait in the memory of the service, nothing more."""
+
+    success: bool
+    message: str = ""
+
+
+class HealthReply(_Reply):
+    """What the service says of itself."""
+
+    status: str
+
+
+def as_message(draft: EpisodeDraft, now: datetime) -> Mapping[str, JsonValue]:
+    """Return a draft as the service takes it.
+
+    It never has a `uuid`: the service looks for an episode with it, finds none, and its only worker ends; so
+    the id of the content is the name.
+    """
+    return {
+        "name": draft.content.id,
+        "content": draft.text,
+        "role_type": _role_type(draft),
+        "role": _role(draft.content),
+        "timestamp": dated(draft, now).isoformat(),
+        "source_description": draft.description,
+    }
+
+
+def dated(draft: EpisodeDraft, now: datetime) -> datetime:
+    """Return the time that an episode is sent with.
+
+    The service shows no episodes from the future, so what claims to be one is dated when it reached us.
+    """
+    observed_at, ingested_at, now = in_utc(draft.observed_at), in_utc(draft.ingested_at), in_utc(now)
+    return observed_at if observed_at <= now else min(ingested_at, now)
+
+
+def message_key(name: str, text: str) -> str:
+    """Return what tells a message from all others: its name and its words."""
+    return "\n".join((name, " ".join(text.split())))
+
+
+def as_fact(group_id: str, found: ServiceFact) -> Fact:
+    """Return a fact of a group as ours; its entities are named by their ids."""
+    return Fact(
+        id=found.uuid,
+        group_id=group_id,
+        text=found.fact,
+        relation=found.name,
+        source=found.source_node_uuid,
+        target=found.target_node_uuid,
+        valid_at=found.valid_at,
+        invalid_at=found.invalid_at,
+        created_at=found.created_at,
+        expired_at=found.expired_at,
+        episodes=found.episodes,
+    )
+
+
+def as_episode(group_id: str, found: ServiceEpisode) -> Episode:
+    """Return an episode of a group as ours; who said it, if anybody, is in the metadata."""
+    text, speaker = _told(found.content)
+    return Episode(
+        id=found.uuid,
+        group_id=group_id,
+        content_id=found.name,
+        text=text,
+        observed_at=found.valid_at,
+        ingested_at=found.created_at,
+        origin=origin_of(found.source_description),
+        source=found.source_description,
+        fact_count=len(found.entity_edges),
+        metadata=speaker,
+    )
+
+
+def _told(content: str) -> tuple[str, Mapping[str, JsonValue]]:
+    """Return a text and who said it; the service keeps both as one line."""
+    match = _SPEAKER.match(content)
+    if match is None:
+        return content, {}
+    spoke: dict[str, JsonValue] = {"role": match["role"], "role_type": match["type"]}
+    return content[match.end() :], {name: value for name, value in spoke.items() if value}
+
+
+_SPEAKER = re.compile(r"(?P<role>[^\n()]{0,200})\((?P<type>user|assistant|system)\): ")
+
+
+def _role_type(draft: EpisodeDraft) -> RoleType:
+    """Return whose word a content counts as: a note is nobody's message."""
+    match draft.content.metadata.get("role"):
+        case "assistant":
+            return "assistant"
+        case "system":
+            return "system"
+        case "user":
+            return "user"
+    return "user" if draft.source == "message" else "system"
+
+
+def _role(content: MemoryContentObject) -> str | None:
+    """Return the speaker's name; the service writes it before a bracket, so it may hold none."""
+    actor = content.provenance.actor_id if content.provenance else None
+    name = " ".join(re.sub(r"[()\0]", " ", actor or "").split())
+    return name[:200].rstrip() or None

@@ -1,0 +1,161 @@
+"""What the graph memory needs of the place where its facts are: a database of ours, or somebody's service."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol
+
+from composable_memory.content import Health
+from composable_memory.facts import Episode, Fact, Forgotten, GraphEntity, Neighbourhood, TimeWindow
+from composable_memory.types import Degradation
+from composable_memory_adapters.graphiti.episodes import EpisodeDraft
+
+__all__ = ["Added", "Counts", "FactAnswer", "FactStore", "Question", "ScoredFact"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What is looked for, and among the facts of which groups; with a `window`, facts that held within it.
+
+    `when` holds the words of `text` that name the window.
+    """
+
+    text: str
+    groups: tuple[str, ...]
+    limit: int
+    now: datetime
+    window: TimeWindow | None = None
+    when: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoredFact:
+    """A fact and how well it answers, in [0, 1]; `exact` says that it holds every content word."""
+
+    fact: Fact
+    score: float
+    exact: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactAnswer:
+    """The facts that answer, best first, and what is missing from them."""
+
+    facts: tuple[ScoredFact, ...] = ()
+    degraded: tuple[Degradation, ...] = ()
+    engines: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Added:
+    """What became of episodes: how many entities and facts were written; `certain` says that they are there.
+
+    A service that takes episodes and reads them later is not certain.
+    """
+
+    entities: int = 0
+    facts: int = 0
+    certain: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """How much a store holds; None where it cannot say."""
+
+    facts: int | None = None
+    entities: int | None = None
+    episodes: int | None = None
+
+
+class FactStore(Protocol):
+    """Facts in groups. Every call raises a `BackendError` when the place cannot be reached."""
+
+    async def search(self, question: Question) -> FactAnswer:
+        """Return the facts that answer a question, with their origins."""
+        ...
+
+    async def add(self, group_id: str, drafts: Sequence[EpisodeDraft]) -> Added:
+        """Store episodes of one group and the facts that they state; storing one twice changes nothing.
+
+        One that was retired and is stored again holds again, with its facts.
+
+        Raises:
+            BackendRejected: one of them can never be stored, for instance since a model refuses it.
+        """
+        ...
+
+    async def retire(self, group_id: str, episode_ids: Sequence[str], *, at: datetime) -> int:
+        """Say of facts that only these episodes support that they hold no more; return how many."""
+        ...
+
+    async def merge(self, group_id: str, merged: EpisodeDraft, episode_ids: Sequence[str]) -> None:
+        """Put one episode in the place of several, whose facts stay and point to it; twice is as once."""
+        ...
+
+    async def forget(self, group_id: str, episode_id: str) -> Forgotten | None:
+        """Remove an episode with what only it supports; None if it is not there."""
+        ...
+
+    async def fact(self, group_id: str, fact_id: str) -> Fact | None:
+        """Return one fact with its origins."""
+        ...
+
+    async def history(self, fact: Fact) -> Sequence[Fact]:
+        """Return all that the graph says or said of the same entity and relation, oldest first."""
+        ...
+
+    async def facts(
+        self,
+        groups: Sequence[str],
+        *,
+        about: str | None,
+        as_of: datetime | None,
+        current_at: datetime | None,
+        limit: int,
+    ) -> Sequence[Fact]:
+        """Return facts, the newest first."""
+        ...
+
+    async def timeline(self, groups: Sequence[str], entity: str, *, limit: int) -> Sequence[Fact]:
+        """Return the facts about an entity, in the order of the time they hold from."""
+        ...
+
+    async def entities(
+        self, groups: Sequence[str], *, named: str | None, limit: int
+    ) -> Sequence[GraphEntity]:
+        """Return entities, those with most facts first."""
+        ...
+
+    async def episodes(self, groups: Sequence[str], *, limit: int) -> Sequence[Episode]:
+        """Return episodes, the latest observed first."""
+        ...
+
+    async def episode(self, group_id: str, episode_id: str) -> Episode | None:
+        """Return one episode, by the graph's id or the content's."""
+        ...
+
+    async def neighbourhood(
+        self, groups: Sequence[str], entity: str | None, *, depth: int, limit: int
+    ) -> Neighbourhood:
+        """Return entities and the facts between them."""
+        ...
+
+    async def counts(self, groups: Sequence[str]) -> Counts:
+        """Return how much the groups hold."""
+        ...
+
+    async def refresh(self, groups: Sequence[str], *, force: bool) -> Sequence[str]:
+        """Bring indexes and vectors in step with the settings; return what could not be, in words."""
+        ...
+
+    def describe(self) -> Mapping[str, str]:
+        """Return what is known of the place, such as its kind, version and address without secrets."""
+        ...
+
+    async def health(self) -> Health:
+        """Say whether the place answers; never raises for one that is down."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of it; calling this again does nothing."""
+        ...

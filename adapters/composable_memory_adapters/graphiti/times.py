@@ -1,0 +1,113 @@
+"""When a content was seen and when it reached us, read from all that it says of time (pure)."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from composable_memory.content import IngestWarning, MemoryContentObject, MemoryTemporalMetadata
+
+__all__ = ["Times"]
+
+FIRST_LIKELY_YEAR = 1900
+LIKELY_YEARS_AHEAD = 100
+INVALID = "graphiti.invalid_observed_at"
+OBSERVED_KEYS = ("observedAt", "observed_at")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Times:
+    """The times of a content, all of them in UTC, and what was wrong with them."""
+
+    temporal: MemoryTemporalMetadata | None
+    observed_at: datetime
+    ingested_at: datetime
+    warnings: tuple[IngestWarning, ...]
+
+    @classmethod
+    def of(cls, content: MemoryContentObject, now: datetime) -> "Times":
+        """Read the times of a content that reaches us `now`."""
+        reading = _Reading(content, now)
+        temporal = reading.temporal()
+        ingested_at = (temporal and temporal.updated_at) or now
+        observed_at = reading.observed_at(temporal, ingested_at)
+        return cls(
+            temporal=temporal,
+            observed_at=observed_at,
+            ingested_at=ingested_at,
+            warnings=tuple(reading.warnings),
+        )
+
+
+class _Reading:
+    """Reads the times of one content, and notes what it could not use."""
+
+    def __init__(self, content: MemoryContentObject, now: datetime) -> None:
+        self._content = content
+        self._now = now
+        self.warnings: list[IngestWarning] = []
+
+    def temporal(self) -> MemoryTemporalMetadata | None:
+        """Return what content and provenance say of time, field by field; the content goes first."""
+        inherited = self._content.provenance.temporal if self._content.provenance else None
+        if self._content.temporal is None and inherited is None:
+            return None
+        own = self._content.temporal or MemoryTemporalMetadata()
+        other = inherited or MemoryTemporalMetadata()
+        return MemoryTemporalMetadata(
+            created_at=self._in_utc("created_at", own.created_at or other.created_at),
+            updated_at=self._in_utc("updated_at", own.updated_at or other.updated_at),
+            observed_at=self._in_utc("observed_at", own.observed_at or other.observed_at),
+            valid_from=self._in_utc("valid_from", own.valid_from or other.valid_from),
+            valid_to=self._in_utc("valid_to", own.valid_to or other.valid_to),
+            expires_at=self._in_utc("expires_at", own.expires_at or other.expires_at),
+            timezone=own.timezone or other.timezone,
+        )
+
+    def observed_at(self, temporal: MemoryTemporalMetadata | None, ingested_at: datetime) -> datetime:
+        """Return when the content was said or seen, as far as it can be told."""
+        stated = (temporal and temporal.observed_at) or self._stated_in_words()
+        known = stated or (temporal and temporal.created_at)
+        if known is None and not any(warning.code == INVALID for warning in self.warnings):
+            self._warn(
+                "graphiti.missing_temporal", "says nothing of its time; taken for observed when it came in"
+            )
+        return known or ingested_at
+
+    def _stated_in_words(self) -> datetime | None:
+        metadata = self._content.metadata
+        value = next((metadata[key] for key in OBSERVED_KEYS if metadata.get(key) is not None), None)
+        if value is None:
+            return None
+        try:
+            return self._in_utc("observed_at", datetime.fromisoformat(str(value)))
+        except ValueError:
+            self._invalid(str(value))
+            return None
+
+    def _in_utc(self, name: str, value: datetime | None) -> datetime | None:
+        if value is None:
+            return None
+        try:
+            moment = value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+        except OverflowError:
+            self._invalid(value.isoformat())
+            return None
+        if value.tzinfo is None:
+            self._warn(
+                "graphiti.naive_time", f"has a time without a zone ({name}); taken for UTC", str(value)
+            )
+        if not FIRST_LIKELY_YEAR <= moment.year <= self._now.year + LIKELY_YEARS_AHEAD:
+            self._warn("graphiti.unlikely_time", f"has an unlikely time ({name})", moment.isoformat())
+        return moment
+
+    def _invalid(self, value: str) -> None:
+        self._warn(INVALID, "has a date that cannot be used; another time of it is taken", value)
+
+    def _warn(self, code: str, problem: str, value: str | None = None) -> None:
+        given = {} if value is None else {"value": value}
+        self.warnings.append(
+            IngestWarning(
+                code=code,
+                message=": ".join((f"{self._content.id} {problem}", *given.values())),
+                details={"id": self._content.id, **given},
+            )
+        )

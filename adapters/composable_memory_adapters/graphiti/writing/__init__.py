@@ -1,0 +1,1 @@
+"""From contents to facts: the durable queue, and what works through it."""

@@ -1,0 +1,274 @@
+"""The graph of one group, as ingesting writes it: entities, facts in their time, and their episodes."""
+
+import asyncio
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from composable_memory.content import GraphEdge, GraphNode, GraphQuery, GraphQueryResult, Health
+from composable_memory.errors import BackendRejected
+from composable_memory.facts import Forgotten
+from composable_memory.interfaces import Clock, EmbedderAdapter
+from composable_memory_adapters.graphiti.database.cypher import CypherDatabase, Row
+from composable_memory_adapters.graphiti.episodes import EpisodeDraft, graph_id
+from composable_memory_adapters.graphiti.library.group_locks import GroupLocks
+from composable_memory_adapters.graphiti.library.records import EntityRecord, FactRecord
+from composable_memory_adapters.graphiti.library.space import stored_space
+from composable_memory_adapters.graphiti.writing import forgetting, statements
+from composable_memory_adapters.graphiti.writing.shelf import Shelf
+from composable_memory_adapters.graphiti.writing.superseding import apart, parted, placed, settled
+from composable_memory_adapters.graphiti.writing.translation import (
+    as_edge,
+    as_node,
+    entity_of,
+    entity_record,
+    fact_of,
+    fact_record,
+)
+from composable_memory_adapters.graphiti.writing.vectors import embed_anew
+
+__all__ = ["GraphitiGraph"]
+
+FILTERED = 10
+"""So many times the nodes that are asked for are looked at where a filter drops some of them."""
+JOINS = {"falkordb": "|", "neo4j": " OR "}
+
+_WORD = re.compile(r"\w+")
+
+
+class GraphitiGraph:
+    """A `GraphAdapter` over one group of a database; whatever is written twice is there once.
+
+    Without an embedder, or with one whose vectors do not fit to those of the group, what is written has no
+    vectors; `reembed` gives them to it. `locks` is shared by all that write to the database.
+    """
+
+    def __init__(
+        self,
+        database: CypherDatabase,
+        group_id: str,
+        *,
+        embedder: EmbedderAdapter | None,
+        clock: Clock,
+        locks: GroupLocks | None = None,
+    ) -> None:
+        self._database = database
+        self._group_id = group_id
+        self._embedder = embedder
+        self._clock = clock
+        self._lock = (locks or GroupLocks()).of(group_id)
+        self._shelf = Shelf(database, group_id, embedder)
+
+    async def upsert_nodes(self, nodes: Sequence[GraphNode]) -> None:
+        """Store entities, replacing those with the same id."""
+        now = self._clock()
+        wanted = {record.uuid: record for record in (entity_of(node, self._group_id, now) for node in nodes)}
+        async with self._lock:
+            known = await self._shelf.entities(wanted)
+            await self._shelf.save_entities(_changed_entities(wanted, known))
+
+    async def upsert_edges(self, edges: Sequence[GraphEdge]) -> None:
+        """Store facts between entities that are there, and settle until when each holds.
+
+        A known fact keeps its episodes and gets further ones; the earliest start counts. One that has ended
+        and is stated for a later time begins anew, as a fact of its own with the same id.
+
+        Raises:
+            BackendRejected: an entity is not there.
+        """
+        async with self._lock:
+            stated = await self._records_of(edges)
+            known = await self._shelf.facts(one.uuid for one in stated)
+            known |= await self._shelf.kin_of(stated)
+            # Of a thousand facts it takes a second.
+            await self._store(await asyncio.to_thread(self._changes, stated, known))
+            await self._point_to_episodes(stated)
+
+    async def query(self, query: GraphQuery) -> GraphQueryResult:
+        """Return the named entities, then those whose name or text has a word of the query, and their facts.
+
+        `filters` keeps nodes whose properties have the given values.
+        """
+        named = await self._shelf.entities(graph_id(self._group_id, one) for one in query.entity_ids)
+        found = await self._matching(query)
+        records = {**named, **{one.uuid: one for one in found}}
+        nodes = [(uuid, as_node(record)) for uuid, record in records.items()]
+        kept = [(uuid, node) for uuid, node in nodes if query.filters.items() <= node.properties.items()]
+        kept = kept[: query.limit]
+        rows = await self._touching([uuid for uuid, _ in kept], query.limit)
+        return GraphQueryResult(nodes=tuple(node for _, node in kept), edges=tuple(map(_edge, rows)))
+
+    async def delete(self, ids: Sequence[str]) -> None:
+        """Remove entities with all their facts, and facts, by our ids."""
+        uuids = [graph_id(self._group_id, one) for one in ids]
+        async with self._lock:
+            await self._shelf.change(statements.DELETE_FACTS, {"uuids": uuids})
+            await self._shelf.change(statements.DELETE_ENTITIES, {"uuids": uuids})
+
+    async def health(self) -> Health:
+        """Say whether the database answers."""
+        return await self._database.health()
+
+    async def save_episodes(self, drafts: Sequence[EpisodeDraft]) -> None:
+        """Store episodes; one that was retired and is stored again holds again, with its facts."""
+        async with self._lock:
+            await self._save_episodes(drafts)
+
+    async def link(self, episode_id: str, node_ids: Sequence[str]) -> None:
+        """Say that an episode mentions entities, by our ids; those of its facts are linked anyway."""
+        pairs = [(episode_id, graph_id(self._group_id, node_id)) for node_id in node_ids]
+        async with self._lock:
+            await self._shelf.link(pairs, self._clock())
+
+    async def retire(self, episode_ids: Sequence[str], *, at: datetime) -> int:
+        """Say that facts hold no more since `at` that only retired episodes support; return how many."""
+        async with self._lock:
+            return await forgetting.retire(self._shelf, episode_ids, at, self._clock())
+
+    async def restore(self, episode_ids: Sequence[str]) -> None:
+        """Undo `retire` for episodes."""
+        async with self._lock:
+            await forgetting.restore(self._shelf, episode_ids, self._clock())
+
+    async def merge_episodes(self, merged: EpisodeDraft, episode_ids: Sequence[str]) -> None:
+        """Put one episode in the place of several; their facts stay and point to it."""
+        async with self._lock:
+            await self._save_episodes([merged])
+            await forgetting.move_facts(self._shelf, episode_ids, merged.id, self._clock())
+
+    async def forget(self, episode_id: str) -> Forgotten | None:
+        """Remove an episode, named by its UUID or its content's id, with what only it supports."""
+        async with self._lock:
+            return await forgetting.forget(self._shelf, episode_id, self._clock())
+
+    async def space(self) -> str | None:
+        """Return the space that the vectors of the group are in, `provider/model/length`."""
+        return await stored_space(self._database, self._group_id)
+
+    async def reembed(self) -> int:
+        """Give vectors to what has none, after a change of the embedder to everything; return how many."""
+        if self._embedder is None:
+            return 0
+        async with self._lock:
+            return await embed_anew(self._database, self._group_id, self._embedder)
+
+    async def _records_of(self, edges: Sequence[GraphEdge]) -> list[FactRecord]:
+        ends = dict.fromkeys(end for edge in edges for end in (edge.source_id, edge.target_id))
+        known = await self._shelf.entities(graph_id(self._group_id, end) for end in ends)
+        missing = [end for end in ends if graph_id(self._group_id, end) not in known]
+        if missing:
+            raise BackendRejected(
+                "graphiti", "store facts", status="unknown entities", body=", ".join(missing)
+            )
+        names = {end: known[graph_id(self._group_id, end)].name for end in ends}
+        now = self._clock()
+        return [fact_of(edge, self._group_id, names, now) for edge in edges]
+
+    def _stated(self, stated: Sequence[FactRecord], known: dict[str, FactRecord]) -> dict[str, FactRecord]:
+        """Return all records as they are after the statements."""
+        after = dict(known)
+        same = _by_own_id(known.values())
+        for one in (part for whole in stated for part in apart(whole)):
+            periods = same.setdefault(one.own_id, {})
+            record = placed(one, periods.values(), self._group_id)
+            after[record.uuid] = periods[record.uuid] = record
+        return settled(parted(after, self._group_id), self._clock())
+
+    def _changes(self, stated: Sequence[FactRecord], known: dict[str, FactRecord]) -> "_Changes":
+        return _Changes.between(known, self._stated(stated, known))
+
+    async def _store(self, changes: "_Changes") -> None:
+        await self._shelf.change(statements.DELETE_FACTS, {"uuids": changes.moved})
+        await self._shelf.save_facts(changes.said)
+        await self._shelf.set_times(changes.timed)
+
+    async def _point_to_episodes(self, stated: Sequence[FactRecord]) -> None:
+        pairs = [(uuid, end) for one in stated for uuid in one.episodes for end in (one.source, one.target)]
+        await self._shelf.link(pairs, self._clock())
+        facts: dict[str, list[str]] = {}
+        for one in stated:
+            for uuid in one.episodes:
+                facts.setdefault(uuid, []).append(one.uuid)
+        links = [{"episode": uuid, "facts": ids} for uuid, ids in facts.items()]
+        await self._shelf.change(statements.ADD_FACTS_TO_EPISODES, {"links": links})
+
+    async def _save_episodes(self, drafts: Sequence[EpisodeDraft]) -> None:
+        rows = await self._shelf.rows(statements.EPISODES, uuids=[draft.id for draft in drafts])
+        stored = {str(row["uuid"]): row for row in rows}
+        await forgetting.restore(
+            self._shelf, [uuid for uuid, row in stored.items() if row["retired_at"]], self._clock()
+        )
+        new = [draft for draft in drafts if draft.id not in stored or _differs(draft, stored[draft.id])]
+        facts = {uuid: ids for uuid, row in stored.items() if isinstance(ids := row["facts"], list)}
+        await self._shelf.save_episodes(new, facts)
+
+    async def _matching(self, query: GraphQuery) -> list[EntityRecord]:
+        words = dict.fromkeys(_WORD.findall(query.text or ""))
+        if not words:
+            return []
+        kind = self._database.kind
+        limit = query.limit * (FILTERED if query.filters else 1)
+        text = JOINS[kind].join(words)
+        rows = await self._database.read(
+            self._group_id, statements.FIND_ENTITIES[kind], text=text, limit=limit
+        )
+        return [entity_record(row) for row in rows]
+
+    async def _touching(self, uuids: Sequence[str], limit: int) -> list[Row]:
+        if not uuids:
+            return []
+        return await self._database.read(self._group_id, statements.TOUCHING, uuids=list(uuids), limit=limit)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Changes:
+    """What to store: facts anew, of some nothing but their times; those that `moved` are removed before."""
+
+    moved: Sequence[str]
+    said: Sequence[FactRecord]
+    timed: Sequence[FactRecord]
+
+    @classmethod
+    def between(cls, known: Mapping[str, FactRecord], after: Mapping[str, FactRecord]) -> "_Changes":
+        said = {uuid for uuid, one in after.items() if uuid not in known or _said(one) != _said(known[uuid])}
+        return cls(
+            moved=[uuid for uuid, one in after.items() if uuid in known and _ends(one) != _ends(known[uuid])],
+            said=[one for uuid, one in after.items() if uuid in said],
+            timed=[one for uuid, one in after.items() if uuid not in said and one != known[uuid]],
+        )
+
+
+def _changed_entities(wanted: dict[str, EntityRecord], known: dict[str, EntityRecord]) -> list[EntityRecord]:
+    """Return the entities that are new or have changed; these keep the time they were first stored."""
+    dated = [
+        replace(one, created_at=known[uuid].created_at) if uuid in known else one
+        for uuid, one in wanted.items()
+    ]
+    return [one for one in dated if one != known.get(one.uuid)]
+
+
+def _by_own_id(facts: Iterable[FactRecord]) -> dict[str, dict[str, FactRecord]]:
+    same: dict[str, dict[str, FactRecord]] = {}
+    for one in facts:
+        same.setdefault(one.own_id, {})[one.uuid] = one
+    return same
+
+
+def _said(fact: FactRecord) -> FactRecord:
+    """Return a fact without what `set_times` stores of it."""
+    return replace(fact, invalid_at=None, expired_at=None, retired_at=None)
+
+
+def _ends(fact: FactRecord) -> tuple[str, str]:
+    return fact.source, fact.target
+
+
+def _differs(draft: EpisodeDraft, row: Row) -> bool:
+    stored = (row["name"], row["content"], row["source"], row["description"], row["valid_at"])
+    wanted = (draft.content.id, draft.text, draft.source, draft.description, draft.observed_at.isoformat())
+    return stored != wanted
+
+
+def _edge(row: Row) -> GraphEdge:
+    return as_edge(fact_record(row), str(row["source_id"]), str(row["target_id"]))

@@ -1,0 +1,351 @@
+"""The ledger of the graph: every episode that was handed in, what became of it, and what is still to be done.
+
+What the ledger has taken is safe: it is stored in the end, though the graph is down, or this process is
+killed. An episode is done only after the graph has said so.
+"""
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeVar, cast
+
+from composable_memory.errors import BackendUnavailable, IndexDamaged, IndexProblem, IndexTooNew
+from composable_memory.interfaces import Clock
+from composable_memory_adapters.graphiti.episodes import EpisodeDraft
+from composable_memory_adapters.graphiti.writing import entries, ledger_statements, schema, turns
+from composable_memory_adapters.graphiti.writing.entries import DUE, Entry, EntryState
+from composable_memory_adapters.sqlite_file import Connection, SqliteFile
+from composable_memory_ops_logs.trace import current_trace_id
+
+__all__ = ["FILE_NAME", "Ledger", "LedgerCounts", "Taken"]
+
+T = TypeVar("T")
+
+FILE_NAME = "episodes.sqlite"
+MAX_PAUSE_S = 3600.0
+ERROR_CHARS = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """What became of episodes, by the ids that they were handed in with.
+
+    `vanished` are the graph's ids of those that are to be retired, beside the earlier texts of `changed`.
+    """
+
+    new: tuple[str, ...] = ()
+    known: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    vanished: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerCounts:
+    """How many episodes are in each state, and what went wrong last."""
+
+    by_state: Mapping[EntryState, int] = field(default_factory=dict)
+    last_error: str | None = None
+
+    @property
+    def pending(self) -> int:
+        """Return how many are still to be worked on."""
+        return sum(self.by_state.get(state, 0) for state in DUE)
+
+
+class Ledger:
+    """The book of episodes in one file, shared with other processes.
+
+    Every method raises `BackendUnavailable` when the file cannot be used; nothing of the call was done then.
+    """
+
+    def __init__(self, file: SqliteFile, *, clock: Clock) -> None:
+        self._file = file
+        self._clock = clock
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, folder: Path, *, clock: Clock) -> AsyncIterator["Ledger"]:
+        """Yield the ledger of a folder; both are created where they are missing."""
+        async with SqliteFile.open(folder / FILE_NAME, readers=1, on_connect=_overwrite_freed) as file:
+            ledger = cls(file, clock=clock)
+            await ledger.prepare()
+            yield ledger
+
+    async def prepare(self) -> None:
+        """Make the tables if they are not there."""
+        await self._write(lambda connection: schema.ensure(connection, self._file.path), doing="be opened")
+
+    # --- taking in ---
+
+    async def enqueue(self, drafts: Sequence[EpisodeDraft]) -> Taken:
+        """Take episodes in; of a text that was cut otherwise before, parts that are no more are retired."""
+        return await self._take(drafts, source=None)
+
+    async def replace_source(self, path: str, drafts: Sequence[EpisodeDraft], *, group_id: str) -> Taken:
+        """Take in `drafts` as all that the source says now; what they leave out of it is retired."""
+        return await self._take(drafts, source=(path, group_id))
+
+    async def _take(self, drafts: Sequence[EpisodeDraft], *, source: tuple[str, str] | None) -> Taken:
+        path, group = source or (None, None)
+        trace_id = current_trace_id()
+
+        def take(connection: Connection) -> Taken:
+            now = self._now()
+            fates: dict[entries.Fate, list[str]] = {"new": [], "known": [], "changed": []}
+            for draft in drafts:
+                fate = entries.add(connection, draft, now=now, source_path=path, trace_id=trace_id)
+                fates[fate].append(draft.id)
+            vanished: list[str] = []
+            for group_id in dict.fromkeys([*filter(None, [group]), *(draft.group_id for draft in drafts)]):
+                here = [draft for draft in drafts if draft.group_id == group_id]
+                vanished += entries.vanish(connection, here, group_id=group_id, source_path=path, now=now)
+            return Taken(**{fate: tuple(ids) for fate, ids in fates.items()}, vanished=tuple(vanished))
+
+        return await self._write(take, doing="take the episodes; none of them was taken")
+
+    # --- what is to be done ---
+
+    async def groups_due(self) -> tuple[str, ...]:
+        """Return the groups in which there is something to do now."""
+        return await self._read(
+            lambda connection: tuple(
+                str(row[0])
+                for row in connection.execute(ledger_statements.GROUPS_DUE, {"now": self._now()}).fetchall()
+            )
+        )
+
+    async def next_due(self) -> datetime | None:
+        """Return when there is something to do next, which may be in the past; None if there is nothing."""
+        found = await self._read(
+            lambda connection: connection.execute(ledger_statements.NEXT_DUE, {"now": self._now()}).get
+        )
+        return None if found is None else datetime.fromtimestamp(found, UTC)
+
+    def turn(self, group_id: str) -> AbstractAsyncContextManager[bool]:
+        """Hold the turn of a group for the time of the block, if it is free; say whether it is ours.
+
+        Nobody else works on the group meanwhile, in this process or another.
+        """
+        return turns.turn(self._write, group_id)
+
+    async def due(self, group_id: str, *, limit: int) -> tuple[Entry, ...]:
+        """Return what is to be done next in a group: entries of one state, in the order they came.
+
+        One that went wrong before comes alone, so that it stops nothing but itself.
+        """
+
+        def find(connection: Connection) -> tuple[Entry, ...]:
+            now = self._now()
+            if connection.execute(ledger_statements.IS_RESTING, (group_id, now)).fetchone():
+                return ()
+            for state in DUE:
+                found = entries.select(
+                    connection, ledger_statements.DUE_NOW, group_id, state, now, limit=limit
+                )
+                if found:
+                    return _until_a_tried_one(found)
+            return ()
+
+        return await self._read(find)
+
+    # --- what was done ---
+
+    async def complete(
+        self, done: Sequence[Entry], state: EntryState = "done", *, next_try_at: datetime | None = None
+    ) -> None:
+        """Note what the graph has said; the group has given no trouble then."""
+        extra = {"now_in": state, "next_try_at": next_try_at.timestamp() if next_try_at else 0.0}
+
+        def note(connection: Connection) -> None:
+            connection.executemany(ledger_statements.COMPLETE, self._values(done, **extra))
+            connection.executemany(
+                ledger_statements.GO_ON, sorted({(entry.draft.group_id,) for entry in done})
+            )
+
+        await self._write(note)
+
+    async def complete_merge(self, merged: Entry) -> None:
+        """Note that a merged episode has taken the place of its originals."""
+
+        def note(connection: Connection) -> None:
+            connection.executemany(
+                ledger_statements.COMPLETE, self._values([merged], now_in="done", next_try_at=0.0)
+            )
+            connection.execute(ledger_statements.MERGED, (self._now(), merged.id))
+
+        await self._write(note)
+
+    async def fail(self, entry: Entry, error: str) -> None:
+        """Note that an episode can never be stored, and why."""
+        await self._change(ledger_statements.FAIL, [entry], error=error[:ERROR_CHARS])
+
+    async def postpone(
+        self,
+        tried: Sequence[Entry],
+        error: str,
+        *,
+        pause_s: float,
+        max_attempts: int | None,
+        groups_rest: bool = True,
+    ) -> None:
+        """Try these again later, twice as late each time, and leave their groups alone until then.
+
+        Without `groups_rest` others of the groups may be tried meanwhile. After `max_attempts` they have
+        failed; with None, which is for trouble that is not theirs, never.
+        """
+        common: dict[str, str | float] = {
+            "pause": pause_s,
+            "longest": MAX_PAUSE_S,
+            "error": error[:ERROR_CHARS],
+        }
+
+        def note(connection: Connection) -> None:
+            connection.executemany(ledger_statements.POSTPONE, self._values(tried, **common))
+            if max_attempts is not None:
+                connection.executemany(ledger_statements.GIVE_UP, self._values(tried, most=max_attempts))
+            for group_id in sorted({entry.draft.group_id for entry in tried if groups_rest}):
+                connection.execute(ledger_statements.REST, {**common, "now": self._now(), "group": group_id})
+
+        await self._write(note)
+
+    async def look_again(self, sent: Sequence[Entry], at: datetime) -> None:
+        """Look for episodes that a service has not shown yet once more at a time."""
+        await self._change(ledger_statements.LOOK_AGAIN, sent, at=at.timestamp())
+
+    async def revive(self) -> int:
+        """Try everything that failed or waits again now; return how many had failed."""
+
+        def work(connection: Connection) -> int:
+            connection.execute(ledger_statements.REVIVE, (self._now(),))
+            revived = connection.changes()
+            _hurry(connection)
+            return revived
+
+        return await self._write(work)
+
+    async def hurry(self) -> None:
+        """Try everything that waits now; what failed stays as it is."""
+        await self._write(_hurry)
+
+    # --- looking things up ---
+
+    async def counts(self) -> LedgerCounts:
+        """Return how many episodes are in each state."""
+        return await self._read(
+            lambda connection: LedgerCounts(
+                by_state=dict(
+                    cast(
+                        "list[tuple[EntryState, int]]", connection.execute(ledger_statements.COUNT).fetchall()
+                    )
+                ),
+                last_error=connection.execute(ledger_statements.LAST_ERROR).get,
+            )
+        )
+
+    async def entries(self, ids: Sequence[str]) -> tuple[Entry, ...]:
+        """Return what is known of episodes that were handed in with these ids, of each the present text.
+
+        Forgotten ones are left out.
+        """
+        return await self._read(lambda connection: entries.by_ids(connection, ids))
+
+    async def named(self, group_id: str, name: str) -> tuple[Entry, ...]:
+        """Return the episodes of a graph's id, or of a content's id with all its parts."""
+        return await self._read(
+            lambda connection: entries.select(connection, ledger_statements.NAMED, group_id, name)
+        )
+
+    async def originals(self, episode_id: str) -> tuple[EpisodeDraft, ...]:
+        """Return the messages that were merged into an episode, word for word, in their order."""
+        found = await self._read(
+            lambda connection: entries.select(
+                connection, "merged_into = ?", episode_id, order="observed_at, sequence"
+            )
+        )
+        return tuple(entry.draft for entry in found)
+
+    async def forget(self, ids: Sequence[str]) -> None:
+        """Remove what was said, with what was merged into it; the same text will not be taken again."""
+
+        def work(connection: Connection) -> None:
+            now = self._now()
+            connection.executemany(ledger_statements.FORGET, [(now, own_id, own_id) for own_id in ids])
+
+        await self._write(work)
+
+    # --- merging ---
+
+    async def old_messages(self, before: datetime) -> tuple[Entry, ...]:
+        """Return the messages of sessions that were observed before a time and are not merged yet."""
+        order = "group_id, session_key, observed_at, sequence"
+        return await self._read(
+            lambda connection: entries.select(
+                connection, ledger_statements.OLD_MESSAGES, before.timestamp(), order=order
+            )
+        )
+
+    async def plan_merge(self, merged: EpisodeDraft, originals: Sequence[Entry]) -> None:
+        """Note that an episode is to take the place of others; which, stays the same whatever happens."""
+
+        def note(connection: Connection) -> None:
+            entries.add(connection, merged, now=self._now(), state="merging")
+            connection.executemany(ledger_statements.MEMBER, [(merged.id, entry.id) for entry in originals])
+
+        await self._write(note)
+
+    # --- the file ---
+
+    async def _change(self, statement: str, of: Sequence[Entry], **extra: str | float) -> None:
+        await self._write(lambda connection: connection.executemany(statement, self._values(of, **extra)).get)
+
+    def _values(self, of: Sequence[Entry], **extra: str | float) -> list[dict[str, str | float]]:
+        now = self._now()
+        return [
+            {"id": entry.id, "sequence": entry.sequence, "state": entry.state, "now": now, **extra}
+            for entry in of
+        ]
+
+    def _now(self) -> float:
+        return self._clock().timestamp()
+
+    async def _read(self, work: Callable[[Connection], T]) -> T:
+        try:
+            return await self._file.read(work)
+        except IndexProblem as cause:
+            raise self._unusable(cause, "be read") from cause
+
+    async def _write(self, work: Callable[[Connection], T], *, doing: str = "be written") -> T:
+        try:
+            return await self._file.write(work)
+        except IndexProblem as cause:
+            raise self._unusable(cause, doing) from cause
+
+    def _unusable(self, cause: IndexProblem, doing: str) -> BackendUnavailable:
+        said = cause.__cause__ or cause
+        missing = f"the ledger {self._file.path} could not {doing} ({said})"
+        return BackendUnavailable("graphiti", missing, fix=_advice(cause), operation="keep episodes")
+
+
+def _overwrite_freed(connection: Connection) -> None:
+    """Let nothing of what was forgotten stay in the file."""
+    connection.execute("PRAGMA secure_delete = ON")
+
+
+def _hurry(connection: Connection) -> None:
+    connection.execute(ledger_statements.HURRY)
+    connection.execute(ledger_statements.WAKE_GROUPS)
+
+
+def _advice(cause: IndexProblem) -> str:
+    if isinstance(cause, IndexTooNew):
+        return "upgrade composable-memory"
+    if isinstance(cause, IndexDamaged):
+        return "move the file away and ingest again; what the graph holds stays"
+    return "free some space or check the permissions of the file and its folder, then try again"
+
+
+def _until_a_tried_one(found: tuple[Entry, ...]) -> tuple[Entry, ...]:
+    tried = next((at for at, entry in enumerate(found) if entry.attempts), len(found))
+    return found[: max(1, tried)]

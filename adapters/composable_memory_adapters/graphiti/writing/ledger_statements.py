@@ -1,0 +1,94 @@
+"""The statements by which the ledger finds what is due and notes what was done.
+
+Where a statement names id, sequence and state, it changes only what is still as it was read: an episode may
+have been changed, or have vanished from its source, while it was worked on.
+"""
+
+__all__ = [
+    "COMPLETE",
+    "COUNT",
+    "DUE_NOW",
+    "FAIL",
+    "FORGET",
+    "GIVE_UP",
+    "GO_ON",
+    "GROUPS_DUE",
+    "HURRY",
+    "IS_RESTING",
+    "LAST_ERROR",
+    "LOOK_AGAIN",
+    "MEMBER",
+    "MERGED",
+    "NAMED",
+    "NEXT_DUE",
+    "OLD_MESSAGES",
+    "POSTPONE",
+    "REST",
+    "REVIVE",
+    "WAKE_GROUPS",
+]
+
+# Nothing waits longer than an hour: a time beyond that is left only where the clock was set back.
+GROUPS_DUE = """
+SELECT DISTINCT episodes.group_id FROM episodes LEFT JOIN turns USING (group_id)
+WHERE state IN ('queued', 'retiring', 'merging', 'sent')
+  AND NOT (episodes.next_try_at > :now AND episodes.next_try_at <= :now + 3600)
+  AND NOT (coalesce(turns.next_try_at, 0) > :now AND turns.next_try_at <= :now + 3600)
+"""
+NEXT_DUE = """
+SELECT min(max(
+  iif(episodes.next_try_at > :now + 3600, 0, episodes.next_try_at),
+  iif(turns.next_try_at > :now + 3600, 0, coalesce(turns.next_try_at, 0))
+))
+FROM episodes LEFT JOIN turns USING (group_id) WHERE state IN ('queued', 'retiring', 'merging', 'sent')
+"""
+IS_RESTING = "SELECT 1 FROM turns WHERE group_id = ?1 AND next_try_at > ?2 AND next_try_at <= ?2 + 3600"
+DUE_NOW = "group_id = ?1 AND state = ?2 AND NOT (next_try_at > ?3 AND next_try_at <= ?3 + 3600)"
+COMPLETE = """
+UPDATE episodes SET state = :now_in, since = :now, next_try_at = :next_try_at, last_error = NULL
+WHERE id = :id AND sequence = :sequence AND state = :state
+"""
+FAIL = """
+UPDATE episodes SET state = 'failed', attempts = attempts + 1, last_error = :error, since = :now
+WHERE id = :id AND sequence = :sequence AND state = :state
+"""
+POSTPONE = """
+UPDATE episodes SET attempts = attempts + 1, last_error = :error,
+  state = CASE state WHEN 'sent' THEN 'queued' ELSE state END,
+  next_try_at = :now + min(:longest, :pause * (1 << min(attempts, 30)))
+WHERE id = :id AND sequence = :sequence AND state = :state
+"""
+GIVE_UP = """
+UPDATE episodes SET state = 'failed', since = :now
+WHERE id = :id AND sequence = :sequence AND state = 'queued' AND attempts >= :most
+"""
+LOOK_AGAIN = """
+UPDATE episodes SET next_try_at = :at WHERE id = :id AND sequence = :sequence AND state = :state
+"""
+REST = """
+INSERT INTO turns (group_id, failures, next_try_at) VALUES (:group, 1, :now + :pause)
+ON CONFLICT (group_id) DO UPDATE SET failures = failures + 1,
+  next_try_at = :now + min(:longest, :pause * (1 << min(failures, 30)))
+"""
+GO_ON = "UPDATE turns SET failures = 0, next_try_at = 0 WHERE group_id = ? AND failures > 0"
+REVIVE = """
+UPDATE episodes SET state = 'queued', attempts = 0, next_try_at = 0, since = ? WHERE state = 'failed'
+"""
+HURRY = """
+UPDATE episodes SET next_try_at = 0
+WHERE state IN ('queued', 'retiring', 'merging', 'sent') AND next_try_at > 0
+"""
+WAKE_GROUPS = "UPDATE turns SET failures = 0, next_try_at = 0"
+COUNT = "SELECT state, count(*) FROM episodes GROUP BY state"
+LAST_ERROR = """
+SELECT last_error FROM episodes WHERE last_error IS NOT NULL AND state IN ('queued', 'failed')
+ORDER BY sequence DESC LIMIT 1
+"""
+NAMED = "group_id = ?1 AND ?2 IN (id, draft_id, content_id, part_of)"
+FORGET = """
+UPDATE episodes SET state = 'forgotten', draft = '', last_error = NULL, since = ?
+WHERE id = ? OR merged_into = ?
+"""
+MEMBER = "UPDATE episodes SET merged_into = ? WHERE id = ?"
+MERGED = "UPDATE episodes SET state = 'merged', since = ? WHERE merged_into = ? AND state = 'done'"
+OLD_MESSAGES = "state = 'done' AND session_key IS NOT NULL AND merged_into IS NULL AND observed_at < ?"

@@ -1,0 +1,96 @@
+"""Makes one episode of old messages of a session and a day; the ledger keeps them word for word."""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from hashlib import sha256
+from itertools import groupby
+
+from composable_memory.content import MemoryContentObject, MemoryProvenance, MemoryTemporalMetadata
+from composable_memory_adapters.graphiti.episodes import EpisodeDraft, graph_id
+from composable_memory_adapters.graphiti.settings import IngestSettings
+from composable_memory_adapters.graphiti.writing.entries import Entry
+from composable_memory_adapters.graphiti.writing.ledger import Ledger
+
+__all__ = ["MAX_MESSAGES", "merged_draft", "plan_merges"]
+
+MAX_MESSAGES = 20
+"""How many messages become one episode at most."""
+HASH_CHARS = 16
+
+
+async def plan_merges(ledger: Ledger, settings: IngestSettings, *, now: datetime) -> int:
+    """Note which messages are old enough to be merged, and into what; return how many episodes come of it.
+
+    The plan is kept before anything of it is done, so that it stays the same after a crash. A worker does it.
+    """
+    if not settings.merge_after_days:
+        return 0
+    old = await ledger.old_messages(now - timedelta(days=settings.merge_after_days))
+    bundles = list(_bundles(old, settings.max_episode_chars))
+    for bundle in bundles:
+        await ledger.plan_merge(merged_draft([entry.draft for entry in bundle], now=now), bundle)
+    return len(bundles)
+
+
+def merged_draft(drafts: Sequence[EpisodeDraft], *, now: datetime) -> EpisodeDraft:
+    """Return the episode that takes the place of messages of one session and day."""
+    first, last = drafts[0], drafts[-1]
+    ids = [draft.content.id for draft in drafts]
+    digest = sha256("\n".join(ids).encode("utf-8", "surrogatepass")).hexdigest()[:HASH_CHARS]
+    own_id = f"merged:{first.observed_at:%Y-%m-%d}:{digest}"
+    source = first.content.provenance
+    text = "\n".join(_said(draft) for draft in drafts)
+    content = MemoryContentObject(
+        id=own_id,
+        kind="message",
+        text=text,
+        metadata={"mergedFrom": list(ids)},
+        provenance=MemoryProvenance(
+            source=source.source if source else "merge",
+            channel=source.channel if source else None,
+            session_key=source.session_key if source else None,
+        ),
+        temporal=MemoryTemporalMetadata(created_at=first.observed_at, observed_at=last.observed_at),
+    )
+    return EpisodeDraft(
+        id=graph_id(first.group_id, own_id),
+        group_id=first.group_id,
+        content=content,
+        text=text,
+        observed_at=last.observed_at,
+        ingested_at=now,
+        source="message",
+        description=first.description,
+        origin=first.origin,
+    )
+
+
+def _bundles(old: Sequence[Entry], max_chars: int) -> Iterator[list[Entry]]:
+    for _, day in groupby(old, key=_day_of_session):
+        for bundle in _filled(day, max_chars):
+            if len(bundle) > 1:
+                yield bundle
+
+
+def _filled(entries: Iterator[Entry], max_chars: int) -> Iterator[list[Entry]]:
+    bundle: list[Entry] = []
+    size = 0
+    for entry in entries:
+        chars = len(_said(entry.draft)) + 1
+        if bundle and (len(bundle) == MAX_MESSAGES or size + chars > max_chars):
+            yield bundle
+            bundle, size = [], 0
+        bundle.append(entry)
+        size += chars
+    yield bundle
+
+
+def _day_of_session(entry: Entry) -> tuple[str, str | None, str]:
+    provenance = entry.draft.content.provenance
+    session = provenance.session_key if provenance else None
+    return entry.draft.group_id, session, f"{entry.draft.observed_at:%Y-%m-%d}"
+
+
+def _said(draft: EpisodeDraft) -> str:
+    actor = draft.content.provenance.actor_id if draft.content.provenance else None
+    return f"{draft.observed_at:%H:%M} {f'{actor}: ' if actor else ''}{draft.text}"

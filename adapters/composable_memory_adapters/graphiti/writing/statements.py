@@ -1,0 +1,153 @@
+"""The statements of writing, beside those of graphiti-core.
+
+UUIDs are unique over all groups, so a statement that has them does not name the group. In FalkorDB a
+condition on the group of a relationship would do harm: the index over it holds the whole graph, and a pattern
+without a direction then finds only half of what is there. For the same reason a name is compared by
+`toString`, which keeps the index over names away: what a few entities say is less than all of one name.
+"""
+
+FACT = """
+e.uuid AS uuid, e.own_id AS own_id, s.uuid AS source, t.uuid AS target, e.name AS relation, e.fact AS fact,
+e.created_at AS created_at, e.episodes AS episodes, e.valid_at AS valid_at, e.invalid_at AS invalid_at,
+e.expired_at AS expired_at, e.ends_at AS ends_at, e.retired_at AS retired_at,
+e.reference_time AS reference_time, e.expires_at AS expires_at, e.confidence AS confidence,
+e.exclusive AS exclusive, e.ends AS ends, e.properties AS properties, e.provenance AS provenance,
+e.temporal AS temporal, e.told AS told,
+coalesce(s.own_id, s.uuid) AS source_id, coalesce(t.own_id, t.uuid) AS target_id
+"""
+ENTITY = """
+n.uuid AS uuid, n.own_id AS own_id, n.name AS name, n.created_at AS created_at, n.summary AS summary,
+n.kind AS kind, n.properties AS properties, n.provenance AS provenance, n.temporal AS temporal
+"""
+
+ENTITIES = f"""
+UNWIND $uuids AS uuid MATCH (n:Entity {{uuid: uuid}}) RETURN {ENTITY}
+"""
+DELETE_ENTITIES = """
+UNWIND $uuids AS uuid MATCH (n:Entity {uuid: uuid}) DETACH DELETE n
+"""
+
+FACTS = f"""
+UNWIND $uuids AS uuid MATCH ()-[e:RELATES_TO {{uuid: uuid}}]->()
+WITH e, startNode(e) AS s, endNode(e) AS t RETURN {FACT}
+"""
+OF_RELATION = f"""
+UNWIND $pairs AS pair MATCH (s:Entity {{uuid: pair.source}})-[e:RELATES_TO]->(t:Entity)
+WHERE toString(e.name) = pair.relation RETURN {FACT}
+"""
+BETWEEN = f"""
+UNWIND $pairs AS pair MATCH (s:Entity {{uuid: pair.source}}) MATCH (t:Entity {{uuid: pair.target}})
+MATCH (s)-[e:RELATES_TO]->(t) WHERE toString(e.name) = pair.relation
+  AND (pair.ends OR e.own_id IN pair.own_ids OR e.uuid IN pair.own_ids
+    OR coalesce(e.exclusive, false) OR coalesce(e.ends, false))
+RETURN {FACT}
+"""
+SET_TIMES = """
+UNWIND $facts AS fact MATCH ()-[e:RELATES_TO {uuid: fact.uuid}]->()
+SET e.invalid_at = fact.invalid_at, e.expired_at = fact.expired_at, e.retired_at = fact.retired_at
+"""
+DELETE_FACTS = """
+UNWIND $uuids AS uuid MATCH ()-[e:RELATES_TO {uuid: uuid}]->() DELETE e
+"""
+
+EPISODES = """
+UNWIND $uuids AS uuid MATCH (p:Episodic {uuid: uuid})
+RETURN p.uuid AS uuid, p.name AS name, p.content AS content, p.source AS source,
+  p.source_description AS description, p.valid_at AS valid_at, p.entity_edges AS facts,
+  p.retired_at AS retired_at
+"""
+NAMED_EPISODES = """
+MATCH (p:Episodic) WHERE p.group_id = $group_id AND (p.uuid = $id OR p.name = $id)
+RETURN p.uuid AS uuid ORDER BY p.uuid = $id DESC LIMIT 1
+"""
+FACTS_OF_EPISODES = f"""
+UNWIND $uuids AS uuid MATCH (p:Episodic {{uuid: uuid}})-[:MENTIONS]->(s:Entity)
+WITH s, collect(uuid) AS uuids MATCH (s)-[e:RELATES_TO]->(t:Entity)
+WHERE any(one IN e.episodes WHERE one IN uuids) RETURN {FACT}
+"""
+ADD_FACTS_TO_EPISODES = """
+UNWIND $links AS link MATCH (p:Episodic {uuid: link.episode})
+SET p.entity_edges = [one IN coalesce(p.entity_edges, []) WHERE NOT one IN link.facts] + link.facts
+"""
+RETIRE_EPISODES = """
+UNWIND $uuids AS uuid MATCH (p:Episodic {uuid: uuid})
+SET p.retired_at = coalesce(p.retired_at, $at)
+"""
+RESTORE_EPISODES = """
+UNWIND $uuids AS uuid MATCH (p:Episodic {uuid: uuid}) SET p.retired_at = NULL
+"""
+MOVE_FACTS = """
+UNWIND $uuids AS uuid MATCH ()-[e:RELATES_TO {uuid: uuid}]->()
+SET e.episodes = [one IN e.episodes WHERE NOT one IN $episodes AND one <> $merged] + [$merged],
+  e.told = [one IN coalesce(e.told, []) |
+    CASE WHEN left(one, 36) IN $episodes THEN $merged + substring(one, 36) ELSE one END]
+"""
+MENTIONED = """
+MATCH (p:Episodic)-[:MENTIONS]->(n:Entity) WHERE p.uuid IN $uuids
+RETURN DISTINCT n.uuid AS uuid
+"""
+MARK_AS_READ = "MATCH (p:Episodic {uuid: $uuid}) SET p.read_at = $at"
+DELETE_EPISODES = """
+UNWIND $uuids AS uuid MATCH (p:Episodic {uuid: uuid}) DETACH DELETE p
+"""
+CUT_EPISODE = """
+UNWIND $uuids AS uuid MATCH ()-[e:RELATES_TO {uuid: uuid}]->()
+SET e.episodes = [one IN e.episodes WHERE one <> $episode],
+  e.told = [one IN coalesce(e.told, []) WHERE left(one, 36) <> $episode]
+"""
+ORPHANS = """
+MATCH (p:Episodic {uuid: $episode})-[:MENTIONS]->(n:Entity)
+OPTIONAL MATCH (n)-[e:RELATES_TO]-() WITH DISTINCT n, count(e) AS facts WHERE facts = 0
+OPTIONAL MATCH (other:Episodic)-[:MENTIONS]->(n) WHERE other.uuid <> $episode
+WITH n, count(other) AS others WHERE others = 0 RETURN DISTINCT n.uuid AS uuid
+"""
+
+TOUCHING = f"""
+UNWIND $uuids AS uuid MATCH (n:Entity {{uuid: uuid}})-[e:RELATES_TO]-(:Entity)
+WITH DISTINCT e, startNode(e) AS s, endNode(e) AS t RETURN {FACT} ORDER BY created_at, uuid LIMIT $limit
+"""
+FIND_ENTITIES = {
+    "falkordb": f"""
+CALL db.idx.fulltext.queryNodes('Entity', $text) YIELD node, score
+WITH node AS n, score WHERE n.group_id = $group_id RETURN {ENTITY}, score
+ORDER BY score DESC, uuid LIMIT $limit
+""",
+    "neo4j": f"""
+CALL db.index.fulltext.queryNodes('node_name_and_summary', $text) YIELD node, score
+WITH node AS n, score WHERE n.group_id = $group_id RETURN {ENTITY}, score
+ORDER BY score DESC, uuid LIMIT $limit
+""",
+}
+
+CLEAR_VECTORS = (
+    "MATCH (n:Entity) WHERE n.group_id = $group_id SET n.name_embedding = NULL",
+    "MATCH ()-[e:RELATES_TO]->() WHERE e.group_id = $group_id SET e.fact_embedding = NULL",
+)
+NAMES_WITHOUT_VECTOR = """
+MATCH (n:Entity) WHERE n.group_id = $group_id AND n.name_embedding IS NULL
+RETURN n.uuid AS uuid, n.name AS text
+"""
+FACTS_WITHOUT_VECTOR = """
+MATCH ()-[e:RELATES_TO]->() WHERE e.group_id = $group_id AND e.fact_embedding IS NULL
+RETURN e.uuid AS uuid, e.fact AS text
+"""
+SET_NAME_VECTORS = {
+    "falkordb": """
+UNWIND $rows AS row MATCH (n:Entity {uuid: row.uuid})
+SET n.name_embedding = vecf32(row.vector)
+""",
+    "neo4j": """
+UNWIND $rows AS row MATCH (n:Entity {uuid: row.uuid})
+CALL db.create.setNodeVectorProperty(n, 'name_embedding', row.vector)
+""",
+}
+SET_FACT_VECTORS = {
+    "falkordb": """
+UNWIND $rows AS row MATCH ()-[e:RELATES_TO {uuid: row.uuid}]->()
+SET e.fact_embedding = vecf32(row.vector)
+""",
+    "neo4j": """
+UNWIND $rows AS row MATCH ()-[e:RELATES_TO {uuid: row.uuid}]->()
+CALL db.create.setRelationshipVectorProperty(e, 'fact_embedding', row.vector)
+""",
+}

@@ -1,0 +1,164 @@
+"""Which of several facts holds when: statements repeated, superseded, and made again later (pure)."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from composable_memory_adapters.graphiti.episodes import graph_id
+from composable_memory_adapters.graphiti.library.records import FactRecord
+
+__all__ = ["apart", "parted", "placed", "settled"]
+
+EVER = datetime.min.replace(tzinfo=UTC)
+
+
+def placed(new: FactRecord, known: Iterable[FactRecord], group_id: str) -> FactRecord:
+    """Return the record that a statement becomes: one of those known with its episodes added, or a new one.
+
+    A fact that ended and is stated again for a later time begins a record of its own, so that nothing is said
+    of the time between.
+    """
+    periods = sorted((one for one in known if one.own_id == new.own_id), key=_start)
+    if not periods:
+        return new
+    period = _period(new, periods)
+    is_told = set(new.episodes) <= set(period.episodes)
+    if not is_told and new.valid_at and period.invalid_at and period.invalid_at <= new.valid_at:
+        return replace(new, uuid=graph_id(group_id, f"{new.own_id}@{new.valid_at.isoformat()}"))
+    return _merged(period, new)
+
+
+def apart(statement: FactRecord) -> Iterator[FactRecord]:
+    """Yield what each episode says, where several say it and another fact may have held between them."""
+    if not statement.exclusive or len(statement.told) < 2:
+        yield statement
+        return
+    for episode, since in sorted(statement.told, key=lambda told: told[1]):
+        yield replace(statement, episodes=(episode,), told=((episode, since),), valid_at=since)
+
+
+def parted(known: Mapping[str, FactRecord], group_id: str) -> dict[str, FactRecord]:
+    """Return facts with those in two that were stated again after another had taken their place.
+
+    When that came in does not matter: what is known by now is told apart by the times of the statements.
+    """
+    kin: dict[tuple[str, str], list[FactRecord]] = {}
+    for one in known.values():
+        kin.setdefault((one.source, one.relation), []).append(one)
+    after = dict(known)
+    for same in kin.values():
+        if any(one.exclusive for one in same):
+            after |= _parted({one.uuid: one for one in same}, group_id)
+    return after
+
+
+def settled(known: Mapping[str, FactRecord], now: datetime) -> dict[str, FactRecord]:
+    """Return facts with the ends that follow from all of them together, whatever the order they came in.
+
+    Where a relation is exclusive, a fact ends when the next one with another target begins; facts that begin
+    at the same time stand beside each other. A statement that something ended ends what began before.
+    """
+    kin: dict[tuple[str, str], list[FactRecord]] = {}
+    for one in known.values():
+        kin.setdefault((one.source, one.relation), []).append(one)
+    return {uuid: _settled(one, kin[one.source, one.relation], now) for uuid, one in known.items()}
+
+
+def _parted(kin: dict[str, FactRecord], group_id: str) -> dict[str, FactRecord]:
+    left = [*kin]
+    while left:
+        one = kin[left.pop()]
+        successor = _successor(one, kin.values())
+        again = [told for told in one.told if successor and told[1] >= successor]
+        if not again:
+            continue
+        changed = _in_two(one, again, group_id)
+        for part in changed:
+            known = kin.get(part.uuid)
+            kin[part.uuid] = part if known is None or part.uuid == one.uuid else _merged(known, part)
+        left = [*kin]  # a later beginning may be what another fact has to be parted by
+    return kin
+
+
+def _successor(fact: FactRecord, kin: Iterable[FactRecord]) -> datetime | None:
+    """Return when the first fact begins that takes the place of this one."""
+    rivals = (one for one in kin if not one.ends and one.target != fact.target)
+    later = (one.valid_at for one in rivals if one.valid_at and one.valid_at > _start(fact))
+    return None if fact.ends else min(later, default=None)
+
+
+def _in_two(fact: FactRecord, again: Sequence[tuple[str, datetime]], group_id: str) -> tuple[FactRecord, ...]:
+    """Return a fact without what was stated again, and that as a fact which begins then."""
+    before = tuple(told for told in fact.told if told not in again)
+    since = min(moment for _, moment in again)
+    if not before:  # what had stated the beginning is gone
+        return (replace(fact, valid_at=since),)
+    restated = {episode for episode, _ in again}
+    kept = {episode for episode, _ in before}
+    first = tuple(one for one in fact.episodes if one in kept or one not in restated)
+    second = replace(
+        fact,
+        uuid=graph_id(group_id, f"{fact.own_id}@{since.isoformat()}"),
+        episodes=tuple(one for one in fact.episodes if one in restated),
+        told=tuple(again),
+        valid_at=since,
+        invalid_at=None,
+        expired_at=None,
+    )
+    return replace(fact, episodes=first, told=before), second
+
+
+def _period(new: FactRecord, periods: Sequence[FactRecord]) -> FactRecord:
+    """Return the period of a statement: one it was made for, or the last that began before it."""
+    told = [one for one in periods if new.episodes and set(new.episodes) <= set(one.episodes)]
+    begun = [one for one in periods if new.valid_at is None or _start(one) <= new.valid_at]
+    return (told or begun[-1:] or periods)[0]
+
+
+def _merged(old: FactRecord, new: FactRecord) -> FactRecord:
+    """Return a known fact with what a further statement of it adds."""
+    episodes = tuple(dict.fromkeys((*old.episodes, *new.episodes)))
+    starts = [moment for moment in (old.valid_at, new.valid_at) if moment]
+    expiries = [one.expires_at for one in (old, new) if one.expires_at]
+    return replace(
+        new,
+        uuid=old.uuid,
+        episodes=episodes,
+        told=tuple(dict.fromkeys((*old.told, *new.told))),
+        created_at=old.created_at,
+        valid_at=min(starts) if starts else None,
+        invalid_at=old.invalid_at,
+        expired_at=old.expired_at,
+        ends_at=new.ends_at or old.ends_at,
+        # It is taken back when all that support it are, and so not any more when another one does.
+        retired_at=old.retired_at if episodes == old.episodes else None,
+        reference_time=old.reference_time or new.reference_time,
+        expires_at=max(expiries) if len(expiries) == 2 else None,
+        confidence=new.confidence if new.confidence is not None else old.confidence,
+        exclusive=old.exclusive or new.exclusive,
+    )
+
+
+def _settled(fact: FactRecord, kin: Sequence[FactRecord], now: datetime) -> FactRecord:
+    ended = [moment for moment in (fact.retired_at, *_ends(fact, kin)) if moment]
+    ends = [moment for moment in (fact.ends_at, *ended) if moment]
+    invalid_at = min(ends, default=None)
+    is_over = bool(ended) and invalid_at is not None and invalid_at <= now
+    expired_at = None if invalid_at is None else fact.expired_at or (now if is_over else None)
+    return replace(fact, invalid_at=invalid_at, expired_at=expired_at)
+
+
+def _ends(fact: FactRecord, kin: Sequence[FactRecord]) -> Iterator[datetime | None]:
+    """Return when others end a fact: those that say so, and those that take its place."""
+    if fact.ends:
+        return
+    is_exclusive = any(one.exclusive for one in kin)
+    for one in kin:
+        if one.ends and one.target == fact.target:
+            yield one.ends_at if one.ends_at and one.ends_at > _start(fact) else None
+        elif is_exclusive and not one.ends and one.target != fact.target:
+            yield one.valid_at if _start(one) > _start(fact) else None
+
+
+def _start(fact: FactRecord) -> datetime:
+    return fact.valid_at or EVER

@@ -1,0 +1,274 @@
+"""Kills a process that ingests, or its graph server, again and again, and looks at what is left.
+
+    python benchmarks/graph_kill_rounds.py                          100 rounds of each kind
+    python benchmarks/graph_kill_rounds.py --kind server --rounds 20
+
+In each round a child process hands episodes to the graph memory; it, or the server that it has started, is
+killed with SIGKILL at a random moment. No process and no socket may be left. Then everything that was
+accepted has to be stored, after one sync, exactly once: each episode, each fact, each entity. Prints a table
+and exits with 1 if anything was wrong.
+"""
+
+import argparse
+import asyncio
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+
+from composable_memory.content import MemoryContentObject
+from composable_memory.plugins import discover_backends, load_extractor
+from composable_memory.runtime import Memory, open_memory
+from composable_memory_adapters.graphiti.library import loading
+
+KINDS = ("process", "server")
+CONFIG = {"graphiti": {"enabled": True}, "embedding": {"provider": "none"}, "builtin": {"enabled": False}}
+FIRMS = 5
+BATCH = 4
+BATCHES = 4
+EVERYTHING = 1_000_000
+ENDING_S = 20.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Tally:
+    """What the rounds of one kind came to."""
+
+    kind: str
+    rounds: int = 0
+    killed: int = 0
+    accepted: int = 0
+    left_pending: int = 0
+    took_s: float = 0.0
+    wrong: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        """Return a row of the table."""
+        per_round_ms = 1000 * self.took_s / max(1, self.rounds)
+        counts = (self.rounds, self.killed, self.accepted, self.left_pending, len(self.wrong))
+        return f"| {self.kind} | {' | '.join(map(str, counts))} | {per_round_ms:.0f} |"
+
+
+def episode(number: int) -> MemoryContentObject:
+    """Return an episode with one fact that no other states, about an entity that others are about too."""
+    return MemoryContentObject(id=f"e{number}", kind="document", text=f"{_fact(number)}.")
+
+
+def _fact(number: int) -> str:
+    return f"Person{number} works at Firm{number % FIRMS}"
+
+
+def opened(root: Path) -> AbstractAsyncContextManager[Memory]:
+    """Open the memory in a folder, without anything that works by itself."""
+    return open_memory(root / "notes", root / "state", CONFIG, environ={}, long_lived=False)
+
+
+async def work(root: Path, first: int) -> None:
+    """Ingest some batches, and write down which episodes were accepted: what a child does."""
+    async with opened(root) as memory:
+        os.write(sys.stdout.fileno(), f"{os.getpid()}\n".encode())
+        for start in range(first, first + BATCH * BATCHES, BATCH):
+            batch = [episode(number) for number in range(start, start + BATCH)]
+            await memory.ingest(batch, wait=False)
+            _note(root, batch)
+            await memory.ingest(batch)
+
+
+def _note(root: Path, accepted: Iterable[MemoryContentObject]) -> None:
+    with (root / "accepted").open("a", encoding="utf-8") as file:
+        file.write("".join(f"{one.id}\n" for one in accepted))
+
+
+def nurse(root: Path) -> None:
+    """Fork a child for each number that comes in, and say how it ended.
+
+    What takes seconds to import is there before the first child is.
+    """
+    discover_backends()
+    load_extractor()
+    import_module("composable_memory_adapters.graphiti.database.session")
+    asyncio.run(loading.load())
+    for line in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            asyncio.run(work(root, int(line)))
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        print(os.waitstatus_to_exitcode(status), flush=True)
+
+
+class Nursery:
+    """The process that has children which ingest."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, root: Path) -> AsyncIterator["Nursery"]:
+        """Start the process, and end it."""
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, __file__, "--nurse", str(root)),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+                "TMPDIR": str(root / "t"),
+            },
+        )
+        try:
+            yield cls(process)
+        finally:
+            process.kill()
+            await process.communicate()
+
+    async def disturb(
+        self, kind: str, root: Path, first: int, after_s: float, randomness: random.Random
+    ) -> tuple[int, bool]:
+        """Let a child ingest, and kill it or its server after some seconds.
+
+        Returns how the child ended, and whether anything was killed.
+        """
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{first}\n".encode())
+        child = await self._number()
+        ending = asyncio.ensure_future(self._number())
+        await asyncio.wait([ending], timeout=after_s)
+        killed = False
+        if not ending.done():
+            servers = await asyncio.to_thread(servers_of, root)
+            # The server, its guard, or both.
+            some = randomness.sample(servers, min(len(servers), randomness.randint(1, 2)))
+            for pid in [child] if kind == "process" else some:
+                with suppress(ProcessLookupError):  # it ended in this moment
+                    os.kill(pid, signal.SIGKILL)
+                    killed = True
+        return await ending, killed
+
+    async def _number(self) -> int:
+        assert self._process.stdout is not None
+        return int(await self._process.stdout.readline())
+
+
+async def run(root: Path, *, kind: str, rounds: int, seed: int) -> Tally:
+    """Kill `rounds` times, at moments drawn from the time that ingesting takes, and count what was wrong."""
+    randomness, tally = random.Random(seed), Tally(kind=kind, rounds=rounds)
+    for name in ("notes", "t"):
+        await asyncio.to_thread((root / name).mkdir)
+    async with Nursery.open(root) as nursery:
+        await nursery.disturb(kind, root, 0, ENDING_S, randomness)
+        began = time.monotonic()
+        await nursery.disturb(kind, root, BATCH * BATCHES, ENDING_S, randomness)
+        whole_s = time.monotonic() - began
+        began = time.monotonic()
+        for number in range(2, rounds + 2):
+            after_s = randomness.uniform(0, whole_s)
+            code, killed = await nursery.disturb(kind, root, number * BATCH * BATCHES, after_s, randomness)
+            tally.killed += killed
+            expected = (0, -signal.SIGKILL) if kind == "process" else (0,)
+            found = [] if code in expected else [f"the child ended with {code}"]
+            found += [*await _left_behind(root), *await _check(root, tally)]
+            tally.wrong += [f"{kind}, round {number}: {fault}" for fault in found]
+        tally.took_s = time.monotonic() - began
+    return tally
+
+
+async def _left_behind(root: Path) -> list[str]:
+    """Wait for what ends by itself, and return what does not."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(ENDING_S):
+            while await asyncio.to_thread(_litter, root):
+                await asyncio.sleep(0.01)
+    return await asyncio.to_thread(_litter, root)
+
+
+def _litter(root: Path) -> list[str]:
+    left = [f"process {pid} runs on" for pid in servers_of(root)]
+    return left + [f"{folder.name} is left" for folder in (root / "t").iterdir()]
+
+
+def servers_of(root: Path) -> list[int]:
+    """Return the process numbers of the graph servers with a folder below `root`, and of their guards."""
+    return [int(path.name) for path in Path("/proc").glob("[0-9]*") if _is_server(path, root)]
+
+
+def _is_server(process: Path, root: Path) -> bool:
+    with suppress(OSError):
+        # A server that runs has another title than it was started with, but then it works in its folder.
+        words = (process / "cmdline").read_bytes() + bytes((process / "cwd").readlink())
+        return b"redis-server" in words and bytes(root) in words
+    return False
+
+
+async def _check(root: Path, tally: Tally) -> list[str]:
+    """Sync, and return in what the graph is not what was accepted."""
+    accepted = await asyncio.to_thread(_accepted, root)
+    tally.accepted = len(accepted)
+    async with opened(root) as memory:
+        tally.left_pending += bool(memory.backend_statuses()["graphiti"].dirty)
+        report = await memory.sync()
+        found = [f"the sync did not complete: {problem}" for problem in report.problems]
+        graph = memory.facts_of()
+        episodes = Counter(one.content_id for one in await graph.episodes(limit=EVERYTHING))
+        facts = Counter(one.text for one in await graph.facts(limit=EVERYTHING))
+        entities = Counter(one.name for one in await graph.entities(limit=EVERYTHING))
+        held = memory.backend_statuses()["graphiti"].custom["episodes"]
+    found += [f"lost {one}" for one in accepted if one not in episodes]
+    found += [
+        f"{name} is there {count} times" for name, count in (episodes + facts + entities).items() if count > 1
+    ]
+    texts = {_fact(int(one[1:])) for one in episodes}
+    if {text.rstrip(".") for text in facts} != texts:
+        found.append(f"{len(facts)} facts of {len(episodes)} episodes")
+    if len(entities) != len(episodes) + FIRMS:
+        found.append(f"{len(entities)} entities of {len(episodes)} episodes")
+    if held != {"done": len(episodes)}:
+        found.append(f"the ledger holds {held} of {len(episodes)} episodes")
+    return found
+
+
+def _accepted(root: Path) -> list[str]:
+    path = root / "accepted"
+    return path.read_text(encoding="utf-8").split() if path.exists() else []
+
+
+async def _all(kinds: Iterable[str], *, rounds: int, seed: int) -> int:
+    wrong: list[str] = []
+    print("| killed | rounds | killed | accepted | rounds with a rest | all faults | ms a round |")
+    print("|---|---|---|---|---|---|---|")
+    for kind in kinds:
+        with tempfile.TemporaryDirectory() as folder:
+            tally = await run(Path(folder), kind=kind, rounds=rounds, seed=seed)
+        print(tally, flush=True)
+        wrong += tally.wrong
+    print("", *wrong, sep="\n")
+    return 1 if wrong else 0
+
+
+def main() -> int:
+    """Run from the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=100)
+    parser.add_argument("--kind", choices=KINDS, action="append")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--nurse", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.nurse is not None:
+        nurse(options.nurse)
+        return 0
+    return asyncio.run(_all(options.kind or KINDS, rounds=options.rounds, seed=options.seed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,274 @@
+"""The JSON documents of `cmem ingest` and `cmem graph`."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from composable_memory.content import IngestReport
+from composable_memory.facts import Episode, Fact, Forgotten, GraphEntity, Neighbourhood
+from composable_memory.tools import Document
+from composable_memory.tools.documents import AnyJson
+from composable_memory.types import Origin
+
+__all__ = [
+    "EntitiesDocument",
+    "EntityDocument",
+    "EpisodeDocument",
+    "EpisodesDocument",
+    "FactDocument",
+    "FactsDocument",
+    "ForgottenDocument",
+    "IngestDocument",
+    "IngestedDocument",
+    "NeighbourhoodDocument",
+    "OriginDocument",
+    "PassedOverDocument",
+    "WarningDocument",
+]
+
+
+class IngestedDocument(Document):
+    """What became of the contents in one backend; each is in exactly one of the first four counts."""
+
+    stored: int = 0
+    known: int = 0
+    pending: int = 0
+    failed: int = 0
+    entities: int = 0
+    facts: int = 0
+
+    @classmethod
+    def of(cls, reports: Sequence[IngestReport]) -> "IngestedDocument":
+        """Return the sums of some reports."""
+        return cls(**{name: sum(getattr(one, name) for one in reports) for name in cls.model_fields})
+
+
+class PassedOverDocument(Document):
+    """A file or folder that was not ingested, and why."""
+
+    path: str
+    reason: str
+
+
+class WarningDocument(Document):
+    """Something about contents that their owner should know, and how often it was said."""
+
+    code: str
+    message: str
+    count: int
+
+
+class IngestDocument(Document):
+    """`cmem ingest`: what was handed in, and what each backend made of it; `took_ms` is wall time."""
+
+    files: int
+    contents: int
+    passed_over: tuple[PassedOverDocument, ...]
+    backends: Mapping[str, IngestedDocument]
+    warnings: tuple[WarningDocument, ...]
+    problems: tuple[str, ...]
+    took_ms: float
+
+    @classmethod
+    def of(
+        cls,
+        reports: Sequence[Mapping[str, IngestReport]],
+        *,
+        files: int,
+        contents: int,
+        passed_over: Sequence[tuple[str, str]],
+        took_ms: float,
+    ) -> "IngestDocument":
+        """Return the document of what was said of each source, by backend."""
+        every = [report for one in reports for report in one.values()]
+        said = Counter((warning.code, warning.message) for report in every for warning in report.warnings)
+        ids = dict.fromkeys(backend_id for one in reports for backend_id in one)
+        return cls(
+            files=files,
+            contents=contents,
+            passed_over=tuple(PassedOverDocument(path=path, reason=why) for path, why in passed_over),
+            backends={id_: IngestedDocument.of([one[id_] for one in reports if id_ in one]) for id_ in ids},
+            warnings=tuple(
+                WarningDocument(code=code, message=message, count=count)
+                for (code, message), count in said.most_common()
+            ),
+            problems=tuple(dict.fromkeys(problem for report in every for problem in report.problems)),
+            took_ms=round(took_ms, 3),
+        )
+
+    @property
+    def is_partial(self) -> bool:
+        """Say whether anything was passed over, waits, or failed."""
+        waiting = any(one.pending or one.failed for one in self.backends.values())
+        return bool(self.passed_over or self.problems or waiting)
+
+    @property
+    def is_vain(self) -> bool:
+        """Say whether nothing at all could be ingested."""
+        kept = sum(one.stored + one.known + one.pending for one in self.backends.values())
+        return not kept and (self.contents > 0 or not self.files)
+
+
+class OriginDocument(Document):
+    """Where something was taken from; lines are 1-based and inclusive, 0 where they are not known."""
+
+    path: str
+    start_line: int
+    end_line: int
+
+    @classmethod
+    def of(cls, origin: Origin) -> "OriginDocument":
+        """Return the document of an origin."""
+        return cls(path=origin.path, start_line=origin.start_line, end_line=origin.end_line)
+
+
+class FactDocument(Document):
+    """A statement and the time in which it holds; `current` says whether it does now."""
+
+    id: str
+    group_id: str
+    path: str
+    text: str
+    relation: str
+    source: str
+    target: str
+    current: bool
+    valid_at: datetime | None = None
+    invalid_at: datetime | None = None
+    created_at: datetime | None = None
+    expired_at: datetime | None = None
+    expires_at: datetime | None = None
+    confidence: float | None = None
+    episodes: tuple[str, ...]
+    origins: tuple[OriginDocument, ...]
+
+    @classmethod
+    def of(cls, fact: Fact, *, path: str, now: datetime) -> "FactDocument":
+        """Return the document of a fact that `cmem get` shows under `path`."""
+        return cls(
+            id=fact.id,
+            group_id=fact.group_id,
+            path=path,
+            text=fact.text,
+            relation=fact.relation,
+            source=fact.source,
+            target=fact.target,
+            current=fact.is_current(now),
+            valid_at=fact.valid_at,
+            invalid_at=fact.invalid_at,
+            created_at=fact.created_at,
+            expired_at=fact.expired_at,
+            expires_at=fact.expires_at,
+            confidence=fact.confidence,
+            episodes=fact.episodes,
+            origins=tuple(map(OriginDocument.of, fact.origins)),
+        )
+
+
+class FactsDocument(Document):
+    """`cmem graph facts` and `cmem graph timeline`."""
+
+    facts: tuple[FactDocument, ...]
+
+
+class EntityDocument(Document):
+    """Somebody or something that facts are about."""
+
+    id: str
+    group_id: str
+    name: str
+    kind: str | None = None
+    summary: str
+    fact_count: int
+
+    @classmethod
+    def of(cls, entity: GraphEntity) -> "EntityDocument":
+        """Return the document of an entity."""
+        return cls.model_validate(entity, from_attributes=True)
+
+
+class EntitiesDocument(Document):
+    """`cmem graph entities`."""
+
+    entities: tuple[EntityDocument, ...]
+
+
+class EpisodeDocument(Document):
+    """A content as a graph keeps it; `path` is what `cmem get` shows it under."""
+
+    id: str
+    group_id: str
+    path: str
+    content_id: str
+    text: str
+    observed_at: datetime | None = None
+    ingested_at: datetime | None = None
+    origin: OriginDocument | None = None
+    source: str
+    fact_count: int
+    metadata: Mapping[str, AnyJson]
+
+    @classmethod
+    def of(cls, episode: Episode, *, path: str) -> "EpisodeDocument":
+        """Return the document of an episode."""
+        return cls(
+            id=episode.id,
+            group_id=episode.group_id,
+            path=path,
+            content_id=episode.content_id,
+            text=episode.text,
+            observed_at=episode.observed_at,
+            ingested_at=episode.ingested_at,
+            origin=OriginDocument.of(episode.origin) if episode.origin else None,
+            source=episode.source,
+            fact_count=episode.fact_count,
+            metadata=dict(episode.metadata),
+        )
+
+
+class EpisodesDocument(Document):
+    """`cmem graph episodes`."""
+
+    episodes: tuple[EpisodeDocument, ...]
+
+
+class ForgottenDocument(Document):
+    """`cmem graph forget`: how many facts and entities went with the episode."""
+
+    episode_id: str
+    facts: int
+    entities: int
+
+    @classmethod
+    def of(cls, forgotten: Forgotten) -> "ForgottenDocument":
+        """Return the document of what went."""
+        return cls.model_validate(forgotten, from_attributes=True)
+
+
+class NeighbourhoodDocument(Document):
+    """`cmem graph export`: entities and the facts between them; `output` is the file that was written."""
+
+    entity: str | None = None
+    depth: int
+    entities: tuple[EntityDocument, ...]
+    facts: tuple[FactDocument, ...]
+    output: str | None = None
+
+    @classmethod
+    def of(
+        cls,
+        neighbourhood: Neighbourhood,
+        facts: Sequence[FactDocument],
+        *,
+        entity: str | None,
+        depth: int,
+        output: str | None = None,
+    ) -> "NeighbourhoodDocument":
+        """Return the document of a neighbourhood, whose facts are given as documents."""
+        return cls(
+            entity=entity,
+            depth=depth,
+            entities=tuple(map(EntityDocument.of, neighbourhood.entities)),
+            facts=tuple(facts),
+            output=output,
+        )

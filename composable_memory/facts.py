@@ -1,0 +1,108 @@
+"""Values of a memory of facts: statements about entities, each with the time in which it holds."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from composable_memory.types import JsonValue, Origin
+
+__all__ = ["Episode", "Fact", "Forgotten", "GraphEntity", "Neighbourhood", "TimeWindow"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeWindow:
+    """A stretch of time that a question asks for; both ends are aware. A single moment has equal ends."""
+
+    start: datetime
+    end: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    """One statement of a graph: `text` says it in words, about the entities `source` and `target`.
+
+    It held in the world from `valid_at` until before `invalid_at`; None is unknown, and not yet. It was
+    recorded at `created_at`; `expired_at` is when it was found to hold no more. After `expires_at` it is not
+    to be told any more. `confidence` is in [0, 1]. `episodes` are the ids of what it was taken from.
+    """
+
+    id: str
+    group_id: str
+    text: str
+    relation: str
+    source: str
+    target: str
+    valid_at: datetime | None = None
+    invalid_at: datetime | None = None
+    created_at: datetime | None = None
+    expired_at: datetime | None = None
+    expires_at: datetime | None = None
+    confidence: float | None = None
+    episodes: tuple[str, ...] = ()
+    origins: tuple[Origin, ...] = ()
+
+    def holds_at(self, moment: datetime) -> bool:
+        """Say whether the fact held in the world at `moment`."""
+        return self.holds_within(TimeWindow(start=moment, end=moment))
+
+    def holds_within(self, window: TimeWindow) -> bool:
+        """Say whether the fact held at some moment of `window`."""
+        began = self.valid_at is None or self.valid_at <= window.end
+        return began and (self.invalid_at is None or self.invalid_at > window.start)
+
+    def is_current(self, now: datetime) -> bool:
+        """Say whether the fact still holds, as far as is known."""
+        return self.expired_at is None and self.holds_at(now)
+
+    def is_forgotten(self, now: datetime) -> bool:
+        """Say whether the time is over in which the fact may be told."""
+        return self.expires_at is not None and self.expires_at <= now
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphEntity:
+    """Somebody or something that facts are about; `fact_count` counts those of it that the graph holds."""
+
+    id: str
+    group_id: str
+    name: str
+    kind: str | None = None
+    summary: str = ""
+    fact_count: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Episode:
+    """A content as a graph keeps it: what facts were taken from.
+
+    `id` is the graph's own, `content_id` that of the content. `observed_at` is when it was said or seen,
+    `ingested_at` when it was written to the graph.
+    """
+
+    id: str
+    group_id: str
+    content_id: str
+    text: str = ""
+    observed_at: datetime | None = None
+    ingested_at: datetime | None = None
+    origin: Origin | None = None
+    source: str = ""
+    fact_count: int = 0
+    metadata: Mapping[str, JsonValue] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Neighbourhood:
+    """Entities and the facts between them."""
+
+    entities: tuple[GraphEntity, ...] = ()
+    facts: tuple[Fact, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forgotten:
+    """What went with an episode: facts that nothing else supports, entities that no fact is left about."""
+
+    episode_id: str
+    facts: int
+    entities: int

@@ -1,0 +1,104 @@
+"""The events of a session: its beginning, a message, a summary in the place of older messages."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, TypeAlias
+
+from composable_memory.content import MemoryTemporalMetadata
+
+__all__ = [
+    "CompactionSummary",
+    "EventSource",
+    "EventType",
+    "MessageReceived",
+    "PipelineEventEnvelope",
+    "SessionPayload",
+    "SessionStart",
+]
+
+EventType = Literal["session.start", "message.received", "compaction.summary"]
+EventSource = Literal["hook", "tool", "system", "scheduler", "manual"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionStart:
+    """A session begins."""
+
+    session_key: str
+    started_at: datetime
+    session_id: str | None = None
+    agent_id: str | None = None
+    channel: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageReceived:
+    """Somebody said something; `temporal` says more of its time than when it was received."""
+
+    session_key: str
+    body: str
+    received_at: datetime
+    session_id: str | None = None
+    message_id: str | None = None
+    channel: str | None = None
+    sender_id: str | None = None
+    temporal: MemoryTemporalMetadata | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionSummary:
+    """A summary took the place of older messages in the context of a model; sizes in tokens."""
+
+    session_key: str
+    summary: str
+    compacted_at: datetime
+    session_id: str | None = None
+    tokens_before: int | None = None
+    tokens_after: int | None = None
+
+
+SessionPayload: TypeAlias = SessionStart | MessageReceived | CompactionSummary
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineEventEnvelope:
+    """One event with who sent it and when; what kind it is, its payload tells.
+
+    Raises:
+        ValueError: a time has no zone.
+    """
+
+    id: str
+    ts: datetime
+    payload: SessionPayload
+    source: EventSource = "hook"
+    session_key: str | None = None
+    run_id: str | None = None
+    trace_id: str | None = None
+    stage: str | None = None
+
+    def __post_init__(self) -> None:
+        for name, moment in (("ts", self.ts), ("the time of its payload", _moment_of(self.payload))):
+            if moment.utcoffset() is None:
+                raise ValueError(f"event {self.id!r}: {name} has no time zone: {moment.isoformat()}")
+
+    @property
+    def type(self) -> EventType:
+        """Return the kind of event, as JSON names it."""
+        return _TYPES[self.payload.__class__]
+
+
+def _moment_of(payload: SessionPayload) -> datetime:
+    match payload:
+        case SessionStart(started_at=moment) | MessageReceived(received_at=moment):
+            return moment
+        case CompactionSummary(compacted_at=moment):
+            return moment
+
+
+_TYPES: Mapping[type, EventType] = {
+    SessionStart: "session.start",
+    MessageReceived: "message.received",
+    CompactionSummary: "compaction.summary",
+}

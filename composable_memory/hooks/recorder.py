@@ -1,0 +1,175 @@
+"""Turns what happens in a session into contents, and hands them to a memory without waiting for its graph."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Protocol
+
+from composable_memory.content import (
+    IngestReport,
+    MemoryContentObject,
+    MemoryProvenance,
+    MemoryTemporalMetadata,
+)
+from composable_memory.hooks.events import (
+    CompactionSummary,
+    MessageReceived,
+    PipelineEventEnvelope,
+    SessionPayload,
+    SessionStart,
+)
+
+__all__ = ["Recorded", "SessionRecorder", "TakesContents"]
+
+MOST_COVERED = 10_000
+"""So many messages of a session are remembered at most, for the summary that will stand for them."""
+MOST_SESSIONS = 1_000
+HASH_CHARS = 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """What became of an event: the content made of it and the reports on that, or why none was made."""
+
+    content_id: str | None = None
+    reports: Mapping[str, IngestReport] = field(default_factory=dict)
+    skipped: str | None = None
+
+
+class TakesContents(Protocol):
+    """What contents are handed to; an open `Memory` is one."""
+
+    async def ingest(
+        self, contents: Sequence[MemoryContentObject], *, backend: str | None = None, wait: bool = True
+    ) -> Mapping[str, IngestReport]:
+        """Take contents; with `wait` false, return as soon as they are safe."""
+        ...
+
+
+class SessionRecorder:
+    """Records the events of sessions in a memory. Recording an event twice changes nothing."""
+
+    def __init__(self, memory: TakesContents, *, backend: str | None = None, wait: bool = False) -> None:
+        """Record into `backend`, or into every backend that takes contents.
+
+        With `wait` a call returns when the memory has read a content, else as soon as it is safe.
+        """
+        self._memory = memory
+        self._backend = backend
+        self._wait = wait
+        self._unsummarised: dict[str, list[str]] = {}
+
+    async def record(self, event: PipelineEventEnvelope) -> Recorded:
+        """Keep what an event says; a summary names the messages since the one before it, as `covers`.
+
+        Raises:
+            ConfigError: no open backend takes contents.
+            BackendError: the content could not be kept; record the event again.
+        """
+        session = _session_of(event.payload)
+        match event.payload:
+            case SessionStart():
+                return Recorded(skipped="a session's beginning says nothing")
+            case MessageReceived(body=text) | CompactionSummary(summary=text) if not text.strip():
+                return Recorded(skipped="it has no text")
+            case MessageReceived() as message:
+                content = _message(event, message)
+                recorded = await self._hand_over(content)
+                self._remember(session, content.id)
+                return recorded
+            case CompactionSummary() as summary:
+                covered = tuple(self._unsummarised.get(session, ()))
+                recorded = await self._hand_over(_summary(event, summary, covered))
+                self._forget(session, covered)
+                return recorded
+
+    async def _hand_over(self, content: MemoryContentObject) -> Recorded:
+        reports = await self._memory.ingest([content], backend=self._backend, wait=self._wait)
+        return Recorded(content_id=content.id, reports=reports)
+
+    def _remember(self, session: str, content_id: str) -> None:
+        ids = self._unsummarised.pop(session, [])  # put in again below, as the session that spoke last
+        if content_id not in ids[-MOST_SESSIONS:]:
+            ids.append(content_id)
+        self._unsummarised[session] = ids[-MOST_COVERED:]
+        while len(self._unsummarised) > MOST_SESSIONS:
+            del self._unsummarised[next(iter(self._unsummarised))]
+
+    def _forget(self, session: str, covered: Sequence[str]) -> None:
+        gone = set(covered)
+        left = [one for one in self._unsummarised.pop(session, ()) if one not in gone]
+        if left:  # said while the summary was on its way
+            self._unsummarised[session] = left
+
+
+def _session_of(payload: SessionPayload) -> str:
+    return f"{payload.session_key}/{payload.session_id or ''}"
+
+
+def _message(event: PipelineEventEnvelope, message: MessageReceived) -> MemoryContentObject:
+    told = message.temporal or MemoryTemporalMetadata()
+    own_id = message.message_id or _digest(
+        message.received_at.isoformat(), message.sender_id or "", message.body
+    )
+    return MemoryContentObject(
+        id=f"message:{_session_of(message)}:{own_id}",
+        kind="message",
+        text=message.body,
+        metadata={"sessionId": message.session_id} if message.session_id else {},
+        provenance=_provenance(
+            event, source_id=message.message_id, channel=message.channel, actor_id=message.sender_id
+        ),
+        temporal=MemoryTemporalMetadata(
+            created_at=told.created_at or message.received_at,
+            updated_at=told.updated_at,
+            observed_at=told.observed_at or message.received_at,
+            valid_from=told.valid_from,
+            valid_to=told.valid_to,
+            expires_at=told.expires_at,
+            timezone=told.timezone,
+        ),
+    )
+
+
+def _summary(
+    event: PipelineEventEnvelope, summary: CompactionSummary, covered: Sequence[str]
+) -> MemoryContentObject:
+    known = {
+        "sessionId": summary.session_id,
+        "tokensBefore": summary.tokens_before,
+        "tokensAfter": summary.tokens_after,
+    }
+    digest = _digest(summary.compacted_at.isoformat(), summary.summary)
+    return MemoryContentObject(
+        id=f"summary:{_session_of(summary)}:{digest}",
+        kind="summary",
+        text=summary.summary,
+        metadata={
+            **{name: value for name, value in known.items() if value is not None},
+            "covers": list(covered),
+        },
+        provenance=_provenance(event),
+        temporal=MemoryTemporalMetadata(created_at=summary.compacted_at, observed_at=summary.compacted_at),
+    )
+
+
+def _provenance(
+    event: PipelineEventEnvelope,
+    *,
+    source_id: str | None = None,
+    channel: str | None = None,
+    actor_id: str | None = None,
+) -> MemoryProvenance:
+    return MemoryProvenance(
+        source=event.source,
+        source_id=source_id or event.id,
+        channel=channel,
+        actor_id=actor_id,
+        session_key=event.payload.session_key,
+        run_id=event.run_id,
+        trace_id=event.trace_id,
+    )
+
+
+def _digest(*parts: str) -> str:
+    return sha256("\n".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:HASH_CHARS]

@@ -1,0 +1,160 @@
+"""Turns what was found in a content into nodes and edges whose ids are always the same (pure)."""
+
+import unicodedata
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+from composable_memory.content import (
+    ExtractedEntity,
+    ExtractedRelation,
+    GraphEdge,
+    GraphNode,
+    MemoryContentObject,
+    MemoryProvenance,
+    MemoryTemporalMetadata,
+    TemporalPolicyDecision,
+)
+from composable_memory.ingest.origins import citation_of, origin_of
+from composable_memory.ingest.temporal import Lifetime, lifetime_of, observed_at
+
+if TYPE_CHECKING:
+    from composable_memory.types import JsonValue
+
+__all__ = ["GraphPart", "edge_id", "graph_of", "joined", "node_id"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphPart:
+    """Nodes and edges; both ends of every edge are among the nodes."""
+
+    nodes: tuple[GraphNode, ...] = ()
+    edges: tuple[GraphEdge, ...] = ()
+
+
+def graph_of(
+    content: MemoryContentObject,
+    entities: Sequence[ExtractedEntity],
+    relations: Sequence[ExtractedRelation],
+    decision: TemporalPolicyDecision | None = None,
+) -> GraphPart:
+    """Return the part of a graph that a content stands for.
+
+    A node is an entity, by its label; an edge a statement, by its two entities, its type and its words. What
+    the content says of its own validity holds for a statement that has no time of its own. Among the
+    properties of an edge, `told` has since when each episode says that it holds; `ends` says that the same
+    relation, stated before, holds no more.
+    """
+    lifetime = lifetime_of(content, decision)
+    relations = [one for one in relations if one.source.strip() and one.target.strip()]
+    edges = {edge.id: edge for edge in (_edge(content, relation, lifetime) for relation in relations)}
+    return GraphPart(nodes=tuple(_nodes(content, entities, relations)), edges=tuple(edges.values()))
+
+
+def joined(parts: Iterable[GraphPart]) -> GraphPart:
+    """Return several parts as one: an edge that several contents state has the episodes of all of them."""
+    nodes: dict[str, GraphNode] = {}
+    edges: dict[str, GraphEdge] = {}
+    for part in parts:
+        for node in part.nodes:
+            known = nodes.get(node.id)
+            nodes[node.id] = node if known is None or not known.properties["kind"] else known
+        for edge in part.edges:
+            twin = edges.get(edge.id)
+            edges[edge.id] = edge if twin is None else _with_episodes(twin, edge)
+    return GraphPart(nodes=tuple(nodes.values()), edges=tuple(edges.values()))
+
+
+def node_id(label: str) -> str:
+    """Return the id of the entity with a label; cases and white space do not matter."""
+    return f"entity:{_plain(label)}"
+
+
+def edge_id(source: str, type_: str, target: str, fact: str) -> str:
+    """Return the id of a statement about the entities labelled `source` and `target`."""
+    said = "\0".join((_plain(source), type_, _plain(target), _plain(fact)))
+    return sha256(said.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def _nodes(
+    content: MemoryContentObject,
+    entities: Sequence[ExtractedEntity],
+    relations: Sequence[ExtractedRelation],
+) -> Iterable[GraphNode]:
+    """Return a node for each entity, and for each end of a relation that is none of them."""
+    ends = [ExtractedEntity(label=label) for one in relations for label in (one.source, one.target)]
+    nodes: dict[str, GraphNode] = {}
+    for entity in (*entities, *ends):
+        if entity.label.strip():
+            node = GraphNode(
+                id=node_id(entity.label),
+                label=" ".join(entity.label.split()),
+                properties={**entity.properties, "kind": entity.type or "", "text": ""},
+                provenance=_provenance(content),
+                temporal=MemoryTemporalMetadata(observed_at=observed_at(content)),
+            )
+            nodes.setdefault(node.id, node)
+    return nodes.values()
+
+
+def _edge(content: MemoryContentObject, relation: ExtractedRelation, lifetime: Lifetime) -> GraphEdge:
+    since = relation.valid_from or lifetime.valid_from or observed_at(content)
+    properties: dict[str, JsonValue] = {
+        "fact": relation.fact,
+        "episodes": [content.id],
+        "told": {content.id: since.isoformat()} if since else {},
+        "exclusive": relation.exclusive,
+        "confidence": _least(relation.confidence, lifetime.confidence),
+    }
+    if relation.valid_to is not None and relation.valid_from is None:
+        properties["ends"] = True
+    return GraphEdge(
+        id=edge_id(relation.source, relation.type, relation.target, relation.fact),
+        source_id=node_id(relation.source),
+        target_id=node_id(relation.target),
+        type=relation.type,
+        properties=properties,
+        provenance=_provenance(content),
+        temporal=MemoryTemporalMetadata(
+            created_at=content.temporal.created_at if content.temporal else None,
+            observed_at=observed_at(content),
+            valid_from=relation.valid_from or lifetime.valid_from,
+            valid_to=relation.valid_to or lifetime.valid_to,
+            expires_at=lifetime.expires_at,
+        ),
+    )
+
+
+def _provenance(content: MemoryContentObject) -> MemoryProvenance:
+    """Return where a content is from, with the place it stands at among the citations."""
+    provenance = content.provenance or MemoryProvenance(source="memory")
+    origin = origin_of(content)
+    if provenance.citations or origin is None:
+        return provenance
+    return replace(provenance, citations=(citation_of(origin),))
+
+
+def _with_episodes(edge: GraphEdge, other: GraphEdge) -> GraphEdge:
+    """Return an edge with the episodes of another, and since when each of them says so."""
+    episodes = dict.fromkeys([*_episodes(edge), *_episodes(other)])
+    told = {**_told(edge), **_told(other)}
+    return replace(edge, properties={**edge.properties, "episodes": list(episodes), "told": told})
+
+
+def _told(edge: GraphEdge) -> dict[str, "JsonValue"]:
+    told = edge.properties.get("told")
+    return told if isinstance(told, dict) else {}
+
+
+def _episodes(edge: GraphEdge) -> list[str]:
+    episodes = edge.properties.get("episodes")
+    return [one for one in episodes if isinstance(one, str)] if isinstance(episodes, list) else []
+
+
+def _plain(text: str) -> str:
+    return " ".join(unicodedata.normalize("NFC", text).casefold().split())
+
+
+def _least(*values: float | None) -> float | None:
+    return min((value for value in values if value is not None), default=None)

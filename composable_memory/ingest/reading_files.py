@@ -1,0 +1,337 @@
+"""Cuts what people wrote down into contents to ingest: notes into sections, talks into messages (pure).
+
+Every content says where it stands: the file and its 1-based lines. Its id is made of the file and of what it
+says, so that a section which only moved is the one that was ingested before.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import PurePosixPath
+
+from composable_memory.content import MemoryContentObject, MemoryProvenance, MemoryTemporalMetadata
+from composable_memory.ingest.origins import citation_of
+from composable_memory.ingest.transcripts import messages_of
+from composable_memory.types import JsonValue, Origin
+
+__all__ = ["MAX_SECTION_CHARS", "TRANSCRIPT_SUFFIX", "WrittenSource", "contents_of"]
+
+MAX_SECTION_CHARS = 1200
+"""The longest section; a longer paragraph is cut between lines, a longer line between words."""
+
+TRANSCRIPT_SUFFIX = ".jsonl"
+LEAST_WORDS = 3
+"""A turn of a talk in which nobody speaks twice has so many words; less is rather `Port: 8080`."""
+
+_HEADING = re.compile(r" {0,3}(#{1,6})[ \t]+(.*)")
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+_DATE = r"(\d{4}-\d{2}-\d{2})(?:[T ](\d{2}:\d{2}(?::\d{2})?))?"
+_DATED_HEADING = re.compile(rf"(?:\w+[:,]\s*)?{_DATE}")
+_DATED_NAME = re.compile(r"(?<!\d)\d{4}-\d{2}-\d{2}(?!\d)")
+_FRONT_KEY = re.compile(r"(title|date|created)\s*:\s*[\"']?(.*?)[\"']?\s*", re.IGNORECASE)
+_TURN = re.compile(
+    rf"(?:\[{_DATE}\]\s*)?(?P<bold>\*\*)?"
+    r"(?P<name>[^\W\d_][\w.'-]*(?: [^\W\d_][\w.'-]*){0,2})"
+    r"(?(bold)(?::\*\*|\*\*:)|:)\s+(?P<words>\S.*)"
+)
+_ROLES = frozenset({"ai", "assistant", "bot", "human", "i", "me", "system", "user", "you"})
+_LABELS = frozenset(
+    "action address answer context date decision deadline email example fix goal hint important info location"
+    " name next note notes option owner phone place price problem question reason result source status"
+    " summary time tip title todo topic url warning when where who why".split()
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenSource:
+    """A text and where it came from.
+
+    `path` is how results are to name the file; None for a text that is in no file, which gets no citations.
+    `written_at` is when it was written, for what has no date of its own; with `observed_at` everything in it
+    was seen then, whatever dates it holds. `session_key` is the conversation that it belongs to.
+    """
+
+    text: str
+    written_at: datetime
+    path: str | None = None
+    title: str | None = None
+    observed_at: datetime | None = None
+    session_key: str | None = None
+
+    @property
+    def is_transcript(self) -> bool:
+        """Say whether its lines are JSON records of a conversation."""
+        return self.path is not None and self.path.lower().endswith(TRANSCRIPT_SUFFIX)
+
+    @property
+    def stem(self) -> str | None:
+        """Return the name of the file without its suffix."""
+        return PurePosixPath(self.path).stem if self.path else None
+
+
+def contents_of(source: WrittenSource) -> list[MemoryContentObject]:
+    """Return what a text says, in its order; nothing for one without words."""
+    if source.is_transcript:
+        source = replace(source, session_key=source.session_key or source.stem)
+        passages = _messages(source)
+    else:
+        passages = (part for section in _sections(source) for part in _talk(section) or [section])
+    seen: Counter[str] = Counter()
+    return [_content(source, passage, seen) for passage in passages if passage.text.strip()]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Passage:
+    """Some lines of a source; `key` tells apart what may say the same at several places."""
+
+    text: str
+    first: int
+    last: int
+    title: str | None
+    observed_at: datetime
+    speaker: str | None = None
+    key: str = ""
+    metadata: Mapping[str, JsonValue] = field(default_factory=dict)
+
+
+def _content(source: WrittenSource, passage: _Passage, seen: Counter[str]) -> MemoryContentObject:
+    own = f"{source.path or 'text'}#{_digest(source, passage)}"
+    seen[own] += 1
+    spoken = {"speaker": passage.speaker} if passage.speaker else {}
+    return MemoryContentObject(
+        id=own if seen[own] == 1 else f"{own}-{seen[own]}",
+        kind="message" if passage.speaker else "document",
+        text=passage.text,
+        title=passage.title,
+        metadata={**passage.metadata, **spoken},
+        provenance=MemoryProvenance(
+            source="session" if source.is_transcript else "note",
+            source_id=source.path,
+            session_key=source.session_key,
+            citations=(citation_of(_origin(source.path, passage)),) if source.path else (),
+        ),
+        temporal=MemoryTemporalMetadata(observed_at=passage.observed_at),
+    )
+
+
+def _digest(source: WrittenSource, passage: _Passage) -> str:
+    # The same words said on another day are another thing to remember, but only if somebody says which day:
+    # a file that is merely saved again must not become new.
+    said = source.observed_at.isoformat() if source.observed_at else ""
+    parts = (passage.title or "", passage.text, passage.speaker or "", passage.key, said)
+    return sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:12]
+
+
+def _origin(path: str, passage: _Passage) -> Origin:
+    return Origin(path=path, start_line=passage.first, end_line=passage.last)
+
+
+# --- notes --------------------------------------------------------------------------------------------------
+
+_Lines = list[tuple[int, str]]
+"""Lines with their 1-based numbers."""
+
+
+def _sections(source: WrittenSource) -> Iterator[_Passage]:
+    """Cut a note at its headings, and what is between two of them at paragraphs."""
+    lines = [line.rstrip("\r") for line in source.text.removeprefix("\ufeff").split("\n")]
+    front, start = _front_matter(lines)
+    fallback = _written_at(source, front)
+    name = source.title or front.get("title") or source.stem
+    for headings, body in _under_headings(lines, start):
+        observed = source.observed_at or _dated(headings) or fallback
+        title = " > ".join(([source.title] if source.title else []) + headings) or name
+        for part in _packed(_paragraphs(body)):
+            text = "\n".join(line for _, line in part)
+            yield _Passage(text=text, first=part[0][0], last=part[-1][0], title=title, observed_at=observed)
+
+
+def _written_at(source: WrittenSource, front: Mapping[str, str]) -> datetime:
+    """Return the date in the file's path, else that of its front matter, else when it was written."""
+    for found in reversed(_DATED_NAME.findall(source.path or "")):
+        if moment := _moment(found):
+            return moment
+    for key in ("date", "created"):
+        match = re.match(_DATE, front.get(key, ""))
+        if match and (moment := _moment(*match.groups())):
+            return moment
+    return source.written_at
+
+
+def _dated(headings: Sequence[str]) -> datetime | None:
+    """Return the date with which the nearest heading begins."""
+    for heading in reversed(headings):
+        match = _DATED_HEADING.match(heading)
+        if match and (moment := _moment(*match.groups())):
+            return moment
+    return None
+
+
+def _moment(date: str, time: str | None = None) -> datetime | None:
+    """Return a day's beginning, or a time of it, in UTC; None where the calendar has no such day."""
+    try:
+        return datetime.fromisoformat(f"{date}T{time or '00:00'}").replace(tzinfo=UTC)
+    except ValueError:
+        return None
+
+
+def _front_matter(lines: Sequence[str]) -> tuple[dict[str, str], int]:
+    """Return the title and dates of the YAML block at the top, and the index of the first line below it."""
+    if lines[0].rstrip() != "---" or not (end := _index_of_end(lines)):
+        return {}, 0
+    found = (_FRONT_KEY.fullmatch(line) for line in lines[1:end])
+    return {match[1].lower(): match[2] for match in found if match and match[2]}, end + 1
+
+
+def _index_of_end(lines: Sequence[str]) -> int:
+    return next((index for index, line in enumerate(lines) if index and line.rstrip() in ("---", "...")), 0)
+
+
+def _under_headings(lines: Sequence[str], start: int) -> Iterator[tuple[list[str], _Lines]]:
+    """Yield the headings above each part of a note, outermost first, with the part's lines."""
+    path: list[tuple[int, str]] = []
+    body: _Lines = []
+    fence = ""
+    for number, line in enumerate(lines[start:], start=start + 1):
+        fence = _fence_after(line, fence)
+        heading = None if fence else _HEADING.fullmatch(line)
+        if heading is None:
+            body.append((number, line))
+            continue
+        yield [title for _, title in path], body
+        level = len(heading[1])
+        path = [*((above, title) for above, title in path if above < level), (level, _title(heading[2]))]
+        body = []
+    yield [title for _, title in path], body
+
+
+def _title(words: str) -> str:
+    """Return the words of a heading without the marks that may close it, as in `## Title ##`."""
+    bare = words.strip(" \t")
+    opened = bare.rstrip("#")
+    return bare if opened and opened[-1] not in " \t" else opened.rstrip(" \t")
+
+
+def _fence_after(line: str, fence: str) -> str:
+    """Return the fence of the code block that is open below `line`, empty if none is."""
+    match = _FENCE.match(line)
+    if match is None:
+        return fence
+    if not fence:
+        return match[1]
+    closes = match[1].startswith(fence) and not line[match.end() :].strip()
+    return "" if closes else fence
+
+
+def _paragraphs(body: _Lines) -> Iterator[_Lines]:
+    paragraph: _Lines = []
+    for number, line in body:
+        if line.strip():
+            paragraph.append((number, line))
+        elif paragraph:
+            yield paragraph
+            paragraph = []
+    if paragraph:
+        yield paragraph
+
+
+def _packed(paragraphs: Iterable[_Lines]) -> Iterator[_Lines]:
+    """Join neighbours as long as they fit into a section; the blank line between them stays."""
+    held: _Lines = []
+    for paragraph in paragraphs:
+        for piece in _cut(paragraph):
+            between: _Lines = [(piece[0][0] - 1, "")] if held and piece[0][0] > held[-1][0] + 1 else []
+            joined = [*held, *between, *piece]
+            if held and _length(joined) > MAX_SECTION_CHARS:
+                yield held
+                joined = piece
+            held = joined
+    if held:
+        yield held
+
+
+def _cut(paragraph: _Lines) -> Iterator[_Lines]:
+    """Cut a paragraph that is too long between lines."""
+    piece: _Lines = []
+    for number, line in paragraph:
+        for part in _split(line):
+            if piece and _length([*piece, (number, part)]) > MAX_SECTION_CHARS:
+                yield piece
+                piece = []
+            piece.append((number, part))
+    if piece:
+        yield piece
+
+
+def _split(line: str) -> Iterator[str]:
+    """Cut a line that is too long between words, or anywhere if it has none."""
+    while len(line) > MAX_SECTION_CHARS:
+        at = line.rfind(" ", 1, MAX_SECTION_CHARS + 1)
+        at = at if at > 0 else MAX_SECTION_CHARS
+        yield line[:at]
+        line = line[at:].lstrip(" ")
+    yield line
+
+
+def _length(lines: _Lines) -> int:
+    return sum(len(line) + 1 for _, line in lines) - 1
+
+
+# --- talks --------------------------------------------------------------------------------------------------
+
+
+def _talk(section: _Passage) -> list[_Passage]:
+    """Return the messages of a section that consists of lines `Name: text`; nothing for any other."""
+    turns: list[_Passage] = []
+    for number, line in enumerate(section.text.split("\n"), start=section.first):
+        if match := _TURN.fullmatch(line.rstrip()):
+            turns.append(_turn(section, number, match))
+        elif not line.strip():
+            continue
+        elif not turns:
+            return []
+        else:
+            said = turns[-1]
+            turns[-1] = replace(said, text=f"{said.text}\n{line}", last=number)
+    return turns if _is_talk(turns) else []
+
+
+def _turn(section: _Passage, number: int, match: re.Match[str]) -> _Passage:
+    at = _moment(match[1], match[2]) if match[1] else None
+    return replace(
+        section,
+        text=match["words"],
+        first=number,
+        last=number,
+        observed_at=at or section.observed_at,
+        speaker=match["name"],
+    )
+
+
+def _is_talk(turns: Sequence[_Passage]) -> bool:
+    """Say whether people talk here, rather than that names have values."""
+    names = {turn.speaker.casefold() for turn in turns if turn.speaker}
+    if len(names) < 2 or names & _LABELS:
+        return False
+    if names <= _ROLES or any(count > 1 for count in Counter(turn.speaker for turn in turns).values()):
+        return True
+    return all(len(turn.text.split()) >= LEAST_WORDS for turn in turns)
+
+
+# --- transcripts --------------------------------------------------------------------------------------------
+
+
+def _messages(source: WrittenSource) -> Iterator[_Passage]:
+    for message in messages_of(source.text):
+        yield _Passage(
+            text=message.text,
+            first=message.line,
+            last=message.line,
+            title=source.title,
+            observed_at=source.observed_at or message.at or source.written_at,
+            speaker=message.speaker,
+            key=str(message.line),
+        )

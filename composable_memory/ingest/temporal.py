@@ -1,0 +1,111 @@
+"""How long contents hold: a policy by what they say themselves, and what follows from a decision (pure)."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from math import isfinite
+
+from composable_memory.content import MemoryContentObject, MemoryTemporalMetadata, TemporalPolicyDecision
+from composable_memory.types import JsonValue
+
+__all__ = ["Lifetime", "StandardTemporalPolicy", "as_moment", "lifetime_of", "observed_at"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lifetime:
+    """When a content holds in the world, and until when it may be told; None is open."""
+
+    valid_from: datetime | None = None
+    valid_to: datetime | None = None
+    expires_at: datetime | None = None
+    confidence: float | None = None
+
+    def is_over(self, now: datetime) -> bool:
+        """Say whether the content may no longer be told."""
+        return self.expires_at is not None and self.expires_at <= now
+
+    def holds_at(self, moment: datetime) -> bool:
+        """Say whether the content holds in the world."""
+        began = self.valid_from is None or self.valid_from <= moment
+        return began and (self.valid_to is None or self.valid_to > moment)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandardTemporalPolicy:
+    """Believes what a content says of itself, and gives the rest a time to live by kind.
+
+    A content says so in its times and in its metadata: `ttlSeconds` or `ttl_seconds`, and `confidence`.
+    Without a time to live a content never expires.
+    """
+
+    ttl_seconds: float | None = None
+    ttl_by_kind: Mapping[str, float] = field(default_factory=dict)
+    default_confidence: float | None = None
+
+    async def evaluate(self, content: MemoryContentObject) -> TemporalPolicyDecision:
+        """Return how long `content` holds."""
+        times = _times(content)
+        own = _number(content.metadata, ("ttlSeconds", "ttl_seconds"))
+        confidence = _number(content.metadata, ("confidence",))
+        return TemporalPolicyDecision(
+            ttl_seconds=own if own is not None else self.ttl_by_kind.get(content.kind, self.ttl_seconds),
+            valid_from=times.valid_from,
+            valid_to=times.valid_to,
+            confidence=self.default_confidence if confidence is None else min(1.0, max(0.0, confidence)),
+        )
+
+
+def lifetime_of(content: MemoryContentObject, decision: TemporalPolicyDecision | None) -> Lifetime:
+    """Return what a decision means for a content: it expires at its own time or with its time to live.
+
+    The time to live counts from when the content was observed; the earlier end is the one that holds.
+    """
+    times, decided = _times(content), decision or TemporalPolicyDecision()
+    ends = [times.expires_at, _after(observed_at(content), decided.ttl_seconds)]
+    return Lifetime(
+        valid_from=decided.valid_from or times.valid_from,
+        valid_to=decided.valid_to or times.valid_to,
+        expires_at=min((end for end in ends if end is not None), default=None),
+        confidence=decided.confidence,
+    )
+
+
+def observed_at(content: MemoryContentObject) -> datetime | None:
+    """Return when a content was said or seen, else when it was made."""
+    times = _times(content)
+    return times.observed_at or times.created_at
+
+
+def as_moment(value: JsonValue | datetime) -> datetime | None:
+    """Return the aware time that an ISO text means, in UTC where it says no zone; None for anything else."""
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value.strip())
+        except ValueError:
+            return None
+    if not isinstance(value, datetime):
+        return None
+    return value if value.tzinfo else value.replace(tzinfo=UTC)
+
+
+def _times(content: MemoryContentObject) -> MemoryTemporalMetadata:
+    """Return a content's own times, else those of its provenance."""
+    provided = content.provenance.temporal if content.provenance else None
+    return content.temporal or provided or MemoryTemporalMetadata()
+
+
+def _after(start: datetime | None, seconds: float | None) -> datetime | None:
+    if start is None or seconds is None:
+        return None
+    try:
+        return start + timedelta(seconds=seconds)
+    except OverflowError:  # longer than the calendar is as good as never
+        return None
+
+
+def _number(metadata: Mapping[str, JsonValue], keys: Iterable[str]) -> float | None:
+    for key in keys:
+        value = metadata.get(key)
+        if isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value):
+            return float(value)
+    return None

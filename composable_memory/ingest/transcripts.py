@@ -1,0 +1,76 @@
+"""Reads transcripts: of lines of JSON, those that say what the user or the assistant said (pure)."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+__all__ = ["TranscriptMessage", "messages_of"]
+
+MESSAGE_TYPES = ("message", "user", "assistant", "response_item")
+TEXT_TYPES = ("text", "input_text", "output_text")
+SPEAKERS = {"user": "User", "assistant": "Assistant"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TranscriptMessage:
+    """What somebody said, in which 1-based line it stands, and when it was said if the record tells."""
+
+    line: int
+    speaker: str
+    text: str
+    at: datetime | None
+
+
+def messages_of(text: str) -> Iterator[TranscriptMessage]:
+    """Yield the messages with words; other records, and lines that are no JSON, are passed over."""
+    for number, line in enumerate(text.split("\n"), start=1):
+        record = _record(line)
+        message = _message(record)
+        speaker = SPEAKERS.get(str(message.get("role")))
+        words = "\n".join(_texts(message.get("content"))).strip()
+        if speaker and words:
+            at = _stamp(message.get("timestamp")) or _stamp(record.get("timestamp"))
+            yield TranscriptMessage(line=number, speaker=speaker, text=words, at=at)
+
+
+def _record(line: str) -> Mapping[str, object]:
+    try:
+        record = json.loads(line) if '"role"' in line else None
+    except (ValueError, RecursionError):
+        record = None
+    return record if isinstance(record, dict) else {}
+
+
+def _message(record: Mapping[str, object]) -> Mapping[str, object]:
+    """Return the part of a record that has a role and content, whichever agent wrote it."""
+    if record.get("type", "message") in MESSAGE_TYPES:
+        for part in (record.get("message"), record.get("payload"), record):
+            if isinstance(part, dict) and "role" in part:
+                return part
+    return {}
+
+
+def _texts(content: object) -> Iterator[str]:
+    """Yield the texts of a message; images, calls of tools and thoughts are left out."""
+    if isinstance(content, str):
+        yield content
+    elif isinstance(content, list):
+        for block in content:
+            if isinstance(block, dict) and block.get("type") in TEXT_TYPES:
+                text = block.get("text")
+                if isinstance(text, str):
+                    yield text
+
+
+def _stamp(value: object) -> datetime | None:
+    """Return the time of an ISO text, or of a count of milliseconds since 1970; None for anything else."""
+    try:
+        if isinstance(value, str):
+            moment = datetime.fromisoformat(value)
+            return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return datetime.fromtimestamp(value / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        pass
+    return None

@@ -1,0 +1,137 @@
+"""What goes into the ingest pipeline, and what comes out of it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+from composable_memory.content import (
+    IngestReport,
+    IngestWarning,
+    MemoryArtifact,
+    MemoryContentKind,
+    MemoryContentObject,
+    MemoryTemporalMetadata,
+    StageResult,
+)
+from composable_memory.ingest.attempts import PipelineError
+from composable_memory.types import JsonValue
+
+__all__ = ["STAGES", "AuditEvent", "IngestItem", "IngestRequest", "IngestResult", "MetricEvent", "Stage"]
+
+Stage = Literal["normalize", "extract", "enrich", "entity_extract", "embed", "graph", "index", "audit"]
+
+STAGES: tuple[Stage, ...] = (
+    "normalize",
+    "extract",
+    "enrich",
+    "entity_extract",
+    "embed",
+    "graph",
+    "index",
+    "audit",
+)
+"""The stages in the order in which they run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngestItem:
+    """Something to take in, as far as it is known; what is left out is filled in.
+
+    Without an `id` it gets one made of the source and the text, so that taking it in twice changes nothing.
+    `metadata` may hold `temporal` and `artifacts`, which are read from there if not given as such.
+    """
+
+    id: str | None = None
+    kind: MemoryContentKind = "event"
+    text: str | None = None
+    title: str | None = None
+    metadata: Mapping[str, JsonValue] = field(default_factory=dict)
+    artifacts: tuple[MemoryArtifact, ...] = ()
+    temporal: MemoryTemporalMetadata | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngestRequest:
+    """Items to take in together, and where they come from; without a trace id the active one is used."""
+
+    items: Sequence[IngestItem | MemoryContentObject]
+    source: str = "memory.ingest"
+    session_key: str | None = None
+    trace_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngestResult:
+    """How a run went, stage by stage.
+
+    `received` counts the items. `contents` are those that were to be stored: neither empty, nor expired, nor
+    said twice.
+    `batch_id` is the same for the same contents, `run_id` another each time. `errors` holds the error of each
+    stage that failed. `nodes`, `edges` and `vectors` count what was written.
+    """
+
+    run_id: str
+    batch_id: str
+    trace_id: str
+    received: int
+    contents: tuple[MemoryContentObject, ...]
+    stages: tuple[StageResult, ...]
+    warnings: tuple[IngestWarning, ...]
+    errors: Mapping[Stage, PipelineError]
+    started_at: datetime
+    completed_at: datetime
+    nodes: int = 0
+    edges: int = 0
+    vectors: int = 0
+
+    @property
+    def ok(self) -> bool:
+        """Say whether no stage failed."""
+        return not self.errors
+
+    def report(self) -> IngestReport:
+        """Return the result in the terms of `SupportsIngest`.
+
+        A content that no store took, or that has no text, has failed. One that was said before in the same
+        run, or has expired, changes nothing, as if it were known.
+        """
+        wanted = len(self.contents)
+        empty = sum(warning.code == "extract.no_text" for warning in self.warnings)
+        is_lost = bool(self.errors) and not (self.vectors or self.nodes)
+        return IngestReport(
+            run_id=self.run_id,
+            stored=0 if is_lost else wanted,
+            known=0 if is_lost else self.received - wanted - empty,
+            failed=self.received if is_lost else empty,
+            entities=self.nodes,
+            facts=self.edges,
+            warnings=self.warnings,
+            stages=self.stages,
+            problems=tuple(f"{stage}: {error.message}" for stage, error in self.errors.items())
+            + tuple(warning.message for warning in self.warnings if warning.code == "extract.no_text"),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditEvent:
+    """Who did what, for those who have to account for it."""
+
+    id: str
+    ts: datetime
+    action: Literal["ingest", "graph_write", "vector_write"]
+    status: Literal["success", "failure", "partial"]
+    actor: str | None = None
+    session_key: str | None = None
+    trace_id: str | None = None
+    details: Mapping[str, JsonValue] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricEvent:
+    """One measurement; durations are in milliseconds."""
+
+    name: Literal["memory.ingest.duration_ms", "memory.pipeline.events", "memory.pipeline.errors"]
+    value: float
+    ts: datetime
+    tags: Mapping[str, str] = field(default_factory=dict)

@@ -1,0 +1,207 @@
+"""Turns the times that a question speaks of into one stretch of time (pure; the present is given)."""
+
+import re
+from calendar import monthrange
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, time, timedelta
+
+from composable_memory.facts import TimeWindow
+from composable_memory.types import TimeHint, TimeUnit
+
+__all__ = ["FAR_FUTURE", "FAR_PAST", "window_of"]
+
+FAR_PAST = datetime(1, 1, 1, tzinfo=UTC)
+"""Where the time before something begins."""
+
+FAR_FUTURE = datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)
+"""Where a span that leads out of the calendar ends."""
+
+_Days = tuple[date, date]
+"""The first and the last day of a named time."""
+
+_INSTANT = timedelta(microseconds=1)
+_ALMOST_A_YEAR = timedelta(days=360)
+_NAMED = re.compile(r"(?P<year>\d{4}|-)(?:-(?:Q(?P<quarter>[1-4])|(?P<month>\d\d)(?:-(?P<day>\d\d))?))?")
+_WEEKDAY = re.compile(r"-W-([1-7])")
+
+
+def window_of(hints: Sequence[TimeHint], now: datetime) -> TimeWindow | None:
+    """Return the stretch of time that `hints` ask for together, both ends in UTC; None without hints.
+
+    A named time is all of it: "last month" and "March 2024" are calendar months, "yesterday" is a day, weeks
+    begin on Mondays, in the time zone of `now`. "The last 5 days" begin with the day five days ago and end
+    now. "Since" ends now and "before" begins with `FAR_PAST`. "As of" asks for one moment: the end of what is
+    named, or `now` if that lies ahead; it goes before all other times. A month, quarter, day or weekday
+    without a year is the latest that has begun, within the year that another hint names if there is one.
+
+    Several hints ask for what they share; those that share nothing, for all from the first to the last.
+
+    Raises:
+        ValueError: `now` is naive.
+    """
+    if now.tzinfo is None or now.utcoffset() is None:
+        raise ValueError("the present must be an aware time")
+    hints = [hint for hint in hints if hint.relation == "as-of"] or hints
+    dated = [hint for hint in hints if not _is_without_year(hint)]
+    windows = [window for hint in dated if (window := _window(hint, now, now.date()))]
+    latest = _latest_day(windows, now)
+    yearless = (hint for hint in hints if _is_without_year(hint))
+    windows += [window for hint in yearless if (window := _window(hint, now, latest))]
+    return _shared(windows)
+
+
+def _is_without_year(hint: TimeHint) -> bool:
+    return hint.date is not None and hint.date.startswith("-")
+
+
+def _latest_day(windows: Sequence[TimeWindow], now: datetime) -> date:
+    """Return the day that a time without a year may not begin after: in a year that was named, or today."""
+    years = [one for one in windows if _ALMOST_A_YEAR < one.end - one.start < 2 * _ALMOST_A_YEAR]
+    return min([now, *(one.end for one in years)]).astimezone(now.tzinfo).date()
+
+
+def _shared(windows: Sequence[TimeWindow]) -> TimeWindow | None:
+    if not windows:
+        return None
+    starts, ends = [one.start for one in windows], [one.end for one in windows]
+    if max(starts) <= min(ends):
+        return TimeWindow(start=max(starts), end=min(ends))
+    return TimeWindow(start=min(starts), end=max(ends))
+
+
+def _window(hint: TimeHint, now: datetime, latest: date) -> TimeWindow | None:
+    """Return the time of one hint; None for one that names nothing."""
+    present = now.astimezone(UTC)
+    days = _days(hint, now.date(), latest)
+    if days is None:
+        return None
+    start, end = _beginning(days[0], now), _end(days[1], now)
+    match hint.relation:
+        case "as-of":
+            moment = min(end, present)
+            return TimeWindow(start=moment, end=moment)
+        case "since":
+            return TimeWindow(start=start, end=max(present, start))
+        case "after":
+            return TimeWindow(start=_later(end), end=max(present, _later(end)))
+        case "until":
+            return TimeWindow(start=FAR_PAST, end=end)
+        case "before":
+            return TimeWindow(start=FAR_PAST, end=max(FAR_PAST, _earlier(start)))
+        case None if hint.offset is not None and hint.offset < -1:
+            return TimeWindow(start=start, end=present)
+        case None if hint.offset is not None and hint.offset > 1:
+            return TimeWindow(start=present, end=max(present, end))
+    return TimeWindow(start=start, end=end)
+
+
+def _days(hint: TimeHint, today: date, latest: date) -> _Days | None:
+    if hint.date is None:
+        if hint.unit is None or hint.offset is None:
+            return None
+        is_span = hint.relation is None and abs(hint.offset) > 1
+        return (
+            _counted_span(hint.unit, hint.offset, today) if is_span else _unit(hint.unit, hint.offset, today)
+        )
+    first = _named(hint.date, latest)
+    if first is None or hint.until is None:
+        return first
+    last = _named(hint.until, latest)
+    if last is None:
+        return first
+    if last[1] < first[0] and _is_without_year(hint):  # "between November and March" goes over the new year
+        first = _named(hint.date, last[1]) or first
+    return min(first[0], last[0]), max(first[1], last[1])
+
+
+def _named(text: str, latest: date) -> _Days | None:
+    """Return the days that `TimeHint.date` names; without a year, the last that began by `latest`."""
+    if weekday := _WEEKDAY.fullmatch(text):
+        day = latest - timedelta(days=(latest.isoweekday() - int(weekday[1])) % 7)
+        return day, day
+    named = _NAMED.fullmatch(text)
+    if named is None:
+        return None
+    years = [int(named["year"])] if named["year"] != "-" else range(latest.year, max(0, latest.year - 9), -1)
+    found = (_in_year(year, named) for year in years)
+    return next((days for days in found if days and (named["year"] != "-" or days[0] <= latest)), None)
+
+
+def _in_year(year: int, named: re.Match[str]) -> _Days | None:
+    try:
+        if named["quarter"]:
+            last_month = 3 * int(named["quarter"])
+            return date(year, last_month - 2, 1), _last_of_month(year, last_month)
+        if named["day"]:
+            day = date(year, int(named["month"]), int(named["day"]))
+            return day, day
+        if named["month"]:
+            return date(year, int(named["month"]), 1), _last_of_month(year, int(named["month"]))
+        return date(year, 1, 1), date(year, 12, 31)
+    except ValueError:  # no such day in that year
+        return None
+
+
+def _unit(unit: TimeUnit, offset: int, today: date) -> _Days:
+    """Return the whole day, week, month or year that lies `offset` from the present one."""
+    if unit == "day":
+        day = _moved(today, offset)
+        return day, day
+    if unit == "week":
+        monday = _moved(_moved(today, -today.weekday()), 7 * offset)
+        return monday, _moved(monday, 6)
+    first = _months_on(today.replace(day=1), offset if unit == "month" else 12 * offset)
+    if unit == "month":
+        return first, _last_of_month(first.year, first.month)
+    return first.replace(month=1), first.replace(month=12, day=31)
+
+
+def _counted_span(unit: TimeUnit, offset: int, today: date) -> _Days:
+    """Return the days from today to the one so many units away, the earlier first."""
+    if unit in ("day", "week"):
+        other = _moved(today, offset * (7 if unit == "week" else 1))
+    else:
+        other = _months_on(today, offset * (12 if unit == "year" else 1))
+    return min(today, other), max(today, other)
+
+
+def _moved(day: date, days: int) -> date:
+    try:
+        return day + timedelta(days=days)
+    except OverflowError:
+        return date.min if days < 0 else date.max
+
+
+def _months_on(day: date, months: int) -> date:
+    """Return the same day so many months on, or the last of that month where it has no such day."""
+    year, month = divmod(day.year * 12 + day.month - 1 + months, 12)
+    if not date.min.year <= year <= date.max.year:
+        return date.min if months < 0 else date.max
+    return date(year, month + 1, min(day.day, monthrange(year, month + 1)[1]))
+
+
+def _last_of_month(year: int, month: int) -> date:
+    return date(year, month, monthrange(year, month)[1])
+
+
+def _beginning(day: date, now: datetime) -> datetime:
+    return _in_utc(datetime.combine(day, time.min, now.tzinfo))
+
+
+def _end(day: date, now: datetime) -> datetime:
+    return _in_utc(datetime.combine(day, time.max, now.tzinfo))
+
+
+def _in_utc(moment: datetime) -> datetime:
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:  # at an edge of the calendar
+        return FAR_PAST if moment.year == FAR_PAST.year else FAR_FUTURE
+
+
+def _later(moment: datetime) -> datetime:
+    return moment if moment == FAR_FUTURE else moment + _INSTANT
+
+
+def _earlier(moment: datetime) -> datetime:
+    return moment if moment == FAR_PAST else moment - _INSTANT

@@ -1,0 +1,310 @@
+"""Finds the times that a text speaks of: in English, and the commonest in four more languages (pure).
+
+What could be something else counts only beside a word that makes it a time: a month's name or a year after
+"in", "since" or "between", a weekday after "on" or "last". So "may I" and "march on" are no times.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import date
+from functools import cache
+
+from composable_memory.types import TimeHint, TimeRelation, TimeUnit
+
+__all__ = ["TimeMention", "time_mentions"]
+
+LONGEST_PREPOSITION = 60
+"""So many characters before a time are looked at for the words that belong to it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeMention:
+    """A time and where in the text it stands, its preposition included."""
+
+    start: int
+    end: int
+    hint: TimeHint
+
+
+def time_mentions(text: str) -> list[TimeMention]:
+    """Return the times that `text` speaks of, in their order."""
+    found = sorted(_found(text), key=lambda one: one.start)
+    mentions: list[TimeMention] = []
+    number = 0
+    while number < len(found):
+        one, following = found[number], found[number + 1 : number + 2]
+        stretch = _stretch(text, one, following[0]) if following else None
+        mention = stretch or _single(text, one)
+        if mention is not None:
+            mentions.append(mention)
+        number += 2 if stretch else 1
+    return mentions
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What may be a time; with `beside` it is one only after one of these words."""
+
+    start: int
+    end: int
+    hint: TimeHint
+    beside: str
+
+
+_UNITS: Mapping[str, TimeUnit] = {
+    "day": "day", "days": "day", "día": "day", "días": "day", "dia": "day", "dias": "day", "天": "day",
+    "日": "day", "일": "day", "week": "week", "weeks": "week", "semana": "week", "semanas": "week",
+    "周": "week", "週間": "week", "星期": "week", "주": "week", "month": "month", "months": "month",
+    "mes": "month", "meses": "month", "个月": "month", "か月": "month", "ヶ月": "month", "カ月": "month",
+    "개월": "month", "year": "year", "years": "year", "año": "year", "años": "year", "年": "year",
+    "년": "year",
+}  # fmt: skip
+_NUMBERS: Mapping[str, int] = {
+    "a": 1, "an": 1, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8,
+    "nine": 9, "ten": 10, "a couple of": 2, "un": 1, "una": 1, "dos": 2, "tres": 3, "cuatro": 4, "cinco": 5,
+    "seis": 6,
+}  # fmt: skip
+_MONTHS: Mapping[str, int] = {
+    name: number
+    for number, names in enumerate(
+        (
+            "january jan enero", "february feb febrero", "march mar marzo", "april apr abril", "may mayo",
+            "june jun junio", "july jul julio", "august aug agosto",
+            "september sept sep septiembre setiembre", "october oct octubre",
+            "november nov noviembre", "december dec diciembre",
+        ),
+        1,
+    )
+    for name in names.split()
+}  # fmt: skip
+_WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_QUARTERS = ("first", "second", "third", "fourth")
+_WORDS: Mapping[str, tuple[TimeUnit, int]] = {
+    "the day before yesterday": ("day", -2), "yesterday": ("day", -1), "last night": ("day", -1),
+    "today": ("day", 0), "tonight": ("day", 0), "this morning": ("day", 0), "this afternoon": ("day", 0),
+    "this evening": ("day", 0), "tomorrow": ("day", 1),
+    "anteayer": ("day", -2), "ayer": ("day", -1), "anoche": ("day", -1), "hoy": ("day", 0),
+    "la semana pasada": ("week", -1), "esta semana": ("week", 0), "el mes pasado": ("month", -1),
+    "este mes": ("month", 0), "el año pasado": ("year", -1), "este año": ("year", 0),
+    "前天": ("day", -2), "昨天": ("day", -1), "今天": ("day", 0), "明天": ("day", 1), "上周": ("week", -1),
+    "本周": ("week", 0), "这周": ("week", 0), "上个月": ("month", -1), "本月": ("month", 0),
+    "这个月": ("month", 0), "去年": ("year", -1), "今年": ("year", 0),
+    "一昨日": ("day", -2), "昨日": ("day", -1), "今日": ("day", 0), "明日": ("day", 1), "先週": ("week", -1),
+    "今週": ("week", 0), "先月": ("month", -1), "今月": ("month", 0), "昨年": ("year", -1),
+    "그저께": ("day", -2), "어제": ("day", -1), "오늘": ("day", 0), "내일": ("day", 1),
+    "지난주": ("week", -1), "지난 주": ("week", -1), "이번 주": ("week", 0),
+    "이번주": ("week", 0), "지난달": ("month", -1),
+    "지난 달": ("month", -1), "이번 달": ("month", 0), "이번달": ("month", 0), "작년": ("year", -1),
+    "올해": ("year", 0),
+}  # fmt: skip
+_DIRECTION = {"last": -1, "past": -1, "previous": -1, "this": 0, "next": 1}
+
+
+def _any_of(words: Mapping[str, object]) -> str:
+    """Match one of `words`, the longest first, and whole words where the script has spaces."""
+    ordered = sorted(words, key=len, reverse=True)
+    return "|".join(
+        rf"\b{re.escape(one)}\b" if one.isascii() or " " in one else re.escape(one) for one in ordered
+    )
+
+
+_UNIT = rf"(?P<unit>{_any_of(_UNITS)})"
+_COUNT = rf"(?P<count>\b\d{{1,4}}|{_any_of(_NUMBERS)})"
+_MONTH = rf"(?P<month>{_any_of(_MONTHS)})\.?"
+# "may" without a capital is a verb, unless a year or an ordinal stands beside it.
+_SURE_MONTH = rf"(?!(?-i:may)\b){_MONTH}"
+# After a month that is also a first name, or a verb's beginning, these make it one.
+_NOT_A_VERB = r"(?!\s+(?:asked|be|came|have|joined|left|moved|not|quit|said|says|started|told|went|wrote)\b)"
+_DAY = r"(?P<day>\d{1,2})"
+_ORDINAL = r"(?:st|nd|rd|th)"
+_YEAR = r"(?P<year>(?:19|20)\d\d)(?!\d)"
+_NOT_INSIDE = r"(?<![A-Za-z0-9_/.:$€#-])"
+_COUNTED_THINGS = (
+    r"(?!\s*(?:%|(?:[kmg]?b|px|ms|s|bytes|characters|chars|chunks|dollars|euros|files|items|lines|metres|miles|"
+    r"notes|people|pixels|points|records|requests|results|rows|seconds|steps|times|tokens|users|words)\b))"
+)
+
+_RELATIONS: Mapping[TimeRelation, str] = {
+    "as-of": r"as (?:of|at)|(?:by|at) the end of|al? final(?:es)? de|a fecha de|截至|截止",
+    "since": r"(?:ever )?since|starting (?:in|on|from)|desde|a partir de|自从|自從|自",
+    "until": r"(?:up )?until|up to|till|through|hasta|直到",
+    "before": r"before|prior to|earlier than|antes de",
+    "after": r"after|later than|después de|despues de|tras",
+}
+_RELATION = "|".join(f"(?P<{name.replace('-', '_')}>{words})" for name, words in _RELATIONS.items())
+_FILLER = (
+    r"(?:\s*(?:\b(?:the|el|la|del?|year|month|año|mes)\b|"
+    r"\b(?:beginning|start|middle|end|principios|finales|mediados) (?:of|de)\b|\b(?:early|mid|late)\b-?))*\s*"
+)
+_BEFORE = rf"(?<![\w-])(?:{_RELATION}){_FILLER}$"
+_AFTER = (
+    r"\s*(?:(?P<as_of>時点|时点|时为止|기준)|(?P<since>以来|以來|以降|이래|부터|起|onwards?\b)"
+    r"|(?P<until>まで|까지|为止|為止)|(?P<before>之前|以前|이전|前|전)|(?P<after>之后|以后|以後|之後|后|後|이후))"
+)
+
+
+_BEFORE_A_MONTH = "(?:back )?in|during|throughout|over|last|this|past|early|mid|late|en|durante"
+_BEFORE_A_YEAR = "(?:back )?in|during|throughout|over|for|from|of|early|mid|late|en|durante|de"
+_BEFORE_A_WEEKDAY = "on|last|this|past|from"
+
+_DIGIT = r"\d"
+_MONTH_NAME = "|".join(sorted({name[:3] for name in _MONTHS}))
+_WORD = "|".join(sorted({name[:3] for name in (*_WORDS, *_WEEKDAYS, *_QUARTERS)}))
+_WAY = "last|past|previous|this|next|últim|ago|hace"
+
+_RULES: tuple[tuple[str, str, str], ...] = (
+    (_DIGIT, rf"{_NOT_INSIDE}{_YEAR}-(?P<number>\d\d)-(?P<day>\d\d)(?!\d|[-/]|\.\w)", ""),
+    (_MONTH_NAME, rf"{_MONTH}\s+{_DAY}{_ORDINAL}?(?:,\s*|\s+){_YEAR}", ""),
+    (
+        _MONTH_NAME,
+        rf"{_NOT_INSIDE}{_DAY}{_ORDINAL}?\s+(?:of\s+|de\s+)?{_MONTH}(?:,\s*|\s+(?:de\s+|del\s+)?){_YEAR}",
+        "",
+    ),
+    (_MONTH_NAME, rf"{_MONTH}\s+{_DAY}{_ORDINAL}\b", ""),
+    (_MONTH_NAME, rf"{_NOT_INSIDE}{_DAY}(?:{_ORDINAL}\s+(?:of\s+)?|\s+of\s+|\s+de\s+){_MONTH}\b", ""),
+    (_MONTH_NAME, rf"{_SURE_MONTH}\s+{_DAY}(?![\d:%]|[.,]\d){_COUNTED_THINGS}", ""),
+    (_MONTH_NAME, rf"{_NOT_INSIDE}{_DAY}\s+{_SURE_MONTH}(?!\w)", ""),
+    (_MONTH_NAME, rf"{_MONTH}(?:,?\s+|\s+of\s+|\s+del?\s+){_YEAR}", ""),
+    (
+        "[月월]",
+        rf"(?:{_YEAR}\s*[年년]\s*)?(?<!\d)(?P<number>\d{{1,2}})\s*[月월]份?(?:\s*(?P<day>\d{{1,2}})\s*[日号號일])?",
+        "",
+    ),
+    ("[年년]", rf"{_YEAR}\s*[年년]", ""),
+    (_DIGIT, rf"\bQ(?P<quarter>[1-4])(?:\s+of\s+|[\s,/-]*){_YEAR}", ""),
+    (_DIGIT, rf"{_NOT_INSIDE}{_YEAR}[\s/-]?Q(?P<quarter>[1-4])\b", ""),
+    (_DIGIT, rf"\b(?P<nth>{'|'.join(_QUARTERS)})\s+quarter(?:\s+of)?\s+{_YEAR}", ""),
+    (_WAY, rf"\b(?:in\s+the\s+)?(?P<way>last|past|previous|next)\s+{_COUNT}\s+{_UNIT}", ""),
+    (_WAY, rf"\b(?:en\s+)?l[oa]s\s+últim[oa]s\s+{_COUNT}\s+{_UNIT}", ""),
+    (_DIGIT, rf"(?:最近|过去|過去|直近|최근)\s*(?P<count>\d{{1,4}})\s*{_UNIT}[間间]?", ""),
+    (_WAY, rf"{_COUNT}\s+{_UNIT}\s+(?P<ago>ago)\b", ""),
+    (_WAY, rf"\b(?P<ago>hace)\s+{_COUNT}\s+{_UNIT}", ""),
+    ("[前전]", rf"(?<!\d)(?P<count>\d{{1,4}})\s*{_UNIT}\s*(?P<ago>以?前|전)", ""),
+    (_WAY, r"\b(?P<way>last|past|previous|this|next)\s+(?P<unit>day|week|month|year)\b", ""),
+    (_WORD, rf"(?P<word>{_any_of(_WORDS)})", ""),
+    (_DIGIT, r"\bQ(?P<quarter>[1-4])\b(?!\s*\d)", _BEFORE_A_YEAR),
+    (_WORD, rf"\b(?P<weekday>{'|'.join(_WEEKDAYS)})\b", _BEFORE_A_WEEKDAY),
+    (_DIGIT, rf"{_NOT_INSIDE}{_YEAR}-(?P<number>0[1-9]|1[0-2])(?![\d/-]|\.\w)", _BEFORE_A_YEAR),
+    (_DIGIT, rf"{_NOT_INSIDE}{_YEAR}(?![A-Za-z_%:/-]|[.,]\d){_COUNTED_THINGS}", _BEFORE_A_YEAR),
+    (_MONTH_NAME, rf"{_SURE_MONTH}(?!\w){_NOT_A_VERB}", _BEFORE_A_MONTH),
+    (
+        _MONTH_NAME,
+        r"(?-i:(?P<month>may))(?=\s*(?:$|[^\w\s]|\d|(?:and|or|to|until|till|through|of|last|this)\b))",
+        _BEFORE_A_MONTH,
+    ),
+)
+"""What a text must hold for a rule to be tried, the rule, and the words without which it does not count.
+
+The more a rule takes in, the earlier it stands. Patterns are compiled when they are first needed: most
+questions speak of no time, and need none.
+"""
+_SIGNS = tuple(dict.fromkeys(sign for sign, _, _ in _RULES))
+
+_FROM = r"(?<![\w-])(?:between|from|entre|desde|del?|从|從)\s*(?:the\s+|el\s+)?$"
+_TO = r"\s*(?:and|to|until|till|through|y|al?|hasta|[-–~～]|到|至|から|부터|と)\s*(?:the\s+|el\s+)?"
+
+
+def _found(text: str) -> Iterator[_Found]:
+    signs = {sign for sign in _SIGNS if _compiled(sign).search(text)}
+    taken: list[tuple[int, int]] = []
+    for sign, pattern, beside in _RULES:
+        for match in _compiled(pattern).finditer(text) if sign in signs else ():
+            if any(start < match.end() and match.start() < end for start, end in taken):
+                continue
+            if (hint := _hint(match)) is not None:
+                taken.append(match.span())
+                yield _Found(*match.span(), hint, beside)
+
+
+def _single(text: str, one: _Found) -> TimeMention | None:
+    """Return a time by itself, with how the question stands to it; None if it is none after all."""
+    start, end, hint = one.start, one.end, one.hint
+    if before := _ending(_BEFORE, text, start):
+        start, hint = start - len(before.group()), replace(hint, relation=_relation(before))
+    elif after := _compiled(_AFTER).match(text, end):
+        end, hint = after.end(), replace(hint, relation=_relation(after))
+    elif one.beside:
+        word = _ending(rf"(?<![\w-])(?:{one.beside})\b{_FILLER}$", text, start)
+        if word is None:
+            return None
+        start -= len(word.group())
+    return TimeMention(start=start, end=end, hint=replace(hint, phrase=text[start:end].lower()))
+
+
+def _stretch(text: str, one: _Found, other: _Found) -> TimeMention | None:
+    """Return the time from `one` to `other`, if the words between and before them say so."""
+    first, last = one.hint.date, other.hint.date
+    if first is None or last is None or not _compiled(_TO).fullmatch(text, one.end, other.start):
+        return None
+    opening = _ending(_FROM, text, one.start)
+    if opening is None and (
+        (one.beside and other.beside) or text[one.end : other.start].strip().lower() in ("and", "y", "と")
+    ):
+        return None
+    if first.startswith("--") and not last.startswith("-"):
+        first = last[:4] + first[1:]
+    start = one.start - len(opening.group()) if opening else one.start
+    hint = TimeHint(
+        phrase=text[start : other.end].lower(), type="absolute", date=first, until=last, relation="during"
+    )
+    return TimeMention(start=start, end=other.end, hint=hint)
+
+
+def _ending(pattern: str, text: str, end: int) -> re.Match[str] | None:
+    """Match what `text` says right before `end`."""
+    return _compiled(pattern).search(text[max(0, end - LONGEST_PREPOSITION) : end])
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.IGNORECASE)
+
+
+def _relation(match: re.Match[str]) -> TimeRelation:
+    name = (match.lastgroup or "").replace("_", "-")
+    return next(relation for relation in _RELATIONS if relation == name)
+
+
+def _hint(match: re.Match[str]) -> TimeHint | None:
+    """Return what a match says; the phrase is filled in when its surroundings are known."""
+    said = {name: value.lower() for name, value in match.groupdict().items() if value}
+    if "word" in said:
+        return _counted(*_WORDS[said["word"]], is_span=False)
+    if "unit" in said:
+        count = said.get("count", "1")
+        number = int(count) if count.isdecimal() else _NUMBERS[count]
+        return _counted(
+            _UNITS[said["unit"]], number * _DIRECTION[said.get("way", "last")], is_span="ago" not in said
+        )
+    named = _date(said)
+    return TimeHint(phrase="", type="absolute", date=named) if named else None
+
+
+def _counted(unit: TimeUnit, offset: int, *, is_span: bool) -> TimeHint:
+    relation: TimeRelation | None = "during" if abs(offset) > 1 and not is_span else None
+    return TimeHint(phrase="", type=unit, unit=unit, offset=offset, relation=relation)
+
+
+def _date(said: Mapping[str, str]) -> str | None:
+    """Return the date that a match names, as `TimeHint.date` writes it; None if there is no such day."""
+    year = said.get("year", "-")
+    if "weekday" in said:
+        return f"-W-{_WEEKDAYS.index(said['weekday']) + 1}"
+    if "quarter" in said or "nth" in said:
+        return f"{year}-Q{said.get('quarter') or _QUARTERS.index(said['nth']) + 1}"
+    if "month" not in said and "number" not in said:
+        return year
+    month = _MONTHS[said["month"]] if "month" in said else int(said["number"])
+    day = int(said.get("day", 1))
+    if not _exists(int(year) if year != "-" else 2000, month, day):
+        return None
+    return f"{year}-{month:02}-{day:02}" if "day" in said else f"{year}-{month:02}"
+
+
+def _exists(year: int, month: int, day: int) -> bool:
+    try:
+        date(year, month, day)
+    except ValueError:
+        return False
+    return True

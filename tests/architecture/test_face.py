@@ -1,0 +1,44 @@
+"""The face of the package: few names, each from the room that it is at home in, imported when it is used."""
+
+import ast
+from importlib import import_module
+
+import pytest
+
+import composable_memory
+from tests.architecture.sources import ROOT
+
+FACE = ast.parse((ROOT / "composable_memory" / "__init__.py").read_text(encoding="utf-8"))
+ROOMS = {
+    alias.name: node.module
+    for block in FACE.body
+    if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
+    for node in block.body
+    if isinstance(node, ast.ImportFrom) and node.module
+    for alias in node.names
+}
+"""Each name, and where a type checker finds it."""
+
+
+def test_the_face_is_small_and_sorted() -> None:
+    names = composable_memory.__all__
+
+    assert names == sorted(set(names))
+    assert len(names) <= 32
+
+
+def test_what_a_type_checker_sees_is_what_is_offered() -> None:
+    assert ROOMS.keys() | {"__version__"} == set(composable_memory.__all__)
+
+
+@pytest.mark.parametrize("name", ROOMS)
+def test_every_name_comes_from_its_room(name: str) -> None:
+    room = import_module(ROOMS[name])
+
+    assert getattr(composable_memory, name) is getattr(room, name)
+    assert name in room.__all__
+
+
+def test_what_is_not_there_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="'composable_memory' has no attribute 'GraphitiMemory'"):
+        _ = import_module("composable_memory").GraphitiMemory

@@ -1,0 +1,291 @@
+"""Rules find who and what a text speaks of, and what it says of them."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from composable_memory.content import (
+    ExtractedEntity,
+    ExtractedRelation,
+    MemoryContentObject,
+    MemoryTemporalMetadata,
+)
+from composable_memory.ingest import SupportsExtraction
+from composable_memory.interfaces import EntityExtractor, SupportsRelations
+from composable_memory.testing import HOSTILE_TEXTS
+from composable_memory_adapters.entities import HeuristicExtractor
+from composable_memory_adapters.entities.heuristic import read_by_rules
+
+SAID = datetime(2026, 5, 13, tzinfo=UTC)
+WORKSPACE = Path(__file__).parents[3] / "examples" / "workspace"
+
+
+def content(text: str, *, speaker: str | None = None, title: str | None = "Notes") -> MemoryContentObject:
+    return MemoryContentObject(
+        id="c",
+        kind="message" if speaker else "document",
+        text=text,
+        title=title,
+        metadata={"speaker": speaker} if speaker else {},
+        temporal=MemoryTemporalMetadata(observed_at=SAID),
+    )
+
+
+def entities(text: str, **fields: str) -> dict[str, str | None]:
+    return {one.label: one.type for one in read_by_rules(content(text, **fields)).entities}  # type: ignore[arg-type]
+
+
+def relations(text: str, **fields: str) -> list[tuple[str, str, str]]:
+    found = read_by_rules(content(text, **fields)).relations  # type: ignore[arg-type]
+    return [(one.source, one.type, one.target) for one in found]
+
+
+def only(text: str, **fields: str) -> ExtractedRelation:
+    (relation,) = read_by_rules(content(text, **fields)).relations  # type: ignore[arg-type]
+    return relation
+
+
+def test_it_keeps_the_promises_of_an_extractor() -> None:
+    extractor = HeuristicExtractor()
+
+    assert isinstance(extractor, EntityExtractor)
+    assert isinstance(extractor, SupportsRelations)
+    assert isinstance(extractor, SupportsExtraction)
+
+
+@pytest.mark.parametrize(
+    ("text", "label", "kind"),
+    [
+        ("We asked Maria Lopez about it.", "Maria Lopez", "Person"),
+        ("The note is for @dana_k to read.", "dana_k", "Person"),
+        ("They talked to Quendra about the plan.", "Quendra", "Person"),
+        ("Yesterday Dr. Weber came by.", "Weber", "Person"),
+        ("The queue runs on Redis at night.", "Redis", "Technology"),
+        ("The parser is called FooBarParser in the code.", "FooBarParser", "Technology"),
+        ("Write it down in Notion please, all of it.", "Notion", "Tool"),
+        ("The bill came from Tangerine Systems again.", "Tangerine Systems", "Organization"),
+        ("She studied at the University of Ghent.", "University of Ghent", "Organization"),
+        ("The parcel was sent from Trondheim by train.", "Trondheim", "Location"),
+        ("They were at the Harbour Festival all day.", "Harbour Festival", "Event"),
+        ("The plan of Project Lantern is ready.", "Project Lantern", "Project"),
+        ("See https://github.com/acme/rocket/issues/12 for more.", "acme/rocket", "Project"),
+        ("Fixed in #123 by the night shift.", "#123", "Project"),
+        ("Closed OPS-417 in the evening at last.", "OPS-417", "Project"),
+        ("Part number QX-7781-B fits the pump.", "QX-7781-B", "Concept"),
+        ("He is reading “The Long Winter” again.", "The Long Winter", "Concept"),
+        ("我在看《红楼梦》这本书。", "红楼梦", "Concept"),
+        ("田中さんは昨日ここに来ました。", "田中", "Person"),
+        ("我们用Redis做消息队列。", "Redis", "Technology"),
+        ("Gestern haben wir mit Herrn Müller gesprochen.", "Müller", "Person"),
+    ],
+)
+def test_a_name_is_found_and_told_what_it_is(text: str, label: str, kind: str) -> None:
+    assert entities(text)[label] == kind
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Tomatoes need shade in July.",
+        "Writing takes all my time on Monday.",
+        "Thanks, that was a great day!",
+        "Replaced the pump on 2026-03-01.",
+        "In March it was cold outside.",
+        "I SO WANT this to end.",
+    ],
+)
+def test_what_only_begins_with_a_capital_is_no_name(text: str) -> None:
+    assert set(entities(text)) <= {"Notes"}
+
+
+def test_a_word_at_the_beginning_is_a_name_if_it_is_one_elsewhere() -> None:
+    assert "Quorra" in entities("Quorra, of all. We had invited Quorra early.")
+    assert "Quorra" not in entities("Quorra, of all, it was.")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Anna lives in Oslo.", [("Anna", "LIVES_IN", "Oslo")]),
+        ("Anna moved to Bergen with her dog.", [("Anna", "LIVES_IN", "Bergen")]),
+        (
+            "Anna lives in Oslo and works at Acme.",
+            [("Anna", "LIVES_IN", "Oslo"), ("Anna", "WORKS_AT", "Acme")],
+        ),
+        (
+            "Anna and Bob work on the Lantern project.",
+            [("Anna", "WORKS_ON", "Lantern"), ("Bob", "WORKS_ON", "Lantern")],
+        ),
+        ("Lantern uses Redis and Postgres.", [("Lantern", "USES", "Redis"), ("Lantern", "USES", "Postgres")]),
+        ("Eve is married to Tom.", [("Eve", "MARRIED_TO", "Tom")]),
+        ("Dr. Weber reports to Elena Fischer.", [("Weber", "REPORTS_TO", "Elena Fischer")]),
+        ("Bob bought a red canoe in spring.", [("Bob", "OWNS", "red canoe")]),
+        ("Bob was born in Tromsø.", [("Bob", "BORN_IN", "Tromsø")]),
+        ("Project Lantern is now on hold.", [("Project Lantern", "IS", "on hold")]),
+        ("The budget report is now overdue again.", [("budget report", "IS", "overdue again")]),
+        (
+            "Project Lantern is scheduled for June 3, 2026.",
+            [("Project Lantern", "SCHEDULED_FOR", "2026-06-03")],
+        ),
+        ("Bob talked to Eve about it.", [("Bob", "KNOWS", "Eve")]),
+        ("Bob joined the Harbour Rowing Club.", [("Bob", "MEMBER_OF", "Harbour Rowing Club")]),
+        ("Ana vive en Madrid con su madre.", [("Ana", "LIVES_IN", "Madrid")]),
+        ("Jonas wohnt in Kiel am Wasser.", [("Jonas", "LIVES_IN", "Kiel")]),
+        ("小明住在上海，工作很忙。", [("小明", "LIVES_IN", "上海")]),
+        ("Bob does not live in Oslo at all.", [("Bob", "STATES", "Oslo")]),
+        ("Bob wants to live in Oslo some day.", [("Bob", "STATES", "Oslo")]),
+        ("The irrigation timer drifts by two minutes.", [("Notes", "STATES", "Notes")]),
+    ],
+)
+def test_a_sentence_becomes_what_it_states(text: str, expected: list[tuple[str, str, str]]) -> None:
+    assert relations(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("I live in Oslo now.", ("Ida", "LIVES_IN", "Oslo")),
+        ("I've been working at Acme since May.", ("Ida", "WORKS_AT", "Acme")),
+        ("We really love pottery and tea.", ("Ida", "LIKES", "pottery")),
+        ("Yesterday I met Bob at the pier.", ("Ida", "KNOWS", "Bob")),
+        ("It was a long and rainy weekend.", ("Ida", "STATES", "Notes")),
+    ],
+)
+def test_who_speaks_is_the_subject_of_what_is_said(text: str, expected: tuple[str, str, str]) -> None:
+    relation = only(text, speaker="Ida")
+
+    assert (relation.source, relation.type, relation.target) == expected
+    assert relation.fact == f"Ida: {text}"
+
+
+def test_a_pronoun_stands_for_whom_the_sentence_before_was_about() -> None:
+    found = read_by_rules(content("Bob came by. He works at Acme and is fine.")).relations
+
+    assert [(one.source, one.type, one.target) for one in found] == [("Bob", "WORKS_AT", "Acme")]
+    assert found[0].fact == "Bob: He works at Acme and is fine."
+
+
+def test_a_fact_without_a_name_has_its_heading_in_front() -> None:
+    facts = [
+        one.fact for one in read_by_rules(content("# Greenhouse\n\nTomatoes need shade cloth.")).relations
+    ]
+
+    assert facts == ["Greenhouse: Tomatoes need shade cloth."]
+    assert only("Owner: Anna", title="Boat").fact == "Boat: Owner: Anna"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "What is it about, then?",
+        "Thanks a lot!",
+        "Great to hear that!",
+        "Yes.",
+        "```\ncode = here it is\n```",
+    ],
+)
+def test_what_states_nothing_is_no_fact(text: str) -> None:
+    assert relations(text, speaker="Ida") == []
+
+
+def test_what_is_exclusive_is_marked() -> None:
+    assert only("Anna lives in Oslo.").exclusive
+    assert not only("Anna likes herring a lot.").exclusive
+
+
+def test_a_known_verb_is_surer_than_none() -> None:
+    strong, weak = only("Anna lives in Oslo."), only("Anna and Oslo, a love story.")
+
+    assert (strong.confidence, weak.confidence) == (0.9, 0.6)
+
+
+@pytest.mark.parametrize(
+    ("text", "valid_from", "valid_to"),
+    [
+        ("Anna moved to Oslo on 2026-03-01.", "2026-03-01", None),
+        ("Anna moved to Oslo last week.", "2026-05-06", None),
+        ("Anna lives in Oslo since March 2024.", "2024-03-01", None),
+        ("Anna lives in Oslo until 2026-09-01.", "2026-05-13", "2026-09-01"),
+        ("Anna works at Acme from 2026-01-01 to 2026-12-31.", "2026-01-01", "2026-12-31"),
+        ("Anna lives in Oslo.", None, None),
+        ("Anna will travel to Oslo on 2026-12-24.", None, None),
+    ],
+)
+def test_a_fact_holds_when_its_sentence_says(text: str, valid_from: str | None, valid_to: str | None) -> None:
+    relation = only(text)
+
+    assert (_day(relation.valid_from), _day(relation.valid_to)) == (valid_from, valid_to)
+
+
+@pytest.mark.parametrize(
+    ("text", "type_", "target", "ended"),
+    [
+        ("Bob left Acme in March 2026.", "WORKS_AT", "Acme", "2026-03-01"),
+        ("Bob no longer uses Kafka for this.", "USES", "Kafka", "2026-05-13"),
+        ("Bob used to live in Paris.", "LIVES_IN", "Paris", "2026-05-13"),
+        ("Bob doesn't work at Globex any more.", "WORKS_AT", "Globex", "2026-05-13"),
+    ],
+)
+def test_what_is_over_ends_a_relation_and_is_itself_a_fact(
+    text: str, type_: str, target: str, ended: str
+) -> None:
+    over, stated = read_by_rules(content(text)).relations
+
+    assert (over.source, over.type, over.target) == ("Bob", type_, target)
+    assert (over.valid_from, _day(over.valid_to)) == (None, ended)
+    assert (stated.type, stated.fact, stated.valid_to) == ("STATES", text, None)
+
+
+async def test_relations_are_only_between_the_entities_that_are_given() -> None:
+    extractor, asked = HeuristicExtractor(), content("Anna lives in Oslo. Bob lives in Bergen.")
+    found = await extractor.relate(asked, [ExtractedEntity(label="ANNA"), ExtractedEntity(label="oslo")])
+
+    assert [one.source for one in found] == ["Anna"]
+    assert len(await extractor.relate(asked, await extractor.extract(asked))) == 2
+
+
+async def test_both_ends_of_every_relation_are_among_the_entities() -> None:
+    for path in sorted(WORKSPACE.rglob("*.md")):
+        found = await HeuristicExtractor().read(content(path.read_text(encoding="utf-8"), title=path.stem))
+        labels = {entity.label.casefold() for entity in found.entities}
+        ends = {end.casefold() for one in found.relations for end in (one.source, one.target)}
+
+        assert ends <= labels, path
+        assert found.relations, path
+
+
+@pytest.mark.parametrize("name", HOSTILE_TEXTS)
+async def test_no_text_is_too_much(name: str) -> None:
+    for text in (
+        HOSTILE_TEXTS[name],
+        f"Anna: {HOSTILE_TEXTS[name]}\nAnna: I am here.",
+        "*" * 3_000,
+        "a.b " * 5_000,
+    ):
+        await HeuristicExtractor().read(content(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Anna " + "finally " * 70 + "xx lives in Oslo.",
+        "[" * 100_000,
+        "<!--" * 30_000,
+        "`" * 100_001,
+        "-" * 100_000 + "x",
+        "A-" * 50_000,
+        "Bob. " * 20_000,
+        "ein " * 20_000,
+        "「" * 50_000,
+        "9" * 100_000,
+    ],
+    ids=lambda text: text[:4],
+)
+async def test_the_time_that_a_text_takes_grows_with_its_length_only(text: str) -> None:
+    """Were a pattern to try all ways, this would end by the time limit of the run."""
+    await HeuristicExtractor().read(content(text))
+
+
+def _day(moment: datetime | None) -> str | None:
+    return moment.date().isoformat() if moment else None

@@ -1,0 +1,110 @@
+"""A content is cut into sentences that are free of markup and know who says them."""
+
+import pytest
+
+from composable_memory.content import MemoryContentObject, MemoryProvenance
+from composable_memory_adapters.entities.statements import MAX_SENTENCE_CHARS, statements_of, subject_of
+
+
+def content(text: str, *, kind: str = "document", **fields: object) -> MemoryContentObject:
+    return MemoryContentObject(id="c", kind=kind, text=text, **fields)  # type: ignore[arg-type]
+
+
+def texts(text: str, **fields: object) -> list[str]:
+    return [one.text for one in statements_of(content(text, **fields))]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentences"),
+    [
+        ("One thing. Another thing! A third?", ["One thing.", "Another thing!", "A third?"]),
+        (
+            "Dr. Weber met Mr. J. Smith, e.g. at 3.5 p.m. today.",
+            ["Dr. Weber met Mr. J. Smith, e.g. at 3.5 p.m. today."],
+        ),
+        ('She said "Stop." Then she left.', ['She said "Stop."', "Then she left."]),
+        ("Der Termin ist am 3. Mai in Bonn.", ["Der Termin ist am 3. Mai in Bonn."]),
+        ("我住在上海。你呢？她很好！", ["我住在上海。", "你呢？", "她很好！"]),
+        ("Wait… what is it?", ["Wait… what is it?"]),
+        ("", []),
+    ],
+)
+def test_sentences_end_where_they_end(text: str, sentences: list[str]) -> None:
+    assert texts(text) == sentences
+
+
+def test_markdown_is_read_as_it_is_meant() -> None:
+    note = (
+        "---\ntitle: x\n---\n# Boat\n\nThe **hull** is\npainted `green`.\n\n"
+        "- [x] see [the yard](https://x.y)\n* _second_ item\n\n```python\ncode = 1\n```\n\n"
+        "| Part | Number |\n|---|---|\n| relay | QX-1 |\n\n> quoted\n\n---\n"
+    )
+
+    assert texts(note) == [
+        "The hull is painted green.",
+        "see the yard",
+        "second item",
+        "Part, Number",
+        "relay, QX-1",
+        "quoted",
+    ]
+
+
+def test_a_sentence_knows_its_heading() -> None:
+    found = statements_of(
+        content("Alone.\n\n# Boat\n\nIt leaks.\n\n## Pump\n\nIt works.", title="Notes > Home")
+    )
+
+    assert [(one.heading, one.text) for one in found] == [
+        ("Home", "Alone."),
+        ("Boat", "It leaks."),
+        ("Pump", "It works."),
+    ]
+
+
+def test_lines_with_a_name_before_a_colon_are_talk_if_the_name_recurs() -> None:
+    found = statements_of(content("Ann: The sea is wild.\nBo: Yes.\nAnn: It is cold."))
+
+    assert [(one.speaker, one.text) for one in found] == [
+        ("Ann", "The sea is wild."),
+        ("Bo", "Yes."),
+        ("Ann", "It is cold."),
+    ]
+
+
+def test_who_speaks_of_himself_speaks() -> None:
+    assert statements_of(content("Maria Lopez: I went home."))[0].speaker == "Maria Lopez"
+
+
+@pytest.mark.parametrize("line", ["Status: open", "Owner: Anna", "Decision: we stay", "Port: 8080"])
+def test_a_label_is_nobody_who_speaks(line: str) -> None:
+    assert {one.speaker for one in statements_of(content(f"{line}\n{line}"))} == {None}
+
+
+def test_a_message_is_said_by_whom_its_metadata_or_its_provenance_names() -> None:
+    by_metadata = content("Hello there.", metadata={"speaker": "Ann"})
+    by_actor = content("Hello there.", provenance=MemoryProvenance(source="chat", actor_id="Bo"))
+
+    assert [statements_of(one)[0].speaker for one in (by_metadata, by_actor)] == ["Ann", "Bo"]
+
+
+def test_a_pasted_log_is_cut() -> None:
+    (sentence,) = texts("word " * 2_000)
+
+    assert len(sentence) <= MAX_SENTENCE_CHARS
+
+
+@pytest.mark.parametrize(
+    ("fields", "subject"),
+    [
+        ({"title": "2026-03-02 > Preferences"}, "Preferences"),
+        ({"title": "2026-03-02", "metadata": {"path": "memory/boat.md"}}, "boat"),
+        ({"provenance": MemoryProvenance(source="note", source_id="memory/people.md")}, "people"),
+        ({"provenance": MemoryProvenance(source="chat", session_key="s-1")}, "s-1"),
+        ({}, "memory"),
+    ],
+)
+def test_a_content_is_about_its_title_its_file_or_its_conversation(
+    fields: dict[str, object], subject: str
+) -> None:
+    assert subject_of(content("text", **fields)) == subject

@@ -1,0 +1,121 @@
+"""Which fact holds when follows from all statements together, whatever the order they came in."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from itertools import permutations
+from typing import Any
+
+import pytest
+
+from composable_memory_adapters.graphiti.library.records import FactRecord
+from composable_memory_adapters.graphiti.writing.superseding import placed, settled
+
+NOW = datetime(2026, 6, 1, tzinfo=UTC)
+
+
+def day(number: int) -> datetime:
+    return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=number)
+
+
+def fact(target: str, start: int | None, *, exclusive: bool = True, **changes: Any) -> FactRecord:
+    made = FactRecord(
+        uuid=f"{target}-id",
+        own_id=f"{target}-id",
+        source="zelda",
+        target=target,
+        relation="WORKS_AT",
+        fact=f"Zelda works at {target}",
+        created_at=NOW,
+        episodes=(f"{target}-{start}",),
+        valid_at=None if start is None else day(start),
+        exclusive=exclusive,
+    )
+    return replace(made, **changes)
+
+
+def after(statements: Sequence[FactRecord]) -> dict[str, FactRecord]:
+    """Return what is known after statements that came one by one."""
+    known: dict[str, FactRecord] = {}
+    for one in statements:
+        record = placed(one, known.values(), "g1")
+        known = settled({**known, record.uuid: record}, NOW)
+    return known
+
+
+def times(known: dict[str, FactRecord]) -> set[tuple[str, datetime | None, datetime | None]]:
+    return {(one.target, one.valid_at, one.invalid_at) for one in known.values()}
+
+
+@pytest.mark.parametrize("order", list(permutations([fact("a", 1), fact("b", 5), fact("c", 9)])))
+def test_each_exclusive_fact_ends_when_the_next_begins(order: Sequence[FactRecord]) -> None:
+    known = after(order)
+
+    assert times(known) == {("a", day(1), day(5)), ("b", day(5), day(9)), ("c", day(9), None)}
+    assert [one.target for one in known.values() if one.expired_at is None] == ["c"]
+
+
+def test_a_fact_that_holds_again_begins_anew_and_its_history_stays() -> None:
+    known = after([fact("a", 1), fact("b", 5), replace(fact("a", 9), episodes=("later",))])
+
+    assert times(known) == {("a", day(1), day(5)), ("b", day(5), day(9)), ("a", day(9), None)}
+    assert {one.own_id for one in known.values() if one.target == "a"} == {"a-id"}
+
+
+def test_saying_it_twice_changes_nothing() -> None:
+    statements = [fact("a", 1), fact("b", 5), replace(fact("a", 9), episodes=("later",))]
+
+    assert after([*statements, *statements]) == after(statements)
+
+
+def test_a_superseded_fact_is_not_brought_back_by_an_earlier_statement() -> None:
+    known = after([fact("a", 2), fact("b", 5), replace(fact("a", 1), episodes=("earlier",))])
+
+    assert times(known) == {("a", day(1), day(5)), ("b", day(5), None)}
+    assert known["a-id"].episodes == ("a-2", "earlier")
+
+
+def test_facts_that_begin_at_the_same_time_stand_beside_each_other() -> None:
+    assert times(after([fact("a", 1), fact("b", 1)])) == {("a", day(1), None), ("b", day(1), None)}
+
+
+def test_relations_that_are_not_exclusive_end_nothing() -> None:
+    known = after([fact("a", 1, exclusive=False), fact("b", 5, exclusive=False)])
+
+    assert times(known) == {("a", day(1), None), ("b", day(5), None)}
+
+
+def test_a_fact_with_an_end_of_its_own_keeps_it_where_it_comes_first() -> None:
+    known = after([fact("a", 1, ends_at=day(3)), fact("b", 5), fact("c", 9, ends_at=day(300))])
+
+    assert times(known) == {("a", day(1), day(3)), ("b", day(5), day(9)), ("c", day(9), day(300))}
+
+
+def test_what_only_begins_later_does_not_end_what_holds_now() -> None:
+    known = after([fact("a", 1), fact("b", 300)])
+
+    assert known["a-id"].invalid_at == day(300)
+    assert known["a-id"].expired_at is None, "it was not found to hold no more yet"
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_statement_that_something_ended_ends_it_and_nothing_else(is_first: bool) -> None:
+    left = fact("a", 5, uuid="left", own_id="left", ends=True, ends_at=day(5))
+    statements = [fact("a", 1), fact("b", 5, exclusive=False)]
+
+    known = after([left, *statements] if is_first else [*statements, left])
+
+    assert (known["a-id"].invalid_at, known["b-id"].invalid_at) == (day(5), None)
+
+
+def test_what_was_taken_back_holds_again_when_something_else_states_it() -> None:
+    retired = fact("a", 1, retired_at=day(5))
+
+    assert after([retired])["a-id"].invalid_at == day(5)
+    assert after([retired, replace(fact("a", 2), episodes=("other",))])["a-id"].invalid_at is None
+
+
+def test_the_end_of_a_fact_that_the_model_found_stays() -> None:
+    found = fact("a", 1, ends_at=day(3), invalid_at=day(3), expired_at=day(4))
+
+    assert after([found, fact("b", 9)])["a-id"] == replace(found, retired_at=None)

@@ -1,0 +1,227 @@
+"""How notes, talks and transcripts are cut into contents, and what is known of each."""
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from composable_memory.content import MemoryContentObject
+from composable_memory.ingest.reading_files import MAX_SECTION_CHARS, WrittenSource, contents_of
+
+WRITTEN = datetime(2026, 5, 20, 8, 30, tzinfo=UTC)
+
+
+def read(text: str, path: str | None = "MEMORY.md", **known: object) -> list[MemoryContentObject]:
+    return contents_of(WrittenSource(text=text, path=path, written_at=WRITTEN, **known))  # type: ignore[arg-type]
+
+
+def places(contents: list[MemoryContentObject]) -> list[str]:
+    return [one.provenance.citations[0] for one in contents if one.provenance]
+
+
+def days(contents: list[MemoryContentObject]) -> list[str]:
+    return [
+        str(one.temporal.observed_at.date()) for one in contents if one.temporal and one.temporal.observed_at
+    ]
+
+
+def speakers(contents: list[MemoryContentObject]) -> list[tuple[object, str | None]]:
+    return [(one.metadata.get("speaker"), one.text) for one in contents]
+
+
+# --- notes ------------------------------------------------------------------------------------------------
+
+
+def test_a_note_is_cut_at_its_headings_and_every_section_names_its_lines() -> None:
+    found = read("intro\n\n# Work\n\nAlice works at Acme.\n\n## Team\nBob leads it.\nSo he says.\n")
+
+    assert [(one.title, one.text) for one in found] == [
+        ("MEMORY", "intro"),
+        ("Work", "Alice works at Acme."),
+        ("Work > Team", "Bob leads it.\nSo he says."),
+    ]
+    assert places(found) == ["MEMORY.md#L1", "MEMORY.md#L5", "MEMORY.md#L8-L9"]
+
+
+def test_a_heading_inside_a_code_block_is_none() -> None:
+    found = read("# Setup\n```sh\n# not a heading\n```\nafter\n")
+
+    assert [one.title for one in found] == ["Setup"]
+    assert places(found) == ["MEMORY.md#L2-L5"]
+
+
+def test_paragraphs_share_a_section_as_long_as_they_fit() -> None:
+    text = "\n\n".join(character * 500 for character in "abc")
+
+    found = read(text)
+
+    assert [one.text for one in found] == ["a" * 500 + "\n\n" + "b" * 500, "c" * 500]
+    assert places(found) == ["MEMORY.md#L1-L3", "MEMORY.md#L5"]
+
+
+def test_a_long_line_is_cut_between_words_and_keeps_its_number() -> None:
+    found = read("first\n" + "word " * 500)
+
+    assert all(len(one.text or "") <= MAX_SECTION_CHARS for one in found)
+    assert " ".join(one.text or "" for one in found).split() == ["first", *["word"] * 500]
+    assert places(found)[-1] == "MEMORY.md#L2"
+
+
+def test_a_section_that_only_moved_keeps_its_id() -> None:
+    (alone,) = read("# Work\nAlice works at Acme.\n")
+
+    moved = read("# New\nsomething else\n\n# Work\nAlice works at Acme.\n")
+
+    assert moved[1].id == alone.id
+    assert alone.id.startswith("MEMORY.md#")
+
+
+def test_the_same_words_twice_are_two_contents() -> None:
+    found = read("# Log\nfed the cat\n# Log\nfed the cat\n")
+
+    assert found[1].id == f"{found[0].id}-2"
+
+
+def test_a_file_that_is_saved_again_has_the_same_ids() -> None:
+    source = WrittenSource(text="fed the cat", path="MEMORY.md", written_at=WRITTEN)
+
+    later = contents_of(replace(source, written_at=WRITTEN.replace(month=6)))
+
+    assert [one.id for one in later] == [one.id for one in contents_of(source)]
+
+
+@pytest.mark.parametrize("text", ["", "\n\n", "# Only a heading\n", "---\ntitle: x\n---\n", "\ufeff"])
+def test_a_note_without_words_has_no_contents(text: str) -> None:
+    assert read(text) == []
+
+
+def test_windows_line_ends_are_no_part_of_the_text() -> None:
+    assert [one.text for one in read("# A\r\none\r\ntwo\r\n")] == ["one\ntwo"]
+
+
+def test_a_text_that_is_in_no_file_cites_nothing() -> None:
+    (one,) = read("Alice works at Acme.", None, title="Call", session_key="main")
+
+    assert one.provenance
+    assert (one.title, one.provenance.citations, one.provenance.session_key) == ("Call", (), "main")
+
+
+@given(st.text(alphabet="ab #-`:\n\r.", max_size=400))
+def test_every_word_of_a_note_is_in_exactly_the_lines_it_claims(text: str) -> None:
+    lines = text.split("\n")
+
+    for one in read(text):
+        first, _, last = places([one])[0].removeprefix("MEMORY.md#L").partition("-L")
+        claimed = "\n".join(lines[int(first) - 1 : int(last or first)])
+        assert (one.text or "").split() == [*claimed.split()][-len((one.text or "").split()) :]
+
+
+# --- times ------------------------------------------------------------------------------------------------
+
+
+def test_the_date_of_a_heading_is_nearer_than_that_of_the_name() -> None:
+    text = "# 2026-03-04\none\n## Lunch\ntwo\n# Plans\nthree\n"
+
+    assert days(read(text, "memory/2026-03-01-trip.md")) == ["2026-03-04", "2026-03-04", "2026-03-01"]
+
+
+def test_a_heading_may_name_the_time_of_day() -> None:
+    (one,) = read("# Session: 2026-01-15 14:30:00 UTC\nhello\n")
+
+    assert one.temporal
+    assert one.temporal.observed_at == datetime(2026, 1, 15, 14, 30, tzinfo=UTC)
+
+
+def test_a_date_that_a_heading_only_speaks_of_is_not_when_it_was_written() -> None:
+    assert days(read("# Review of the 2024-01-01 incident\nbad\n")) == ["2026-05-20"]
+
+
+def test_front_matter_gives_title_and_date() -> None:
+    (one,) = read("---\ntitle: 'Trip'\ndate: 2026-02-03\n---\nWe went to Porto.\n", "notes/trip.md")
+
+    assert (one.title, days([one]), places([one])) == ("Trip", ["2026-02-03"], ["notes/trip.md#L5"])
+
+
+@pytest.mark.parametrize("path", ["memory/2026-02-31.md", "memory/v12026-02-011.md", "notes.md"])
+def test_without_a_date_it_is_when_the_file_was_written(path: str) -> None:
+    assert days(read("fed the cat", path)) == ["2026-05-20"]
+
+
+def test_a_time_that_is_given_goes_before_all_dates() -> None:
+    at = datetime(2020, 1, 1, tzinfo=UTC)
+
+    assert days(read("# 2026-03-04\none", "memory/2026-03-01.md", observed_at=at)) == ["2020-01-01"]
+
+
+# --- talks ------------------------------------------------------------------------------------------------
+
+
+def test_a_talk_becomes_its_messages_with_their_speakers() -> None:
+    found = read("# Call\nAna: I moved to Porto.\n  In May.\nBen: How nice for you!\nAna: Yes.\n")
+
+    assert speakers(found) == [
+        ("Ana", "I moved to Porto.\n  In May."),
+        ("Ben", "How nice for you!"),
+        ("Ana", "Yes."),
+    ]
+    assert {one.kind for one in found} == {"message"}
+    assert places(found) == ["MEMORY.md#L2-L3", "MEMORY.md#L4", "MEMORY.md#L5"]
+
+
+def test_a_talk_may_say_when_each_line_was_said() -> None:
+    found = read("[2026-03-01 10:15] Ana: I am here now.\n[2026-03-02] Ben: And so am I.\n")
+
+    assert days(found) == ["2026-03-01", "2026-03-02"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Port: 8080\nHost: dock.local\n",
+        "Decision: use the new controller\nReason: the old one is broken\n",
+        "Ana: I moved to Porto.\n",
+        "Some prose.\nAna: I moved.\nBen: So did I, you know.\n",
+    ],
+)
+def test_names_with_values_are_no_talk(text: str) -> None:
+    assert speakers(read(text)) == [(None, text.strip())]
+
+
+# --- transcripts ------------------------------------------------------------------------------------------
+
+
+def test_a_transcript_gives_a_content_for_each_message_and_its_line() -> None:
+    records = [
+        {"type": "session", "id": "s1"},
+        {
+            "type": "message",
+            "timestamp": "2026-03-01T10:00:00Z",
+            "message": {"role": "user", "content": "hi"},
+        },
+        {"type": "message", "message": {"role": "tool", "content": "output"}},
+        {
+            "role": "assistant",
+            "content": [{"type": "text", "text": "hello"}, {"type": "image"}],
+            "timestamp": 1,
+        },
+        {"type": "message", "message": {"role": "user", "content": "hi"}},
+    ]
+    text = "\n".join([*map(json.dumps, records), '{"role": broken'])
+
+    found = read(text, "sessions/abc.jsonl")
+
+    assert speakers(found) == [("User", "hi"), ("Assistant", "hello"), ("User", "hi")]
+    assert places(found) == [f"sessions/abc.jsonl#L{line}" for line in (2, 4, 5)]
+    assert days(found) == ["2026-03-01", "1970-01-01", "2026-05-20"]
+    assert {one.provenance.session_key for one in found if one.provenance} == {"abc"}
+    assert len({one.id for one in found}) == 3
+
+
+def test_a_transcript_belongs_to_the_session_that_is_named() -> None:
+    (one,) = read('{"role": "user", "content": "hi"}', "a.jsonl", session_key="agent:main:main")
+
+    assert one.provenance
+    assert one.provenance.session_key == "agent:main:main"

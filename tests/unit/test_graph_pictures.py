@@ -1,0 +1,242 @@
+"""Pictures of the graph: complete, always the same, and harmless whatever the facts say."""
+
+import re
+from collections import Counter
+from datetime import UTC, datetime
+from html.parser import HTMLParser
+from itertools import combinations
+from math import hypot
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from composable_memory.cli.fact_words import moment_of, told_validity
+from composable_memory.cli.graph_layout import figures_of
+from composable_memory.cli.graph_pictures import html_page, mermaid
+from composable_memory.facts import Fact, GraphEntity, Neighbourhood
+from composable_memory.types import Origin
+
+NOW = datetime(2026, 6, 1, tzinfo=UTC)
+MARCH = datetime(2026, 3, 1, tzinfo=UTC)
+MAY = datetime(2026, 5, 1, tzinfo=UTC)
+NASTY = '</title><script>alert("1")</script>\x1b[2J\u202e'
+VOID = {"meta", "br"}
+
+
+def fact(source: str, relation: str, target: str, **known: object) -> Fact:
+    text = f"{source} {relation} {target}"
+    return Fact(id=text, group_id="main", text=text, relation=relation, source=source, target=target, **known)  # type: ignore[arg-type]
+
+
+def around(facts: list[Fact], **kinds: str) -> Neighbourhood:
+    names = dict.fromkeys(name for one in facts for name in (one.source, one.target))
+    entities = (
+        GraphEntity(id=f"id-{name}", group_id="main", name=name, kind=kinds.get(name)) for name in names
+    )
+    return Neighbourhood(entities=tuple(entities), facts=tuple(facts))
+
+
+def star(count: int) -> Neighbourhood:
+    return around([fact("Alice", "KNOWS", f"Friend {number}") for number in range(count)])
+
+
+class Page(HTMLParser):
+    """Reads a page: its tags with their attributes, its texts, and whether all tags are closed."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self._open: list[str] = []
+        self.feed(page)
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self._open += [] if tag in VOID else [tag]
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+
+# --- Mermaid ----------------------------------------------------------------------------------------------
+
+
+def test_a_diagram_has_the_relation_and_its_time_on_each_edge() -> None:
+    drawn = mermaid(
+        around(
+            [
+                fact("Alice", "WORKS_AT", "Beacon", valid_at=MAY),
+                fact("Alice", "WORKS_AT", "Acme", valid_at=MARCH, invalid_at=MAY, expired_at=MAY),
+            ]
+        ),
+        centre="alice",
+        now=NOW,
+    )
+
+    assert drawn.splitlines() == [
+        "graph LR",
+        '  n0["Alice"]',
+        '  n1["Acme"]',
+        '  n2["Beacon"]',
+        '  n0 -->|"works at<br/>since 2026-05-01"| n2',
+        '  n0 -.->|"works at<br/>2026-03-01 to 2026-05-01"| n1',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [
+        ('say "hi"', "say #34;hi#34;"),
+        ("a[b](c){d}", "a#91;b#93;#40;c#41;#123;d#125;"),
+        ("a|b;c%%d", "a#124;b#59;c#37;#37;d"),
+        ("two\nlines", "two lines"),
+        ("`**bold**`", "#96;#42;#42;bold#42;#42;#96;"),
+        ("1. first", "1#46; first"),
+        ("end", "end"),
+        ("<b>&amp;", "#60;b#62;#38;amp#59;"),
+        ("日本語 – 2026-03-01", "日本語 – 2026-03-01"),
+    ],
+)
+def test_a_name_cannot_be_taken_for_a_command_of_the_diagram(name: str, label: str) -> None:
+    drawn = mermaid(around([fact(name, "IS", "x")]), centre=name, now=NOW)
+
+    assert drawn.splitlines()[1] == f'  n0["{label}"]'
+
+
+@given(st.text(max_size=40), st.text(max_size=40))
+def test_every_line_of_a_diagram_is_an_entity_or_a_fact(source: str, relation: str) -> None:
+    lines = mermaid(around([fact(source, relation, "x")]), now=NOW).split("\n")
+
+    shape = re.compile(r'  n\d+(\["[^"\[\]|]*"\]| --?>\|"[^"\[\]|]*"\| n\d+)')
+    assert lines[0] == "graph LR"
+    assert lines[-1] == ""
+    assert all(shape.fullmatch(line) for line in lines[1:-1])
+
+
+# --- layout -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 20, 60, 199])
+def test_all_neighbours_have_a_place_of_their_own_around_the_centre(count: int) -> None:
+    (figure,) = figures_of(star(count), "Alice")
+
+    assert figure.centre.entity.name == "Alice"
+    assert Counter(spot.ring for spot in figure.spots) == {0: 1, 1: count}
+    nearest = (hypot(a.x - b.x, a.y - b.y) for a, b in combinations(figure.spots, 2))
+    assert min(nearest) > 16
+
+
+def test_what_is_two_steps_away_stands_on_the_second_ring() -> None:
+    (figure,) = figures_of(around([fact("Alice", "KNOWS", "Bob"), fact("Bob", "KNOWS", "Cleo")]), "alice")
+
+    rings = {spot.entity.name: spot.ring for spot in figure.spots}
+    assert rings == {"Alice": 0, "Bob": 1, "Cleo": 2}
+
+
+def test_what_does_not_hang_together_is_drawn_apart() -> None:
+    figures = figures_of(around([fact("A", "IS", "B"), fact("C", "IS", "D"), fact("C", "IS", "E")]), "B")
+
+    assert [figure.centre.entity.name for figure in figures] == ["B", "C"]
+
+
+def test_entities_of_the_same_name_in_two_groups_are_two() -> None:
+    one = fact("Alice", "IN", "Porto")
+    other = Fact(id="2", group_id="other", text="", relation="IN", source="Alice", target="Rome")
+
+    assert len(figures_of(Neighbourhood(facts=(one, other)))) == 2
+
+
+def test_the_same_graph_in_another_order_has_the_same_picture() -> None:
+    facts = [fact("Alice", "KNOWS", f"Friend {number}") for number in range(9)]
+
+    assert figures_of(around(facts), "Alice") == figures_of(around(facts[::-1]), "Alice")
+
+
+# --- page -------------------------------------------------------------------------------------------------
+
+
+def test_a_page_shows_every_entity_and_every_fact_with_its_time_and_origin() -> None:
+    origin = Origin(path="memory/2026-03-01.md", start_line=3, end_line=7)
+    page = Page(
+        html_page(
+            around([fact("Alice", "LIVES_IN", "Porto", valid_at=MARCH, origins=(origin,))], Alice="person"),
+            centre="Alice",
+            now=NOW,
+        )
+    )
+
+    wanted = ("Alice", "Porto", "lives in", "since 2026-03-01", "person", "memory/2026-03-01.md#L3-L7")
+    assert [text for text in wanted if text not in page.texts] == []
+
+
+def test_a_fact_that_holds_no_more_is_dashed_and_comes_last() -> None:
+    past = fact("Alice", "LIVES_IN", "Rome", valid_at=MARCH, invalid_at=MAY)
+    page = Page(html_page(around([past, fact("Alice", "LIVES_IN", "Porto")]), now=NOW))
+
+    rows = [attrs["class"] for tag, attrs in page.tags if tag == "tr" and "class" in attrs]
+    ties = {attrs["class"] for tag, attrs in page.tags if tag == "g" and "tie" in (attrs["class"] or "")}
+    assert (rows, ties) == (["now", "once"], {"tie now", "tie once"})
+
+
+def test_whatever_a_fact_says_the_page_has_no_script_and_no_address() -> None:
+    nasty = fact(NASTY, NASTY, 'x" onload="alert(1)', origins=(Origin(path=NASTY),))
+    text = html_page(around([nasty], **{NASTY: NASTY}), centre=NASTY, now=NOW)
+    page = Page(text)
+
+    assert "script" not in {tag for tag, _ in page.tags}
+    assert not {
+        name for _, attrs in page.tags for name in attrs if name.startswith("on") or name in ("src", "href")
+    }
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f\u202e]|https?:", text)
+
+
+def test_a_page_allows_itself_nothing_but_its_style() -> None:
+    (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', html_page(star(1), now=NOW))
+
+    assert policy.startswith("default-src 'none'; style-src 'unsafe-inline';")
+    assert "script" not in policy
+
+
+@given(st.text(max_size=60))
+def test_a_page_is_well_formed_whatever_it_shows(text: str) -> None:
+    Page(html_page(around([fact(text, text, "x")]), centre=text, now=NOW))
+
+
+def test_an_empty_graph_has_a_page_as_well() -> None:
+    page = Page(html_page(Neighbourhood(), now=NOW))
+
+    assert "There are no facts." in page.texts
+
+
+# --- times in words ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("known", "told"),
+    [
+        ({}, ""),
+        ({"valid_at": MARCH}, "since 2026-03-01"),
+        ({"valid_at": MARCH, "invalid_at": MAY}, "2026-03-01 to 2026-05-01"),
+        ({"invalid_at": MAY}, "until 2026-05-01"),
+        ({"expired_at": MAY}, "no longer"),
+        ({"valid_at": MARCH, "expired_at": MAY}, "since 2026-03-01, no longer"),
+        ({"valid_at": datetime(2026, 9, 1, tzinfo=UTC)}, "from 2026-09-01"),
+    ],
+)
+def test_the_time_of_a_fact_is_told_in_words(known: dict[str, object], told: str) -> None:
+    assert told_validity(fact("Alice", "IN", "Porto", **known), NOW) == told
+
+
+def test_a_day_is_its_beginning_or_its_end() -> None:
+    assert moment_of("2026-03-01") == MARCH
+    assert moment_of("2026-03-01", day_ends=True).isoformat() == "2026-03-01T23:59:59.999999+00:00"
+    assert moment_of("2026-03-01T02:00+02:00") == MARCH
