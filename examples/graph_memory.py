@@ -22,7 +22,7 @@ async def main(folder: Path) -> None:
         for path, text in NOTES.items():
             contents = contents_of(WrittenSource(text=text, path=path, written_at=now))
             report = (await memory.ingest_source(path, contents))["graphiti"]
-            print(f"{path}: {report.facts} facts")
+            print(f"{path}: facts found: {report.facts}")
 
         for question in ("Where does Nadia work?", "Where did Nadia work as of February 2026?"):
             print(f"\n{question}")

@@ -1,5 +1,6 @@
 """Facts, entities and episodes as lines for the terminal (pure)."""
 
+import re
 from datetime import datetime
 from typing import Literal
 
@@ -14,6 +15,9 @@ Line = tuple[str, Literal["bold", "dim", "plain"]]
 PREVIEW_CHARS = 160
 STATES = "STATES"
 """The relation of a statement of which no more is understood than what it speaks of."""
+
+_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+"""What some services name an entity by, for want of its name."""
 
 
 def fact_lines(fact: Fact, path: str, now: datetime) -> list[Line]:
@@ -58,8 +62,10 @@ def _weight(fact: Fact, now: datetime) -> Literal["bold", "dim"]:
 
 
 def _between(fact: Fact) -> str:
-    """Return what a fact relates and how; nothing where its text says just that."""
+    """Return what a fact relates and how; nothing where its text says just that, or names are not known."""
     source, target = one_line(fact.source), one_line(fact.target)
+    if _ID.fullmatch(source) or _ID.fullmatch(target):
+        return ""
     if fact.relation == STATES:
         return ", ".join(dict.fromkeys((source, target)))
     related = f"{source} {relation_words(fact.relation)} {target}"

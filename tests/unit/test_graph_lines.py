@@ -34,6 +34,12 @@ def test_what_the_text_says_is_not_said_twice(origins: tuple[Origin, ...], expec
     assert told == ["Ana lives in Porto.", *expected, "  graphiti/main/1"]
 
 
+def test_entities_without_a_name_are_not_told_by_their_ids() -> None:
+    told = lines("Ana moved.", "RELATES_TO", "9750dcc2-516e-5ea0-8a26-54fa6ff6986b", NOTE)
+
+    assert told[1] == "  from memory/ana.md#L3"
+
+
 @pytest.mark.parametrize(("target", "expected"), [("Boats", "  Ana, Boats"), ("Ana", "  Ana")])
 def test_of_a_statement_only_what_it_speaks_of_is_told(target: str, expected: str) -> None:
     assert lines("Ana paints boats.", "STATES", target)[1] == expected

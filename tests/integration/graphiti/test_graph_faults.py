@@ -636,7 +636,7 @@ def children() -> set[str]:
 async def test_fifty_memories_leave_no_thread_no_descriptor_and_no_process(opened: Open) -> None:
     async def use() -> None:
         async with opened(long_lived=True) as memory:
-            assert await snippets(memory) == ["Person1 works at Firm1."]
+            assert await snippets(memory) == ["Person1 works at Firm1."], memory.backend_statuses()
 
     async with opened() as memory:
         await report_of(memory, some(1, 1))
@@ -650,7 +650,7 @@ async def test_fifty_memories_leave_no_thread_no_descriptor_and_no_process(opene
 
     assert threads_besides(before[0]) == []
     assert open_descriptors() <= before[1]
-    assert children() == before[2]
+    assert children() <= before[2]
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 

@@ -1,5 +1,6 @@
 """Rules find who and what a text speaks of, and what it says of them."""
 
+import asyncio
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -289,3 +290,15 @@ async def test_the_time_that_a_text_takes_grows_with_its_length_only(text: str) 
 
 def _day(moment: datetime | None) -> str | None:
     return moment.date().isoformat() if moment else None
+
+
+async def test_a_long_text_is_read_while_the_loop_goes_on() -> None:
+    text = "Anna Berg works at Harbour Ltd. and lives in Oslo. " * 400
+    reading = asyncio.create_task(HeuristicExtractor().read(content(text)))
+    turns = 0
+    while not reading.done():
+        await asyncio.sleep(0)
+        turns += 1
+
+    assert (await reading).relations
+    assert turns > 2, "it took the whole loop"

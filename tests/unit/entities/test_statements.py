@@ -108,3 +108,9 @@ def test_a_content_is_about_its_title_its_file_or_its_conversation(
     fields: dict[str, object], subject: str
 ) -> None:
     assert subject_of(content("text", **fields)) == subject
+
+
+@pytest.mark.parametrize("text", ["..." * 200_000 + "X", "!?" * 200_000 + "a", "# " * 200_000 + "X"])
+def test_a_long_line_of_marks_takes_no_more_than_its_length(text: str) -> None:
+    """The square of it would be hours."""
+    assert len(texts(f"Anna lives in Oslo.\n\n{text}")) <= 2

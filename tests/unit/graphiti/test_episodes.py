@@ -20,6 +20,7 @@ from composable_memory_adapters.graphiti.episodes import (
     no_text,
     origin_of,
 )
+from composable_memory_adapters.graphiti.writing.draft_wire import draft_to_json
 
 NOW = datetime(2026, 3, 9, 12, tzinfo=UTC)
 SPRING = datetime(2026, 3, 1, 8, tzinfo=UTC)
@@ -254,3 +255,31 @@ def test_a_description_reads_well_and_leads_back(origin: Origin, description: st
 @pytest.mark.parametrize("words", ["telegram", "memory.ingest", "chat #L3", "a/b", "", "two words"])
 def test_other_words_are_no_origin(words: str) -> None:
     assert origin_of(description_of(None, words)) is None
+
+
+# --- what cannot be stored, and what nobody may say ---
+
+
+def test_half_a_character_is_replaced_wherever_it_stands() -> None:
+    half = "\ud800"
+    made = draft(
+        content(
+            id=half,
+            tags=(half,),
+            metadata={half: [half, {"deep": half}]},
+            provenance=MemoryProvenance(source=half, session_key=half, actor_id=half, citations=(half,)),
+        )
+    )
+
+    assert "?" in draft_to_json(made)
+    assert "ud800" not in draft_to_json(made)
+
+
+def test_who_hands_a_content_in_cannot_make_it_a_part_of_another() -> None:
+    made = draft(content(metadata={PART_OF: "somebody's", "partOf": "a thread"}))
+
+    assert made.content.metadata == {"partOf": "a thread"}
+
+
+def test_a_long_description_without_a_path_takes_no_more_than_its_length() -> None:
+    assert origin_of("x/" * 200_000 + "\n") is None

@@ -36,3 +36,31 @@ def test_a_password_in_the_address_of_a_database_is_refused_and_not_shown() -> N
         check(GraphitiSettings, {"url": "falkor://:sesame@graphs"})
 
     assert "sesame" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"url": "falkor://graphs/?password=sesame"},
+        {"url": "neo4j://graphs/?access_token=sesame"},
+        {"base_url": "http://anna:sesame@graphs"},
+        {"base_url": "http://graphs/?api_key=sesame"},
+        {"llm": {"base_url": "http://anna:sesame@models/v1"}},
+    ],
+)
+def test_no_address_may_hold_a_secret_and_the_refusal_does_not_show_it(given: dict[str, object]) -> None:
+    with pytest.raises(ConfigError) as refused:
+        check(GraphitiSettings, given)
+
+    told: list[str] = []
+    error: BaseException | None = refused.value
+    while error is not None:
+        told.append(f"{error} {error!r}")
+        error = error.__cause__ or error.__context__
+    assert "sesame" not in "".join(told)
+
+
+@pytest.mark.parametrize("host", ["anna@graphs", "graphs/x", "graphs?x"])
+def test_a_host_is_a_host_and_nothing_more(host: str) -> None:
+    with pytest.raises(ConfigError, match="host alone"):
+        check(GraphitiSettings, {"server_host": host})

@@ -3,7 +3,12 @@
 import pytest
 
 from composable_memory.content import MemoryProvenance
-from composable_memory_adapters.graphiti.groups import group_of, groups_to_search, safe_group_id
+from composable_memory_adapters.graphiti.groups import (
+    group_of,
+    groups_to_search,
+    is_readable,
+    safe_group_id,
+)
 from composable_memory_adapters.graphiti.settings import GraphitiSettings
 
 DIRECT = "agent:main:telegram:direct:+49 170"
@@ -91,3 +96,23 @@ def test_further_groups_are_searched_once_each() -> None:
     settings = by("agent", also_search=["team", "main", "other team"])
 
     assert groups_to_search(settings, "main") == ("main", "team", safe_group_id("other team"))
+
+
+def test_a_path_may_name_what_is_searched_and_nothing_of_another_agent() -> None:
+    also = by("agent", also_search=["team"])
+
+    assert is_readable(also, "anna", "anna")
+    assert is_readable(also, "anna", "team")
+    assert not is_readable(also, "anna", "bob")
+
+
+@pytest.mark.parametrize("kind", ["user", "session"])
+@pytest.mark.parametrize("agent", ["anna", "team:red", "a" * 80])
+def test_a_path_may_name_every_conversation_of_the_agent_and_none_of_another(kind: str, agent: str) -> None:
+    settings = by(kind)
+    own = group_of(settings, agent, said(session_key=DIRECT))
+
+    assert is_readable(settings, agent, own)
+    assert not is_readable(settings, "another", own)
+    assert not is_readable(by("agent"), agent, own), "such groups are not kept there"
+    assert not is_readable(settings, agent, f"{agent}-{kind}s"), "that is another agent's name"

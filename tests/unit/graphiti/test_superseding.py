@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from composable_memory_adapters.graphiti.library.records import FactRecord
-from composable_memory_adapters.graphiti.writing.superseding import placed, settled
+from composable_memory_adapters.graphiti.writing.superseding import apart, parted, placed, settled
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 
@@ -28,6 +28,7 @@ def fact(target: str, start: int | None, *, exclusive: bool = True, **changes: A
         fact=f"Zelda works at {target}",
         created_at=NOW,
         episodes=(f"{target}-{start}",),
+        told=() if start is None else ((f"{target}-{start}", day(start)),),
         valid_at=None if start is None else day(start),
         exclusive=exclusive,
     )
@@ -37,14 +38,19 @@ def fact(target: str, start: int | None, *, exclusive: bool = True, **changes: A
 def after(statements: Sequence[FactRecord]) -> dict[str, FactRecord]:
     """Return what is known after statements that came one by one."""
     known: dict[str, FactRecord] = {}
-    for one in statements:
+    for one in (part for whole in statements for part in apart(whole)):
         record = placed(one, known.values(), "g1")
-        known = settled({**known, record.uuid: record}, NOW)
+        known = settled(parted({**known, record.uuid: record}, "g1"), NOW)
     return known
 
 
 def times(known: dict[str, FactRecord]) -> set[tuple[str, datetime | None, datetime | None]]:
     return {(one.target, one.valid_at, one.invalid_at) for one in known.values()}
+
+
+def holds_on(one: FactRecord, number: int) -> bool:
+    began = one.valid_at is None or one.valid_at <= day(number)
+    return began and (one.invalid_at is None or one.invalid_at > day(number))
 
 
 @pytest.mark.parametrize("order", list(permutations([fact("a", 1), fact("b", 5), fact("c", 9)])))
@@ -56,23 +62,50 @@ def test_each_exclusive_fact_ends_when_the_next_begins(order: Sequence[FactRecor
 
 
 def test_a_fact_that_holds_again_begins_anew_and_its_history_stays() -> None:
-    known = after([fact("a", 1), fact("b", 5), replace(fact("a", 9), episodes=("later",))])
+    known = after([fact("a", 1), fact("b", 5), fact("a", 9)])
 
     assert times(known) == {("a", day(1), day(5)), ("b", day(5), day(9)), ("a", day(9), None)}
     assert {one.own_id for one in known.values() if one.target == "a"} == {"a-id"}
 
 
+@pytest.mark.parametrize(
+    "order", list(permutations([fact("a", 1), fact("b", 5), fact("a", 9), fact("c", 12), fact("b", 20)]))
+)
+def test_what_was_stated_again_holds_again_whatever_the_order(order: Sequence[FactRecord]) -> None:
+    known = after(order)
+
+    assert {one[:2] for one in times(known)} >= {("a", day(1)), ("b", day(5)), ("c", day(12)), ("b", day(20))}
+    assert [(one.target, one.valid_at) for one in known.values() if one.invalid_at is None] == [
+        ("b", day(20))
+    ]
+    assert all(len(one.told) == len(one.episodes) for one in known.values())
+    for moment, holding in ((3, "a"), (7, "b"), (10, "a"), (15, "c"), (25, "b")):
+        assert {one.target for one in known.values() if holds_on(one, moment)} == {holding}
+
+
+def test_what_several_episodes_state_together_is_told_apart_by_their_times() -> None:
+    both = fact("a", 1, episodes=("a-1", "a-9"), told=(("a-1", day(1)), ("a-9", day(9))))
+
+    assert after([both, fact("b", 5)]) == after([fact("a", 1), fact("b", 5), fact("a", 9)])
+
+
+def test_a_fact_whose_beginning_was_forgotten_begins_with_the_next_statement_of_it() -> None:
+    known = after([fact("a", 1, told=(("a-9", day(9)),), episodes=("a-9",)), fact("b", 5)])
+
+    assert times(known) == {("b", day(5), day(9)), ("a", day(9), None)}
+
+
 def test_saying_it_twice_changes_nothing() -> None:
-    statements = [fact("a", 1), fact("b", 5), replace(fact("a", 9), episodes=("later",))]
+    statements = [fact("a", 1), fact("b", 5), fact("a", 9)]
 
     assert after([*statements, *statements]) == after(statements)
 
 
 def test_a_superseded_fact_is_not_brought_back_by_an_earlier_statement() -> None:
-    known = after([fact("a", 2), fact("b", 5), replace(fact("a", 1), episodes=("earlier",))])
+    known = after([fact("a", 2), fact("b", 5), fact("a", 1)])
 
     assert times(known) == {("a", day(1), day(5)), ("b", day(5), None)}
-    assert known["a-id"].episodes == ("a-2", "earlier")
+    assert known["a-id"].episodes == ("a-2", "a-1")
 
 
 def test_facts_that_begin_at_the_same_time_stand_beside_each_other() -> None:

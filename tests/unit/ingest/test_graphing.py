@@ -59,6 +59,7 @@ def test_an_edge_says_what_was_stated_where_and_for_how_long() -> None:
     assert edge.properties == {
         "fact": "Anna lives in Oslo.",
         "episodes": ["c1"],
+        "told": {"c1": "2026-05-10T00:00:00+00:00"},
         "exclusive": True,
         "confidence": 0.5,
     }

@@ -156,6 +156,28 @@ def test_a_time_that_is_given_goes_before_all_dates() -> None:
     assert days(read("# 2026-03-04\none", "memory/2026-03-01.md", observed_at=at)) == ["2020-01-01"]
 
 
+@pytest.mark.parametrize(
+    ("line", "title"),
+    [
+        ("# Work #", "Work"),
+        ("## Notes on C#", "Notes on C#"),
+        ("#\tWork ##  ", "Work"),
+        ("### ###", "MEMORY"),
+    ],
+)
+def test_the_marks_that_close_a_heading_are_none_of_its_words(line: str, title: str) -> None:
+    (section,) = read(f"{line}\nAlice works at Acme.\n")
+
+    assert section.title == title
+
+
+def test_a_heading_of_nothing_but_blanks_takes_no_more_than_its_length() -> None:
+    """Its third power would be years."""
+    (section,) = read("# 2026 " + "\t" * 100_000 + "- x\nAlice works at Acme.\n")
+
+    assert section.text == "Alice works at Acme."
+
+
 # --- talks ------------------------------------------------------------------------------------------------
 
 

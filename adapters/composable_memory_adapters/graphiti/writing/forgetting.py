@@ -9,9 +9,9 @@ from composable_memory.facts import Forgotten
 from composable_memory_adapters.graphiti.library.records import FactRecord
 from composable_memory_adapters.graphiti.writing import statements
 from composable_memory_adapters.graphiti.writing.shelf import Shelf
-from composable_memory_adapters.graphiti.writing.superseding import settled
+from composable_memory_adapters.graphiti.writing.superseding import settled, taken_back
 
-__all__ = ["forget", "move_facts", "restore", "retire", "settle"]
+__all__ = ["forget", "move_facts", "restore", "retire", "retired", "settle"]
 
 
 async def settle(shelf: Shelf, facts: Iterable[FactRecord], now: datetime) -> None:
@@ -28,7 +28,7 @@ async def retire(shelf: Shelf, episodes: Sequence[str], at: datetime, now: datet
     """Take episodes back; return how many facts hold no more since all that supported them is taken back."""
     await shelf.change(statements.RETIRE_EPISODES, {"uuids": episodes}, at=at.isoformat())
     facts = [one for one in (await shelf.facts_of(episodes)).values() if one.retired_at is None]
-    gone = await _retired(shelf, {uuid for one in facts for uuid in one.episodes})
+    gone = await retired(shelf, {uuid for one in facts for uuid in one.episodes})
     ended = [replace(one, retired_at=at) for one in facts if gone.keys() >= set(one.episodes)]
     await settle(shelf, ended, now)
     return len(ended)
@@ -36,7 +36,7 @@ async def retire(shelf: Shelf, episodes: Sequence[str], at: datetime, now: datet
 
 async def restore(shelf: Shelf, episodes: Sequence[str], now: datetime) -> None:
     """Undo `retire`, for episodes whose source says the same again."""
-    gone = await _retired(shelf, episodes)
+    gone = await retired(shelf, episodes)
     if not gone:
         return
     facts = [one for one in (await shelf.facts_of(gone)).values() if one.retired_at is not None]
@@ -83,18 +83,11 @@ def _without(fact: FactRecord, episode: str) -> FactRecord:
 
 
 async def _unsupported(shelf: Shelf, facts: Sequence[FactRecord]) -> list[FactRecord]:
-    """Return those of the facts whose support is all taken back by now, ended when the last of it was."""
-    gone = await _retired(shelf, {uuid for one in facts for uuid in one.episodes})
-    return [
-        replace(one, retired_at=max(gone[uuid] for uuid in one.episodes))
-        for one in facts
-        if one.retired_at is None and gone.keys() >= set(one.episodes)
-    ]
+    """Return those of the facts whose support is all taken back by now."""
+    return taken_back(facts, await retired(shelf, {uuid for one in facts for uuid in one.episodes}))
 
 
-async def _retired(shelf: Shelf, episodes: Iterable[str]) -> dict[str, datetime]:
+async def retired(shelf: Shelf, episodes: Iterable[str]) -> dict[str, datetime]:
     """Return which of the episodes are taken back, and since when."""
-    rows = await shelf.rows(statements.EPISODES, uuids=sorted(episodes))
-    return {
-        str(row["uuid"]): datetime.fromisoformat(str(row["retired_at"])) for row in rows if row["retired_at"]
-    }
+    rows = await shelf.rows(statements.RETIRED, uuids=sorted(episodes))
+    return {str(row["uuid"]): datetime.fromisoformat(str(row["retired_at"])) for row in rows}

@@ -17,7 +17,7 @@ from composable_memory_adapters.graphiti.library.records import EntityRecord, Fa
 from composable_memory_adapters.graphiti.library.space import stored_space
 from composable_memory_adapters.graphiti.writing import forgetting, statements
 from composable_memory_adapters.graphiti.writing.shelf import Shelf
-from composable_memory_adapters.graphiti.writing.superseding import apart, parted, placed, settled
+from composable_memory_adapters.graphiti.writing.superseding import apart, parted, placed, settled, taken_back
 from composable_memory_adapters.graphiti.writing.translation import (
     as_edge,
     as_node,
@@ -81,8 +81,10 @@ class GraphitiGraph:
             stated = await self._records_of(edges)
             known = await self._shelf.facts(one.uuid for one in stated)
             known |= await self._shelf.kin_of(stated)
+            several = (one for one in known.values() if one.exclusive and len(one.told) > 1)
+            gone = await forgetting.retired(self._shelf, {uuid for one in several for uuid in one.episodes})
             # Of a thousand facts it takes a second.
-            await self._store(await asyncio.to_thread(self._changes, stated, known))
+            await self._store(await asyncio.to_thread(self._changes, stated, known, gone))
             await self._point_to_episodes(stated)
 
     async def query(self, query: GraphQuery) -> GraphQueryResult:
@@ -165,18 +167,24 @@ class GraphitiGraph:
         now = self._clock()
         return [fact_of(edge, self._group_id, names, now) for edge in edges]
 
-    def _stated(self, stated: Sequence[FactRecord], known: dict[str, FactRecord]) -> dict[str, FactRecord]:
-        """Return all records as they are after the statements."""
+    def _stated(
+        self, stated: Sequence[FactRecord], known: dict[str, FactRecord], gone: Mapping[str, datetime]
+    ) -> dict[str, FactRecord]:
+        """Return all records as they are after the statements; the episodes in `gone` support none."""
         after = dict(known)
         same = _by_own_id(known.values())
         for one in (part for whole in stated for part in apart(whole)):
             periods = same.setdefault(one.own_id, {})
             record = placed(one, periods.values(), self._group_id)
             after[record.uuid] = periods[record.uuid] = record
-        return settled(parted(after, self._group_id), self._clock())
+        after = parted(after, self._group_id)
+        after |= {one.uuid: one for one in taken_back(after.values(), gone)}
+        return settled(after, self._clock())
 
-    def _changes(self, stated: Sequence[FactRecord], known: dict[str, FactRecord]) -> "_Changes":
-        return _Changes.between(known, self._stated(stated, known))
+    def _changes(
+        self, stated: Sequence[FactRecord], known: dict[str, FactRecord], gone: Mapping[str, datetime]
+    ) -> "_Changes":
+        return _Changes.between(known, self._stated(stated, known, gone))
 
     async def _store(self, changes: "_Changes") -> None:
         await self._shelf.change(statements.DELETE_FACTS, {"uuids": changes.moved})

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from composable_memory_adapters.graphiti.episodes import graph_id
 from composable_memory_adapters.graphiti.library.records import FactRecord
 
-__all__ = ["apart", "parted", "placed", "settled"]
+__all__ = ["apart", "parted", "placed", "settled", "taken_back"]
 
 EVER = datetime.min.replace(tzinfo=UTC)
 
@@ -106,6 +106,15 @@ def _in_two(fact: FactRecord, again: Sequence[tuple[str, datetime]], group_id: s
         expired_at=None,
     )
     return replace(fact, episodes=first, told=before), second
+
+
+def taken_back(facts: Iterable[FactRecord], gone: Mapping[str, datetime]) -> list[FactRecord]:
+    """Return those of the facts that only episodes in `gone` support, ended when the last of these was."""
+    return [
+        replace(one, retired_at=max(gone[uuid] for uuid in one.episodes))
+        for one in facts
+        if one.retired_at is None and one.episodes and gone.keys() >= set(one.episodes)
+    ]
 
 
 def _period(new: FactRecord, periods: Sequence[FactRecord]) -> FactRecord:
