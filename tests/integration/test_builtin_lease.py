@@ -89,9 +89,10 @@ async def test_whoever_is_cancelled_while_taking_the_lease_leaves_it_free(file: 
     blocked = asyncio.create_task(file.write(slow))
     await held.wait()
     taking = asyncio.create_task(take())
+    await asyncio.sleep(0)  # its write now stands in the queue behind the slow one
+    taking.cancel()
     hold.set()
     await blocked
-    taking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await taking
 
