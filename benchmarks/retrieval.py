@@ -28,15 +28,15 @@ import numpy.typing as npt
 
 from composable_memory.content import EmbedderInput
 from composable_memory.interfaces import EmbedderAdapter, EmbedderServices
-from composable_memory_adapters.builtin.notes.chunking import chunk_markdown
 from composable_memory_adapters.builtin.search import hybrid, keyword_leg, ranking
 from composable_memory_adapters.builtin.search.decay import age_in_days, decay_factor, written_on
 from composable_memory_adapters.builtin.search.diversity import Saying, diverse_order
 from composable_memory_adapters.builtin.search.hybrid import FusedHit, KeywordHit, VectorHit
-from composable_memory_adapters.builtin.search.query_terms import analyse, index_text
-from composable_memory_adapters.builtin.search.word_forms import word_set
 from composable_memory_adapters.builtin.settings import FusionMethod
+from composable_memory_adapters.chunking import chunk_markdown
 from composable_memory_adapters.embedders import local, wordllama
+from composable_memory_adapters.words.forms import word_set
+from composable_memory_adapters.words.query_terms import analyse, index_text
 from composable_memory_ops_logs import OpsLog, utc_now
 
 Kind: TypeAlias = Literal["query", "document"]

@@ -29,7 +29,6 @@ import numpy as np
 from composable_memory.content import EmbedderInput
 from composable_memory_adapters.builtin.search import keyword_leg
 from composable_memory_adapters.builtin.search.hybrid import CANDIDATES
-from composable_memory_adapters.builtin.search.query_terms import KeywordQuery, analyse
 from composable_memory_adapters.builtin.search.searcher import Searcher
 from composable_memory_adapters.builtin.search.vector_search import VectorSearch
 from composable_memory_adapters.builtin.settings import BuiltinSettings, VectorSettings
@@ -47,6 +46,7 @@ from composable_memory_adapters.vectors.resident import (
     from_bytes,
     unit_rows,
 )
+from composable_memory_adapters.words.query_terms import KeywordQuery, analyse
 from composable_memory_ops_logs import utc_now
 
 K = 24

@@ -16,7 +16,16 @@ if TYPE_CHECKING:
         ConfigError,
         MemoryPathError,
     )
+    from composable_memory.factory import (
+        MemorySearchManagers,
+        ResolvedMemoryBackendConfig,
+        SearchManagerResult,
+        close_all_memory_search_managers,
+        get_memory_search_manager,
+        resolve_memory_backend_config,
+    )
     from composable_memory.facts import Fact
+    from composable_memory.fallback import FallbackMemoryManager
     from composable_memory.intent import parse_query_intent
     from composable_memory.interfaces import (
         BackendServices,
@@ -56,22 +65,29 @@ __all__ = [
     "Dedup",
     "EmbedderAdapter",
     "Fact",
+    "FallbackMemoryManager",
     "Fusion",
     "IngestReport",
     "Memory",
     "MemoryContentObject",
     "MemoryPathError",
     "MemorySearchManager",
+    "MemorySearchManagers",
     "MemorySearchResult",
     "MergePolicy",
     "QueryIntent",
     "QueryRequest",
     "QueryResponse",
+    "ResolvedMemoryBackendConfig",
+    "SearchManagerResult",
     "SearchOptions",
     "WeightTable",
     "__version__",
+    "close_all_memory_search_managers",
+    "get_memory_search_manager",
     "open_memory",
     "parse_query_intent",
+    "resolve_memory_backend_config",
 ]
 
 _ROOMS = {
@@ -82,7 +98,12 @@ _ROOMS = {
     "errors": (
         "BackendError BackendTimeout BackendUnavailable ComposableMemoryError ConfigError MemoryPathError"
     ),
+    "factory": (
+        "MemorySearchManagers ResolvedMemoryBackendConfig SearchManagerResult "
+        "close_all_memory_search_managers get_memory_search_manager resolve_memory_backend_config"
+    ),
     "facts": "Fact",
+    "fallback": "FallbackMemoryManager",
     "intent": "parse_query_intent",
     "interfaces": "BackendServices BackendSpec Capability EmbedderAdapter MemorySearchManager",
     "manager": "ComposableMemoryManager",

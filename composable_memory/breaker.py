@@ -21,14 +21,21 @@ class BreakerState(StrEnum):
 class Breaker:
     """Opens after `threshold` failures in a row; after `cooldown_s` seconds one trial decides.
 
+    With `max_cooldown_s` every failed trial doubles the cool-down, up to that; a success resets it.
     Never locks anybody out for good: every cool-down ends in a trial. Used from one event loop only.
     """
 
     def __init__(
-        self, *, threshold: int = 3, cooldown_s: float = 30.0, clock: Callable[[], float] = monotonic
+        self,
+        *,
+        threshold: int = 3,
+        cooldown_s: float = 30.0,
+        max_cooldown_s: float | None = None,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
         self._threshold = threshold
-        self._cooldown_s = cooldown_s
+        self._first_cooldown_s = self._cooldown_s = cooldown_s
+        self._max_cooldown_s = max(cooldown_s, max_cooldown_s or 0.0)
         self._clock = clock
         self._failures = 0
         self._opened_at: float | None = None
@@ -40,6 +47,11 @@ class Breaker:
         if self._opened_at is None:
             return BreakerState.CLOSED
         return BreakerState.HALF_OPEN if self._trial_under_way else BreakerState.OPEN
+
+    @property
+    def failures(self) -> int:
+        """Return how many calls have failed since the last success."""
+        return self._failures
 
     @property
     def retry_in_s(self) -> float:
@@ -62,10 +74,13 @@ class Breaker:
         self._failures = 0
         self._opened_at = None
         self._trial_under_way = False
+        self._cooldown_s = self._first_cooldown_s
 
     def record_failure(self) -> None:
         """Note that a call failed."""
         self._failures += 1
+        if self._trial_under_way:
+            self._cooldown_s = min(2 * self._cooldown_s, self._max_cooldown_s)
         if self._trial_under_way or self._failures >= self._threshold:
             self._opened_at = self._clock()
         self._trial_under_way = False

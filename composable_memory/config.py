@@ -2,7 +2,7 @@
 
 Defaults, then the user's own file, the workspace's file, environment variables, and what the caller says; a
 later layer wins. The layers are merged as plain data and validated once. What the file of a workspace may say
-is the business of `workspace_trust`.
+is the business of `workspace_trust`, where the section of a backend may stand that of `config_sections`.
 """
 
 import json
@@ -17,6 +17,7 @@ import platformdirs
 from pydantic import BaseModel, SecretStr
 from pydantic_core import to_jsonable_python
 
+from composable_memory.config_sections import gather_sections
 from composable_memory.config_trees import Layer, Leaf, Origin, Tree, join, leaves, merge, plain, tree_of
 from composable_memory.errors import ConfigError
 from composable_memory.interfaces import BackendSpec, EmbedderSpec
@@ -90,6 +91,7 @@ def load_settings(
     tree = reduce(merge, (_with_secrets(layer, environ, notes) for layer in layers))
     origins = {key: leaf.origin for key, leaf in leaves(tree, "memory")}
     settings = check(Settings, {"memory": plain(tree)}, origins=origins)
+    origins = {**dict(_implied(settings, origins)), **origins}
     return LoadedSettings(settings=settings, origins=origins, notes=(*notes, *_remarks(settings, origins)))
 
 
@@ -162,6 +164,19 @@ def default_state_dir(environ: Mapping[str, str]) -> Path:
 def _base_dir(environ: Mapping[str, str], variable: str, otherwise: Callable[..., Path]) -> Path:
     base = Path(environ.get(variable, ""))
     return base / APP_NAME if base.is_absolute() else otherwise(APP_NAME, appauthor=False)
+
+
+def _implied(settings: Settings, origins: Mapping[str, Origin]) -> Iterator[tuple[str, Origin]]:
+    """Yield the keys that naming a backend in `memory.backend` gives a value, with where it was named."""
+    origin, memory = origins.get("memory.backend"), settings.memory
+    if origin is None:
+        return
+    if memory.sections[memory.backend].enabled:
+        yield f"{section_key(memory.backend)}.enabled", origin
+    if not memory.builtin.enabled:
+        yield "memory.builtin.enabled", origin
+    if memory.fallback == "none":
+        yield "memory.fallback", origin
 
 
 def _remarks(settings: Settings, origins: Mapping[str, Origin]) -> Iterator[str]:
@@ -261,7 +276,7 @@ def _read_environment(environ: Mapping[str, str]) -> Tree:
                 raise ConfigError(key, f"set by {seen[key]} as well", origin=str(origin))
             branch = _branch(names, _value_of_variable(key, text, origin))
             tree = merge(tree, tree_of(branch, origin))
-    return tree
+    return gather_sections(tree)
 
 
 def _value_of_variable(key: str, text: str, origin: Origin) -> object:
@@ -284,7 +299,7 @@ def _read_overrides(overrides: Mapping[str, object] | Settings | None) -> Tree:
     below = data["memory"] if set(data) == {"memory"} else data
     if not isinstance(below, Mapping):
         raise ConfigError("memory", "expected keys and values below it", origin=str(origin))
-    return tree_of(below, origin)
+    return gather_sections(tree_of(below, origin))
 
 
 # Files
@@ -298,7 +313,7 @@ def _read_file(file: Path, layer: Layer) -> Tree | None:
     # Most places have no settings file, and loading the YAML reader takes a tenth as long as a search.
     from composable_memory.config_files import parse
 
-    return parse(text, file, layer)
+    return gather_sections(parse(text, file, layer))
 
 
 def _read_text(file: Path) -> str | None:

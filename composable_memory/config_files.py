@@ -37,7 +37,7 @@ def parse(text: str, file: Path, layer: Layer) -> Tree:
     match tree:
         case dict():
             return tree
-        case Leaf(value=None):
+        case Leaf(is_empty=True):
             return {}
     raise ConfigError("memory", "expected keys and values below it", origin=str(tree.origin))
 
@@ -110,6 +110,8 @@ class _NodeReader:
             raise ConfigError(key, "YAML aliases are not read; write the value out", origin=str(origin))
         self.seen.add(id(node))
         match node:
+            case yaml.MappingNode(tag=tag, value=[]) if tag == f"{_CORE}map":
+                return Leaf({}, origin)
             case yaml.MappingNode(tag=tag) if tag == f"{_CORE}map":
                 return {
                     name: self.read(item, join(key, name), at) for name, item, at in self.pairs(node, key)

@@ -6,7 +6,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-__all__ = ["Layer", "Leaf", "Origin", "Tree", "join", "leaves", "merge", "plain", "snake", "tree_of"]
+__all__ = [
+    "Layer",
+    "Leaf",
+    "Origin",
+    "Tree",
+    "join",
+    "leaves",
+    "merge",
+    "origin_of",
+    "plain",
+    "snake",
+    "tree_of",
+]
 
 Layer = Literal["default", "user", "workspace", "environment", "override"]
 
@@ -29,10 +41,19 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A value that is not a mapping, and where it was set."""
+    """A value that is not a mapping, or an empty one, and where it was set.
+
+    One that `is_implied` follows from something else that was said, and gives way to what is said of it.
+    """
 
     value: object
     origin: Origin
+    is_implied: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Say whether this is a section that says nothing, such as one whose keys are all commented out."""
+        return self.value is None or self.value == {}
 
 
 Tree: TypeAlias = dict[str, "Tree | Leaf"]
@@ -41,7 +62,9 @@ Tree: TypeAlias = dict[str, "Tree | Leaf"]
 def tree_of(data: Mapping[str, object], origin: Origin) -> Tree:
     """Return plain data as a tree whose leaves all have one origin."""
     return {
-        snake(str(name)): tree_of(value, origin) if isinstance(value, Mapping) else Leaf(value, origin)
+        snake(str(name)): tree_of(value, origin)
+        if isinstance(value, Mapping) and value
+        else Leaf(value, origin)
         for name, value in data.items()
     }
 
@@ -52,15 +75,13 @@ def plain(tree: Tree | Leaf) -> object:
 
 
 def merge(low: Tree, high: Tree) -> Tree:
-    """Lay `high` over `low`. Null over a section says nothing: all its keys are commented out."""
+    """Lay `high` over `low`. An empty section changes nothing, and what is implied nothing that was said."""
     merged = dict(low)
     for key, item in high.items():
         below = merged.get(key)
-        if not isinstance(below, dict):
-            merged[key] = item
-        elif isinstance(item, dict):
-            merged[key] = merge(below, item)
-        elif item.value is not None:
+        if isinstance(item, dict):
+            merged[key] = merge(below, item) if isinstance(below, dict) else item
+        elif below is None or not (item.is_implied or (item.is_empty and isinstance(below, dict))):
             merged[key] = item
     return merged
 
@@ -73,6 +94,11 @@ def leaves(tree: Tree, prefix: str = "") -> Iterator[tuple[str, Leaf]]:
             yield from leaves(item, key)
         else:
             yield key, item
+
+
+def origin_of(item: Tree | Leaf) -> Origin:
+    """Return where the first value of a section was set; no section is without one."""
+    return item.origin if isinstance(item, Leaf) else origin_of(next(iter(item.values())))
 
 
 def join(prefix: str, name: str) -> str:

@@ -23,6 +23,7 @@ from composable_memory.types import (
     MemoryProviderStatus,
     MemorySearchResult,
     MemorySyncProgressUpdate,
+    QueryIntent,
     QueryRequest,
     QueryResponse,
     SearchAnswer,
@@ -493,7 +494,8 @@ class BackendSpec:
 
     Files, threads, processes and tasks of the backend live inside the context manager that `open` returns,
     and end with it. `missing` returns what the backend lacks on this machine whatever its settings are, and
-    how to get it, or None; `lacks` the same for given settings.
+    how to get it, or None; `lacks` the same for given settings. `condition` says for which queries it is
+    asked where its settings do not say that; None for all.
     """
 
     id: str
@@ -503,6 +505,7 @@ class BackendSpec:
     capabilities: frozenset[Capability] = frozenset()
     missing: Callable[[], str | None] = field(default=lambda: None)
     lacks: Callable[[Any], str | None] = field(default=lambda _settings: None)
+    condition: Callable[[QueryIntent], bool] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

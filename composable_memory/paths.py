@@ -19,6 +19,7 @@ __all__ = [
     "extra_root",
     "is_markdown",
     "problem_with_file",
+    "problem_with_text",
     "relative_key",
     "resolve_memory_file",
 ]
@@ -76,7 +77,7 @@ def resolve_memory_file(rel_path: str, *, workspace: Path, extra_paths: Sequence
     root = Path(os.path.realpath(workspace))
     extras = [extra_root(path, root) for path in extra_paths]
     allowed = _describe(root, extras)
-    problem = _problem_with_text(rel_path)
+    problem = problem_with_text(rel_path)
     if problem is None:
         real = {workspace: root} | dict(zip(extra_paths, extras, strict=True))
         target = _place(rel_path.strip(), root, real)
@@ -90,7 +91,8 @@ def _describe(root: Path, extras: Sequence[Path]) -> list[str]:
     return [*MAIN_FILES, f"{MEMORY_FOLDER}/**/*.md", *(relative_key(extra, root) for extra in extras)]
 
 
-def _problem_with_text(text: str) -> str | None:
+def problem_with_text(text: str) -> str | None:
+    """Say why `text` can be no path, wherever it leads; None where it can."""
     if not text.strip():
         return "the path is empty"
     if "\0" in text:

@@ -136,12 +136,12 @@ class Offers(Generic[SpecT]):
 class Registry:
     """Everything on offer, in the order of precedence. Of several with one id the first counts."""
 
-    backends: tuple[FoundBackend, ...] = ()
+    backends: Offers[BackendSpec] = field(default_factory=Offers)
     embedders: Offers[EmbedderSpec] = field(default_factory=Offers)
 
     def backend(self, id_: str) -> FoundBackend | None:
         """Return what counts as the backend of this id, or None if nobody offers one."""
-        return next((found for found in self.backends if found.id == id_), None)
+        return self.backends.of(id_)
 
     def embedder(self, id_: str) -> FoundEmbedder | None:
         """Return what counts as the embedding provider of this id, or None if nobody offers one."""
@@ -153,12 +153,12 @@ def discover_backends(
 ) -> Registry:
     """Find everything on offer: first what is handed over here, then ours, then that of other packages.
 
-    Imports the backends and reads files, so call it in a thread where an event loop runs. A provider is
-    imported when somebody looks at it; there are many, and a memory has one.
+    Reads files, so call it in a thread where an event loop runs. A backend or a provider is imported when
+    somebody looks at it; there are many, and a memory has few.
     """
     installed = entry_points()
     return Registry(
-        backends=tuple(_found(BackendSpec, extra, installed.select(group=BACKEND_GROUP))),
+        backends=_found(BackendSpec, extra, installed.select(group=BACKEND_GROUP)),
         embedders=_found(EmbedderSpec, embedders, installed.select(group=EMBEDDER_GROUP)),
     )
 

@@ -8,18 +8,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from composable_memory.calibration import Calibration
-from composable_memory.config import (
-    LoadedSettings,
-    default_state_dir,
-    load_settings,
-    validate_backend_options,
-)
+from composable_memory.config import LoadedSettings, default_state_dir, load_settings
 from composable_memory.content import IngestReport, MemoryContentObject
 from composable_memory.context_pack import DEFAULT_MAX_CHARS
 from composable_memory.embedder_choice import EmbedderChoice, choose_embedder
-from composable_memory.entries import ComposableBackendEntry
-from composable_memory.errors import BackendUnavailable, ComposableMemoryError, ConfigError
+from composable_memory.errors import ConfigError
+from composable_memory.fallback import FallbackMemoryManager
 from composable_memory.intake import hand_over
 from composable_memory.intent import parse_query_intent
 from composable_memory.interfaces import (
@@ -36,9 +30,10 @@ from composable_memory.interfaces import (
 )
 from composable_memory.manager import ComposableMemoryManager
 from composable_memory.merge import Dedup, Fusion
-from composable_memory.plugins import Registry, check_capabilities, discover_backends, load_extractor
+from composable_memory.opening import BackendOpener, OpenBackends
+from composable_memory.plugins import Registry, discover_backends, load_extractor
 from composable_memory.ranking import MergePolicy
-from composable_memory.settings import BackendSection, Settings
+from composable_memory.settings import MemorySettings, Settings
 from composable_memory.types import (
     ContextPack,
     Degradation,
@@ -51,7 +46,7 @@ from composable_memory.types import (
     SearchOptions,
     SyncReport,
 )
-from composable_memory_ops_logs import BackendDegraded, BackendOpened, OpsLog, trace, utc_now
+from composable_memory_ops_logs import OpsLog, trace, utc_now
 
 __all__ = ["OPS_LOG_FOLDER", "Memory", "open_memory"]
 
@@ -70,6 +65,8 @@ class Memory:
     ops_log: OpsLog
     embedder: EmbedderChoice = field(default_factory=EmbedderChoice)
     """Who turns texts into vectors, and who was passed over for what reason."""
+    pair: FallbackMemoryManager | None = None
+    """The primary with the backend that stands in for it, where there is such."""
 
     @property
     def settings(self) -> Settings:
@@ -184,8 +181,16 @@ class Memory:
         return self.manager.backend_statuses()
 
     def unavailable(self) -> tuple[Degradation, ...]:
-        """Return the backends that are enabled and could not be opened, with the reasons."""
-        return self.manager.unavailable
+        """Return the backends that are enabled and could not be opened, with the reasons.
+
+        A primary that another one stands in for is among them as long as it could not be opened.
+        """
+        status = self.pair.status() if self.pair and self.pair.primary is None else None
+        if status is None or status.fallback is None:
+            return self.manager.unavailable
+        reason = status.fallback.reason or "it could not be opened"
+        lost = Degradation(backend_id=self.settings.memory.backend, code="unavailable", reason=reason)
+        return (lost, *self.manager.unavailable)
 
     async def probe_embedding_availability(self) -> MemoryEmbeddingProbeResult:
         """Say whether any backend can embed."""
@@ -218,7 +223,7 @@ class Memory:
         self, capability: Capability, what: str, backend: str | None
     ) -> Mapping[str, MemorySearchManager]:
         """Return the open backends that can do something, or the named one alone."""
-        able = self.manager.backends_with(capability)
+        able = {**self._behind_stand_in(capability), **self.manager.backends_with(capability)}
         if backend is not None and backend in able:
             return {backend: able[backend]}
         if backend is not None and able:
@@ -230,6 +235,16 @@ class Memory:
         if "graphiti" in lost:
             raise ConfigError("memory.graphiti", problem)
         raise ConfigError("memory.graphiti.enabled", f"{problem}; set it to true for the graph memory")
+
+    def _behind_stand_in(self, capability: Capability) -> Mapping[str, MemorySearchManager]:
+        """Return the primary that another one stands in for, if it can do what nobody can do in its place."""
+        primary = self.pair.primary if self.pair else None
+        if primary is None:
+            return {}
+        primary_id = self.settings.memory.backend
+        found = self.registry.backend(primary_id)
+        declared = found.spec.capabilities if found and found.spec else ()
+        return {primary_id: primary} if capability in declared else {}
 
 
 @asynccontextmanager
@@ -269,7 +284,6 @@ async def open_memory(
             retention_days=logging.retention_days,
         )
         await stack.enter_async_context(ops_log)
-        opening = _Opening(loaded=loaded, registry=registry, ops_log=ops_log, stack=stack)
         with trace():
             embedding = EmbedderServices(state_dir=state, environ=environ, ops_log=ops_log, clock=now)
             choice = await choose_embedder(loaded, registry, embedding, stack)
@@ -287,7 +301,9 @@ async def open_memory(
                 is_long_lived=long_lived,
                 load_extractor=load_extractor,
             )
-            manager = await opening.manager(services)
+            opener = BackendOpener(loaded=loaded, registry=registry, services=services)
+            backends_open = await opener.open_all(stack)
+        manager = _composed(backends_open, loaded.settings.memory, ops_log)
         stack.push_async_callback(manager.close)
         yield Memory(
             manager=manager,
@@ -297,91 +313,25 @@ async def open_memory(
             state_dir=state,
             ops_log=ops_log,
             embedder=choice,
+            pair=backends_open.pair,
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Opening:
-    """Opens the parts one after another onto a stack that closes them in the reverse order."""
-
-    loaded: LoadedSettings
-    registry: Registry
-    ops_log: OpsLog
-    stack: AsyncExitStack
-
-    async def manager(self, services: BackendServices) -> ComposableMemoryManager:
-        """Return the composite of all enabled backends that could be opened."""
-        memory = self.loaded.settings.memory
-        entries: list[ComposableBackendEntry] = []
-        unavailable: list[Degradation] = []
-        for backend_id, section in memory.sections.items():
-            if not section.enabled:
-                continue
-            try:
-                entries.append(await self._entry(backend_id, section, services))
-            except ConfigError:
-                raise
-            except ComposableMemoryError as error:
-                unavailable.append(self._lost(backend_id, error))
-        query = memory.query
-        open_ids = {entry.id for entry in entries}
-        return ComposableMemoryManager(
-            entries,
-            primary=memory.primary if memory.primary in open_ids else None,
-            intent_parser=parse_query_intent,
-            ops_log=self.ops_log,
-            policy=MergePolicy(
-                fusion=Fusion(query.fusion),
-                dedup=Dedup(query.dedup),
-                depth=query.depth,
-                rrf_k=query.rrf_k,
-            ),
-            defaults=SearchOptions(max_results=query.max_results, min_score=query.min_score),
-            unavailable=unavailable,
-        )
-
-    async def _entry(
-        self, backend_id: str, section: BackendSection, services: BackendServices
-    ) -> ComposableBackendEntry:
-        spec = self._backend_spec(backend_id)
-        settings = validate_backend_options(section, spec, self.loaded.origins)
-        manager = await self.stack.enter_async_context(spec.open(settings, services))
-        check_capabilities(manager, spec)
-        self.ops_log.emit(
-            BackendOpened(what=spec.summary, capabilities=sorted(spec.capabilities)), backend=backend_id
-        )
-        query = self.loaded.settings.memory.query
-        return ComposableBackendEntry(
-            id=backend_id,
-            manager=manager,
-            weight=section.weight,
-            timeout_s=(section.timeout_ms or query.timeout_ms) / 1000,
-            calibration=Calibration(section.calibration),
-            capabilities=spec.capabilities,
-        )
-
-    def _backend_spec(self, backend_id: str) -> BackendSpec:
-        found = self.registry.backend(backend_id)
-        if found is None:
-            raise BackendUnavailable(
-                backend_id,
-                "it is enabled in the settings and no installed package provides it",
-                fix="install the package that provides it, or disable it",
-            )
-        if found.spec is None:
-            problem = found.problem or "it could not be loaded"
-            raise BackendUnavailable(backend_id, problem, fix="run `cmem backends list`")
-        if found.missing:
-            raise BackendUnavailable(backend_id, found.missing, fix="see `cmem backends list`")
-        return found.spec
-
-    def _lost(self, backend_id: str, error: ComposableMemoryError) -> Degradation:
-        self.ops_log.emit(
-            BackendDegraded(what=backend_id, level="unavailable", reason=str(error)),
-            status="failure",
-            backend=backend_id,
-        )
-        return Degradation(backend_id=backend_id, code="unavailable", reason=str(error))
+def _composed(backends: OpenBackends, memory: MemorySettings, ops_log: OpsLog) -> ComposableMemoryManager:
+    """Return the composite of the backends that are open."""
+    query = memory.query
+    open_ids = {entry.id for entry in backends.entries}
+    return ComposableMemoryManager(
+        backends.entries,
+        primary=memory.primary if memory.primary in open_ids else None,
+        intent_parser=parse_query_intent,
+        ops_log=ops_log,
+        policy=MergePolicy(
+            fusion=Fusion(query.fusion), dedup=Dedup(query.dedup), depth=query.depth, rrf_k=query.rrf_k
+        ),
+        defaults=SearchOptions(max_results=query.max_results, min_score=query.min_score),
+        unavailable=backends.unavailable,
+    )
 
 
 def _existing_folder(folder: Path) -> Path:

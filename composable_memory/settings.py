@@ -53,7 +53,10 @@ _SHAPES = {
 """What pydantic says in terms of Python, said in terms of a settings file."""
 
 NAMED_BACKENDS = ("builtin", "graphiti", "qmd")
-"""Backends whose section stands directly under `memory`; all others stand under `memory.backends`."""
+"""Backends whose section stands directly under `memory`; all others stand under `memory.backends`.
+
+In a file theirs may stand there as well; what reads the files brings them to their own place.
+"""
 
 
 class SettingsModel(BaseModel):
@@ -151,6 +154,10 @@ class BackendSection(SettingsModel):
     calibration: Literal["auto", "identity", "max", "min-max", "rank"] = Field(
         default="auto", description="How its scores are brought to the common scale from 0 to 1."
     )
+    condition: tuple[Literal["entities", "topics", "times"], ...] | None = Field(
+        default=None,
+        description="Ask it only about what names one of these; empty, always; unset, as it says itself.",
+    )
 
     @property
     def options(self) -> Mapping[str, object]:
@@ -167,10 +174,19 @@ class BuiltinSection(BackendSection):
 class MemorySettings(SettingsModel):
     """Everything under the root key `memory`.
 
-    `backend` names the backend that is asked to read files; it is enabled unless its section says otherwise.
+    `backend` names the backend that comes first; it is enabled unless its section says otherwise. Beside
+    another one the builtin index is asked only if its own section says `enabled: true`. If that says nothing,
+    the index stands in for the other unless `fallback` is `none`; if it says `enabled: false`, only where
+    `fallback` is said to be `builtin`.
     """
 
-    backend: PluginId = Field(default="builtin", description="The backend that reads files.")
+    backend: PluginId = Field(
+        default="builtin", description="The backend that comes first: it is enabled, and reads files."
+    )
+    fallback: Literal["builtin", "none"] = Field(
+        default="builtin",
+        description="Who answers where a `backend` other than the builtin index cannot.",
+    )
     citations: CitationMode = Field(default="auto", description="Whether results carry a citation.")
     agent_id: str = Field(
         default="main",
@@ -196,17 +212,28 @@ class MemorySettings(SettingsModel):
         sections = self.sections
         return next((id_ for id_ in (self.backend, *sections) if sections[id_].enabled), None)
 
+    @property
+    def stand_in(self) -> str | None:
+        """Return the id of the backend that answers where the primary cannot, or None if nobody does."""
+        waits = self.fallback == "builtin" and not self.builtin.enabled and self.primary == self.backend
+        return "builtin" if waits else None
+
     @model_validator(mode="before")
     @classmethod
-    def _enable_primary(cls, data: object) -> object:
+    def _give_roles(cls, data: object) -> object:
+        """Enable the primary, and have the builtin index stand in for it, as far as nothing else is said."""
         if not isinstance(data, Mapping) or not isinstance(primary := data.get("backend"), str):
             return data
         if primary in NAMED_BACKENDS:
-            return {**data, primary: _enabled_unless_told(data.get(primary))}
-        others = data.get("backends") or {}
-        if not isinstance(others, Mapping):
-            return data
-        return {**data, "backends": {**others, primary: _enabled_unless_told(others.get(primary))}}
+            section = _enabled_unless_told(data.get(primary))
+            data = {**data, primary: section}
+        else:
+            others = data.get("backends") or {}
+            if not isinstance(others, Mapping):
+                return data
+            section = _enabled_unless_told(others.get(primary))
+            data = {**data, "backends": {**others, primary: section}}
+        return data if primary == "builtin" or not _says_enabled(section) else _with_stand_in(data)
 
     @field_validator("backends", mode="before")
     @classmethod
@@ -232,10 +259,31 @@ def section_key(backend_id: str) -> str:
     return f"memory.{backend_id}" if backend_id in NAMED_BACKENDS else f"memory.backends.{backend_id}"
 
 
-def _enabled_unless_told(section: object) -> object:
+def _enabled_unless_told(section: object, *, enabled: bool = True) -> object:
     if section is None:
-        return {"enabled": True}
-    return {"enabled": True, **section} if isinstance(section, Mapping) else section
+        return {"enabled": enabled}
+    return {"enabled": enabled, **section} if isinstance(section, Mapping) else section
+
+
+def _says_enabled(section: object) -> bool | None:
+    """Return what a section says of `enabled`; None if it does not say, or cannot be read."""
+    try:
+        read = BackendSection.model_validate(section)
+    except ValidationError:  # the check of the whole says what is wrong with it
+        return None
+    return read.enabled if "enabled" in read.model_fields_set else None
+
+
+def _with_stand_in(data: Mapping[str, object]) -> Mapping[str, object]:
+    """Settle what the builtin index does beside another primary: it is asked too, or stands in, or rests."""
+    section = data.get("builtin")
+    match _says_enabled(section):
+        case None:
+            unasked = _enabled_unless_told(section, enabled=False)
+            return {"fallback": "builtin", **data, "builtin": unasked}
+        case False:
+            return {"fallback": "none", **data}
+    return data
 
 
 def is_secret(name: str) -> bool:

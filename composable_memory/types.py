@@ -135,6 +135,8 @@ DegradationCode = Literal[
     "failed",
     "timeout",
     "breaker-open",
+    "fallback",
+    "scope-denied",
     "garbled",
     "unavailable",
     "no-backends",

@@ -31,7 +31,7 @@ def refuse_harmful(tree: Tree, workspace: Path, *, advice: str) -> None:
 
 
 def _objection(key: str, value: object, workspace: Path) -> str | None:
-    if value is None and "." not in key:
+    if value == {} or (value is None and "." not in key):
         return None  # a section whose keys are all commented out
     for pattern, rule in _RULES:
         if re.fullmatch(pattern, key):
@@ -57,6 +57,24 @@ def _inside(value: object, workspace: Path) -> str | None:
     return None
 
 
+def _folders_inside(value: object, workspace: Path) -> str | None:
+    """Object to collections that are not inside, or whose pattern could lead out again."""
+    for entry in value if isinstance(value, list) else [value]:
+        folder = {"path": entry} if isinstance(entry, str) else entry
+        if not isinstance(folder, dict):
+            return f"{entry!r:.200} is not a folder"
+        if problem := _inside(folder.get("path"), workspace):
+            return problem
+        pattern = folder.get("pattern", "*.md")
+        if not isinstance(pattern, str) or not _PLAIN_PATTERN.fullmatch(pattern):
+            return f"the pattern {pattern!r:.200} may name other files than Markdown files in there"
+    return None
+
+
+_PLAIN_PATTERN = re.compile(r"(?!.*\.\.)(?:[\w*?.-]+/)*[\w*?.-]*\.md")
+"""Markdown files by names with `*` and `?`; nothing that begins elsewhere, goes up, or lists several."""
+
+
 def _leads_inside(entry: str, workspace: Path) -> bool:
     try:
         # Backends may strip what surrounds a path; " /etc" must not pass as a folder of that name.
@@ -69,14 +87,18 @@ def _leads_inside(entry: str, workspace: Path) -> bool:
 _OTHER_BACKEND = r"(?:graphiti|qmd|backends\.[a-z0-9_-]+)"
 
 _RULES: tuple[tuple[str, _Objection], ...] = (
-    (r"citations|query(?:\..+)?", _anything),
+    (r"citations|fallback|query(?:\..+)?", _anything),
     ("backend", _only("builtin")),
     (r"embedding\.provider", _only("auto", "none", "wordllama")),
-    (r"builtin\.(?:enabled|weight|timeout_ms|calibration)", _anything),
+    (r"builtin\.(?:enabled|weight|timeout_ms|calibration|condition)", _anything),
     (r"builtin\.sources", _only(["memory"], [])),
     (r"builtin\.(?:chunking|query|sync|cache)(?:\..+)?", _anything),
     (r"builtin\.extra_paths", _inside),
     (rf"{_OTHER_BACKEND}\.enabled", _only(False)),
     (rf"{_OTHER_BACKEND}\.weight", _anything),
+    (r"qmd\.(?:include_default_memory|limits(?:\..+)?)", _anything),
+    (r"qmd\.search_mode", _only("search")),
+    (r"qmd\.(?:rerank|sessions\.enabled)", _only(False)),
+    (r"qmd\.paths", _folders_inside),
 )
 """Keys that cannot start programs, reach hosts, read files elsewhere or cost money, and what they may say."""

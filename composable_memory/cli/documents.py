@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
-from composable_memory.tools import Document, SearchHit
+from composable_memory.tools import Document, ProviderStatus, SearchHit
 from composable_memory.tools.documents import AnyJson
 from composable_memory.types import (
     Attribution,
@@ -160,16 +160,20 @@ class IndexDocument(Document):
 class BackendDocument(Document):
     """A kind of backend; `missing` is what it lacks on this machine with the settings in force.
 
-    `problem` is why it cannot be loaded, or which of its settings cannot be used.
+    `problem` is why it cannot be loaded, or which of its settings cannot be used. `stands_in_for` is the one
+    that it answers for where that one cannot; it is not enabled by itself then. `status` is what it says of
+    itself if it could be opened.
     """
 
     id: str
     origin: str
     enabled: bool
+    stands_in_for: str | None = None
     summary: str | None = None
     capabilities: tuple[str, ...] = ()
     missing: str | None = None
     problem: str | None = None
+    status: ProviderStatus | None = None
 
 
 class BackendsDocument(Document):

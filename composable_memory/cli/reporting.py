@@ -3,8 +3,7 @@
 import asyncio
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from collections.abc import Mapping, Sequence
 
 from composable_memory.cli.documents import (
     BackendDocument,
@@ -16,6 +15,7 @@ from composable_memory.cli.documents import (
 )
 from composable_memory.cli.running import ExitCode, Place
 from composable_memory.cli.screen import complain, say, tell_degraded, warn, write_json
+from composable_memory.cli.status_drawing import known_rows, show_fields, show_rows
 from composable_memory.config import (
     LoadedSettings,
     default_state_dir,
@@ -58,20 +58,23 @@ async def status(place: Place, *, deep: bool, strict: bool, as_json: bool) -> Ex
 
 
 async def backends(place: Place, *, as_json: bool) -> ExitCode:
-    """List the backends on offer, and those that are enabled although nobody offers them."""
+    """List the backends on offer and those that are enabled although nobody offers them; say how they are."""
     loaded = await asyncio.to_thread(load_settings, place.workspace)
     registry = await asyncio.to_thread(discover_backends)
     sections = loaded.settings.memory.sections
     enabled = {name for name, section in sections.items() if section.enabled}
-    found = registry.backends
+    found = await asyncio.to_thread(tuple, registry.backends)  # looking at all of them imports them
     listed = [await asyncio.to_thread(_backend, one, loaded) for one in found]
     for name in sorted(enabled - {one.id for one in found}):
         problem = "it is enabled in the settings and no installed package provides it"
         listed.append(BackendDocument(id=name, origin="the settings", enabled=True, problem=problem))
+    listed = _with_states(listed, await _states(place))
     if as_json:
         write_json(BackendsDocument(backends=tuple(listed)).as_json())
     else:
         for one in listed:
+            if one is not listed[0]:
+                say()
             _show_backend(one)
     return ExitCode.FINE
 
@@ -109,68 +112,24 @@ async def settings(place: Place, *, with_origin: bool, as_json: bool) -> ExitCod
 
 
 def _show_status(reply: MemoryStatusReply) -> None:
-    _show_fields("memory", reply.status)
+    show_fields("memory", reply.status)
     # The memory as a whole has the status of its primary, so a single backend has nothing to add.
     for name, one in reply.backends.items() if len(reply.backends) > 1 else ():
         say()
-        _show_fields(f"backend {name}", one)
+        show_fields(f"backend {name}", one)
+    for lost in reply.unavailable:
+        say()
+        say(f"backend {lost.backend_id}  not open", bold=True)
+        show_rows([("missing", lost.reason)])
     if reply.probe:
         say()
         _show_probe(reply.probe)
 
 
-def _show_fields(title: str, one: ProviderStatus) -> None:
-    say(title, bold=True)
-    rows = [
-        row
-        for name in ProviderStatus.model_fields
-        for row in _rows(name.replace("_", " "), getattr(one, name))
-    ]
-    _show_rows(rows)
-
-
-def _show_rows(rows: Sequence[tuple[str, str]]) -> None:
-    width = max((len(label) for label, _ in rows), default=0)
-    for label, value in rows:
-        say(f"  {label.ljust(width)}  {value}")
-
-
-def _rows(label: str, value: object) -> Iterator[tuple[str, str]]:
-    """Yield a line for each value; what is inside another is named after both."""
-    match value:
-        case None:
-            yield label, "-"
-        case bool():
-            yield label, "yes" if value else "no"
-        case Mapping() if value:
-            for key, inner in value.items():
-                yield from _rows(f"{label} {key}", inner)
-        case list() | tuple() | Mapping():
-            yield label, ", ".join(map(_short, value)) or "-"
-        case _ if is_dataclass(value):
-            for field in fields(value):
-                yield from _rows(
-                    f"{label} {field.name.rstrip('_').replace('_', ' ')}", getattr(value, field.name)
-                )
-        case _:
-            yield label, str(value)
-
-
-def _short(value: object) -> str:
-    """Return one item of a list in a few words."""
-    match value:
-        case Mapping():
-            return " ".join(f"{key}={inner}" for key, inner in value.items())
-        case _ if is_dataclass(value):
-            return " ".join(f"{field.name}={getattr(value, field.name)}" for field in fields(value))
-        case _:
-            return str(value)
-
-
 def _show_probe(probe: DeepProbe) -> None:
     say("deep probe", bold=True)
     embedding, found = probe.embedding, probe.search
-    _show_rows(
+    show_rows(
         [
             ("embedding", "works" if embedding.ok else f"does not work: {embedding.error}"),
             ("vector search", "works" if probe.vector else "does not work"),
@@ -184,9 +143,37 @@ def _show_probe(probe: DeepProbe) -> None:
     )
 
 
+async def _states(place: Place) -> Mapping[str, ProviderStatus]:
+    """Return how the backends are that can be opened; a memory that cannot is a warning, the list goes on."""
+    (reply,) = await asyncio.gather(_opened_status(place), return_exceptions=True)
+    if isinstance(reply, MemoryStatusReply):
+        return reply.backends
+    if not isinstance(reply, Exception):
+        raise reply
+    warn(f"note: the memory cannot be opened: {reply}")
+    return {}
+
+
+async def _opened_status(place: Place) -> MemoryStatusReply:
+    async with open_memory(place.workspace, place.state_dir, long_lived=False) as memory:
+        return await memory_status(memory, MemoryStatusRequest())
+
+
+def _with_states(
+    listed: Sequence[BackendDocument], states: Mapping[str, ProviderStatus]
+) -> list[BackendDocument]:
+    """Return the backends with what those that are open say; of several with one id the first is open."""
+    first = {one.id: one for one in reversed(listed)}
+    return [
+        one.model_copy(update={"status": states.get(one.id)}) if first[one.id] is one else one
+        for one in listed
+    ]
+
+
 def _backend(found: FoundBackend, loaded: LoadedSettings) -> BackendDocument:
     spec = found.spec
-    section = loaded.settings.memory.sections.get(found.id, BackendSection())
+    memory = loaded.settings.memory
+    section = memory.sections.get(found.id, BackendSection())
     lacks, problem = found.missing, found.problem
     if spec and not lacks:
         try:
@@ -197,6 +184,7 @@ def _backend(found: FoundBackend, loaded: LoadedSettings) -> BackendDocument:
         id=found.id,
         origin=found.origin,
         enabled=section.enabled,
+        stands_in_for=memory.backend if found.id == memory.stand_in else None,
         summary=spec.summary if spec else None,
         capabilities=tuple(sorted(spec.capabilities)) if spec else (),
         missing=lacks,
@@ -205,7 +193,8 @@ def _backend(found: FoundBackend, loaded: LoadedSettings) -> BackendDocument:
 
 
 def _show_backend(one: BackendDocument) -> None:
-    say(f"{one.id}  {'enabled' if one.enabled else 'not enabled'}", bold=True)
+    role = f"stands in for {one.stands_in_for}" if one.stands_in_for else "not enabled"
+    say(f"{one.id}  {'enabled' if one.enabled else role}", bold=True)
     rows = [
         ("summary", one.summary),
         ("origin", one.origin),
@@ -213,7 +202,8 @@ def _show_backend(one: BackendDocument) -> None:
         ("missing", one.missing),
         ("problem", one.problem),
     ]
-    _show_rows([(label, value) for label, value in rows if value])
+    told = [(label, value) for label, value in rows if value]
+    show_rows([*told, *(known_rows(one.status) if one.status else ())])
 
 
 def _embedders(plan: EmbedderPlan, loaded: LoadedSettings) -> EmbeddersDocument:
@@ -251,7 +241,7 @@ def _show_embedders(document: EmbeddersDocument) -> None:
             ("missing", one.missing),
             ("problem", one.problem),
         ]
-        _show_rows([(label, value) for label, value in rows if value])
+        show_rows([(label, value) for label, value in rows if value])
     if document.reason:
         warn(f"{document.provider}: {document.reason}")
 

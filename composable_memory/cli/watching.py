@@ -13,7 +13,14 @@ from composable_memory.errors import BackendUnavailable, ConfigError
 from composable_memory.runtime import Memory, open_memory
 from composable_memory.tools import Document
 from composable_memory.types import JsonValue
-from composable_memory_ops_logs import BackendDegraded, OpsEvent, OpsLog, SyncComplete, SyncFailed
+from composable_memory_ops_logs import (
+    BackendDegraded,
+    BackendRecovered,
+    OpsEvent,
+    OpsLog,
+    SyncComplete,
+    SyncFailed,
+)
 from composable_memory_ops_logs.wire import event_to_wire
 
 __all__ = ["WatchDocument", "watch"]
@@ -112,6 +119,8 @@ class _Teller:
                 self._write(event, failed)
             case BackendDegraded() as degraded:
                 warn(f"degraded: {event.backend}: {degraded.what} {degraded.level}: {degraded.reason}")
+            case BackendRecovered() as recovered:
+                warn(f"recovered: {event.backend}, after {recovered.after_s:.0f} s")
 
     def _is_news(self, done: SyncComplete) -> bool:
         changes = done.files_indexed or done.removed or done.embedded or done.full_reindex
@@ -181,7 +190,7 @@ def _heard(ops_log: OpsLog) -> Iterator["asyncio.Queue[OpsEvent]"]:
     news: asyncio.Queue[OpsEvent] = asyncio.Queue()
 
     def hear(event: OpsEvent) -> None:
-        if isinstance(event.detail, SyncComplete | SyncFailed | BackendDegraded):
+        if isinstance(event.detail, SyncComplete | SyncFailed | BackendDegraded | BackendRecovered):
             loop.call_soon_threadsafe(news.put_nowait, event)
 
     unsubscribe = ops_log.subscribe(hear)

@@ -1,19 +1,16 @@
 """Citations: where a passage stands, in a form that a reader can follow."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
+from composable_memory.session_keys import is_shared
 from composable_memory.types import MemorySearchResult, Origin
 
 __all__ = ["CitationMode", "cite", "with_source_line"]
 
 CitationMode = Literal["auto", "on", "off", "always", "never"]
 """Whether results carry a citation; `always` and `never` are other words for `on` and `off`."""
-
-_AGENT_PREFIX = re.compile("^agent:[^:]*:")
-_SHARED = frozenset({"channel", "group"})
 
 
 def cite(
@@ -39,8 +36,7 @@ def with_source_line(result: MemorySearchResult) -> MemorySearchResult:
 def _is_wanted(mode: CitationMode, session_key: str | None) -> bool:
     if mode != "auto":
         return mode in ("on", "always")
-    place = _AGENT_PREFIX.sub("", (session_key or "").lower())
-    return _SHARED.isdisjoint(place.split(":"))
+    return not is_shared(session_key)
 
 
 def _citation(result: MemorySearchResult) -> str:

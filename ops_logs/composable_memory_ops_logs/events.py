@@ -18,6 +18,7 @@ __all__ = [
     "SNIPPET_PREVIEW_CHARS",
     "BackendDegraded",
     "BackendOpened",
+    "BackendRecovered",
     "BackendResult",
     "Candidate",
     "ContextPackBuild",
@@ -433,6 +434,19 @@ class BackendDegraded(EventDetail):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BackendRecovered(EventDetail):
+    """A backend that others stood in for serves again; its id is on the event."""
+
+    action: ClassVar[str] = "backend.recovered"
+    what: str = ""
+    """Who stood in for it."""
+    failures: int
+    """How often it had failed in a row."""
+    after_s: float
+    """Seconds since the first of these failures."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FeedbackEvaluated(EventDetail):
     """A delivered answer was judged."""
 
@@ -469,6 +483,7 @@ EVENTS: Mapping[str, type[EventDetail]] = MappingProxyType(
             SyncFailed,
             BackendOpened,
             BackendDegraded,
+            BackendRecovered,
             FeedbackEvaluated,
         )
     }

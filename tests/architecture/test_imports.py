@@ -35,13 +35,18 @@ HEAVY = (
 
 DOORS = {
     # vec0 raises errors of apsw, which only the room that loads it can tell apart.
-    "apsw": ("composable_memory_adapters.sqlite_file", "composable_memory_adapters.vectors.sqlite_vec"),
+    "apsw": (
+        "composable_memory_adapters.sqlite_file",
+        "composable_memory_adapters.vectors.sqlite_vec",
+        "composable_memory_adapters.words.stems",  # SQLite's own tokenizer, without a file
+    ),
     "falkordb": ("composable_memory_adapters.graphiti.database",),
     "graphiti_core": ("composable_memory_adapters.graphiti.library",),
     "httpx": (
         "composable_memory_adapters.embedders.remote.http",
         "composable_memory_adapters.graphiti.library.completions",
         "composable_memory_adapters.graphiti.service.connection",
+        "composable_memory_adapters.qmd.asking.daemon",
     ),
     "filelock": ("composable_memory_adapters.embedders.local",),
     "huggingface_hub": ("composable_memory_adapters.embedders.local",),
@@ -60,7 +65,7 @@ DOORS = {
     "tokenizers": ("composable_memory_adapters.embedders.wordllama",),
     "typer": ("composable_memory.cli",),
     "watchdog": ("composable_memory_adapters.builtin.sync.watcher",),
-    "yaml": ("composable_memory.config_files",),
+    "yaml": ("composable_memory.config_files", "composable_memory_adapters.qmd.machine.index_config"),
 }
 """Third-party package to the modules or packages of ours that may import it."""
 

@@ -8,7 +8,7 @@ from typing import Protocol, get_args
 
 import pytest
 
-from composable_memory import content, facts, hooks, ingest, interfaces, types
+from composable_memory import content, factory, facts, hooks, ingest, interfaces, types
 from composable_memory.entries import ComposableBackendEntry
 from composable_memory.ingest.values import STAGES, Stage
 from composable_memory.settings import Settings, known_keys
@@ -16,6 +16,7 @@ from composable_memory_adapters.builtin.settings import BuiltinSettings
 from composable_memory_adapters.builtin.store import schema
 from composable_memory_adapters.graphiti.service.client import GraphitiClient
 from composable_memory_adapters.graphiti.settings import GraphitiSettings
+from composable_memory_adapters.qmd.settings import QmdSettings
 from composable_memory_adapters.sqlite_file import SqliteFile
 from composable_memory_ops_logs import EVENTS
 
@@ -127,6 +128,8 @@ FIELDS: Mapping[type, str] = {
     facts.Neighbourhood: "entities facts",
     facts.Forgotten: "episode_id facts entities",
     facts.TimeWindow: "start end",
+    factory.ResolvedMemoryBackendConfig: "backend citations qmd",
+    factory.SearchManagerResult: "manager error",
 }
 
 EVENT_FIELDS: Mapping[str, str] = {
@@ -228,6 +231,39 @@ GRAPHITI_SETTINGS = [
     "search.vector_index",
 ]
 
+QMD_SETTINGS = [
+    "command",
+    "search_mode",
+    "include_default_memory",
+    "paths.<id>.path",
+    "paths.<id>.name",
+    "paths.<id>.pattern",
+    "sessions.enabled",
+    "sessions.export_dir",
+    "sessions.retention_days",
+    "update.interval",
+    "update.debounce_ms",
+    "update.on_boot",
+    "update.wait_for_boot_sync",
+    "update.embed_interval",
+    "update.command_timeout_ms",
+    "update.update_timeout_ms",
+    "update.embed_timeout_ms",
+    "limits.max_results",
+    "limits.max_snippet_chars",
+    "limits.max_injected_chars",
+    "limits.timeout_ms",
+    "scope.default",
+    "scope.rules.<id>.action",
+    "scope.rules.<id>.match.channel",
+    "scope.rules.<id>.match.chat_type",
+    "scope.rules.<id>.match.key_prefix",
+    "scope.rules.<id>.match.raw_key_prefix",
+    "mcporter.enabled",
+    "mcporter.server_name",
+    "mcporter.start_daemon",
+]
+
 
 @pytest.mark.parametrize("promise", METHODS, ids=lambda promise: promise.__name__)
 def test_a_promise_has_its_methods(promise: type) -> None:
@@ -298,6 +334,11 @@ def test_a_setting_of_the_builtin_memory_has_its_key(key: str) -> None:
 @pytest.mark.parametrize("key", GRAPHITI_SETTINGS)
 def test_a_setting_of_the_graph_memory_has_its_key(key: str) -> None:
     assert key in known_keys(GraphitiSettings)
+
+
+@pytest.mark.parametrize("key", QMD_SETTINGS)
+def test_a_setting_of_the_qmd_memory_has_its_key(key: str) -> None:
+    assert key in known_keys(QmdSettings)
 
 
 def test_the_embedder_knows_its_dimensions() -> None:

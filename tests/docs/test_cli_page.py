@@ -54,6 +54,7 @@ DOCUMENTS: dict[str, type[Document]] = {
     "watch": WatchDocument,
 }
 TOLD_ELSEWHERE = {
+    "backends list": ("status",),
     "graph export": ("graph entities", "graph facts"),
     "graph timeline": ("graph facts",),
 }

@@ -13,15 +13,22 @@ from composable_memory.config import load_settings
 from composable_memory.settings import Settings, check, known_keys
 from composable_memory_adapters.builtin.settings import BuiltinSettings
 from composable_memory_adapters.graphiti import GraphitiSettings
+from composable_memory_adapters.qmd.settings import CollectionSettings, QmdSettings, ScopeRule
 
 PAGE = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
 ROW = re.compile(r"^\| `((?:memory|<section>)\.[^`]+)` \| .+? \| (.+?) \| .+ \|$", re.MULTILINE)
 EXAMPLES = re.findall(r"```yaml\n# ([^\n]+)\n(.+?)```", PAGE, re.DOTALL)
 VARIABLES = re.findall(r"```sh\n(.+?)```", PAGE, re.DOTALL)
 OTHER_SECTION = re.compile(
-    r"memory\.(?:graphiti|qmd|backends\.<id>)\.(?=(?:enabled|weight|timeout_ms|calibration)$)"
+    r"memory\.(?:graphiti|qmd|backends\.<id>)\.(?=(?:enabled|weight|timeout_ms|calibration|condition)$)"
 )
-SHARED_KEY = re.compile(r"memory\.builtin\.(?=(?:weight|timeout_ms|calibration)$)")
+SHARED_KEY = re.compile(r"memory\.builtin\.(?=(?:weight|timeout_ms|calibration|condition)$)")
+LISTED = {
+    "memory.qmd.paths[]": CollectionSettings(path="x"),
+    "memory.qmd.scope.rules[]": ScopeRule(action="allow"),
+}
+"""Lists of models, with what an entry is that says as little as it may."""
+COMBINATION = re.compile(r"^\| (`(?:backend|graphiti).+?) \| (.+?) \| (builtin|nobody) \|$", re.MULTILINE)
 
 
 def defaults() -> dict[str, str]:
@@ -30,10 +37,15 @@ def defaults() -> dict[str, str]:
         *known_keys(Settings),
         *known_keys(BuiltinSettings, "memory.builtin"),
         *known_keys(GraphitiSettings, "memory.graphiti"),
+        *(key.replace(".<id>", "[]") for key in known_keys(QmdSettings, "memory.qmd")),
     ]
     values = dict(flat(Settings().model_dump()))
-    own = {"builtin": BuiltinSettings().model_dump(), "graphiti": GraphitiSettings().model_dump()}
-    values |= flat({"memory": own})
+    models = {"builtin": BuiltinSettings(), "graphiti": GraphitiSettings(), "qmd": QmdSettings()}
+    for name, model in models.items():
+        values |= flat(model.model_dump(), f"memory.{name}")
+    for key, entry in LISTED.items():
+        values |= flat(entry.model_dump(), key)
+        values |= {f"{key}.{name}": REQUIRED for name in entry.model_fields_set}
     return {
         SHARED_KEY.sub("<section>.", OTHER_SECTION.sub("<section>.", key)): shown(values[key])
         for key in keys
@@ -49,7 +61,12 @@ def flat(value: object, key: str = "") -> Iterator[tuple[str, object]]:
         yield key, value
 
 
+REQUIRED = object()
+
+
 def shown(value: object) -> str:
+    if value is REQUIRED:
+        return "required"
     if value is None:
         return "unset"
     return f"`{value}`" if isinstance(value, str) else f"`{json.dumps(to_jsonable_python(value))}`"
@@ -60,6 +77,19 @@ def test_every_key_is_on_the_page_once_with_its_default_and_there_are_no_others(
 
     assert dict(rows) == defaults()
     assert len(rows) == len(defaults())
+
+
+@pytest.mark.parametrize(("said", "asked", "stand_in"), COMBINATION.findall(PAGE))
+def test_what_is_said_of_backends_leads_to_who_is_asked(
+    said: str, asked: str, stand_in: str, tmp_path: Path
+) -> None:
+    lines = re.findall("`([^`]+)`", said)
+    file = tmp_path / "config.yaml"
+    file.write_text("memory:\n" + "".join(f"  {line}\n" for line in lines), encoding="utf-8")
+    memory = load_settings(tmp_path, environ={}, user_file=file).settings.memory
+
+    assert ", ".join(sorted(id_ for id_, one in memory.sections.items() if one.enabled)) == asked
+    assert (memory.stand_in or "nobody") == stand_in
 
 
 def test_every_section_for_other_backends_has_the_shared_keys() -> None:
@@ -78,6 +108,7 @@ def test_an_example_file_is_read_without_a_complaint(place: str, text: str, tmp_
 
     check(BuiltinSettings, loaded.settings.memory.builtin.options)
     check(GraphitiSettings, loaded.settings.memory.graphiti.options)
+    check(QmdSettings, loaded.settings.memory.qmd.options)
     assert {origin.file for origin in loaded.origins.values()} == {file}
     assert loaded.notes == ()
 
@@ -95,3 +126,4 @@ def test_the_example_variables_set_keys(text: str, tmp_path: Path) -> None:
 def test_the_page_has_examples_of_each_kind() -> None:
     assert {place for place, _ in EXAMPLES} == {"your own file", ".composable-memory.yaml"}
     assert len(VARIABLES) == 1
+    assert len(COMBINATION.findall(PAGE)) > 8

@@ -17,12 +17,10 @@ from composable_memory.interfaces import EmbedderAdapter
 from composable_memory.settings import QuerySettings
 from composable_memory.testing import FailingEmbedder, HashEmbedder
 from composable_memory.types import MAX_SNIPPET_CHARS, MemorySource, SearchAnswer, SearchOptions
-from composable_memory_adapters.builtin.notes.chunking import chunk_markdown
 from composable_memory_adapters.builtin.notes.drafts import FileDraft
 from composable_memory_adapters.builtin.search import vector_leg
 from composable_memory_adapters.builtin.search.hybrid import KeywordHit
 from composable_memory_adapters.builtin.search.keyword_leg import KeywordAnswer
-from composable_memory_adapters.builtin.search.query_terms import index_text
 from composable_memory_adapters.builtin.search.ranking import Candidates, Page, RankingPolicy, make_page
 from composable_memory_adapters.builtin.search.searcher import EMBED_TIMEOUT_S, Searcher
 from composable_memory_adapters.builtin.search.vector_search import VectorSearch
@@ -30,7 +28,9 @@ from composable_memory_adapters.builtin.settings import BuiltinSettings, VectorS
 from composable_memory_adapters.builtin.store import embedding_cache, index, queries, schema
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.builtin.store.tables import LIVE
+from composable_memory_adapters.chunking import chunk_markdown
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
+from composable_memory_adapters.words.query_terms import index_text
 
 Found = TypeVar("Found")
 

@@ -18,7 +18,7 @@ from composable_memory.testing import FIXED_NOW, FailingEmbedder, HashEmbedder
 from composable_memory.types import MemorySyncProgressUpdate, SyncReport
 from composable_memory_adapters.builtin.backend import BuiltinMemory, open_builtin
 from composable_memory_adapters.builtin.settings import BuiltinSettings
-from composable_memory_adapters.builtin.sync.flight import Flight, SingleFlight
+from composable_memory_adapters.single_flight import Flight, SingleFlight
 from composable_memory_ops_logs import MemorySink
 from composable_memory_ops_logs.events import SyncComplete, SyncFileSkipped, SyncStart
 
@@ -540,7 +540,7 @@ class Airport:
     def __init__(self) -> None:
         self.flown: list[tuple[str, bool]] = []
         self.landings: asyncio.Queue[SyncReport | Exception] = asyncio.Queue()
-        self.flights = SingleFlight(self.run)
+        self.flights = SingleFlight(self.run, backend_id="builtin")
 
     async def run(self, flight: Flight) -> SyncReport:
         self.flown.append((flight.reason, flight.force))

@@ -450,6 +450,21 @@ def test_status_names_a_backend_that_could_not_be_opened(cmem: Cmem, plugins: No
     assert "degraded: broken: unavailable: " in result.stderr
 
 
+def test_status_says_what_a_primary_lacks_that_another_one_stands_in_for(cmem: Cmem, plugins: None) -> None:
+    cmem.configure("memory: {backend: broken}")
+
+    shown, strict = cmem("status"), cmem("status", "--strict")
+
+    assert (shown.exit_code, strict.exit_code) == (0, 3)
+    assert re.search(r"^  fallback from +broken$", shown.stdout, re.MULTILINE)
+    assert re.search(
+        r"^    fallback\n +from +broken\n +to +builtin\n +reason +.+", shown.stdout, re.MULTILINE
+    )
+    assert re.search(
+        r"^backend broken  not open\n  missing  .*cmem backends list", shown.stdout, re.MULTILINE
+    )
+
+
 # --- backends and config ----------------------------------------------------------------------------------
 
 
@@ -459,6 +474,33 @@ def test_backends_are_listed_with_what_they_can_do_and_where_they_come_from(cmem
     assert listed["builtin"]["enabled"] is True
     assert {"answer", "read-file", "sync"} <= set(listed["builtin"]["capabilities"])
     assert "composable-memory" in listed["builtin"]["origin"]
+
+
+def test_backends_that_are_open_are_listed_with_their_state(indexed: Cmem) -> None:
+    listed = {one["id"]: one for one in indexed.json("backends", "list")["backends"]}  # type: ignore[attr-defined]
+
+    assert listed["builtin"]["status"]["files"] > 0
+    assert "status" not in listed["graphiti"]
+    assert re.search(r"^  files +\d+$", indexed("backends", "list").stdout, re.MULTILINE)
+
+
+def test_the_backend_that_stands_in_is_listed_as_such(cmem: Cmem, plugins: None) -> None:
+    cmem.configure("memory: {backend: raising}")
+
+    listed = {one["id"]: one for one in cmem.json("backends", "list")["backends"]}  # type: ignore[attr-defined]
+    assert (listed["builtin"]["enabled"], listed["builtin"]["standsInFor"]) == (False, "raising")
+    assert listed["raising"]["status"]["custom"]["fallback"]["to"] == "builtin"
+    assert "builtin  stands in for raising" in cmem("backends", "list").stdout
+
+
+def test_a_memory_that_cannot_be_opened_does_not_stop_the_list(cmem: Cmem, plugins: None) -> None:
+    cmem.configure("memory: {backends: {exploding: {}}}")
+
+    result = cmem("backends", "list")
+
+    assert result.exit_code == 0
+    assert "exploding  enabled" in result.stdout
+    assert "note: the memory cannot be opened: nobody expected" in result.stderr
 
 
 def test_a_plugin_that_cannot_be_imported_is_listed_with_its_error(cmem: Cmem, plugins: None) -> None:

@@ -12,6 +12,7 @@ from composable_memory.config import LoadedSettings, load_settings
 from composable_memory.errors import ConfigError
 from composable_memory.settings import Settings, known_keys
 from composable_memory_adapters.builtin.settings import BuiltinSettings
+from composable_memory_adapters.qmd.settings import QmdSettings
 
 SAMPLE_CONFIG = """\
 memory:
@@ -291,6 +292,7 @@ def test_a_secret_may_be_named_in_the_users_file(files: Files) -> None:
 
 WORKSPACE_MAY_SET = {
     "memory.backend": "builtin",
+    "memory.fallback": "none",
     "memory.citations": "never",
     "memory.query.max_results": "9",
     "memory.query.min_score": "0.1",
@@ -304,6 +306,7 @@ WORKSPACE_MAY_SET = {
     "memory.builtin.weight": "0.5",
     "memory.builtin.timeout_ms": "100",
     "memory.builtin.calibration": "rank",
+    "memory.builtin.condition": "[entities, times]",
     "memory.builtin.sources": "[memory]",
     "memory.builtin.extra_paths": "[docs, ./more/../docs, .]",
     "memory.builtin.chunking.tokens": "200",
@@ -319,6 +322,13 @@ WORKSPACE_MAY_SET = {
     "memory.graphiti.weight": "0.5",
     "memory.qmd.enabled": "false",
     "memory.qmd.weight": "0.5",
+    "memory.qmd.search_mode": "search",
+    "memory.qmd.rerank": "false",
+    "memory.qmd.include_default_memory": "false",
+    "memory.qmd.paths": "[docs, {path: ./more, pattern: '2026-*/**/*.md', name: more}]",
+    "memory.qmd.limits.max_results": "3",
+    "memory.qmd.limits.timeout_ms": "900",
+    "memory.qmd.sessions.enabled": "false",
     "memory.backends.notes.enabled": "false",
     "memory.backends.notes.weight": "0.5",
 }
@@ -331,11 +341,13 @@ def test_a_workspace_may_set_what_does_no_harm(files: Files, key: str, value: st
     assert str(files.load().origins[key]) == f"{file}:1"
 
 
-HARMLESS_SECTIONS = ("memory.builtin.query.", "memory.builtin.sync.", "memory.builtin.cache.")
+HARMLESS_SECTIONS = (
+    "memory.builtin.query.",
+    "memory.builtin.sync.",
+    "memory.builtin.cache.",
+    "memory.qmd.limits.",
+)
 OTHERS = (
-    "memory.qmd.command",
-    "memory.qmd.paths",
-    "memory.qmd.sessions.export_dir",
     "memory.graphiti.server_host",
     "memory.graphiti.base_url",
     "memory.graphiti.api_key",
@@ -354,8 +366,14 @@ OTHERS = (
 )
 REFUSED = [
     key.replace("<id>", "notes")
-    for key in (*known_keys(Settings), *known_keys(BuiltinSettings, "memory.builtin"), *OTHERS)
-    if key.replace("<id>", "notes") not in WORKSPACE_MAY_SET and not key.startswith(HARMLESS_SECTIONS)
+    for key in (
+        *known_keys(Settings),
+        *known_keys(BuiltinSettings, "memory.builtin"),
+        *known_keys(QmdSettings, "memory.qmd"),
+        *OTHERS,
+    )
+    if key.replace("<id>", "notes") not in WORKSPACE_MAY_SET
+    and not key.startswith((*HARMLESS_SECTIONS, "memory.qmd.paths."))
 ]
 
 
@@ -384,6 +402,10 @@ def test_a_workspace_may_set_nothing_else(files: Files, key: str) -> None:
         ("memory.graphiti.enabled", "true"),
         ("memory.graphiti.enabled", "'yes'"),
         ("memory.qmd.enabled", "1"),
+        ("memory.qmd.search_mode", "query"),
+        ("memory.qmd.search_mode", "vsearch"),
+        ("memory.qmd.rerank", "true"),
+        ("memory.qmd.sessions.enabled", "true"),
         ("memory.backends.notes.enabled", "true"),
     ],
 )
@@ -431,10 +453,56 @@ def test_a_single_path_of_a_workspace_is_checked_like_a_list(files: Files) -> No
     assert "leads out of the workspace" in str(files.refusal())
 
 
-def test_a_weight_from_the_workspace_does_not_turn_a_backend_on(files: Files) -> None:
-    files.write(nested("memory.backends.notes.weight", "2"))
+@pytest.mark.parametrize("entry", ["/etc", "../other", "~", "link"])
+@pytest.mark.parametrize("shape", ["{}", "[docs, {}]", "[{{path: {}}}]"])
+def test_collections_of_a_workspace_stay_inside_it(
+    files: Files, entry: str, shape: str, tmp_path: Path
+) -> None:
+    (files.workspace / "link").symlink_to(tmp_path)
+    files.write(nested("memory.qmd.paths", shape.format(f'"{entry}"')))
 
-    assert not files.load().settings.memory.backends["notes"].enabled
+    assert files.refusal().key == "memory.qmd.paths"
+    assert "leads out of the workspace" in str(files.refusal())
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["../**/*.md", "**/..*/*.md", "/etc/*.md", "{a,/etc/*}.md", "a.md,/etc/b.md", "**/*", "!x.md", "3"],
+)
+def test_a_pattern_of_a_workspace_names_markdown_files_inside(files: Files, pattern: str) -> None:
+    files.write(nested("memory.qmd.paths", f"[{{path: docs, pattern: {pattern!r}}}]"))
+
+    assert "may name other files than Markdown files in there" in str(files.refusal())
+
+
+@pytest.mark.parametrize("entry", ["[3]", "[[docs]]", "[{name: x}]"])
+def test_collections_of_a_workspace_are_folders(files: Files, entry: str) -> None:
+    files.write(nested("memory.qmd.paths", entry))
+
+    assert "is not a" in str(files.refusal())
+
+
+def test_a_weight_from_the_workspace_does_not_turn_a_backend_on(files: Files) -> None:
+    files.write("memory: {backends: {notes: {weight: 2}, graphiti: {weight: 2}}}")
+
+    memory = files.load().settings.memory
+    assert not memory.backends["notes"].enabled
+    assert (memory.graphiti.enabled, memory.graphiti.weight) == (False, 2)
+
+
+def test_a_workspace_may_name_the_builtin_index_among_the_backends(files: Files) -> None:
+    write(files.own, "memory: {backend: qmd}")
+    files.write("memory: {backends: {builtin: {weight: 2}}}")
+
+    memory = files.load().settings.memory
+    assert (memory.builtin.enabled, memory.stand_in) == (True, None)
+
+
+def test_a_workspace_may_not_say_under_backends_what_it_may_not_say_elsewhere(files: Files) -> None:
+    file = files.write("memory:\n  backends:\n    qmd:\n      command: rm\n")
+    error = files.refusal()
+
+    assert (error.key, error.origin) == ("memory.qmd.command", f"{file}:4")
 
 
 def test_a_workspace_turns_off_what_the_user_turned_on(files: Files) -> None:
@@ -443,6 +511,53 @@ def test_a_workspace_turns_off_what_the_user_turned_on(files: Files) -> None:
 
     memory = files.load().settings.memory
     assert [id_ for id_, section in memory.sections.items() if section.enabled] == ["builtin"]
+
+
+LISTED = """\
+memory:
+  backends:
+    builtin:
+      weight: 1
+    qmd: {}
+    graphiti:
+"""
+
+
+def test_all_backends_may_be_named_in_one_place(files: Files) -> None:
+    write(files.own, LISTED)
+    loaded = files.load()
+
+    memory = loaded.settings.memory
+    assert {id_ for id_, section in memory.sections.items() if section.enabled} == {
+        "builtin",
+        "graphiti",
+        "qmd",
+    }
+    assert {key: origin.line for key, origin in loaded.origins.items()} == {
+        "memory.builtin.enabled": 4,
+        "memory.builtin.weight": 4,
+        "memory.qmd.enabled": 5,
+        "memory.graphiti.enabled": 6,
+    }
+
+
+def test_an_unknown_key_under_backends_is_named_where_it_belongs(files: Files) -> None:
+    write(files.own, "memory:\n  backends:\n    builtin:\n      calibratoin: max\n")
+    loaded = files.load()
+
+    assert loaded.settings.memory.builtin.options == {"calibratoin": "max"}
+    assert str(loaded.origins["memory.builtin.calibratoin"]) == f"{files.own}:4"
+
+
+def test_a_key_in_both_places_of_a_section_is_refused_with_both_lines(files: Files) -> None:
+    write(
+        files.own,
+        "memory:\n  qmd:\n    limits: {timeout_ms: 9}\n  backends:\n    qmd: {limits: {timeoutMs: 8}}\n",
+    )
+    error = files.refusal()
+
+    assert (error.key, error.origin) == ("memory.qmd.limits.timeout_ms", f"{files.own}:3")
+    assert f"set as memory.backends.qmd.limits.timeout_ms as well ({files.own}:5)" in str(error)
 
 
 YAML_TOKENS = (

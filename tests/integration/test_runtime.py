@@ -25,6 +25,15 @@ from composable_memory_ops_logs import OpsLogReader
 KEYWORDS = {"memory": {"embedding": {"provider": "none"}}}
 
 
+@asynccontextmanager
+async def refuse(settings: object, services: BackendServices) -> AsyncIterator[MemorySearchManager]:
+    raise BackendUnavailable("refusing", "no server", fix="start one")
+    yield  # pragma: no cover - makes this a generator
+
+
+REFUSING: BackendSpec = replace(fakes.spec, id="refusing", open=refuse)
+
+
 @pytest.fixture
 def notes(tmp_path: Path) -> Path:
     folder = tmp_path / "notes"
@@ -117,13 +126,13 @@ async def test_two_workspaces_share_a_state_folder_without_mixing(
 
 
 async def test_a_backend_that_cannot_be_opened_is_named_in_every_answer(notes: Path, state_dir: Path) -> None:
-    config = {"memory": {**KEYWORDS["memory"], "qmd": {"enabled": True}}}
-    async with open_memory(notes, state_dir, config) as memory:
+    config = {"memory": {**KEYWORDS["memory"], "backends": {"refusing": {"enabled": True}}}}
+    async with open_memory(notes, state_dir, config, backends=[REFUSING]) as memory:
         await memory.sync()
         response = await memory.query("dock controller")
 
     assert response.results
-    assert ("qmd", "unavailable") in {(one.backend_id, one.code) for one in response.degraded}
+    assert ("refusing", "unavailable") in {(one.backend_id, one.code) for one in response.degraded}
 
 
 async def test_a_provider_that_nobody_installed_is_named_with_where_it_was_set(
@@ -155,24 +164,16 @@ async def test_backends_are_closed_when_a_later_one_cannot_be_opened(notes: Path
         finally:
             closed.append("first")
 
-    @asynccontextmanager
-    async def refusing(settings: object, services: BackendServices) -> AsyncIterator[MemorySearchManager]:
-        raise BackendUnavailable("second", "no server", fix="start one")
-        yield  # pragma: no cover - makes this a generator
-
-    specs: list[BackendSpec] = [
-        replace(fakes.spec, id="first", open=opening),
-        replace(fakes.spec, id="second", open=refusing),
-    ]
+    specs = [replace(fakes.spec, id="first", open=opening), REFUSING]
     config = {
         "memory": {
             "builtin": {"enabled": False},
             "backend": "first",
-            "backends": {"second": {"enabled": True}},
+            "backends": {"refusing": {"enabled": True}},
         }
     }
     async with open_memory(notes, state_dir, config, backends=specs) as memory:
-        assert [one.backend_id for one in memory.unavailable()] == ["second"]
+        assert [one.backend_id for one in memory.unavailable()] == ["refusing"]
 
     assert closed == ["first"]
 

@@ -220,6 +220,74 @@ def test_a_disabled_primary_leaves_a_note(workspace: Path) -> None:
     assert loaded.notes == ("memory.backend (the caller) names 'qmd', which is disabled",)
 
 
+@pytest.mark.parametrize("named", [{}, None, {"weight": 2}])
+def test_a_section_under_backends_counts_as_enabled(workspace: Path, named: object) -> None:
+    memory = load(workspace, {"backends": {"qmd": named, "notes": named}}).settings.memory
+
+    assert (memory.qmd.enabled, memory.backends["notes"].enabled) == (True, True)
+
+
+def test_naming_a_section_gives_way_to_what_is_said_of_it_anywhere(workspace: Path) -> None:
+    told = {"qmd": {"enabled": False}, "backends": {"qmd": {"weight": 2}, "notes": {"enabled": False}}}
+    memory = load(workspace, told, BACKENDS__GRAPHITI__WEIGHT="2", GRAPHITI__ENABLED="false").settings.memory
+    assert [one.enabled for one in (memory.qmd, memory.graphiti, memory.backends["notes"])] == [False] * 3
+
+    lower = load(workspace, {"backends": {"qmd": {"weight": 2}}}, QMD__ENABLED="false").settings.memory
+    assert (lower.qmd.enabled, lower.qmd.weight) == (False, 2)
+
+
+def test_sections_in_both_places_are_joined(workspace: Path) -> None:
+    told = {"qmd": {"limits": {"max_results": 3}}, "backends": {"qmd": {"limits": {"timeout_ms": 9}}}}
+
+    assert load(workspace, told).settings.memory.qmd.options == {
+        "limits": {"max_results": 3, "timeout_ms": 9}
+    }
+
+
+def test_of_variables_for_both_places_of_a_key_none_wins(workspace: Path) -> None:
+    with pytest.raises(ConfigError, match=r"set as memory\.backends\.qmd\.weight as well \(environment var"):
+        load(workspace, QMD__WEIGHT="1", BACKENDS__QMD__WEIGHT="1")
+
+
+@pytest.mark.parametrize("value", [3, "qmd", ["qmd"]])
+def test_a_section_under_backends_that_is_none_is_refused_under_its_own_key(
+    workspace: Path, value: object
+) -> None:
+    with pytest.raises(
+        ConfigError, match=r"setting memory\.qmd \(from the caller\): expected keys and values"
+    ):
+        load(workspace, {"backends": {"qmd": value}})
+
+
+def test_settings_of_the_caller_may_name_backends_too(workspace: Path) -> None:
+    settings = Settings.model_validate({"memory": {"backends": {"notes": {}}}})
+
+    assert load(workspace, settings).settings.memory.backends["notes"].enabled
+
+
+def test_what_a_primary_implies_is_said_to_come_from_where_it_was_named(workspace: Path) -> None:
+    rows = {row.key: row for row in describe(load(workspace, BACKEND="qmd"))}
+
+    shown = {key: (rows[key].value, rows[key].origin.variable) for key in IMPLIED}
+    assert shown == {
+        "memory.qmd.enabled": (True, "COMPOSABLE_MEMORY__BACKEND"),
+        "memory.builtin.enabled": (False, "COMPOSABLE_MEMORY__BACKEND"),
+        "memory.fallback": ("builtin", None),
+    }
+
+
+def test_what_is_said_comes_from_where_it_is_said(workspace: Path) -> None:
+    loaded = load(workspace, {"builtin": {"enabled": True}}, BACKEND="qmd", QMD__ENABLED="true")
+
+    origins = [loaded.origins.get(key) for key in IMPLIED]
+    assert [str(origin) for origin in origins] == [
+        "environment variable COMPOSABLE_MEMORY__QMD__ENABLED", "the caller", "None"
+    ]  # fmt: skip
+
+
+IMPLIED = ("memory.qmd.enabled", "memory.builtin.enabled", "memory.fallback")
+
+
 def test_the_description_has_every_key_once_with_value_and_origin(workspace: Path) -> None:
     rows = {row.key: row for row in describe(load(workspace, GRAPHITI__SERVER_HOST="h", QUERY__DEPTH="50"))}
 

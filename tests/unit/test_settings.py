@@ -79,6 +79,45 @@ def test_the_primary_may_be_turned_off_and_then_another_one_reads_files() -> Non
     assert settings.primary == "builtin"
 
 
+@pytest.mark.parametrize("backend", ["qmd", "graphiti", "notes"])
+def test_the_builtin_index_stands_in_for_another_primary(backend: str) -> None:
+    settings = memory(backend=backend)
+
+    assert (settings.builtin.enabled, settings.stand_in) == (False, "builtin")
+    assert [id_ for id_, section in settings.sections.items() if section.enabled] == [backend]
+
+
+@pytest.mark.parametrize(
+    ("said", "asked", "stand_in"),
+    [
+        ({}, False, "builtin"),
+        ({"builtin": None}, False, "builtin"),
+        ({"builtin": {"weight": 2}}, False, "builtin"),
+        ({"builtin": {"enabled": True}}, True, None),
+        ({"builtin": {"enabled": "true"}, "fallback": "builtin"}, True, None),
+        ({"builtin": {"enabled": False}}, False, None),
+        ({"builtin": {"enabled": "no"}, "fallback": "builtin"}, False, "builtin"),
+        ({"fallback": "none"}, False, None),
+        ({"fallback": "none", "builtin": {"enabled": True}}, True, None),
+        ({"qmd": {"enabled": False}}, True, None),
+        ({"qmd": {"enabled": "off"}, "fallback": "builtin"}, True, None),
+    ],
+)
+def test_what_the_builtin_index_does_beside_another_primary(
+    said: dict[str, object], asked: bool, stand_in: str | None
+) -> None:
+    settings = memory(backend="qmd", **said)
+
+    assert (settings.builtin.enabled, settings.stand_in) == (asked, stand_in)
+
+
+@pytest.mark.parametrize("said", [{}, {"backend": "builtin"}, {"graphiti": {"enabled": True}}])
+def test_nobody_stands_in_for_the_builtin_index(said: dict[str, object]) -> None:
+    settings = memory(**said)
+
+    assert (settings.builtin.enabled, settings.stand_in) == (True, None)
+
+
 def test_without_any_backend_nobody_reads_files() -> None:
     assert memory(builtin={"enabled": False}).primary is None
 
@@ -155,10 +194,18 @@ def test_settings_do_not_change() -> None:
         QuerySettings().max_results = 3
 
 
-def test_settings_survive_being_written_and_read() -> None:
-    settings = Settings.model_validate({"memory": {"backend": "qmd", "qmd": {"command": "qmd"}}})
+@pytest.mark.parametrize("said", [{}, {"builtin": {"enabled": False}}, {"fallback": "none"}])
+@pytest.mark.parametrize("only_set", [True, False])
+def test_settings_survive_being_written_and_read(said: dict[str, object], only_set: bool) -> None:
+    settings = Settings.model_validate({"memory": {"backend": "qmd", "qmd": {"command": "qmd"}, **said}})
+    again = Settings.model_validate(settings.model_dump(exclude_unset=only_set))
 
-    assert Settings.model_validate(settings.model_dump()) == settings
+    assert (again, again.memory.stand_in) == (settings, settings.memory.stand_in)
+
+
+@pytest.mark.parametrize("condition", [["weather"], "times", {}])
+def test_a_condition_is_a_list_of_what_a_query_may_name(condition: object) -> None:
+    assert problem({"qmd": {"condition": condition}}).key.startswith("memory.qmd.condition")
 
 
 @pytest.mark.parametrize(

@@ -43,10 +43,10 @@ from composable_memory_adapters.builtin.status import Standing, describe
 from composable_memory_adapters.builtin.store import books, schema
 from composable_memory_adapters.builtin.store.books import IndexSnapshot
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
-from composable_memory_adapters.builtin.sync.flight import Flight, SingleFlight
 from composable_memory_adapters.builtin.sync.follower import FolderWatch, Follower
 from composable_memory_adapters.builtin.sync.synchroniser import Synchroniser
 from composable_memory_adapters.builtin.sync.territory import survey
+from composable_memory_adapters.single_flight import Flight, SingleFlight
 from composable_memory_adapters.sqlite_file import SqliteFile
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class BuiltinMemory:
         self._path = services.state_dir
         self._transcripts: Path | None = None
         self._index: _Index | None = None
-        self._flights = SingleFlight(self._fly)
+        self._flights = SingleFlight(self._fly, backend_id="builtin")
         self._follower = Follower(
             settings.sync,
             open_watch=self._open_watch,

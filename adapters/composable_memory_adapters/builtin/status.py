@@ -17,9 +17,9 @@ from composable_memory.types import (
 )
 from composable_memory_adapters.builtin.settings import BuiltinSettings
 from composable_memory_adapters.builtin.store.books import IndexSnapshot
-from composable_memory_adapters.builtin.sync.flight import Flight
 from composable_memory_adapters.builtin.sync.follower import WatchStatus
 from composable_memory_adapters.builtin.sync.rebuild import RebuildCost
+from composable_memory_adapters.single_flight import Flight
 from composable_memory_adapters.sqlite_file import Recovery
 
 __all__ = ["Standing", "describe"]

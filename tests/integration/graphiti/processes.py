@@ -90,12 +90,16 @@ def noted(data_dir: Path) -> tuple[Path, int]:
 
 def server_pid(data_dir: Path) -> int:
     """Ask the folder's server for its process number."""
+    return int(told(data_dir, "INFO server").partition("process_id:")[2].split()[0])
+
+
+def told(data_dir: Path, command: str) -> str:
+    """Return what the folder's server answers to a command, in its own format."""
     with socket.socket(socket.AF_UNIX) as line:
         line.settimeout(PATIENCE_S)
         line.connect(str(noted(data_dir)[0]))
-        line.sendall(b"INFO server\r\n")
-        text = line.recv(65536).decode()
-    return int(text.partition("process_id:")[2].split()[0])
+        line.sendall(f"{command}\r\n".encode())
+        return line.recv(65536).decode()
 
 
 def is_running(pid: int) -> bool:

@@ -26,6 +26,7 @@ from tests.integration.graphiti.processes import (
     noted,
     other_process,
     server_pid,
+    told,
 )
 
 pytest.importorskip("falkordb")
@@ -208,8 +209,7 @@ async def test_a_write_that_is_cut_off_is_reported(data_dir: Path) -> None:
     async with opened(data_dir) as database:
         await database.write(GROUP, ADD, uuid="a")
         cut_off = asyncio.create_task(database.write(GROUP, slow))
-        busy = "CALL dbms.procedures() YIELD name RETURN name LIMIT 1"
-        await database.read(GROUP, busy)  # the other one is on its way by then
+        await eventually(lambda: "UNWIND" in told(data_dir, "GRAPH.INFO RunningQueries"))
         kill_server(data_dir)
 
         with pytest.raises(BackendUnavailable, match="try again"):

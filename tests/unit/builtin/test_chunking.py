@@ -4,7 +4,7 @@ from hashlib import sha256
 
 import pytest
 
-from composable_memory_adapters.builtin.notes.chunking import Chunk, chunk_markdown
+from composable_memory_adapters.chunking import Chunk, chunk_markdown
 
 SIX_LINES = "\n".join(f"line{number:06}" for number in range(1, 7))
 ROCKET = "\N{ROCKET}"

@@ -13,7 +13,7 @@ from composable_memory_adapters.builtin.search.diversity import (
     diverse_order,
     likeness,
 )
-from composable_memory_adapters.builtin.search.word_forms import word_set
+from composable_memory_adapters.words.forms import word_set
 
 SCORES = st.floats(0, 1)
 SAYINGS = st.lists(

@@ -8,7 +8,7 @@ import pytest
 from composable_memory_adapters.builtin.search import keyword_leg
 from composable_memory_adapters.builtin.search.hybrid import FusedHit, fuse
 from composable_memory_adapters.builtin.search.keyword_leg import KeywordAnswer
-from composable_memory_adapters.builtin.search.query_terms import analyse, index_text
+from composable_memory_adapters.words.query_terms import analyse, index_text
 
 NOTES = [
     "The staging cluster is deployed from the release branch every Tuesday morning.",

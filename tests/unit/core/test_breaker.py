@@ -72,3 +72,33 @@ def test_a_cancelled_trial_leaves_room_for_the_next() -> None:
     breaker.record_cancelled()
 
     assert breaker.admits()
+
+
+def test_a_bad_trial_doubles_the_cooldown_up_to_its_limit() -> None:
+    clock = Clock()
+    breaker = Breaker(threshold=1, cooldown_s=5.0, max_cooldown_s=15.0, clock=clock)
+    breaker.record_failure()
+    rests = [breaker.retry_in_s]
+    for _ in range(3):
+        clock.now += breaker.retry_in_s
+        breaker.admits()
+        breaker.record_failure()
+        rests.append(breaker.retry_in_s)
+
+    assert rests == [5.0, 10.0, 15.0, 15.0]
+    assert breaker.failures == 4
+
+
+def test_a_success_brings_back_the_first_cooldown() -> None:
+    clock = Clock()
+    breaker = Breaker(threshold=1, cooldown_s=5.0, max_cooldown_s=60.0, clock=clock)
+    breaker.record_failure()
+    clock.now = 5.0
+    breaker.admits()
+    breaker.record_failure()
+    clock.now = 15.0
+    breaker.admits()
+    breaker.record_success()
+    breaker.record_failure()
+
+    assert breaker.retry_in_s == 5.0

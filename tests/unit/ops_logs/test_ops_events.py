@@ -41,6 +41,7 @@ def test_the_actions_are_those_that_readers_know() -> None:
         "sync.failed",
         "backend.opened",
         "backend.degraded",
+        "backend.recovered",
         "feedback.evaluated",
     ]
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from composable_memory.types import MemorySource
-from composable_memory_adapters.builtin.notes.chunking import Chunk, chunk_markdown
 from composable_memory_adapters.builtin.notes.sessions import (
     TRANSCRIPT_RECIPE,
     Transcript,
@@ -15,6 +14,7 @@ from composable_memory_adapters.builtin.notes.sessions import (
 )
 from composable_memory_adapters.builtin.notes.sources import BY_KEY, Note, ScannedFile, ScanReport, read_note
 from composable_memory_adapters.builtin.settings import ChunkingSettings, SessionDeltaSettings
+from composable_memory_adapters.chunking import Chunk, chunk_markdown
 
 __all__ = ["ChangedNote", "DraftGroup", "Drafter", "FileDraft", "FileState", "gone_notes"]
 

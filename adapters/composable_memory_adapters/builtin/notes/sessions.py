@@ -16,7 +16,6 @@ from typing import IO
 from composable_memory.errors import MemoryPathError
 from composable_memory.interfaces import BackendServices
 from composable_memory.paths import is_markdown, problem_with_file
-from composable_memory_adapters.builtin.notes.chunking import Chunk, chunk_markdown
 from composable_memory_adapters.builtin.notes.sources import (
     TRANSCRIPT_SUFFIX,
     TRANSCRIPTS_KEY,
@@ -30,6 +29,7 @@ from composable_memory_adapters.builtin.settings import (
     SessionDeltaSettings,
     filled_in,
 )
+from composable_memory_adapters.chunking import Chunk, chunk_markdown
 from composable_memory_ops_logs.redaction import REDACTION_VERSION, redact
 
 __all__ = [

@@ -7,10 +7,11 @@ the first ones. docs/retrieval.md has the formulas and the measurements behind t
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import exp, isfinite
+from math import isfinite
 from statistics import fmean
 
 from composable_memory_adapters.builtin.settings import FusionMethod
+from composable_memory_adapters.words.relevance import absolute_score
 
 __all__ = [
     "CANDIDATES",
@@ -39,7 +40,6 @@ TELLING_LEAD = 0.3
 FEWEST_TO_COMPARE = 8
 """Among fewer passages there is no ordinary one."""
 
-STEEPNESS = 2.4
 RRF_K = 60
 
 
@@ -138,7 +138,7 @@ def _vector_share(
 def _keyword_scores(hits: Sequence[KeywordHit], method: FusionMethod, scale: float) -> dict[int, float]:
     relevance = {hit.id: hit.bm25 for hit in hits}
     if method == "absolute":
-        return {id_: 1 - exp(-STEEPNESS * value / scale) for id_, value in relevance.items()}
+        return {id_: absolute_score(value, scale=scale) for id_, value in relevance.items()}
     return _relative(relevance, method)
 
 

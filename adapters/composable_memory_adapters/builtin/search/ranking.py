@@ -14,13 +14,13 @@ from composable_memory_adapters.builtin.search.decay import age_in_days, decay_f
 from composable_memory_adapters.builtin.search.diversity import Place, Saying, balanced_order, diverse_order
 from composable_memory_adapters.builtin.search.hybrid import FusedHit, VectorHit
 from composable_memory_adapters.builtin.search.keyword_leg import KeywordAnswer
-from composable_memory_adapters.builtin.search.snippets import snippet
 from composable_memory_adapters.builtin.search.vector_leg import VectorFinding, VectorLeg
-from composable_memory_adapters.builtin.search.word_forms import word_set
 from composable_memory_adapters.builtin.settings import HybridSettings
 from composable_memory_adapters.builtin.store import queries
 from composable_memory_adapters.builtin.store.queries import Origin, PassageRow
 from composable_memory_adapters.sqlite_file import Connection
+from composable_memory_adapters.words.forms import word_set
+from composable_memory_adapters.words.snippets import snippet
 
 __all__ = ["Candidates", "Near", "Page", "RankingPolicy", "make_page"]
 

@@ -24,13 +24,13 @@ from composable_memory.types import (
 )
 from composable_memory_adapters.builtin.search import hybrid, keyword_leg
 from composable_memory_adapters.builtin.search.keyword_leg import KeywordAnswer
-from composable_memory_adapters.builtin.search.query_terms import KeywordQuery, analyse
 from composable_memory_adapters.builtin.search.ranking import Candidates, Near, Page, RankingPolicy, make_page
 from composable_memory_adapters.builtin.search.vector_search import VectorSearch
 from composable_memory_adapters.builtin.settings import BuiltinSettings
 from composable_memory_adapters.builtin.store import queries
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
+from composable_memory_adapters.words.query_terms import KeywordQuery, analyse
 
 __all__ = ["EMBED_TIMEOUT_S", "Searcher"]
 

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from composable_memory_adapters.builtin.notes.chunking import Chunk
 from composable_memory_adapters.builtin.notes.drafts import FileDraft, FileState
 from composable_memory_adapters.builtin.store import books, embedding_cache
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.builtin.store.tables import LIVE, Tables
+from composable_memory_adapters.chunking import Chunk
 from composable_memory_adapters.sqlite_file import Connection
 
 __all__ = [

@@ -8,16 +8,15 @@ import asyncio
 import contextlib
 import json
 import os
-import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
 
 from composable_memory.errors import IndexProblem
 from composable_memory_adapters.builtin.store import books
+from composable_memory_adapters.process_identity import host, is_gone, start_of
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
 
 __all__ = ["is_free", "take", "turn"]
@@ -81,7 +80,9 @@ def is_free(connection: Connection) -> bool:
     if held is None:
         return True
     # More than a lifetime is left only where the clock was set back: that may be years.
-    return not 0 <= held.until - time.time() <= LIFETIME_S or _is_gone(held)
+    return not 0 <= held.until - time.time() <= LIFETIME_S or is_gone(
+        held.pid, on_host=held.host, started=held.started
+    )
 
 
 class _Held(NamedTuple):
@@ -109,7 +110,7 @@ def _acquire(connection: Connection, token: str) -> bool:
     if not is_free(connection) and held is not None and held.token != token:
         return False
     pid = os.getpid()
-    ours = _Held(token, _host(), pid, _start_of(pid), time.time() + LIFETIME_S)
+    ours = _Held(token, host(), pid, start_of(pid), time.time() + LIFETIME_S)
     books.set_value(connection, KEY, json.dumps(ours))
     return True
 
@@ -136,33 +137,3 @@ async def _renew(file: SqliteFile, token: str) -> None:
         await asyncio.sleep(RENEW_S)
         if not await file.write(lambda connection: _acquire(connection, token)):
             return
-
-
-def _is_gone(held: _Held) -> bool:
-    """Say whether the process has certainly ended; of another machine or container nothing is certain."""
-    if os.name != "posix" or held.host != _host():
-        return False
-    try:
-        os.kill(held.pid, 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:  # there is one, of another user
-        return False
-    return _start_of(held.pid) != held.started  # the number belongs to another process by now
-
-
-def _host() -> str:
-    """Return a name of where process numbers mean the same: on Linux that is more than the machine."""
-    with contextlib.suppress(OSError):
-        return f"{socket.gethostname()}/{Path('/proc/self/ns/pid').readlink()}"
-    return socket.gethostname()
-
-
-def _start_of(pid: int) -> str | None:
-    """Return when a process began, in the system's own ticks; None where that cannot be told."""
-    with contextlib.suppress(OSError, IndexError):
-        after_name = (
-            Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2]
-        )
-        return after_name.split()[19]
-    return None

@@ -15,11 +15,11 @@ from composable_memory_adapters.builtin.notes.drafts import (
 )
 from composable_memory_adapters.builtin.notes.sessions import patience
 from composable_memory_adapters.builtin.notes.sources import ScanReport, scan
-from composable_memory_adapters.builtin.search.query_terms import index_text
 from composable_memory_adapters.builtin.settings import BuiltinSettings
 from composable_memory_adapters.builtin.store import index
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.builtin.store.shelf import Shelf
+from composable_memory_adapters.words.query_terms import index_text
 
 __all__ = ["Intake", "Tally", "Tell"]
 

@@ -8,15 +8,14 @@ import asyncio
 import contextlib
 import json
 import os
-import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
 from uuid import uuid4
 
 from composable_memory.errors import BackendError
+from composable_memory_adapters.process_identity import host, is_gone, start_of
 from composable_memory_adapters.sqlite_file import Connection
 
 __all__ = ["Write", "turn"]
@@ -25,9 +24,6 @@ T = TypeVar("T")
 
 LIFETIME_S = 45.0
 RENEW_S = 10.0
-DEAD = frozenset("ZX")
-"""States of a process that has ended and that its parent has not looked after yet."""
-
 READ = "SELECT holder FROM turns WHERE group_id = ?"
 WRITE = """
 INSERT INTO turns (group_id, holder) VALUES (?, ?)
@@ -83,7 +79,7 @@ def _take(connection: Connection, group_id: str, token: str) -> bool:
     if held is not None and held.token != token and not _is_over(held):
         return False
     pid = os.getpid()
-    ours = _Holder(token, _host(), pid, _start_of(pid), time.time() + LIFETIME_S)
+    ours = _Holder(token, host(), pid, start_of(pid), time.time() + LIFETIME_S)
     connection.execute(WRITE, (group_id, json.dumps(ours)))
     return True
 
@@ -106,7 +102,9 @@ def _holder(connection: Connection, group_id: str) -> _Holder | None:
 
 def _is_over(held: _Holder) -> bool:
     # More than a lifetime is left only where the clock was set back: that may be years.
-    return not 0 <= held.until - time.time() <= LIFETIME_S or _is_gone(held)
+    return not 0 <= held.until - time.time() <= LIFETIME_S or is_gone(
+        held.pid, on_host=held.host, started=held.started
+    )
 
 
 @asynccontextmanager
@@ -125,32 +123,3 @@ async def _renew(write: Write, group_id: str, token: str) -> None:
         await asyncio.sleep(RENEW_S)
         if not await write(lambda connection: _take(connection, group_id, token)):
             return
-
-
-def _is_gone(held: _Holder) -> bool:
-    """Say whether the process has certainly ended; of another machine or container nothing is certain."""
-    if os.name != "posix" or held.host != _host():
-        return False
-    try:
-        os.kill(held.pid, 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:  # there is one, of another user
-        return False
-    return _start_of(held.pid) != held.started  # the number belongs to another process by now
-
-
-def _host() -> str:
-    """Return a name of where process numbers mean the same: on Linux that is more than the machine."""
-    with contextlib.suppress(OSError):
-        return f"{socket.gethostname()}/{Path('/proc/self/ns/pid').readlink()}"
-    return socket.gethostname()
-
-
-def _start_of(pid: int) -> str | None:
-    """Return when a process began, in the system's own ticks; None if it is dead, or cannot be told."""
-    with contextlib.suppress(OSError, IndexError):
-        status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-        state, *fields = status.rpartition(")")[2].split()
-        return None if state in DEAD else fields[18]
-    return None

@@ -1,12 +1,12 @@
-"""What a question asks the keyword index for; `word_forms` has the half that notes and questions share."""
+"""What a question asks the keyword index for; `forms` has the half that notes and questions share."""
 
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from composable_memory_adapters.builtin.search import stop_words
-from composable_memory_adapters.builtin.search.word_forms import (
+from composable_memory_adapters.words import stop_words
+from composable_memory_adapters.words.forms import (
     folded,
     index_text,
     is_asian,
@@ -17,7 +17,7 @@ from composable_memory_adapters.builtin.search.word_forms import (
     words_of,
 )
 
-__all__ = ["KeywordQuery", "analyse", "index_text"]
+__all__ = ["KeywordQuery", "Lookup", "analyse", "index_text"]
 
 MAX_CHARACTERS = 8_000
 MAX_TERMS = 64
@@ -42,6 +42,19 @@ _AFTER_CONSONANT, _AFTER_VOWEL = frozenset("은이을과"), frozenset("는가를
 _FIRST_SYLLABLE, _SYLLABLES_A_VOWEL = 0xAC00, 28
 
 
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """Words that stand one after the other; where `is_open`, the last one is the beginning of a word."""
+
+    words: tuple[str, ...]
+    is_open: bool = False
+
+    @property
+    def fts5(self) -> str:
+        """Return it as an FTS5 string; nothing in it can act as an operator."""
+        return f'"{" ".join(self.words)}"' + ("*" if self.is_open else "")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeywordQuery:
     """The words of a question that are worth looking up, best used by `match_any`.
@@ -55,10 +68,14 @@ class KeywordQuery:
     phrases: tuple[str, ...]
     open_ended: bool = False
 
+    def sought(self) -> tuple[Lookup, ...]:
+        """Return what to look up for each term, then for each phrase."""
+        words = (_open_ended(text) if self.open_ended else _sequence(text) for text in self.terms)
+        return (*words, *map(_sequence, self.phrases))
+
     def lookups(self) -> tuple[str, ...]:
         """Return one FTS5 string for each term, then one for each phrase."""
-        words = (_open_ended(text) if self.open_ended else _fts5_string(text) for text in self.terms)
-        return (*words, *map(_fts5_string, self.phrases))
+        return tuple(one.fts5 for one in self.sought())
 
     def match_any(self) -> str | None:
         """Return the FTS5 query for texts with any term; None if there is nothing to look up."""
@@ -169,21 +186,20 @@ def _phrases(query: str) -> Iterator[str]:
         yield match[0]
 
 
-def _fts5_string(text: str) -> str:
-    """Return `text` as an FTS5 string of words in this order; nothing in it can act as an operator."""
-    found = [*_sequence(text)]
-    is_beginning = len(found[-1]) == 1 and is_asian(found[-1])
-    return f'"{" ".join(found)}"' + ("*" if is_beginning else "")
-
-
-def _open_ended(text: str) -> str:
-    """Return a word of some length as an FTS5 string for all that begins like it, but for the last letter."""
+def _open_ended(text: str) -> Lookup:
+    """Return the lookup of a word of some length for all that begins like it, but for the last letter."""
     if len(text) < MIN_OPEN_LETTERS or not text.isalpha() or is_asian(text):
-        return _fts5_string(text)
-    return f"{_fts5_string(text[:-1])}*"
+        return _sequence(text)
+    return Lookup(_sequence(text[:-1]).words, is_open=True)
 
 
-def _sequence(text: str) -> Iterator[str]:
+def _sequence(text: str) -> Lookup:
+    """Return the lookup of words in this order, of a single Asian character as the beginning of a pair."""
+    found = tuple(_in_sequence(text))
+    return Lookup(found, is_open=len(found[-1]) == 1 and is_asian(found[-1]))
+
+
+def _in_sequence(text: str) -> Iterator[str]:
     """Yield the tokens that a text with this phrase has one after the other in the index."""
     *words, last = words_of(text) or [""]
     for word in words:

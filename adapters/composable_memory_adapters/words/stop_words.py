@@ -78,7 +78,7 @@ INFLECTING = frozenset({"es", "pt"})
 """Languages of those whose endings the stemmer of the index, which is for English, does not know."""
 
 ALWAYS = ARABIC | KOREAN
-"""Words of languages with a script of their own; Arabic ones as `word_forms.plain` writes them."""
+"""Words of languages with a script of their own; Arabic ones as `forms.plain` writes them."""
 
 CJK_PAIRS = frozenset(
     """

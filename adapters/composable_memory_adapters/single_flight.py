@@ -56,8 +56,9 @@ class SingleFlight:
     The running one may have passed the note that a later caller has just changed, so nobody joins it.
     """
 
-    def __init__(self, run: Callable[[Flight], Awaitable[SyncReport]]) -> None:
+    def __init__(self, run: Callable[[Flight], Awaitable[SyncReport]], *, backend_id: str) -> None:
         self._run = run
+        self._backend_id = backend_id
         self._tasks: dict[Flight, asyncio.Task[SyncReport]] = {}
         self._running: Flight | None = None
         self._waiting: Flight | None = None
@@ -82,11 +83,11 @@ class SingleFlight:
             BackendUnavailable: closed.
         """
         if self._is_closed:
-            raise _closed()
+            raise self._closed()
         if self._waiting is None:
             flight = self._waiting = Flight()
             before = self._tasks[self._running] if self._running else None
-            task = asyncio.create_task(self._fly(flight, before), name="builtin-sync")
+            task = asyncio.create_task(self._fly(flight, before), name=f"{self._backend_id}-sync")
             self._tasks[flight] = task
             task.add_done_callback(lambda task: self._land(flight, task))
         self._waiting.board(reason, force=force, progress=progress)
@@ -107,7 +108,7 @@ class SingleFlight:
         finally:
             flight.leave(progress)
         if task.cancelled():
-            raise _closed()
+            raise self._closed()
         return task.result()
 
     async def attempt(self, reason: str) -> bool:
@@ -145,6 +146,7 @@ class SingleFlight:
         if not task.cancelled():
             self.failure = task.exception()
 
-
-def _closed() -> BackendUnavailable:
-    return BackendUnavailable("builtin", "it is closed", fix="open the memory again", operation="sync")
+    def _closed(self) -> BackendUnavailable:
+        return BackendUnavailable(
+            self._backend_id, "it is closed", fix="open the memory again", operation="sync"
+        )

@@ -6,9 +6,9 @@ that half of the passages have as worthless, and it does not see whether the wor
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import log
+from math import exp, log
 
-__all__ = ["PassageMatch", "Relevance", "rarity"]
+__all__ = ["PassageMatch", "Relevance", "absolute_score", "rarity"]
 
 K1 = 1.2
 B = 0.75
@@ -19,6 +19,9 @@ WINDOW_TOKENS = 16
 
 WINDOW_SHARE = 0.5
 """What standing together is worth, measured in what occurring at all is worth."""
+
+STEEPNESS = 2.4
+"""How fast relevance comes near to the best score: a passage with all that is expected of it has 0.91."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +78,11 @@ class Relevance:
                 first += 1
             best = max(best, total)
         return best
+
+
+def absolute_score(relevance: float, *, scale: float) -> float:
+    """Return a relevance as a score in [0, 1), which means the same for every question."""
+    return 1 - exp(-STEEPNESS * relevance / scale)
 
 
 def rarity(passages: int, frequency: int) -> float:

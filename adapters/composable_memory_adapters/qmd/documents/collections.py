@@ -1,0 +1,211 @@
+"""Which folders QMD indexes, how their files are named here, and which of them may be read."""
+
+import os
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from composable_memory.errors import MemoryPathError
+from composable_memory.paths import (
+    MAIN_FILES,
+    MEMORY_FOLDER,
+    canonical_key,
+    problem_with_file,
+    problem_with_text,
+    relative_key,
+)
+from composable_memory.types import MemorySource
+from composable_memory_adapters.qmd.documents.patterns import parse_pattern
+from composable_memory_adapters.qmd.settings import DEFAULT_PATTERN, QmdSettings
+from composable_memory_adapters.qmd.values import Collection
+
+__all__ = ["CollectionPlan", "canonical_path", "plan_collections", "resolve"]
+
+ELSEWHERE = "qmd"
+"""How the names of files outside the workspace begin: `qmd/<collection>/<path>`."""
+
+MAIN_PATTERN = "{" + ",".join(name.removesuffix(".md") for name in MAIN_FILES) + "}.md"
+MAX_NAME = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectionPlan:
+    """The collections that are to be indexed, and what is wrong with those that are not."""
+
+    collections: tuple[Collection, ...]
+    problems: tuple[str, ...]
+
+
+def plan_collections(settings: QmdSettings, *, workspace: Path, export_dir: Path | None) -> CollectionPlan:
+    """Return the collections that the settings name, with their real folders; looks at the disk.
+
+    The memory files come first, then the paths in the order of the settings, then the exported transcripts in
+    `export_dir`, if there are any. Left out with a problem is a folder of the workspace that a symbolic link
+    leads out of it, a path that is no folder, and a pattern that is not understood. Only `memory/` and
+    `export_dir` need not be there yet.
+    """
+    plan = _Plan(Path(os.path.realpath(workspace)))
+    if settings.include_default_memory:
+        plan.add("memory-root", plan.workspace, MAIN_PATTERN)
+        plan.add("memory-dir", plan.workspace / MEMORY_FOLDER, may_be_missing=True)
+    for one in settings.paths:
+        named = os.path.expanduser(one.path)  # noqa: PTH111 - that of a Path raises where there is no home
+        folder = Path(os.path.normpath(plan.workspace / named))
+        plan.add(one.name or folder.name, folder, one.pattern)
+    if export_dir is not None:
+        plan.add("sessions", export_dir.absolute(), source="sessions", may_be_missing=True)
+    return CollectionPlan(collections=tuple(plan.collections), problems=tuple(plan.problems))
+
+
+def canonical_path(collection: Collection, path: str, workspace: Path) -> str:
+    """Return the name of a collection's file: as in the builtin index, or `qmd/…` outside the workspace.
+
+    Looks at the disk.
+    """
+    root = Path(os.path.realpath(workspace))
+    file = collection.path / path
+    if file.is_relative_to(root):
+        return relative_key(file, root)
+    return f"{ELSEWHERE}/{collection.name}/{canonical_key(path)}"
+
+
+def resolve(rel_path: str, collections: Sequence[Collection], workspace: Path) -> Path:
+    """Return the real path of the file that is named `rel_path`; looks at the disk.
+
+    Allowed is what a collection covers: within its folder, matched by its pattern, not passed over by QMD,
+    and without a symbolic link on the way. The file need not exist.
+
+    Raises:
+        MemoryPathError: it is none of those; the message says why and what is readable.
+    """
+    problem = problem_with_text(rel_path) or _problem_with_place(rel_path)
+    covered: list[Path] = []
+    if problem is None:
+        covered = list(_covered(canonical_key(rel_path), collections, Path(os.path.realpath(workspace))))
+        problem = None if covered else "no collection covers it"
+    if problem is None:
+        file = next(filter(os.path.lexists, covered), covered[0])
+        problem = _problem_with_links(file) or problem_with_file(file)
+    if problem is not None:
+        raise MemoryPathError(rel_path[:200], problem, allowed=_readable(collections, workspace))
+    return file
+
+
+class _Plan:
+    """The collections that have been found so far."""
+
+    def __init__(self, workspace: Path) -> None:
+        self.workspace = workspace
+        self.collections: list[Collection] = []
+        self.problems: list[str] = []
+
+    def add(
+        self,
+        name: str,
+        folder: Path,
+        pattern: str = DEFAULT_PATTERN,
+        *,
+        source: MemorySource = "memory",
+        may_be_missing: bool = False,
+    ) -> None:
+        """Add a folder, unless there is a problem with it or it is there already."""
+        problem = (
+            problem_with_text(str(folder))
+            or self._problem_with_links(folder)
+            or _problem_with_folder(folder, may_be_missing=may_be_missing)
+            or _problem_with_pattern(pattern)
+        )
+        if problem is not None:
+            self.problems.append(f"collection {name!r} ({str(folder)!r:.200}): {problem}")
+            return
+        real = Path(os.path.realpath(folder))
+        if not any((one.path, one.pattern) == (real, pattern) for one in self.collections):
+            self.collections.append(
+                Collection(name=self._free_name(name), path=real, pattern=pattern, source=source)
+            )
+
+    def _problem_with_links(self, folder: Path) -> str | None:
+        """Keep within the workspace what stands in it, whoever made a link there; `memory/` is no link."""
+        real = Path(os.path.realpath(folder))
+        if real == folder or not folder.is_relative_to(self.workspace):
+            return None
+        if real.is_relative_to(self.workspace) and folder != self.workspace / MEMORY_FOLDER:
+            return None
+        return "a symbolic link leads elsewhere; name the folder itself"
+
+    def _free_name(self, wanted: str) -> str:
+        taken = {one.name for one in self.collections}
+        slug = _slug(wanted)
+        number = 2
+        name = slug
+        while name in taken:
+            name, number = f"{slug}-{number}", number + 1
+        return name
+
+
+def _slug(name: str) -> str:
+    """Return a name that QMD takes for a collection: small letters, digits, `-`; accents are left out."""
+    plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
+    return re.sub("[^a-z0-9]+", "-", plain).strip("-")[:MAX_NAME].strip("-") or "collection"
+
+
+def _problem_with_folder(folder: Path, *, may_be_missing: bool) -> str | None:
+    # One that is no folder, or cannot be entered, would end the update of all that follow.
+    try:
+        os.scandir(folder).close()
+    except FileNotFoundError:
+        return None if may_be_missing else "it does not exist"
+    except NotADirectoryError:
+        return "it is not a folder"
+    except OSError as error:
+        return f"it cannot be looked into ({error.strerror})"
+    return None
+
+
+def _problem_with_pattern(pattern: str) -> str | None:
+    try:
+        parse_pattern(pattern)
+    except ValueError as error:
+        return f"the pattern {pattern!r:.100} cannot be used: {error}"
+    return None
+
+
+def _problem_with_place(text: str) -> str | None:
+    if Path(text).is_absolute() or text.startswith(("/", "\\")):
+        return "the path is not relative"
+    return "the path leads upwards" if ".." in re.split(r"[/\\]", text) else None
+
+
+def _problem_with_links(file: Path) -> str | None:
+    try:
+        has_links = os.path.realpath(file) != str(file)
+    except OSError:  # a link that was there a moment ago, and is not any more
+        has_links = True
+    return "a symbolic link lies on the way to it" if has_links else None
+
+
+def _covered(path: str, collections: Sequence[Collection], workspace: Path) -> Iterator[Path]:
+    """Yield the files that `path` can name: of the workspace first, then of a collection elsewhere."""
+    elsewhere, _, rest = path.partition("/")
+    name, _, inside = rest.partition("/")
+    file = workspace / path
+    for one in collections:
+        if file.is_relative_to(one.path) and _covers(one, file.relative_to(one.path).as_posix()):
+            yield file
+    for one in collections:
+        if elsewhere == ELSEWHERE and name == one.name and _covers(one, inside):
+            yield one.path / inside
+
+
+def _covers(collection: Collection, path: str) -> bool:
+    return parse_pattern(collection.pattern).covers(path)
+
+
+def _readable(collections: Sequence[Collection], workspace: Path) -> list[str]:
+    folders = {one: canonical_path(one, "", workspace) for one in collections}
+    return [
+        one.pattern if folder == "." else f"{folder.rstrip('/')}/{one.pattern}"
+        for one, folder in folders.items()
+    ]

@@ -1,0 +1,223 @@
+"""Settings of the QMD memory: which command, which folders, how it is asked and how it is kept up to date."""
+
+import re
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, field_validator
+
+from composable_memory.settings import SettingsModel
+
+__all__ = [
+    "CollectionSettings",
+    "DaemonSettings",
+    "LimitSettings",
+    "McporterSettings",
+    "ModelSettings",
+    "QmdSettings",
+    "ScopeMatch",
+    "ScopeRule",
+    "ScopeSettings",
+    "SearchMode",
+    "SessionExportSettings",
+    "UpdateSettings",
+    "seconds",
+]
+
+SearchMode = Literal["search", "vsearch", "query"]
+"""How QMD searches: by words, by likeness, or by both with a language model that widens and ranks."""
+
+DEFAULT_PATTERN = "**/*.md"
+_UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|[smhd])", re.IGNORECASE)
+
+
+def seconds(value: object) -> object:
+    """Return the seconds of a duration: `5m`, `1h30m`, `500ms`; a bare number counts minutes.
+
+    What is neither text nor number is returned as it is, for the type to refuse.
+
+    Raises:
+        ValueError: it is no duration.
+    """
+    if not isinstance(value, str | int | float):
+        return value
+    text = str(value).strip()
+    if re.fullmatch(r"\d+(?:\.\d+)?", text):
+        return float(text) * 60.0
+    parts = _PART.findall(text)
+    if not parts or _PART.sub("", text).strip():
+        raise ValueError("expected a duration such as 30s, 5m or 1h30m")
+    return sum(float(number) * _UNITS_S[unit.lower()] for number, unit in parts)
+
+
+def _written(duration: float) -> str:
+    """Write seconds so that they are read as such."""
+    unit = next((unit for unit in ("h", "m") if duration and duration % _UNITS_S[unit] == 0.0), "s")
+    return f"{duration / _UNITS_S[unit]:g}{unit}"
+
+
+Duration = Annotated[float, BeforeValidator(seconds), PlainSerializer(_written), Field(ge=0)]
+"""Seconds; written as `30s`, `5m`, `1h30m`, or as a bare number of minutes."""
+
+
+class CollectionSettings(SettingsModel):
+    """A folder of Markdown files that QMD indexes beside the memory files."""
+
+    path: str = Field(description="The folder: absolute, under `~`, or relative to the workspace.")
+    name: str | None = Field(
+        default=None, min_length=1, description="Its name in paths; unset, the folder's own name."
+    )
+    pattern: str = Field(
+        default=DEFAULT_PATTERN, min_length=1, description="Which files: a glob, or several with commas."
+    )
+
+
+class SessionExportSettings(SettingsModel):
+    """Transcripts of sessions, written as Markdown files that QMD can index."""
+
+    enabled: bool = Field(default=False, description="Export them.")
+    dir: Path | None = Field(
+        default=None,
+        description="Where the transcripts are; unset, `sessions` in the folder of the agent's state.",
+    )
+    export_dir: Path | None = Field(
+        default=None, description="Where the files go; unset, a folder of this memory's own."
+    )
+    retention_days: float | None = Field(
+        default=None, gt=0, description="Older transcripts are not exported, and their files removed."
+    )
+
+
+class UpdateSettings(SettingsModel):
+    """When QMD's index follows the files."""
+
+    # The defaults are seconds; read as if somebody had written them, they would count minutes.
+    model_config = ConfigDict(validate_default=False)
+
+    interval: Duration = Field(default=300.0, description="Pause between updates; 0 for none by the clock.")
+    debounce_ms: int = Field(
+        default=15_000, ge=0, description="An update by the clock is left out so shortly after another."
+    )
+    on_boot: bool = Field(default=True, description="Update when the memory opens.")
+    wait_for_boot_sync: bool = Field(default=False, description="Open only when that update has ended.")
+    embed_interval: Duration = Field(
+        default=3600.0, description="Pause between embeddings, where the search mode uses vectors."
+    )
+    command_timeout_ms: int = Field(default=30_000, ge=100, description="Limit of a short command of QMD.")
+    update_timeout_ms: int = Field(default=120_000, ge=100, description="Limit of one update.")
+    embed_timeout_ms: int = Field(
+        default=1_800_000, ge=100, description="Limit of one embedding; what is embedded by then stays."
+    )
+
+
+class LimitSettings(SettingsModel):
+    """How much a search may return, and how long it may take."""
+
+    max_results: int | None = Field(
+        default=None, ge=1, le=1000, description="At most so many results; unset, as many as are asked for."
+    )
+    max_snippet_chars: int = Field(default=700, ge=40, le=700, description="Longest snippet.")
+    max_injected_chars: int | None = Field(
+        default=None, ge=40, description="Budget for all snippets of an answer together; unset, none."
+    )
+    timeout_ms: int = Field(default=4000, ge=50, description="Limit of one search.")
+
+
+class DaemonSettings(SettingsModel):
+    """The QMD server on this machine, which answers in milliseconds; a process of its own takes longer."""
+
+    enabled: bool = Field(default=True, description="Start one, where the memory stays open, and use it.")
+    start_timeout_ms: int = Field(default=15_000, ge=100, description="How long it may take to start.")
+
+
+class ModelSettings(SettingsModel):
+    """QMD's models: an `hf:` address or the path of a GGUF file each; unset, QMD's own choice."""
+
+    embed: str | None = Field(default=None, min_length=1, description="Turns texts into vectors.")
+    generate: str | None = Field(default=None, min_length=1, description="Widens questions.")
+    rerank: str | None = Field(default=None, min_length=1, description="Ranks what was found.")
+
+
+class McporterSettings(SettingsModel):
+    """Asking a QMD server that mcporter knows, instead of one of our own."""
+
+    enabled: bool = Field(default=False, description="Ask through mcporter.")
+    command: str = Field(default="mcporter", min_length=1, description="The command, with arguments.")
+    server_name: str = Field(default="qmd", min_length=1, description="The server's name in mcporter.")
+    start_daemon: bool = Field(
+        default=True, description="Start mcporter's daemon, so that models stay loaded."
+    )
+
+
+class ScopeMatch(SettingsModel):
+    """What a session must be for a rule to apply; what is not given is not looked at."""
+
+    channel: str | None = Field(default=None, description="Such as `telegram`.")
+    chat_type: Literal["direct", "group", "channel"] | None = Field(
+        default=None, description="With whom the session is."
+    )
+    key_prefix: str | None = Field(
+        default=None, description="How the session's key begins, without `agent:<id>:` unless it begins so."
+    )
+    raw_key_prefix: str | None = Field(default=None, description="How the whole key begins.")
+
+
+class ScopeRule(SettingsModel):
+    """What happens in the sessions that a rule matches."""
+
+    action: Literal["allow", "deny"] = Field(description="Whether they may search.")
+    match: ScopeMatch = ScopeMatch()
+
+
+class ScopeSettings(SettingsModel):
+    """Which sessions may search; the first rule that matches decides. Without a session all may."""
+
+    default: Literal["allow", "deny"] = Field(default="allow", description="Where no rule matches.")
+    rules: tuple[ScopeRule, ...] = ()
+
+
+DIRECT_ONLY = ScopeSettings(
+    default="deny", rules=(ScopeRule(action="allow", match=ScopeMatch(chat_type="direct")),)
+)
+"""Groups and channels, where others would read private notes, do not search."""
+
+
+class QmdSettings(SettingsModel):
+    """Everything under `memory.qmd` beyond what all backends share."""
+
+    command: str = Field(
+        default="qmd", min_length=1, description="QMD's command: a name, a path, or either with arguments."
+    )
+    search_mode: SearchMode = Field(
+        default="search", description="By words (`search`), by likeness (`vsearch`), or both (`query`)."
+    )
+    rerank: bool = Field(
+        default=True,
+        description="In the mode `query`, let a language model widen and rank; slow without a GPU.",
+    )
+    include_default_memory: bool = Field(
+        default=True, description="Index MEMORY.md, memory.md and memory/ of the workspace."
+    )
+    paths: tuple[CollectionSettings, ...] = ()
+    sessions: SessionExportSettings = SessionExportSettings()
+    update: UpdateSettings = UpdateSettings()
+    limits: LimitSettings = LimitSettings()
+    scope: ScopeSettings = DIRECT_ONLY
+    daemon: DaemonSettings = DaemonSettings()
+    models: ModelSettings = ModelSettings()
+    mcporter: McporterSettings = McporterSettings()
+
+    @field_validator("paths", mode="before")
+    @classmethod
+    def _without_blank_paths(cls, value: object) -> object:
+        """Take a bare text for a path, and leave out what is blank."""
+        if not isinstance(value, list | tuple):
+            return () if value is None else value
+        entries = [{"path": one} if isinstance(one, str) else one for one in value]
+        return tuple(one for one in entries if not isinstance(one, dict) or str(one.get("path", "")).strip())
+
+    @property
+    def uses_vectors(self) -> bool:
+        """Say whether the search mode needs embeddings."""
+        return self.search_mode != "search"

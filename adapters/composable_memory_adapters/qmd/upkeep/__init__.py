@@ -1,0 +1,1 @@
+"""How QMD's index follows the files: updates, embeddings, transcripts as Markdown."""

@@ -1,0 +1,1 @@
+"""Words of notes and questions: which to look for, in which forms, and how well a text has them (pure)."""

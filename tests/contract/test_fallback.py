@@ -1,0 +1,109 @@
+"""A memory with a stand-in keeps the contract whichever of the two serves."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from composable_memory.errors import BackendUnavailable
+from composable_memory.fallback import FallbackMemoryManager
+from composable_memory.interfaces import BackendServices, BackendSpec, Capability, MemorySearchManager
+from composable_memory.settings import SettingsModel
+from composable_memory.testing import (
+    AnswerContract,
+    BackendContract,
+    InMemorySettings,
+    Opener,
+    ReadFileContract,
+    SyncContract,
+    WriteNote,
+    in_memory_spec,
+)
+from composable_memory_adapters.builtin import spec as builtin_spec
+from composable_memory_adapters.builtin.settings import BuiltinSettings
+
+
+@asynccontextmanager
+async def open_nothing(
+    settings: SettingsModel, services: BackendServices
+) -> AsyncIterator[MemorySearchManager]:
+    """Fail as a memory does whose program is not installed."""
+    del settings, services
+    raise BackendUnavailable("absent", "it is not installed", fix="install it")
+    yield
+
+
+absent_spec = BackendSpec(
+    id="absent",
+    summary="A memory that is not there.",
+    settings=SettingsModel,
+    open=open_nothing,
+    capabilities=builtin_spec.capabilities,
+)
+
+
+def together(
+    primary: BackendSpec,
+    primary_settings: SettingsModel,
+    fallback: BackendSpec,
+    fallback_settings: SettingsModel,
+    services: BackendServices,
+) -> FallbackMemoryManager:
+    return FallbackMemoryManager(
+        primary.id,
+        lambda: primary.open(primary_settings, services),
+        fallback.id,
+        lambda: fallback.open(fallback_settings, services),
+        primary_timeout_s=30,
+        fallback_timeout_s=30,
+        primary_capabilities=primary.capabilities,
+        fallback_capabilities=fallback.capabilities,
+        ops_log=services.ops_log,
+        clock=services.clock,
+    )
+
+
+class TestThePrimaryServes(BackendContract, AnswerContract, ReadFileContract):
+    capabilities = in_memory_spec.capabilities
+
+    @pytest.fixture
+    def open_backend(self, services: BackendServices) -> Opener[MemorySearchManager]:
+        return lambda: together(
+            in_memory_spec, InMemorySettings(), in_memory_spec, InMemorySettings(notes={}), services
+        )
+
+
+class TestTheStandInServes(BackendContract, AnswerContract, ReadFileContract, SyncContract):
+    """The primary is not installed, and the real builtin index answers in its place."""
+
+    capabilities = frozenset(
+        {Capability.ANSWER, Capability.CALIBRATED, Capability.READ_FILE, Capability.SYNC}
+    )
+
+    @pytest.fixture
+    def open_backend(self, services: BackendServices) -> Opener[MemorySearchManager]:
+        @asynccontextmanager
+        async def open_and_sync() -> AsyncIterator[MemorySearchManager]:
+            both = together(absent_spec, SettingsModel(), builtin_spec, BuiltinSettings(), services)
+            async with both as memory:
+                await memory.sync()
+                assert memory.status().backend == "builtin"
+                yield memory
+
+        return open_and_sync
+
+    @pytest.fixture
+    def write_note(self, workspace: Path) -> WriteNote:
+        def write(path: str, text: str | None) -> None:
+            target = workspace / path
+            if text is None:
+                target.unlink()
+            else:
+                target.write_text(text, encoding="utf-8", newline="")
+
+        async def write_note(path: str, text: str | None) -> None:
+            await asyncio.to_thread(write, path, text)
+
+        return write_note

@@ -1,0 +1,146 @@
+"""Search modes that need models: what is done without them, at once and with the way out, and with them."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from composable_memory.types import SearchAnswer
+from composable_memory_adapters.qmd.machine.installation import find_command
+from tests.integration.qmd.conftest import OpenQmd, standing_of
+from tests.models.make_minilm_gguf import lacking, make
+
+READY_MADE = os.environ.get("COMPOSABLE_MEMORY_TEST_GGUF")
+IS_REQUIRED = os.environ.get("COMPOSABLE_MEMORY_TEST_LOCAL") == "required"
+MODES = ["vsearch", "query"]
+
+
+@pytest.fixture(autouse=True)
+def _models_are_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CI", raising=False)
+
+
+@pytest.fixture(scope="session")
+def minilm(tmp_path_factory: pytest.TempPathFactory, qmd_command: str) -> Path:
+    """Return the file of a small real model that QMD can load."""
+    command = find_command(qmd_command, os.environ)
+    packages = next((one for one in Path(command[-1]).parents if one.name == "node_modules"), Path())
+    absent = [] if READY_MADE else [name for name in lacking() if not find_spec(name)]
+    absent += [] if (packages / "@node-llama-cpp").is_dir() else ["node-llama-cpp"]
+    if absent:
+        (pytest.fail if IS_REQUIRED else pytest.skip)(f"not installed: {', '.join(absent)}")
+    return Path(READY_MADE) if READY_MADE else make(tmp_path_factory.mktemp("models") / "all-MiniLM.gguf")
+
+
+def told(answer: SearchAnswer) -> list[tuple[str, str]]:
+    return [(one.code, one.reason) for one in answer.degraded]
+
+
+@asynccontextmanager
+async def listening(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[str]]:
+    """Lead whoever wants a model from the network to a listener; yields who came."""
+    came: list[str] = []
+
+    async def note(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        came.append("somebody")
+        writer.close()
+
+    server = await asyncio.start_server(note, "127.0.0.1", 0)
+    address = "http://{}:{}".format(*server.sockets[0].getsockname())
+    for name in ("HF_ENDPOINT", "HTTP_PROXY", "HTTPS_PROXY"):
+        monkeypatch.setenv(name, address)
+    monkeypatch.setenv("NODE_USE_ENV_PROXY", "1")
+    async with server:
+        yield came
+
+
+# --- without models ---
+
+
+@pytest.mark.parametrize("daemon", [True, False], ids=["daemon", "process"])
+@pytest.mark.parametrize("mode", MODES)
+async def test_without_models_words_are_searched_and_nobody_is_asked_for_a_model(
+    open_memory: OpenQmd, monkeypatch: pytest.MonkeyPatch, mode: str, daemon: bool
+) -> None:
+    async with listening(monkeypatch) as came, open_memory(daemon=daemon, search_mode=mode) as memory:
+        answer = await memory.answer("ferry timetable")
+        probed = await memory.probe_embedding_availability()
+        embedding = standing_of(memory)["embed"]
+
+        assert answer.results[0].path == "memory/2026-03-02.md"
+        assert answer.engines["mode"] == "search"
+        (code, reason), *others = told(answer)
+        assert (code, "`qmd pull` fetches it" in reason, others) == ("keyword-only", True, [])
+        assert (probed.ok, probed.error) == (False, reason)
+        assert not await memory.probe_vector_availability()
+        assert "`qmd pull` fetches it" in str(embedding["problem"])
+    assert came == []
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_where_ci_is_set_words_are_searched_and_the_way_out_is_told(
+    open_memory: OpenQmd, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    monkeypatch.setenv("CI", "true")
+    async with open_memory(search_mode=mode) as memory:
+        answer = await memory.answer("ferry timetable")
+
+    assert answer.results[0].path == "memory/2026-03-02.md"
+    assert told(answer) == [("keyword-only", "CI is set, and QMD refuses its models then; unset it")]
+
+
+async def test_a_model_that_cannot_be_loaded_leaves_words_and_tells_why(
+    open_memory: OpenQmd, tmp_path: Path
+) -> None:
+    broken = tmp_path / "broken.gguf"
+    broken.write_bytes(b"GGUF" + bytes(100))
+    async with open_memory(search_mode="vsearch", models={"embed": str(broken)}) as memory:
+        answer = await memory.answer("ferry timetable")
+        embedding = standing_of(memory)["embed"]
+
+    assert answer.results[0].path == "memory/2026-03-02.md"
+    assert [code for code, _ in told(answer)] == ["vectors-pending"]
+    assert embedding["last"] is None
+    assert embedding["problem"]
+
+
+# --- with a small model ---
+
+
+@pytest.mark.parametrize("daemon", [True, False], ids=["daemon", "process"])
+async def test_with_a_model_what_means_the_same_is_found(
+    open_memory: OpenQmd, minilm: Path, daemon: bool
+) -> None:
+    async with open_memory(
+        daemon=daemon, search_mode="vsearch", models={"embed": str(minilm)}, limits={"timeout_ms": 60_000}
+    ) as memory:
+        answer = await memory.answer("What does she pour into her hot beverage?")
+        status = memory.status()
+
+        assert "memory/people.md" in [one.path for one in answer.results[:3]]
+        assert (answer.engines, told(answer)) == (
+            {"qmd": "daemon" if daemon else "process", "mode": "vsearch"},
+            [],
+        )
+        assert (status.model, status.vector and status.vector.available) == (str(minilm), True)
+        assert (await memory.probe_embedding_availability()).ok
+        assert await memory.probe_vector_availability()
+
+
+async def test_without_the_models_that_widen_and_rank_likeness_and_words_are_searched(
+    open_memory: OpenQmd, minilm: Path
+) -> None:
+    options = {"models": {"embed": str(minilm)}, "limits": {"timeout_ms": 60_000}}
+    async with open_memory(search_mode="query", **options) as memory:
+        answer = await memory.answer("ferry timetable")
+    async with open_memory(sync=False, search_mode="query", rerank=False, **options) as memory:
+        content = await memory.answer("ferry timetable")
+
+    assert (answer.results[0].path, answer.engines["mode"]) == ("memory/2026-03-02.md", "query")
+    ((code, reason),) = told(answer)
+    assert (code, "generate and rerank" in reason, "`qmd pull`" in reason) == ("engine-fallback", True, True)
+    assert (content.results, told(content)) == (answer.results, [])

@@ -1,0 +1,333 @@
+"""What may stand in the way of the QMD memory on purpose: names, notes, servers, clocks, damaged files."""
+
+import asyncio
+import errno
+import gzip
+import json
+import os
+import resource
+import signal
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from composable_memory.errors import BackendGarbled, BackendTimeout, BackendUnavailable, MemoryPathError
+from composable_memory.interfaces import BackendServices
+from composable_memory.types import SearchOptions
+from composable_memory_adapters.qmd.asking.command_line import CommandLine
+from composable_memory_adapters.qmd.asking.daemon import whereabouts
+from composable_memory_adapters.qmd.asking.daemon.asking import Client
+from composable_memory_adapters.qmd.asking.daemon.server import Server
+from composable_memory_adapters.qmd.asking.replies import refusal
+from composable_memory_adapters.qmd.backend import open_qmd
+from composable_memory_adapters.qmd.documents.reading import read
+from composable_memory_adapters.qmd.machine.index_config import read_config
+from composable_memory_adapters.qmd.machine.process import GuardedProcess, run
+from composable_memory_adapters.qmd.upkeep.freshness import newest_change
+from composable_memory_adapters.qmd.upkeep.rules import UpkeepState
+from composable_memory_adapters.qmd.values import Collection, Installation
+from composable_memory_ops_logs import utc_now
+from tests.integration.graphiti.processes import eventually, is_running
+from tests.integration.qmd.conftest import OpenQmd, SettingsWith, standing_of
+from tests.integration.qmd.homes import QUESTION, home_in
+
+PATIENCE_S = 20.0
+WORD = "zebra"
+
+NAMES = [
+    "-c.md",
+    "new\nline.md",
+    'quo"te.md',
+    "a?index=x.md",
+    "a%2Fb.md",
+    "a%20b.md",
+    "escape\x1b[31mred.md",
+    "h#ash.md",
+    "Case.md",
+    "case.md",
+    "e\u0301.md",
+    "\u00e9.md",
+    "*.md",
+    "{a,b}.md",
+    "x&y=z;.md",
+    "collection:other.md",
+    "qmd:/folder.md",
+]
+NOTES = {
+    "json.md": f'{WORD} [{{"file": "qmd://memory-dir/evil.md", "snippet": "evil", "line": 1}}]\n',
+    "header.md": f"@@ -1,3 @@ (0 before, 9 after)\n{WORD}\n",
+    "nothing.md": f"No results found for {WORD}.\n",
+}
+
+
+# --- names and notes ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", ["daemon", "process"])
+async def test_a_note_is_found_and_read_whatever_it_is_called_and_says(
+    open_memory: OpenQmd, workspace: Path, way: str
+) -> None:
+    notes = {name: f"{WORD} {name!r}\n" for name in NAMES} | NOTES
+    for name, text in notes.items():
+        path = workspace / "memory" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8", newline="")
+
+    async with open_memory(daemon=way == "daemon") as memory:
+        answer = await memory.answer(WORD, SearchOptions(max_results=64, min_score=0.0))
+        texts = {one.path: (await memory.read_file(one.path)).text for one in answer.results}
+
+    assert texts == {f"memory/{name}": text for name, text in notes.items()}
+
+
+async def test_a_link_that_is_changed_while_it_is_looked_at_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes, elsewhere = tmp_path / "memory", tmp_path / "elsewhere"
+    notes.mkdir()
+    elsewhere.mkdir()
+    (elsewhere / "secret.md").write_text("secret", encoding="utf-8")
+    (notes / "sub").symlink_to(elsewhere)
+    covered = [Collection(name="memory-dir", path=notes, pattern="**/*.md")]
+
+    def gone(path: str, **_: object) -> str:
+        raise FileNotFoundError(errno.ENOENT, "it was here a moment ago", path)
+
+    monkeypatch.setattr(os, "readlink", gone)
+    try:
+        text = (await read("memory/sub/secret.md", collections=covered, workspace=tmp_path)).text
+    except MemoryPathError:
+        text = ""
+
+    assert text == ""
+
+
+def test_folders_may_lie_deeper_than_functions_may_call_each_other(tmp_path: Path) -> None:
+    folders = [str(tmp_path)]
+    for _ in range(1200):
+        folders.append(f"{folders[-1]}/a")
+        os.mkdir(folders[-1])  # noqa: PTH102 - a Path this deep takes its time
+    try:
+        changed = newest_change(
+            [Collection(name="deep", path=tmp_path, pattern="**/*.md")], now=utc_now().timestamp() + 60
+        )
+    finally:  # or pytest could not remove them
+        for folder in reversed(folders[1:]):
+            os.rmdir(folder)  # noqa: PTH106
+
+    assert changed > 0.0
+
+
+# --- commands that do not want to end -----------------------------------------------------------------------
+
+
+async def test_a_question_is_not_asked_to_end_but_ended(tmp_path: Path) -> None:
+    hesitates = "trap 'touch told; sleep 30' TERM; touch started; while :; do sleep 0.01; done"
+
+    async def ask(*, has_grace: bool) -> None:
+        with pytest.raises(BackendTimeout):
+            await run(
+                ["sh", "-c", hesitates],
+                environ={"PATH": os.environ["PATH"]},
+                cwd=tmp_path,
+                timeout_s=1.0,
+                operation="search",
+                has_grace=has_grace,
+            )
+
+    await ask(has_grace=False)
+    assert (tmp_path / "started").exists()
+    assert not (tmp_path / "told").exists()
+    await ask(has_grace=True)
+    assert (tmp_path / "told").exists()
+
+
+async def test_nothing_is_left_of_a_command_that_was_halted_with_its_guard(tmp_path: Path) -> None:
+    process = await GuardedProcess.start(
+        ["sh", "-c", "sleep 600"],
+        environ={"PATH": os.environ["PATH"]},
+        cwd=tmp_path,
+        operation="try",
+        on_output=lambda _fd, _data: None,
+    )
+    await eventually(lambda: process.pid is not None)
+    pid = process.pid
+    assert pid is not None
+    os.killpg(os.getpgid(pid), signal.SIGSTOP)
+
+    await process.stop(at_once=True)
+
+    await eventually(lambda: not is_running(pid))
+
+
+@contextmanager
+def every_file_open() -> Iterator[None]:
+    """Leave this process no descriptor to open."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken: list[int] = []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, limits[1]))
+    try:
+        with suppress(OSError):
+            while True:
+                taken.append(os.dup(0))
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        for descriptor in taken:
+            os.close(descriptor)
+
+
+async def test_where_no_more_files_can_be_opened_nothing_can_be_started(tmp_path: Path) -> None:
+    home, installation = home_in(tmp_path), Installation(command=("/bin/true",), version="2.8.3")
+
+    with every_file_open():
+        with pytest.raises(BackendUnavailable, match="cannot be started"):
+            await CommandLine(installation, home).ask(QUESTION, timeout_s=PATIENCE_S)
+        with pytest.raises(BackendUnavailable, match="no port"):
+            await Server.start(installation, home, timeout_s=PATIENCE_S)
+
+
+# --- servers ------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def server(*, health: bytes, query: bytes, ends: bool = True) -> AsyncIterator[str]:
+    """Yield the address of a server that gives these answers; unless it `ends` them they go on for ever."""
+
+    served: list[asyncio.Task[None]] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked = await reader.readuntil(b"\r\n\r\n")
+        writer.write(health if b"/health" in asked else query)
+        await writer.drain()
+        if not ends:
+            await reader.read()
+        writer.close()
+        await writer.wait_closed()
+
+    def begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        served.append(asyncio.create_task(serve(reader, writer)))
+
+    async with await asyncio.start_server(begin, "127.0.0.1", 0) as listening:
+        yield f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+    await asyncio.gather(*served, return_exceptions=True)
+
+
+def http(status: str, body: bytes = b"{}", *headers: str) -> bytes:
+    lines = [f"HTTP/1.1 {status}", f"content-length: {len(body)}", "connection: close", *headers, "", ""]
+    return "\r\n".join(lines).encode() + body
+
+
+WELL = http("200 OK")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        http("500 Internal Server Error", b"Internal Server Error"),
+        http("404 Not Found", b"<html>"),
+        http("307 Temporary Redirect", b"", "location: http://127.0.0.1:1/elsewhere"),
+        http("200 OK", b"<html>"),
+        b"\xff\x00 no answer at all\r\n\r\n",
+    ],
+    ids=["fails", "is another one", "sends elsewhere", "answers rubbish", "speaks rubbish"],
+)
+async def test_a_process_answers_where_the_server_in_the_note_is_of_no_use(
+    open_memory: OpenQmd, qmd_settings: SettingsWith, services: BackendServices, answer: bytes
+) -> None:
+    async with open_memory() as memory:
+        root = Path(memory.status().db_path or "").parents[2]
+
+    async with server(health=WELL, query=answer) as address:
+        note = root / "daemon.json"
+        await asyncio.to_thread(whereabouts.publish, note, address=address, pid=os.getpid())
+        opening = open_qmd(qmd_settings(), replace(services, is_long_lived=True, clock=utc_now))
+        async with opening as memory:
+            await eventually(lambda: standing_of(memory)["daemon"]["address"] == address)
+            found = await memory.answer("espresso gauge")
+
+    assert found.engines["qmd"] == "process"
+    assert found.results
+
+
+async def test_an_answer_that_was_packed_unasked_is_not_unpacked() -> None:
+    packed = http("200 OK", gzip.compress(b'{"results": []}'), "content-encoding: gzip")
+    client = Client()
+
+    async with server(health=WELL, query=packed) as address:
+        with pytest.raises(BackendGarbled):
+            await client.ask(address, QUESTION, timeout_s=PATIENCE_S)
+    await client.close()
+
+
+async def test_no_more_is_read_of_a_server_that_is_well_than_that_it_is() -> None:
+    client = Client()
+    endless = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n10\r\n"
+
+    async with server(health=endless, query=WELL, ends=False) as address:
+        is_healthy = await client.is_healthy(address, timeout_s=1.0)
+    await client.close()
+
+    assert is_healthy
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"address": "http://127.0.0.1:65536"},
+        {"address": "http://127.0.0.1:99999"},
+        {"address": "http://127.0.0.1:8080@example.org"},
+        {"address": "http://127.0.0.1.example.org:80"},
+        {"address": "http://127.0.0.1:\u0663\u0663"},
+        {"host": "another machine that shares the folder"},
+        {"pid": 10**30},
+    ],
+    ids=str,
+)
+def test_a_note_that_leads_elsewhere_leads_nowhere(tmp_path: Path, lie: dict[str, object]) -> None:
+    note = tmp_path / "daemon.json"
+    truth = whereabouts.publish(note, address="http://127.0.0.1:65535", pid=os.getpid())
+    assert whereabouts.read(note) == truth
+
+    note.write_text(json.dumps(truth.model_dump() | lie), encoding="utf-8")
+
+    assert whereabouts.read(note) is None
+
+
+# --- damaged files, and clocks ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", ["a: !!int ''", "a: !!bool maybe", "a: !!timestamp never"])
+def test_a_tag_that_does_not_fit_is_told_like_any_damage(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "index.yml"
+    file.write_text(text, encoding="utf-8")
+
+    with pytest.raises(BackendUnavailable, match=r"index\.yml"):
+        read_config(file)
+
+
+def test_a_moment_without_a_zone_is_no_moment() -> None:
+    assert UpkeepState.of('{"last_update": "2026-01-01T00:00:00"}') == UpkeepState()
+
+
+@pytest.mark.timeout(10)
+def test_a_long_word_in_an_error_takes_no_time() -> None:
+    assert str(refusal(1, "", "a" * 300_000))
+
+
+async def test_a_change_is_seen_though_the_clock_was_set_back(
+    qmd_settings: SettingsWith, services: BackendServices, workspace: Path
+) -> None:
+    ahead = replace(services, clock=lambda: utc_now() + timedelta(days=1))
+    async with open_qmd(qmd_settings(), ahead) as memory:
+        await memory.sync()
+    (workspace / "memory" / "animals.md").write_text("A quagga is half a zebra.\n", encoding="utf-8")
+
+    async with open_qmd(qmd_settings(), replace(services, clock=utc_now)) as memory:
+        answer = await memory.answer("quagga")
+
+    assert [one.path for one in answer.results] == ["memory/animals.md"]

@@ -1,0 +1,296 @@
+"""Documents that QMD found become passages with exact lines of the files as they are now."""
+
+import asyncio
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from composable_memory.types import MAX_SNIPPET_CHARS, MemorySearchResult
+from composable_memory_adapters.chunking import chunk_markdown
+from composable_memory_adapters.qmd.asking.command_line import CommandLine
+from composable_memory_adapters.qmd.asking.questions import request_of
+from composable_memory_adapters.qmd.documents import passages, reader
+from composable_memory_adapters.qmd.documents.passages import passages_of
+from composable_memory_adapters.qmd.documents.relevance import FOUND_SCORE
+from composable_memory_adapters.qmd.machine.installation import find_command, probe
+from composable_memory_adapters.qmd.settings import LimitSettings, SearchMode
+from composable_memory_adapters.qmd.values import Collection, Hit, Home
+from tests.integration.qmd.homes import furnish, update
+
+GATEWAY = "# Gateway\n\nThe rate limit of the gateway is 100 requests a minute.\n"
+GARDEN = "# Garden\n\nTomatoes want water.\n\nRoses want sun.\n"
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    root = Path(os.path.realpath(tmp_path)) / "workspace"
+    (root / "memory").mkdir(parents=True)
+    (root / "memory" / "gateway.md").write_text(GATEWAY, encoding="utf-8")
+    (root / "memory" / "garden.md").write_text(GARDEN, encoding="utf-8")
+    return root
+
+
+def hit(
+    path: str = "gateway.md",
+    *,
+    snippet: str = GATEWAY[10:],
+    collection: str = "memory-dir",
+    line: int = 3,
+    start_line: int = 2,
+) -> Hit:
+    return Hit(
+        collection=collection,
+        path=path,
+        line=line,
+        start_line=start_line,
+        line_count=3,
+        snippet=snippet,
+        score=1.0,
+        docid="#d2bbd4",
+    )
+
+
+async def passages_in(
+    workspace: Path,
+    hits: Sequence[Hit],
+    query: str = "rate limit",
+    *,
+    mode: SearchMode = "search",
+    more: Sequence[Collection] = (),
+    **limits: int,
+) -> list[MemorySearchResult]:
+    memory = Collection(name="memory-dir", path=workspace / "memory", pattern="**/*.md")
+    return await passages_of(
+        hits,
+        query=query,
+        mode=mode,
+        collections=[memory, *more],
+        workspace=workspace,
+        limits=LimitSettings.model_validate(limits),
+    )
+
+
+async def test_a_passage_has_the_lines_and_the_text_of_the_file(workspace: Path) -> None:
+    (found,) = await passages_in(workspace, [hit()])
+
+    assert (found.path, found.start_line, found.end_line) == ("memory/gateway.md", 1, 4)
+    assert found.snippet == GATEWAY
+    assert found.exact
+    assert 0.6 < found.score < 0.8
+    assert found.metadata == {"collection": "memory-dir", "docid": "#d2bbd4", "title": "", "qmd_score": 1}
+
+
+async def test_passages_are_those_of_the_builtin_index(workspace: Path) -> None:
+    text = "\n".join(f"{at}: the pump has number {at}" for at in range(300)) + "\nthe rate limit\n"
+    (workspace / "memory" / "long.md").write_text(text, encoding="utf-8")
+    last = chunk_markdown(text)[-1]
+
+    found, *_ = await passages_in(workspace, [hit("long.md", snippet="the rate limit", line=301)])
+
+    assert (found.start_line, found.end_line) == (last.start_line, last.end_line)
+    assert "the rate limit" in found.snippet
+    assert len(found.snippet) <= MAX_SNIPPET_CHARS
+
+
+async def test_the_passage_that_answers_best_comes_first_whatever_qmd_thinks(workspace: Path) -> None:
+    found = await passages_in(workspace, [hit("garden.md", snippet=GARDEN), hit()], "water rate limit")
+
+    assert [one.path for one in found] == ["memory/gateway.md", "memory/garden.md"]
+    assert found[0].score > found[1].score
+
+
+async def test_equal_passages_keep_the_order_of_qmd(workspace: Path) -> None:
+    for name in ("b.md", "a.md"):
+        (workspace / "memory" / name).write_text(GATEWAY, encoding="utf-8")
+
+    found = await passages_in(workspace, [hit("b.md"), hit("a.md"), hit()])
+
+    assert [one.path for one in found] == ["memory/b.md", "memory/a.md", "memory/gateway.md"]
+
+
+async def test_by_likeness_the_place_that_qmd_gave_counts(workspace: Path) -> None:
+    hits = [hit("garden.md", snippet=GARDEN, line=1, start_line=1), hit()]
+
+    found = await passages_in(workspace, hits, "nutrition of Solanum", mode="vsearch")
+
+    assert [one.path for one in found] == ["memory/garden.md", "memory/gateway.md"]
+    assert found[0].score > found[1].score > FOUND_SCORE
+
+
+async def test_what_is_found_by_the_name_of_its_file_is_the_passage_that_qmd_names(workspace: Path) -> None:
+    (found,) = await passages_in(workspace, [hit("garden.md", snippet=GARDEN, start_line=1)], "garden")
+
+    assert found.score > 0.5
+
+
+async def test_what_is_found_for_unknown_reasons_has_a_low_score(workspace: Path) -> None:
+    (found,) = await passages_in(workspace, [hit()], "zyzzyva")
+
+    assert (found.path, found.score) == ("memory/gateway.md", FOUND_SCORE)
+
+
+async def test_a_file_that_grew_at_its_beginning_has_its_new_lines(workspace: Path) -> None:
+    grown = "# New\n\n" + "\n".join(f"padding {at} " * 20 for at in range(20)) + "\n" + GATEWAY
+    (workspace / "memory" / "gateway.md").write_text(grown, encoding="utf-8")
+
+    found, *_ = await passages_in(workspace, [hit()])
+
+    assert found.start_line > 4
+    assert "rate limit" in found.snippet
+    assert "stale" not in found.metadata
+
+
+async def test_what_a_file_no_longer_holds_is_marked_stale(workspace: Path) -> None:
+    (workspace / "memory" / "gateway.md").write_text("# Nothing of it\n", encoding="utf-8")
+
+    (found,) = await passages_in(workspace, [hit()])
+
+    assert found.metadata["stale"] is True
+    assert (found.start_line, found.end_line, found.snippet) == (2, 4, GATEWAY[10:])
+
+
+@pytest.mark.parametrize(
+    "snippet",
+    [
+        "rate limit of the gateway is 100 requ...",
+        "The rate limit of the gateway is 100 requests a minute.\r\n",
+        "rate limit of the \ufffd",
+    ],
+)
+async def test_a_snippet_that_qmd_has_cut_is_found_in_its_file(workspace: Path, snippet: str) -> None:
+    (found,) = await passages_in(workspace, [hit(snippet=snippet, start_line=3)], "zyzzyva")
+
+    assert "stale" not in found.metadata
+
+
+async def test_a_file_that_is_gone_has_no_passages(workspace: Path) -> None:
+    (workspace / "memory" / "gateway.md").unlink()
+
+    assert await passages_in(workspace, [hit()]) == []
+
+
+async def test_files_that_may_not_be_read_have_no_passages(workspace: Path) -> None:
+    (workspace / "secret.md").write_text(GATEWAY, encoding="utf-8")
+    (workspace / "memory" / "link.md").symlink_to(workspace / "secret.md")
+    (workspace / "memory" / "notes.txt").write_text(GATEWAY, encoding="utf-8")
+    hits = [hit("../secret.md"), hit("link.md"), hit("notes.txt"), hit("a.md", collection="unknown")]
+
+    assert await passages_in(workspace, hits) == []
+
+
+async def test_a_file_outside_the_workspace_is_named_by_its_collection(workspace: Path) -> None:
+    wiki = workspace.parent / "wiki"
+    (wiki / "deep").mkdir(parents=True)
+    (wiki / "deep" / "a b.md").write_text(GATEWAY, encoding="utf-8")
+    more = [Collection(name="wiki", path=wiki, pattern="**/*.md", source="sessions")]
+
+    (found,) = await passages_in(workspace, [hit("deep/a b.md", collection="wiki")], more=more)
+
+    assert (found.path, found.source) == ("qmd/wiki/deep/a b.md", "sessions")
+
+
+async def test_a_file_that_two_collections_hold_is_one_document(workspace: Path) -> None:
+    more = [Collection(name="all", path=workspace, pattern="**/*.md")]
+    hits = [hit("memory/gateway.md", collection="all"), hit()]
+
+    found = await passages_in(workspace, hits, more=more)
+
+    assert [one.metadata["collection"] for one in found] == ["all"]
+
+
+async def test_pieces_of_one_long_line_are_one_result(workspace: Path) -> None:
+    (workspace / "memory" / "line.md").write_text("the rate limit " * 400, encoding="utf-8")
+
+    found = await passages_in(workspace, [hit("line.md", snippet="the rate limit", line=1, start_line=1)])
+
+    assert [(one.start_line, one.end_line) for one in found] == [(1, 1)]
+
+
+async def test_of_what_is_too_much_to_read_the_passage_is_scored_that_qmd_names(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(passages, "MAX_BYTES_SCORED", 0)
+    text = "the rate limit\n" + "padding of the note\n" * 200 + "the rate limit again\n"
+    (workspace / "memory" / "long.md").write_text(text, encoding="utf-8")
+
+    (found,) = await passages_in(workspace, [hit("long.md", snippet="the rate limit", line=1, start_line=1)])
+
+    assert found.start_line == 1
+
+
+async def test_of_a_file_too_large_to_read_only_what_qmd_tells_is_known(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "MAX_BYTES_READ", 10)
+
+    (found,) = await passages_in(workspace, [hit()])
+
+    assert (found.start_line, found.end_line, found.snippet) == (2, 4, GATEWAY[10:])
+    assert "stale" not in found.metadata
+
+
+async def test_snippets_are_as_long_as_is_allowed(workspace: Path) -> None:
+    hits = [hit(), hit("garden.md", snippet=GARDEN)]
+
+    (cut,) = await passages_in(workspace, hits, "rate roses", max_snippet_chars=50, max_injected_chars=45)
+
+    assert len(cut.snippet) == 45
+
+
+HOSTILE = [
+    '"',
+    '""',
+    '"unbalanced',
+    "-foo",
+    "-",
+    "--version",
+    "--json -h",
+    "gateway -gateway",
+    '-"rate limit" gateway',
+    "lex: gateway",
+    "vec: -x",
+    "intent: gateway",
+    "expand: gateway",
+    "a\nb\r\nc",
+    "gate\x00way",
+    "\ufeff-gateway",
+    "gateway\u2028gateway",
+    "NEAR(gateway limit) AND (NOT OR",
+    "gateway* ^rate {title}: x",
+    "'; DROP TABLE documents; --",
+    "$(touch /x) `id` %s %d \\",
+    "foo_bar-baz 3.14.0 a/b.py C++ @x #y",
+    "¿qué es el límite? ñ é",
+    "网关的速率限制是多少？",
+    "ゲートウェイの制限",
+    "게이트웨이의 한도는?",
+    "أين بوابة العبور؟",
+    "हिन्दी में सीमा",
+    "e\u0301 \u0301 \u200d 👩\u200d💻 gateway",
+    "gateway " * 500,
+    "x" * 5_000,
+    "1 2 3 4 5 6 7 8 9 10 11 12 13 14",
+]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return furnish(tmp_path)
+
+
+@pytest.mark.parametrize(("mode", "queries"), [("search", HOSTILE), ("query", HOSTILE[::4])])
+async def test_qmd_refuses_no_question(
+    qmd_command: str, home: Home, mode: SearchMode, queries: Sequence[str]
+) -> None:
+    command = await asyncio.to_thread(find_command, qmd_command, home.environ)
+    installation = await probe(command, home)
+    await update(installation, home)
+    searcher = CommandLine(installation, home)
+
+    for query in queries:
+        asked = request_of(query, mode=mode, rerank=False, collections=["notes"], limit=5)
+        if asked is not None:
+            hits = await searcher.ask(asked, timeout_s=20.0)
+            assert ("gateway" in asked.text.lower()) <= bool(hits), query

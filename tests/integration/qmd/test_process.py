@@ -1,0 +1,307 @@
+"""Commands under the guard: limits that hold, and nothing left of them, however they or we end."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from composable_memory.errors import BackendError, BackendGarbled, BackendTimeout, BackendUnavailable
+from composable_memory_adapters.qmd.machine.process import GuardedProcess, Reply, run
+from tests.integration.graphiti.processes import HOUSES, eventually, is_running
+
+FOREVER = "exec sleep 600"
+STUBBORN = "trap '' TERM; while :; do sleep 600; done"
+OWNER = """
+import asyncio, os, sys
+from pathlib import Path
+from composable_memory_adapters.qmd.machine.process import run
+
+asyncio.run(run(
+    ["sh", "-c", sys.argv[1]],
+    environ=dict(os.environ), cwd=Path.cwd(), timeout_s=600.0, operation="wait for its end",
+))
+"""
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Callable[..., Coroutine[object, object, Reply]]:
+    """Return what runs a line of shell, in a folder of its own and with a limit that fits most."""
+
+    async def running(
+        script: str,
+        *,
+        timeout_s: float = 20.0,
+        max_output_bytes: int = 2**20,
+        overflow: Literal["refuse", "keep-end"] = "refuse",
+    ) -> Reply:
+        return await run(
+            ["sh", "-c", script],
+            environ={"PATH": os.environ["PATH"], "GREETING": "hello"},
+            cwd=tmp_path,
+            timeout_s=timeout_s,
+            operation="try",
+            max_output_bytes=max_output_bytes,
+            overflow=overflow,
+        )
+
+    return running
+
+
+Shell = Callable[..., Coroutine[object, object, Reply]]
+
+
+def noted_pid(tmp_path: Path) -> int:
+    return int((tmp_path / "pid").read_text())
+
+
+def has_noted(tmp_path: Path) -> bool:
+    note = tmp_path / "pid"
+    return note.exists() and note.read_text().endswith("\n")
+
+
+def open_descriptors() -> int:
+    return len(os.listdir("/dev/fd"))  # noqa: PTH208 - iterdir would keep one open while it counts
+
+
+def children() -> set[str]:
+    """Return the processes that are ours, those that ended and were not waited for among them."""
+    tasks = Path(f"/proc/{os.getpid()}/task").glob("*/children")
+    return {pid for task in tasks for pid in task.read_text(encoding="ascii").split()}
+
+
+async def test_what_a_command_writes_comes_back_with_its_exit_code(shell: Shell) -> None:
+    reply = await shell('echo "$GREETING"; echo trouble >&2; exit 3')
+
+    assert reply == Reply(code=3, stdout="hello\n", stderr="trouble\n")
+
+
+async def test_a_command_without_output_is_no_error(shell: Shell) -> None:
+    assert await shell("true") == Reply(code=0, stdout="", stderr="")
+
+
+async def test_a_command_has_nothing_to_read(shell: Shell) -> None:
+    assert await shell("cat; echo end") == Reply(code=0, stdout="end\n", stderr="")
+
+
+async def test_a_command_gets_no_other_environment(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("A_SECRET", "42")
+
+    assert "A_SECRET" not in (await shell("env")).stdout
+
+
+async def test_a_command_keeps_no_line_to_us(shell: Shell) -> None:
+    reply = await shell("for n in 3 4 5 6 7 8 9; do (: >&$n) 2>/dev/null && echo $n; done; true")
+
+    assert reply.stdout == ""
+
+
+async def test_what_a_command_writes_is_for_its_owner_alone(shell: Shell, tmp_path: Path) -> None:
+    await shell("echo private > file")
+
+    assert (tmp_path / "file").stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("name", ["SEGV", "KILL", "TERM"])
+async def test_the_signal_that_ended_a_command_can_be_told(shell: Shell, name: str) -> None:
+    reply = await shell(f"kill -{name} $$")
+
+    assert reply.code == 128 + signal.Signals[f"SIG{name}"]
+
+
+async def test_nulls_and_broken_letters_do_no_harm(shell: Shell) -> None:
+    assert (await shell(r"printf 'a\0b\377c'")).stdout == "ab\ufffdc"
+
+
+async def test_arguments_are_not_read_by_a_shell(tmp_path: Path) -> None:
+    words = ["$(touch pwned)", "a b", "-n", "", "`id`", "*", "ü"]
+
+    reply = await run(
+        [sys.executable, "-c", "import sys; print(sys.argv[1:])", *words],
+        environ={"PYTHONIOENCODING": "utf-8"},
+        cwd=tmp_path,
+        timeout_s=20.0,
+        operation="try",
+    )
+
+    assert reply.stdout == f"{words}\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "cwd"),
+    [("no-such-command", "."), ("./a-note.md", "."), ("true", "no-such-folder"), ("tr\0ue", ".")],
+)
+async def test_what_cannot_be_started_is_unavailable(tmp_path: Path, command: str, cwd: str) -> None:
+    (tmp_path / "a-note.md").write_text("no program")
+    before = open_descriptors()
+
+    with pytest.raises(BackendUnavailable, match="cannot be started"):
+        await run(
+            [command],
+            environ={"PATH": os.environ["PATH"]},
+            cwd=tmp_path / cwd,
+            timeout_s=20.0,
+            operation="try",
+        )
+
+    assert open_descriptors() == before
+
+
+@pytest.mark.parametrize("way", [FOREVER, STUBBORN, f"sh -c '{FOREVER}' & wait"])
+async def test_a_command_that_hangs_ends_at_its_limit(shell: Shell, tmp_path: Path, way: str) -> None:
+    with pytest.raises(BackendTimeout, match=r"limit 0\.3 s"):
+        await shell(f"echo $$ > pid; {way}", timeout_s=0.3)
+
+    assert not is_running(noted_pid(tmp_path))
+
+
+async def test_a_command_takes_those_along_whom_it_left_behind(shell: Shell, tmp_path: Path) -> None:
+    reply = await shell(f"({FOREVER}) & echo $! > pid; echo bye")
+
+    assert reply.stdout == "bye\n"
+    await eventually(lambda: not is_running(noted_pid(tmp_path)))
+
+
+async def test_at_a_limit_grandchildren_end_as_well(shell: Shell, tmp_path: Path) -> None:
+    with pytest.raises(BackendTimeout):
+        await shell(f"({STUBBORN}) & echo $! > pid; wait", timeout_s=0.3)
+
+    await eventually(lambda: not is_running(noted_pid(tmp_path)))
+
+
+async def test_who_left_the_guard_cannot_hold_up_an_answer(tmp_path: Path) -> None:
+    program = "import os, time\nif os.fork() == 0:\n os.setsid(); time.sleep(5)\nelse:\n print('bye')"
+    before = open_descriptors()
+
+    reply = await run(
+        [sys.executable, "-c", program], environ={}, cwd=tmp_path, timeout_s=4.5, operation="try"
+    )
+
+    assert reply.stdout == "bye\n"
+    assert open_descriptors() == before
+
+
+async def test_fifty_megabytes_are_refused_and_their_writer_ended(shell: Shell, tmp_path: Path) -> None:
+    with pytest.raises(BackendGarbled, match="expected at most 1 MiB of output, got y"):
+        await shell("echo $$ > pid; exec yes | head -c 50000000")
+
+    assert not is_running(noted_pid(tmp_path))
+
+
+async def test_of_much_output_the_end_can_be_kept(shell: Shell) -> None:
+    script = "yes | head -c 50000000; printf 'the end'"
+
+    reply = await shell(script, max_output_bytes=7, overflow="keep-end")
+
+    assert reply == Reply(code=0, stdout="the end", stderr="")
+
+
+async def test_of_many_complaints_the_end_is_kept(shell: Shell) -> None:
+    reply = await shell("(yes | head -c 50000000; printf 'the end') >&2; echo fine", max_output_bytes=7)
+
+    assert reply == Reply(code=0, stdout="fine\n", stderr="the end")
+
+
+async def test_a_command_that_closes_its_output_early_is_waited_for(shell: Shell, tmp_path: Path) -> None:
+    reply = await shell("exec >&- 2>&-; sleep 0.1; touch done; exit 4")
+
+    assert (reply.code, (tmp_path / "done").exists()) == (4, True)
+
+
+@pytest.mark.parametrize("times", [1, 3])
+async def test_a_cancelled_command_ends(shell: Shell, tmp_path: Path, times: int) -> None:
+    running = asyncio.create_task(shell(f"echo $$ > pid; {STUBBORN}"))
+    await eventually(lambda: has_noted(tmp_path))
+
+    for _ in range(times):
+        running.cancel()
+        await asyncio.sleep(0)
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+    assert not is_running(noted_pid(tmp_path))
+
+
+async def test_being_cancelled_at_any_moment_leaves_nothing(shell: Shell) -> None:
+    before = open_descriptors(), children()
+
+    for turns in range(12):
+        running = asyncio.create_task(shell(FOREVER))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    await eventually(lambda: (open_descriptors(), children()) == before)
+
+
+@pytest.mark.parametrize(
+    ("end", "way"),
+    [
+        (signal.SIGKILL, FOREVER),
+        (signal.SIGKILL, STUBBORN),
+        (signal.SIGKILL, f"sh -c '{FOREVER}' & wait"),
+        (signal.SIGTERM, FOREVER),
+        (signal.SIGINT, FOREVER),
+    ],
+)
+async def test_a_command_ends_with_its_owner(tmp_path: Path, end: signal.Signals, way: str) -> None:
+    owner = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", OWNER, f"echo $$ > pid; {way}"),
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, HOUSES))},
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        await eventually(lambda: has_noted(tmp_path))
+    finally:
+        owner.send_signal(end)
+        await asyncio.wait_for(owner.wait(), 20.0)
+
+    await eventually(lambda: not is_running(noted_pid(tmp_path)))
+
+
+async def test_a_command_ends_when_its_guard_is_killed(tmp_path: Path) -> None:
+    process = await GuardedProcess.start(
+        ["sh", "-c", f"echo $PPID > pid; {FOREVER}"],
+        environ={"PATH": os.environ["PATH"]},
+        cwd=tmp_path,
+        operation="try",
+        on_output=lambda _fd, _data: None,
+    )
+    try:
+        await eventually(lambda: has_noted(tmp_path) and process.pid is not None)
+        pid = process.pid
+        os.kill(noted_pid(tmp_path), signal.SIGKILL)
+        code = await process.wait()
+    finally:
+        await process.stop()
+
+    assert code == 128 + signal.SIGKILL
+    assert pid is not None
+    await eventually(lambda: not is_running(pid))
+
+
+async def test_many_commands_run_at_once_and_keep_their_output_apart(shell: Shell) -> None:
+    replies = await asyncio.gather(*(shell(f"sleep 0.1; echo {number}") for number in range(20)))
+
+    assert [reply.stdout for reply in replies] == [f"{number}\n" for number in range(20)]
+
+
+async def test_a_hundred_commands_leave_neither_descriptor_nor_process(shell: Shell) -> None:
+    await shell("true")
+    before = open_descriptors(), children()
+
+    for number in range(100):
+        if number % 10:
+            await shell("exit 1")
+            continue
+        with pytest.raises(BackendError):
+            await shell(FOREVER, timeout_s=0.02)
+
+    assert (open_descriptors(), children()) == before

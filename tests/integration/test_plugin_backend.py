@@ -1,0 +1,125 @@
+"""A backend of an installed package: found by its entry point, and set up by its section like any of ours."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from composable_memory import open_memory
+from composable_memory.errors import ConfigError
+from composable_memory.types import QueryResponse
+
+PLUGIN = """
+import asyncio
+from contextlib import asynccontextmanager
+from composable_memory.interfaces import BackendSpec
+from composable_memory.settings import SettingsModel
+from composable_memory.testing.fakes import SlowBackend
+
+class WikiSettings(SettingsModel):
+    page: str = "start.md"
+    delay_s: float = 0.0
+
+@asynccontextmanager
+async def open_wiki(settings, services):
+    yield SlowBackend(settings.delay_s, {settings.page: "Tides are high on Monday."}, backend_id="wiki")
+
+spec = BackendSpec(
+    id="wiki",
+    summary="a wiki",
+    settings=WikiSettings,
+    open=open_wiki,
+    condition=lambda intent: bool(intent.topics),
+)
+"""
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    site = tmp_path / "site"
+    info = site / "wiki_of_this_test-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: wiki-of-this-test\nVersion: 1.0\n", "utf-8")
+    (info / "entry_points.txt").write_text(
+        "[composable_memory.backends]\nwiki = wiki_of_this_test:spec\n", "utf-8"
+    )
+    (site / "wiki_of_this_test.py").write_text(PLUGIN, "utf-8")
+    monkeypatch.syspath_prepend(site)
+    yield
+    sys.modules.pop("wiki_of_this_test", None)
+
+
+async def asked(
+    folders: tuple[Path, Path], section: dict[str, object], query: str = "#tides high"
+) -> QueryResponse:
+    config = {"embedding": {"provider": "none"}, "builtin": {"enabled": False}, "backends": {"wiki": section}}
+    async with open_memory(*folders, config) as memory:
+        return await memory.query(query)
+
+
+@pytest.fixture
+def folders(installed: None, workspace: Path, state_dir: Path) -> tuple[Path, Path]:
+    return workspace, state_dir
+
+
+async def test_naming_its_section_is_enough(folders: tuple[Path, Path]) -> None:
+    response = await asked(folders, {})
+
+    assert [(one.path, one.source_backend) for one in response.results] == [("start.md", "wiki")]
+
+
+async def test_its_own_settings_reach_it(folders: tuple[Path, Path]) -> None:
+    response = await asked(folders, {"page": "tides.md"})
+
+    assert [one.path for one in response.results] == ["tides.md"]
+
+
+async def test_a_wrong_key_is_refused_with_the_nearest(folders: tuple[Path, Path]) -> None:
+    with pytest.raises(ConfigError, match=r"unknown key; did you mean 'memory\.backends\.wiki\.page'"):
+        await asked(folders, {"pgae": "tides.md"})
+
+
+async def test_its_weight_counts(folders: tuple[Path, Path]) -> None:
+    response = await asked(folders, {"weight": 0.5})
+
+    assert [one.weight for one in response.attributions] == [0.5]
+
+
+@pytest.mark.parametrize(
+    ("section", "query", "skipped"),
+    [
+        ({}, "#tides high", None),
+        ({}, "high tides", "condition"),
+        ({"condition": []}, "high tides", None),
+        ({"condition": ["entities"]}, "#tides high", "condition"),
+        ({"condition": ["entities", "times"]}, "tides on 2026-03-02", None),
+    ],
+)
+async def test_its_condition_holds_unless_its_section_has_another(
+    folders: tuple[Path, Path], section: dict[str, object], query: str, skipped: str | None
+) -> None:
+    response = await asked(folders, section, query)
+
+    assert [one.skipped for one in response.answers] == [skipped]
+
+
+async def test_its_deadline_holds(folders: tuple[Path, Path]) -> None:
+    response = await asked(folders, {"delay_s": 30, "timeout_ms": 20})
+
+    assert [(one.backend_id, one.code) for one in response.degraded] == [("wiki", "timeout")]
+
+
+async def test_the_builtin_index_stands_in_for_it(installed: None, workspace: Path, state_dir: Path) -> None:
+    config = {
+        "backend": "wiki",
+        "embedding": {"provider": "none"},
+        "backends": {"wiki": {"delay_s": 30, "timeout_ms": 20, "condition": []}},
+    }
+    async with open_memory(workspace, state_dir, config) as memory:
+        response = await memory.query("harbour ferry")
+
+    assert response.results
+    assert [(one.backend_id, one.code) for one in response.degraded if one.code == "fallback"] == [
+        ("wiki", "fallback")
+    ]
