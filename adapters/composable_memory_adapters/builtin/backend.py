@@ -46,6 +46,7 @@ from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSp
 from composable_memory_adapters.builtin.sync.follower import FolderWatch, Follower
 from composable_memory_adapters.builtin.sync.synchroniser import Synchroniser
 from composable_memory_adapters.builtin.sync.territory import survey
+from composable_memory_adapters.excerpts import excerpt
 from composable_memory_adapters.single_flight import Flight, SingleFlight
 from composable_memory_adapters.sqlite_file import SqliteFile
 
@@ -175,7 +176,7 @@ class BuiltinMemory:
             return MemoryFileSlice(text=text, path=f"{TRANSCRIPTS_KEY}/{target.name}")
         extra_paths, workspace = self._settings.extra_paths, self._services.workspace_dir
         path, text = await asyncio.to_thread(_read, rel_path, workspace, extra_paths)
-        return MemoryFileSlice(text=_excerpt(text, from_line, lines), path=path)
+        return MemoryFileSlice(text=excerpt(text, from_line, lines), path=path)
 
     def status(self) -> MemoryProviderStatus:
         """Return what was known after the last sync; reads nothing."""
@@ -417,14 +418,6 @@ def _reading(rel_path: str) -> Iterator[None]:
         pass
     except OSError as error:
         raise MemoryPathError(rel_path, f"it cannot be read ({error.strerror})") from error
-
-
-def _excerpt(text: str, from_line: int | None, lines: int | None) -> str:
-    if not from_line and not lines:
-        return text
-    start = max(1, from_line or 1) - 1
-    end = start + max(1, lines) if lines else None
-    return "\n".join(text.split("\n")[start:end])
 
 
 def _how_far(flight: Flight) -> str:

@@ -36,6 +36,7 @@ from composable_memory.types import (
     SearchOptions,
     SyncReport,
 )
+from composable_memory_adapters.excerpts import excerpt
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft, drafts_of, no_text, storable
 from composable_memory_adapters.graphiti.facts import PATH_ROOT, as_result, episode_page, fact_page, ids_in
 from composable_memory_adapters.graphiti.groups import group_of, groups_to_search, is_readable
@@ -207,7 +208,7 @@ class GraphitiMemory:
             raise MemoryPathError(rel_path, "it is no fact", allowed=[f"{PATH_ROOT}/<group>/<id>"])
         is_open = self._may_read(ids[0]) and await self._has_facts("read a fact")
         text = await self._page(*ids) if is_open else ""
-        return MemoryFileSlice(text=_excerpt(text, from_line, lines), path=rel_path)
+        return MemoryFileSlice(text=excerpt(text, from_line, lines), path=rel_path)
 
     async def _page(self, group_id: str, own_id: str) -> str:
         fact = await self._store.fact(group_id, own_id)
@@ -611,13 +612,6 @@ def _in_utc(moment: datetime) -> datetime:
         return moment.replace(tzinfo=UTC) if moment.utcoffset() is None else moment.astimezone(UTC)
     except OverflowError:
         return FAR_PAST if moment.year == 1 else FAR_FUTURE
-
-
-def _excerpt(text: str, from_line: int | None, lines: int | None) -> str:
-    if not from_line and not lines:
-        return text
-    start = max(1, from_line or 1) - 1
-    return "\n".join(text.split("\n")[start : start + max(1, lines) if lines else None])
 
 
 def _tell(progress: ProgressCallback | None, completed: int) -> None:

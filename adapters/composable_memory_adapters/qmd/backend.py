@@ -233,17 +233,17 @@ class QmdMemory:
     def status(self) -> MemoryProviderStatus:
         """Return what was known after the last call that looked; asks nobody."""
         self._require_open("report its status")
-        quick = self._quick_way()
         standing = Standing(
             installation=self._installation,
             home=self._home,
             collections=self._collections,
-            way=quick.name if quick is not None and quick.is_up() else "process",
+            way=self._engine.way,
             daemon=self._daemon.standing(),
+            mcporter=self._mcporter,
             upkeep=self._upkeep.standing(),
             index_bytes=self._index_bytes,
             models=self._models,
-            problems=self._problems,
+            problems=[*self._problems, *([str(detour)] if (detour := self._engine.detour) else [])],
             is_dirty=self._is_behind,
         )
         return describe(self._settings, self._services, standing)

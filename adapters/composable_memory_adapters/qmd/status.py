@@ -14,6 +14,7 @@ from composable_memory.types import (
 )
 from composable_memory_adapters.qmd.asking.daemon import DaemonStanding
 from composable_memory_adapters.qmd.asking.engine import Way
+from composable_memory_adapters.qmd.asking.mcporter import Mcporter
 from composable_memory_adapters.qmd.settings import QmdSettings
 from composable_memory_adapters.qmd.upkeep.loop import UpkeepStanding
 from composable_memory_adapters.qmd.values import Collection, Home, Installation
@@ -30,6 +31,7 @@ class Standing:
     collections: Sequence[Collection]
     way: Way
     daemon: DaemonStanding
+    mcporter: Mcporter
     upkeep: UpkeepStanding
     index_bytes: int | None
     models: Sequence[Mapping[str, JsonValue]]
@@ -90,6 +92,7 @@ def _custom(settings: QmdSettings, standing: Standing) -> dict[str, JsonValue]:
             "pid": daemon.pid,
             "problem": daemon.problem,
         },
+        **_mcporter(settings, standing.mcporter),
         "update": {
             "last": _written(upkeep.last_update),
             "next": _written(upkeep.next_update),
@@ -107,6 +110,13 @@ def _watch(settings: QmdSettings, services: BackendServices) -> dict[str, JsonVa
         return {}
     minutes = round(settings.update.interval / 60, 2)
     return {"watch": {"state": "off", "reason": "QMD looks by the clock", "intervalMinutes": minutes}}
+
+
+def _mcporter(settings: QmdSettings, mcporter: Mcporter) -> dict[str, JsonValue]:
+    if not settings.mcporter.enabled:
+        return {}
+    state = "running" if mcporter.is_warm else "off"
+    return {"mcporter": {"state": state, "problem": mcporter.problem}}
 
 
 def _collection(one: Collection, counts: Mapping[str, int]) -> dict[str, JsonValue]:

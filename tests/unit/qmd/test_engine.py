@@ -162,3 +162,17 @@ async def test_cancelling_a_question_does_not_lead_to_another_way() -> None:
     with pytest.raises(asyncio.CancelledError):
         await asking
     assert process.asked == []
+
+
+async def test_it_says_which_way_the_next_question_takes_and_why_not_the_quick_one() -> None:
+    process, daemon = FakeSearcher("process"), FakeSearcher("daemon")
+    ways = engine(process, daemon)
+    before = (ways.way, ways.detour)
+    daemon.error = TIMED_OUT
+    await ways.ask(REQUEST, timeout_s=4.0)
+    failed = (ways.way, ways.detour)
+    daemon.error = None
+    await ways.ask(REQUEST, timeout_s=4.0)
+
+    assert (before, failed) == (("daemon", None), ("process", TIMED_OUT))
+    assert (ways.way, ways.detour) == ("daemon", None)

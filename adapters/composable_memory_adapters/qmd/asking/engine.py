@@ -41,6 +41,18 @@ class Engine:
     def __init__(self, process: Searcher, *, quick: QuickWay | None = None) -> None:
         self._process = process
         self._quick = quick
+        self._detour: BackendError | None = None
+
+    @property
+    def way(self) -> Way:
+        """Return the way that the next question takes, as far as is known."""
+        is_quick = self._quick is not None and self._detour is None and self._quick.is_up()
+        return self._quick.name if self._quick is not None and is_quick else "process"
+
+    @property
+    def detour(self) -> BackendError | None:
+        """Return why the quick way failed when it was last tried; None if it did not."""
+        return self._detour
 
     async def ask(self, request: SearchRequest, *, timeout_s: float) -> Found:
         """Return what QMD finds within `timeout_s`.
@@ -58,8 +70,9 @@ class Engine:
             try:
                 hits = await self._quick.searcher.ask(request, timeout_s=timeout_s * share)
             except BackendError as error:
-                detour = error
+                self._detour = detour = error
             else:
+                self._detour = None
                 return Found(hits=hits, way=self._quick.name)
         left_s = deadline - loop.time()
         if left_s <= 0.0 and isinstance(detour, BackendTimeout):

@@ -7,6 +7,7 @@ from pathlib import Path
 from composable_memory.errors import MemoryPathError
 from composable_memory.paths import canonical_key
 from composable_memory.types import MemoryFileSlice
+from composable_memory_adapters.excerpts import excerpt
 from composable_memory_adapters.qmd.documents.collections import resolve
 from composable_memory_adapters.qmd.documents.files import read_text
 from composable_memory_adapters.qmd.values import Collection
@@ -32,7 +33,7 @@ async def read(
         MemoryPathError: no collection covers the file, or it cannot be read; the message says why.
     """
     text = await asyncio.to_thread(_text_of, rel_path, collections, workspace)
-    return MemoryFileSlice(text=_excerpt(text, from_line, lines), path=canonical_key(rel_path))
+    return MemoryFileSlice(text=excerpt(text, from_line, lines), path=canonical_key(rel_path))
 
 
 def _text_of(rel_path: str, collections: Sequence[Collection], workspace: Path) -> str:
@@ -43,10 +44,3 @@ def _text_of(rel_path: str, collections: Sequence[Collection], workspace: Path) 
         return ""
     except OSError as error:
         raise MemoryPathError(rel_path, error.strerror or str(error)) from error
-
-
-def _excerpt(text: str, from_line: int | None, lines: int | None) -> str:
-    if not from_line and not lines:
-        return text
-    start = max(1, from_line or 1) - 1
-    return "\n".join(text.split("\n")[start : start + max(1, lines) if lines else None])
