@@ -175,14 +175,20 @@ class FallbackMemoryManager:
         return (await self.answer(query, options)).results
 
     async def answer(self, query: str, options: SearchOptions | None = None) -> SearchAnswer:
-        """Search; an answer of the stand-in says so in `degraded`, under the code `fallback`."""
+        """Search; an answer of the stand-in says so in `degraded`, under the code `fallback`.
+
+        Each of its results does as well, as `answered_by` in the metadata.
+        """
         reply = await self._ask("search", lambda side: side.answer(query, options))
         if reply.outage is None or self._fallback is None:
             return reply.value
         reason = self._outages.told(reply.outage)
         told = Degradation(backend_id=self._primary.id, code="fallback", reason=reason)
         engines = {f"{self._fallback.id} {leg}": engine for leg, engine in reply.value.engines.items()}
-        return replace(reply.value, degraded=(told, *reply.value.degraded), engines=engines)
+        by = {"answered_by": self._fallback.id}
+        results = tuple(replace(one, metadata={**one.metadata, **by}) for one in reply.value.results)
+        degraded = (told, *reply.value.degraded)
+        return replace(reply.value, results=results, degraded=degraded, engines=engines)
 
     async def read_file(
         self, rel_path: str, *, from_line: int | None = None, lines: int | None = None

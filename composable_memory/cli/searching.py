@@ -110,7 +110,7 @@ def _show_explained(response: QueryResponse) -> None:
 
 
 def _show_result(result: MemorySearchResult) -> None:
-    say(f"{result.score:.3f} {_place_of(result)} [{result.source_backend or 'memory'}]", bold=True)
+    say(f"{result.score:.3f} {_place_of(result)} [{_answerer(result)}]", bold=True)
     for line in result.snippet.strip("\n").splitlines():
         say(f"  {line}")
     told = [validity_of(result)]
@@ -138,6 +138,11 @@ def _why_supported(one: Attribution) -> str:
 
 def _show_dropped(one: DroppedHit) -> None:
     say(f"dropped {_place_of(one)} [{one.backend_id}] {one.reason}: {one.detail}", dim=True)
+
+
+def _answerer(result: MemorySearchResult) -> str:
+    backend, stand_in = result.source_backend or "memory", result.metadata.get("answered_by")
+    return f"{stand_in} for {backend}" if stand_in else backend
 
 
 def _place_of(result: MemorySearchResult | DroppedHit) -> str:

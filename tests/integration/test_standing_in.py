@@ -102,7 +102,7 @@ async def test_the_index_answers_for_a_qmd_that_crashes(notes: Path, state_dir: 
         status = memory.status()
 
     assert [(one.path, one.source_backend) for one in well.results] == [("MEMORY.md", "qmd")]
-    assert [one.path for one in ill.results] == ["MEMORY.md"]
+    assert [(one.path, one.metadata["answered_by"]) for one in ill.results] == [("MEMORY.md", "builtin")]
     assert (told(well), ("qmd", "fallback") in told(ill)) == (set(), True)
     assert (status.backend, status.fallback and status.fallback.from_) == ("builtin", "qmd")
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -25,15 +25,16 @@ from composable_memory_adapters.qmd.asking.command_line import CommandLine
 from composable_memory_adapters.qmd.asking.daemon import Daemon
 from composable_memory_adapters.qmd.asking.engine import Engine, QuickWay
 from composable_memory_adapters.qmd.asking.mcporter import Mcporter
+from composable_memory_adapters.qmd.asking.modes import PresentMode, present_mode
 from composable_memory_adapters.qmd.asking.questions import request_of
 from composable_memory_adapters.qmd.documents.collections import CollectionPlan, plan_collections
 from composable_memory_adapters.qmd.documents.passages import passages_of
 from composable_memory_adapters.qmd.documents.reading import read
 from composable_memory_adapters.qmd.machine.home import prepare_home, write_collections
 from composable_memory_adapters.qmd.machine.installation import find_command, probe
-from composable_memory_adapters.qmd.machine.models import describe_models, missing_models
+from composable_memory_adapters.qmd.machine.models import describe_models
 from composable_memory_adapters.qmd.scope import verdict
-from composable_memory_adapters.qmd.settings import QmdSettings, SearchMode
+from composable_memory_adapters.qmd.settings import QmdSettings
 from composable_memory_adapters.qmd.status import Standing, describe
 from composable_memory_adapters.qmd.upkeep.freshness import newest_change
 from composable_memory_adapters.qmd.upkeep.loop import Upkeep
@@ -82,15 +83,6 @@ async def open_qmd(settings: QmdSettings, services: BackendServices) -> AsyncIte
         stack.push_async_callback(memory.close)
         await memory.open()
         yield memory
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Mode:
-    """How questions are put just now, and why not as the settings want it."""
-
-    mode: SearchMode
-    rerank: bool = False
-    shortcoming: Degradation | None = None
 
 
 class QmdMemory:
@@ -308,28 +300,9 @@ class QmdMemory:
         write_collections(self._home, planned.collections, self._settings.models)
         return planned
 
-    async def _present_mode(self) -> _Mode:
-        """Return how a question can be put now; without what likeness needs, words are searched."""
-        mode = self._settings.search_mode
-        if mode == "search":
-            return _Mode(mode="search")
-        if self._home.environ.get("CI"):
-            return _words_only("CI is set, and QMD refuses its models then; unset it")
-        lacking = await asyncio.to_thread(missing_models, self._home, self._settings, needed=_roles(mode))
-        if "embed" in lacking:
-            return _words_only("QMD's embedding model is not on this machine; `qmd pull` fetches it")
-        if self._upkeep.standing().last_embed is None:
-            reason = "QMD has embedded nothing yet; `cmem index` does it, which may take long without a GPU"
-            return _Mode(mode="search", shortcoming=_degradation("vectors-pending", reason))
-        if mode == "vsearch" or not self._settings.rerank:
-            return _Mode(mode=mode)
-        if lacking:
-            reason = (
-                f"QMD's models to {' and '.join(lacking)} are not on this machine, so it searched by words "
-                "and likeness alone; `qmd pull` fetches them, `memory.qmd.rerank: false` does without"
-            )
-            return _Mode(mode=mode, shortcoming=_degradation("engine-fallback", reason))
-        return _Mode(mode=mode, rerank=True)
+    async def _present_mode(self) -> PresentMode:
+        has_embedded = self._upkeep.standing().last_embed is not None
+        return await asyncio.to_thread(present_mode, self._settings, self._home, has_embedded=has_embedded)
 
     async def _look_for_changes(self, deadline: float) -> None:
         """Let QMD's index follow files that have changed: in the background, or now where nobody stays."""
@@ -364,7 +337,7 @@ class QmdMemory:
         # An update of the future was one before the clock was set back, and says nothing of changes since.
         return not datetime.fromtimestamp(self._newest_change, UTC) <= updated <= self._services.clock()
 
-    def _shortcomings(self, mode: _Mode) -> Iterator[Degradation]:
+    def _shortcomings(self, mode: PresentMode) -> Iterator[Degradation]:
         """Say in what the answer may fall short of what the files hold."""
         if mode.shortcoming is not None:
             yield mode.shortcoming
@@ -389,14 +362,6 @@ class QmdMemory:
     def _require_open(self, operation: str) -> None:
         if self._is_closed:
             raise BackendUnavailable(BACKEND_ID, "it is closed", fix="open it again", operation=operation)
-
-
-def _roles(mode: SearchMode) -> tuple[str, ...]:
-    return ("embed",) if mode == "vsearch" else ("embed", "generate", "rerank")
-
-
-def _words_only(reason: str) -> _Mode:
-    return _Mode(mode="search", shortcoming=_degradation("keyword-only", reason))
 
 
 def _size_of(file: Path) -> int | None:
