@@ -68,6 +68,7 @@ class MemoryPathError(ComposableMemoryError):
         roots = f"; readable are {', '.join(allowed)}" if allowed else ""
         super().__init__(f"cannot read {path!r}: {problem}{roots}")
         self.path = path
+        self.problem = problem
         self.allowed = tuple(allowed)
 
 

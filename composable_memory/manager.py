@@ -219,7 +219,7 @@ class ComposableMemoryManager:
             UnsupportedOperation: no backend reads files.
         """
         self._require_open("read a file")
-        refusal: MemoryPathError | None = None
+        refusals: list[MemoryPathError] = []
         missing: MemoryFileSlice | None = None
         for seat in self._readers():
             try:
@@ -227,13 +227,13 @@ class ComposableMemoryManager:
             except UnsupportedOperation:
                 continue
             except MemoryPathError as error:
-                refusal = refusal or error
+                refusals.append(error)
             else:
                 if found.text:
                     return found
                 missing = missing or found
         if missing is None:
-            raise refusal or self._incapable("read a file")
+            raise _joined_refusal(refusals) if refusals else self._incapable("read a file")
         return missing
 
     def status(self) -> MemoryProviderStatus:
@@ -449,6 +449,12 @@ def _engine_names(answer: BackendAnswer) -> str:
 
 def _describe(error: Exception) -> str:
     return str(error) if isinstance(error, ComposableMemoryError) else f"{type(error).__name__}: {error}"
+
+
+def _joined_refusal(refusals: Sequence[MemoryPathError]) -> MemoryPathError:
+    """Return the first one's problem, with all paths that any of them allows."""
+    first, allowed = refusals[0], dict.fromkeys(path for one in refusals for path in one.allowed)
+    return MemoryPathError(first.path, first.problem, allowed=tuple(allowed))
 
 
 def _joined_report(

@@ -1,6 +1,7 @@
 """What every test gets: a clean environment, a loop that may not block, notes, a place for state, a log."""
 
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +28,10 @@ APSW_CALLS = (
     (apsw.Cursor, "executemany"),
     (apsw.Cursor, "fetchall"),
 )
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # As in the background of a shell; all that the tests start would ignore it as well.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 hypothesis.settings.register_profile("dev", max_examples=50, deadline=None)
 hypothesis.settings.register_profile("ci", max_examples=100, deadline=None, derandomize=True, database=None)

@@ -88,7 +88,7 @@ def check_names(memory: Memory, names: Sequence[str]) -> None:
 def _show(response: QueryResponse, *, explain: bool) -> None:
     if not response.results:
         say("No matches.")
-    if not response.results and response.degraded:
+    if not response.results and any(one.code != "scope-denied" for one in response.degraded):
         warn(WHERE_TO_LOOK)
     if explain:
         _show_explained(response)

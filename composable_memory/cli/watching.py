@@ -146,10 +146,10 @@ class _Teller:
         )
 
 
-def _means(memory: Memory) -> list[Mapping[str, JsonValue]]:
+def _means(memory: Memory) -> dict[str, Mapping[str, JsonValue]]:
     """Return what each backend that follows something says of it."""
-    told = [status.custom.get("watch") for status in memory.backend_statuses().values()]
-    return [one for one in told if isinstance(one, Mapping)]
+    told = {name: status.custom.get("watch") for name, status in memory.backend_statuses().items()}
+    return {name: one for name, one in told.items() if isinstance(one, Mapping)}
 
 
 def _check_means(memory: Memory) -> None:
@@ -159,7 +159,7 @@ def _check_means(memory: Memory) -> None:
         ConfigError: the settings want nothing to be followed.
         BackendUnavailable: the notes cannot be watched, and no interval makes up for it.
     """
-    means = _means(memory)
+    means = _means(memory).values()
     if any(one["state"] in WATCHING or "intervalMinutes" in one for one in means):
         return
     if why := [str(one["reason"]) for one in means if "reason" in one]:
@@ -170,16 +170,21 @@ def _check_means(memory: Memory) -> None:
 
 
 def _how(memory: Memory) -> str:
-    """Say in words by which means the notes are followed."""
-    words = []
-    for one in _means(memory):
-        roots = one.get("roots")
-        if one["state"] in WATCHING and isinstance(roots, list):
-            words.append(f"{len(roots)} folders and what is in them are watched")
-        else:
-            words.append(f"not watched ({one.get('reason', 'memory.builtin.sync.watch is off')})")
-        if "intervalMinutes" in one:
-            words.append(f"looked at every {one['intervalMinutes']} minutes")
+    """Say in words by which means the notes are followed, and by whom where several do."""
+    means = _means(memory)
+    if len(means) == 1:
+        return "".join(map(_means_in_words, means.values()))
+    return "; ".join(f"{name}: {_means_in_words(one)}" for name, one in means.items())
+
+
+def _means_in_words(one: Mapping[str, JsonValue]) -> str:
+    roots, words = one.get("roots"), []
+    if one["state"] in WATCHING and isinstance(roots, list):
+        words.append(f"{len(roots)} folders and what is in them are watched")
+    else:
+        words.append(f"not watched ({one.get('reason', 'memory.builtin.sync.watch is off')})")
+    if "intervalMinutes" in one:
+        words.append(f"looked at every {one['intervalMinutes']:g} minutes")
     return ", ".join(words)
 
 

@@ -164,7 +164,7 @@ async def test_notes_are_looked_at_again_when_it_is_time(services: BackendServic
     clock = Hand()
     patient = settings(sync={"onSearchWaitMs": 60_000, "recheckS": 5})
     async with open_builtin(patient, replace(services, clock=clock)) as memory:  # type: ignore[arg-type]
-        await memory.search("pump")
+        await memory.sync()  # a search would not wait for its end, from which the time counts
         (workspace / "memory" / "new.md").write_text("a lighthouse", encoding="utf-8")
         clock.now += timedelta(seconds=4)
         assert await memory.search("lighthouse") == ()

@@ -231,6 +231,19 @@ def test_a_search_without_matches_says_so(indexed: Cmem) -> None:
     assert (result.exit_code, result.stdout) == (0, "No matches.\n")
 
 
+def test_a_session_that_may_not_search_is_told_so_and_not_to_index(cmem: Cmem, tmp_path: Path) -> None:
+    qmd = tmp_path / "qmd"
+    qmd.write_text("#!/bin/sh\necho qmd 2.8.3\n", encoding="utf-8")
+    qmd.chmod(0o755)
+    cmem.configure(f"memory: {{embedding: {{provider: none}}, backend: qmd, qmd: {{command: {qmd}}}}}")
+
+    result = cmem("search", "tomatoes", "--session", "agent:main:telegram:group:1")
+
+    assert (result.exit_code, result.stdout) == (0, "No matches.\n")
+    assert "scope-denied: a session with a group on telegram may not search here" in result.stderr
+    assert "hint:" not in result.stderr
+
+
 @pytest.mark.parametrize("args", [["index"], ["search", "tomatoes"]], ids=str)
 def test_a_folder_without_notes_is_told_what_a_note_is(
     cmem: Cmem, args: Sequence[str], tmp_path: Path

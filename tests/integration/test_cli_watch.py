@@ -37,8 +37,11 @@ class Watch:
         assert isinstance(document, dict)
         return document
 
-    def write(self, path: str, text: str) -> None:
-        (self.workspace / path).write_text(text, encoding="utf-8")
+    def write(self, path: str, text: str | bytes) -> None:
+        """Put a note in its place whole, so that no sync can meet it between its beginning and its end."""
+        draft = self.workspace.with_name("draft")
+        draft.write_bytes(text if isinstance(text, bytes) else text.encode())
+        draft.replace(self.workspace / path)
 
     def end(self, with_signal: signal.Signals = signal.SIGTERM) -> tuple[int, str, str]:
         """Send a signal; return the exit code and what else was written."""
@@ -107,7 +110,7 @@ def test_every_document_stands_on_a_line(place: list[str]) -> None:
 def test_a_new_problem_is_told_once(place: list[str]) -> None:
     with watching(place, "--json") as watch:
         watch.document()
-        (watch.workspace / "memory" / "broken.md").write_bytes(b"\xff\xfe no text")
+        watch.write("memory/broken.md", b"\xff\xfe no text")
         told = watch.document()
         watch.write("memory/new.md", "The lighthouse is closed.")
         watch.document()
@@ -177,6 +180,21 @@ def test_without_a_watch_it_says_that_it_goes_by_the_interval(place: list[str], 
     settings.write_text(f"memory: {{embedding: {{provider: none}}, builtin: {sync}}}", encoding="utf-8")
     with watching(place) as watch:
         assert "not watched (memory.builtin.sync.watch is off), looked at every 5 minutes" in watch.line()
+
+
+def test_where_several_follow_the_notes_each_says_how(
+    place: list[str], settings: Path, tmp_path: Path
+) -> None:
+    qmd = tmp_path / "qmd"
+    qmd.write_text("#!/bin/sh\necho qmd 2.8.3\n", encoding="utf-8")
+    qmd.chmod(0o755)
+    section = f"{{command: {qmd}, daemon: {{enabled: false}}, update: {{on_boot: false}}}}"
+    backends = f"{{builtin: , qmd: {section}}}"
+    settings.write_text(f"memory: {{embedding: {{provider: none}}, backends: {backends}}}", encoding="utf-8")
+    with watching(place) as watch:
+        told = watch.line()
+        assert "builtin: 2 folders and what is in them are watched; qmd: not watched" in told
+        assert ", looked at every 5 minutes. End with" in told
 
 
 @pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="there is no such socket")

@@ -113,6 +113,7 @@ async def test_its_deadline_holds(folders: tuple[Path, Path]) -> None:
 async def test_the_builtin_index_stands_in_for_it(installed: None, workspace: Path, state_dir: Path) -> None:
     config = {
         "backend": "wiki",
+        "builtin": {"sync": {"onSearchWaitMs": 60_000}},  # its first question has the index made
         "embedding": {"provider": "none"},
         "backends": {"wiki": {"delay_s": 30, "timeout_ms": 20, "condition": []}},
     }

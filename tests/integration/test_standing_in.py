@@ -21,7 +21,8 @@ from composable_memory.types import QueryIntent, QueryResponse, TimeHint
 from tests.integration import remembering_backend
 from tests.integration.qmd.faulty_qmd import install
 
-KEYWORDS = {"embedding": {"provider": "none"}}
+PATIENT = {"sync": {"onSearchWaitMs": 60_000}}  # the first question of an index has it made
+KEYWORDS = {"embedding": {"provider": "none"}, "builtin": PATIENT}
 QUESTION = "dock controller"
 
 
@@ -55,7 +56,7 @@ def notes(tmp_path: Path) -> Path:
 async def asked(
     notes: Path, state_dir: Path, spec: BackendSpec | None, **said: object
 ) -> tuple[QueryResponse, Memory]:
-    """Open a memory whose primary is called `first`, sync it, and ask it."""
+    """Open a memory whose primary is called `first`, and ask it."""
     config = {"memory": {**KEYWORDS, "backend": "first", **said}}
     async with open_memory(notes, state_dir, config, backends=[spec] if spec else []) as memory:
         response = await memory.query(QUESTION)
@@ -94,7 +95,8 @@ async def test_the_index_answers_for_a_primary_that_cannot(
 
 async def test_the_index_answers_for_a_qmd_that_crashes(notes: Path, state_dir: Path, tmp_path: Path) -> None:
     qmd = await asyncio.to_thread(install, tmp_path / "faulty")
-    config = {"memory": {**KEYWORDS, "backend": "qmd", "qmd": {"command": qmd.command}}}
+    patient = {"command": qmd.command, "limits": {"timeout_ms": 20_000}}
+    config = {"memory": {**KEYWORDS, "backend": "qmd", "qmd": patient}}
     async with open_memory(notes, state_dir, config, long_lived=False) as memory:
         well = await memory.query(QUESTION)
         qmd.will("crash")
@@ -121,7 +123,7 @@ async def test_what_could_not_be_opened_is_told_with_what_to_do(notes: Path, sta
 
 
 async def test_an_index_that_is_wanted_anyway_is_asked_at_the_same_time(notes: Path, state_dir: Path) -> None:
-    response, _ = await asked(notes, state_dir, WORKING, builtin={"enabled": True})
+    response, _ = await asked(notes, state_dir, WORKING, builtin={**PATIENT, "enabled": True})
 
     assert {one.backend_id for one in response.answers} == {"builtin", "first"}
     assert {one.path for one in response.results} == {"x.md", "MEMORY.md"}

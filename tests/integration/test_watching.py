@@ -333,10 +333,11 @@ async def test_folders_that_are_left_out_take_no_watch_and_cause_no_sync(
 async def test_a_search_sees_a_change_that_was_heard_before_the_notes_have_settled(
     services: BackendServices, workspace: Path
 ) -> None:
+    sync = {"recheckS": 0, "onSearchWaitMs": 60_000}
     async with open_memory(
         workspace,
         services.state_dir,
-        {"memory": {"embedding": {"provider": "none"}, "builtin": {"sync": {"recheckS": 0}}}},
+        {"memory": {"embedding": {"provider": "none"}, "builtin": {"sync": sync}}},
     ) as memory:
         await memory.sync()
         write(workspace / "MEMORY.md", "The hull is green.")

@@ -30,6 +30,7 @@ from composable_memory_adapters.qmd.asking.questions import request_of
 from composable_memory_adapters.qmd.documents.collections import CollectionPlan, plan_collections
 from composable_memory_adapters.qmd.documents.passages import passages_of
 from composable_memory_adapters.qmd.documents.reading import read
+from composable_memory_adapters.qmd.documents.stemming import StemMemory
 from composable_memory_adapters.qmd.machine.home import prepare_home, write_collections
 from composable_memory_adapters.qmd.machine.installation import find_command, probe
 from composable_memory_adapters.qmd.machine.models import describe_models
@@ -118,6 +119,7 @@ class QmdMemory:
             home=home,
             services=services,
         )
+        self._stems = StemMemory()
         self._looked_at = 0.0
         self._newest_change = 0.0
         self._index_bytes: int | None = None
@@ -179,6 +181,7 @@ class QmdMemory:
             return SearchAnswer(results=(), degraded=tuple(self._shortcomings(mode)))
         left_s = deadline - asyncio.get_running_loop().time()
         found = await self._engine.ask(request, timeout_s=left_s * READING_SHARE)
+        most = min(options.max_results, self._settings.limits.max_results or options.max_results)
         results = await passages_of(
             found.hits,
             query=query,
@@ -186,11 +189,11 @@ class QmdMemory:
             collections=self._collections,
             workspace=self._services.workspace_dir,
             limits=self._settings.limits,
+            options=replace(options, max_results=most),
+            stems=self._stems,
         )
-        kept = [one for one in results if one.exact or one.score >= options.min_score]
-        most = min(options.max_results, self._settings.limits.max_results or options.max_results)
         return SearchAnswer(
-            results=tuple(kept[:most]),
+            results=tuple(results),
             degraded=tuple(self._shortcomings(mode)),
             engines={"qmd": found.way, "mode": mode.mode},
         )

@@ -7,7 +7,7 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
@@ -112,6 +112,15 @@ def is_running(pid: int) -> bool:
     except FileNotFoundError:
         return not Path("/proc/self").exists()
     return after_name.split()[0] != "Z"
+
+
+def children() -> set[str]:
+    """Return the processes that are ours, those that ended and were not waited for among them."""
+    found: set[str] = set()
+    for task in Path(f"/proc/{os.getpid()}/task").glob("*/children"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # a thread of ours may end meanwhile
+            found.update(task.read_text(encoding="ascii").split())
+    return found
 
 
 def kill_server(data_dir: Path) -> None:

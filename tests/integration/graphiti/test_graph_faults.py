@@ -31,7 +31,14 @@ from composable_memory.types import QueryResponse
 from composable_memory_adapters.graphiti.database import binaries
 from tests.integration.graphiti.chat_endpoint import Call, ChatEndpoint, Reply, facts_of
 from tests.integration.graphiti.conftest import TcpServer, free_port, tcp_running
-from tests.integration.graphiti.processes import HOUSES, eventually, is_running, noted, server_pid
+from tests.integration.graphiti.processes import (
+    HOUSES,
+    children,
+    eventually,
+    is_running,
+    noted,
+    server_pid,
+)
 
 pytest.importorskip("falkordb")
 pytest.importorskip("graphiti_core")
@@ -471,7 +478,7 @@ async def test_what_a_model_fails_at_waits_with_the_reason_and_is_stored_when_it
     reply: Reply | None, why: str, opened: Open
 ) -> None:
     with ChatEndpoint(lambda _: reply) as endpoint:
-        llm = {"base_url": endpoint.url, "timeout_ms": 200}
+        llm = {"base_url": endpoint.url, "timeout_ms": 1000}
         async with opened(llm=llm) as memory:
             await assert_read_later(memory, endpoint, why)
 
@@ -626,11 +633,6 @@ def threads_besides(before: set[threading.Thread]) -> list[str]:
 
 def open_descriptors() -> int:
     return len(os.listdir("/dev/fd"))  # noqa: PTH208 - iterdir would keep one open while it counts
-
-
-def children() -> set[str]:
-    tasks = Path(f"/proc/{os.getpid()}/task").glob("*/children")
-    return {pid for task in tasks for pid in task.read_text(encoding="ascii").split()}
 
 
 async def test_fifty_memories_leave_no_thread_no_descriptor_and_no_process(opened: Open) -> None:

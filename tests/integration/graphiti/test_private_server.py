@@ -20,6 +20,7 @@ from composable_memory_adapters.graphiti.database.opening import open_database
 from composable_memory_adapters.graphiti.settings import GraphitiSettings
 from tests.integration.graphiti.processes import (
     GROUP,
+    children,
     eventually,
     is_running,
     kill_server,
@@ -53,12 +54,6 @@ async def count(database: CypherDatabase) -> object:
 
 def open_descriptors() -> int:
     return len(os.listdir("/dev/fd"))  # noqa: PTH208 - iterdir would keep one open while it counts
-
-
-def children() -> set[str]:
-    """Return the processes that are ours, those that ended and were not waited for among them."""
-    tasks = Path(f"/proc/{os.getpid()}/task").glob("*/children")
-    return {pid for task in tasks for pid in task.read_text(encoding="ascii").split()}
 
 
 @pytest.fixture

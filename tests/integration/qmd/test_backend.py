@@ -275,10 +275,10 @@ async def test_a_memory_without_any_folder_says_so(open_memory: OpenQmd) -> None
 async def test_before_the_first_update_the_way_out_is_told(
     open_memory: OpenQmd, services: BackendServices
 ) -> None:
-    limits = {"timeout_ms": 2000}
-    async with open_memory(sync=False, limits=limits) as memory:
-        async with exclusive(lock_of_updates(services.state_dir), patience_s=0.0):
-            before = await memory.answer("ferry timetable")
+    lock = exclusive(lock_of_updates(services.state_dir), patience_s=0.0)
+    async with open_memory(sync=False, limits={"timeout_ms": 2000}) as memory, lock:
+        before = await memory.answer("ferry timetable")
+    async with open_memory(sync=False) as memory:
         after = await memory.answer("ferry timetable")
 
     assert (before.results, codes(before)) == ((), ["never-indexed"])

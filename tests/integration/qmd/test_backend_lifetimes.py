@@ -12,14 +12,15 @@ import pytest
 from composable_memory.errors import BackendUnavailable
 from composable_memory.interfaces import BackendServices
 from composable_memory.types import SearchAnswer
+from composable_memory_adapters.qmd.asking.daemon import keeper
 from composable_memory_adapters.qmd.backend import QmdMemory, open_qmd
 from composable_memory_ops_logs import utc_now
-from tests.integration.graphiti.processes import eventually, is_running
+from tests.integration.graphiti.processes import children, eventually, is_running
 from tests.integration.qmd.conftest import OpenQmd, SettingsWith, daemon_running, standing_of
 
 QUESTION = "ferry timetable Lindholm crossing"
 ANSWER = "memory/2026-03-02.md"
-ROUNDS = 20
+ROUNDS = 10
 
 
 def pid_of_daemon(memory: QmdMemory) -> int:
@@ -30,12 +31,6 @@ def pid_of_daemon(memory: QmdMemory) -> int:
 
 def index_of(memory: QmdMemory) -> Path:
     return Path(str(standing_of(memory)["index"]["file"]))
-
-
-def children() -> set[str]:
-    """Return the processes that are ours, those that ended and were not waited for among them."""
-    tasks = Path(f"/proc/{os.getpid()}/task").glob("*/children")
-    return {pid for task in tasks for pid in task.read_text(encoding="ascii").split()}
 
 
 def open_descriptors() -> int:
@@ -137,7 +132,7 @@ async def test_two_memories_of_one_workspace_share_a_daemon_and_an_index(
         assert {first_path(answer) for answer in answers} == {"memory/bird.md"}
         daemon = pid_of_daemon(one)
         assert daemon == pid_of_daemon(other)
-    assert not is_running(daemon)
+    await eventually(lambda: not is_running(daemon))
 
 
 async def test_one_that_closes_leaves_the_other_with_a_daemon(open_memory: OpenQmd) -> None:
@@ -150,7 +145,7 @@ async def test_one_that_closes_leaves_the_other_with_a_daemon(open_memory: OpenQ
         after = await second.answer(QUESTION)
 
     assert (first_path(meanwhile), after.engines["qmd"]) == (ANSWER, "daemon")
-    assert not is_running(left)
+    await eventually(lambda: not is_running(left))
 
 
 # --- a new database ---
@@ -174,8 +169,12 @@ async def test_after_a_damaged_database_was_set_aside_the_daemon_has_the_new_one
 
 
 async def test_a_database_that_a_single_command_has_renewed_reaches_the_daemon(
-    open_memory: OpenQmd, qmd_settings: SettingsWith, services: BackendServices
+    open_memory: OpenQmd,
+    qmd_settings: SettingsWith,
+    services: BackendServices,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(keeper, "LOOK_S", 0.1)  # or nobody would look for five seconds
     command = replace(services, clock=utc_now, is_long_lived=False)
     async with open_memory(daemon=True) as staying:
         old = pid_of_daemon(staying)

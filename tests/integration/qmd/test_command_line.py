@@ -103,9 +103,10 @@ async def test_a_faulty_qmd_is_told_by_what_it_does(
     tmp_path: Path, home: Home, program: str, error: type[BackendError], told: str
 ) -> None:
     installation = faulty(tmp_path, program)
+    timeout_s = 1.0 if error is BackendTimeout else PATIENCE_S
 
     with pytest.raises(error, match=told):
-        await CommandLine(installation, home).ask(QUESTION, timeout_s=1.0)
+        await CommandLine(installation, home).ask(QUESTION, timeout_s=timeout_s)
 
 
 async def test_noise_around_an_answer_does_no_harm(tmp_path: Path, home: Home) -> None:

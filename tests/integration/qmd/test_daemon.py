@@ -29,7 +29,7 @@ from composable_memory_adapters.qmd.machine.installation import find_command
 from composable_memory_adapters.qmd.settings import DaemonSettings
 from composable_memory_adapters.qmd.values import Home, Installation, SubSearch
 from composable_memory_ops_logs import BackendDegraded, MemorySink, OpsLog
-from tests.integration.graphiti.processes import HOUSES, eventually, is_running
+from tests.integration.graphiti.processes import HOUSES, children, eventually, is_running
 from tests.integration.qmd.homes import PATIENCE_S, QUESTION, furnish, update
 
 OWNER = """
@@ -111,12 +111,6 @@ def note_in(home: Home) -> Path:
 
 def open_descriptors() -> int:
     return len(os.listdir("/dev/fd"))  # noqa: PTH208 - iterdir would keep one open while it counts
-
-
-def children() -> set[str]:
-    """Return the processes that are ours, those that ended and were not waited for among them."""
-    tasks = Path(f"/proc/{os.getpid()}/task").glob("*/children")
-    return {pid for task in tasks for pid in task.read_text(encoding="ascii").split()}
 
 
 # --- asking -------------------------------------------------------------------------------------------------
@@ -221,7 +215,8 @@ async def test_closing_it_ends_the_server(daemon: Daemon, home: Home) -> None:
     await daemon.close()
     await daemon.close()
 
-    assert (is_running(pid), note_in(home).exists(), daemon.standing().state) == (False, False, "off")
+    await eventually(lambda: not is_running(pid))
+    assert (note_in(home).exists(), daemon.standing().state) == (False, "off")
     with pytest.raises(BackendUnavailable):
         await daemon.ask(QUESTION, timeout_s=PATIENCE_S)
 
@@ -424,19 +419,19 @@ def faulty(tmp_path: Path, script: str) -> Installation:
 
 
 @pytest.mark.parametrize(
-    ("script", "told"),
+    ("script", "told", "timeout_s"),
     [
-        ("echo Error: no luck >&2; exit 1", "no luck"),
-        ("kill -SEGV $$", "it said nothing"),
-        ("exec sleep 600", "did not listen after 0.5 s"),
-        ("echo Port 1 already in use. >&2; exit 1", "5 ports taken"),
+        ("echo Error: no luck >&2; exit 1", "no luck", PATIENCE_S),
+        ("kill -SEGV $$", "it said nothing", PATIENCE_S),
+        ("exec sleep 600", "did not listen after 0.5 s", 0.5),
+        ("echo Port 1 already in use. >&2; exit 1", "5 ports taken", PATIENCE_S),
     ],
 )
 async def test_a_server_that_does_not_start_is_told(
-    make: Make, tmp_path: Path, script: str, told: str
+    make: Make, tmp_path: Path, script: str, told: str, timeout_s: float
 ) -> None:
     before = children()
-    daemon = make(qmd=faulty(tmp_path, script), start_timeout_ms=500)
+    daemon = make(qmd=faulty(tmp_path, script), start_timeout_ms=int(timeout_s * 1000))
 
     daemon.start()
     await eventually(lambda: daemon.standing().problem is not None)

@@ -269,7 +269,7 @@ async def test_no_more_is_read_of_a_server_that_is_well_than_that_it_is() -> Non
     endless = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n10\r\n"
 
     async with server(health=endless, query=WELL, ends=False) as address:
-        is_healthy = await client.is_healthy(address, timeout_s=1.0)
+        is_healthy = await client.is_healthy(address, timeout_s=PATIENCE_S)
     await client.close()
 
     assert is_healthy

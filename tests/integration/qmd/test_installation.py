@@ -213,6 +213,21 @@ async def test_what_is_no_version_is_garbled(home: Home, programs: Path) -> None
         await probe([str(program(programs / "qmd", "echo hello"))], home)
 
 
+@pytest.mark.parametrize("launcher", ["qmd", "bin/qmd"])
+def test_a_package_that_is_too_old_is_named_though_its_launcher_cannot_start(
+    tmp_path: Path, programs: Path, monkeypatch: pytest.MonkeyPatch, launcher: str
+) -> None:
+    package = tmp_path / "lib" / "node_modules" / "@tobilu" / "qmd"
+    program(package / launcher, "echo 'Error: bun not found' >&2; exit 1")
+    (package / "package.json").write_text('{"name": "@tobilu/qmd", "version": "0.9.0"}')
+    (programs / "qmd").symlink_to(package / launcher)
+    monkeypatch.setenv("PATH", str(programs))
+
+    assert lacking(QmdSettings()) == (
+        "QMD 0.9.0 is too old, 2.1 is needed; renew it with `npm install -g @tobilu/qmd@latest`"
+    )
+
+
 def test_lacking_names_a_package_that_is_too_old(
     tmp_path: Path, programs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

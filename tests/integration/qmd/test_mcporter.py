@@ -161,7 +161,7 @@ async def test_a_server_that_nobody_knows_is_unavailable(
 async def test_a_question_without_the_daemon_leaves_nothing_behind(real: Mcporter, home: Home) -> None:
     await real.ask(QUESTION, timeout_s=PATIENCE_S)
 
-    assert servers_of(home) == []
+    await eventually(lambda: servers_of(home) == [])
     assert not (Path(home.environ["HOME"]) / ".mcporter" / "daemon").exists()
 
 
@@ -178,7 +178,7 @@ async def test_closing_ends_the_daemon_and_the_server_in_it(real: Mcporter, home
         await real.ask(QUESTION, timeout_s=PATIENCE_S)
         (server,) = servers_of(home)
 
-    assert not is_running(server)
+    await eventually(lambda: not is_running(server))
     assert not real.is_warm
 
 
@@ -348,8 +348,8 @@ DAEMON = (
     "if 'daemon' in argv:",
     "    folder = os.path.join(os.environ['MCPORTER_DAEMON_DIR'], 'daemon')",
     "    os.makedirs(folder)",
+    "    with open('pid', 'w') as note: note.write(str(os.getpid()))",
     "    open(os.path.join(folder, 'daemon-1.json'), 'w').close()",
-    "    open('pid', 'w').write(str(os.getpid()))",
     "    time.sleep(600)",
 )
 """The lines of a command that has a daemon."""

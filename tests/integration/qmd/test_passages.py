@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from composable_memory.types import MAX_SNIPPET_CHARS, MemorySearchResult
+from composable_memory.types import MAX_SNIPPET_CHARS, MemorySearchResult, SearchOptions
 from composable_memory_adapters.chunking import chunk_markdown
 from composable_memory_adapters.qmd.asking.command_line import CommandLine
 from composable_memory_adapters.qmd.asking.questions import request_of
 from composable_memory_adapters.qmd.documents import passages, reader
 from composable_memory_adapters.qmd.documents.passages import passages_of
 from composable_memory_adapters.qmd.documents.relevance import FOUND_SCORE
+from composable_memory_adapters.qmd.documents.stemming import StemMemory
 from composable_memory_adapters.qmd.machine.installation import find_command, probe
 from composable_memory_adapters.qmd.settings import LimitSettings, SearchMode
 from composable_memory_adapters.qmd.values import Collection, Hit, Home
@@ -59,6 +60,8 @@ async def passages_in(
     *,
     mode: SearchMode = "search",
     more: Sequence[Collection] = (),
+    options: SearchOptions | None = None,
+    stems: StemMemory | None = None,
     **limits: int,
 ) -> list[MemorySearchResult]:
     memory = Collection(name="memory-dir", path=workspace / "memory", pattern="**/*.md")
@@ -69,6 +72,8 @@ async def passages_in(
         collections=[memory, *more],
         workspace=workspace,
         limits=LimitSettings.model_validate(limits),
+        options=options,
+        stems=stems,
     )
 
 
@@ -237,6 +242,36 @@ async def test_snippets_are_as_long_as_is_allowed(workspace: Path) -> None:
     (cut,) = await passages_in(workspace, hits, "rate roses", max_snippet_chars=50, max_injected_chars=45)
 
     assert len(cut.snippet) == 45
+
+
+async def test_a_file_that_changed_is_scored_as_it_is_now_though_its_size_and_date_are_the_same(
+    workspace: Path,
+) -> None:
+    file, stems = workspace / "memory" / "gateway.md", StemMemory()
+    (before,) = await passages_in(workspace, [hit()], "tariff", stems=stems)
+    dated = file.stat().st_mtime_ns
+    file.write_text(GATEWAY.replace("minute", "tariff"), encoding="utf-8")
+    os.utime(file, ns=(dated, dated))
+
+    (after,) = await passages_in(workspace, [hit()], "tariff", stems=stems)
+
+    assert (before.score, before.exact) == (FOUND_SCORE, False)
+    assert after.score > 0.5
+    assert "a tariff" in after.snippet
+
+
+async def test_fewer_results_are_the_beginning_of_more(workspace: Path) -> None:
+    hits = [hit(), hit("garden.md", snippet=GARDEN)]
+    stems = StemMemory()
+
+    many = await passages_in(workspace, hits, "rate limit water", stems=stems)
+    few = await passages_in(
+        workspace, hits, "rate limit water", options=SearchOptions(max_results=1), stems=stems
+    )
+    good = await passages_in(workspace, hits, "rate limit water", options=SearchOptions(min_score=0.5))
+
+    assert len(many) == 2
+    assert few == good == many[:1]
 
 
 HOSTILE = [

@@ -23,6 +23,7 @@ from composable_memory_adapters.qmd.upkeep.loop import Upkeep
 from composable_memory_adapters.qmd.upkeep.maintenance import Maintenance
 from composable_memory_adapters.qmd.values import Home, Installation
 from composable_memory_ops_logs import BackendDegraded, MemorySink, SyncComplete, SyncFailed, SyncStart
+from tests.integration.graphiti.processes import is_running
 from tests.integration.qmd.homes import furnish
 
 PATIENCE_S = 20.0
@@ -481,7 +482,7 @@ async def test_closing_in_the_middle_leaves_nothing_running(
         with pytest.raises(BackendUnavailable, match="it is closed"):
             await upkeep.run("manual")
     assert asyncio.all_tasks() == tasks
-    assert not [pid for pid in fake.pids() if is_alive(pid)]
+    await until(lambda: not any(is_running(pid) for pid in fake.pids()))
 
 
 async def test_closing_stops_an_export(fake: Fake, opened: Opened, services: BackendServices) -> None:
@@ -504,11 +505,3 @@ async def test_closing_stops_an_export(fake: Fake, opened: Opened, services: Bac
 def written(upkeep: Upkeep) -> list[Path]:
     assert upkeep.export_dir is not None
     return list(upkeep.export_dir.glob("*.md"))
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True

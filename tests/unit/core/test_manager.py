@@ -460,8 +460,17 @@ class Graph(Fixed):
         self, rel_path: str, *, from_line: int | None = None, lines: int | None = None
     ) -> MemoryFileSlice:
         if not rel_path.startswith("graphiti/"):
-            raise MemoryPathError(rel_path, "it is no path of a fact")
+            raise MemoryPathError(rel_path, "it is no path of a fact", allowed=["graphiti/*"])
         return MemoryFileSlice(text="# a fact" if rel_path.endswith("known") else "", path=rel_path)
+
+
+class Named(Graph):
+    """Reads nothing, and says what it would."""
+
+    async def read_file(
+        self, rel_path: str, *, from_line: int | None = None, lines: int | None = None
+    ) -> MemoryFileSlice:
+        raise MemoryPathError(rel_path, "no folder covers it", allowed=["graphiti/*", "named/*.md"])
 
 
 @pytest.mark.parametrize(("path", "text"), [("graphiti/main/known", "# a fact"), ("graphiti/main/gone", "")])
@@ -472,6 +481,13 @@ async def test_a_fact_is_read_from_the_backend_that_has_it_whatever_the_primary_
     manager = ComposableMemoryManager([entry("notes", notes), entry("graph", Graph())])
 
     assert (await manager.read_file(path)).text == text
+
+
+async def test_a_refusal_names_what_every_backend_allows() -> None:
+    manager = ComposableMemoryManager([entry("graph", Graph()), entry("named", Named())])
+
+    with pytest.raises(MemoryPathError, match=r"no path of a fact; readable are graphiti/\*, named/\*\.md$"):
+        await manager.read_file("../secret.txt")
 
 
 def a_fact(score: float, origin: object) -> MemorySearchResult:

@@ -22,7 +22,7 @@ SCHEME = "qmd://"
 MOST_ARRAYS = 64
 """More places in noisy output that could be the beginning of an answer are not looked at."""
 
-INSTALL = "`npm install -g @tobilu/qmd` installs the present version"
+INSTALL = "`npm install -g @tobilu/qmd@latest` installs the present version"
 NEWER_NODE = "run it with Node 22 or newer; `pip install 'composable-memory[qmd]'` brings one"
 _SEARCH = "search"
 

@@ -3,9 +3,10 @@
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 
-from composable_memory.types import JsonValue, MemorySearchResult
+from composable_memory.types import JsonValue, MemorySearchResult, SearchOptions
 from composable_memory_adapters.qmd.documents.reader import Document, DocumentReader, Passage
 from composable_memory_adapters.qmd.documents.relevance import (
     FOUND_SCORE,
@@ -15,6 +16,7 @@ from composable_memory_adapters.qmd.documents.relevance import (
     likeness,
     score,
 )
+from composable_memory_adapters.qmd.documents.stemming import StemMemory
 from composable_memory_adapters.qmd.settings import LimitSettings, SearchMode
 from composable_memory_adapters.qmd.values import Collection, Hit
 from composable_memory_adapters.words.query_terms import KeywordQuery, analyse
@@ -23,7 +25,7 @@ from composable_memory_adapters.words.snippets import snippet
 __all__ = ["passages_of"]
 
 MAX_BYTES_SCORED = 1_500_000
-"""Of all documents of an answer, which takes 0.1 s in English, five times as long in Japanese.
+"""Of all documents of an answer, which at first takes 0.1 s in English, five times as long in Japanese.
 
 Of a document beyond, only the passage is scored that QMD names."""
 
@@ -39,15 +41,20 @@ async def passages_of(
     collections: Sequence[Collection],
     workspace: Path,
     limits: LimitSettings,
+    options: SearchOptions | None = None,
+    stems: StemMemory | None = None,
 ) -> list[MemorySearchResult]:
     """Return the passages in the documents of `hits` that answer `query`, best first.
 
     Equal ones keep QMD's order. A document that is gone, or may not be read, has none. Where a file no longer
     holds what QMD found in it, nor any word of the question, QMD's own lines are returned, with `stale` in
-    the metadata. The snippets together are no longer than `limits` allow.
+    the metadata. The snippets together are no longer than `limits` allow. With `options` there are as many
+    and as good ones as these want; `stems` remembers those of earlier questions.
     """
     reader = DocumentReader(collections, workspace)
-    return await asyncio.to_thread(_passages_of, hits, reader, query, mode, limits)
+    return await asyncio.to_thread(
+        lambda: [*_wanted(_passages_of(hits, reader, query, mode, limits, stems or StemMemory()), options)]
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,24 +68,39 @@ class _Ranked:
 
 
 def _passages_of(
-    hits: Sequence[Hit], reader: DocumentReader, query: str, mode: SearchMode, limits: LimitSettings
-) -> list[MemorySearchResult]:
+    hits: Sequence[Hit],
+    reader: DocumentReader,
+    query: str,
+    mode: SearchMode,
+    limits: LimitSettings,
+    stems: StemMemory,
+) -> Iterator[MemorySearchResult]:
     asked = analyse(query)
     documents = reader.documents(hits)
-    found = _telling(asked, documents)
+    found = _telling(asked, documents, stems)
     found |= _named(asked, [one for one in documents if one.rank not in found])
     ranked = [one for document in documents for one in _ranked(document, found[document.rank], mode)]
     ranked.sort(key=lambda one: -one.score)
     best = ranked[: max(MOST_RESULTS, len(hits))]
     results = (_result(one, asked, limits.max_snippet_chars) for one in best)
-    return [*_within_budget(results, limits.max_injected_chars)]
+    return _within_budget(results, limits.max_injected_chars)
+
+
+def _wanted(
+    results: Iterable[MemorySearchResult], options: SearchOptions | None
+) -> Iterable[MemorySearchResult]:
+    """Yield the results that are wanted; for others no snippet is cut."""
+    if options is None:
+        return results
+    kept = (one for one in results if one.exact or one.score >= options.min_score)
+    return islice(kept, options.max_results)
 
 
 Found = dict[int, list[tuple[Passage, Scored]]]
 """Passages of the documents at each rank, the best first."""
 
 
-def _telling(asked: KeywordQuery, documents: Sequence[Document]) -> Found:
+def _telling(asked: KeywordQuery, documents: Sequence[Document], stems: StemMemory) -> Found:
     """Return the passages with words of the question, of the documents that have such."""
     left = MAX_BYTES_SCORED
     cut: list[tuple[int, Passage]] = []
@@ -87,7 +109,8 @@ def _telling(asked: KeywordQuery, documents: Sequence[Document]) -> Found:
         passages = document.passages if left >= 0 else (document.named,)
         cut += ((document.rank, passage) for passage in passages)
     found: Found = {}
-    for (rank, passage), scored in zip(cut, score(asked, [one.text for _, one in cut]), strict=True):
+    all_scored = score(asked, [one.text for _, one in cut], stems)
+    for (rank, passage), scored in zip(cut, all_scored, strict=True):
         if scored.words > 0.0:
             found.setdefault(rank, []).append((passage, scored))
     return {rank: sorted(some, key=lambda one: -one[1].words) for rank, some in found.items()}

@@ -7,8 +7,8 @@ how rare a word is, is read off these documents. Likeness, where QMD searches by
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 
+from composable_memory_adapters.qmd.documents.stemming import StemMemory
 from composable_memory_adapters.qmd.settings import SearchMode
 from composable_memory_adapters.words.query_terms import KeywordQuery, Lookup
 from composable_memory_adapters.words.relevance import PassageMatch, Relevance, absolute_score, rarity
@@ -49,11 +49,11 @@ class Scored:
     exact: bool
 
 
-def score(asked: KeywordQuery, texts: Sequence[str]) -> list[Scored]:
+def score(asked: KeywordQuery, texts: Sequence[str], stems: StemMemory | None = None) -> list[Scored]:
     """Return how well each text answers by its words; `texts` are all passages of what was found."""
     stemmer = Stemmer()
-    passages = [stemmer.of_text(text) for text in texts]
-    known = frozenset(chain.from_iterable(passages))
+    passages = (stems or StemMemory()).of_texts(texts)
+    known = frozenset[str]().union(*passages)
     lookups = [_Sought.of(lookup, stemmer, known) for lookup in asked.sought()]
     if not lookups or not passages:
         return [Scored(words=0.0, exact=False)] * len(texts)
@@ -63,11 +63,11 @@ def score(asked: KeywordQuery, texts: Sequence[str]) -> list[Scored]:
     return [
         Scored(
             words=absolute_score(
-                relevance.of(PassageMatch(places=found, length=len(stems))), scale=relevance.scale
+                relevance.of(PassageMatch(places=found, length=len(passage))), scale=relevance.scale
             ),
             exact=all(found[at] for at in needed),
         )
-        for stems, found in zip(passages, places, strict=True)
+        for passage, found in zip(passages, places, strict=True)
     ]
 
 
@@ -94,7 +94,10 @@ class _Sought:
 
     def places(self, index: Mapping[str, Sequence[int]]) -> list[int]:
         """Return where in a passage it begins, ascending."""
-        found = [{at for stem in stems for at in index.get(stem, ())} for stems in self.sequence]
+        if len(self.sequence) == 1 and len(self.sequence[0]) == 1:
+            (stem,) = self.sequence[0]
+            return [*index.get(stem, ())]
+        found = [{at for stem in index.keys() & stems for at in index[stem]} for stems in self.sequence]
         first, *following = found or [set()]
         return sorted(at for at in first if all(at + by in more for by, more in enumerate(following, 1)))
 
@@ -102,13 +105,13 @@ class _Sought:
 def _places(lookups: Sequence[_Sought], passages: Sequence[Sequence[str]]) -> list[list[list[int]]]:
     """Return for each passage where in it each lookup begins."""
     wanted = frozenset(stem for lookup in lookups for stems in lookup.sequence for stem in stems)
+    nowhere: list[list[int]] = [[] for _ in lookups]
     places = []
     for stems in passages:
         index: dict[str, list[int]] = {}
-        for at, stem in enumerate(stems):
-            if stem in wanted:
-                index.setdefault(stem, []).append(at)
-        places.append([lookup.places(index) for lookup in lookups])
+        for at, stem in [(at, stem) for at, stem in enumerate(stems) if stem in wanted]:
+            index.setdefault(stem, []).append(at)
+        places.append([lookup.places(index) for lookup in lookups] if index else nowhere)
     return places
 
 

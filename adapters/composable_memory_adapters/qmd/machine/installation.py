@@ -29,7 +29,9 @@ OLDEST_NODE = 22
 NODE_TIMEOUT_S = 20.0
 PROBE_TIMEOUT_S = 20.0
 
-INSTALL_QMD = f"install it with `npm install -g {PACKAGE}`"
+NEWEST = f"{PACKAGE}@latest"
+"""Without the tag, npm under an older Node takes the one old version that names no Node, which needs Bun."""
+INSTALL_QMD = f"install it with `npm install -g {NEWEST}`"
 INSTALL_NODE = "`pip install 'composable-memory[qmd]'` brings one"
 
 
@@ -98,7 +100,7 @@ async def probe(command: Sequence[str], home: Home) -> Installation:
 def version_of(command: Sequence[str]) -> str | None:
     """Return the version that the npm package behind a command names; None without one. Reads a file."""
     for word in command[:2]:
-        if (package := _package_above(Path(word))) is not None:
+        if (package := _package_above(Path(os.path.realpath(word)))) is not None:
             return str(_manifest(package).get("version", "")) or None
     return None
 
@@ -126,7 +128,7 @@ def _require_version(version: str) -> None:
         raise BackendUnavailable(
             BACKEND_ID,
             f"QMD {version} is too old, {wanted} is needed",
-            fix=f"renew it with `npm install -g {PACKAGE}`",
+            fix=f"renew it with `npm install -g {NEWEST}`",
         )
 
 
