@@ -14,7 +14,7 @@ from pathlib import PurePosixPath
 
 from composable_memory.content import MemoryContentObject, MemoryProvenance, MemoryTemporalMetadata
 from composable_memory.ingest.origins import citation_of
-from composable_memory.ingest.transcripts import messages_of
+from composable_memory.transcripts import messages_of
 from composable_memory.types import JsonValue, Origin
 
 __all__ = ["MAX_SECTION_CHARS", "TRANSCRIPT_SUFFIX", "WrittenSource", "contents_of"]

@@ -202,7 +202,7 @@ def test_files_of_an_earlier_recipe_are_made_anew(
 ) -> None:
     talk(sessions, "main.jsonl", "Hello.")
     with monkeypatch.context() as earlier:
-        earlier.setattr(session_export, "redact", lambda text: text.replace("Hello", "Hush"))
+        earlier.setattr(session_export, "masked_line", lambda text: text.replace("Hello", "Hush"))
         earlier.setattr(session_export, "RECIPE", "of old")
         export()
 

@@ -16,6 +16,7 @@ from typing import IO
 from composable_memory.errors import MemoryPathError
 from composable_memory.interfaces import BackendServices
 from composable_memory.paths import is_markdown, problem_with_file
+from composable_memory.transcripts import SPEAKERS, masked_line, message_in, texts_in
 from composable_memory_adapters.builtin.notes.sources import (
     TRANSCRIPT_SUFFIX,
     TRANSCRIPTS_KEY,
@@ -30,7 +31,7 @@ from composable_memory_adapters.builtin.settings import (
     filled_in,
 )
 from composable_memory_adapters.chunking import Chunk, chunk_markdown
-from composable_memory_ops_logs.redaction import REDACTION_VERSION, redact
+from composable_memory_ops_logs.redaction import REDACTION_VERSION
 
 __all__ = [
     "TRANSCRIPT_RECIPE",
@@ -50,9 +51,6 @@ TRANSCRIPT_RECIPE = f"transcript-1/redaction-{REDACTION_VERSION}"
 PATIENT_REASONS = frozenset({"search", "watch", "interval", "session-delta"})
 """Syncs that come by themselves, some of them every few seconds."""
 
-SPEAKERS = {"user": "User", "assistant": "Assistant"}
-MESSAGE_TYPES = ("message", "user", "assistant", "response_item")
-TEXT_TYPES = ("text", "input_text", "output_text")
 MAX_LINE_BYTES = 16 * 1024 * 1024
 BLOCK_BYTES = 64 * 1024
 
@@ -234,48 +232,20 @@ class _Lines:
 
 def _message_text(line: str) -> str:
     """Return `User: …` or `Assistant: …` on one line, empty where the record is no message with words."""
-    message = _message(line)
+    message = message_in(_record(line))
     speaker = SPEAKERS.get(str(message.get("role")))
     if speaker is None:
         return ""
-    words = _words("\n".join(_texts(message.get("content"))))
+    words = masked_line("\n".join(texts_in(message.get("content"))))
     return f"{speaker}: {words}" if words else ""
 
 
-def _message(line: str) -> Mapping[str, object]:
-    """Return the part of a record that has a role and content, whichever agent wrote it."""
+def _record(line: str) -> Mapping[str, object]:
     try:
         record = json.loads(line) if line else None
     except (ValueError, RecursionError):
         record = None
-    if isinstance(record, dict) and record.get("type", "message") in MESSAGE_TYPES:
-        for part in (record.get("message"), record.get("payload"), record):
-            if isinstance(part, dict) and "role" in part:
-                return part
-    return {}
-
-
-def _texts(content: object) -> Iterator[str]:
-    """Yield the texts of a message; images, calls of tools and thoughts are left out."""
-    if isinstance(content, str):
-        yield content
-    elif isinstance(content, list):
-        for block in content:
-            if isinstance(block, dict) and block.get("type") in TEXT_TYPES:
-                text = block.get("text")
-                if isinstance(text, str):
-                    yield text
-
-
-def _words(text: str) -> str:
-    """Mask secrets, then put all on one line.
-
-    Masking comes first because a private key is known by its lines, and once more afterwards because a name
-    and its value may only now be neighbours.
-    """
-    # A lone surrogate could not be stored, and a NUL would end the text for SQLite.
-    text = text.encode("utf-8", "replace").decode().replace("\0", " ")
-    return redact(" ".join(redact(text).split()))
+    return record if isinstance(record, dict) else {}
 
 
 def _count_lines(descriptor: int, size: int, *, enough: int) -> int:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO
 from urllib.parse import quote_from_bytes
 
-from composable_memory.ingest.transcripts import messages_of
+from composable_memory.transcripts import masked_line, messages_of
 from composable_memory_adapters.qmd.upkeep.export_journal import (
     DRAFT_SUFFIX,
     ExportEntry,
@@ -27,7 +27,7 @@ from composable_memory_adapters.qmd.upkeep.export_journal import (
     drafted,
     stamp_of,
 )
-from composable_memory_ops_logs.redaction import REDACTION_VERSION, redact
+from composable_memory_ops_logs.redaction import REDACTION_VERSION
 
 __all__ = ["ExportReport", "export_sessions"]
 
@@ -164,7 +164,7 @@ class _Export:
         try:
             yield
         except OSError as error:
-            self.problems.append(f"session {_one_line(name)}: {_why(error)}")
+            self.problems.append(f"session {masked_line(name)}: {_why(error)}")
 
     # --- one transcript -------------------------------------------------------------------------------------
 
@@ -249,10 +249,10 @@ def _rendered(one: _Transcript, is_cancelled: Callable[[], bool]) -> bytes:
             if is_cancelled():
                 raise _Stopped
             lines.extend(
-                f"{said.speaker}: {words}" for said in messages_of(line) if (words := _one_line(said.text))
+                f"{said.speaker}: {words}" for said in messages_of(line) if (words := masked_line(said.text))
             )
     text = "\n".join(lines) or "(empty)"
-    return f"# Session {_one_line(one.stem)}\n\n{text}\n".encode()
+    return f"# Session {masked_line(one.stem)}\n\n{text}\n".encode()
 
 
 def _opened(path: Path) -> IO[bytes]:
@@ -277,12 +277,6 @@ def _lines(file: IO[bytes]) -> Iterator[str]:
             line = rest
         if is_whole and b'"role"' in line:
             yield line.decode("utf-8-sig", "replace")
-
-
-def _one_line(text: str) -> str:
-    """Mask secrets, then put all on one line, and mask again what has only now become neighbours."""
-    text = text.encode("utf-8", "replace").decode().replace("\0", " ")
-    return redact(" ".join(redact(text).split()))
 
 
 # --- what a file is called ----------------------------------------------------------------------------------

@@ -5,11 +5,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-__all__ = ["TranscriptMessage", "messages_of"]
+from composable_memory_ops_logs.redaction import redact
+
+__all__ = ["SPEAKERS", "TranscriptMessage", "masked_line", "message_in", "messages_of", "texts_in"]
 
 MESSAGE_TYPES = ("message", "user", "assistant", "response_item")
 TEXT_TYPES = ("text", "input_text", "output_text")
 SPEAKERS = {"user": "User", "assistant": "Assistant"}
+"""Whose messages count, by the role in a record, and how they are called."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,9 +29,9 @@ def messages_of(text: str) -> Iterator[TranscriptMessage]:
     """Yield the messages with words; other records, and lines that are no JSON, are passed over."""
     for number, line in enumerate(text.split("\n"), start=1):
         record = _record(line)
-        message = _message(record)
+        message = message_in(record)
         speaker = SPEAKERS.get(str(message.get("role")))
-        words = "\n".join(_texts(message.get("content"))).strip()
+        words = "\n".join(texts_in(message.get("content"))).strip()
         if speaker and words:
             at = _stamp(message.get("timestamp")) or _stamp(record.get("timestamp"))
             yield TranscriptMessage(line=number, speaker=speaker, text=words, at=at)
@@ -42,7 +45,7 @@ def _record(line: str) -> Mapping[str, object]:
     return record if isinstance(record, dict) else {}
 
 
-def _message(record: Mapping[str, object]) -> Mapping[str, object]:
+def message_in(record: Mapping[str, object]) -> Mapping[str, object]:
     """Return the part of a record that has a role and content, whichever agent wrote it."""
     if record.get("type", "message") in MESSAGE_TYPES:
         for part in (record.get("message"), record.get("payload"), record):
@@ -51,7 +54,7 @@ def _message(record: Mapping[str, object]) -> Mapping[str, object]:
     return {}
 
 
-def _texts(content: object) -> Iterator[str]:
+def texts_in(content: object) -> Iterator[str]:
     """Yield the texts of a message; images, calls of tools and thoughts are left out."""
     if isinstance(content, str):
         yield content
@@ -61,6 +64,17 @@ def _texts(content: object) -> Iterator[str]:
                 text = block.get("text")
                 if isinstance(text, str):
                     yield text
+
+
+def masked_line(text: str) -> str:
+    """Mask secrets, then put all on one line.
+
+    Masking comes first because a private key is known by its lines, and once more afterwards because a name
+    and its value may only now be neighbours.
+    """
+    # A lone surrogate could not be stored, and a NUL would end the text for SQLite.
+    text = text.encode("utf-8", "replace").decode().replace("\0", " ")
+    return redact(" ".join(redact(text).split()))
 
 
 def _stamp(value: object) -> datetime | None:
