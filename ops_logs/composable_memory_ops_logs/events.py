@@ -16,6 +16,7 @@ __all__ = [
     "QUERY_PREVIEW_CHARS",
     "SCHEMA_VERSION",
     "SNIPPET_PREVIEW_CHARS",
+    "AnswerGiven",
     "BackendDegraded",
     "BackendOpened",
     "BackendRecovered",
@@ -27,6 +28,7 @@ __all__ = [
     "Dropped",
     "ErrorInfo",
     "EventDetail",
+    "ExperimentChanged",
     "FeedbackEvaluated",
     "FinalResult",
     "GraphitiHealth",
@@ -36,7 +38,11 @@ __all__ = [
     "IngestStageComplete",
     "IngestStart",
     "Intent",
+    "Interleaved",
     "JsonValue",
+    "LearningFailed",
+    "MemoryRead",
+    "NearPair",
     "OpsEvent",
     "QueryDelivered",
     "QueryMerged",
@@ -49,6 +55,8 @@ __all__ = [
     "SyncFileSkipped",
     "SyncStart",
     "TakenFrom",
+    "WeightsAdvised",
+    "WeightsChanged",
 ]
 
 SCHEMA_VERSION: int = 1
@@ -133,6 +141,10 @@ class QueryStart(EventDetail):
     weights_version: str | int | None = None
     manager: str
     """Id of the composite that asks; composites nest under one trace."""
+    query_id: str = ""
+    """Tells this question from others under its trace; its results and its merged list name it too."""
+    memory: str | None = None
+    """The mark of the memory that is asked; several may share a log."""
 
 
 class TakenFrom(NamedTuple):
@@ -179,6 +191,13 @@ class BackendResult(EventDetail):
     """How many candidates were asked for."""
     error: ErrorInfo | None = None
     skipped: str | None = None
+    query_id: str = ""
+    calibration: str = "auto"
+    """The method that is set for this backend; which one `auto` came to is told by the merged list."""
+    is_absolute: bool = True
+    """Whether the backend promises that its scores are absolute."""
+    answered_by: str | None = None
+    """Who answered in its place."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,6 +215,8 @@ class FinalResult:
     backend_rank: int
     merged_with: Sequence[str] = ()
     """Keys of the duplicates it stands for."""
+    support: float = 0.0
+    """The part of the score that facts added which were taken from here."""
     snippet_preview: str
     origin: TakenFrom | None = None
 
@@ -229,6 +250,26 @@ class Degradation:
     reason: str
 
 
+class NearPair(NamedTuple):
+    """Two candidates whose texts are nearly equal, by their places when all lists are laid end to end."""
+
+    one: int
+    other: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interleaved:
+    """A list that was drawn from the rankings of two weight tables, and who put up each result."""
+
+    id: str
+    """The experiment."""
+    weights_a: Mapping[str, float]
+    weights_b: Mapping[str, float]
+    seed: int
+    teams: Sequence[str]
+    """Who has the credit of each result, in order: `a`, `b`, or `-` for neither."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryMerged(EventDetail):
     """The answers became one list; with the candidates of its trace, enough to compute the list again."""
@@ -252,6 +293,12 @@ class QueryMerged(EventDetail):
     backend_attribution: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Backend id to the paths of the answer it contributed."""
     degraded: Sequence[Degradation] = ()
+    query_id: str = ""
+    intent_kind: str | None = None
+    """The kind of question, which weights can differ by."""
+    near: Sequence[NearPair] = ()
+    """Decides on near duplicates, which previews of their texts could not; -1 where there are too many."""
+    experiment: Interleaved | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,6 +308,35 @@ class QueryDelivered(EventDetail):
     action: ClassVar[str] = "query.delivered"
     result_count: int
     paths: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryRead(EventDetail):
+    """A memory file, or lines of it, were read."""
+
+    action: ClassVar[str] = "memory.read"
+    path: str
+    from_line: int | None = None
+    lines: int | None = None
+    chars: int
+    """How long the text is that was read."""
+    query_trace_id: str | None = None
+    """The trace of the search that led here, where the reader says so."""
+    memory: str | None = None
+    """The mark of the memory that it was read from."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerGiven(EventDetail):
+    """An agent answered with what a search had brought; the answer itself is not kept."""
+
+    action: ClassVar[str] = "answer.given"
+    query_trace_id: str
+    """The trace of the search; the event may have a trace of its own."""
+    chars: int
+    """How long the answer is."""
+    quoted: Sequence[TakenFrom] = ()
+    """The results whose words stand in the answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -461,6 +537,59 @@ class FeedbackEvaluated(EventDetail):
     error: ErrorInfo | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightsAdvised(EventDetail):
+    """An advisor looked at what was judged; the event is partial when something speaks against its table."""
+
+    action: ClassVar[str] = "weights.advised"
+    advisor: str
+    current: Mapping[str, float]
+    suggested: Mapping[str, float]
+    sample_size: int
+    gain: Sequence[float] = ()
+    """The expected gain, then the ends of its 95 % interval."""
+    objections: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightsChanged(EventDetail):
+    """Other weights are in force from now on."""
+
+    action: ClassVar[str] = "weights.changed"
+    change: Literal["adopt", "rollback", "reset"]
+    version: str
+    """The table that is in force now."""
+    replaced: str
+    """The one before."""
+    weights: Mapping[str, float]
+    actor: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExperimentChanged(EventDetail):
+    """Two weight tables are compared in live traffic from now on, or no more."""
+
+    action: ClassVar[str] = "experiment.changed"
+    change: Literal["start", "decided", "stop"]
+    id: str
+    a: str
+    """The version of the table in force."""
+    b: str
+    """The version of the one that is tried."""
+    winner: str | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearningFailed(EventDetail):
+    """A step of the learning loop failed; the loop goes on."""
+
+    action: ClassVar[str] = "learning.failed"
+    step: str
+    error: ErrorInfo
+
+
 EVENTS: Mapping[str, type[EventDetail]] = MappingProxyType(
     {
         kind.action: kind
@@ -469,6 +598,8 @@ EVENTS: Mapping[str, type[EventDetail]] = MappingProxyType(
             BackendResult,
             QueryMerged,
             QueryDelivered,
+            MemoryRead,
+            AnswerGiven,
             ContextPackBuild,
             IngestStart,
             IngestStageComplete,
@@ -485,6 +616,10 @@ EVENTS: Mapping[str, type[EventDetail]] = MappingProxyType(
             BackendDegraded,
             BackendRecovered,
             FeedbackEvaluated,
+            WeightsAdvised,
+            WeightsChanged,
+            ExperimentChanged,
+            LearningFailed,
         )
     }
 )

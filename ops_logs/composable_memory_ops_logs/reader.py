@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -112,6 +112,22 @@ class OpsLogReader:
         events = tuple(islice(self._events(scan), offset, offset + limit + 1))
         return EventPage(events=events[:limit], has_more=len(events) > limit, bad_lines=scan.bad_lines)
 
+    def events(
+        self,
+        filter: EventFilter | None = None,  # noqa: A002 - the word its callers use
+        *,
+        on_bad_line: Callable[[], None] | None = None,
+    ) -> Iterator[OpsEvent]:
+        """Yield all wanted events, newest first, holding one line at a time.
+
+        `on_bad_line` is called for every line that was looked at and is not an event.
+
+        Raises:
+            OpsLogError: the directory or a file in it cannot be read; as the events are taken.
+        """
+        wanted = filter or EventFilter()
+        return self._events(_Scan(wanted, _needles(wanted), on_bad_line=on_bad_line))
+
     def trace(self, trace_id: str) -> list[OpsEvent]:
         """Return all events of a trace, oldest first; a unique prefix of at least 4 characters will do.
 
@@ -200,6 +216,7 @@ class _Scan:
     wanted: EventFilter
     needles: tuple[bytes, ...] = ()
     bad_lines: int = 0
+    on_bad_line: Callable[[], None] | None = None
 
     def event_of(self, line: bytes) -> OpsEvent | None:
         if not line or not all(needle in line for needle in self.needles):
@@ -208,6 +225,8 @@ class _Scan:
             event = event_from_line(line)
         except ValueError:
             self.bad_lines += 1
+            if self.on_bad_line is not None:
+                self.on_bad_line()
             return None
         return event if self.wanted.matches(event) else None
 

@@ -11,7 +11,7 @@ import orjson
 
 from composable_memory_ops_logs.events import EventDetail, JsonValue, OpsEvent, Status
 
-__all__ = ["event_from_line", "event_to_wire", "texts_of", "to_line"]
+__all__ = ["event_from_line", "event_to_wire", "texts_of", "to_line", "value_to_wire"]
 
 _LINE_OPTIONS = orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY
 _STATUSES = frozenset(get_args(Status))
@@ -38,6 +38,11 @@ def event_to_wire(event: OpsEvent) -> dict[str, object]:
     detail = event.detail
     wire["detail"] = _codec_of(detail).encode(detail) if isinstance(detail, EventDetail) else detail
     return wire
+
+
+def value_to_wire(value: object) -> dict[str, object]:
+    """Return a part of an event, such as a `FinalResult`, as it stands in its line."""
+    return _codec_of(value).encode(value)
 
 
 def to_line(wire: Mapping[str, object]) -> bytes:

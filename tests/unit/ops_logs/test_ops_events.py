@@ -27,6 +27,8 @@ def test_the_actions_are_those_that_readers_know() -> None:
         "query.backend_result",
         "query.merged",
         "query.delivered",
+        "memory.read",
+        "answer.given",
         "context_pack.build",
         "ingest.start",
         "ingest.stage_complete",
@@ -43,6 +45,10 @@ def test_the_actions_are_those_that_readers_know() -> None:
         "backend.degraded",
         "backend.recovered",
         "feedback.evaluated",
+        "weights.advised",
+        "weights.changed",
+        "experiment.changed",
+        "learning.failed",
     ]
 
 

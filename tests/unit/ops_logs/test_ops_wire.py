@@ -125,6 +125,9 @@ def test_candidates_are_written_in_full_precision() -> None:
             }
         ],
         "depth": 24,
+        "queryId": "",
+        "calibration": "auto",
+        "isAbsolute": True,
     }
 
 
@@ -149,6 +152,7 @@ def test_nested_values_are_written_in_camel_case() -> None:
         "skippedBackends": {"qmd": "breaker-open"},
         "weightsVersion": 3,
         "manager": "main",
+        "queryId": "",
     }
 
 

@@ -1,0 +1,11 @@
+"""Proposals for better weights, and the advisors that make them."""
+
+from composable_memory_feedback.advice.values import (
+    AdviceLimits,
+    BackendAdvice,
+    Objection,
+    Proposal,
+    Verdict,
+)
+
+__all__ = ["AdviceLimits", "BackendAdvice", "Objection", "Proposal", "Verdict"]

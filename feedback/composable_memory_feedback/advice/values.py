@@ -1,0 +1,113 @@
+"""Values of advice: what is proposed, how sure that is, and what speaks against adopting it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Literal
+
+from composable_memory_feedback.intents import IntentKind
+from composable_memory_feedback.metrics import Interval
+from composable_memory_feedback.weights import WeightTable
+
+__all__ = [
+    "AdviceLimits",
+    "AdvisorName",
+    "BackendAdvice",
+    "Objection",
+    "ObjectionCode",
+    "Proposal",
+    "Verdict",
+]
+
+AdvisorName = Literal["statistical", "formula", "llm"]
+
+ObjectionCode = Literal[
+    "no-change",
+    "too-few-samples",
+    "no-gain",
+    "golden-floor",
+    "cool-down",
+    "shadow",
+    "taken-back",
+    "not-usable",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdviceLimits:
+    """What holds advisors in check.
+
+    Weights are read with the heaviest as 1: after every change each backend keeps at least `min_weight`, and
+    none moves by more than `max_step`. A proposal needs `min_samples` judged queries, and
+    `min_intent_samples` of a kind for weights of that kind. `golden_tolerance` is how far the golden score
+    may fall. Automatic changes are `cool_down` apart and prove themselves on `shadow_queries` queries that
+    came after them.
+    """
+
+    min_weight: float = 0.1
+    max_step: float = 0.2
+    min_samples: int = 50
+    min_intent_samples: int = 40
+    golden_tolerance: float = 0.0
+    cool_down: timedelta = timedelta(hours=24)
+    shadow_queries: int = 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendAdvice:
+    """What is proposed for one backend, over all questions or for those of one kind.
+
+    `plausible` is the 95 % interval of the best weight, where an advisor can tell; `confidence` is from 0
+    to 1.
+    """
+
+    backend: str
+    intent: IntentKind | None
+    current: float
+    suggested: float
+    sample_size: int
+    confidence: float
+    rationale: str
+    plausible: Interval | None = None
+    mean_precision: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """A table that an advisor proposes in the place of the current one.
+
+    `gain` is the expected change of nDCG at the depth that was asked for, on queries that the proposal was
+    not made from; None where nothing could be replayed.
+    """
+
+    advisor: AdvisorName
+    current: WeightTable
+    table: WeightTable
+    changes: tuple[BackendAdvice, ...]
+    sample_size: int
+    made_at: datetime
+    gain: Interval | None = None
+    gain_by_intent: Mapping[IntentKind, Interval] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objection:
+    """A reason why a proposal is not adopted."""
+
+    code: ObjectionCode
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What the guardrails say of a proposal: adopted only without objections."""
+
+    objections: tuple[Objection, ...] = ()
+    adjustments: tuple[str, ...] = ()
+    """What was cut down before, in words."""
+
+    @property
+    def is_allowed(self) -> bool:
+        """Say whether nothing speaks against adopting it."""
+        return not self.objections

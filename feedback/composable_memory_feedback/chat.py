@@ -1,0 +1,275 @@
+"""The one door to a language model: asks an OpenAI-compatible endpoint, or says what is wrong with it."""
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from ipaddress import ip_address
+from time import perf_counter
+from typing import Self
+
+import httpx
+
+from composable_memory_feedback.chat_protocol import (
+    BUSY,
+    Manner,
+    Question,
+    Refused,
+    meaning,
+    read_completion,
+    retry_after_s,
+)
+from composable_memory_feedback.errors import FeedbackError
+from composable_memory_feedback.language_model import ChatReply, one_line
+from composable_memory_ops_logs import utc_now
+from composable_memory_ops_logs.events import JsonValue
+
+__all__ = ["ChatClient", "ChatEndpoint", "ChatReply"]
+
+CONNECT_TIMEOUT_S = 10.0
+TRIES = 3
+FIRST_WAIT_S = 0.5
+MAX_REFUSAL_BYTES = 16 * 2**10
+EXCERPT_CHARS = 200
+
+Pace = Callable[[float], Awaitable[None]]
+"""How time passes between two tries, given in seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatEndpoint:
+    """Where a model is asked, and within which bounds.
+
+    `base_url` is what stands before `/chat/completions`. `timeout_s` is for a whole answer, with all tries;
+    `max_tokens` for what the model may say; `max_bytes` for the answer as it comes over the wire.
+
+    Raises:
+        FeedbackError: the address or the key cannot be one.
+    """
+
+    base_url: str
+    model: str
+    api_key: str | None = field(default=None, repr=False)
+    timeout_s: float = 30.0
+    max_tokens: int = 2048
+    max_bytes: int = 1_000_000
+
+    def __post_init__(self) -> None:
+        if not _is_address(self.base_url):
+            # An address may hold a password, so it is not shown.
+            advice = "give one such as http://127.0.0.1:8080/v1, without a user name"
+            raise FeedbackError("the address cannot be asked", subject="the base URL", advice=advice)
+        # What no header can hold would come back in an error of the library, with the key in it.
+        if not all("!" <= character <= "~" for character in self.key):
+            advice = "give it as it was issued, without spaces"
+            raise FeedbackError("the key cannot be one", subject=f"the key for {self.host}", advice=advice)
+
+    @property
+    def key(self) -> str:
+        """Return the key without the line end that files put behind it; empty where there is none."""
+        return (self.api_key or "").strip()
+
+    @property
+    def host(self) -> str:
+        """Return the host, with its port where one is named."""
+        return httpx.URL(self.base_url).netloc.decode("ascii")
+
+    @property
+    def completions_url(self) -> httpx.URL:
+        """Return the address that questions go to; a query of the base URL stays."""
+        base = httpx.URL(self.base_url)
+        return base.copy_with(path=f"{base.path.rstrip('/')}/chat/completions")
+
+    @property
+    def is_this_machine(self) -> bool:
+        """Say whether the model runs on this machine, which is never asked through a proxy."""
+        host = httpx.URL(self.base_url).host
+        try:
+            return ip_address(host).is_loopback
+        except ValueError:
+            return host == "localhost"
+
+
+class ChatClient:
+    """Asks one endpoint, inside `async with`; several questions may be under way.
+
+    Endpoints differ in how they are asked for JSON: what one refuses is not asked of it again.
+    """
+
+    def __init__(
+        self, endpoint: ChatEndpoint, *, clock: Callable[[], datetime] = utc_now, pace: Pace = asyncio.sleep
+    ) -> None:
+        self._endpoint = endpoint
+        self._clock = clock
+        self._pace = pace
+        self._manner = Manner()
+        self._client: httpx.AsyncClient | None = None
+
+    async def __aenter__(self) -> Self:
+        if self._client is None:
+            # Reading the trusted certificates takes its time.
+            self._client = await asyncio.to_thread(_open, self._endpoint)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @property
+    def model(self) -> str:
+        """Return the name of the model that is asked."""
+        return self._endpoint.model
+
+    async def close(self) -> None:
+        """Close all connections; calling it again does nothing."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
+
+    async def complete(
+        self,
+        system: str,
+        user: str,
+        *,
+        schema: Mapping[str, JsonValue] | None = None,
+        schema_name: str = "answer",
+    ) -> ChatReply:
+        """Return what the model says; with a schema, in JSON of that form if the endpoint can ask for it.
+
+        An endpoint that is busy is asked up to two times more, if it lets us before the time is over.
+
+        Raises:
+            FeedbackError: it cannot be reached, refuses, stays busy, is too slow, or gives no completion.
+        """
+        question = Question(
+            model=self.model,
+            system=system,
+            user=user,
+            max_tokens=self._endpoint.max_tokens,
+            schema=schema,
+            schema_name=schema_name,
+        )
+        began = perf_counter()
+        content = await self._bounded(question)
+        reply = read_completion(content, model=self.model, duration_ms=(perf_counter() - began) * 1000)
+        if reply is None:
+            said = content[: 2 * EXCERPT_CHARS].decode("utf-8", "replace")
+            advice = "check that the base URL is that of an OpenAI-compatible API"
+            raise self._problem("the answer is no chat completion", advice, said)
+        return reply
+
+    async def _bounded(self, question: Question) -> bytes:
+        """Return the body of the answer, or raise what is wrong with it."""
+        limit_s = self._endpoint.timeout_s
+        # What httpx raises refers to the request and so to its key: it must not be in the chain of ours.
+        try:
+            async with asyncio.timeout(limit_s):
+                return await self._suited(question, asyncio.get_running_loop().time() + limit_s)
+        except TimeoutError:
+            advice = "allow more time, or take a faster model"
+            problem = self._problem(f"no whole answer came within {limit_s:g} s", advice)
+        except Refused as refused:
+            problem = self._problem(*meaning(refused.status), refused.said)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            said = str(error) or type(error).__name__
+            advice = "start it, or check its base URL"
+            problem = self._problem("the language model cannot be reached", advice, said)
+        raise problem
+
+    async def _suited(self, question: Question, until: float) -> bytes:
+        """Ask in the manner that worked last, and in plainer ones where that is refused."""
+        manner = self._manner
+        while True:
+            try:
+                content = await self._patiently(manner.body(question), until)
+            except Refused as refused:
+                plainer = manner.instead(refused, question)
+                if plainer is None:
+                    raise
+                manner = plainer
+            else:
+                self._manner = manner
+                return content
+
+    async def _patiently(self, body: bytes, until: float) -> bytes:
+        """Ask again while the endpoint is busy, at the pace that it asks for, until the loop's time is up."""
+        failures = 0
+        while True:
+            try:
+                return await self._post(body)
+            except Refused as refused:
+                failures += 1
+                wait_s = FIRST_WAIT_S * failures if refused.asked_s is None else refused.asked_s
+                is_late = asyncio.get_running_loop().time() + wait_s >= until
+                if refused.status not in BUSY or failures == TRIES or is_late:
+                    raise
+            await self._pace(wait_s)
+
+    async def _post(self, body: bytes) -> bytes:
+        if self._client is None:
+            raise self._problem("the language model is no longer asked", "ask inside its `async with`")
+        async with self._client.stream("POST", self._endpoint.completions_url, content=body) as response:
+            if not response.is_success:
+                said = (await _beginning(response, MAX_REFUSAL_BYTES)).decode("utf-8", "replace")
+                asked_s = retry_after_s(response.headers.get("retry-after"), self._clock())
+                raise Refused(response.status_code, said, asked_s)
+            if response.headers.get("content-encoding", "identity") != "identity":
+                raise self._problem("the answer is compressed, which was not asked for", "check the base URL")
+            content = await _beginning(response, self._endpoint.max_bytes)
+        if len(content) > self._endpoint.max_bytes:
+            problem = f"the answer is longer than {self._endpoint.max_bytes} bytes"
+            raise self._problem(problem, "check the base URL, or allow the model less")
+        return content
+
+    def _problem(self, problem: str, advice: str, said: str = "") -> FeedbackError:
+        """Return the error, with what the other side or the network said, but never the key."""
+        subject = f"{self.model} at {self._endpoint.host}"
+        excerpt = one_line(_without(self._endpoint.key, said), EXCERPT_CHARS)
+        if excerpt:
+            subject = f"{subject} ({excerpt})"
+        return FeedbackError(problem, subject=subject, advice=advice)
+
+
+def _is_address(base_url: str) -> bool:
+    try:
+        url = httpx.URL(base_url)
+        has_host = bool(url.host)
+    except (httpx.InvalidURL, UnicodeError):  # the latter where a host is no name in any script
+        return False
+    is_port = url.port is None or 0 < url.port < 2**16
+    return url.scheme in {"http", "https"} and has_host and is_port and not url.userinfo
+
+
+def _open(endpoint: ChatEndpoint) -> httpx.AsyncClient:
+    headers = {
+        "accept": "application/json",
+        "accept-encoding": "identity",  # a small compressed answer may become a huge one
+        "content-type": "application/json",
+        "user-agent": "composable-memory",
+    }
+    if endpoint.key:
+        headers["authorization"] = f"Bearer {endpoint.key}"
+    is_encrypted = httpx.URL(endpoint.base_url).scheme == "https"
+    return httpx.AsyncClient(
+        headers=headers,
+        # Reading the trusted certificates takes a tenth of a second, and nobody shows one without TLS.
+        verify=httpx.create_ssl_context() if is_encrypted else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
+        timeout=httpx.Timeout(None, connect=CONNECT_TIMEOUT_S),
+        trust_env=not endpoint.is_this_machine,
+        follow_redirects=False,
+    )
+
+
+async def _beginning(response: httpx.Response, limit: int) -> bytes:
+    """Return the body, or a beginning of it that is longer than `limit`."""
+    body = bytearray()
+    async for part in response.aiter_raw():
+        body += part
+        if len(body) > limit:
+            break
+    return bytes(body)
+
+
+def _without(key: str, said: str) -> str:
+    """Return the text without the key, also where JSON was written with its slashes escaped."""
+    return said.replace("\\/", "/").replace(key, "***") if key else said

@@ -1,0 +1,176 @@
+"""How chat completions are asked for, and what the answers mean; `chat` carries them (pure)."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Literal
+
+from pydantic import BaseModel, Field, ValidationError
+
+from composable_memory_feedback.language_model import ChatReply
+from composable_memory_ops_logs.events import JsonValue
+
+__all__ = ["BUSY", "Manner", "Question", "Refused", "meaning", "read_completion", "retry_after_s"]
+
+BUSY = frozenset({429, 503})
+UNFIT = frozenset({400, 422, 500})
+"""With these an endpoint answers that does not take a part of the request; 500 is llama-cpp-python's."""
+SPEAKS_OF_JSON = ("response_format", "json_schema", "json_object", "schema", "grammar")
+MAX_TOKENS_COUNTED = 10**9
+"""More than this no call costs; an endpoint that says so is not believed."""
+
+Form = Literal["json_schema", "json_object", "plain"]
+PLAINER: Mapping[Form, Form] = {"json_schema": "json_object", "json_object": "plain"}
+
+
+class Refused(Exception):
+    """An answer that is no success; `asked_s` is how long the endpoint wants to be left alone."""
+
+    def __init__(self, status: int, said: str, asked_s: float | None = None) -> None:
+        super().__init__(status)
+        self.status = status
+        self.said = said
+        self.asked_s = asked_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What is asked of which model; `max_tokens` is how much it may say."""
+
+    model: str
+    system: str
+    user: str
+    max_tokens: int
+    schema: Mapping[str, JsonValue] | None = None
+    schema_name: str = "answer"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manner:
+    """How an endpoint is asked: how for JSON, by which name for a limit, and whether for the likeliest words.
+
+    `has_bounds` keeps the longest lengths of texts in a schema: small models else write without end.
+
+    `json_object` takes the schema along, which llama.cpp heeds and others overlook.
+    """
+
+    form: Form = "json_schema"
+    limit: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    has_temperature: bool = True
+    has_bounds: bool = True
+
+    def body(self, question: Question) -> bytes:
+        """Return the request."""
+        messages = [
+            {"role": "system", "content": question.system},
+            {"role": "user", "content": question.user},
+        ]
+        body: dict[str, object] = {
+            "model": question.model,
+            "messages": messages,
+            self.limit: question.max_tokens,
+            "stream": False,
+        }
+        if self.has_temperature:
+            body["temperature"] = 0
+        if question.schema is not None and self.form != "plain":
+            body["response_format"] = self._format(question.schema, question.schema_name)
+        return json.dumps(body).encode()
+
+    def instead(self, refused: Refused, question: Question) -> "Manner | None":
+        """Return the manner to try next, or None where the refusal is about something else."""
+        said = refused.said.lower()
+        if refused.status not in UNFIT:
+            return None
+        if self.limit == "max_tokens" and "max_completion_tokens" in said:
+            return replace(self, limit="max_completion_tokens")
+        if self.has_temperature and "temperature" in said:
+            return replace(self, has_temperature=False)
+        is_about_json = question.schema is not None and any(word in said for word in SPEAKS_OF_JSON)
+        if is_about_json and self.has_bounds and "maxlength" in said:
+            return replace(self, has_bounds=False)
+        if is_about_json and self.form in PLAINER:
+            return replace(self, form=PLAINER[self.form])
+        return None
+
+    def _format(self, schema: Mapping[str, JsonValue], name: str) -> dict[str, object]:
+        schema = schema if self.has_bounds else _unbounded(schema)
+        if self.form == "json_object":
+            return {"type": "json_object", "schema": schema}
+        return {"type": "json_schema", "json_schema": {"name": name, "schema": schema, "strict": True}}
+
+
+def _unbounded(schema: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """Return a schema without longest lengths, which not every endpoint takes."""
+    return {
+        key: _unbounded(part) if isinstance(part, Mapping) else part
+        for key, part in schema.items()
+        if key != "maxLength"
+    }
+
+
+class _Message(BaseModel):
+    content: str | None = None
+
+
+class _Choice(BaseModel):
+    message: _Message
+    finish_reason: str | None = None
+
+
+class _Completion(BaseModel):
+    choices: list[_Choice] = Field(min_length=1)
+    usage: object = None
+
+
+def read_completion(content: bytes, *, model: str, duration_ms: float) -> ChatReply | None:
+    """Return what the model says in an answer, or None if it is no chat completion."""
+    try:
+        completion = _Completion.model_validate_json(content)
+    except ValidationError:
+        return None
+    choice = completion.choices[0]
+    usage = completion.usage if isinstance(completion.usage, dict) else {}
+    return ChatReply(
+        text=choice.message.content or "",
+        input_tokens=_tokens(usage.get("prompt_tokens")),
+        output_tokens=_tokens(usage.get("completion_tokens")),
+        duration_ms=duration_ms,
+        model=model,
+        is_whole=choice.finish_reason != "length",
+    )
+
+
+def meaning(status: int) -> tuple[str, str]:
+    """Return what a refusal means, and what to do about it."""
+    problem = f"the language model refuses with {status}"
+    if status in {401, 403}:
+        return problem, "give a key that it knows"
+    if status in {404, 405}:
+        return problem, "check the base URL and the name of the model"
+    if 300 <= status < 400:
+        return problem, "redirects are not followed: give the address that it points to"
+    if status in BUSY:
+        return f"the language model is busy ({status})", "try again later"
+    return problem, "see what it says, and check the model and its limits"
+
+
+def retry_after_s(value: str | None, now: datetime) -> float | None:
+    """Return how many seconds a `Retry-After` header asks for (RFC 9110, 10.2.3), None if it is garbled."""
+    text = (value or "").strip()
+    if text.isascii() and text.isdigit():
+        return float(text)
+    try:
+        date = parsedate_to_datetime(text)
+    except (ValueError, OverflowError):
+        return None
+    return max(0.0, (date.replace(tzinfo=date.tzinfo or UTC) - now).total_seconds())
+
+
+def _tokens(value: object) -> int:
+    """Return a count of tokens, 0 where it is none or beyond belief."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        return 0
+    return value if 0 <= value <= MAX_TOKENS_COUNTED else 0

@@ -1,0 +1,277 @@
+"""Golden questions: known answers, and the score below which no weight table is adopted."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
+from pathlib import Path
+from posixpath import normpath
+from typing import Annotated
+
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
+
+from composable_memory_feedback.errors import FeedbackError
+from composable_memory_feedback.logged import LoggedQuery, RankedHit, Ranker
+from composable_memory_feedback.metrics import ndcg, recall, reciprocal_rank
+from composable_memory_feedback.weights import WeightTable
+
+__all__ = [
+    "GoldenComparison",
+    "GoldenPlace",
+    "GoldenQuestion",
+    "GoldenRecord",
+    "GoldenScore",
+    "compare_golden",
+    "read_questions",
+    "score_golden",
+    "score_hits",
+]
+
+TOLERANCE = 1e-9
+"""Scores that differ by less are equal; it covers what floating point loses."""
+MOST_PLACES = 1000
+"""A question with more known answers than that is a mistake in the file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoldenPlace:
+    """A place that answers a question: a file, or lines of it.
+
+    `line` is the first one, from 1, and None for anywhere in the file; `last_line` is None for one line.
+    """
+
+    path: str
+    line: int | None = None
+    last_line: int | None = None
+
+    def __post_init__(self) -> None:
+        first = 1 if self.line is None else self.line
+        last = first if self.last_line is None else self.last_line
+        if not 1 <= first <= last:
+            raise ValueError(f"lines count from 1 and do not run backwards: {self.line} to {self.last_line}")
+
+    def is_in(self, hit: RankedHit) -> bool:
+        """Say whether a result, or a duplicate that it stands for, shows any line of this place."""
+        return any(self._is_at(key) for key in hit.keys)
+
+    def _is_at(self, key: str) -> bool:
+        path, start, end = key.rsplit(":", 2)
+        if path != self.path or self.line is None:
+            return path == self.path
+        return int(start) <= (self.last_line or self.line) and self.line <= int(end)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoldenQuestion:
+    """A question and all places that are known to answer it."""
+
+    id: str
+    question: str
+    expected: tuple[GoldenPlace, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoldenRecord:
+    """A golden question as it was asked once: with all candidates, so that it can be ranked again."""
+
+    question: GoldenQuestion
+    query: LoggedQuery
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoldenScore:
+    """Means over golden questions, each from 0 to 1; `by_backend` is what each backend reaches alone."""
+
+    recall: float
+    mrr: float
+    ndcg: float
+    questions: int
+    by_backend: Mapping[str, "GoldenScore"] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoldenComparison:
+    """Golden scores under two tables; `worse` names the questions whose nDCG falls."""
+
+    current: GoldenScore
+    proposed: GoldenScore
+    worse: tuple[str, ...] = ()
+
+    def falls_by_more_than(self, tolerance: float) -> bool:
+        """Say whether nDCG or recall falls by more than `tolerance`."""
+        lost = max(
+            self.current.ndcg - self.proposed.ndcg,
+            self.current.recall - self.proposed.recall,
+        )
+        return lost > tolerance + TOLERANCE
+
+
+def read_questions(path: Path) -> list[GoldenQuestion]:
+    """Read a file of golden questions, one JSON object a line; empty lines are passed over.
+
+    A line has `question` (or `query`), and as `expect` a list of `"path"`, `"path#L3"`, `"path#L3-L5"` or
+    `{"path": ..., "line": ..., "last_line": ...}`, or as `qrels` a list of `[path, line]`, where line 0 is
+    the whole file. Without an `id` (or `qid`) a question is called `q<line of the file>`.
+
+    Raises:
+        FeedbackError: The file cannot be read, holds no question, or names a line that is no question.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise _unreadable(str(path), str(error)) from error
+    questions: dict[str, GoldenQuestion] = {}
+    for number, line in zip(count(1), lines, strict=False):
+        if not line.strip():
+            continue
+        question = _read_line(line, number, f"line {number} of {path}")
+        if question.id in questions:
+            raise _unreadable(f"line {number} of {path}", f"the id {question.id!r} is taken already")
+        questions[question.id] = question
+    if not questions:
+        raise _unreadable(str(path), "it holds no question")
+    return list(questions.values())
+
+
+def score_hits(hits: Sequence[RankedHit], expected: Sequence[GoldenPlace], k: int) -> GoldenScore:
+    """Score one ranking against the places that are known to answer, reading its first `k` results.
+
+    A place counts once, for the first result that shows it, and a result counts once, however many places it
+    shows: two places in one passage are one for nDCG and two for recall.
+    """
+    missing = list(expected)
+    gains: list[float] = []
+    swallowed = 0
+    for hit in hits[:k]:
+        left = [place for place in missing if not place.is_in(hit)]
+        found = len(missing) - len(left)
+        gains.append(1.0 if found else 0.0)
+        swallowed += max(0, found - 1)
+        missing = left
+    return GoldenScore(
+        recall=recall(len(expected) - len(missing), len(expected)),
+        mrr=reciprocal_rank([gain > 0.0 for gain in gains]),
+        ndcg=ndcg(gains, [1.0] * (len(expected) - swallowed), k),
+        questions=1,
+    )
+
+
+def score_golden(
+    records: Sequence[GoldenRecord], *, weights: WeightTable | None, ranker: Ranker, k: int = 10
+) -> GoldenScore:
+    """Score all golden questions under a table, or under the weights they were asked with (None).
+
+    What each backend reaches alone is the same under every table: its own candidates, all others dropped.
+    """
+    scores = _scores(records, weights, ranker, k)
+    backends = sorted({one for record in records for one in record.query.backends})
+    alone = {one: _mean([_score_alone(record, one, ranker, k) for record in records]) for one in backends}
+    return replace(_mean(scores), by_backend=alone)
+
+
+def compare_golden(
+    records: Sequence[GoldenRecord],
+    current: WeightTable | None,
+    proposed: WeightTable,
+    ranker: Ranker,
+    *,
+    k: int = 10,
+) -> GoldenComparison:
+    """Score all golden questions under two tables; `current` None is as they were asked.
+
+    Without the scores of single backends, which no table changes.
+    """
+    before = _scores(records, current, ranker, k)
+    after = _scores(records, proposed, ranker, k)
+    pairs = zip(records, before, after, strict=True)
+    worse = [record.question.id for record, one, other in pairs if other.ndcg < one.ndcg - TOLERANCE]
+    return GoldenComparison(current=_mean(before), proposed=_mean(after), worse=tuple(worse))
+
+
+def _scores(
+    records: Sequence[GoldenRecord], weights: WeightTable | None, ranker: Ranker, k: int
+) -> list[GoldenScore]:
+    return [_score(record, weights, ranker, k) for record in records]
+
+
+def _score(record: GoldenRecord, weights: WeightTable | None, ranker: Ranker, k: int) -> GoldenScore:
+    query = record.query
+    policy = query.policy
+    if weights is not None:
+        policy = replace(policy, weights={one: weights.of(one, query.intent) for one in query.backends})
+    return score_hits(ranker(query, policy), record.question.expected, k)
+
+
+def _score_alone(record: GoldenRecord, backend: str, ranker: Ranker, k: int) -> GoldenScore:
+    query = record.query
+    others = frozenset(query.backends) - {backend}
+    policy = replace(query.policy, weights=dict.fromkeys(query.backends, 1.0), dropped=others)
+    hits = ranker(query, policy) if backend in query.backends else ()
+    return score_hits(hits, record.question.expected, k)
+
+
+def _mean(scores: Sequence[GoldenScore]) -> GoldenScore:
+    n = len(scores) or 1
+    return GoldenScore(
+        recall=sum(one.recall for one in scores) / n,
+        mrr=sum(one.mrr for one in scores) / n,
+        ndcg=sum(one.ndcg for one in scores) / n,
+        questions=len(scores),
+    )
+
+
+_Line = Annotated[int, Field(ge=1, strict=True)]
+_LineOrFile = Annotated[int, Field(ge=0, strict=True)]
+"""As it is written in test collections, where 0 stands for the whole file."""
+_Path = Annotated[str, Field(min_length=1, max_length=4096)]
+
+
+class _PlaceModel(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    path: _Path
+    line: _Line | None = None
+    last_line: _Line | None = Field(default=None, validation_alias=AliasChoices("last_line", "lastLine"))
+
+
+class _QuestionModel(BaseModel):
+    """A line of the file; keys that it does not know are notes of whoever wrote it."""
+
+    model_config = ConfigDict(extra="ignore", coerce_numbers_to_str=True)
+
+    id: str | None = Field(default=None, validation_alias=AliasChoices("id", "qid"))
+    question: str = Field(min_length=1, validation_alias=AliasChoices("question", "query"))
+    expect: list[_PlaceModel | _Path] = Field(default=[], max_length=MOST_PLACES)
+    qrels: list[tuple[_Path, _LineOrFile | None]] = Field(default=[], max_length=MOST_PLACES)
+
+
+def _read_line(line: str, number: int, subject: str) -> GoldenQuestion:
+    try:
+        model = _QuestionModel.model_validate_json(line)
+        places = [_place(one) for one in model.expect]
+        places += [GoldenPlace(path=normpath(path), line=at or None) for path, at in model.qrels]
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"] if not str(part).startswith(("_", "constrained")))
+        raise _unreadable(subject, f"{where}: {first['msg']}" if where else first["msg"]) from error
+    except ValueError as error:
+        raise _unreadable(subject, str(error)) from error
+    if not places or not model.question.strip():
+        raise _unreadable(subject, "it needs a question, and at least one place in `expect` or `qrels`")
+    return GoldenQuestion(
+        id=model.id or f"q{number}", question=model.question, expected=tuple(dict.fromkeys(places))
+    )
+
+
+def _place(written: _PlaceModel | str) -> GoldenPlace:
+    if isinstance(written, _PlaceModel):
+        return GoldenPlace(path=normpath(written.path), line=written.line, last_line=written.last_line)
+    path, _, lines = written.rpartition("#L")
+    first, _, last = lines.partition("-")
+    last = last.removeprefix("L")
+    if not path or not first.isdecimal() or (last and not last.isdecimal()):
+        return GoldenPlace(path=normpath(written))
+    return GoldenPlace(path=normpath(path), line=int(first), last_line=int(last) if last else None)
+
+
+def _unreadable(subject: str, reason: str) -> FeedbackError:
+    return FeedbackError("golden questions cannot be read", subject=subject, advice=reason)

@@ -1,0 +1,12 @@
+"""Holds advisors in check: cuts a proposed table down to a small safe step, and says what speaks against it.
+
+Only the proportions of weights matter to a ranking, so all limits are read with the heaviest backend as 1.
+A proposal that turns the order round therefore arrives over several changes: first the lighter backends come
+up to the heaviest, then another one leads.
+"""
+
+from composable_memory_feedback.guardrails.objections import ShadowOutcome, check, is_waiting
+from composable_memory_feedback.guardrails.proportions import same_proportions
+from composable_memory_feedback.guardrails.taming import Tamed, tame
+
+__all__ = ["ShadowOutcome", "Tamed", "check", "is_waiting", "same_proportions", "tame"]

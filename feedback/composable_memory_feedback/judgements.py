@@ -1,0 +1,68 @@
+"""Judgements: how well one result answered one query, who says so, and how much that tells."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from composable_memory_feedback.intents import IntentKind
+
+__all__ = ["RELEVANT", "Judgement", "JudgementKind"]
+
+RELEVANT = 0.5
+"""A result is relevant when its relevance is greater."""
+
+
+class JudgementKind(StrEnum):
+    """Who or what says how well a result answered."""
+
+    EXPLICIT = "explicit"
+    """A person or an agent said so."""
+    GOLDEN = "golden"
+    """It is known from a question with known answers."""
+    MODEL = "model"
+    """A language model judged it."""
+    OPENED = "opened"
+    """It was read after the search."""
+    QUOTED = "quoted"
+    """Its words stand in the answer that was given."""
+    REQUERIED = "requeried"
+    """The question was put again in other words; what was shown did not do."""
+
+    @property
+    def is_implicit(self) -> bool:
+        """Say whether it was inferred from what happened; such signals depend on the place of a result."""
+        return self in (JudgementKind.OPENED, JudgementKind.QUOTED, JudgementKind.REQUERIED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """How relevant one delivered result was to its query, from 0 to 1.
+
+    The place of the result is the passage that was delivered; `rank` is where it stood, from 1. `backend` is
+    who brought it, or None where a stand-in did, whom the judgement says nothing about.
+    """
+
+    trace_id: str
+    query_id: str
+    at: datetime
+    path: str
+    start_line: int
+    end_line: int
+    rank: int
+    backend: str | None
+    intent: IntentKind
+    kind: JudgementKind
+    relevance: float
+    was_used: bool = False
+    rationale: str = ""
+    by: str = ""
+    """The model, or the person, that judged."""
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.relevance <= 1.0:
+            raise ValueError(f"a relevance is from 0 to 1, not {self.relevance}")
+
+    @property
+    def key(self) -> str:
+        """Return `path:start_line:end_line`."""
+        return f"{self.path}:{self.start_line}:{self.end_line}"

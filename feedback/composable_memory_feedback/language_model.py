@@ -1,0 +1,125 @@
+"""What goes to a language model and what comes back from it, whoever carries it; no network in here."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from itertools import count
+from typing import Protocol
+
+from pydantic_core import from_json
+
+from composable_memory_ops_logs import redact
+from composable_memory_ops_logs.events import JsonValue
+
+__all__ = ["SHORT_TEXT", "ChatReply", "Fence", "LanguageModel", "clean", "json_object_in", "one_line"]
+
+SHORT_TEXT: Mapping[str, JsonValue] = {"type": "string", "maxLength": 300}
+"""A text in the form of a reply; without a longest length small models write until they are cut off."""
+FENCE = "```"
+MAX_FENCED_BLOCKS = 8
+"""How many fenced blocks of an answer are looked at: one is expected."""
+MARK_CHARS = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatReply:
+    """What a model said, and what that cost; `is_whole` is false where it was cut off at the limit."""
+
+    text: str
+    input_tokens: int
+    output_tokens: int
+    duration_ms: float
+    model: str
+    is_whole: bool = True
+
+
+class LanguageModel(Protocol):
+    """Answers one question at a time; several may be under way."""
+
+    @property
+    def model(self) -> str:
+        """Return the name that judgements and proposals are signed with."""
+        ...
+
+    async def complete(
+        self,
+        system: str,
+        user: str,
+        *,
+        schema: Mapping[str, JsonValue] | None = None,
+        schema_name: str = "answer",
+    ) -> ChatReply:
+        """Return the answer; with a JSON schema one that follows it, if the model is able to.
+
+        Raises:
+            FeedbackError: there is no answer, and why.
+        """
+        ...
+
+
+class Fence:
+    """Shows a model where data begins and ends, by a mark that stands nowhere in the data.
+
+    So no text can end its own block and go on as if it were part of the question.
+    """
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        joined = "\0".join(texts)
+        seed = joined.encode("utf-8", "replace")
+        marks = (sha256(seed + str(turn).encode()).hexdigest()[:MARK_CHARS] for turn in count())
+        self.mark = next(mark for mark in marks if mark not in joined)
+
+    def around(self, name: str, text: str) -> str:
+        """Return the text as a block of this name."""
+        return f"<{name} {self.mark}>\n{text}\n</{name} {self.mark}>"
+
+
+def clean(text: str, limit: int) -> str:
+    """Return the text without secrets and control characters, and not longer than `limit`; lines stay."""
+    shown = "".join(_shown(character) for character in redact(text))
+    return _cut(shown.strip(), limit)
+
+
+def one_line(text: str, limit: int) -> str:
+    """Return the text without secrets and control characters, in one line not longer than `limit`."""
+    shown = "".join(one if one.isprintable() else " " for one in redact(text))
+    return _cut(" ".join(shown.split()), limit)
+
+
+def json_object_in(text: str) -> dict[str, object] | None:
+    """Return the JSON object in a model's answer: fenced, or between the outermost braces, or all of it.
+
+    What a model thought aloud before it answered is left out. None where there is no object; one that is
+    nested too deeply counts as none. Numbers may be infinite or none at all, as JSON of models has them.
+    """
+    answer = text.rpartition("</think>")[2]
+    for piece in _pieces(answer):
+        try:
+            value: object = from_json(piece.encode("utf-8", "replace"))
+        except ValueError:
+            continue
+        if isinstance(value, dict):
+            return value
+    return None
+
+
+def _pieces(text: str) -> Iterator[str]:
+    for block in text.split(FENCE, 2 * MAX_FENCED_BLOCKS)[1::2]:
+        yield from _braced(block)
+    yield from _braced(text)
+
+
+def _braced(text: str) -> Iterator[str]:
+    start, end = text.find("{"), text.rfind("}")
+    if 0 <= start < end:
+        yield text[start : end + 1]
+
+
+def _shown(character: str) -> str:
+    if character in "\n\t" or character.isprintable():
+        return character
+    return "\n" if character == "\r" else " "
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[: limit - 1].rstrip()}…"

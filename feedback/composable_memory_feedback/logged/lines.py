@@ -1,0 +1,168 @@
+"""Lines of the log as they must be to be believed; what does not fit its model is a `ValueError`.
+
+Unknown fields are passed over, so that lines of later versions can be read. Numbers are checked as far as a
+ranking or a learner could go wrong, or on for ever, with them.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from composable_memory_ops_logs import TakenFrom
+
+__all__ = [
+    "AnswerLine",
+    "BackendLine",
+    "CandidateLine",
+    "Count",
+    "DegradedLine",
+    "DeliveryLine",
+    "ErrorLine",
+    "ExperimentLine",
+    "FinalLine",
+    "Line",
+    "MergedLine",
+    "PairLine",
+    "PlaceLine",
+    "QueryStartLine",
+    "ReadLine",
+    "Weights",
+]
+
+Count = Annotated[int, Field(ge=0)]
+Weights = dict[str, Annotated[float, Field(ge=0.0)]]
+
+
+class Line(BaseModel):
+    """What is particular to a line: camelCase on disk, and of exactly the types that are written."""
+
+    model_config = ConfigDict(alias_generator=to_camel, strict=True, frozen=True, allow_inf_nan=False)
+
+
+class QueryStartLine(Line):
+    """A `query.start`."""
+
+    query: str
+    active_backends: list[str]
+    weights_version: str | int | None = None
+    manager: str
+    query_id: str
+    memory: str | None = None
+
+
+class PlaceLine(Line):
+    """Lines of a file."""
+
+    path: str
+    start_line: Count
+    end_line: Count
+
+    @property
+    def place(self) -> TakenFrom:
+        """Return the value."""
+        return TakenFrom(self.path, self.start_line, self.end_line)
+
+
+class CandidateLine(PlaceLine):
+    """A candidate of a `query.backend_result`."""
+
+    score: float
+    rank: Annotated[int, Field(ge=1)]
+    source: str
+    snippet_preview: str
+    content_hash: str
+    exact: bool = False
+    origin: PlaceLine | None = None
+
+
+class ErrorLine(Line):
+    """An error, by its class and its message."""
+
+    type: str
+    message: str
+
+
+class BackendLine(Line):
+    """A `query.backend_result`."""
+
+    results: list[CandidateLine]
+    depth: Count
+    error: ErrorLine | None = None
+    calibration: str
+    is_absolute: bool
+    answered_by: str | None = None
+
+
+class FinalLine(PlaceLine):
+    """A result of a `query.merged`."""
+
+    score: float
+    backend: str
+    calibrated_score: float
+    merged_with: list[str] = []
+
+
+class PairLine(Line):
+    """Two places of candidates."""
+
+    one: Count
+    other: Count
+
+
+class ExperimentLine(Line):
+    """How a list was drawn from two rankings."""
+
+    id: str
+    weights_a: Weights
+    weights_b: Weights
+    seed: int
+    teams: list[Literal["a", "b", "-"]]
+
+
+class DegradedLine(Line):
+    """A backend that answered with less than it can."""
+
+    backend: str
+    reason: str
+
+
+class MergedLine(Line):
+    """A `query.merged`. A depth of 0 could be doubled for ever, so there is none."""
+
+    fusion: str
+    weights: Weights
+    dedup: str
+    min_score: Annotated[float, Field(ge=0.0, le=1.0)]
+    max_results: Annotated[int, Field(ge=1)]
+    depth: Annotated[int, Field(ge=1)]
+    rrf_k: Count
+    final_results: list[FinalLine]
+    dropped: list[dict[str, object]] = []
+    degraded: list[DegradedLine] = []
+    intent_kind: str | None = None
+    near: list[PairLine]
+    experiment: ExperimentLine | None = None
+
+
+class ReadLine(Line):
+    """A `memory.read`."""
+
+    path: str
+    from_line: int | None = None
+    lines: int | None = None
+    query_trace_id: str | None = None
+    memory: str | None = None
+
+
+class AnswerLine(Line):
+    """An `answer.given`."""
+
+    query_trace_id: str
+    quoted: list[PlaceLine] = []
+
+
+class DeliveryLine(Line):
+    """A `query.delivered`."""
+
+    paths: list[str]

@@ -1,0 +1,210 @@
+"""Makes values of the lines of the log, once it is clear that they can be believed."""
+
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from composable_memory_feedback.intents import IntentKind
+from composable_memory_feedback.logged.lines import (
+    AnswerLine,
+    BackendLine,
+    CandidateLine,
+    DeliveryLine,
+    FinalLine,
+    MergedLine,
+    QueryStartLine,
+    ReadLine,
+)
+from composable_memory_feedback.logged.queries import (
+    LoggedExperiment,
+    LoggedList,
+    LoggedQuery,
+    RankedHit,
+    RankingPolicy,
+)
+from composable_memory_feedback.logged.traffic import LoggedAnswer, LoggedDelivery, LoggedRead
+from composable_memory_ops_logs import Candidate, OpsEvent
+from composable_memory_ops_logs.events import JsonValue
+
+__all__ = ["MissingLines", "answer_from", "delivery_from", "query_from", "read_from", "start_from"]
+
+
+class MissingLines(ValueError):
+    """The lines of a query are not all there."""
+
+
+def start_from(event: OpsEvent) -> QueryStartLine:
+    """Read a `query.start`.
+
+    Raises:
+        ValueError: the line lies.
+    """
+    start = QueryStartLine.model_validate(event.detail)
+    if len(set(start.active_backends)) < len(start.active_backends):
+        raise ValueError("a backend cannot be asked twice")
+    return start
+
+
+def query_from(event: OpsEvent, start: QueryStartLine, rest: Sequence[OpsEvent]) -> LoggedQuery:
+    """Make a query of its start, which `event` carries, and of its other lines in the order of writing.
+
+    Raises:
+        MissingLines: the merged list, or what a backend answered, is not among them.
+        ValueError: a line lies.
+    """
+    answers = {
+        one.backend: one
+        for one in reversed(rest)
+        if one.action == "query.backend_result" and isinstance(one.backend, str)
+    }
+    merges = [one for one in rest if one.action == "query.merged"]
+    if not merges or not answers.keys() >= set(start.active_backends):
+        raise MissingLines(start.query_id)
+    merged = MergedLine.model_validate(merges[0].detail)
+    lists = tuple(_list(one, answers[one]) for one in start.active_backends)
+    _check(merged, lists)
+    return LoggedQuery(
+        trace_id=event.trace_id,
+        query_id=start.query_id,
+        at=event.ts,
+        query=start.query,
+        intent=IntentKind(merged.intent_kind or IntentKind.GENERAL),
+        policy=_policy(merged),
+        lists=lists,
+        near=frozenset((pair.one, pair.other) for pair in merged.near),
+        shown=tuple(map(_hit, merged.final_results)),
+        weights_version="" if start.weights_version is None else str(start.weights_version),
+        manager=start.manager,
+        memory=start.memory,
+        session_key=_session(event),
+        experiment=_experiment(merged),
+        degraded=tuple(f"{one.backend}: {one.reason}" for one in merged.degraded),
+        final_results=_as_written(merges[0], "finalResults"),
+        dropped_results=_as_written(merges[0], "dropped"),
+    )
+
+
+def read_from(event: OpsEvent) -> LoggedRead:
+    """Read a `memory.read`.
+
+    Raises:
+        ValueError: the line lies.
+    """
+    line = ReadLine.model_validate(event.detail)
+    return LoggedRead(
+        at=event.ts,
+        path=line.path,
+        from_line=line.from_line,
+        lines=line.lines,
+        session_key=_session(event),
+        memory=line.memory,
+        query_trace_id=line.query_trace_id,
+    )
+
+
+def answer_from(event: OpsEvent) -> LoggedAnswer:
+    """Read an `answer.given`.
+
+    Raises:
+        ValueError: the line lies.
+    """
+    line = AnswerLine.model_validate(event.detail)
+    quoted = tuple(one.place for one in line.quoted)
+    return LoggedAnswer(at=event.ts, query_trace_id=line.query_trace_id, quoted=quoted)
+
+
+def delivery_from(event: OpsEvent) -> LoggedDelivery:
+    """Read a `query.delivered`.
+
+    Raises:
+        ValueError: the line lies.
+    """
+    line = DeliveryLine.model_validate(event.detail)
+    return LoggedDelivery(at=event.ts, trace_id=event.trace_id, paths=tuple(line.paths))
+
+
+def _list(backend: str, event: OpsEvent) -> LoggedList:
+    line = BackendLine.model_validate(event.detail)
+    return LoggedList(
+        backend=backend,
+        depth=line.depth,
+        candidates=tuple(map(_candidate, line.results)),
+        calibration=line.calibration,
+        is_absolute=line.is_absolute,
+        answered_by=line.answered_by,
+        error=None if line.error is None else f"{line.error.type}: {line.error.message}",
+    )
+
+
+def _candidate(line: CandidateLine) -> Candidate:
+    return Candidate(
+        path=line.path,
+        start_line=line.start_line,
+        end_line=line.end_line,
+        score=line.score,
+        rank=line.rank,
+        source=line.source,
+        snippet_preview=line.snippet_preview,
+        content_hash=line.content_hash,
+        exact=line.exact,
+        origin=None if line.origin is None else line.origin.place,
+    )
+
+
+def _check(merged: MergedLine, lists: Sequence[LoggedList]) -> None:
+    """Refuse a merged list that does not fit what the backends answered."""
+    found = sum(len(one.candidates) for one in lists)
+    if any(max(pair.one, pair.other) >= found for pair in merged.near):
+        raise ValueError("a pair names a candidate that is not there")
+    if not merged.weights.keys() >= {one.backend for one in lists}:
+        raise ValueError("a backend has no weight")
+    if merged.experiment is not None and len(merged.experiment.teams) != len(merged.final_results):
+        raise ValueError("not every result has a team")
+
+
+def _policy(line: MergedLine) -> RankingPolicy:
+    return RankingPolicy(
+        fusion=line.fusion,
+        dedup=line.dedup,
+        rrf_k=line.rrf_k,
+        weights=line.weights,
+        max_results=line.max_results,
+        min_score=line.min_score,
+        depth=line.depth,
+    )
+
+
+def _hit(line: FinalLine) -> RankedHit:
+    return RankedHit(
+        path=line.path,
+        start_line=line.start_line,
+        end_line=line.end_line,
+        backend=line.backend,
+        score=line.score,
+        calibrated=line.calibrated_score,
+        # Written as "backend path:start:end".
+        others=tuple(label.partition(" ")[2] for label in line.merged_with),
+    )
+
+
+def _experiment(merged: MergedLine) -> LoggedExperiment | None:
+    line = merged.experiment
+    if line is None:
+        return None
+    return LoggedExperiment(
+        id=line.id,
+        weights_a=line.weights_a,
+        weights_b=line.weights_b,
+        seed=line.seed,
+        teams=tuple(line.teams),
+    )
+
+
+def _session(event: OpsEvent) -> str | None:
+    if not isinstance(event.session_key, str | None):
+        raise ValueError("a session key is a text")
+    return event.session_key
+
+
+def _as_written(event: OpsEvent, name: str) -> Sequence[JsonValue]:
+    """Return a list that was validated, as it stands in the log."""
+    return cast("Mapping[str, Sequence[JsonValue]]", event.detail).get(name, ())

@@ -1,0 +1,142 @@
+"""Values of a logged query; `reading` makes them from events, a `Ranker` ranks them again."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol
+
+from composable_memory_feedback.intents import IntentKind
+from composable_memory_ops_logs import Candidate
+from composable_memory_ops_logs.events import JsonValue
+
+__all__ = [
+    "LoggedExperiment",
+    "LoggedList",
+    "LoggedQuery",
+    "RankedHit",
+    "Ranker",
+    "RankingPolicy",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankingPolicy:
+    """How candidates become a ranking: all that a replay can change.
+
+    `weights` are those in force for this very query. `dropped` names backends whose candidates are left out
+    as if they had not answered.
+    """
+
+    fusion: str
+    dedup: str
+    rrf_k: int
+    weights: Mapping[str, float]
+    max_results: int
+    min_score: float
+    depth: int
+    dropped: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoggedList:
+    """What one backend answered, best first.
+
+    `calibration` is the method that was set for it, `is_absolute` whether it promises absolute scores.
+    `answered_by` names a backend that stood in for it.
+    """
+
+    backend: str
+    depth: int
+    candidates: tuple[Candidate, ...] = ()
+    calibration: str = "auto"
+    is_absolute: bool = True
+    answered_by: str | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoggedExperiment:
+    """That a query was served from two rankings: which tables, which draw, and who put up each result."""
+
+    id: str
+    weights_a: Mapping[str, float]
+    weights_b: Mapping[str, float]
+    seed: int
+    teams: tuple[str, ...]
+    """Who has the credit of each result, in order: `a`, `b`, or `-` for neither."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankedHit:
+    """One place of a ranking: the passage that stands for it, and the duplicates that it stands for.
+
+    `calibrated` is the best calibrated score of them, in [0, 1].
+    """
+
+    path: str
+    start_line: int
+    end_line: int
+    backend: str
+    score: float
+    calibrated: float
+    others: tuple[str, ...] = ()
+    """Keys of the duplicates, `path:start:end`."""
+
+    @property
+    def key(self) -> str:
+        """Return `path:start_line:end_line`."""
+        return f"{self.path}:{self.start_line}:{self.end_line}"
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Return the own key, then those of the duplicates."""
+        return (self.key, *self.others)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoggedQuery:
+    """One query of one composite, complete: candidates, policy, and the ranking that came of it.
+
+    `lists` stand in the order in which the backends were asked. `near` holds the pairs of candidates whose
+    texts are nearly equal, by their places when all lists are laid end to end. `final_results` and
+    `dropped_results` are the lines of the log as they stand there, for the comparison to the byte. `shown`
+    is what was delivered, best first.
+    """
+
+    trace_id: str
+    query_id: str
+    at: datetime
+    query: str
+    """The beginning of the question, without secrets."""
+    intent: IntentKind
+    policy: RankingPolicy
+    lists: tuple[LoggedList, ...]
+    near: frozenset[tuple[int, int]]
+    shown: tuple[RankedHit, ...]
+    weights_version: str = ""
+    manager: str = "composite"
+    memory: str | None = None
+    """The mark of the memory that was asked, where several share one log."""
+    session_key: str | None = None
+    experiment: LoggedExperiment | None = None
+    degraded: tuple[str, ...] = ()
+    final_results: Sequence[JsonValue] = field(default=(), repr=False)
+    dropped_results: Sequence[JsonValue] = field(default=(), repr=False)
+
+    @property
+    def backends(self) -> tuple[str, ...]:
+        """Return the ids of the backends that were asked."""
+        return tuple(one.backend for one in self.lists)
+
+    @property
+    def stand_ins(self) -> frozenset[str]:
+        """Return the backends that another one answered for; their results tell nothing about them."""
+        return frozenset(one.backend for one in self.lists if one.answered_by is not None)
+
+
+class Ranker(Protocol):
+    """Ranks the candidates of a logged query under a policy, with the very code that ranked it then."""
+
+    def __call__(self, query: LoggedQuery, policy: RankingPolicy) -> Sequence[RankedHit]:
+        """Return the ranking, best first, at most `policy.max_results` long."""
+        ...

@@ -1,0 +1,234 @@
+"""Reads queries, and what came after them, back from the files of an ops log.
+
+The log is read backwards, so that the newest are found without reading the rest. The lines of a query stand
+between its `query.start` and its `query.merged`; when its start is met, all that can be known of it is known.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TypeVar
+
+from composable_memory_feedback.logged.parsing import (
+    MissingLines,
+    answer_from,
+    delivery_from,
+    query_from,
+    read_from,
+    start_from,
+)
+from composable_memory_feedback.logged.queries import LoggedQuery
+from composable_memory_feedback.logged.traffic import (
+    LoggedAnswer,
+    LoggedDelivery,
+    LoggedQueries,
+    LoggedRead,
+    Traffic,
+)
+from composable_memory_ops_logs import SCHEMA_VERSION, EventFilter, OpsEvent, OpsLogReader
+
+__all__ = [
+    "BAD_LINES",
+    "LINES_MISSING",
+    "NEWER_VERSION",
+    "NOT_UNDERSTOOD",
+    "OLDER_VERSION",
+    "WRITTEN_TWICE",
+    "read_queries",
+    "read_traffic",
+]
+
+BAD_LINES = "bad lines"
+"""Lines that are no events."""
+LINES_MISSING = "lines of its trace are missing"
+"""Queries that did not end, or of which lines were lost or deleted."""
+NEWER_VERSION = "written by a newer version"
+OLDER_VERSION = "written by an older version"
+"""Queries of a time when a log did not tell enough to rank them again."""
+NOT_UNDERSTOOD = "lines of it cannot be understood"
+"""Queries, or other events, with a line that lies: wrong types, or numbers that cannot be."""
+
+WRITTEN_TWICE = "copies of a query that is there"
+"""Files that were put together again may hold lines twice; a query counts once, or it would weigh double."""
+
+LONGEST_QUERY = timedelta(minutes=10)
+"""The lines of one query are no further apart."""
+_PATIENCE_LINES = 100
+"""So many lines in a row that are too old end a reading; a single one may be of a clock that was wrong."""
+_STEPS = ("query.backend_result", "query.merged")
+
+Read = TypeVar("Read")
+
+
+def read_queries(
+    directory: Path,
+    *,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    memory: str | None = None,
+    limit: int | None = None,
+) -> LoggedQueries:
+    """Return the complete queries that began from `since` to `until`, both inclusive, oldest first.
+
+    `memory` is the mark of the memory that must have been asked; None takes all. Of more than `limit` queries
+    the newest are returned, and nothing before them is read.
+
+    Raises:
+        OpsLogError: the directory or a file in it cannot be read; that it is missing is no error.
+        ValueError: a time has no time zone, or the limit is negative.
+    """
+    if limit is not None and limit < 0:
+        raise ValueError(f"limit is {limit}; give 0 or more")
+    reading = _Reading(since=since, until=until, memory=memory)
+    queries: list[LoggedQuery] = []
+    events = _newest_first(directory, reading)
+    while limit is None or len(queries) < limit:
+        event = next(events, None)
+        if event is None:
+            reading.finish()
+            break
+        if (query := reading.query_of(event)) is not None:
+            queries.append(query)
+    return LoggedQueries(queries=_oldest_first(queries), incomplete=dict(reading.incomplete))
+
+
+def read_traffic(
+    directory: Path,
+    *,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    memory: str | None = None,
+) -> Traffic:
+    """Return the queries as `read_queries` does, and the reads, answers and deliveries of the same time.
+
+    Give a `since` that is early enough for the queries which the newest reads and answers followed.
+
+    Raises:
+        OpsLogError: the directory or a file in it cannot be read; that it is missing is no error.
+        ValueError: a time has no time zone.
+    """
+    reading = _Reading(since=since, until=until, memory=memory)
+    queries: list[LoggedQuery] = []
+    reads: list[LoggedRead] = []
+    answers: list[LoggedAnswer] = []
+    deliveries: list[LoggedDelivery] = []
+    for event in _newest_first(directory, reading):
+        if event.action == "memory.read":
+            reads += reading.others_of(event, read_from)
+        elif event.action == "answer.given":
+            answers += reading.others_of(event, answer_from)
+        elif event.action == "query.delivered":
+            deliveries += reading.others_of(event, delivery_from)
+        elif (query := reading.query_of(event)) is not None:
+            queries.append(query)
+    reading.finish()
+    return Traffic(
+        queries=_oldest_first(queries),
+        reads=tuple(one for one in reversed(reads) if memory is None or one.memory in (None, memory)),
+        answers=tuple(reversed(answers)),
+        deliveries=tuple(reversed(deliveries)),
+        incomplete=dict(reading.incomplete),
+    )
+
+
+class _Reading:
+    """One pass over a log, newest event first: gathers the lines of each query until its start is met."""
+
+    def __init__(self, *, since: datetime | None, until: datetime | None, memory: str | None) -> None:
+        self.wanted = EventFilter(start=since, end=until)
+        self.incomplete: Counter[str] = Counter()
+        self._memory = memory
+        self._open: dict[tuple[str, str], list[OpsEvent]] = {}
+        self._made: set[tuple[str, str]] = set()
+
+    def query_of(self, event: OpsEvent) -> LoggedQuery | None:
+        """Take in an event; return the query that it completes, if that one is wanted and can be used."""
+        if event.action in _STEPS:
+            self._open.setdefault(_name(event), []).append(event)
+        elif event.action == "query.start":
+            rest = self._open.pop(_name(event), [])[::-1]
+            if self._is_wanted(event):
+                return self._query(event, rest)
+        return None
+
+    def others_of(self, event: OpsEvent, read: Callable[[OpsEvent], Read]) -> list[Read]:
+        """Return what an event of another kind says, if it is wanted and can be understood."""
+        if not self._is_wanted(event):
+            return []
+        try:
+            return [read(event)]
+        except ValueError:
+            self.incomplete[NOT_UNDERSTOOD] += 1
+            return []
+
+    def count_bad_line(self) -> None:
+        """Count a line that is no event."""
+        self.incomplete[BAD_LINES] += 1
+
+    def finish(self) -> None:
+        """Count the queries whose start is not there."""
+        for (_, query_id), events in self._open.items():
+            if self._is_wanted(events[-1]):
+                self.incomplete[LINES_MISSING if query_id else OLDER_VERSION] += 1
+        self._open.clear()
+
+    def _query(self, event: OpsEvent, rest: list[OpsEvent]) -> LoggedQuery | None:
+        """Make the query that begins with an event; count why it cannot be made."""
+        if max(one.schema_version for one in (event, *rest)) > SCHEMA_VERSION:
+            self.incomplete[NEWER_VERSION] += 1
+            return None
+        if not _name(event)[1]:
+            self.incomplete[OLDER_VERSION] += 1
+            return None
+        try:
+            start = start_from(event)
+            if self._memory not in (None, start.memory):
+                return None
+            query = query_from(event, start, rest)
+            if (name := _name(event)) not in self._made:
+                self._made.add(name)
+                return query
+            self.incomplete[WRITTEN_TWICE] += 1
+        except MissingLines:
+            self.incomplete[LINES_MISSING] += 1
+        except ValueError:
+            self.incomplete[NOT_UNDERSTOOD] += 1
+        return None
+
+    def _is_wanted(self, event: OpsEvent) -> bool:
+        return self.wanted.matches(event)
+
+
+def _newest_first(directory: Path, reading: _Reading) -> Iterator[OpsEvent]:
+    """Yield the events of the time that is wanted and of a query's length around it."""
+    earliest = _moved(reading.wanted.start, -LONGEST_QUERY)
+    latest = _moved(reading.wanted.end, LONGEST_QUERY)
+    too_old = 0
+    events = OpsLogReader(directory).events(EventFilter(end=latest), on_bad_line=reading.count_bad_line)
+    for event in events:
+        if earliest is None or event.ts >= earliest:
+            too_old = 0
+            yield event
+        elif (too_old := too_old + 1) == _PATIENCE_LINES:
+            return
+
+
+def _moved(at: datetime | None, by: timedelta) -> datetime | None:
+    """Return a time so much later; None, which is no limit, past the ends of the calendar."""
+    try:
+        return None if at is None else at + by
+    except OverflowError:
+        return None
+
+
+def _name(event: OpsEvent) -> tuple[str, str]:
+    """Return the trace and the id of the query that a line is of; older lines have no id."""
+    query_id = event.detail.get("queryId", "") if isinstance(event.detail, Mapping) else ""
+    return event.trace_id, query_id if isinstance(query_id, str) else repr(query_id)
+
+
+def _oldest_first(queries: list[LoggedQuery]) -> tuple[LoggedQuery, ...]:
+    ordered = queries[::-1]  # so that those of one moment stand in the order of writing
+    ordered.sort(key=lambda query: query.at)
+    return tuple(ordered)

@@ -1,0 +1,45 @@
+"""Measures of a ranking against judged relevance (pure)."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from heapq import nlargest
+from math import log2
+
+__all__ = ["Interval", "dcg", "ndcg", "recall", "reciprocal_rank"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """A mean with its 95 % interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def dcg(gains: Sequence[float], k: int) -> float:
+    """Return the discounted cumulative gain of the first `k`: the sum of gain / log2(rank + 1).
+
+    Linear gains, as Järvelin and Kekäläinen (2002) have them, so that a relevance of 0.5 counts half.
+    """
+    return sum(gain / log2(place + 2) for place, gain in enumerate(gains[: max(k, 0)]))
+
+
+def ndcg(gains: Sequence[float], ideal: Iterable[float], k: int) -> float:
+    """Return the discounted gain of a ranking over the largest that `ideal` allows; 0 where that is 0.
+
+    `gains` stand in the order of the ranking, `ideal` holds all the gains there are, in any order. The
+    measure is in [0, 1] as long as the gains are among the ideal ones.
+    """
+    best = dcg(nlargest(max(k, 0), ideal), k)
+    return dcg(gains, k) / best if best > 0.0 else 0.0
+
+
+def recall(found: int, total: int) -> float:
+    """Return the share of what there was to find that was found; 1 where there was nothing."""
+    return found / total if total > 0 else 1.0
+
+
+def reciprocal_rank(flags: Iterable[bool]) -> float:
+    """Return 1 over the rank of the first that is right, or 0 where none is."""
+    return next((1.0 / rank for rank, is_right in enumerate(flags, 1) if is_right), 0.0)

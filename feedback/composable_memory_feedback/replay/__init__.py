@@ -1,0 +1,24 @@
+"""Replays logged queries under another policy: which rankings change, and what the judgements say of it."""
+
+from composable_memory_feedback.replay.comparing import LEAST_CASES, changed, gate, replay
+from composable_memory_feedback.replay.values import (
+    GateVerdict,
+    Judged,
+    Move,
+    PolicyChange,
+    QueryReplay,
+    ReplayReport,
+)
+
+__all__ = [
+    "LEAST_CASES",
+    "GateVerdict",
+    "Judged",
+    "Move",
+    "PolicyChange",
+    "QueryReplay",
+    "ReplayReport",
+    "changed",
+    "gate",
+    "replay",
+]

@@ -1,0 +1,128 @@
+"""Values of a replay: what is changed, where results go, what the judgements say."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from composable_memory_feedback.intents import IntentKind
+from composable_memory_feedback.logged import LoggedQuery, RankedHit
+from composable_memory_feedback.metrics import Interval
+from composable_memory_feedback.weights import WeightTable, is_weight
+
+__all__ = ["GateVerdict", "Judged", "Move", "PolicyChange", "QueryReplay", "ReplayReport"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyChange:
+    """What differs from the policy that was logged; what is None stays as it was.
+
+    `table` gives every backend its weight for the kind of the question; `weights` then replaces single ones.
+    `dropped` names further backends that count as if they had not answered.
+    """
+
+    weights: Mapping[str, float] | None = None
+    table: WeightTable | None = None
+    fusion: str | None = None
+    dedup: str | None = None
+    dropped: frozenset[str] = frozenset()
+    rrf_k: int | None = None
+
+    def __post_init__(self) -> None:
+        for backend_id, weight in (self.weights or {}).items():
+            if not is_weight(weight):
+                raise ValueError(f"the weight of {backend_id!r} is {weight}; give a number of 0 or more")
+
+    @property
+    def backends(self) -> frozenset[str]:
+        """Return the backends that are named for this very change; a table may hold others."""
+        return frozenset(self.weights or ()) | self.dropped
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """A result that stands elsewhere after a change; places count from 1, None is outside the top k."""
+
+    hit: RankedHit
+    before: int | None
+    after: int | None
+
+    @property
+    def kind(self) -> Literal["up", "down", "in", "out"]:
+        """Say where it went."""
+        if self.before is None:
+            return "in"
+        if self.after is None:
+            return "out"
+        return "up" if self.after < self.before else "down"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryReplay:
+    """One query before and after a change, cut to the top k.
+
+    `moves` stand in the order after the change, what is out last. `overlap` is the share of results that both
+    have; `kendall` is Kendall's tau of those, from -1 (reversed) to 1 (same order). The nDCG values are None
+    where the query was not judged.
+    """
+
+    query: LoggedQuery
+    before: tuple[RankedHit, ...]
+    after: tuple[RankedHit, ...]
+    moves: tuple[Move, ...]
+    overlap: float
+    kendall: float
+    ndcg_before: float | None = None
+    ndcg_after: float | None = None
+
+    @property
+    def is_changed(self) -> bool:
+        """Say whether any result stands elsewhere."""
+        return bool(self.moves)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """What the judgements say of a change; means and differences are of nDCG.
+
+    `coverage` is the share of the top k after the change that was judged; the rest is estimated.
+    `effective` is how many equally telling queries the interval rests on (Kish 1965): as many as `queries`
+    where a query counts as much as another, fewer where some stand for several.
+    """
+
+    queries: int
+    effective: float
+    ndcg_before: float
+    ndcg_after: float
+    difference: Interval
+    coverage: float
+    by_intent: Mapping[IntentKind, Interval] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayReport:
+    """Logged queries under a change; `judged` is None where none of them was judged."""
+
+    change: PolicyChange
+    k: int
+    queries: tuple[QueryReplay, ...]
+    judged: Judged | None = None
+
+    @property
+    def changed(self) -> int:
+        """Return the number of queries whose top k changed."""
+        return sum(one.is_changed for one in self.queries)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateVerdict:
+    """Whether a candidate may follow a baseline: the paired difference of nDCG, and the reason in words.
+
+    `coverage` is the share of the candidate's top k that was judged. The less of it, the more the difference
+    is an estimate, and the wider its interval.
+    """
+
+    passed: bool
+    difference: Interval
+    cases: int
+    reason: str
+    coverage: float = 1.0

@@ -1,0 +1,139 @@
+"""Says which results an answer quotes, by its words alone (pure).
+
+Runs of equal words are what plagiarism detection goes by: eight in a row are hardly ever chance.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+from composable_memory_feedback.signals.words import is_unspaced, normal, words_of
+from composable_memory_ops_logs import TakenFrom
+
+__all__ = ["ShownText", "quoted_places"]
+
+RUN_WORDS = 8
+"""So many words in a row of a result, or more, make a quotation."""
+RUN_CHARS = 24
+"""As many characters do, in scripts that put no spaces between words."""
+MAX_ANSWER_CHARS = 200_000
+"""Of a longer answer, only so much is looked at."""
+_MIN_IDENTIFIER_CHARS = 6
+
+_TOKEN = re.compile(r"\w[\w./:@+-]*\w")
+_LINES = r"(?:#L|:)(\d{1,9})(?:-L?(\d{1,9}))?"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownText:
+    """A result as it was shown to whoever answered: its place, lines 0 where not known, and its text."""
+
+    path: str
+    start_line: int
+    end_line: int
+    text: str
+
+    @property
+    def place(self) -> TakenFrom:
+        """Return where it stands."""
+        return TakenFrom(self.path, self.start_line, self.end_line)
+
+
+def quoted_places(answer: str, shown: Sequence[ShownText], *, question: str = "") -> list[TakenFrom]:
+    """Return the places of the results that an answer quotes, in the order of `shown`.
+
+    A result is quoted when the answer has `RUN_WORDS` words of it in a row, or `RUN_CHARS` characters in a
+    script without spaces; when it cites its lines, as in `notes/a.md#L3-L5`, or the path of a result without
+    lines; or when it has an identifier, such as `ERR_4711`, that no other result and not the question has.
+    Upper case and punctuation do not matter, save in paths.
+    """
+    said = _Said.of(answer[:MAX_ANSWER_CHARS])
+    identifiers = [frozenset(_identifiers(one.text)) for one in shown]
+    asked = frozenset(_tokens(question))
+    return [
+        one.place
+        for at, one in enumerate(shown)
+        if said.repeats(one.text)
+        or said.cites(one)
+        or said.names(identifiers[at] - asked, chain(identifiers[:at], identifiers[at + 1 :]))
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """An answer, split up in the ways in which it is compared."""
+
+    text: str
+    runs: frozenset[tuple[str, ...]]
+    letters: str
+    tokens: frozenset[str]
+
+    @classmethod
+    def of(cls, answer: str) -> "_Said":
+        words = words_of(answer)
+        return cls(answer, frozenset(_runs(words)), "".join(words), frozenset(_tokens(answer)))
+
+    def repeats(self, text: str) -> bool:
+        """Say whether the answer repeats a run of a text."""
+        words = words_of(text)
+        return not self.runs.isdisjoint(_runs(words)) or any(
+            run in self.letters for run in _unspaced_runs("".join(words))
+        )
+
+    def cites(self, result: ShownText) -> bool:
+        """Say whether the answer names lines of a result, or a result that has no lines."""
+        if not result.path or result.path not in self.text:
+            return False
+        lines = _LINES if result.start_line > 0 else r"(?![\w/-])"
+        return any(
+            result.start_line < 1 or _meets(found, result)
+            for found in re.finditer(rf"(?<![\w/.-])(?:\./)?{re.escape(result.path)}{lines}", self.text)
+        )
+
+    def names(self, identifiers: frozenset[str], others: Iterable[frozenset[str]]) -> bool:
+        """Say whether the answer has an identifier that the others do not have."""
+        return not (identifiers & self.tokens) <= frozenset().union(*others)
+
+
+def _meets(cited: re.Match[str], result: ShownText) -> bool:
+    first = int(cited[1])
+    last = int(cited[2] or first)
+    return first <= result.end_line and result.start_line <= last
+
+
+def _runs(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    return zip(*(words[start:] for start in range(RUN_WORDS)), strict=False)
+
+
+def _unspaced_runs(letters: str) -> Iterator[str]:
+    """Yield the runs of letters of which at least half are of a script without spaces."""
+    if not is_unspaced(letters):
+        return
+    unspaced = [is_unspaced(letter) for letter in letters]
+    for start in range(len(letters) - RUN_CHARS + 1):
+        if 2 * sum(unspaced[start : start + RUN_CHARS]) >= RUN_CHARS:
+            yield letters[start : start + RUN_CHARS]
+
+
+def _tokens(text: str) -> Iterator[str]:
+    return (token.casefold() for token in _TOKEN.findall(normal(text)))
+
+
+def _identifiers(text: str) -> Iterator[str]:
+    for token in _TOKEN.findall(normal(text)):
+        if len(token) >= _MIN_IDENTIFIER_CHARS and _is_identifier(token):
+            yield token.casefold()
+
+
+def _is_identifier(token: str) -> bool:
+    """Say whether a token looks as if it names one thing: digits among letters, `a_b`, `aB`, an address."""
+    if is_unspaced(token):  # a phrase, then
+        return False
+    has_letters = any(map(str.isalpha, token))
+    has_digits = any(map(str.isdigit, token))
+    return (
+        (has_letters and (has_digits or "_" in token.strip("_") or "@" in token))
+        or re.search(r"[a-z][A-Z]", token) is not None
+        or re.search(r"\d{6}", token) is not None
+    )

@@ -1,0 +1,162 @@
+"""How values become text in the feedback store and come back equal, floats to the last bit."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Generic, TypeVar
+
+from pydantic import BaseModel, ConfigDict, JsonValue, RootModel
+
+from composable_memory_feedback.advice.values import Proposal
+from composable_memory_feedback.errors import FeedbackError
+from composable_memory_feedback.experiments.values import ExperimentRecord
+from composable_memory_feedback.intents import IntentKind
+from composable_memory_feedback.logged.queries import (
+    LoggedExperiment,
+    LoggedList,
+    LoggedQuery,
+    RankedHit,
+    RankingPolicy,
+)
+from composable_memory_feedback.metrics import Interval
+from composable_memory_feedback.store.values import Evaluation
+from composable_memory_feedback.weights import WeightTable
+
+__all__ = [
+    "EVALUATIONS",
+    "EXPERIMENTS",
+    "INTERVALS",
+    "PROPOSALS",
+    "TABLES",
+    "WEIGHTS",
+    "Codec",
+    "Kept",
+    "logged_query_of",
+    "logged_query_text",
+    "plain_text",
+    "time_of",
+    "time_text",
+]
+
+T = TypeVar("T")
+
+# NaN and infinity have no place in JSON; written as constants they are at least read back as they were.
+_CONFIG = ConfigDict(frozen=True, extra="forbid", defer_build=True, ser_json_inf_nan="constants")
+
+
+class Kept(RootModel[T]):
+    """The text form of one kind of value; nested dataclasses take over its settings."""
+
+    model_config = ConfigDict(frozen=True, defer_build=True, ser_json_inf_nan="constants")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Codec(Generic[T]):
+    """Writes values of one kind as JSON and reads them."""
+
+    what: str
+    model: type[Kept[T]]
+
+    def write(self, value: T) -> str:
+        """Return a value as JSON.
+
+        Raises:
+            FeedbackError: The value holds something that JSON cannot.
+        """
+        try:
+            return self.model(value).model_dump_json(warnings=False)
+        except ValueError as error:
+            raise _unusable("cannot be kept", self.what, error) from error
+
+    def read(self, text: str) -> T:
+        """Return the value that `write` made the text from.
+
+        Raises:
+            FeedbackError: The text is of something else.
+        """
+        try:
+            return self.model.model_validate_json(text).root
+        except ValueError as error:
+            raise _unusable("cannot be read", self.what, error) from error
+
+
+TABLES = Codec(what="weight table", model=Kept[WeightTable])
+PROPOSALS = Codec(what="proposal", model=Kept[Proposal])
+EXPERIMENTS = Codec(what="experiment", model=Kept[ExperimentRecord])
+EVALUATIONS = Codec(what="evaluation", model=Kept[Evaluation])
+INTERVALS = Codec(what="interval", model=Kept[Interval])
+WEIGHTS = Codec(what="weights", model=Kept[Mapping[str, float]])
+
+
+class _LoggedQueryText(BaseModel):
+    """The fields of a `LoggedQuery`, whose own type for lines of the log is no use to pydantic."""
+
+    model_config = _CONFIG
+
+    trace_id: str
+    query_id: str
+    at: datetime
+    query: str
+    intent: IntentKind
+    policy: RankingPolicy
+    lists: tuple[LoggedList, ...]
+    near: frozenset[tuple[int, int]]
+    shown: tuple[RankedHit, ...]
+    weights_version: str
+    manager: str
+    memory: str | None
+    session_key: str | None
+    experiment: LoggedExperiment | None
+    degraded: tuple[str, ...]
+    final_results: tuple[JsonValue, ...]
+    dropped_results: tuple[JsonValue, ...]
+
+
+def logged_query_text(query: LoggedQuery) -> str:
+    """Return a logged query as JSON.
+
+    Raises:
+        FeedbackError: It holds something that JSON cannot.
+    """
+    try:
+        return _LoggedQueryText.model_validate(query, from_attributes=True).model_dump_json(warnings=False)
+    except ValueError as error:
+        raise _unusable("cannot be kept", "logged query", error) from error
+
+
+def logged_query_of(text: str) -> LoggedQuery:
+    """Return the logged query that a text was made from; its sequences are tuples.
+
+    Raises:
+        FeedbackError: The text is of something else.
+    """
+    try:
+        return LoggedQuery(**dict(_LoggedQueryText.model_validate_json(text)))
+    except ValueError as error:
+        raise _unusable("cannot be read", "logged query", error) from error
+
+
+def time_text(at: datetime) -> str:
+    """Return a time as text that sorts by time: UTC, with microseconds.
+
+    Raises:
+        ValueError: The time says nothing of its zone.
+    """
+    if at.tzinfo is None:
+        raise ValueError(f"a time needs its zone: {at.isoformat()}")
+    return at.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+def time_of(text: str) -> datetime:
+    """Return the time that `time_text` wrote."""
+    return datetime.fromisoformat(text)
+
+
+def plain_text(text: str) -> str:
+    """Return a text that a file can hold: halves of characters, as broken JSON has them, become `?`."""
+    return text.encode("utf-8", errors="replace").decode("utf-8")
+
+
+def _unusable(problem: str, what: str, error: ValueError) -> FeedbackError:
+    reason = str(error).splitlines()[0]
+    return FeedbackError(f"the {what} {problem}", subject=reason, advice="the feedback store is as before")

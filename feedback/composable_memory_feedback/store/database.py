@@ -1,0 +1,201 @@
+"""One SQLite file, opened soundly: versions, transactions, and errors in our own words."""
+
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from itertools import chain
+from pathlib import Path
+from threading import Lock
+
+from composable_memory_feedback.errors import FeedbackError
+from composable_memory_feedback.store.schema import APPLICATION_ID, MIGRATIONS, VERSION
+
+__all__ = ["BUSY_TIMEOUT_S", "Database"]
+
+BUSY_TIMEOUT_S = 5.0
+"""How long a store waits for another process that is writing."""
+
+_WAL_PAUSE_S = 0.02
+
+
+class Database:
+    """One connection behind a lock: any thread may use it, and other processes may have the file open.
+
+    Every error of SQLite leaves as a `FeedbackError` that names the file.
+    """
+
+    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+        self.path = path
+        self._connection: sqlite3.Connection | None = connection
+        self._lock = Lock()
+
+    @classmethod
+    def open(cls, path: Path, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> "Database":
+        """Open a file, make it where there is none, and bring it to the present version.
+
+        A wait for another process that is writing ends after `busy_timeout_s`.
+
+        Raises:
+            FeedbackError: The file is damaged, of another program or of a later version (it is left as it
+                was), or cannot be opened.
+        """
+        with _told(path):
+            _make_room(path)
+            _refuse_strangers(path, busy_timeout_s)
+            connection = _connect(path, busy_timeout_s)
+            try:
+                _write_ahead(connection, busy_timeout_s)
+                _migrate(connection)
+            except sqlite3.Error:
+                connection.close()
+                raise
+        return cls(path, connection)
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """Hold the connection for one statement that reads."""
+        with self._lock, _told(self.path):
+            yield self._opened()
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """Hold the connection for one transaction; it is undone when the block raises."""
+        with self._lock, _told(self.path), self._opened() as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            yield connection
+
+    def change_mark(self) -> int:
+        """Return a number that grows when this or another connection has changed the file."""
+        with self.reading() as connection:
+            (others,) = connection.execute("PRAGMA data_version").fetchone()
+            return int(others) + connection.total_changes
+
+    def close(self) -> None:
+        """Close the file; a second time is fine."""
+        with self._lock:
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                connection.close()
+
+    def _opened(self) -> sqlite3.Connection:
+        if self._connection is None:
+            raise FeedbackError(
+                "the feedback store is closed", subject=str(self.path), advice="open it again"
+            )
+        return self._connection
+
+
+def _connect(path: Path, busy_timeout_s: float) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False)
+    connection.row_factory = sqlite3.Row
+    return connection
+
+
+def _make_room(path: Path) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not path.exists():
+        # SQLite gives its companions the permissions of the file itself.
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+
+
+def _refuse_strangers(path: Path, busy_timeout_s: float) -> None:
+    """Look before anything is written: a file that we do not understand stays as it is."""
+    address = f"{path.absolute().as_uri()}?mode=ro"
+    with closing(sqlite3.connect(address, uri=True, timeout=busy_timeout_s, isolation_level=None)) as file:
+        file.execute("BEGIN")  # all three of one moment: another process may be making the file
+        (tables,) = file.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        (application,) = file.execute("PRAGMA application_id").fetchone()
+        version = _version(file)
+    if tables and application != APPLICATION_ID:
+        raise FeedbackError(
+            "the file belongs to another program", subject=str(path), advice="name another file for feedback"
+        )
+    if version > VERSION:
+        raise FeedbackError(
+            f"the feedback store is of version {version}, this program knows {VERSION}",
+            subject=str(path),
+            advice="update composable-memory; the file was left as it is",
+        )
+
+
+def _write_ahead(connection: sqlite3.Connection, busy_timeout_s: float) -> None:
+    """Let readers go on while somebody writes.
+
+    Two processes that switch a new file at the same moment may be told "locked" without the usual wait.
+    """
+    latest = time.monotonic() + busy_timeout_s
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            break
+        except sqlite3.OperationalError as error:
+            if _code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > latest:
+                raise
+            time.sleep(_WAL_PAUSE_S)
+    connection.execute("PRAGMA synchronous = NORMAL")
+
+
+def _migrate(connection: sqlite3.Connection) -> None:
+    if _version(connection) >= VERSION:
+        return
+    with connection:
+        connection.execute("BEGIN IMMEDIATE")
+        version = _version(connection)
+        if version >= VERSION:  # another process was faster
+            return
+        for statement in chain.from_iterable(MIGRATIONS[version:]):
+            connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {VERSION}")
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    return int(version)
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        problem, advice = _EXPLAINED.get(_code(error), ("the feedback store cannot be used", "see the cause"))
+        raise FeedbackError(f"{problem} ({error})", subject=str(path), advice=advice) from error
+    except (OverflowError, UnicodeEncodeError) as error:
+        problem, advice = _REFUSED
+        raise FeedbackError(f"{problem} ({error})", subject=str(path), advice=advice) from error
+    except OSError as error:
+        raise FeedbackError(
+            f"the feedback store cannot be opened ({error.strerror})",
+            subject=str(path),
+            advice="give a file in a folder that can be written to",
+        ) from error
+
+
+def _code(error: sqlite3.Error) -> int:
+    """Return the primary code, without what SQLite adds to it; 0 for errors of the module itself."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+
+
+_DAMAGED = ("the feedback store is damaged", "move the file away; a new one begins empty")
+_REFUSED = ("the feedback store refused a value", "see the cause")
+
+_EXPLAINED = {
+    sqlite3.SQLITE_NOTADB: _DAMAGED,
+    sqlite3.SQLITE_CORRUPT: _DAMAGED,
+    sqlite3.SQLITE_ERROR: _DAMAGED,  # a table of ours is missing
+    sqlite3.SQLITE_BUSY: ("another process keeps the feedback store busy", "try again in a moment"),
+    sqlite3.SQLITE_FULL: ("there is no room for the feedback store", "make room on the disk"),
+    sqlite3.SQLITE_READONLY: (
+        "the feedback store cannot be written",
+        "make the file and its folder writable",
+    ),
+    sqlite3.SQLITE_CANTOPEN: (
+        "the feedback store cannot be opened",
+        "give a file in a folder that can be used",
+    ),
+    sqlite3.SQLITE_CONSTRAINT: _REFUSED,
+    sqlite3.SQLITE_IOERR: ("the feedback store cannot be read or written", "look at the disk"),
+}

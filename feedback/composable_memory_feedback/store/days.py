@@ -1,0 +1,130 @@
+"""How backends did day by day: each judged query counts once for each backend and group of kinds."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from sqlite3 import Connection
+
+from composable_memory_feedback.intents import IntentKind
+from composable_memory_feedback.judgements import RELEVANT, Judgement, JudgementKind
+from composable_memory_feedback.store.values import BackendDay, KindGroup
+
+__all__ = ["count_query", "read_days"]
+
+_RANK = {
+    JudgementKind.EXPLICIT: 0,
+    JudgementKind.GOLDEN: 1,
+    JudgementKind.MODEL: 2,
+    JudgementKind.QUOTED: 3,
+    JudgementKind.OPENED: 4,
+    JudgementKind.REQUERIED: 5,
+}
+"""Whose word counts where several speak of one result: the lowest, and of equals the latest."""
+
+_CLEAR = "DELETE FROM backend_queries WHERE trace_id = ? AND query_id = ?"
+
+_COUNT = """
+INSERT INTO backend_queries (trace_id, query_id, backend, kind_group, day, intent,
+                             precision, mean_relevance, used, results)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+
+_DAYS = """
+SELECT day, backend, intent, kind_group, count(*) AS queries, avg(precision) AS precision,
+       avg(mean_relevance) AS mean_relevance, sum(used) AS used, sum(results) AS results
+FROM backend_queries
+WHERE day >= :since AND (:kind_group IS NULL OR kind_group = :kind_group)
+GROUP BY day, backend, intent, kind_group
+ORDER BY day, backend, intent, kind_group
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Count:
+    """What one query tells of one backend."""
+
+    backend: str
+    group: KindGroup
+    day: date
+    intent: IntentKind
+    precision: float
+    mean_relevance: float
+    used: int
+    results: int
+
+
+def count_query(connection: Connection, query: tuple[str, str], judgements: Sequence[Judgement]) -> None:
+    """Count a query by all of its judgements, in the place of how it was counted before."""
+    connection.execute(_CLEAR, query)
+    connection.executemany(
+        _COUNT,
+        [
+            (
+                *query,
+                one.backend,
+                one.group,
+                one.day.isoformat(),
+                one.intent,
+                one.precision,
+                one.mean_relevance,
+                one.used,
+                one.results,
+            )
+            for one in _counts(judgements)
+        ],
+    )
+
+
+def read_days(connection: Connection, *, since: datetime | None, group: KindGroup | None) -> list[BackendDay]:
+    """Return the days from that of `since` on, in order, then by backend, intent and group."""
+    values = {"since": _day_of(since).isoformat() if since else "", "kind_group": group}
+    return [
+        BackendDay(
+            day=date.fromisoformat(row["day"]),
+            backend=row["backend"],
+            intent=IntentKind(row["intent"]),
+            queries=row["queries"],
+            precision=row["precision"],
+            mean_relevance=row["mean_relevance"],
+            used=row["used"],
+            results=row["results"],
+            group=row["kind_group"],
+        )
+        for row in connection.execute(_DAYS, values)
+    ]
+
+
+def _counts(judgements: Iterable[Judgement]) -> Iterator[_Count]:
+    groups: defaultdict[tuple[str, KindGroup], list[Judgement]] = defaultdict(list)
+    for judgement in judgements:
+        if judgement.backend is not None:
+            groups[judgement.backend, _group_of(judgement.kind)].append(judgement)
+    for (backend, group), members in groups.items():
+        yield _count(backend, group, members)
+
+
+def _count(backend: str, group: KindGroup, judgements: Sequence[Judgement]) -> _Count:
+    deciding: dict[str, Judgement] = {}
+    for judgement in sorted(judgements, key=lambda one: (-_RANK[one.kind], one.at)):
+        deciding[judgement.key] = judgement
+    latest = max(judgements, key=lambda one: one.at)
+    relevances = [one.relevance for one in deciding.values()]
+    return _Count(
+        backend=backend,
+        group=group,
+        day=_day_of(latest.at),
+        intent=latest.intent,
+        precision=sum(one > RELEVANT for one in relevances) / len(relevances),
+        mean_relevance=sum(relevances) / len(relevances),
+        used=len({one.key for one in judgements if one.was_used}),
+        results=len(relevances),
+    )
+
+
+def _group_of(kind: JudgementKind) -> KindGroup:
+    return "implicit" if kind.is_implicit else "judged"
+
+
+def _day_of(at: datetime) -> date:
+    return at.astimezone(UTC).date()

@@ -1,0 +1,74 @@
+"""The weights of the backends: a versioned table, so that every logged ranking names its weights."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from hashlib import sha256
+from math import isfinite
+
+from composable_memory_feedback.intents import IntentKind
+
+__all__ = ["DEFAULT_WEIGHT", "WeightTable", "is_weight"]
+
+DEFAULT_WEIGHT = 1.0
+
+
+def is_weight(value: float) -> bool:
+    """Say whether a number can be a weight: finite, and 0 or more."""
+    return isfinite(value) and value >= 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightTable:
+    """One weight per backend, at least 0; a backend that is not listed has `DEFAULT_WEIGHT`.
+
+    `by_intent` holds what differs for questions of one kind; what it does not list is as in `weights`.
+    A backend of weight 0 is asked and logged, and none of its results is returned. Only the proportions of
+    weights matter to a ranking.
+    """
+
+    weights: Mapping[str, float]
+    version: str
+    made_at: datetime
+    reason: str
+    by_intent: Mapping[IntentKind, Mapping[str, float]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for table in (self.weights, *self.by_intent.values()):
+            for backend_id, weight in table.items():
+                if not is_weight(weight):
+                    raise ValueError(f"the weight of {backend_id!r} is {weight}; give a number of 0 or more")
+
+    def __getitem__(self, backend_id: str) -> float:
+        return self.weights.get(backend_id, DEFAULT_WEIGHT)
+
+    def of(self, backend_id: str, kind: IntentKind | None = None) -> float:
+        """Return the weight of a backend for questions of a kind."""
+        own = self.by_intent.get(kind, {}) if kind is not None else {}
+        # Written as 1 and read back as 1.0, a weight would not give the same bytes again.
+        return float(own.get(backend_id, self[backend_id]))
+
+    @classmethod
+    def fixed(
+        cls,
+        weights: Mapping[str, float],
+        *,
+        by_intent: Mapping[IntentKind, Mapping[str, float]] | None = None,
+        reason: str = "settings",
+        made_at: datetime | None = None,
+    ) -> "WeightTable":
+        """Return a table for weights that were set by hand; equal weights have equal versions."""
+        by_intent = by_intent or {}
+        text = ";".join(f"{kind}:{_as_text(table)}" for kind, table in sorted(by_intent.items()))
+        text = _as_text(weights) + (f";{text}" if text else "")
+        return cls(
+            weights=dict(weights),
+            by_intent={kind: dict(table) for kind, table in by_intent.items()},
+            version=f"fixed-{sha256(text.encode()).hexdigest()[:8]}",
+            made_at=made_at or datetime.now(UTC),
+            reason=reason,
+        )
+
+
+def _as_text(weights: Mapping[str, float]) -> str:
+    return ",".join(f"{one}={float(weights[one])!r}" for one in sorted(weights))

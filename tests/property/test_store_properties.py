@@ -1,0 +1,87 @@
+"""What holds for whatever is put into the feedback store."""
+
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from composable_memory_feedback.intents import IntentKind
+from composable_memory_feedback.judgements import Judgement, JudgementKind
+from composable_memory_feedback.store import FeedbackStore
+from composable_memory_feedback.store.codecs import TABLES, logged_query_of, logged_query_text
+from composable_memory_feedback.weights import WeightTable
+from tests.unit.feedback.store_makers import NOON, judgement, logged_query
+
+WEIGHTS = st.dictionaries(
+    st.sampled_from(["builtin", "graphiti", "qmd"]), st.floats(0.0, allow_infinity=False)
+)
+SCORES = st.floats(allow_nan=False, allow_infinity=False)
+TABLE = st.builds(
+    WeightTable,
+    weights=WEIGHTS,
+    by_intent=st.dictionaries(st.sampled_from(IntentKind), WEIGHTS),
+    version=st.just("v1"),
+    made_at=st.just(NOON),
+    reason=st.text(st.characters(codec="utf-8")),
+)
+
+
+@given(TABLE)
+def test_every_table_comes_back_to_the_last_bit(table: WeightTable) -> None:
+    assert TABLES.read(TABLES.write(table)) == table
+
+
+@given(st.lists(SCORES, min_size=1, max_size=5))
+def test_every_score_of_a_logged_query_comes_back_to_the_last_bit(scores: list[float]) -> None:
+    first = logged_query().lists[0]
+    candidates = tuple(first.candidates[0]._replace(score=score) for score in scores)
+    query = replace(
+        logged_query(),
+        lists=(replace(first, candidates=candidates),),
+        final_results=tuple({"score": score} for score in scores),
+    )
+
+    again = logged_query_of(logged_query_text(query))
+
+    assert again == query
+    assert repr(again.final_results) == repr(query.final_results)
+
+
+@st.composite
+def judgements(draw: st.DrawFn) -> list[Judgement]:
+    """Return judgements of few results and judges, so that many replace one another; no two of one moment."""
+    count = draw(st.integers(1, 8))
+    return [
+        judgement(
+            draw(st.sampled_from(["a.md", "b.md"])),
+            query=draw(st.sampled_from(["q1", "q2"])),
+            backend=draw(st.sampled_from(["builtin", "graphiti", None])),
+            kind=draw(st.sampled_from(JudgementKind)),
+            relevance=draw(st.floats(0.0, 1.0)),
+            at=NOON + timedelta(hours=9 * n),
+            was_used=draw(st.booleans()),
+        )
+        for n in range(count)
+    ]
+
+
+@settings(max_examples=25)
+@given(judgements(), st.randoms(use_true_random=False), st.integers(0, 8))
+def test_neither_order_nor_portions_change_what_is_kept_and_counted(
+    made: list[Judgement], random: Random, cut: int
+) -> None:
+    shuffled = random.sample(made, len(made))
+    with TemporaryDirectory() as folder:
+        with FeedbackStore.open(Path(folder) / "at-once.db") as store:
+            store.add(made)
+            at_once = (store.judgements(), store.backend_days(group=None))
+        with FeedbackStore.open(Path(folder) / "bit-by-bit.db") as store:
+            new = store.add(shuffled[:cut]) + store.add(shuffled[cut:])
+            bit_by_bit = (store.judgements(), store.backend_days(group=None))
+
+    assert bit_by_bit == at_once
+    assert new == len(at_once[0])

@@ -1,0 +1,388 @@
+"""What the guardrails leave of a proposal, and what they say against it."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from math import inf, nan
+
+import pytest
+
+from composable_memory_feedback.advice import AdviceLimits, BackendAdvice, Proposal
+from composable_memory_feedback.advice.values import ObjectionCode
+from composable_memory_feedback.golden import GoldenComparison, GoldenScore
+from composable_memory_feedback.guardrails import ShadowOutcome, Tamed, check, is_waiting, tame
+from composable_memory_feedback.intents import IntentKind
+from composable_memory_feedback.metrics import Interval
+from composable_memory_feedback.weights import WeightTable
+
+NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
+LIMITS = AdviceLimits()
+BACKENDS = ("builtin", "graphiti", "qmd")
+GAIN = Interval(mean=0.03, low=0.01, high=0.05)
+LOSS = Interval(mean=-0.03, low=-0.05, high=-0.01)
+TIME, TOPIC = IntentKind.TIME, IntentKind.TOPIC
+
+Rows = Mapping[IntentKind, Mapping[str, float]]
+
+
+def table(*weights: float, by_intent: Rows | None = None) -> WeightTable:
+    return WeightTable.fixed(dict(zip(BACKENDS, weights, strict=False)), by_intent=by_intent, made_at=NOW)
+
+
+def tamed(proposed: WeightTable, current: WeightTable) -> Tamed:
+    return tame(proposed, current=current, limits=LIMITS, backends=BACKENDS)
+
+
+def row(*weights: float) -> dict[str, float]:
+    return dict(zip(BACKENDS, weights, strict=True))
+
+
+def test_a_small_step_is_taken_as_it_is() -> None:
+    result = tamed(table(1.0, 0.9, 0.85), table(1.0, 1.0, 1.0))
+
+    assert (row(1.0, 0.9, 0.85), ()) == (result.table.weights, result.adjustments)
+
+
+def test_only_proportions_count_for_a_step() -> None:
+    result = tamed(table(10_000, 9_000, 8_500), table(0.3, 0.3, 0.3))
+
+    assert row(1.0, 0.9, 0.85) == result.table.weights
+
+
+def test_all_weight_on_one_backend_becomes_one_step_towards_it() -> None:
+    result = tamed(table(1.0, 0.0, 0.0), table(1.0, 1.0, 1.0))
+
+    assert row(1.0, 0.8, 0.8) == result.table.weights
+    assert "graphiti: 0.8 rather than 0; a weight moves by at most 0.2 at a time" in result.adjustments
+
+
+def test_a_new_leader_first_comes_level_with_the_old_one() -> None:
+    result = tamed(table(0.1, 1.0, 0.1), table(1.0, 0.7, 0.5))
+
+    assert row(1.0, 0.9, 0.7) == result.table.weights
+
+
+def test_a_level_backend_takes_the_lead_at_once() -> None:
+    result = tamed(table(0.1, 1.0, 0.9), table(1.0, 0.95, 0.9))
+
+    assert row(0.8, 1.0, 0.9) == result.table.weights
+
+
+def test_no_backend_falls_below_the_least_weight() -> None:
+    result = tamed(table(1.0, 0.0, 0.5), table(1.0, 0.2, 0.5))
+
+    assert result.table["graphiti"] == 0.1
+    assert (result.adjustments) == (
+        "graphiti: 0.1 rather than 0; every backend keeps at least 0.1 of the heaviest",
+    )
+
+
+def test_a_weight_of_0_that_was_set_by_hand_stays_until_a_proposal_raises_it() -> None:
+    off = table(1.0, 0.0, 1.0)
+
+    assert tamed(table(1.0, 0.0, 0.9), off).table["graphiti"] == 0.0
+    assert tamed(table(1.0, 0.6, 0.9), off).table["graphiti"] == 0.2
+
+
+def test_a_table_of_zeros_proposes_nothing() -> None:
+    current = table(1.0, 0.5, 0.5)
+
+    result = tamed(table(0.0, 0.0, 0.0), current)
+
+    assert result.table is current
+    assert "every weight was 0" in result.adjustments[0]
+
+
+def test_from_zeros_everywhere_steps_count_from_equal_weights() -> None:
+    assert row(1.0, 0.8, 0.8) == tamed(table(1.0, 0.5, 0.5), table(0.0, 0.0, 0.0)).table.weights
+
+
+def test_a_single_backend_cannot_be_weighed() -> None:
+    current = WeightTable.fixed({"builtin": 0.4}, made_at=NOW)
+    proposed = WeightTable.fixed({"builtin": 1.0}, made_at=NOW)
+
+    assert current is tame(proposed, current=current, limits=LIMITS, backends=["builtin"]).table
+
+
+def test_without_backends_nothing_changes() -> None:
+    current = table(1.0, 0.5, 0.5)
+
+    assert current is tame(table(0.5, 1.0), current=current, limits=LIMITS, backends=[]).table
+
+
+def test_the_same_proportions_are_the_current_table_itself() -> None:
+    current = table(2.0, 0.123456789, 0.04)
+
+    assert tamed(table(1.0, 0.0617283945, 0.02), current).table is current
+
+
+def test_a_backend_that_nobody_knows_is_left_out() -> None:
+    proposed = WeightTable.fixed({**row(1.0, 0.9, 1.0), "evil": 1e300}, made_at=NOW)
+
+    result = tamed(proposed, table(1.0, 1.0, 1.0))
+
+    assert row(1.0, 0.9, 1.0) == result.table.weights
+    assert result.adjustments == ("evil: left out, it is no backend of this memory",)
+
+
+def test_a_backend_that_is_not_asked_now_keeps_its_proportion() -> None:
+    current = WeightTable.fixed({"builtin": 0.5, "qmd": 0.5, "absent": 0.25}, made_at=NOW)
+    proposed = WeightTable.fixed({"builtin": 1.0, "qmd": 0.9}, made_at=NOW)
+
+    result = tame(proposed, current=current, limits=LIMITS, backends=["builtin", "qmd"])
+
+    assert result.table.weights == {"builtin": 1.0, "qmd": 0.9, "absent": 0.5}
+
+
+def test_a_kind_steps_from_what_it_had() -> None:
+    current = table(1.0, 0.5, 0.5, by_intent={TIME: {"graphiti": 1.0}})
+    proposed = table(1.0, 0.5, 0.5, by_intent={TIME: row(0.2, 1.0, 0.2)})
+
+    result = tamed(proposed, current)
+
+    assert {TIME: row(0.8, 1.0, 0.3)} == result.table.by_intent
+
+
+def test_a_kind_that_a_proposal_forgets_goes_to_the_common_weights_step_by_step() -> None:
+    current = table(1.0, 0.5, 0.5, by_intent={TIME: row(1.0, 1.0, 0.5)})
+
+    result = tamed(table(1.0, 0.5, 0.5), current)
+
+    assert {TIME: row(1.0, 0.8, 0.5)} == result.table.by_intent
+
+
+def test_a_kind_with_too_few_samples_keeps_what_it_has() -> None:
+    current = table(1.0, 0.5, 0.5, by_intent={TIME: row(1.0, 0.9, 0.5)})
+    rows = {TIME: row(1.0, 1.0, 0.5), TOPIC: row(1.0, 0.6, 0.5)}
+
+    result = tame(
+        table(1.0, 0.4, 0.5, by_intent=rows),
+        current=current,
+        limits=LIMITS,
+        backends=BACKENDS,
+        samples={TIME: 39, TOPIC: 40},
+    )
+
+    assert {TIME: row(1.0, 0.9, 0.5), TOPIC: row(1.0, 0.6, 0.5)} == result.table.by_intent
+    assert result.adjustments == ("time questions keep their weights: 39 of 40 are judged",)
+
+
+def test_the_order_of_two_backends_is_turned_round_in_a_few_changes() -> None:
+    current, wanted = table(0.7, 0.3, 0.3), table(0.3, 1.0, 0.3)
+
+    steps = 0
+    while (following := tamed(wanted, current).table) is not current:
+        current, steps = following, steps + 1
+
+    assert (6, row(0.3, 1.0, 0.3)) == (steps, current.weights)
+
+
+def proposal(
+    proposed: WeightTable | None = None,
+    *,
+    sample_size: int = 120,
+    gain: Interval | None = GAIN,
+    changes: tuple[BackendAdvice, ...] = (),
+    notes: tuple[str, ...] = (),
+    gain_by_intent: Mapping[IntentKind, Interval] | None = None,
+) -> Proposal:
+    return Proposal(
+        advisor="statistical",
+        current=table(1.0, 1.0, 1.0),
+        table=proposed or table(1.0, 0.9, 1.0),
+        changes=changes,
+        sample_size=sample_size,
+        made_at=NOW,
+        gain=gain,
+        gain_by_intent=gain_by_intent or {},
+        notes=notes,
+    )
+
+
+def golden(before: float, after: float, *worse: str, recall: float = 1.0) -> GoldenComparison:
+    scores = [
+        GoldenScore(recall=found, mrr=1.0, ndcg=ndcg, questions=3)
+        for found, ndcg in ((1.0, before), (recall, after))
+    ]
+    return GoldenComparison(current=scores[0], proposed=scores[1], worse=worse)
+
+
+def objections(
+    one: Proposal,
+    *,
+    limits: AdviceLimits = LIMITS,
+    floor: GoldenComparison | None = None,
+    changed: timedelta | None = None,
+    automatic: bool = False,
+    shadow: ShadowOutcome | None = None,
+    in_force: WeightTable | None = None,
+) -> list[tuple[ObjectionCode, str]]:
+    verdict = check(
+        one,
+        limits=limits,
+        golden=floor,
+        last_change=None if changed is None else NOW - changed,
+        now=NOW,
+        automatic=automatic,
+        shadow=shadow,
+        in_force=in_force,
+    )
+    return [(objection.code, objection.text) for objection in verdict.objections]
+
+
+PROVEN = ShadowOutcome(queries=30, gain=GAIN)
+
+
+def test_a_proven_gain_is_allowed() -> None:
+    assert objections(proposal(), floor=golden(0.9, 0.9), automatic=True, shadow=PROVEN) == []
+
+
+def test_a_proposal_that_changes_no_ranking_says_what_was_refused() -> None:
+    found = objections(proposal(table(0.5, 0.5, 0.5), notes=("refused: prose",)), automatic=True)
+
+    assert found == [("no-change", "it ranks as the current weights do (refused: prose); keep them")]
+
+
+@pytest.mark.parametrize(
+    "weights", [(1.0, 0.0, 0.0), (1.0, 10_000.0, 1.0), (0.0, 0.0, 0.0), (1.0, 0.05, 1.0)], ids=str
+)
+def test_a_table_that_was_not_tamed_is_not_usable(weights: tuple[float, ...]) -> None:
+    assert [code for code, _ in objections(proposal(table(*weights)))] == ["not-usable"]
+
+
+@pytest.mark.parametrize("weight", [nan, inf, -inf, -1.0])
+def test_what_is_no_weight_is_no_table(weight: float) -> None:
+    with pytest.raises(ValueError, match="the weight of 'builtin'"):
+        table(weight, 1.0, 1.0)
+
+
+def test_a_proposal_for_weights_that_are_no_longer_in_force_is_not_usable() -> None:
+    (found,) = objections(proposal(), in_force=table(1.0, 0.9, 0.9))
+
+    assert found[0] == "not-usable"
+    assert "advise again" in found[1]
+
+
+def test_too_few_samples_say_how_many_are_missing() -> None:
+    assert (objections(proposal(sample_size=12))) == [
+        ("too-few-samples", "12 judged queries of 50; judge 38 more")
+    ]
+
+
+@pytest.mark.parametrize(("samples", "codes"), [(39, ["too-few-samples"]), (40, [])])
+def test_weights_for_one_kind_need_samples_of_that_kind(samples: int, codes: list[str]) -> None:
+    change = BackendAdvice(
+        backend="qmd",
+        intent=TIME,
+        current=1.0,
+        suggested=0.8,
+        sample_size=samples,
+        confidence=0.5,
+        rationale="",
+    )
+    one = proposal(table(1.0, 0.9, 1.0, by_intent={TIME: row(1.0, 0.9, 0.8)}), changes=(change,))
+
+    assert codes == [code for code, _ in objections(one)]
+
+
+@pytest.mark.parametrize(
+    "gain",
+    [
+        None,
+        LOSS,
+        Interval(mean=0.02, low=0.0, high=0.04),
+        Interval(mean=nan, low=nan, high=nan),
+    ],
+    ids=["unknown", "loss", "perhaps nothing", "no number"],
+)
+def test_without_a_sure_gain_nothing_changes(gain: Interval | None) -> None:
+    assert [code for code, _ in objections(proposal(gain=gain))] == ["no-gain"]
+
+
+def test_a_gain_at_the_cost_of_one_kind_is_none() -> None:
+    (found,) = objections(proposal(gain_by_intent={TIME: LOSS, TOPIC: GAIN}))
+
+    assert found[1].startswith("time questions would lose, nDCG -0.0300 [-0.0500, -0.0100]")
+
+
+def test_golden_questions_are_the_floor() -> None:
+    (found,) = objections(proposal(), floor=golden(0.91, 0.905, "keys", "rent"))
+
+    assert found[0] == "golden-floor"
+    assert "from nDCG 0.9100 to 0.9050" in found[1]
+    assert "(worse: keys, rent)" in found[1]
+
+
+def test_a_lost_answer_is_below_the_floor_even_where_the_ranking_gains() -> None:
+    assert [code for code, _ in objections(proposal(), floor=golden(0.9, 0.95, recall=0.9))] == [
+        "golden-floor"
+    ]
+
+
+def test_the_floor_gives_way_as_far_as_it_is_told() -> None:
+    lenient = replace(LIMITS, golden_tolerance=0.005)
+
+    assert objections(proposal(), limits=lenient, floor=golden(0.91, 0.905)) == []
+
+
+def test_automatic_changes_rest_between() -> None:
+    found = objections(proposal(), changed=timedelta(hours=3), automatic=True, shadow=PROVEN)
+
+    assert found == [
+        ("cool-down", "the weights changed 3.0 hours ago; they rest until 2026-03-03T06:00+00:00")
+    ]
+
+
+def test_a_change_in_the_future_rests_as_well() -> None:
+    (found,) = objections(proposal(), changed=timedelta(hours=-1), automatic=True, shadow=PROVEN)
+
+    assert "at a time that is still to come" in found[1]
+
+
+def test_a_person_need_not_wait() -> None:
+    assert objections(proposal(), changed=timedelta(0)) == []
+
+
+@pytest.mark.parametrize("shadow", [None, ShadowOutcome(queries=29, gain=GAIN)])
+def test_an_automatic_change_proves_itself_in_shadow(shadow: ShadowOutcome | None) -> None:
+    assert [code for code, _ in objections(proposal(), automatic=True, shadow=shadow)] == ["shadow"]
+
+
+def test_a_proposal_that_does_worse_in_shadow_has_no_gain() -> None:
+    shadow = ShadowOutcome(queries=30, gain=LOSS)
+
+    (found,) = objections(proposal(), automatic=True, shadow=shadow)
+
+    assert found[0] == "no-gain"
+    assert found[1].endswith("drop it")
+
+
+def test_the_gravest_objection_comes_first() -> None:
+    one = proposal(sample_size=3, gain=None)
+
+    found = objections(one, floor=golden(0.9, 0.8, "keys"), changed=timedelta(0), automatic=True)
+
+    assert [code for code, _ in found] == [
+        "too-few-samples",
+        "no-gain",
+        "golden-floor",
+        "cool-down",
+        "shadow",
+    ]
+
+
+def test_only_time_is_waited_for() -> None:
+    def verdict(one: Proposal) -> bool:
+        return is_waiting(
+            check(
+                one,
+                limits=LIMITS,
+                golden=None,
+                last_change=NOW,
+                now=NOW,
+                automatic=True,
+                shadow=None,
+            )
+        )
+
+    assert (verdict(proposal()), verdict(proposal(gain=LOSS))) == (True, False)

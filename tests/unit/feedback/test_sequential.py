@@ -1,0 +1,115 @@
+"""The sequential test: its promise at every look, what it finds, and the interval that goes with it."""
+
+import random
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from math import exp, log
+
+import pytest
+
+from composable_memory_feedback.experiments.sequential import judge, log_evidence, win_rate
+from composable_memory_feedback.experiments.values import Outcome
+
+AT = datetime(2026, 3, 2, 9, tzinfo=UTC)
+
+
+def outcome(a: float, b: float) -> Outcome:
+    return Outcome(experiment_id="exp-1", trace_id="t", query_id="q", at=AT, a=a, b=b)
+
+
+OUTCOMES = {"a": outcome(1, 0), "b": outcome(0, 1), "-": outcome(2, 2)}
+
+
+def outcomes(winners: Iterable[str]) -> list[Outcome]:
+    return [OUTCOMES[one] for one in winners]
+
+
+def decided(runs: int, queries: int, *, b_wins: float, seed: int, alpha: float = 0.05) -> list[str]:
+    """Return the decisions of those runs that were decided."""
+    draw = random.Random(seed)
+    drawn = (draw.choices("ab", (1 - b_wins, b_wins), k=queries) for _ in range(runs))
+    decisions = (judge(outcomes(winners), alpha).decision for winners in drawn)
+    return [one for one in decisions if one is not None]
+
+
+def test_two_equal_sides_are_told_apart_in_no_more_than_five_of_a_hundred_runs_at_any_look() -> None:
+    stops = decided(1000, 500, b_wins=0.5, seed=11)
+    assert 5 <= len(stops) <= 50
+    assert {"a", "b"} == set(stops)
+
+
+def test_a_looser_promise_is_kept_as_well_and_is_not_idle() -> None:
+    assert 50 <= len(decided(1000, 300, b_wins=0.5, seed=12, alpha=0.2)) <= 200
+
+
+def test_a_side_that_wins_two_of_three_is_found_within_two_hundred_decisive_queries() -> None:
+    found = decided(300, 200, b_wins=0.66, seed=13)
+    assert found.count("b") >= 285
+    assert "a" not in found
+
+
+def test_the_worse_side_loses_whichever_it_is() -> None:
+    assert judge(outcomes("a" * 30)).decision == "a"
+    assert judge(outcomes("b" * 30)).decision == "b"
+
+
+def test_the_evidence_of_two_wins_is_what_the_hand_computes() -> None:
+    assert judge(outcomes("b")).e_value == pytest.approx(1.0)
+    assert judge(outcomes("bb")).e_value == pytest.approx(8 / 7)
+    assert judge(outcomes("bba")).e_value == pytest.approx(8 / 7 * 6 / 8)
+
+
+def test_step_by_step_and_closed_form_agree() -> None:
+    verdict = judge(outcomes("bbabbabaab"), alpha=0.01)
+    assert verdict.e_value == pytest.approx(exp(log_evidence(verdict.wins_b, 10)))
+
+
+def test_ties_tell_nothing() -> None:
+    assert judge(outcomes("-" * 40)).e_value == 1.0
+    with_ties, without = judge(outcomes("b-b--ab-")), judge(outcomes("bbab"))
+    assert (with_ties.e_value, with_ties.ties) == (without.e_value, 4)
+    assert with_ties.queries == 8
+
+
+def test_what_comes_after_the_decision_is_not_counted() -> None:
+    early = judge(outcomes("b" * 30))
+    assert judge(outcomes("b" * 30 + "a" * 300)) == early
+    assert early.queries < 30
+
+
+def test_nothing_known_leaves_every_rate_open() -> None:
+    verdict = judge([])
+    assert (verdict.win_rate.low, verdict.win_rate.high, verdict.decision) == (0.0, 1.0, None)
+
+
+def test_the_interval_ends_at_a_half_just_when_the_test_decides() -> None:
+    verdict = judge(outcomes("b" * 100))
+    assert verdict.win_rate.low > 0.5
+    one_less = verdict.wins_b - 1
+    assert win_rate(one_less, one_less).low <= 0.5
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5, 0.8])
+def test_the_interval_holds_at_all_looks_together(rate: float) -> None:
+    draw, missed = random.Random(17), 0
+    for _ in range(200):
+        wins = [draw.random() < rate for _ in range(200)]
+        looks = (win_rate(sum(wins[:of]), of) for of in (1, 5, 10, 20, 50, 100, 200))
+        missed += any(not look.low <= rate <= look.high for look in looks)
+    assert missed <= 10
+
+
+def test_the_interval_narrows() -> None:
+    widths = [win_rate(6 * of // 10, of) for of in (10, 100, 1000)]
+    assert sorted(widths, key=lambda one: one.low - one.high) == widths
+
+
+def test_evidence_does_not_overflow_in_long_runs() -> None:
+    assert log_evidence(10**6, 10**6) > 10**5 * log(2)
+    assert judge(outcomes("b" * 2000), alpha=1e-300).decision == "b"
+
+
+@pytest.mark.parametrize("alpha", [0.0, 1.0, -0.1, float("nan")])
+def test_an_error_rate_out_of_range_is_refused(alpha: float) -> None:
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        judge([], alpha)

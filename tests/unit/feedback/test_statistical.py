@@ -1,0 +1,249 @@
+"""The advisor that replays, in a world whose truth is known and on small cases by hand."""
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from composable_memory_feedback.advice.board import vector_of
+from composable_memory_feedback.advice.evidence import Case, cases_of
+from composable_memory_feedback.advice.grid import SMALLEST, coarse, neighbours, normalised, positive
+from composable_memory_feedback.advice.statistical import advise, draw_table
+from composable_memory_feedback.advice.values import AdviceLimits, Proposal
+from composable_memory_feedback.advice.wording import Belief, advices
+from composable_memory_feedback.guardrails import tame
+from composable_memory_feedback.intents import IntentKind
+from composable_memory_feedback.metrics import Interval
+from composable_memory_feedback.weights import WeightTable
+from tests.unit.feedback.worlds import (
+    BACKENDS,
+    BEGINNING,
+    EQUAL,
+    World,
+    logged,
+    plain_ranker,
+    true_cases,
+)
+
+LIMITS = AdviceLimits()
+SAME_FOR_ALL = dict.fromkeys(IntentKind, (0.7, 0.2, 0.2))
+
+
+def tamed(table: WeightTable) -> WeightTable:
+    return tame(table, current=EQUAL, limits=LIMITS, backends=BACKENDS).table
+
+
+def untamed(table: WeightTable) -> WeightTable:
+    return table
+
+
+def advised(cases: list[Case], current: WeightTable = EQUAL, **others: object) -> Proposal:
+    options: dict[str, object] = {
+        "current": current,
+        "backends": BACKENDS,
+        "ranker": plain_ranker,
+        "limits": LIMITS,
+        "tame": untamed,
+        "now": BEGINNING,
+    }
+    return advise(cases, **(options | others))  # type: ignore[arg-type]
+
+
+@cache
+def learnt(seed: int = 1, count: int = 60) -> tuple[list[Case], Proposal]:
+    queries, judgements = World(seed, SAME_FOR_ALL, judged_by_model=1.0).serve(count)
+    cases = cases_of(queries, judgements)
+    return cases, advised(cases)
+
+
+def test_a_world_is_learnt_and_the_learnt_weights_are_truly_better() -> None:
+    _, proposal = learnt()
+    assert World(2, SAME_FOR_ALL).gain(proposal.table, EQUAL, count=300) > 0.05
+
+
+def test_the_interval_of_the_gain_holds_the_truth_in_worlds_of_its_own() -> None:
+    """A small sample; benchmarks/learning_world.py measures the coverage."""
+    held = 0
+    for seed in range(5):
+        world = World(seed + 40, judged_by_model=1.0)
+        proposal = advised(cases_of(*world.serve(40)), tame=tamed)
+        assert proposal.gain is not None
+        held += proposal.gain.low <= world.gain(proposal.table, EQUAL, count=300) <= proposal.gain.high
+    assert held >= 4
+
+
+def test_the_same_arguments_give_the_same_proposal() -> None:
+    cases = learnt()[0][:20]
+    assert advised(cases) == advised(cases)
+
+
+def test_what_is_proposed_has_passed_the_guardrail() -> None:
+    cases, _ = learnt()
+    proposal = advised(cases[:30], tame=tamed)
+    assert proposal.table.weights == {"builtin": 1.0, "graphiti": 0.8, "qmd": 0.8}
+
+
+def test_where_all_backends_are_alike_no_gain_is_claimed() -> None:
+    alike = dict.fromkeys(IntentKind, (0.5, 0.5, 0.5))
+    found = advised(true_cases([World(3, alike).ask() for _ in range(40)]))
+    assert found.gain is not None
+    assert found.gain.low <= 0.0
+
+
+def test_with_perfect_knowledge_the_best_weights_lie_where_the_truth_is() -> None:
+    world = World(4, SAME_FOR_ALL)
+    found = advised(true_cases([world.ask() for _ in range(60)]))
+    for change in found.changes:
+        assert change.plausible is not None
+        assert change.plausible.high < 0.7
+        assert change.confidence > 0.9
+
+
+def test_kinds_of_questions_with_opposite_truths_get_weights_of_their_own() -> None:
+    opposite = {**dict.fromkeys(IntentKind, (0.8, 0.2, 0.2)), IntentKind.TOPIC: (0.2, 0.8, 0.2)}
+    world = World(5, opposite)
+    found = advised(true_cases([world.ask() for _ in range(140)])).table
+    general, topic = (vector_of(found, BACKENDS, kind) for kind in (IntentKind.GENERAL, IntentKind.TOPIC))
+    assert general[0] == 1.0
+    assert topic[1] / topic[0] > 1.2 * general[1] / general[0]
+
+
+def test_a_kind_with_too_few_questions_gets_no_weights_of_its_own() -> None:
+    cases, proposal = learnt()
+    assert max(sum(case.query.intent is kind for case in cases) for kind in IntentKind) < 40
+    assert proposal.table.by_intent == {}
+
+
+def test_what_the_current_table_says_of_a_kind_that_is_not_learnt_is_kept() -> None:
+    cases, _ = learnt()
+    own = {IntentKind.TIME: {"builtin": 0.2, "graphiti": 1.0, "qmd": 0.4}}
+    current = WeightTable.fixed(EQUAL.weights, by_intent=own, made_at=BEGINNING)
+    assert advised(cases[:20], current).table.by_intent[IntentKind.TIME] == own[IntentKind.TIME]
+
+
+def test_a_row_of_a_kind_that_names_only_some_backends_is_kept_in_its_proportions() -> None:
+    own = {IntentKind.TIME: {"builtin": 1.0}}
+    current = WeightTable.fixed(dict.fromkeys(BACKENDS, 2.0), by_intent=own, made_at=BEGINNING)
+    found = advised(learnt()[0][:30], current).table
+    assert vector_of(found, BACKENDS, IntentKind.TIME) == (0.5, 1.0, 1.0)
+
+
+def test_little_evidence_moves_little() -> None:
+    cases, many = learnt()
+    few = advised(cases[:4])
+    assert few.table.weights["graphiti"] > many.table.weights["graphiti"]
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_too_few_cases_leave_the_weights_as_they_are(count: int) -> None:
+    found = advised(learnt()[0][:count])
+    assert found.table is found.current
+    assert found.gain is None
+    assert "two judged queries" in found.notes[0]
+
+
+def test_one_backend_alone_has_nothing_to_learn() -> None:
+    assert advised(learnt()[0], backends=["builtin"]).table is EQUAL
+
+
+def test_queries_that_a_stand_in_answered_are_left_out() -> None:
+    query = logged({"builtin": {"a": 0.5}, "qmd": {"b": 0.4}}, stand_ins=["qmd"])
+    found = advised([Case(query=query)] * 3)
+    assert found.sample_size == 0
+    assert "3 queries were left out" in found.notes[0]
+
+
+def test_proportions_of_the_current_weights_are_what_counts() -> None:
+    cases, few = learnt()[0][:20], advised(learnt()[0][:20])
+    tenfold = WeightTable.fixed(dict.fromkeys(BACKENDS, 10.0), made_at=BEGINNING)
+    assert advised(cases, tenfold).table.weights == few.table.weights
+
+
+def test_weights_of_backends_that_are_not_asked_keep_their_proportion() -> None:
+    current = WeightTable.fixed({"builtin": 2.0, "graphiti": 2.0, "qmd": 2.0, "old": 1.0}, made_at=BEGINNING)
+    assert advised(learnt()[0][:20], current).table.weights["old"] == 0.5
+
+
+def test_current_weights_of_zero_everywhere_are_no_trouble() -> None:
+    current = WeightTable.fixed({"builtin": 0.0, "graphiti": 0.0, "qmd": 0.0}, made_at=BEGINNING)
+    assert advised(learnt()[0][:20], current).sample_size == 20
+
+
+def test_cases_about_which_nothing_is_known_change_nothing() -> None:
+    cases = [replace(case, evidence={}) for case in learnt()[0][:20]]
+    found = advised(cases)
+    assert found.table is EQUAL
+    assert found.gain is not None
+    assert found.gain.mean == 0.0
+
+
+def test_the_work_is_ended_where_the_pace_says_so() -> None:
+    def stop() -> None:
+        raise TimeoutError
+
+    with pytest.raises(TimeoutError):
+        advised(learnt()[0], pace=stop)
+
+
+def test_reasons_name_both_weights_the_sample_and_the_plausible_range() -> None:
+    _, proposal = learnt()
+    change = next(one for one in proposal.changes if one.backend == "graphiti" and one.intent is None)
+    assert change.rationale.startswith("lower it from 1.00 to ")
+    assert f"over {proposal.sample_size} judged questions the best weight lies between" in change.rationale
+    assert change.mean_precision is not None
+
+
+def test_a_range_that_is_a_single_weight_is_named_once() -> None:
+    best = Interval(mean=1.0, low=0.998, high=1.0)
+    belief = Belief(plausible=best, raised=0.97, lowered=0.0)
+    raised = WeightTable.fixed({"builtin": 1.0, "qmd": 1.0}, made_at=BEGINNING)
+    lower = WeightTable.fixed({"builtin": 1.0, "qmd": 0.8}, made_at=BEGINNING)
+    (found,) = advices(lower, raised, backends=["builtin", "qmd"], cases=[], beliefs={(None, "qmd"): belief})
+    assert found.rationale.endswith("the best weight is 1.00 (95 %, where the heaviest backend has 1)")
+
+
+def test_draws_differ_where_little_is_known_and_repeat_with_their_seed() -> None:
+    cases = learnt()[0][:15]
+    options = {"current": EQUAL, "backends": BACKENDS, "ranker": plain_ranker, "limits": LIMITS}
+
+    def drawn(seed: int) -> WeightTable:
+        return draw_table(cases, tame=untamed, now=BEGINNING, seed=seed, **options)  # type: ignore[arg-type]
+
+    assert drawn(1) == drawn(1)
+    assert len({drawn(seed).version for seed in range(5)}) > 1
+
+
+def test_the_grid_holds_the_current_and_the_equal_table_and_keeps_the_heaviest_at_one() -> None:
+    found = coarse((0.3, 1.0, 0.5), floor=0.1, seed=0)
+    assert found[:2] == [(0.3, 1.0, 0.5), (1.0, 1.0, 1.0)]
+    assert all(max(one) == 1.0 and min(one) >= 0.1 for one in found)
+    assert 80 <= len(found) == len(set(found)) <= 100
+
+
+@pytest.mark.parametrize("count", [1, 2, 4, 7])
+def test_the_grid_of_any_number_of_backends_stays_small(count: int) -> None:
+    found = coarse((1.0,) * count, floor=0.1, seed=0)
+    assert len(found) <= 150
+    assert {max(one) for one in found} == {1.0}
+
+
+def test_neighbours_lie_within_a_level_and_above_the_floor() -> None:
+    found = neighbours((1.0, 0.12), floor=0.1)
+    assert {max(one) for one in found} == {1.0}
+    assert min(min(one) for one in found) == 0.1
+
+
+def test_zeros_stay_zeros_until_logarithms_are_taken() -> None:
+    assert normalised([0.0, 0.0]) == (0.0, 0.0)
+    assert normalised([2.0, 0.0]) == (1.0, 0.0)
+    assert positive((0.0, 0.0)) == (1.0, 1.0)
+    assert positive((1.0, 0.0)) == (1.0, SMALLEST)
+
+
+def test_a_backend_that_was_set_to_nothing_and_deserves_it_stays_so() -> None:
+    current = WeightTable.fixed({"builtin": 1.0, "graphiti": 0.0, "qmd": 0.0}, made_at=BEGINNING)
+    useless = World(6, dict.fromkeys(IntentKind, (0.8, 0.0, 0.0)))
+    found = advised(true_cases([useless.ask() for _ in range(30)]), current)
+    assert found.table is current
+    assert found.gain is not None
+    assert found.gain.mean <= 0.0

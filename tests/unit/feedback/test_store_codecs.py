@@ -1,0 +1,36 @@
+"""Text forms of values: they come back equal."""
+
+import pytest
+
+from composable_memory_feedback.errors import FeedbackError
+from composable_memory_feedback.store.codecs import PROPOSALS, TABLES, logged_query_of, logged_query_text
+from tests.unit.feedback.store_makers import logged_query, proposal, table
+
+
+def test_a_logged_query_comes_back_equal() -> None:
+    assert logged_query_of(logged_query_text(logged_query())) == logged_query()
+
+
+def test_whole_numbers_of_the_log_do_not_become_fractions() -> None:
+    (line,) = logged_query_of(logged_query_text(logged_query())).final_results
+
+    assert repr(line) == repr(logged_query().final_results[0])
+
+
+def test_a_proposal_comes_back_equal() -> None:
+    assert PROPOSALS.read(PROPOSALS.write(proposal())) == proposal()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "null", "[1]", "{}", '{"weights": {"a": -1}, "version": "v1", "made_at": 0, "reason": ""}']
+)
+def test_a_text_of_something_else_is_an_error_of_ours(text: str) -> None:
+    with pytest.raises(FeedbackError, match="the weight table cannot be read"):
+        TABLES.read(text)
+    with pytest.raises(FeedbackError, match="the logged query cannot be read"):
+        logged_query_of(text)
+
+
+def test_what_json_cannot_hold_is_refused() -> None:
+    with pytest.raises(FeedbackError, match="the weight table cannot be kept"):
+        TABLES.write(table(reason="half a character \ud83d"))
