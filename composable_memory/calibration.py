@@ -60,9 +60,11 @@ def _max(scores: Sequence[float]) -> list[float]:
 
 
 def _min_max(scores: Sequence[float]) -> list[float]:
-    top, bottom = max(scores, default=0.0), min(scores, default=0.0)
+    # Halved, or the spread of the largest numbers would be infinite, and what is divided by it no number.
+    halves = [score / 2.0 for score in scores]
+    top, bottom = max(halves, default=0.0), min(halves, default=0.0)
     spread = top - bottom
-    return [(score - bottom) / spread for score in scores] if spread > 0.0 else [1.0 for _ in scores]
+    return [(half - bottom) / spread for half in halves] if spread > 0.0 else [1.0 for _ in scores]
 
 
 def _rank(scores: Sequence[float]) -> list[float]:

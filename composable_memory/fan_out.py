@@ -161,17 +161,19 @@ def _readable(
         )
     if any(one.score < other.score for one, other in pairwise(sound)):
         sound.sort(key=lambda result: -result.score)
-    first = tuple(
-        one
-        if len(one.snippet) <= MAX_SNIPPET_CHARS
-        else replace(one, snippet=one.snippet[:MAX_SNIPPET_CHARS])
-        for one in sound[:depth]
-    )
+    first = tuple(map(_trimmed, sound[:depth]))
     rubbish = len(results) - len(sound)
     if not rubbish:
         return first, ()
     reason = f"{rubbish} of {len(results)} results could not be read and were left out"
     return first, (Degradation(backend_id=backend_id, code="garbled", reason=reason),)
+
+
+def _trimmed(result: MemorySearchResult) -> MemorySearchResult:
+    """Return a result as its type says: a snippet of the length allowed, a score that reads back the same."""
+    if len(result.snippet) <= MAX_SNIPPET_CHARS and result.score.__class__ is float:
+        return result
+    return replace(result, snippet=result.snippet[:MAX_SNIPPET_CHARS], score=float(result.score))
 
 
 def _is_sound(result: object) -> bool:

@@ -1,10 +1,11 @@
 """The composite memory: routes a query, asks every backend under a deadline, merges, and logs each step."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from time import perf_counter
 from typing import Self
+from uuid import uuid4
 
 from composable_memory.breaker import Breaker
 from composable_memory.context_pack import DEFAULT_MAX_CHARS, PackBudget, pack_results
@@ -26,8 +27,10 @@ from composable_memory.interfaces import (
     ProgressCallback,
     SupportsSync,
 )
-from composable_memory.query_events import QueryLogger
-from composable_memory.ranking import MergePolicy, depth_for, rank
+from composable_memory.interleaving import rank_in_force
+from composable_memory.query_events import QueryLogger, log_context_pack
+from composable_memory.query_terms import QueryTerms
+from composable_memory.ranking import CalibrationRule, MergePolicy, depth_for
 from composable_memory.routing import IntentParser, read_intent, route
 from composable_memory.types import (
     BackendAnswer,
@@ -39,13 +42,15 @@ from composable_memory.types import (
     MemoryFileSlice,
     MemoryProviderStatus,
     MemorySearchResult,
+    QueryIntent,
     QueryRequest,
     QueryResponse,
     SearchAnswer,
     SearchOptions,
     SyncReport,
 )
-from composable_memory.weights import WeightTable
+from composable_memory.weights import LiveWeights, WeightTable
+from composable_memory_feedback.intents import IntentKind, intent_kind
 from composable_memory_ops_logs import OpsLog, trace
 
 __all__ = ["ComposableMemoryManager"]
@@ -66,16 +71,19 @@ class ComposableMemoryManager:
         intent_parser: IntentParser | None = None,
         ops_log: OpsLog | None = None,
         policy: MergePolicy | None = None,
-        weights: WeightTable | None = None,
+        weights: WeightTable | LiveWeights | None = None,
         defaults: SearchOptions | None = None,
         unavailable: Sequence[Degradation] = (),
         id: str = "composite",  # noqa: A002 - the name that BackendSpec and the log use
         make_breaker: Callable[[], Breaker] = Breaker,
+        mark: str | None = None,
     ) -> None:
         """Compose `backends`.
 
         `primary` reads files and lends its status; the first backend by default. `weights` replaces the
-        weights of the entries. `unavailable` names memories that should have been here, for every answer.
+        weights of the entries; what is put into a `LiveWeights` counts from the next query on. `unavailable`
+        names memories that should have been here, for every answer. `mark` tells this memory from others in
+        the same log.
 
         Raises:
             ConfigError: two backends share an id, or `primary` is none of them.
@@ -92,7 +100,15 @@ class ComposableMemoryManager:
         self._intent_parser = intent_parser
         self._ops_log = ops_log or OpsLog(None)
         self._policy = policy or MergePolicy()
-        self._weights = weights or WeightTable.fixed({entry.id: entry.weight for entry in backends})
+        own = weights or {entry.id: entry.weight for entry in backends}
+        self._weights = own if isinstance(own, LiveWeights) else LiveWeights(own)
+        self._rules = {
+            id_: CalibrationRule(
+                method=seat.entry.calibration, is_absolute=Capability.CALIBRATED in seat.capabilities
+            )
+            for id_, seat in self._seats.items()
+        }
+        self._mark = mark
         self._defaults = defaults or SearchOptions()
         self._unavailable = tuple(unavailable)
         self._fan_out = FanOut()
@@ -176,7 +192,7 @@ class ComposableMemoryManager:
         started = perf_counter()
         with trace(session_key=request.options.session_key) as trace_id:
             if not request.query.strip():
-                return QueryResponse(trace_id=trace_id, results=(), weights_version=self._weights.version)
+                return QueryResponse(trace_id=trace_id, results=(), weights_version=self._weights.now.version)
             return await self._ask_all(request, trace_id, started)
 
     async def context_pack(
@@ -203,7 +219,7 @@ class ComposableMemoryManager:
         """Return the results of a response as one text."""
         with trace(response.trace_id):
             pack, sources = pack_results(response.results, budget)
-            QueryLogger(self._ops_log, self.id, self._weights).context_pack(pack, len(sources), budget)
+            log_context_pack(self._ops_log, pack, len(sources), budget)
         return ContextPack(pack=pack, sources=sources, trace_id=response.trace_id)
 
     async def read_file(
@@ -315,8 +331,9 @@ class ComposableMemoryManager:
             raise BackendError(self.id, "close", "; ".join(failures))
 
     async def _ask_all(self, request: QueryRequest, trace_id: str, started: float) -> QueryResponse:
-        log = QueryLogger(self._ops_log, self.id, self._weights)
         intent, troubles = read_intent(self._intent_parser, request.query, manager_id=self.id)
+        terms = self._terms(intent)
+        log = QueryLogger(self._ops_log, terms)
         plan = route(self._seats, wanted=request.backends, intent=intent)
         depth = depth_for(request.options.max_results, self._policy.depth)
         log.start(request, intent, [seat.entry.id for seat in plan.asked], plan.skipped)
@@ -327,14 +344,7 @@ class ComposableMemoryManager:
             log.backend_result,
         )
         answers += [BackendAnswer(backend_id=one, skipped=why) for one, why in plan.skipped.items()]
-        ranking = rank(
-            answers,
-            self._seats,
-            weights=self._weights,
-            policy=self._policy,
-            options=request.options,
-            min_depth=depth,
-        )
+        ranking, draw = rank_in_force(answers, terms, request.options, min_depth=depth, trace_id=trace_id)
         response = QueryResponse(
             trace_id=trace_id,
             results=ranking.merged.results,
@@ -344,11 +354,27 @@ class ComposableMemoryManager:
             answers=tuple(answers),
             degraded=self._degradations(answers, (*troubles, *plan.troubles)),
             intent=intent,
-            weights_version=self._weights.version,
+            weights_version=terms.in_force.version,
             latency_ms=(perf_counter() - started) * 1000,
         )
-        log.merged(request, response, ranking, self._policy)
+        log.merged(request, response, ranking, draw)
         return response
+
+    def _terms(self, intent: QueryIntent | None) -> QueryTerms:
+        """Return what holds for a query that begins now."""
+        in_force = self._weights.now
+        read = intent or QueryIntent()
+        kind = intent_kind(entities=read.entities, topics=read.topics, time_hints=read.time_hints)
+        return QueryTerms(
+            query_id=uuid4().hex[:8],
+            manager_id=self.id,
+            in_force=in_force,
+            kind=kind,
+            weights=_weights_of(in_force.table, self._seats, kind),
+            rules=self._rules,
+            policy=self._policy,
+            memory=self._mark,
+        )
 
     def _request(
         self,
@@ -419,15 +445,20 @@ class ComposableMemoryManager:
             for seat in self._seats.values()
             if seat.entry.condition is not None and self._intent_parser is None
         ]
+        in_force = self._weights.now
         custom: dict[str, JsonValue] = {
             "composable": True,
             "backends": list(self._seats),
             "primary": self._primary,
-            "weights": {backend_id: self._weights[backend_id] for backend_id in self._seats},
-            "weightsVersion": self._weights.version,
+            "weights": {**_weights_of(in_force.table, self._seats, None)},
+            "weightsVersion": in_force.version,
             "breakers": {backend_id: seat.breaker.state.value for backend_id, seat in self._seats.items()},
             "unavailable": [{"backendId": one.backend_id, "reason": one.reason} for one in self._unavailable],
         }
+        if in_force.experiment is not None:
+            custom["experiment"] = in_force.experiment.id
+        if in_force.set_aside is not None:
+            custom["weightsSetAside"] = in_force.set_aside
         if idle:
             custom["neverAsked"] = dict.fromkeys(idle, "it has a condition, and there is no intent parser")
         return custom
@@ -441,6 +472,10 @@ class ComposableMemoryManager:
     def _require_open(self, operation: str) -> None:
         if self._closed:
             raise BackendUnavailable(self.id, "it is closed", fix="open it again", operation=operation)
+
+
+def _weights_of(table: WeightTable, backend_ids: Iterable[str], kind: IntentKind | None) -> dict[str, float]:
+    return {backend_id: table.of(backend_id, kind) for backend_id in backend_ids}
 
 
 def _engine_names(answer: BackendAnswer) -> str:

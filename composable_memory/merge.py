@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from composable_memory.sameness import nearly_equal, overlap, same_lines, words_of
+from composable_memory.sameness import NearTexts, TextComparison, overlap, same_lines
 from composable_memory.types import Attribution, DroppedCandidate, DropReason, MemorySearchResult, Origin
 
 __all__ = ["DEFAULT_RRF_K", "BackendList", "Dedup", "Fusion", "Merged", "merge"]
@@ -120,17 +120,22 @@ def merge(
     max_results: int | None = None,
     min_score: float = 0.0,
     rrf_k: int = DEFAULT_RRF_K,
+    is_near: TextComparison | None = None,
 ) -> Merged:
     """Return the ranking of all candidates.
 
     Equal scores keep the order of `lists`, then of the backend. `min_score` acts on the calibrated score,
-    before weights, and never cuts a group with an exact hit. Scores of the results are in [0, 1].
+    before weights, and never cuts a group with an exact hit. Scores of the results are in [0, 1]. `is_near`
+    compares texts; by default their snippets are.
     """
+    is_near = is_near or NearTexts()
     dropped: list[DroppedCandidate] = []
-    groups = _group(_candidates(lists, dropped), dedup, dropped)
+    groups = _group(_candidates(lists, dropped), dedup, dropped, is_near)
     _score(groups, [entry for entry in lists if entry.weight > 0.0], fusion, rrf_k)
     groups.sort(key=lambda group: (-group.score, group.best.place, group.best.rank))
-    kept, rest = _keep(groups, dedup, max_results, min_score, dropped)
+    kept, rest = _keep(
+        groups, max_results, min_score, dropped, is_near if dedup is Dedup.NEAR else _never_near
+    )
     return Merged(
         results=tuple(_result(group) for group in kept),
         attributions=tuple(_attribution(group) for group in kept),
@@ -158,7 +163,12 @@ def _candidates(lists: Sequence[BackendList], dropped: list[DroppedCandidate]) -
     return candidates
 
 
-def _group(candidates: Sequence[_Candidate], dedup: Dedup, dropped: list[DroppedCandidate]) -> list[_Group]:
+def _group(
+    candidates: Sequence[_Candidate],
+    dedup: Dedup,
+    dropped: list[DroppedCandidate],
+    is_near: TextComparison,
+) -> list[_Group]:
     """Gather what stands at the same place around its best, and facts around the passages they are from."""
     groups: list[_Group] = []
     by_path: dict[str, list[_Group]] = {}
@@ -169,7 +179,7 @@ def _group(candidates: Sequence[_Candidate], dedup: Dedup, dropped: list[Dropped
         origin = one.result.origin if dedup is not Dedup.EXACT else None
         passages = _passages_of(origin, by_path) if origin is not None else []
         if origin is not None and home is None:
-            home, reason = _home_of_taken(one, passages, by_origin.get(origin.path, ()))
+            home, reason = _home_of_taken(one, passages, by_origin.get(origin.path, ()), is_near)
         if home is not None and reason is not None:
             home.others += (one,)
             dropped.append(_drop(one.backend_id, one.result, reason, f"merged into {home.best.label}"))
@@ -205,7 +215,7 @@ def _passages_of(origin: Origin, by_path: dict[str, list[_Group]]) -> list[_Grou
 
 
 def _home_of_taken(
-    fact: _Candidate, passages: Sequence[_Group], siblings: Sequence[_Group]
+    fact: _Candidate, passages: Sequence[_Group], siblings: Sequence[_Group], is_near: TextComparison
 ) -> tuple[_Group, DropReason] | tuple[None, None]:
     """Return the group of the passage that a fact is from, or of a fact from there that says the same."""
     for group in passages:
@@ -214,9 +224,8 @@ def _home_of_taken(
         if fact.weighted - group.best.weighted <= lead:
             return group, "overlap"
     for group in siblings:
-        if _from_same_lines(fact.result, group.best.result) and nearly_equal(
-            words_of(fact.result.snippet), words_of(group.best.result.snippet)
-        ):
+        same_source = _from_same_lines(fact.result, group.best.result)
+        if same_source and is_near(fact.result, group.best.result):
             return group, "overlap"
     return None, None
 
@@ -291,14 +300,13 @@ def _best_of_each_backend(group: _Group) -> list[_Candidate]:
 
 def _keep(
     groups: Sequence[_Group],
-    dedup: Dedup,
     max_results: int | None,
     min_score: float,
     dropped: list[DroppedCandidate],
+    is_near: TextComparison,
 ) -> tuple[list[_Group], Sequence[_Group]]:
     """Return the groups that are returned, and those that came after the last of them."""
     kept: list[_Group] = []
-    words: list[frozenset[str]] = []
     for position, group in enumerate(groups):
         if len(kept) == max_results:
             return kept, groups[position:]
@@ -306,16 +314,18 @@ def _keep(
             detail = f"calibrated score {group.calibrated:.3f} is below {min_score:g}"
             dropped.append(_drop(group.best.backend_id, group.best.result, "min-score", detail))
             continue
-        own = words_of(group.best.result.snippet) if dedup is Dedup.NEAR else frozenset()
-        twin = next((at for at, other in enumerate(words) if nearly_equal(own, other)), None)
+        twin = next((other for other in kept if is_near(group.best.result, other.best.result)), None)
         if twin is not None:
-            kept[twin].others += group.members
-            detail = f"nearly the same text as {kept[twin].best.label}"
+            twin.others += group.members
+            detail = f"nearly the same text as {twin.best.label}"
             dropped.append(_drop(group.best.backend_id, group.best.result, "near-duplicate", detail))
             continue
-        words.append(own)
         kept.append(group)
     return kept, ()
+
+
+def _never_near(one: MemorySearchResult, other: MemorySearchResult) -> bool:  # noqa: ARG001 - a comparison
+    return False
 
 
 def _result(group: _Group) -> MemorySearchResult:

@@ -3,14 +3,19 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import overload
+from itertools import islice
+from typing import TypeVar, overload
 from zlib import crc32
 
 from composable_memory.context_pack import PackBudget
-from composable_memory.ranking import MergePolicy, Ranking
+from composable_memory.interleaving import Draw
+from composable_memory.query_terms import QueryTerms
+from composable_memory.ranking import Ranking
+from composable_memory.sameness import near_pairs
 from composable_memory.types import (
     Attribution,
     BackendAnswer,
+    DroppedCandidate,
     MemorySearchResult,
     QueryIntent,
     QueryRequest,
@@ -18,7 +23,6 @@ from composable_memory.types import (
     SkipReason,
     TimeHint,
 )
-from composable_memory.weights import WeightTable
 from composable_memory_ops_logs import (
     QUERY_PREVIEW_CHARS,
     SNIPPET_PREVIEW_CHARS,
@@ -30,6 +34,8 @@ from composable_memory_ops_logs import (
     ErrorInfo,
     FinalResult,
     Intent,
+    Interleaved,
+    NearPair,
     OpsLog,
     QueryMerged,
     QueryStart,
@@ -38,16 +44,22 @@ from composable_memory_ops_logs import (
 )
 from composable_memory_ops_logs import Degradation as LoggedDegradation
 
-__all__ = ["QueryLogger"]
+__all__ = ["QueryLogger", "log_context_pack", "logged_dropped", "logged_results"]
+
+Made = TypeVar("Made")
+
+MOST_NEAR_PAIRS = 20_000
+"""As many as two hundred equal texts make; a line of the log holds no more."""
+TOO_MANY_NEAR = NearPair(-1, -1)
+"""Stands for more pairs than are logged; the query is then none that can be ranked again."""
 
 
 class QueryLogger:
-    """Logs one query of one composite; `manager_id` tells nested composites apart."""
+    """Logs the steps of one query."""
 
-    def __init__(self, ops_log: OpsLog, manager_id: str, weights: WeightTable) -> None:
+    def __init__(self, ops_log: OpsLog, terms: QueryTerms) -> None:
         self._ops_log = ops_log
-        self._manager_id = manager_id
-        self._weights = weights
+        self._terms = terms
 
     def start(
         self,
@@ -69,20 +81,27 @@ class QueryLogger:
                 intent=_intent(intent) if intent else None,
                 active_backends=active,
                 skipped_backends=skipped,
-                weights_version=self._weights.version,
-                manager=self._manager_id,
+                weights_version=self._terms.in_force.version,
+                manager=self._terms.manager_id,
+                query_id=self._terms.query_id,
+                memory=self._terms.memory,
             )
         )
 
     def backend_result(self, answer: BackendAnswer, depth: int) -> None:
         """Log `query.backend_result` with every candidate."""
+        rule = self._terms.rules[answer.backend_id]
         self._ops_log.emit(
             BackendResult(
-                weight=self._weights[answer.backend_id],
+                weight=self._terms.weights[answer.backend_id],
                 result_count=len(answer.results),
                 results=_Candidates(answer.results),
                 depth=depth,
                 error=ErrorInfo.of(answer.error) if answer.error else None,
+                query_id=self._terms.query_id,
+                calibration=rule.method,
+                is_absolute=rule.is_absolute,
+                answered_by=_answered_by(answer),
             ),
             status="failure" if answer.error else "partial" if answer.degraded else "success",
             backend=answer.backend_id,
@@ -90,15 +109,15 @@ class QueryLogger:
         )
 
     def merged(
-        self, request: QueryRequest, response: QueryResponse, ranking: Ranking, policy: MergePolicy
+        self, request: QueryRequest, response: QueryResponse, ranking: Ranking, draw: Draw | None
     ) -> None:
-        """Log `query.merged`."""
-        merged = ranking.merged
+        """Log `query.merged`; `draw` says how the list was drawn from two rankings, if it was."""
+        merged, policy = ranking.merged, self._terms.policy
         self._ops_log.emit(
             QueryMerged(
                 fusion=policy.fusion,
                 calibration=ranking.calibrations,
-                weights={one.backend_id: self._weights[one.backend_id] for one in response.answers},
+                weights={one.backend_id: self._terms.weights[one.backend_id] for one in response.answers},
                 dedup=policy.dedup,
                 min_score=request.options.min_score,
                 max_results=request.options.max_results,
@@ -110,43 +129,57 @@ class QueryLogger:
                     duplicates_removed=merged.total_before_dedup - merged.total_after_dedup,
                     by_backend={one.backend_id: len(one.results) for one in response.answers},
                 ),
-                final_results=[
-                    _final(result, attribution)
-                    for result, attribution in zip(response.results, response.attributions, strict=True)
-                ],
-                dropped=[
-                    Dropped(
-                        path=one.result.path,
-                        start_line=one.result.start_line,
-                        end_line=one.result.end_line,
-                        backend=one.backend_id,
-                        reason=one.reason,
-                        detail=one.detail,
-                        origin=_taken_from(one.result),
-                    )
-                    for one in response.dropped
-                ],
+                final_results=logged_results(response.results, response.attributions),
+                dropped=logged_dropped(response.dropped),
                 backend_attribution=_paths_by_backend(response),
                 degraded=[
                     LoggedDegradation(backend=one.backend_id, reason=f"{one.code}: {one.reason}")
                     for one in response.degraded
                 ],
+                query_id=self._terms.query_id,
+                intent_kind=self._terms.kind,
+                near=_NearPairs(response.answers),
+                experiment=None if draw is None else _interleaved(draw),
             ),
             status="partial" if response.degraded else "success",
             duration_ms=response.latency_ms,
         )
 
-    def context_pack(self, pack: str, selected: int, budget: PackBudget) -> None:
-        """Log `context_pack.build`."""
-        self._ops_log.emit(
-            ContextPackBuild(
-                query_count=1,
-                selected_count=selected,
-                max_chars=budget.max_chars,
-                max_tokens=budget.max_tokens,
-                pack_length=len(pack),
-            )
+
+def log_context_pack(ops_log: OpsLog, pack: str, selected: int, budget: PackBudget) -> None:
+    """Log `context_pack.build`."""
+    ops_log.emit(
+        ContextPackBuild(
+            query_count=1,
+            selected_count=selected,
+            max_chars=budget.max_chars,
+            max_tokens=budget.max_tokens,
+            pack_length=len(pack),
         )
+    )
+
+
+def logged_results(
+    results: Sequence[MemorySearchResult], attributions: Sequence[Attribution]
+) -> list[FinalResult]:
+    """Return the results of a ranking as the log tells them."""
+    return [_final(result, one) for result, one in zip(results, attributions, strict=True)]
+
+
+def logged_dropped(dropped: Sequence[DroppedCandidate]) -> list[Dropped]:
+    """Return what was ruled out as the log tells it."""
+    return [
+        Dropped(
+            path=one.result.path,
+            start_line=one.result.start_line,
+            end_line=one.result.end_line,
+            backend=one.backend_id,
+            reason=one.reason,
+            detail=one.detail,
+            origin=_taken_from(one.result),
+        )
+        for one in dropped
+    ]
 
 
 def _still_told(intent: QueryIntent, query: str) -> QueryIntent:
@@ -173,28 +206,46 @@ def _time_hint(hint: TimeHint) -> dict[str, str | int]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-class _Candidates(Sequence[Candidate]):
-    """Candidates that are made when the log's thread writes them, not while somebody waits for an answer."""
+class _MadeWhenWritten(Sequence[Made]):
+    """What is made when the log's thread writes it, not while somebody waits for an answer."""
 
-    def __init__(self, results: Sequence[MemorySearchResult]) -> None:
-        self._results = results
+    def _make(self) -> list[Made]:
+        raise NotImplementedError
 
     @cached_property
-    def _made(self) -> list[Candidate]:
-        return [_candidate(rank, result) for rank, result in enumerate(self._results, 1)]
+    def _made(self) -> list[Made]:
+        return self._make()
 
     def __len__(self) -> int:
-        return len(self._results)
+        return len(self._made)
 
-    def __iter__(self) -> Iterator[Candidate]:
+    def __iter__(self) -> Iterator[Made]:
         return iter(self._made)
 
     @overload
-    def __getitem__(self, index: int) -> Candidate: ...
+    def __getitem__(self, index: int) -> Made: ...
     @overload
-    def __getitem__(self, index: slice) -> Sequence[Candidate]: ...
-    def __getitem__(self, index: int | slice) -> Candidate | Sequence[Candidate]:
+    def __getitem__(self, index: slice) -> Sequence[Made]: ...
+    def __getitem__(self, index: int | slice) -> Made | Sequence[Made]:
         return self._made[index]
+
+
+class _Candidates(_MadeWhenWritten[Candidate]):
+    def __init__(self, results: Sequence[MemorySearchResult]) -> None:
+        self._results = results
+
+    def _make(self) -> list[Candidate]:
+        return [_candidate(rank, result) for rank, result in enumerate(self._results, 1)]
+
+
+class _NearPairs(_MadeWhenWritten[NearPair]):
+    def __init__(self, answers: Sequence[BackendAnswer]) -> None:
+        self._answers = answers
+
+    def _make(self) -> list[NearPair]:
+        found = [result for answer in self._answers for result in answer.results]
+        pairs = [NearPair(*pair) for pair in islice(near_pairs(found), MOST_NEAR_PAIRS + 1)]
+        return pairs if len(pairs) <= MOST_NEAR_PAIRS else [TOO_MANY_NEAR]
 
 
 def _candidate(rank: int, result: MemorySearchResult) -> Candidate:
@@ -229,9 +280,22 @@ def _final(result: MemorySearchResult, attribution: Attribution) -> FinalResult:
         weight=attribution.weight,
         backend_rank=attribution.backend_rank,
         merged_with=attribution.merged_with,
+        support=attribution.support,
         snippet_preview=result.snippet[:SNIPPET_PREVIEW_CHARS],
         origin=_taken_from(result),
     )
+
+
+def _answered_by(answer: BackendAnswer) -> str | None:
+    by = answer.results[0].metadata.get("answered_by") if answer.results else None
+    return by if isinstance(by, str) else None
+
+
+def _interleaved(draw: Draw) -> Interleaved:
+    return Interleaved(
+        id=draw.experiment_id, weights_a=draw.weights_a, weights_b=draw.weights_b, seed=draw.seed,
+        teams=draw.teams,
+    )  # fmt: skip
 
 
 def _paths_by_backend(response: QueryResponse) -> dict[str, list[str]]:

@@ -2,15 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from composable_memory.calibration import Calibration, calibrate
-from composable_memory.entries import Seat
-from composable_memory.interfaces import Capability
 from composable_memory.merge import DEFAULT_RRF_K, BackendList, Dedup, Fusion, Merged, merge
+from composable_memory.sameness import NearTexts, TextComparison
 from composable_memory.types import Attribution, BackendAnswer, SearchOptions
-from composable_memory.weights import WeightTable
 
-__all__ = ["MergePolicy", "Ranking", "depth_for", "rank"]
+__all__ = ["CalibrationRule", "MergePolicy", "Ranking", "depth_for", "rank"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +25,15 @@ class MergePolicy:
     dedup: Dedup = Dedup.NEAR
     depth: int = 24
     rrf_k: int = DEFAULT_RRF_K
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrationRule:
+    """How the scores of one backend are brought to the common scale."""
+
+    method: Calibration
+    is_absolute: bool
+    """Whether the backend promises absolute scores, which `Calibration.AUTO` then takes as they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,36 +53,39 @@ def depth_for(max_results: int, depth: int) -> int:
 
 def rank(
     answers: Sequence[BackendAnswer],
-    seats: Mapping[str, Seat],
+    rules: Mapping[str, CalibrationRule],
     *,
-    weights: WeightTable,
+    weights: Mapping[str, float],
     policy: MergePolicy,
     options: SearchOptions,
     min_depth: int,
+    is_near: TextComparison | None = None,
 ) -> Ranking:
     """Rank what the backends found within the depth that `options` call for, tier by tier.
 
-    `min_depth` is how deep they were asked. The first tier reads every list to `policy.depth`; each further
-    one reads twice as deep and appends what it adds.
+    `rules` and `weights` have an entry for every backend that found something. `min_depth` is how deep they
+    were asked. The first tier reads every list to `policy.depth`; each further one reads twice as deep and
+    appends what it adds. `is_near` compares texts; by default their snippets are.
     """
+    one_tier = partial(_tier, answers, rules, weights, policy, options, is_near or NearTexts())
     reached = policy.depth
     if reached >= min_depth:
-        return _tier(answers, seats, weights, policy, options, reached, max_results=options.max_results)
+        return one_tier(reached, max_results=options.max_results)
     # A tier that is cut before all are joined would let a later one go before what it left out.
-    ranking = _tier(answers, seats, weights, policy, options, reached, max_results=None)
+    ranking = one_tier(reached, max_results=None)
     while reached < min_depth:
         reached *= 2
-        deeper = _tier(answers, seats, weights, policy, options, reached, max_results=None)
-        ranking = _append(ranking, deeper)
+        ranking = _append(ranking, one_tier(reached, max_results=None))
     return _cut(ranking, options.max_results)
 
 
 def _tier(
     answers: Sequence[BackendAnswer],
-    seats: Mapping[str, Seat],
-    weights: WeightTable,
+    rules: Mapping[str, CalibrationRule],
+    weights: Mapping[str, float],
     policy: MergePolicy,
     options: SearchOptions,
+    is_near: TextComparison,
     depth: int,
     *,
     max_results: int | None,
@@ -84,12 +95,10 @@ def _tier(
     for answer in answers:
         if not answer.results:
             continue
-        seat = seats[answer.backend_id]
+        rule = rules[answer.backend_id]
         results = answer.results[:depth]
         calibrated, methods[answer.backend_id] = calibrate(
-            [result.score for result in results],
-            seat.entry.calibration,
-            absolute=Capability.CALIBRATED in seat.capabilities,
+            [result.score for result in results], rule.method, absolute=rule.is_absolute
         )
         lists.append(
             BackendList(
@@ -106,6 +115,7 @@ def _tier(
         max_results=max_results,
         min_score=options.min_score,
         rrf_k=policy.rrf_k,
+        is_near=is_near,
     )
     return Ranking(merged=merged, calibrations=methods)
 

@@ -1,13 +1,21 @@
 """Says when two results are the same place, or the same in nearly the same words (pure)."""
 
-from itertools import pairwise
+from collections.abc import Callable, Iterator, Sequence
+from itertools import combinations, pairwise, product
+from operator import itemgetter
+from typing import NamedTuple, TypeAlias
 
 from composable_memory.types import MemorySearchResult, Origin
 
-__all__ = ["nearly_equal", "overlap", "same_lines", "words_of"]
+__all__ = ["NearTexts", "TextComparison", "near_pairs", "nearly_equal", "overlap", "same_lines", "words_of"]
+
+TextComparison: TypeAlias = Callable[[MemorySearchResult, MemorySearchResult], bool]
+"""Says whether the texts of two results are nearly equal."""
 
 OVERLAP_SHARE = 0.5
 NEAR_SHARE = 0.85
+SKETCH_BITS = 512
+"""Enough to tell snippets apart, of characters too; more bits take longer to compare."""
 
 
 def same_lines(one: MemorySearchResult, other: MemorySearchResult) -> bool:
@@ -37,3 +45,76 @@ def nearly_equal(one: frozenset[str], other: frozenset[str]) -> bool:
         return False
     shared = len(one & other)
     return shared >= NEAR_SHARE * (smaller + larger - shared)
+
+
+class NearTexts:
+    """Compares the snippets of the results of one query; splits each into words once."""
+
+    def __init__(self) -> None:
+        self._words: dict[int, frozenset[str]] = {}  # by identity: a query's results live as long as this
+
+    def __call__(self, one: MemorySearchResult, other: MemorySearchResult) -> bool:
+        """Say whether two snippets share nearly all their words."""
+        return nearly_equal(self._words_of(one), self._words_of(other))
+
+    def _words_of(self, result: MemorySearchResult) -> frozenset[str]:
+        words = self._words.get(id(result))
+        if words is None:
+            words = self._words[id(result)] = words_of(result.snippet)
+        return words
+
+
+def near_pairs(results: Sequence[MemorySearchResult]) -> Iterator[tuple[int, int]]:
+    """Yield the places of all pairs with nearly equal snippets, except those that are the same lines.
+
+    They come in the order of the second place, then of the first.
+    """
+    texts = _texts(results)
+    pairs = [pair for text in texts for pair in combinations(text.places, 2)]
+    for one, other in _alike(texts):
+        pairs += [(min(pair), max(pair)) for pair in product(one, other)]
+    for first, second in sorted(pairs, key=itemgetter(1, 0)):
+        if results[first].key != results[second].key:
+            yield first, second
+
+
+class _Text(NamedTuple):
+    """A text that has words, and where it stands; `sketch` has a bit for the hash of each word."""
+
+    size: int
+    sketch: int
+    words: frozenset[str]
+    places: Sequence[int]
+
+
+def _texts(results: Sequence[MemorySearchResult]) -> list[_Text]:
+    """Return each distinct text once, those of fewest words first; several backends find the same passage."""
+    places: dict[str, list[int]] = {}
+    for place, result in enumerate(results):
+        places.setdefault(result.snippet, []).append(place)
+    split = ((words_of(text), found) for text, found in places.items())
+    texts = [_Text(len(words), _sketch(words), words, found) for words, found in split if words]
+    return sorted(texts, key=itemgetter(0))
+
+
+def _sketch(words: frozenset[str]) -> int:
+    sketch = 0
+    for word in words:
+        sketch |= 1 << hash(word) % SKETCH_BITS
+    return sketch
+
+
+def _alike(texts: Sequence[_Text]) -> Iterator[tuple[Sequence[int], Sequence[int]]]:
+    """Yield the places of each two texts that are nearly equal.
+
+    Two sets differ in at least as many words as their sketches in bits, which bounds what they share; nearly
+    all others are told apart by that. Compared are only texts of nearly the same number of words.
+    """
+    for at, (size, sketch, words, places) in enumerate(texts):
+        for other_size, other_sketch, other_words, other_places in texts[at + 1 :]:
+            if size < other_size * NEAR_SHARE:
+                break
+            both = size + other_size
+            shared = (both - (sketch ^ other_sketch).bit_count()) // 2
+            if shared >= NEAR_SHARE * (both - shared) and nearly_equal(words, other_words):
+                yield places, other_places

@@ -17,10 +17,11 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
 from composable_memory.errors import ConfigError
+from composable_memory.feedback_settings import FeedbackSettings
+from composable_memory.settings_model import SettingsModel
 from composable_memory.types import DEFAULT_MAX_RESULTS
 from composable_memory_ops_logs import redact
 
@@ -30,6 +31,7 @@ __all__ = [
     "BuiltinSection",
     "CitationMode",
     "EmbeddingSettings",
+    "FeedbackSettings",
     "MemorySettings",
     "OpsLogSettings",
     "QuerySettings",
@@ -57,26 +59,6 @@ NAMED_BACKENDS = ("builtin", "graphiti", "qmd")
 
 In a file theirs may stand there as well; what reads the files brings them to their own place.
 """
-
-
-class SettingsModel(BaseModel):
-    """A part of the settings. Keys may be written `like_this` or `likeThis`; unknown keys are errors."""
-
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        alias_generator=to_camel,
-        populate_by_name=True,
-        validate_default=True,
-        allow_inf_nan=False,
-        hide_input_in_errors=True,  # it may be a key, and what causes an error of ours is shown as well
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _empty_section(cls, data: object) -> object:
-        """Take a section whose keys are all commented out, which YAML reads as null, for an empty one."""
-        return {} if data is None else data
 
 
 def _citation_mode(value: object) -> object:
@@ -196,10 +178,11 @@ class MemorySettings(SettingsModel):
     query: QuerySettings = QuerySettings()
     embedding: EmbeddingSettings = EmbeddingSettings()
     ops_log: OpsLogSettings = OpsLogSettings()
+    feedback: FeedbackSettings = FeedbackSettings()
     builtin: BuiltinSection = BuiltinSection()
     graphiti: BackendSection = BackendSection()
     qmd: BackendSection = BackendSection()
-    backends: dict[PluginId, BackendSection] = {}
+    backends: dict[PluginId, BackendSection] = Field(default={})
 
     @property
     def sections(self) -> dict[str, BackendSection]:

@@ -52,7 +52,7 @@ class SharedMemory:
 
     async def query(self, request: QueryRequest | str) -> QueryResponse:
         """Ask, and return the results with everything that explains them."""
-        return await self.memory.manager.query(request)
+        return await self.memory.query(request)
 
     async def context_pack(
         self,
@@ -62,7 +62,7 @@ class SharedMemory:
         max_tokens: int | None = None,
     ) -> ContextPack:
         """Return the best results as one text of `max_chars` characters, or `max_tokens` tokens, at most."""
-        return await self.memory.manager.context_pack(request, max_chars=max_chars, max_tokens=max_tokens)
+        return await self.memory.context_pack(request, max_chars=max_chars, max_tokens=max_tokens)
 
     async def read_file(
         self, rel_path: str, *, from_line: int | None = None, lines: int | None = None
@@ -72,7 +72,7 @@ class SharedMemory:
         Raises:
             MemoryPathError: the path is not a memory file.
         """
-        return await self.memory.manager.read_file(rel_path, from_line=from_line, lines=lines)
+        return await self.memory.read_file(rel_path, from_line=from_line, lines=lines)
 
     async def sync(
         self, *, reason: str = "manual", force: bool = False, progress: ProgressCallback | None = None

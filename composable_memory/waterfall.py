@@ -161,7 +161,8 @@ def _found(detail: Mapping[str, object]) -> str:
 def _merged(detail: Mapping[str, object]) -> str:
     before, after = detail.get("totalBeforeDedup"), detail.get("totalAfterDedup")
     results = len(_rows(detail, "finalResults"))
-    return f"{before} candidates, {after} distinct, {results} results ({detail.get('fusion')})"
+    fusion = f"{detail.get('fusion')}{', interleaved' if detail.get('experiment') else ''}"
+    return f"{before} candidates, {after} distinct, {results} results ({fusion})"
 
 
 def _is_short(value: object) -> bool:

@@ -1,50 +1,46 @@
-"""The weights of the backends: a versioned table, so that every logged ranking names its weights."""
+"""Which weights are in force: a running manager asks for every query, and others may change them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from hashlib import sha256
-from math import isfinite
+from typing import TYPE_CHECKING
 
-__all__ = ["DEFAULT_WEIGHT", "WeightTable", "is_weight"]
+from composable_memory_feedback.weights import DEFAULT_WEIGHT, WeightTable, is_weight
 
-DEFAULT_WEIGHT = 1.0
+if TYPE_CHECKING:
+    from composable_memory_feedback.experiments.values import Experiment
 
-
-def is_weight(value: float) -> bool:
-    """Say whether a number can be a weight: finite, and 0 or more."""
-    return isfinite(value) and value >= 0.0
+__all__ = ["DEFAULT_WEIGHT", "LiveWeights", "WeightTable", "WeightsInForce", "is_weight"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WeightTable:
-    """One weight per backend, at least 0; a backend that is not listed has `DEFAULT_WEIGHT`.
+class WeightsInForce:
+    """What ranks a query: a table, or for the time of an experiment the two tables that are compared.
 
-    A backend of weight 0 is asked and logged, and none of its results is returned.
+    `set_aside` says why an adopted table is not in force.
     """
 
-    weights: Mapping[str, float]
-    version: str
-    made_at: datetime
-    reason: str
+    table: WeightTable
+    experiment: "Experiment | None" = None
+    set_aside: str | None = None
 
-    def __post_init__(self) -> None:
-        for backend_id, weight in self.weights.items():
-            if not is_weight(weight):
-                raise ValueError(f"the weight of {backend_id!r} is {weight}; give a number of 0 or more")
+    @property
+    def version(self) -> str:
+        """Return the version of the table."""
+        return self.table.version
 
-    def __getitem__(self, backend_id: str) -> float:
-        return self.weights.get(backend_id, DEFAULT_WEIGHT)
 
-    @classmethod
-    def fixed(
-        cls, weights: Mapping[str, float], *, reason: str = "settings", made_at: datetime | None = None
-    ) -> "WeightTable":
-        """Return a table for weights that were set by hand; equal weights have equal versions."""
-        text = ",".join(f"{backend_id}={weights[backend_id]!r}" for backend_id in sorted(weights))
-        return cls(
-            weights=dict(weights),
-            version=f"fixed-{sha256(text.encode()).hexdigest()[:8]}",
-            made_at=made_at or datetime.now(UTC),
-            reason=reason,
-        )
+class LiveWeights:
+    """Holds the weights in force; a query that is under way keeps those that it began with."""
+
+    def __init__(self, table: WeightTable | Mapping[str, float]) -> None:
+        fixed = table if isinstance(table, WeightTable) else WeightTable.fixed(table)
+        self._now = WeightsInForce(table=fixed)
+
+    @property
+    def now(self) -> WeightsInForce:
+        """Return what is in force at this moment."""
+        return self._now
+
+    def put(self, weights: WeightsInForce) -> None:
+        """Put other weights in force for all queries that begin from now on."""
+        self._now = weights

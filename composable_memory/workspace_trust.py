@@ -89,6 +89,8 @@ _OTHER_BACKEND = r"(?:graphiti|qmd|backends\.[a-z0-9_-]+)"
 _RULES: tuple[tuple[str, _Objection], ...] = (
     (r"citations|fallback|query(?:\..+)?", _anything),
     ("backend", _only("builtin")),
+    (r"feedback\.(?:enabled|auto_apply)", _only(False)),
+    (r"feedback\.window_days", _anything),
     (r"embedding\.provider", _only("auto", "none", "wordllama")),
     (r"builtin\.(?:enabled|weight|timeout_ms|calibration|condition)", _anything),
     (r"builtin\.sources", _only(["memory"], [])),

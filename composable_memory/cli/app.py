@@ -5,9 +5,11 @@ from typing import Annotated, Literal
 
 import typer
 
+from composable_memory.cli.feedback_app import advising, feedback, weights
 from composable_memory.cli.graph_app import Backend, graph, parse_moment
 from composable_memory.cli.options import AsJson, Here, Limit, Session, StateDir, Strict, Workspace
 from composable_memory.cli.running import Place, run
+from composable_memory.cli.tuning_app import tuning
 
 __all__ = [
     "app",
@@ -50,6 +52,10 @@ app.add_typer(logs, name="logs")
 app.add_typer(backends, name="backends")
 app.add_typer(embedders, name="embedders")
 app.add_typer(config, name="config")
+app.add_typer(feedback, name="feedback")
+app.add_typer(weights, name="weights")
+app.add_typer(advising)
+app.add_typer(tuning)
 
 
 def _show_version(wanted: bool) -> None:

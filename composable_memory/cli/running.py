@@ -39,13 +39,14 @@ def run(command: Coroutine[None, None, ExitCode], *, as_json: bool = False) -> N
     import asyncio
 
     from composable_memory.errors import ComposableMemoryError
+    from composable_memory_feedback.errors import FeedbackError
     from composable_memory_ops_logs import OpsLogError
 
     try:
         code = asyncio.run(command)
     except BrokenPipeError:
         raise
-    except (ComposableMemoryError, OpsLogError, OSError) as error:
+    except (ComposableMemoryError, FeedbackError, OpsLogError, OSError) as error:
         if as_json:
             write_json({"error": str(error)})
         complain(str(error))

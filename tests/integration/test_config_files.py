@@ -331,6 +331,9 @@ WORKSPACE_MAY_SET = {
     "memory.qmd.sessions.enabled": "false",
     "memory.backends.notes.enabled": "false",
     "memory.backends.notes.weight": "0.5",
+    "memory.feedback.enabled": "false",
+    "memory.feedback.auto_apply": "false",
+    "memory.feedback.window_days": "7",
 }
 
 
@@ -407,6 +410,9 @@ def test_a_workspace_may_set_nothing_else(files: Files, key: str) -> None:
         ("memory.qmd.rerank", "true"),
         ("memory.qmd.sessions.enabled", "true"),
         ("memory.backends.notes.enabled", "true"),
+        ("memory.feedback.enabled", "true"),
+        ("memory.feedback.auto_apply", "true"),
+        ("memory.feedback.auto_apply", "'on'"),
     ],
 )
 def test_a_workspace_may_not_turn_on_what_leaves_the_machine(files: Files, key: str, value: str) -> None:

@@ -38,7 +38,9 @@ from composable_memory.types import (
     SearchAnswer,
     SearchOptions,
 )
+from composable_memory.weights import LiveWeights
 from composable_memory_ops_logs import OpsEvent, OpsLog
+from tests.desks import idle_desk
 
 NOTES = {"memory/keys.md": "# Keys\n\nThe key of the boat hangs\nbehind the boiler.\n"}
 QUESTION = MemorySearchRequest(query="boiler key")
@@ -76,6 +78,8 @@ def a_memory(
         workspace_dir=Path(),
         state_dir=Path(),
         ops_log=ops_log,
+        desk=idle_desk(ops_log),
+        weights=LiveWeights({}),
     )
 
 

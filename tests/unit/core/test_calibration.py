@@ -24,6 +24,12 @@ def test_each_method_follows_its_formula(
 
 
 @pytest.mark.parametrize("method", list(Calibration))
+def test_scores_of_any_size_end_between_nought_and_one(method: Calibration) -> None:
+    for scores in ([1.7e308, 0.0, -1.7e308], [1e-310, 5e-324, -1e-310], [-1.7e308, -1.7e308]):
+        assert all(0.0 <= one <= 1.0 for one in calibrate(scores, method)[0])
+
+
+@pytest.mark.parametrize("method", list(Calibration))
 def test_every_method_takes_an_empty_list(method: Calibration) -> None:
     assert calibrate([], method)[0] == []
 

@@ -12,7 +12,7 @@ from composable_memory.errors import BackendError, BackendGarbled, BackendTimeou
 from composable_memory.fan_out import FanOut
 from composable_memory.interfaces import MemorySearchManager
 from composable_memory.testing import fakes
-from composable_memory.types import BackendAnswer, SearchOptions
+from composable_memory.types import BackendAnswer, MemorySearchResult, SearchOptions
 
 QUERY = "dock"
 
@@ -170,6 +170,22 @@ async def test_a_flood_is_cut_to_the_depth() -> None:
     [answer] = await asking.ask(depth=24)
 
     assert len(answer.results) == 24
+
+
+async def test_scores_of_another_type_become_plain_numbers() -> None:
+    """What is written as 1 and read back as 1.0 would not be the same to the byte."""
+    asking = Asking()
+    asking.seat(
+        "whole", fakes.RubbishBackend([_scored("a.md", 1), _scored("b.md", True), _scored("c.md", 0)])
+    )
+
+    [answer] = await asking.ask()
+
+    assert [repr(result.score) for result in answer.results] == ["1.0", "1.0", "0.0"]
+
+
+def _scored(path: str, score: float) -> MemorySearchResult:
+    return MemorySearchResult(path=path, start_line=1, end_line=2, score=score, snippet="dock")
 
 
 async def test_rubbish_is_left_out_and_counted() -> None:

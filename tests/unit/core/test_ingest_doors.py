@@ -16,7 +16,9 @@ from composable_memory.runtime import Memory
 from composable_memory.settings import Settings
 from composable_memory.testing.fakes import FakeBackend, InMemoryBackend
 from composable_memory.types import Degradation, MemorySearchResult, SearchOptions
+from composable_memory.weights import LiveWeights
 from composable_memory_ops_logs import OpsLog
+from tests.desks import idle_desk
 
 CONTENTS = [MemoryContentObject(id=str(number), kind="message", text="hello") for number in range(3)]
 
@@ -60,6 +62,8 @@ def a_memory(*backends: MemorySearchManager, unavailable: tuple[Degradation, ...
         workspace_dir=Path(),
         state_dir=Path(),
         ops_log=ops_log,
+        desk=idle_desk(ops_log),
+        weights=LiveWeights({}),
     )
 
 

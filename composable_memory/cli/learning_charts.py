@@ -1,0 +1,248 @@
+"""The charts of what was learnt: weights over time, quality by day, the gain of the changes (pure).
+
+A chart knows nothing of how it is drawn: `chart_blocks` draws it in the terminal, `pictures` into a file.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Literal
+
+from composable_memory.cli.weight_words import SETTINGS, proportions
+from composable_memory_feedback.intents import IntentKind
+from composable_memory_feedback.store.values import BackendDay, KindGroup, WeightChange
+from composable_memory_feedback.weights import WeightTable
+
+__all__ = [
+    "DAY",
+    "Chart",
+    "Mark",
+    "Point",
+    "Series",
+    "charts_of",
+    "colour_numbers",
+    "gain_chart",
+    "quality_chart",
+    "weight_charts",
+]
+
+DAY = timedelta(days=1)
+
+Course = Literal["steps", "days"]
+"""Whether a value holds until the next one, or for its day (UTC) alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """A value and when it was, or began to hold; `low` and `high` are the ends of its 95 % interval."""
+
+    at: datetime
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """A line of a chart, in the order of time."""
+
+    name: str
+    points: tuple[Point, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """A moment that deserves a name."""
+
+    at: datetime
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """Lines over the same time, `start` to `end`; `bounds` are the least and the largest value, where known.
+
+    `note` is what a reader has to know, and for a chart without lines what brings some.
+    """
+
+    title: str
+    unit: str
+    course: Course
+    start: datetime
+    end: datetime
+    series: tuple[Series, ...]
+    bounds: tuple[float, float] | None = None
+    marks: tuple[Mark, ...] = ()
+    note: str = ""
+
+
+def charts_of(
+    days: Sequence[BackendDay],
+    history: Sequence[WeightChange],
+    *,
+    base: WeightTable,
+    backends: Sequence[str],
+    start: datetime | None,
+    now: datetime,
+) -> tuple[Chart, ...]:
+    """Return all charts over one time: from `start`, or from the day of the first thing known, to `now`."""
+    known = [_morning(one.day) for one in days] + [change.at for change in history]
+    first = min(start or min(known, default=now) - DAY / 2, now)
+    changes = sorted(history, key=lambda change: change.at)
+    return (
+        *weight_charts(changes, base=base, backends=backends, start=first, now=now),
+        quality_chart(days, start=first, now=now),
+        gain_chart(changes, start=first, now=now),
+    )
+
+
+def colour_numbers(charts: Iterable[Chart]) -> dict[str, int]:
+    """Return a number for the name of every line, so that a backend has one colour in all charts."""
+    names = dict.fromkeys(series.name for chart in charts for series in chart.series)
+    return {name: number for number, name in enumerate(names)}
+
+
+def weight_charts(
+    changes: Sequence[WeightChange],
+    *,
+    base: WeightTable,
+    backends: Sequence[str],
+    start: datetime,
+    now: datetime,
+) -> Iterator[Chart]:
+    """Yield the weights over time: for all questions, then for each kind that ever had weights of its own.
+
+    `changes` stand in the order of time. Only proportions matter to a ranking, so the heaviest weight is
+    drawn as 1. What the settings said in earlier days is not known; today's stand for it.
+    """
+    tables = [(start, base), *((change.at, _table_of(change, base)) for change in changes)]
+    own = {kind for _, table in tables for kind in table.by_intent}
+    marks = tuple(Mark(at=one.at, text=one.version or SETTINGS) for one in changes if one.at >= start)
+    note = "" if changes else "The weights were never changed: these are those of the settings."
+    for kind in (None, *(kind for kind in IntentKind if kind in own)):
+        of_whom = "all questions" if kind is None else f"{kind} questions"
+        yield Chart(
+            title=f"Weights for {of_whom}",
+            unit="the heaviest as 1",
+            course="steps",
+            start=start,
+            end=now,
+            series=tuple(
+                Series(name=name, points=_since(start, points))
+                for name, points in _courses(tables, kind, backends).items()
+            ),
+            bounds=(0.0, 1.0),
+            marks=marks,
+            note=note,
+        )
+
+
+def quality_chart(days: Iterable[BackendDay], *, start: datetime, now: datetime) -> Chart:
+    """Return the mean relevance of each backend's results by day, over all kinds of questions.
+
+    Drawn from what was judged; where nothing was, from how results were used.
+    """
+    by_group: Mapping[KindGroup, list[BackendDay]] = _by_group(days)
+    group: KindGroup = "judged" if by_group["judged"] or not by_group["implicit"] else "implicit"
+    sums: defaultdict[tuple[str, datetime], list[BackendDay]] = defaultdict(list)
+    for one in by_group[group]:
+        sums[one.backend, _morning(one.day)].append(one)
+    points: defaultdict[str, list[Point]] = defaultdict(list)
+    for (backend, at), rows in sorted(sums.items()):
+        queries = sum(row.queries for row in rows)
+        if queries and at >= start - DAY:
+            relevance = sum(row.mean_relevance * row.queries for row in rows) / queries
+            points[backend].append(Point(at=at, value=relevance))
+    return Chart(
+        title="Quality of results by day",
+        unit="mean relevance, judged" if group == "judged" else "mean relevance, by use",
+        course="days",
+        start=start,
+        end=now,
+        series=tuple(Series(name=name, points=tuple(found)) for name, found in points.items()),
+        bounds=(0.0, 1.0),
+        note="" if points else "Nothing was judged in this time: run `cmem feedback evaluate`.",
+    )
+
+
+def gain_chart(changes: Sequence[WeightChange], *, start: datetime, now: datetime) -> Chart:
+    """Return the gain that was expected of the table in force over the settings' weights, in nDCG.
+
+    It is the sum over the changes that led from the settings to the table; going back to a table takes its
+    sum. The interval is that of the last change alone, around the sum: the earlier ones were expected then,
+    and stand for what they were. A change whose gain nobody measured, such as one by hand, adds nothing.
+    """
+    sums: dict[str | None, float] = {None: 0.0}
+    points = [Point(at=start, value=0.0)]
+    unmeasured = 0
+    for change in changes:
+        before = sums.get(change.replaced, 0.0)
+        gain = change.gain if change.action == "adopt" else None
+        if change.action == "adopt":
+            unmeasured += gain is None
+            sums[change.version] = before + (gain.mean if gain else 0.0)
+        after = sums.get(change.version, 0.0)
+        ends = (before + gain.low, before + gain.high) if gain else (None, None)
+        points.append(Point(at=change.at, value=after, low=ends[0], high=ends[1]))
+    return Chart(
+        title="Expected gain over the weights of the settings",
+        unit="nDCG",
+        course="steps",
+        start=start,
+        end=now,
+        series=(Series(name="gain", points=_since(start, points)),) if len(points) > 1 else (),
+        marks=tuple(Mark(at=one.at, text=one.version or SETTINGS) for one in changes if one.at >= start),
+        note=_gain_note(len(points) > 1, unmeasured),
+    )
+
+
+def _gain_note(is_known: bool, unmeasured: int) -> str:
+    if not is_known:
+        return "The weights were never changed: `cmem advise` says what a change would bring."
+    if not unmeasured:
+        return ""
+    return (
+        f"The gain of {unmeasured} change{'' if unmeasured == 1 else 's'} was not measured, and counts as 0."
+    )
+
+
+def _table_of(change: WeightChange, base: WeightTable) -> WeightTable:
+    if change.version is None:
+        return base
+    return WeightTable(
+        weights=change.weights,
+        by_intent=change.by_intent,
+        version=change.version,
+        made_at=change.at,
+        reason=change.reason,
+    )
+
+
+def _courses(
+    tables: Sequence[tuple[datetime, WeightTable]], kind: IntentKind | None, backends: Sequence[str]
+) -> dict[str, list[Point]]:
+    named = [*backends, *sorted({one for _, table in tables for one in table.weights}.difference(backends))]
+    points: dict[str, list[Point]] = {name: [] for name in named}
+    for at, table in tables:
+        for name, weight in proportions(table, kind, named).items():
+            points[name].append(Point(at=at, value=weight))
+    return points
+
+
+def _since(start: datetime, points: Sequence[Point]) -> tuple[Point, ...]:
+    """Return the points from `start` on, before them the one that held then, as if it had begun there."""
+    earlier = [one for one in points if one.at <= start]
+    held = [Point(at=start, value=earlier[-1].value)] if earlier else []
+    return (*held, *(one for one in points if one.at > start))
+
+
+def _by_group(days: Iterable[BackendDay]) -> defaultdict[KindGroup, list[BackendDay]]:
+    groups: defaultdict[KindGroup, list[BackendDay]] = defaultdict(list)
+    for one in days:
+        groups[one.group].append(one)
+    return groups
+
+
+def _morning(day: date) -> datetime:
+    return datetime.combine(day, time(), tzinfo=UTC)

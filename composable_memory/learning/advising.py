@@ -1,0 +1,307 @@
+"""Has an advisor propose weights, holds the proposal in check, and lets a replay decide what it is worth."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+
+from composable_memory.feedback_settings import JudgeSettings
+from composable_memory.learning.desk import LearningDesk
+from composable_memory.learning.logged import judged_cases, window
+from composable_memory.learning.tables import WeightTables
+from composable_memory.learning.values import Advice
+from composable_memory.replaying import Replayer
+from composable_memory.weights import WeightTable
+from composable_memory_feedback.advice import Objection, Proposal
+from composable_memory_feedback.advice.evidence import Case
+from composable_memory_feedback.advice.llm_prompt import JudgedPreview, WorstQuery
+from composable_memory_feedback.advice.scoring import score
+from composable_memory_feedback.advice.values import AdvisorName
+from composable_memory_feedback.errors import FeedbackError
+from composable_memory_feedback.golden import GoldenRecord, compare_golden
+from composable_memory_feedback.guardrails import ShadowOutcome, check, same_proportions, tame
+from composable_memory_feedback.language_model import LanguageModel
+from composable_memory_feedback.metrics import Interval
+from composable_memory_feedback.replay import LEAST_CASES, PolicyChange, gate
+from composable_memory_feedback.store import BackendDay, FeedbackStore, ShadowRecord
+from composable_memory_ops_logs import WeightsAdvised
+
+__all__ = ["Advising", "language_model"]
+
+WORST_QUERIES, WORST_RESULTS = 10, 5
+MOST_TAKEN_BACK = 1000
+"""So many changes back it is looked whether a table was taken back."""
+TAKEN_BACK = Objection(
+    code="taken-back",
+    text="somebody went back from the same weights before; `cmem advise --apply` adopts them all the same",
+)
+
+Pace = Callable[[], None]
+
+
+@asynccontextmanager
+async def language_model(settings: JudgeSettings) -> AsyncIterator[LanguageModel]:
+    """Open the language model that the settings name.
+
+    Raises:
+        FeedbackError: they name none, or what they say cannot be used.
+    """
+    from composable_memory_feedback.chat import ChatClient, ChatEndpoint  # brings the HTTP client
+
+    if settings.base_url is None:
+        raise FeedbackError(
+            "no language model is set",
+            subject="memory.feedback.llm.base_url",
+            advice="name an endpoint that speaks as OpenAI's does, such as http://127.0.0.1:8080/v1",
+        )
+    endpoint = ChatEndpoint(
+        base_url=settings.base_url,
+        model=settings.model,
+        api_key=settings.api_key.get_secret_value() if settings.api_key else None,
+        timeout_s=settings.timeout_ms / 1000,
+        max_tokens=settings.max_tokens,
+    )
+    async with ChatClient(endpoint) as client:
+        yield client
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Known:
+    """All that an advice is made from."""
+
+    cases: Sequence[Case]
+    days: Sequence[BackendDay]
+    golden: Sequence[GoldenRecord]
+    current: WeightTable
+    last_change: datetime | None
+    """When the weights were last changed, by whomever."""
+    taken_back: Sequence[WeightTable] = ()
+    shadow: ShadowRecord | None = None
+
+
+class Advising:
+    """Makes advice for one memory and applies it."""
+
+    def __init__(self, desk: LearningDesk, tables: WeightTables) -> None:
+        self._desk = desk
+        self._tables = tables
+
+    async def advise(
+        self,
+        advisor: AdvisorName,
+        *,
+        since: datetime | None = None,
+        automatic: bool = False,
+        pace: Pace = lambda: None,
+    ) -> Advice:
+        """Return a proposal with what speaks against it. Nothing changes.
+
+        Raises:
+            FeedbackError: there is no log or store, or the language model is missing, fails or says rubbish.
+            OpsLogError: the log cannot be read.
+        """
+        known = await self._known(since)
+        if advisor == "llm":
+            raw = await self._ask_model(known)
+            make = partial(self._judged, known, raw, automatic=automatic)
+        else:
+            make = partial(self._computed, known, advisor, automatic=automatic, pace=pace)
+        advice = await asyncio.to_thread(make)
+        self._tell(advice)
+        return advice
+
+    async def review(self, shadow: ShadowRecord) -> Advice:
+        """Return the proposal in shadow with what the queries since say of it.
+
+        Raises:
+            FeedbackError: there is no log or store.
+            OpsLogError: the log cannot be read.
+        """
+        known = replace(await self._known(shadow.since), shadow=shadow)
+        return await asyncio.to_thread(self._checked, known, shadow.proposal, automatic=True)
+
+    async def apply(self, advice: Advice, *, actor: str) -> WeightTable:
+        """Put a proposal in force.
+
+        Raises:
+            FeedbackError: something speaks against it, or the weights changed after it was made.
+        """
+        if not advice.verdict.is_allowed:
+            said = "; ".join(one.text for one in advice.verdict.objections)
+            raise FeedbackError("the weights stay as they are", subject=said, advice="see `cmem advise`")
+        return await self._tables.adopt_proposal(advice.proposal, actor=actor)
+
+    async def _known(self, since: datetime | None) -> _Known:
+        desk, first = self._desk, window(self._desk, since)
+        cases = await judged_cases(desk, since=first)
+        report = await self._tables.report()
+        read = await desk.stored_if_any(
+            lambda store: (
+                store.backend_days(since=first),
+                store.golden(),
+                store.history(1),
+                _taken_back(store),
+            )
+        )
+        days, golden, changes, taken_back = read or ((), (), (), ())
+        return _Known(
+            cases=cases,
+            days=days,
+            golden=golden,
+            current=report.table,
+            last_change=changes[0].at if changes else None,
+            taken_back=taken_back,
+        )
+
+    async def _ask_model(self, known: _Known) -> Proposal:
+        from composable_memory_feedback.advice.llm import propose
+
+        limits = self._desk.settings.limits
+        worst = await asyncio.to_thread(self._worst, known.cases)
+        async with language_model(self._desk.settings.llm) as model:
+            return await propose(
+                model,
+                current=self._full(known.current),
+                days=known.days,
+                worst=worst,
+                limits=limits,
+                clock=self._desk.clock,
+            )
+
+    def _computed(self, known: _Known, advisor: AdvisorName, *, automatic: bool, pace: Pace) -> Advice:
+        now, current = self._desk.clock(), self._full(known.current)
+        if advisor == "formula":
+            from composable_memory_feedback.advice import formula
+
+            raw = formula.advise(known.days, current=current, now=now)
+            return self._judged(known, raw, automatic=automatic)
+        from composable_memory_feedback.advice import statistical  # brings numpy
+
+        proposal = statistical.advise(
+            known.cases,
+            current=current,
+            backends=self._desk.backends,
+            ranker=Replayer(),
+            limits=self._desk.settings.limits,
+            tame=lambda table: self._tamed(table, known)[0],
+            k=self._desk.settings.depth,
+            now=now,
+            pace=pace,
+        )
+        return self._checked(known, proposal, automatic=automatic)
+
+    def _judged(self, known: _Known, raw: Proposal, *, automatic: bool) -> Advice:
+        """Tame a proposal that was not made from a replay, and let the replay say what it is worth."""
+        table, adjustments = self._tamed(raw.table, known)
+        gain = self._gain(known.cases, known.current, table)
+        proposal = replace(raw, table=table, gain=gain, sample_size=len(known.cases))
+        return self._checked(known, proposal, automatic=automatic, adjustments=adjustments)
+
+    def _checked(
+        self, known: _Known, proposal: Proposal, *, automatic: bool, adjustments: Sequence[str] = ()
+    ) -> Advice:
+        golden = None
+        if known.golden:
+            golden = compare_golden(
+                known.golden, None, proposal.table, Replayer(), k=self._desk.settings.depth
+            )
+        verdict = check(
+            proposal,
+            limits=self._desk.settings.limits,
+            golden=golden,
+            last_change=known.last_change,
+            now=self._desk.clock(),
+            automatic=automatic,
+            shadow=None if known.shadow is None else self._outcome(known, known.shadow),
+            backends=self._desk.backends,
+            in_force=self._full(known.current),
+            adjustments=adjustments,
+        )
+        if automatic and self._was_taken_back(proposal.table, known):
+            verdict = replace(verdict, objections=(*verdict.objections, TAKEN_BACK))
+        return Advice(proposal=proposal, verdict=verdict, cases=len(known.cases))
+
+    def _tamed(self, table: WeightTable, known: _Known) -> tuple[WeightTable, Sequence[str]]:
+        samples = Counter(case.query.intent for case in known.cases)
+        tamed = tame(
+            table,
+            current=self._full(known.current),
+            limits=self._desk.settings.limits,
+            backends=self._desk.backends,
+            samples=dict(samples),
+        )
+        return tamed.table, tamed.adjustments
+
+    def _was_taken_back(self, table: WeightTable, known: _Known) -> bool:
+        backends = self._desk.backends
+        return any(same_proportions(table, one, backends=backends) for one in known.taken_back)
+
+    def _outcome(self, known: _Known, shadow: ShadowRecord) -> ShadowOutcome:
+        gain = self._gain(known.cases, known.current, shadow.proposal.table)
+        return ShadowOutcome(queries=len(known.cases), gain=gain)
+
+    def _gain(self, cases: Sequence[Case], current: WeightTable, table: WeightTable) -> Interval | None:
+        """Return what replaying the judged queries says of a table; None where there are too few."""
+        if len(cases) < LEAST_CASES:
+            return None
+        verdict = gate(
+            cases,
+            PolicyChange(table=current),
+            PolicyChange(table=table),
+            ranker=Replayer(),
+            k=self._desk.settings.depth,
+        )
+        return verdict.difference
+
+    def _full(self, table: WeightTable) -> WeightTable:
+        """Return a table that lists every enabled backend, and no other."""
+        return replace(table, weights={one: table[one] for one in self._desk.backends})
+
+    def _worst(self, cases: Sequence[Case]) -> list[WorstQuery]:
+        """Return the queries that were answered worst, as a model may be shown them."""
+        depth = self._desk.settings.depth
+        scored = sorted(
+            ((score(case.query.shown, case.evidence, k=depth), at) for at, case in enumerate(cases))
+        )
+        return [_worst_query(cases[at], value) for value, at in scored[:WORST_QUERIES]]
+
+    def _tell(self, advice: Advice) -> None:
+        proposal, gain = advice.proposal, advice.proposal.gain
+        self._desk.ops_log.emit(
+            WeightsAdvised(
+                advisor=proposal.advisor,
+                current=proposal.current.weights,
+                suggested=proposal.table.weights,
+                sample_size=proposal.sample_size,
+                gain=[] if gain is None else [gain.mean, gain.low, gain.high],
+                objections=[one.text for one in advice.verdict.objections],
+            ),
+            status="success" if advice.verdict.is_allowed else "partial",
+        )
+
+
+def _taken_back(store: FeedbackStore) -> list[WeightTable]:
+    """Return the tables that somebody went back from; the loop must not put them in force again."""
+    replaced = (one.replaced for one in store.history(MOST_TAKEN_BACK) if one.action != "adopt")
+    return [store.table(version) for version in replaced if version is not None]
+
+
+def _worst_query(case: Case, value: float) -> WorstQuery:
+    query, evidence = case.query, case.evidence
+    texts = {
+        f"{one.path}:{one.start_line}:{one.end_line}": one.snippet_preview
+        for each in query.lists
+        for one in each.candidates
+    }
+    shown = [
+        JudgedPreview(
+            backend=None if hit.backend in query.stand_ins else hit.backend,
+            relevance=max((evidence[key].relevance for key in hit.keys if key in evidence), default=0.0),
+            preview=texts.get(hit.key, ""),
+        )
+        for hit in query.shown[:WORST_RESULTS]
+    ]
+    return WorstQuery(query=query.query, intent=query.intent, score=value, results=tuple(shown))

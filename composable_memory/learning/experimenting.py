@@ -1,0 +1,165 @@
+"""Compares two weight tables in live traffic: starts and ends experiments, and credits what was used."""
+
+from dataclasses import replace
+from itertools import groupby
+from typing import Literal
+from uuid import uuid4
+
+from composable_memory.learning.desk import LearningDesk
+from composable_memory.learning.logged import from_log, queries_of
+from composable_memory.learning.tables import WeightTables
+from composable_memory.weights import WeightTable
+from composable_memory_feedback.errors import FeedbackError
+from composable_memory_feedback.experiments.conduct import status_of
+from composable_memory_feedback.experiments.credit import credit
+from composable_memory_feedback.experiments.values import ExperimentRecord, ExperimentStatus
+from composable_memory_feedback.guardrails import same_proportions
+from composable_memory_feedback.judgements import Judgement
+from composable_memory_feedback.store import FeedbackStore
+from composable_memory_ops_logs import ExperimentChanged
+
+__all__ = ["Experimenting"]
+
+
+class Experimenting:
+    """Runs the experiments of one memory, one at a time."""
+
+    def __init__(self, desk: LearningDesk, tables: WeightTables) -> None:
+        self._desk = desk
+        self._tables = tables
+
+    async def start(
+        self, a: WeightTable, b: WeightTable, *, alpha: float, max_queries: int
+    ) -> ExperimentRecord:
+        """Serve the queries to come from both tables.
+
+        Raises:
+            FeedbackError: both rank alike, one finds nothing, another experiment is running, a number is out
+                of range, or there is no log to tell who wins.
+        """
+        await from_log(self._desk, bool)
+        if not all(any(table[one] for one in self._desk.backends) for table in (a, b)):
+            advice = "give one backend at least more than 0"
+            raise FeedbackError("nothing would be found", subject="every weight is 0", advice=advice)
+        if same_proportions(a, b, backends=self._desk.backends):
+            advice = "name two tables of different proportions"
+            raise FeedbackError(
+                "there is nothing to compare", subject=f"{a.version}, {b.version}", advice=advice
+            )
+        try:
+            record = ExperimentRecord(
+                id=uuid4().hex[:8],
+                a=a,
+                b=b,
+                started_at=self._desk.clock(),
+                alpha=alpha,
+                max_queries=max_queries,
+                memory=self._desk.mark,
+            )
+        except ValueError as error:
+            raise FeedbackError("no such experiment", subject=str(error), advice="change it") from error
+        await self._desk.stored(lambda store: store.start_experiment(record))
+        await self._tables.refresh()
+        self._tell("start", record)
+        return record
+
+    async def status(self) -> ExperimentStatus | None:
+        """Return how the running experiment stands, or else the latest; None where there never was one.
+
+        Raises:
+            FeedbackError: there is no log or store.
+            OpsLogError: the log cannot be read.
+        """
+        records = await self._desk.stored_if_any(lambda store: store.experiments()) or []
+        if not records:
+            return None
+        record = next((one for one in records if one.is_running), records[-1])
+        if record.is_running and self._desk.log_dir is not None:
+            await self._credit(record)
+        outcomes = await self._desk.stored(lambda store: store.outcomes(record.id))
+        return status_of(record, outcomes)
+
+    async def end_if_over(self) -> str | None:
+        """End the running experiment when nothing is left to wait for; return its id if it was ended.
+
+        Raises:
+            FeedbackError: there is no log or store.
+            OpsLogError: the log cannot be read.
+        """
+        running = await self._desk.stored_if_any(lambda store: store.running_experiment(self._desk.mark))
+        if running is None:
+            return None
+        status = await self.status()
+        if status is None or not status.is_over:
+            return None
+        await self._end(status, status.needs)
+        return running.id
+
+    async def stop(self, *, adopt: bool, actor: str) -> ExperimentStatus:
+        """End the running experiment, and put `b` in force if it won and that is wanted.
+
+        An experiment that was decided before can be adopted afterwards.
+
+        Raises:
+            FeedbackError: there is none, or `b` is to be adopted and did not win, or answers the golden
+                questions worse than is allowed; nothing ends then.
+        """
+        status = await self.status()
+        if status is None or not (status.record.is_running or adopt):
+            raise FeedbackError(
+                "no experiment is running",
+                subject="there was none yet" if status is None else f"{status.record.id} has ended",
+                advice="start one with `cmem experiment start`",
+            )
+        if adopt and status.decision != "b":
+            advice = "stop it without adopting" if status.record.is_running else "`cmem weights set` can"
+            raise FeedbackError("b did not win", subject=status.needs, advice=advice)
+        if adopt:
+            await self._tables.keep_floor(status.record.b)
+        if status.record.is_running:
+            status = await self._end(status, status.needs if status.decision else f"stopped by {actor}")
+        if adopt:
+            table = replace(status.record.b, reason=f"won experiment {status.record.id}")
+            await self._tables.adopt(table, actor=actor)
+        return status
+
+    async def _end(self, status: ExperimentStatus, reason: str) -> ExperimentStatus:
+        record, at = status.record, self._desk.clock()
+        ended = await self._desk.stored(
+            lambda store: store.end_experiment(record.id, at, reason, status.decision)
+        )
+        await self._tables.refresh()
+        self._tell("decided" if status.decision else "stop", ended)
+        return replace(status, record=ended)
+
+    async def _credit(self, record: ExperimentRecord) -> None:
+        logged = await queries_of(self._desk, since=record.started_at)
+        served = [one for one in logged.queries if one.experiment and one.experiment.id == record.id]
+        judgements = await self._desk.stored(lambda store: store.judgements(since=record.started_at))
+        judgements.sort(key=_trace_of)
+        told = {trace_id: list(several) for trace_id, several in groupby(judgements, _trace_of)}
+        credits_of = [(query, credit(query, told.get(query.trace_id, ()))) for query in served]
+
+        def keep(store: FeedbackStore) -> None:
+            known = {(one.trace_id, one.query_id): (one.a, one.b) for one in store.outcomes(record.id)}
+            for query, (a, b) in credits_of:
+                if known.get((query.trace_id, query.query_id)) != (a, b):
+                    store.record_outcome(record.id, query.trace_id, query.query_id, a, b, query.at)
+
+        await self._desk.stored(keep)
+
+    def _tell(self, change: Literal["start", "decided", "stop"], record: ExperimentRecord) -> None:
+        self._desk.ops_log.emit(
+            ExperimentChanged(
+                change=change,
+                id=record.id,
+                a=record.a.version,
+                b=record.b.version,
+                winner=record.winner,
+                reason=record.reason,
+            )
+        )
+
+
+def _trace_of(judgement: Judgement) -> str:
+    return judgement.trace_id

@@ -1,0 +1,103 @@
+"""Puts golden questions to an open memory, scores the answers, and keeps them as the floor for weights."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Protocol
+
+from composable_memory.learning.desk import LearningDesk
+from composable_memory.learning.logged import queries_of
+from composable_memory.learning.tables import WeightTables
+from composable_memory.learning.values import GoldenRun, QuestionScore
+from composable_memory.replaying import Replayer
+from composable_memory.types import QueryResponse
+from composable_memory_feedback.golden import (
+    GoldenComparison,
+    GoldenQuestion,
+    GoldenRecord,
+    compare_golden,
+    score_golden,
+    score_hits,
+)
+from composable_memory_feedback.logged import LoggedQuery
+from composable_memory_ops_logs import redact
+
+__all__ = ["Asked", "GoldenQuestions"]
+
+
+class Asked(Protocol):
+    """A memory that questions can be put to."""
+
+    async def query(self, query: str, *, max_results: int | None = None) -> QueryResponse:
+        """Ask it."""
+        ...
+
+
+class GoldenQuestions:
+    """The golden questions of one memory."""
+
+    def __init__(self, desk: LearningDesk, tables: WeightTables) -> None:
+        self._desk = desk
+        self._tables = tables
+
+    async def record(
+        self, memory: Asked, questions: Sequence[GoldenQuestion], *, k: int, keep: bool
+    ) -> GoldenRun:
+        """Ask all questions, and score the answers; with `keep` they are the floor from now on.
+
+        Raises:
+            FeedbackError: there is no log or store.
+            OpsLogError: the log cannot be read.
+        """
+        began = self._desk.clock() - timedelta(seconds=1)
+        traces = {}
+        for question in questions:
+            response = await memory.query(question.question, max_results=k)
+            traces[response.trace_id] = question
+        logged = await queries_of(self._desk, since=began)
+        asked = {one.trace_id: one for one in logged.queries if one.trace_id in traces and _was_asked(one)}
+        records = [
+            GoldenRecord(question=_masked(question), query=asked[trace_id])
+            for trace_id, question in traces.items()
+            if trace_id in asked
+        ]
+        before = await self._desk.stored_if_any(lambda store: store.golden()) or []
+        floor = await self._floor(before, k) if before else None
+        if keep and records:
+            await self._desk.stored(lambda store: store.put_golden(records))
+        return GoldenRun(
+            score=await asyncio.to_thread(score_golden, records, weights=None, ranker=Replayer(), k=k),
+            questions=tuple(_scored(record, k) for record in records),
+            floor=floor,
+            unanswered=tuple(one.id for trace_id, one in traces.items() if trace_id not in asked),
+            kept=len(records) if keep else 0,
+        )
+
+    async def _floor(self, records: Sequence[GoldenRecord], k: int) -> GoldenComparison:
+        """Return what the kept answers scored, and what the weights now in force make of them."""
+        table = (await self._tables.report()).table
+        return await asyncio.to_thread(compare_golden, records, None, table, Replayer(), k=k)
+
+
+def _masked(question: GoldenQuestion) -> GoldenQuestion:
+    """Mask secrets: the store keeps no more of a question than the log does."""
+    return replace(question, id=redact(question.id), question=redact(question.question))
+
+
+def _was_asked(query: LoggedQuery) -> bool:
+    return any(one.error is None for one in query.lists)
+
+
+def _scored(record: GoldenRecord, k: int) -> QuestionScore:
+    hits, expected = record.query.shown, record.question.expected
+    score = score_hits(hits, expected, k)
+    ranks = (rank for rank, hit in enumerate(hits, 1) if any(place.is_in(hit) for place in expected))
+    return QuestionScore(
+        id=record.question.id,
+        question=record.question.question,
+        recall=score.recall,
+        mrr=score.mrr,
+        ndcg=score.ndcg,
+        first_rank=next(ranks, None),
+    )

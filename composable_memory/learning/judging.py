@@ -1,0 +1,253 @@
+"""Gathers judgements: what somebody says, what use implies, and what a language model thinks."""
+
+import asyncio
+import re
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
+
+from composable_memory.learning.advising import language_model
+from composable_memory.learning.desk import LearningDesk
+from composable_memory.learning.logged import from_log, queries_of, traffic_of, window
+from composable_memory.learning.transcript_answers import answers_in_transcripts, quotes_in_transcripts
+from composable_memory.learning.values import EvaluationRun
+from composable_memory_feedback.errors import FeedbackError
+from composable_memory_feedback.judgements import Judgement, JudgementKind
+from composable_memory_feedback.judging import EvaluationOutcome, Evaluator
+from composable_memory_feedback.language_model import LanguageModel
+from composable_memory_feedback.logged import LoggedAnswer, LoggedQuery, RankedHit, read_queries
+from composable_memory_feedback.signals import gather
+from composable_memory_feedback.store import FeedbackStore
+from composable_memory_ops_logs import ErrorInfo, FeedbackEvaluated, OpsLogReader, trace
+
+__all__ = ["Judging", "OutcomeCallback", "TextReader"]
+
+TextReader = Callable[[str, int, int], Awaitable[str | None]]
+"""Returns the text of lines of a memory file, or None where there is none any more."""
+
+OutcomeCallback = Callable[[EvaluationOutcome], None]
+
+GIVE_UP_AFTER = 3
+"""After so many failures one after the other it is the model that fails; the quota is kept for later."""
+JUDGED_RESULTS = 10
+"""How many results of a query a model is shown."""
+DEFAULT_SPAN = timedelta(days=7)
+LOOK_BACK = timedelta(minutes=45)
+"""A signal follows on a query within this time; so far behind the last look the log is read again."""
+GATHERED = "signals gathered until"
+_RANK = re.compile(r"[0-9]{1,6}")
+# As a citation names a result, `path#L3-L5`, and as a search does, `path:3-5`.
+_CITED = re.compile(r"(?P<path>.+?)(?:#L|:)(?P<start>[0-9]{1,9})(?:[-:]L?(?P<end>[0-9]{1,9}))?")
+
+
+class Judging:
+    """Judges the logged queries of one memory."""
+
+    def __init__(self, desk: LearningDesk) -> None:
+        self._desk = desk
+
+    async def judge(self, trace_id: str, result: str, *, relevance: float, used: bool, by: str) -> Judgement:
+        """Keep what somebody says of a result.
+
+        `result` is its place in the answer, from 1, its path, or its path and lines as in `path#L3-L5`.
+
+        Raises:
+            FeedbackError: there is no such query or result, or the relevance is not from 0 to 1.
+            OpsLogError: the log cannot be read, or the beginning of the trace id is not unique.
+        """
+        query = await self._query(trace_id)
+        rank, hit = _named(query, result)
+        if not 0.0 <= relevance <= 1.0:
+            raise FeedbackError("no relevance", subject=f"{relevance}", advice="give a number from 0 to 1")
+        judgement = Judgement(
+            trace_id=query.trace_id,
+            query_id=query.query_id,
+            at=self._desk.clock(),
+            path=hit.path,
+            start_line=hit.start_line,
+            end_line=hit.end_line,
+            rank=rank,
+            backend=None if hit.backend in query.stand_ins else hit.backend,
+            intent=query.intent,
+            kind=JudgementKind.EXPLICIT,
+            relevance=relevance,
+            was_used=used,
+            by=by,
+        )
+        await self._desk.stored(lambda store: store.add([judgement]))
+        return judgement
+
+    async def gather(self) -> int:
+        """Keep what use implies since the last look; return how many judgements are new.
+
+        Raises:
+            FeedbackError: there is no log or store.
+            OpsLogError: the log cannot be read.
+        """
+        now = self._desk.clock()
+        until = await self._desk.stored_if_any(lambda store: store.mark(GATHERED))
+        first = window(self._desk, None)
+        # A mark that is still to come was set by a clock that ran ahead; all is looked at again.
+        if until is not None and (last := datetime.fromisoformat(until)) <= now:
+            first = last - LOOK_BACK
+        quotes = await self._quotes(first)
+        traffic = await traffic_of(self._desk, since=min([first, *(one.at - LOOK_BACK for one in quotes)]))
+        found = gather(replace(traffic, answers=(*traffic.answers, *quotes)))
+        if not found and until is None:
+            return 0
+
+        def keep(store: FeedbackStore) -> int:
+            new = store.add(found)
+            store.set_mark(GATHERED, now.isoformat())
+            return new
+
+        return await self._desk.stored(keep)
+
+    async def evaluate(
+        self,
+        *,
+        since: datetime | None,
+        limit: int | None,
+        read: TextReader | None,
+        on_outcome: OutcomeCallback | None,
+    ) -> EvaluationRun:
+        """Gather signals, then have a language model judge queries that it has not judged, the latest first.
+
+        Raises:
+            FeedbackError: there is no log or store.
+            OpsLogError: the log cannot be read.
+        """
+        signals = await self.gather()
+        waiting = await self._waiting(since or self._desk.clock() - DEFAULT_SPAN)
+        run = EvaluationRun(signals=signals, left=len(waiting))
+        if not waiting:
+            return replace(run, stopped="no query is left to judge")
+        try:
+            async with language_model(self._desk.settings.llm) as model:
+                return await self._evaluate(model, waiting[:limit], run, read, on_outcome)
+        except FeedbackError as error:
+            return replace(run, stopped=str(error))
+
+    async def _evaluate(
+        self,
+        model: LanguageModel,
+        queries: Sequence[LoggedQuery],
+        run: EvaluationRun,
+        read: TextReader | None,
+        on_outcome: OutcomeCallback | None,
+    ) -> EvaluationRun:
+        per_hour, clock = self._desk.settings.evaluations_per_hour, self._desk.clock
+        store = await self._desk.stored(lambda store: store)
+        evaluator = Evaluator(model, store, per_hour=per_hour, clock=clock)
+        answers = await self._answers(min(query.at for query in queries)) if queries else {}
+        for query in queries:
+            texts = await self._texts(query, read) if read else {}
+            outcome = await evaluator.evaluate(query, texts=texts, answer=answers.get(query.trace_id))
+            if outcome.state == "quota-used-up":
+                return replace(run, stopped=outcome.problem)
+            self._tell(query, outcome)
+            judged = outcome.state == "judged"
+            run = replace(run, outcomes=(*run.outcomes, outcome), left=run.left - judged)
+            if on_outcome:
+                on_outcome(outcome)
+            last = [one.state for one in run.outcomes[-GIVE_UP_AFTER:]]
+            if last == ["failed"] * GIVE_UP_AFTER:
+                return replace(run, stopped=f"the last {GIVE_UP_AFTER} evaluations failed")
+        return run
+
+    async def _waiting(self, since: datetime) -> list[LoggedQuery]:
+        logged = await queries_of(self._desk, since=since)
+        found = await self._desk.stored_if_any(
+            lambda store: (store.judged_queries(since), store.evaluations(since))
+        )
+        done, evaluations = found or ((), ())
+        failed = Counter((one.trace_id, one.query_id) for one in evaluations if one.error)
+        waiting = [
+            query
+            for query in reversed(logged.queries)
+            if query.shown and (query.trace_id, query.query_id) not in done
+        ]
+        # What no model could judge so far must not use up the quota of the others.
+        return sorted(waiting, key=lambda query: failed[query.trace_id, query.query_id])
+
+    async def _texts(self, query: LoggedQuery, read: TextReader) -> Mapping[str, str]:
+        texts: dict[str, str] = {}
+        for hit in query.shown[:JUDGED_RESULTS]:
+            text = await read(hit.path, hit.start_line, hit.end_line) if hit.start_line > 0 else None
+            if text:
+                texts[hit.key] = text
+        return texts
+
+    async def _quotes(self, since: datetime) -> list[LoggedAnswer]:
+        """Return what answers in the transcripts quote, where the settings name their folder."""
+        folder = self._desk.settings.transcripts_dir
+        if folder is None:
+            return []
+        return await asyncio.to_thread(quotes_in_transcripts, folder.expanduser(), since=since)
+
+    async def _answers(self, since: datetime) -> Mapping[str, str]:
+        """Return what was answered after searches, by their traces, as far as transcripts tell."""
+        folder = self._desk.settings.transcripts_dir
+        if folder is None:
+            return {}
+        found = await asyncio.to_thread(answers_in_transcripts, folder.expanduser(), since=since)
+        return {one.trace_id: one.text for one in found}
+
+    async def _query(self, trace_id: str) -> LoggedQuery:
+        found = await from_log(self._desk, partial(_queries_of, trace_id, self._desk.mark))
+        if not found:
+            advice = "give at least 4 characters of a trace of `cmem logs query --action query.merged`"
+            raise FeedbackError("no such query", subject=trace_id, advice=advice)
+        return found[-1]
+
+    def _tell(self, query: LoggedQuery, outcome: EvaluationOutcome) -> None:
+        evaluation = outcome.evaluation
+        if evaluation is None:
+            return
+        error = ErrorInfo(type="FeedbackError", message=evaluation.error) if evaluation.error else None
+        with trace():
+            self._desk.ops_log.emit(
+                FeedbackEvaluated(
+                    query_trace_id=query.trace_id,
+                    result_count=evaluation.judged_count,
+                    precision=evaluation.precision,
+                    mean_relevance=evaluation.mean_relevance,
+                    model=evaluation.model,
+                    backends=list(query.backends),
+                    error=error,
+                ),
+                status="failure" if error else "success",
+                duration_ms=evaluation.duration_ms,
+            )
+
+
+def _queries_of(trace_id: str, memory: str, folder: Path) -> list[LoggedQuery]:
+    """Return the queries of one memory under a trace, of which the unique beginning will do."""
+    events = OpsLogReader(folder).trace(trace_id)
+    if not events:
+        return []
+    logged = read_queries(folder, since=events[0].ts, until=events[-1].ts, memory=memory)
+    return [query for query in logged.queries if query.trace_id == events[0].trace_id]
+
+
+def _named(query: LoggedQuery, name: str) -> tuple[int, RankedHit]:
+    """Return a result and its place by what somebody calls it."""
+    places = dict(enumerate(query.shown, 1))
+    cited = _CITED.fullmatch(name)
+    if _RANK.fullmatch(name) and int(name) in places:
+        return int(name), places[int(name)]
+    for rank, hit in places.items():
+        if name in (hit.path, hit.key):
+            return rank, hit
+        lines = (hit.start_line, hit.end_line)
+        if cited and hit.path == cited["path"] and lines == _lines(cited["start"], cited["end"]):
+            return rank, hit
+    shown = "; ".join(f"{rank}: {hit.key}" for rank, hit in list(places.items())[:5]) or "nothing"
+    raise FeedbackError("this query did not show such a result", subject=name, advice=f"it showed {shown}")
+
+
+def _lines(start: str, end: str | None) -> tuple[int, int]:
+    return int(start), int(end or start)

@@ -1,0 +1,302 @@
+"""`Learning`: all that can be asked of what a memory learns, over its log and its store alone."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+from pathlib import Path
+
+from composable_memory.config import default_state_dir, load_settings
+from composable_memory.feedback_settings import FeedbackSettings
+from composable_memory.interfaces import Clock
+from composable_memory.learning.advising import Advising
+from composable_memory.learning.desk import LearningDesk
+from composable_memory.learning.experimenting import Experimenting
+from composable_memory.learning.golden_questions import Asked, GoldenQuestions
+from composable_memory.learning.in_force import WeightsReport
+from composable_memory.learning.judging import Judging, OutcomeCallback, TextReader
+from composable_memory.learning.logged import judged_cases, queries_of, window
+from composable_memory.learning.stats import no_stats, stats_of
+from composable_memory.learning.tables import WeightTables
+from composable_memory.learning.values import (
+    Advice,
+    EvaluationRun,
+    GoldenRun,
+    LearningStats,
+    ReplayRun,
+)
+from composable_memory.places import OPS_LOG_FOLDER, existing_folder, made_folder
+from composable_memory.replaying import Replayer, is_reproduced
+from composable_memory.settings import Settings
+from composable_memory.weights import LiveWeights, WeightTable
+from composable_memory_feedback.advice import Proposal
+from composable_memory_feedback.advice.evidence import Case
+from composable_memory_feedback.advice.values import AdvisorName
+from composable_memory_feedback.errors import FeedbackError
+from composable_memory_feedback.experiments.values import ExperimentRecord, ExperimentStatus
+from composable_memory_feedback.golden import GoldenQuestion
+from composable_memory_feedback.intents import IntentKind
+from composable_memory_feedback.judgements import Judgement
+from composable_memory_feedback.logged import LoggedQueries
+from composable_memory_feedback.replay import GateVerdict, PolicyChange, ReplayReport, gate, replay
+from composable_memory_feedback.store import WeightChange
+from composable_memory_ops_logs import OpsLog, utc_now
+
+__all__ = ["Learning", "open_learning"]
+
+
+class Learning:
+    """Judges, replays, advises and compares; changes weights only when told to.
+
+    Every method may raise `FeedbackError` (there is no log, the store cannot be used, or what is asked cannot
+    be done) and `OpsLogError` (the log cannot be read). `live` is told of every change of weights.
+    """
+
+    def __init__(self, desk: LearningDesk, live: LiveWeights | None = None) -> None:
+        self._desk = desk
+        self._tables = WeightTables(desk, live)
+        self._judging = Judging(desk)
+        self._advising = Advising(desk, self._tables)
+        self._experimenting = Experimenting(desk, self._tables)
+        self._golden = GoldenQuestions(desk, self._tables)
+
+    @property
+    def settings(self) -> FeedbackSettings:
+        """Return the settings of learning."""
+        return self._desk.settings
+
+    @property
+    def mark(self) -> str:
+        """Return what names this memory in the log."""
+        return self._desk.mark
+
+    @property
+    def backends(self) -> tuple[str, ...]:
+        """Return the ids of the enabled backends, in their order."""
+        return self._desk.backends
+
+    @property
+    def base(self) -> WeightTable:
+        """Return the weights of the settings."""
+        return self._desk.base
+
+    @property
+    def advising(self) -> Advising:
+        """Return what makes advice, for the loop."""
+        return self._advising
+
+    @property
+    def desk(self) -> LearningDesk:
+        """Return the log and the store, for the loop."""
+        return self._desk
+
+    # --- judgements
+
+    async def judge(
+        self, trace_id: str, result: str, *, relevance: float, used: bool = False, by: str = ""
+    ) -> Judgement:
+        """Keep what somebody says of a result: its relevance from 0 to 1, and whether it was used.
+
+        The beginning of a trace id will do. `result` is its place, from 1, its path, or `path#L3-L5`.
+        """
+        return await self._judging.judge(trace_id, result, relevance=relevance, used=used, by=by)
+
+    async def gather(self) -> int:
+        """Keep what use implies since the last look; return how many judgements are new."""
+        return await self._judging.gather()
+
+    async def evaluate(
+        self,
+        *,
+        since: datetime | None = None,
+        limit: int | None = None,
+        read: TextReader | None = None,
+        on_outcome: OutcomeCallback | None = None,
+    ) -> EvaluationRun:
+        """Gather signals, then have the language model judge up to `limit` queries, the latest first.
+
+        `read` returns the text of a result; without it the model sees the previews of the log. By default the
+        queries of the last seven days are judged.
+        """
+        return await self._judging.evaluate(since=since, limit=limit, read=read, on_outcome=on_outcome)
+
+    async def stats(self, since: datetime | None = None) -> LearningStats:
+        """Return what is known about the quality of the answers since then."""
+        report, per_hour = await self._tables.report(), self.settings.evaluations_per_hour
+        first, now = window(self._desk, since), self._desk.clock()
+        found = await self._desk.stored_if_any(
+            lambda store: stats_of(store, report, since=first, now=now, per_hour=per_hour)
+        )
+        return found or no_stats(report, per_hour=per_hour)
+
+    # --- weights
+
+    async def weights(self) -> WeightsReport:
+        """Return the weights in force, and why an adopted table is not, if so."""
+        return await self._tables.report()
+
+    async def refresh(self) -> WeightsReport:
+        """Put in force what the store says now, such as what another process changed."""
+        return await self._tables.refresh()
+
+    async def history(self, limit: int = 50) -> list[WeightChange]:
+        """Return the changes of weights, the latest first."""
+        return await self._tables.history(limit)
+
+    async def table(self, name: str) -> WeightTable:
+        """Return a table: `now`, `settings`, `equal`, a version, or weights as `builtin=0.6,graphiti=0.3`."""
+        return await self._tables.named(name)
+
+    async def set_weights(
+        self,
+        weights: Mapping[str, float],
+        *,
+        intent: IntentKind | None = None,
+        reason: str = "",
+        actor: str = "cli",
+    ) -> WeightTable:
+        """Put weights in force, for questions of one kind or for all; what is not given stays."""
+        return await self._tables.set(weights, intent=intent, reason=reason, actor=actor)
+
+    async def rollback(self, to: str | None = None, *, actor: str = "cli") -> WeightTable:
+        """Put an earlier table in force again: a version, `settings`, or by default the one before."""
+        return await self._tables.rollback(to, actor=actor)
+
+    # --- advice
+
+    async def advise(self, advisor: AdvisorName = "statistical", *, since: datetime | None = None) -> Advice:
+        """Return a proposal and what speaks against it; nothing changes."""
+        return await self._advising.advise(advisor, since=since)
+
+    async def apply(self, advice: Advice, *, actor: str = "cli") -> WeightTable:
+        """Put a proposal in force that nothing speaks against."""
+        return await self._advising.apply(advice, actor=actor)
+
+    async def adopt_proposal(self, proposal: Proposal, *, actor: str) -> WeightTable:
+        """Put the table of a proposal in force that was checked."""
+        return await self._tables.adopt_proposal(proposal, actor=actor)
+
+    # --- replay
+
+    async def queries(self, *, since: datetime | None = None, until: datetime | None = None) -> LoggedQueries:
+        """Return the logged queries of this memory, and what of the log cannot be used."""
+        return await queries_of(self._desk, since=since, until=until)
+
+    async def replay(
+        self,
+        change: PolicyChange,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        k: int | None = None,
+    ) -> ReplayRun:
+        """Rank logged queries again as they were and under a change, and compare with the judgements."""
+        logged = await queries_of(self._desk, since=since, until=until)
+        cases = await judged_cases(self._desk, since=since, until=until)
+        depth = k or self.settings.depth
+        return await asyncio.to_thread(_replayed, logged, cases, change, depth)
+
+    async def gate(
+        self,
+        baseline: PolicyChange,
+        candidate: PolicyChange,
+        *,
+        since: datetime | None = None,
+        k: int | None = None,
+        tolerance: float = 0.0,
+    ) -> GateVerdict:
+        """Say whether the judged queries allow a candidate to follow a baseline.
+
+        `tolerance`, from 0 to 1, is how far nDCG may fall.
+        """
+        if not 0.0 <= tolerance <= 1.0:
+            raise FeedbackError("no tolerance", subject=f"{tolerance}", advice="give a number from 0 to 1")
+        cases = await judged_cases(self._desk, since=since)
+        depth = k or self.settings.depth
+        return await asyncio.to_thread(
+            gate, cases, baseline, candidate, ranker=Replayer(), k=depth, tolerance=tolerance
+        )
+
+    # --- experiments
+
+    async def start_experiment(
+        self, a: WeightTable, b: WeightTable, *, alpha: float = 0.05, max_queries: int = 2000
+    ) -> ExperimentRecord:
+        """Serve the queries to come from both tables until one is better at the error rate `alpha`."""
+        return await self._experimenting.start(a, b, alpha=alpha, max_queries=max_queries)
+
+    async def experiment(self) -> ExperimentStatus | None:
+        """Return how the running experiment stands, or else the latest."""
+        await self._gather_for_credit()
+        return await self._experimenting.status()
+
+    async def end_decided_experiment(self) -> str | None:
+        """End the running experiment when it is decided; return its id if so."""
+        return await self._experimenting.end_if_over()
+
+    async def stop_experiment(self, *, adopt: bool = False, actor: str = "cli") -> ExperimentStatus:
+        """End the running experiment; with `adopt`, table `b` comes into force if it won."""
+        await self._gather_for_credit()
+        return await self._experimenting.stop(adopt=adopt, actor=actor)
+
+    async def _gather_for_credit(self) -> None:
+        if self._desk.log_dir is not None:  # an experiment that nothing is logged of any more can be stopped
+            await self._judging.gather()
+
+    # --- golden questions
+
+    async def record_golden(
+        self, memory: Asked, questions: Sequence[GoldenQuestion], *, k: int = 10, keep: bool = True
+    ) -> GoldenRun:
+        """Put golden questions to an open memory; with `keep`, no table that does worse is adopted then."""
+        return await self._golden.record(memory, questions, k=k, keep=keep)
+
+    async def close(self) -> None:
+        """Close the store."""
+        await self._desk.close()
+
+
+@asynccontextmanager
+async def open_learning(
+    workspace: Path | str,
+    *,
+    state_dir: Path | str | None = None,
+    config: Mapping[str, object] | Settings | None = None,
+    environ: Mapping[str, str] | None = None,
+    clock: Clock | None = None,
+) -> AsyncIterator[Learning]:
+    """Open what the memory of a workspace has learnt, without opening any of its backends.
+
+    The arguments are those of `open_memory`.
+
+    Raises:
+        ConfigError: the workspace is not a folder, or a setting cannot be used.
+    """
+    environ, now = os.environ if environ is None else environ, clock or utc_now
+    folder = await asyncio.to_thread(existing_folder, Path(workspace))
+    loaded = await asyncio.to_thread(load_settings, folder, overrides=config, environ=environ)
+    state = await asyncio.to_thread(made_folder, Path(state_dir or default_state_dir(environ)))
+    logging = loaded.settings.memory.ops_log
+    log_dir = state / OPS_LOG_FOLDER if logging.enabled else None
+    async with OpsLog(log_dir, clock=now, retention_days=logging.retention_days) as ops_log:
+        desk = await asyncio.to_thread(
+            lambda: LearningDesk.of(loaded, workspace=folder, state_dir=state, ops_log=ops_log, clock=now)
+        )
+        learning = Learning(desk)
+        try:
+            yield learning
+        finally:
+            await learning.close()
+
+
+def _replayed(logged: LoggedQueries, cases: Sequence[Case], change: PolicyChange, depth: int) -> ReplayRun:
+    report: ReplayReport = replay(logged.queries, change, ranker=Replayer(), cases=cases, k=depth)
+    other = tuple(query.trace_id for query in logged.queries if not is_reproduced(query))
+    return ReplayRun(
+        report=report,
+        reproduced=len(logged.queries) - len(other),
+        total=len(logged.queries),
+        not_reproduced=other,
+        incomplete=logged.incomplete,
+    )

@@ -1,0 +1,200 @@
+"""Which weights are in force, how others come into force, and the way back."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import nan
+
+from composable_memory.learning.desk import LearningDesk
+from composable_memory.learning.in_force import WeightsReport, put_in_force, weights_in_force
+from composable_memory.replaying import Replayer
+from composable_memory.weights import LiveWeights, WeightTable, is_weight
+from composable_memory_feedback.advice import Proposal
+from composable_memory_feedback.errors import FeedbackError
+from composable_memory_feedback.golden import compare_golden
+from composable_memory_feedback.guardrails import same_proportions
+from composable_memory_feedback.intents import IntentKind
+from composable_memory_feedback.metrics import Interval
+from composable_memory_feedback.store import WeightChange
+from composable_memory_feedback.store.values import WeightAction
+from composable_memory_feedback.store.weights import SETTINGS
+from composable_memory_ops_logs import WeightsChanged, redact
+
+__all__ = ["WeightTables"]
+
+
+class WeightTables:
+    """The tables of one memory. What comes into force here is put into `live` for the queries to come."""
+
+    def __init__(self, desk: LearningDesk, live: LiveWeights | None) -> None:
+        self._desk = desk
+        self._live = live
+
+    async def report(self) -> WeightsReport:
+        """Return the weights in force, and why an adopted table is not, if so."""
+        return await weights_in_force(self._desk)
+
+    async def refresh(self) -> WeightsReport:
+        """Put in force what the store says, for the next query, and return it."""
+        return await put_in_force(self._desk, self._live)
+
+    async def history(self, limit: int) -> list[WeightChange]:
+        """Return the changes of the weights in force, the latest first."""
+        return await self._desk.stored_if_any(lambda store: store.history(limit)) or []
+
+    async def named(self, name: str) -> WeightTable:
+        """Return a table by `now`, `settings`, `equal`, its version, or as `builtin=0.6,graphiti=0.3`.
+
+        Raises:
+            FeedbackError: there is none of this name, or a weight or a backend cannot be.
+        """
+        match name.strip():
+            case "now":
+                return (await self.report()).table
+            case "settings":
+                return self._desk.base
+            case "equal":
+                return WeightTable.fixed(dict.fromkeys(self._desk.backends, 1.0), reason="equal weights")
+            case text if "=" in text:
+                return WeightTable.fixed(
+                    {**self._desk.base.weights, **self.read(text.split(","))}, reason=text
+                )
+            case version:
+                found = await self._desk.stored_if_any(lambda store: store.table(version))
+        if found is None:
+            raise FeedbackError(
+                "no such weights",
+                subject=version,
+                advice="say now, settings, equal, a version of `cmem weights history`, or builtin=0.6,…",
+            )
+        return found
+
+    def read(self, words: Sequence[str]) -> dict[str, float]:
+        """Return the weights that words such as `builtin=0.6` give.
+
+        Raises:
+            FeedbackError: one of them says no weight of a backend of this memory.
+        """
+        weights: dict[str, float] = {}
+        for word in words:
+            backend, _, number = (part.strip() for part in word.partition("="))
+            try:
+                weights[backend] = float(number)
+            except ValueError:
+                weights[backend] = nan
+            self._check(backend, weights[backend], said=word)
+        return weights
+
+    async def set(
+        self, weights: Mapping[str, float], *, intent: IntentKind | None, reason: str, actor: str
+    ) -> WeightTable:
+        """Put weights in force that somebody chose; what is not given stays.
+
+        Raises:
+            FeedbackError: the golden questions would be answered worse than is allowed, every weight is 0, or
+                one is no weight of a backend of this memory.
+        """
+        for backend, weight in weights.items():
+            self._check(backend, weight, said=f"{backend}={weight}")
+        now = (await self.report()).table
+        if intent is None:
+            table = replace(now, weights={**now.weights, **weights})
+        else:
+            own = {**now.by_intent.get(intent, {}), **weights}
+            table = replace(now, by_intent={**now.by_intent, intent: own})
+        if all(table.of(one, intent) == 0.0 for one in self._desk.backends):
+            advice = "give one backend at least more than 0"
+            raise FeedbackError("nothing would be found", subject="every weight is 0", advice=advice)
+        table = replace(table, reason=redact(reason) or "set by hand", made_at=self._desk.clock())
+        await self.keep_floor(table)
+        return await self.adopt(table, actor=actor)
+
+    async def adopt(
+        self,
+        table: WeightTable,
+        *,
+        actor: str,
+        gain: Interval | None = None,
+        expected: str | None = None,
+    ) -> WeightTable:
+        """Put a table in force; return it with its version.
+
+        Raises:
+            FeedbackError: the store cannot be written, or what was adopted last is not what is `expected`.
+        """
+        base, at = dict(self._desk.base.weights), self._desk.clock()
+        before = (await self.report()).table.version
+        adopted = await self._desk.stored(
+            lambda store: store.adopt(table, base=base, actor=actor, at=at, gain=gain, expected=expected)
+        )
+        return await self._changed("adopt", before, adopted.reason, actor)
+
+    async def adopt_proposal(self, proposal: Proposal, *, actor: str) -> WeightTable:
+        """Put the table of a proposal in force; it leaves the shadow.
+
+        Raises:
+            FeedbackError: the weights changed after it was made, or the store cannot be written.
+        """
+        stored = await self._desk.stored(lambda store: store.current())
+        now, made_for = (await self.report()).table, proposal.current
+        if not same_proportions(now, made_for, backends=self._desk.backends):
+            said = f"the advice was made for {made_for.version}, and {now.version} is in force"
+            raise FeedbackError("the weights stay as they are", subject=said, advice="advise again")
+        expected = SETTINGS if stored is None else stored.table.version
+        table = await self.adopt(proposal.table, actor=actor, gain=proposal.gain, expected=expected)
+        await self._desk.stored(lambda store: store.clear_shadow(f"adopted as {table.version}"))
+        return table
+
+    async def rollback(self, to: str | None, *, actor: str) -> WeightTable:
+        """Put an earlier table in force again: a version, `settings`, or the one before.
+
+        Raises:
+            FeedbackError: there is no such version, or nothing to roll back.
+        """
+        at, base = self._desk.clock(), dict(self._desk.base.weights)
+        before = (await self.report()).table.version
+        await self._desk.stored(lambda store: store.rollback(to, actor=actor, at=at, base=base))
+        return await self._changed("reset" if to == "settings" else "rollback", before, "taken back", actor)
+
+    async def _changed(self, change: WeightAction, before: str, reason: str, actor: str) -> WeightTable:
+        table = (await self.refresh()).table
+        self._desk.ops_log.emit(
+            WeightsChanged(
+                change=change,
+                version=table.version,
+                replaced=before,
+                weights=table.weights,
+                actor=actor,
+                reason=reason,
+            )
+        )
+        return table
+
+    async def keep_floor(self, table: WeightTable) -> None:
+        """Refuse a table below the golden floor; without golden questions there is none.
+
+        Raises:
+            FeedbackError: the golden questions would be answered worse than is allowed.
+        """
+        records = await self._desk.stored_if_any(lambda store: store.golden()) or []
+        if not records:
+            return
+        golden = await asyncio.to_thread(
+            compare_golden, records, None, table, Replayer(), k=self._desk.settings.depth
+        )
+        tolerance = self._desk.settings.golden_tolerance
+        if golden.falls_by_more_than(tolerance):
+            raise FeedbackError(
+                "the golden questions would be answered worse than when they were recorded",
+                subject=f"nDCG {golden.current.ndcg:.3f} to {golden.proposed.ndcg:.3f}, "
+                f"worse on {', '.join(golden.worse[:5])}",
+                advice="choose other weights, or allow a fall by memory.feedback.golden_tolerance",
+            )
+
+    def _check(self, backend: str, weight: float, *, said: str) -> None:
+        if backend not in self._desk.backends:
+            known = ", ".join(self._desk.backends) or "none"
+            raise FeedbackError("no such backend", subject=said, advice=f"enabled backends: {known}")
+        if not is_weight(weight):
+            advice = "write a backend, = and a number of 0 or more, such as builtin=0.6"
+            raise FeedbackError("no weight", subject=said, advice=advice)

@@ -1,0 +1,134 @@
+"""Finds in transcripts what was answered after a search: its quotes tell which results were of use.
+
+A search is known by its reply, wherever a record of the transcript holds it: an object, or the text of one,
+with a trace id and results. The answer is what the assistant says from then on, until somebody else speaks.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from composable_memory.transcripts import SPEAKERS, TranscriptMessage, messages_of
+from composable_memory_feedback.logged import LoggedAnswer
+from composable_memory_feedback.signals import ShownText, quoted_places
+
+__all__ = ["TranscriptAnswer", "answers_in", "answers_in_transcripts", "quotes_in_transcripts"]
+
+MAX_FILE_BYTES = 64 * 1024 * 1024
+MAX_DEPTH = 12
+"""A reply stands no deeper in a record."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TranscriptAnswer:
+    """What was answered after a search: its trace, what it had shown, and the words."""
+
+    trace_id: str
+    shown: tuple[ShownText, ...]
+    text: str
+    at: datetime | None
+
+
+def quotes_in_transcripts(folder: Path, *, since: datetime) -> list[LoggedAnswer]:
+    """Return what the answers in the transcripts of a folder quote, of files that changed since then."""
+    return [
+        LoggedAnswer(
+            at=answer.at or since,
+            query_trace_id=answer.trace_id,
+            quoted=tuple(quoted_places(answer.text, answer.shown)),
+        )
+        for answer in answers_in_transcripts(folder, since=since)
+    ]
+
+
+def answers_in_transcripts(folder: Path, *, since: datetime) -> list[TranscriptAnswer]:
+    """Return the answers in the transcripts of a folder, of files that changed since then.
+
+    Files that cannot be read, or are larger than 64 MB, are passed over; a missing folder has none.
+    """
+    return [answer for path in sorted(folder.glob("*.jsonl")) for answer in _answers_of(path, since)]
+
+
+def answers_in(text: str) -> Iterator[TranscriptAnswer]:
+    """Yield the answers of a transcript, each with the search that came before it."""
+    said = {message.line: message for message in messages_of(text)}
+    searches: list[tuple[str, tuple[ShownText, ...]]] = []
+    words: list[str] = []
+    at: datetime | None = None
+    for number, line in enumerate(text.split("\n"), start=1):
+        message = said.get(number)
+        if message is not None and _is_answer(message):
+            words.append(message.text)
+            at = message.at
+        elif replies := _replies_on(line):
+            if words:
+                yield from _answered(searches, words, at)
+                searches, words = [], []
+            searches += replies
+        elif message is not None:
+            yield from _answered(searches, words, at)
+            searches, words = [], []
+    yield from _answered(searches, words, at)
+
+
+def _answered(
+    searches: Sequence[tuple[str, tuple[ShownText, ...]]], words: Sequence[str], at: datetime | None
+) -> Iterator[TranscriptAnswer]:
+    if words:
+        for trace_id, shown in searches:
+            yield TranscriptAnswer(trace_id=trace_id, shown=shown, text="\n".join(words), at=at)
+
+
+def _is_answer(message: TranscriptMessage) -> bool:
+    return message.speaker == SPEAKERS["assistant"]
+
+
+def _answers_of(path: Path, since: datetime) -> list[TranscriptAnswer]:
+    try:
+        found = path.stat()
+        if found.st_size > MAX_FILE_BYTES or datetime.fromtimestamp(found.st_mtime, UTC) < since:
+            return []
+        return list(answers_in(path.read_text(encoding="utf-8", errors="replace")))
+    except OSError:
+        return []
+
+
+def _replies_on(line: str) -> list[tuple[str, tuple[ShownText, ...]]]:
+    if "traceId" not in line:
+        return []
+    return list(_replies_in(_json_of(line), MAX_DEPTH))
+
+
+def _replies_in(value: object, depth: int) -> Iterator[tuple[str, tuple[ShownText, ...]]]:
+    if depth == 0:
+        return
+    if isinstance(value, str):
+        if "traceId" in value and value.lstrip()[:1] in ("{", "["):
+            yield from _replies_in(_json_of(value), depth - 1)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _replies_in(item, depth - 1)
+    elif isinstance(value, Mapping):
+        trace_id, results = value.get("traceId"), value.get("results")
+        if isinstance(trace_id, str) and isinstance(results, list):
+            yield trace_id, tuple(_shown(results))
+        else:
+            for item in value.values():
+                yield from _replies_in(item, depth - 1)
+
+
+def _json_of(text: str) -> object:
+    try:
+        found: object = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return found
+
+
+def _shown(results: Sequence[object]) -> Iterator[ShownText]:
+    for one in results:
+        match one:
+            case {"path": str(path), "startLine": int(start), "endLine": int(end), "snippet": str(text)}:
+                yield ShownText(path=path, start_line=start, end_line=end, text=text)

@@ -1,0 +1,103 @@
+"""What learning reports: which weights are in force, what is advised, what was replayed and evaluated."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from composable_memory.learning.in_force import WeightsReport
+from composable_memory_feedback.advice import Proposal, Verdict
+from composable_memory_feedback.golden import GoldenComparison, GoldenScore
+from composable_memory_feedback.judgements import JudgementKind
+from composable_memory_feedback.judging import EvaluationOutcome
+from composable_memory_feedback.replay import ReplayReport
+from composable_memory_feedback.store import BackendDay, ShadowRecord
+
+__all__ = [
+    "Advice",
+    "EvaluationRun",
+    "GoldenRun",
+    "LearningStats",
+    "QuestionScore",
+    "ReplayRun",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """A proposal, what the guardrails say of it, and how many judged queries it rests on."""
+
+    proposal: Proposal
+    verdict: Verdict
+    cases: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationRun:
+    """What an evaluation brought.
+
+    `signals` counts the judgements that use implied. `left` queries are not judged yet; `stopped` says why
+    the run ended before all were.
+    """
+
+    signals: int
+    outcomes: tuple[EvaluationOutcome, ...] = ()
+    left: int = 0
+    stopped: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearningStats:
+    """What is known about the quality of the answers, and what finding it out has cost."""
+
+    days: tuple[BackendDay, ...]
+    kinds: Mapping[JudgementKind, int]
+    judged_queries: int
+    evaluations: int
+    failed_evaluations: int
+    input_tokens: int
+    output_tokens: int
+    quota_left: int
+    """How many queries a language model may still judge within this hour."""
+    weights: WeightsReport
+    shadow: ShadowRecord | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayRun:
+    """A replay, and how exactly the log allowed it.
+
+    Of `total` queries that the log tells completely, `reproduced` gave the logged ranking to the byte when
+    they were ranked as then. `incomplete` counts, by reason, what could not be used.
+    """
+
+    report: ReplayReport
+    reproduced: int
+    total: int
+    not_reproduced: tuple[str, ...] = ()
+    incomplete: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuestionScore:
+    """How one golden question was answered; `first_rank` is the place of the first right result, from 1."""
+
+    id: str
+    question: str
+    recall: float
+    mrr: float
+    ndcg: float
+    first_rank: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoldenRun:
+    """What the golden questions say of the memory as it is.
+
+    `floor` compares with the answers that were kept before; None where none were. `unanswered` names
+    questions that no backend could be asked; `kept` is how many are kept as the floor from now on.
+    """
+
+    score: GoldenScore
+    questions: tuple[QuestionScore, ...]
+    floor: GoldenComparison | None = None
+    unanswered: tuple[str, ...] = ()
+    kept: int = 0

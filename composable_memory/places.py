@@ -1,0 +1,49 @@
+"""Where a memory keeps what is its own: its folders, and the mark that tells it from others beside it.
+
+Looks at the disk, so call it in a thread where an event loop runs.
+"""
+
+import re
+from hashlib import sha256
+from pathlib import Path
+
+from composable_memory.errors import ConfigError
+
+__all__ = ["OPS_LOG_FOLDER", "existing_folder", "made_folder", "memory_mark"]
+
+OPS_LOG_FOLDER = "ops-logs"
+
+
+def memory_mark(agent_id: str, workspace: Path) -> str:
+    """Return what names the memory of an agent in a workspace, in file names and in the log."""
+    digest = sha256(str(workspace.resolve()).encode("utf-8", "surrogateescape")).hexdigest()
+    name = re.sub(r"[^\w.-]", "_", agent_id)
+    return f"{name}-{digest[:8]}"
+
+
+def existing_folder(folder: Path) -> Path:
+    """Return the real path of a workspace.
+
+    Raises:
+        ConfigError: it is not a folder.
+    """
+    resolved = folder.expanduser().resolve()
+    if not resolved.is_dir():
+        raise ConfigError("workspace", f"{resolved} is not a folder; name the folder that holds the notes")
+    return resolved
+
+
+def made_folder(folder: Path) -> Path:
+    """Make a folder for state, readable by its owner alone, and return its real path.
+
+    Raises:
+        ConfigError: it cannot be made.
+    """
+    resolved = folder.expanduser().resolve()
+    try:
+        resolved.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise ConfigError(
+            "state_dir", f"{resolved} cannot be made: {error.strerror}; name another"
+        ) from error
+    return resolved

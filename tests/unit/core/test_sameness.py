@@ -1,0 +1,119 @@
+"""When two results are the same place, or the same in nearly the same words."""
+
+from collections.abc import Sequence
+from itertools import combinations
+from random import Random
+
+import pytest
+
+from composable_memory.sameness import NearTexts, near_pairs, nearly_equal, overlap, same_lines, words_of
+from composable_memory.types import MemorySearchResult, Origin
+
+
+def result(snippet: str, path: str = "a.md", start: int = 1, end: int = 2) -> MemorySearchResult:
+    return MemorySearchResult(path=path, start_line=start, end_line=end, score=0.5, snippet=snippet)
+
+
+def numbered(snippets: Sequence[str]) -> list[MemorySearchResult]:
+    return [result(snippet, path=f"{number}.md") for number, snippet in enumerate(snippets)]
+
+
+def words(*numbers: int) -> str:
+    return " ".join(f"w{number}" for number in numbers)
+
+
+def by_comparing_all(results: Sequence[MemorySearchResult]) -> set[tuple[int, int]]:
+    is_near = NearTexts()
+    return {
+        (one, other)
+        for one, other in combinations(range(len(results)), 2)
+        if results[one].key != results[other].key and is_near(results[one], results[other])
+    }
+
+
+# --- places -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("lines", "better", "expected"),
+    [((1, 4), (3, 9), True), ((1, 4), (4, 9), False), ((5, 5), (1, 9), True), ((1, 9), (5, 5), False)],
+)
+def test_lines_overlap_when_half_of_them_stand_in_the_better_ones(
+    lines: tuple[int, int], better: tuple[int, int], expected: bool
+) -> None:
+    one, other = (Origin(path="a.md", start_line=start, end_line=end) for start, end in (lines, better))
+
+    assert overlap(one, other) is expected
+
+
+def test_the_same_lines_begin_and_end_together() -> None:
+    assert same_lines(result("", start=3, end=5), result("", start=3, end=5))
+    assert not same_lines(result("", start=3, end=5), result("", start=3, end=6))
+
+
+# --- texts --------------------------------------------------------------------------------------------------
+
+
+def test_words_count_once_and_without_their_case() -> None:
+    assert words_of("The port, the PORT") == {"the", "port,", "port"}
+
+
+def test_a_text_without_spaces_is_compared_by_pairs_of_signs() -> None:
+    assert words_of("港口是一个船舶停靠的地方而码头不是") >= {"港口", "口是", "不是"}
+
+
+def test_texts_of_seventeen_common_words_in_twenty_are_nearly_equal() -> None:
+    common = words(*range(17))
+
+    assert nearly_equal(words_of(common + " x y"), words_of(common + " z"))
+    assert not nearly_equal(words_of(common + " x y"), words_of(common + " z u"))
+
+
+def test_texts_without_words_are_not_evidence_of_anything() -> None:
+    assert not NearTexts()(result(""), result("  "))
+    assert list(near_pairs(numbered(["", "", " "]))) == []
+
+
+def test_each_text_is_taken_apart_once_for_its_own_result() -> None:
+    is_near = NearTexts()
+    one, same, other = result(words(1, 2, 3)), result(words(3, 2, 1)), result(words(4, 5, 6))
+
+    assert [is_near(one, same), is_near(one, other), is_near(same, one), is_near(other, one)] == [
+        True, False, True, False,
+    ]  # fmt: skip
+
+
+# --- all pairs ----------------------------------------------------------------------------------------------
+
+
+def test_the_pairs_found_are_those_that_comparing_all_would_find() -> None:
+    for seed in range(25):
+        results = numbered(copied_and_changed(Random(seed)))
+
+        found = list(near_pairs(results))
+
+        assert set(found) == by_comparing_all(results)
+        assert len(set(found)) == len(found)
+        assert all(one < other for one, other in found)
+
+
+def copied_and_changed(draw: Random) -> list[str]:
+    """Return texts of which many are copies of others with a few words changed."""
+    texts: list[list[int]] = []
+    for _ in range(40):
+        length = draw.choice([0, 1, 2, 6, 7, 8, 20, 40])
+        own = draw.choice(texts) if texts and draw.random() < 0.6 else draw.sample(range(60), length)
+        texts.append([draw.randrange(60) if draw.random() < 0.08 else number for number in own])
+    return [words(*numbers) for numbers in texts]
+
+
+def test_pairs_of_texts_without_spaces_are_found_too() -> None:
+    text = "港口是一个船舶停靠的地方而码头不是这样的一个地方"
+    results = numbered([text, "咖啡和茶都在厨房里面的架子上放着不要忘记买", text + "了", text[1:]])
+
+    assert set(near_pairs(results)) == by_comparing_all(results) == {(0, 2), (0, 3), (2, 3)}
+
+
+def test_results_at_the_same_lines_are_no_pair() -> None:
+    assert list(near_pairs([result("the port"), result("the port")])) == []
+    assert list(near_pairs([result("the port"), result("the port", start=2)])) == [(0, 1)]
