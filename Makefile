@@ -63,7 +63,7 @@ $(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.installed
-	$(INSTALL) --editable '.[graphiti,qmd]' --group test
+	$(INSTALL) --editable '.[graphiti,plots,qmd]' --group test
 	@touch $@
 
 # Built for speed of building: half as fast at work as an ordinary build, hence never kept in a cache.

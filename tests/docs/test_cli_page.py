@@ -18,6 +18,14 @@ from composable_memory.cli.documents import (
     SearchDocument,
     SettingsDocument,
 )
+from composable_memory.cli.experiment_documents import ExperimentDocument, LatestExperimentDocument
+from composable_memory.cli.feedback_documents import (
+    EvaluateDocument,
+    JudgementDocument,
+    PlotDocument,
+    StatsDocument,
+)
+from composable_memory.cli.golden_documents import EvalDocument
 from composable_memory.cli.graph_documents import (
     EntitiesDocument,
     EpisodesDocument,
@@ -28,14 +36,31 @@ from composable_memory.cli.graph_documents import (
 )
 from composable_memory.cli.log_documents import EventsDocument, TraceDocument
 from composable_memory.cli.running import ExitCode
+from composable_memory.cli.tuning_documents import GateDocument, ReplayDocument
 from composable_memory.cli.watching import WatchDocument
+from composable_memory.cli.weight_documents import (
+    AdviceDocument,
+    DifferenceDocument,
+    HistoryDocument,
+    WeightsDocument,
+)
 from composable_memory.tools import Document, MemoryContextPackReply, MemoryGetReply, MemoryStatusReply
 
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
 DOCUMENTS: dict[str, type[Document]] = {
+    "advise": AdviceDocument,
     "backends list": BackendsDocument,
     "config show": SettingsDocument,
     "embedders list": EmbeddersDocument,
+    "eval": EvalDocument,
+    "experiment start": ExperimentDocument,
+    "experiment status": LatestExperimentDocument,
+    "experiment stop": ExperimentDocument,
+    "feedback add": JudgementDocument,
+    "feedback evaluate": EvaluateDocument,
+    "feedback plot": PlotDocument,
+    "feedback stats": StatsDocument,
+    "gate": GateDocument,
     "get": MemoryGetReply,
     "graph entities": EntitiesDocument,
     "graph episodes": EpisodesDocument,
@@ -49,14 +74,25 @@ DOCUMENTS: dict[str, type[Document]] = {
     "logs show": TraceDocument,
     "logs tail": EventsDocument,
     "pack": MemoryContextPackReply,
+    "replay": ReplayDocument,
     "search": SearchDocument,
     "status": MemoryStatusReply,
     "watch": WatchDocument,
+    "weights diff": DifferenceDocument,
+    "weights history": HistoryDocument,
+    "weights rollback": WeightsDocument,
+    "weights set": WeightsDocument,
+    "weights show": WeightsDocument,
 }
 TOLD_ELSEWHERE = {
     "backends list": ("status",),
+    "experiment start": ("experiment stop",),
+    "experiment status": ("experiment stop",),
+    "feedback stats": ("advise", "weights show"),
     "graph export": ("graph entities", "graph facts"),
     "graph timeline": ("graph facts",),
+    "weights rollback": ("weights show",),
+    "weights set": ("weights show",),
 }
 """Commands whose documents hold what those of others show in full."""
 SHARED = {"--workspace", "-w", "--state-dir", "--json", "--help", "-h"}

@@ -1,0 +1,276 @@
+"""The charts of what was learnt, their blocks in the terminal, and the pictures in files."""
+
+import re
+import sys
+from datetime import UTC, date, datetime, timedelta
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from composable_memory.cli.chart_blocks import chart_lines, sampled
+from composable_memory.cli.learning_charts import (
+    Chart,
+    Mark,
+    Point,
+    Series,
+    charts_of,
+    colour_numbers,
+    quality_chart,
+)
+from composable_memory.cli.pictures import write_picture
+from composable_memory_feedback.errors import FeedbackError
+from composable_memory_feedback.intents import IntentKind
+from composable_memory_feedback.metrics import Interval
+from composable_memory_feedback.store.values import BackendDay, KindGroup, WeightAction, WeightChange
+from composable_memory_feedback.weights import WeightTable
+
+NOW = datetime(2026, 5, 11, tzinfo=UTC)
+START = NOW - timedelta(days=10)
+BASE = WeightTable.fixed({"notes": 0.5, "graph": 0.25})
+BACKENDS = ("notes", "graph")
+
+
+def at(day: int) -> datetime:
+    return datetime(2026, 5, day, tzinfo=UTC)
+
+
+def change(
+    version: str | None,
+    day: int,
+    *,
+    replaced: str | None = None,
+    action: WeightAction = "adopt",
+    gain: float | None = None,
+    by_intent: dict[IntentKind, dict[str, float]] | None = None,
+    **weights: float,
+) -> WeightChange:
+    return WeightChange(
+        version=version,
+        at=at(day),
+        actor="cli",
+        action=action,
+        reason="",
+        weights=weights,
+        by_intent=by_intent or {},
+        replaced=replaced,
+        gain=None if gain is None else Interval(mean=gain, low=gain - 0.01, high=gain + 0.01),
+    )
+
+
+def day(
+    number: int,
+    relevance: float,
+    *,
+    queries: int = 1,
+    intent: IntentKind = IntentKind.GENERAL,
+    group: KindGroup = "judged",
+) -> BackendDay:
+    return BackendDay(
+        day=date(2026, 5, number),
+        backend="notes",
+        intent=intent,
+        queries=queries,
+        precision=0.0,
+        mean_relevance=relevance,
+        used=0,
+        results=1,
+        group=group,
+    )
+
+
+def charts(*changes: WeightChange, days: tuple[BackendDay, ...] = ()) -> tuple[Chart, ...]:
+    return charts_of(days, changes, base=BASE, backends=BACKENDS, start=START, now=NOW)
+
+
+def values(chart: Chart, name: str) -> list[tuple[int, float]]:
+    """Return the days and values of a line."""
+    (series,) = (one for one in chart.series if one.name == name)
+    return [(point.at.day, point.value) for point in series.points]
+
+
+# --- charts -------------------------------------------------------------------------------------------------
+
+
+def test_weights_are_drawn_with_the_heaviest_as_one_from_those_of_the_settings_on() -> None:
+    weights = charts(change("v1", 4, notes=0.2, graph=0.8))[0]
+
+    assert values(weights, "notes") == [(1, 1.0), (4, 0.25)]
+    assert values(weights, "graph") == [(1, 0.5), (4, 1.0)]
+    assert [(mark.at.day, mark.text) for mark in weights.marks] == [(4, "v1")]
+
+
+def test_what_held_before_the_time_of_a_chart_holds_at_its_start() -> None:
+    early = WeightChange(
+        version="v1",
+        at=START - timedelta(days=3),
+        actor="cli",
+        action="adopt",
+        reason="",
+        weights={"notes": 0.5},
+    )
+
+    weights = charts(early)[0]
+
+    assert values(weights, "notes") == [(1, 0.5)]
+    assert weights.marks == ()
+
+
+def test_a_kind_that_ever_had_weights_of_its_own_has_a_chart() -> None:
+    own = {IntentKind.TIME: {"notes": 0.1}}
+
+    found = charts(change("v1", 4, by_intent=own, notes=1.0, graph=1.0), change(None, 6, action="reset"))
+
+    assert [one.title for one in found[:2]] == ["Weights for all questions", "Weights for time questions"]
+    assert values(found[1], "notes") == [(1, 1.0), (4, 0.1), (6, 1.0)]
+
+
+def test_quality_is_the_mean_over_the_queries_of_a_day() -> None:
+    days = (day(3, 0.2, queries=3), day(3, 1.0, intent=IntentKind.TIME), day(5, 0.5))
+
+    assert values(quality_chart(days, start=START, now=NOW), "notes") == [(3, pytest.approx(0.4)), (5, 0.5)]
+
+
+def test_quality_by_use_is_drawn_only_where_nothing_was_judged() -> None:
+    used, judged = day(3, 1.0, group="implicit"), day(4, 0.5)
+
+    assert quality_chart([used], start=START, now=NOW).unit == "mean relevance, by use"
+    assert values(quality_chart([used, judged], start=START, now=NOW), "notes") == [(4, 0.5)]
+
+
+def test_gains_add_up_and_a_rollback_takes_back_what_came_after() -> None:
+    gains = charts(
+        change("v1", 2, gain=0.02),
+        change("v2", 4, replaced="v1", gain=0.03),
+        change("v3", 6, replaced="v2"),
+        change("v1", 8, replaced="v3", action="rollback"),
+    )[-1]
+
+    expected = [(1, 0.0), (2, 0.02), (4, 0.05), (6, 0.05), (8, 0.02)]
+    assert [(one, round(value, 9)) for one, value in values(gains, "gain")] == expected
+    assert gains.note == "The gain of 1 change was not measured, and counts as 0."
+    point = gains.series[0].points[2]
+    assert [point.low, point.high] == pytest.approx([0.04, 0.06])
+
+
+def test_a_backend_has_one_colour_in_all_charts() -> None:
+    found = charts(change("v1", 4, gain=0.1), days=(day(3, 0.5),))
+
+    assert colour_numbers(found) == {"notes": 0, "graph": 1, "gain": 2}
+
+
+def test_a_memory_of_which_nothing_is_known_has_charts_that_say_what_brings_some() -> None:
+    weights, quality, gain = charts_of((), (), base=BASE, backends=BACKENDS, start=None, now=NOW)
+
+    assert (len(weights.series), quality.series, gain.series) == (2, (), ())
+    assert "never changed" in weights.note
+    assert "`cmem feedback evaluate`" in quality.note
+    assert "`cmem advise`" in gain.note
+
+
+def test_a_time_that_is_still_to_come_begins_now() -> None:
+    found = charts_of((), (), base=BASE, backends=BACKENDS, start=NOW + timedelta(days=1), now=NOW)
+
+    assert {(one.start, one.end) for one in found} == {(NOW, NOW)}
+    assert [line for one in found for line in lines(one)]
+
+
+# --- blocks -------------------------------------------------------------------------------------------------
+
+
+def chart(*points: Point, course: str = "steps", **more: object) -> Chart:
+    series = (Series(name="notes", points=points),)
+    given: dict[str, object] = {"bounds": (0.0, 1.0), **more}
+    return Chart(title="T", unit="u", course=course, start=START, end=NOW, series=series, **given)  # type: ignore[arg-type]
+
+
+def lines(one: Chart, *, width: int = 40, blocks: bool = True) -> list[str]:
+    return [text for text, _ in chart_lines(one, width, blocks=blocks)]
+
+
+def test_steps_hold_until_the_next_one() -> None:
+    one = chart(Point(at=START, value=0.25), Point(at=at(6), value=1.0))
+
+    assert sampled(one.series[0], one, 4) == [0.25, 0.25, 1.0, 1.0]
+
+
+def test_days_without_a_value_stay_empty() -> None:
+    one = chart(Point(at=at(2), value=0.5), Point(at=at(4), value=1.0), course="days")
+
+    assert sampled(one.series[0], one, 5) == [0.5, 1.0, None, None, None]
+
+
+def test_a_line_is_a_field_of_blocks_with_its_bounds_and_its_last_value() -> None:
+    one = chart(Point(at=START, value=0.0), Point(at=at(6), value=0.5))
+
+    assert lines(one) == [
+        "notes  1.00 |                    |",
+        "            |          ▄▄▄▄▄▄▄▄▄▄|",
+        "       0.00 |▁▁▁▁▁▁▁▁▁▁██████████|  0.50",
+        "             2026-05-01",
+    ]
+
+
+def test_a_terminal_without_blocks_gets_strokes_of_ascii() -> None:
+    assert all(line.isascii() for line in lines(chart(Point(at=START, value=0.4)), blocks=False))
+
+
+@pytest.mark.parametrize("width", [0, 40, 80, 500])
+def test_lines_are_as_wide_as_there_is_room(width: int) -> None:
+    found = lines(chart(Point(at=START, value=0.4)), width=width)
+
+    assert max(map(len, found)) <= max(40, width)
+
+
+def test_values_without_bounds_are_drawn_between_the_ends_of_their_intervals() -> None:
+    one = chart(Point(at=START, value=-0.1, low=-0.2, high=0.1), bounds=None)
+
+    assert lines(one)[0].startswith("notes 0.100 |")
+    assert lines(one)[2].startswith("      -0.200 |")
+
+
+def test_names_of_moments_stand_under_them_and_never_in_each_other() -> None:
+    marks = (Mark(at=at(6), text="v1"), Mark(at=at(6), text="v2"), Mark(at=NOW, text="v3"))
+
+    assert lines(chart(Point(at=START, value=0.4), marks=marks))[3] == " " * 13 + "          v2      v3"
+
+
+# --- pictures -----------------------------------------------------------------------------------------------
+
+needs_matplotlib = pytest.mark.skipif(not find_spec("matplotlib"), reason="needs the extra plots")
+
+
+@needs_matplotlib
+def test_the_same_charts_make_the_same_svg(tmp_path: Path) -> None:
+    drawn = charts(change("v1", 4, notes=0.2, graph=0.8, gain=0.01), days=(day(3, 0.5),))
+    for name in ("a.svg", "b.svg"):
+        write_picture(drawn, tmp_path / name)
+
+    text = (tmp_path / "a.svg").read_text(encoding="utf-8")
+    assert text == (tmp_path / "b.svg").read_text(encoding="utf-8")
+    assert "2026-05" in text
+    assert re.findall(r">(Weights for all questions|Quality of results by day|v1)<", text)
+    assert "<dc:date>" not in text
+
+
+@needs_matplotlib
+def test_a_name_in_a_picture_is_text_and_never_markup_or_a_formula(tmp_path: Path) -> None:
+    evil = Series(name="$x$ <script>", points=(Point(at=START, value=0.5),))
+    one = Chart(title="$\\frac$", unit="", course="steps", start=START, end=NOW, series=(evil,))
+
+    write_picture([one], tmp_path / "a.svg")
+
+    text = (tmp_path / "a.svg").read_text(encoding="utf-8")
+    assert "$x$ &lt;script&gt;" in text
+    assert "<script>" not in text
+
+
+def test_without_matplotlib_a_picture_says_how_to_install_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+
+    with pytest.raises(FeedbackError, match=r"pip install 'composable-memory\[plots\]'"):
+        write_picture(charts(), tmp_path / "a.png")
+
+    assert list(tmp_path.iterdir()) == [tmp_path / "home"]
