@@ -14,7 +14,7 @@ demo: $(VENV)/.installed ## Index the sample workspace, ask it questions, show h
 	$(RUN)cmem demo
 
 test: $(VENV)/.test ## Run the tests.
-	$(RUN)python -m pytest -q
+	$(RUN)python -m pytest -q -n auto --maxprocesses 4 --dist loadfile
 
 llama: $(VENV)/.llama ## Build llama.cpp (some minutes) and install a small model, for the tests of local models.
 

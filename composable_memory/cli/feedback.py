@@ -25,8 +25,9 @@ from composable_memory.cli.screen import complain, say, tell_degraded, warn, wri
 from composable_memory.cli.tuning_drawing import say_lines
 from composable_memory.cli.weighing import HOW_TO_JUDGE
 from composable_memory.cli.weight_words import told_moment
-from composable_memory.learning import EvaluationRun, LearningStats, open_learning
+from composable_memory.learning import EvaluationRun, Learning, LearningStats, open_learning
 from composable_memory.runtime import open_memory
+from composable_memory.weights import WeightTable
 from composable_memory_feedback.judging import EvaluationOutcome
 from composable_memory_ops_logs import utc_now
 
@@ -49,12 +50,18 @@ async def add(
     return ExitCode.FINE
 
 
-async def evaluate(place: Place, *, since: datetime | None, limit: int | None, as_json: bool) -> ExitCode:
+async def evaluate(
+    place: Place, *, since: datetime | None, limit: int | None, of_advice: bool, as_json: bool
+) -> ExitCode:
     """Gather signals of use, and have a language model judge logged queries; fail where every call fails."""
     async with open_memory(place.workspace, place.state_dir, long_lived=False) as memory:
         tell_degraded(memory.unavailable())
         found = await memory.learning.evaluate(
-            since=since, limit=limit, read=memory.text_of, on_outcome=None if as_json else _tell_outcome
+            since=since,
+            limit=limit,
+            read=memory.text_of,
+            on_outcome=None if as_json else _tell_outcome,
+            advice=await _advised(memory.learning, since) if of_advice else None,
         )
     document = EvaluateDocument.of(found)
     if as_json:
@@ -106,6 +113,12 @@ async def plot(place: Place, *, since: datetime | None, output: Path | None, as_
         draw_charts(charts)
     _tell_if_unjudged(found, since)
     return ExitCode.FINE
+
+
+async def _advised(learning: Learning, since: datetime | None) -> WeightTable:
+    """Return the weights that the statistical advice would come to in the end."""
+    proposal = (await learning.advise(since=since)).proposal
+    return proposal.destination or proposal.table
 
 
 def _tell_outcome(outcome: EvaluationOutcome) -> None:

@@ -87,6 +87,9 @@ def feedback_evaluate(
     limit: Annotated[
         int | None, typer.Option("--limit", "-n", metavar="N", min=1, help="How many queries at most.")
     ] = None,
+    of_advice: Annotated[
+        bool, typer.Option("--advice", help="Judge what the present advice would show and nobody judged.")
+    ] = False,
     workspace: Workspace = Here,
     state_dir: StateDir = None,
     as_json: AsJson = False,
@@ -99,7 +102,8 @@ def feedback_evaluate(
     from composable_memory.cli.log_reading import parse_time
 
     place = Place(workspace=workspace, state_dir=state_dir)
-    command = commands.evaluate(place, since=parse_time(since, "--since"), limit=limit, as_json=as_json)
+    first = parse_time(since, "--since")
+    command = commands.evaluate(place, since=first, limit=limit, of_advice=of_advice, as_json=as_json)
     run(command, as_json=as_json)
 
 

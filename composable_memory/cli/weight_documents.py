@@ -134,7 +134,11 @@ class AdvisedWeight(Document):
 
 
 class ProposalDocument(Document):
-    """A table that an advisor proposes; `gain` is the change of nDCG that a replay lets expect."""
+    """A table that an advisor proposes; `gain` is the change of nDCG that a replay lets expect.
+
+    `destination` is where a table leads that is one step of a way, and `destination_gain` what all of the way
+    gains.
+    """
 
     advisor: AdvisorName
     made_at: datetime
@@ -144,6 +148,8 @@ class ProposalDocument(Document):
     weights: tuple[AdvisedWeight, ...]
     gain: Interval | None = None
     gain_by_intent: Mapping[IntentKind, Interval]
+    destination: TableDocument | None = None
+    destination_gain: Interval | None = None
     notes: tuple[str, ...]
 
     @classmethod
@@ -158,6 +164,8 @@ class ProposalDocument(Document):
             weights=_advised(proposal),
             gain=proposal.gain,
             gain_by_intent=proposal.gain_by_intent,
+            destination=TableDocument.of(proposal.destination) if proposal.destination else None,
+            destination_gain=proposal.destination_gain,
             notes=proposal.notes,
         )
 

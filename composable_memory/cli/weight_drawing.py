@@ -110,6 +110,9 @@ def advice_lines(advice: AdviceDocument) -> Iterator[Line]:
     yield f"Expected gain in nDCG: {gain}", "plain"
     for kind, one in sorted(proposal.gain_by_intent.items()):
         yield f"  {kind} questions: {told_gain(one)}", "plain"
+    if proposal.destination is not None and proposal.destination_gain is not None:
+        way = told_weights(proposal.destination.weights)
+        yield f"All of the way, to {way}: {told_gain(proposal.destination_gain)}", "plain"
     for text in advice.adjustments:
         yield f"Held in check: {one_line(text)}", "dim"
     for text in _unsaid(proposal.notes, advice.objections):

@@ -1,7 +1,6 @@
 """Gathers judgements: what somebody says, what use implies, and what a language model thinks."""
 
 import asyncio
-import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
@@ -12,13 +11,16 @@ from pathlib import Path
 from composable_memory.learning.advising import language_model
 from composable_memory.learning.desk import LearningDesk
 from composable_memory.learning.logged import from_log, queries_of, traffic_of, window
+from composable_memory.learning.naming import named_result
 from composable_memory.learning.transcript_answers import answers_in_transcripts, quotes_in_transcripts
+from composable_memory.learning.unjudged import Unjudged, never_judged, unjudged_under
 from composable_memory.learning.values import EvaluationRun
+from composable_memory.weights import WeightTable
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.judgements import Judgement, JudgementKind
 from composable_memory_feedback.judging import EvaluationOutcome, Evaluator
 from composable_memory_feedback.language_model import LanguageModel
-from composable_memory_feedback.logged import LoggedAnswer, LoggedQuery, RankedHit, read_queries
+from composable_memory_feedback.logged import LoggedAnswer, LoggedQuery, read_queries
 from composable_memory_feedback.signals import gather
 from composable_memory_feedback.store import FeedbackStore
 from composable_memory_ops_logs import ErrorInfo, FeedbackEvaluated, OpsLogReader, trace
@@ -38,9 +40,7 @@ DEFAULT_SPAN = timedelta(days=7)
 LOOK_BACK = timedelta(minutes=45)
 """A signal follows on a query within this time; so far behind the last look the log is read again."""
 GATHERED = "signals gathered until"
-_RANK = re.compile(r"[0-9]{1,6}")
-# As a citation names a result, `path#L3-L5`, and as a search does, `path:3-5`.
-_CITED = re.compile(r"(?P<path>.+?)(?:#L|:)(?P<start>[0-9]{1,9})(?:[-:]L?(?P<end>[0-9]{1,9}))?")
+ALL_ADVISED = "all that judged queries would show under the advice is judged"
 
 
 class Judging:
@@ -52,14 +52,16 @@ class Judging:
     async def judge(self, trace_id: str, result: str, *, relevance: float, used: bool, by: str) -> Judgement:
         """Keep what somebody says of a result.
 
-        `result` is its place in the answer, from 1, its path, or its path and lines as in `path#L3-L5`.
+        `result` is its place in the answer, from 1, its path, or its path and lines as in `path#L3-L5`. By
+        its lines, what a backend found and the answer did not show is judged too; its rank is the one after
+        the last that was shown.
 
         Raises:
             FeedbackError: there is no such query or result, or the relevance is not from 0 to 1.
             OpsLogError: the log cannot be read, or the beginning of the trace id is not unique.
         """
         query = await self._query(trace_id)
-        rank, hit = _named(query, result)
+        hit = named_result(query, result)
         if not 0.0 <= relevance <= 1.0:
             raise FeedbackError("no relevance", subject=f"{relevance}", advice="give a number from 0 to 1")
         judgement = Judgement(
@@ -69,7 +71,7 @@ class Judging:
             path=hit.path,
             start_line=hit.start_line,
             end_line=hit.end_line,
-            rank=rank,
+            rank=query.rank_of(hit),
             backend=None if hit.backend in query.stand_ins else hit.backend,
             intent=query.intent,
             kind=JudgementKind.EXPLICIT,
@@ -113,18 +115,21 @@ class Judging:
         limit: int | None,
         read: TextReader | None,
         on_outcome: OutcomeCallback | None,
+        advice: WeightTable | None,
     ) -> EvaluationRun:
         """Gather signals, then have a language model judge queries that it has not judged, the latest first.
+
+        With `advice` it judges instead what judged queries would show under these weights and nobody judged.
 
         Raises:
             FeedbackError: there is no log or store.
             OpsLogError: the log cannot be read.
         """
         signals = await self.gather()
-        waiting = await self._waiting(since or self._desk.clock() - DEFAULT_SPAN)
+        waiting = await (self._unjudged_under(advice, since) if advice else self._never_judged(since))
         run = EvaluationRun(signals=signals, left=len(waiting))
         if not waiting:
-            return replace(run, stopped="no query is left to judge")
+            return replace(run, stopped=ALL_ADVISED if advice else "no query is left to judge")
         try:
             async with language_model(self._desk.settings.llm) as model:
                 return await self._evaluate(model, waiting[:limit], run, read, on_outcome)
@@ -134,7 +139,7 @@ class Judging:
     async def _evaluate(
         self,
         model: LanguageModel,
-        queries: Sequence[LoggedQuery],
+        waiting: Sequence[Unjudged],
         run: EvaluationRun,
         read: TextReader | None,
         on_outcome: OutcomeCallback | None,
@@ -142,10 +147,12 @@ class Judging:
         per_hour, clock = self._desk.settings.evaluations_per_hour, self._desk.clock
         store = await self._desk.stored(lambda store: store)
         evaluator = Evaluator(model, store, per_hour=per_hour, clock=clock)
-        answers = await self._answers(min(query.at for query in queries)) if queries else {}
-        for query in queries:
-            texts = await self._texts(query, read) if read else {}
-            outcome = await evaluator.evaluate(query, texts=texts, answer=answers.get(query.trace_id))
+        answers = await self._answers(min(one.query.at for one in waiting)) if waiting else {}
+        for one in waiting:
+            query = one.query
+            texts = await self._texts(one, read) if read else {}
+            answer = answers.get(query.trace_id)
+            outcome = await evaluator.evaluate(query, texts=texts, answer=answer, hits=one.hits)
             if outcome.state == "quota-used-up":
                 return replace(run, stopped=outcome.problem)
             self._tell(query, outcome)
@@ -153,29 +160,33 @@ class Judging:
             run = replace(run, outcomes=(*run.outcomes, outcome), left=run.left - judged)
             if on_outcome:
                 on_outcome(outcome)
-            last = [one.state for one in run.outcomes[-GIVE_UP_AFTER:]]
+            last = [each.state for each in run.outcomes[-GIVE_UP_AFTER:]]
             if last == ["failed"] * GIVE_UP_AFTER:
                 return replace(run, stopped=f"the last {GIVE_UP_AFTER} evaluations failed")
         return run
 
-    async def _waiting(self, since: datetime) -> list[LoggedQuery]:
-        logged = await queries_of(self._desk, since=since)
-        found = await self._desk.stored_if_any(
-            lambda store: (store.judged_queries(since), store.evaluations(since))
-        )
-        done, evaluations = found or ((), ())
-        failed = Counter((one.trace_id, one.query_id) for one in evaluations if one.error)
-        waiting = [
-            query
-            for query in reversed(logged.queries)
-            if query.shown and (query.trace_id, query.query_id) not in done
-        ]
-        # What no model could judge so far must not use up the quota of the others.
-        return sorted(waiting, key=lambda query: failed[query.trace_id, query.query_id])
+    async def _never_judged(self, since: datetime | None) -> list[Unjudged]:
+        first = since or self._desk.clock() - DEFAULT_SPAN
+        logged = await queries_of(self._desk, since=first)
+        done = await self._desk.stored_if_any(lambda store: store.judged_queries(first))
+        return await self._in_turn(never_judged(reversed(logged.queries), done or ()), first)
 
-    async def _texts(self, query: LoggedQuery, read: TextReader) -> Mapping[str, str]:
+    async def _unjudged_under(self, table: WeightTable, since: datetime | None) -> list[Unjudged]:
+        first, depth = window(self._desk, since), self._desk.settings.depth
+        logged = await queries_of(self._desk, since=first)
+        judgements = await self._desk.stored_if_any(lambda store: store.judgements(since=first))
+        choose = partial(unjudged_under, table, reversed(logged.queries), judgements or (), depth=depth)
+        return await self._in_turn(await asyncio.to_thread(choose), first)
+
+    async def _in_turn(self, found: Sequence[Unjudged], since: datetime) -> list[Unjudged]:
+        """Put last what no model could judge so far: it must not use up the quota of the others."""
+        evaluations = await self._desk.stored_if_any(lambda store: store.evaluations(since))
+        failed = Counter((one.trace_id, one.query_id) for one in evaluations or () if one.error)
+        return sorted(found, key=lambda one: failed[one.key])
+
+    async def _texts(self, unjudged: Unjudged, read: TextReader) -> Mapping[str, str]:
         texts: dict[str, str] = {}
-        for hit in query.shown[:JUDGED_RESULTS]:
+        for hit in unjudged.hits[:JUDGED_RESULTS]:
             text = await read(hit.path, hit.start_line, hit.end_line) if hit.start_line > 0 else None
             if text:
                 texts[hit.key] = text
@@ -231,23 +242,3 @@ def _queries_of(trace_id: str, memory: str, folder: Path) -> list[LoggedQuery]:
         return []
     logged = read_queries(folder, since=events[0].ts, until=events[-1].ts, memory=memory)
     return [query for query in logged.queries if query.trace_id == events[0].trace_id]
-
-
-def _named(query: LoggedQuery, name: str) -> tuple[int, RankedHit]:
-    """Return a result and its place by what somebody calls it."""
-    places = dict(enumerate(query.shown, 1))
-    cited = _CITED.fullmatch(name)
-    if _RANK.fullmatch(name) and int(name) in places:
-        return int(name), places[int(name)]
-    for rank, hit in places.items():
-        if name in (hit.path, hit.key):
-            return rank, hit
-        lines = (hit.start_line, hit.end_line)
-        if cited and hit.path == cited["path"] and lines == _lines(cited["start"], cited["end"]):
-            return rank, hit
-    shown = "; ".join(f"{rank}: {hit.key}" for rank, hit in list(places.items())[:5]) or "nothing"
-    raise FeedbackError("this query did not show such a result", subject=name, advice=f"it showed {shown}")
-
-
-def _lines(start: str, end: str | None) -> tuple[int, int]:
-    return int(start), int(end or start)

@@ -98,7 +98,8 @@ class Learning:
     ) -> Judgement:
         """Keep what somebody says of a result: its relevance from 0 to 1, and whether it was used.
 
-        The beginning of a trace id will do. `result` is its place, from 1, its path, or `path#L3-L5`.
+        The beginning of a trace id will do. `result` is its place, from 1, its path, or `path#L3-L5`; the
+        last finds what the answer did not show, too.
         """
         return await self._judging.judge(trace_id, result, relevance=relevance, used=used, by=by)
 
@@ -113,13 +114,19 @@ class Learning:
         limit: int | None = None,
         read: TextReader | None = None,
         on_outcome: OutcomeCallback | None = None,
+        advice: WeightTable | None = None,
     ) -> EvaluationRun:
         """Gather signals, then have the language model judge up to `limit` queries, the latest first.
 
         `read` returns the text of a result; without it the model sees the previews of the log. By default the
         queries of the last seven days are judged.
+
+        With `advice`, the model judges what judged queries would show under these weights and nobody judged,
+        by default of all queries that an advice is made from.
         """
-        return await self._judging.evaluate(since=since, limit=limit, read=read, on_outcome=on_outcome)
+        return await self._judging.evaluate(
+            since=since, limit=limit, read=read, on_outcome=on_outcome, advice=advice
+        )
 
     async def stats(self, since: datetime | None = None) -> LearningStats:
         """Return what is known about the quality of the answers since then."""

@@ -36,10 +36,11 @@ class JudgementKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """How relevant one delivered result was to its query, from 0 to 1.
+    """How relevant one result was to its query, from 0 to 1.
 
-    The place of the result is the passage that was delivered; `rank` is where it stood, from 1. `backend` is
-    who brought it, or None where a stand-in did, whom the judgement says nothing about.
+    The place of the result is the passage that was delivered; `rank` is where it stood, from 1, or the place
+    after the last for what was found and not delivered. `backend` is who brought it, or None where a stand-in
+    did, whom the judgement says nothing about.
     """
 
     trace_id: str

@@ -61,6 +61,8 @@ def advise(
 ) -> Proposal:
     """Return the tamed table that is expected to rank best, with its gain and how sure each weight is.
 
+    Where taming shortens the way, the proposal also tells where it leads and what all of it would gain.
+
     Cases in which a stand-in answered for one of the backends are left out. `pace` is called before a case is
     ranked under a table: to sleep for a moment, or to raise when this should end. The same arguments give the
     same proposal. With fewer than two usable cases or backends it is the current table, with a note.
@@ -82,8 +84,11 @@ def advise(
         )
     board = Board(usable, backends=backends, ranker=ranker, k=k, pace=pace)
     study = _Study.of(usable, current, backends, board, limits, seed)
-    table = _kept_if_same(tame(study.table(study.choose(), now)), current, backends)
+    wanted = study.table(study.choose(), now)
+    table = _kept_if_same(tame(wanted), current, backends)
     gain, gain_by_intent = _gain(study, lambda choice: tame(study.table(choice, now)), seed)
+    goes_on = not _are_same(wanted, table, backends)
+    destination_gain = _gain(study, lambda choice: study.table(choice, now), seed)[0] if goes_on else None
     if table is current:
         notes += ("no other table within the limits ranks better",)
     changes = advices(current, table, backends=backends, cases=usable, beliefs=_beliefs(study, seed))
@@ -96,6 +101,8 @@ def advise(
         made_at=now,
         gain=gain,
         gain_by_intent=gain_by_intent,
+        destination=wanted if goes_on else None,
+        destination_gain=destination_gain,
         notes=notes,
     )
 
@@ -128,11 +135,14 @@ def _usable(cases: Sequence[Case], backends: Sequence[str]) -> list[Case]:
 
 def _kept_if_same(table: WeightTable, current: WeightTable, backends: Sequence[str]) -> WeightTable:
     """Return the current table itself where the proportions are the same."""
-    same = all(
-        np.allclose(vector_of(table, backends, kind), vector_of(current, backends, kind), atol=1e-4)
+    return current if _are_same(table, current, backends) else table
+
+
+def _are_same(one: WeightTable, other: WeightTable, backends: Sequence[str]) -> bool:
+    return all(
+        np.allclose(vector_of(one, backends, kind), vector_of(other, backends, kind), atol=1e-4)
         for kind in (None, *IntentKind)
     )
-    return current if same else table
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,9 @@ class Proposal:
     """A table that an advisor proposes in the place of the current one.
 
     `gain` is the expected change of nDCG at the depth that was asked for, on queries that the proposal was
-    not made from; None where nothing could be replayed.
+    not made from; None where nothing could be replayed. `destination` is where the advisor would go if the
+    limits let it, of which `table` is the next step, and `destination_gain` what all of the way is worth;
+    None where the table is all of the way.
     """
 
     advisor: AdvisorName
@@ -88,6 +90,8 @@ class Proposal:
     made_at: datetime
     gain: Interval | None = None
     gain_by_intent: Mapping[IntentKind, Interval] = field(default_factory=dict)
+    destination: WeightTable | None = None
+    destination_gain: Interval | None = None
     notes: tuple[str, ...] = ()
 
 

@@ -38,10 +38,11 @@ def check(
 ) -> Verdict:
     """Say what speaks against adopting a proposal, the gravest first.
 
-    The expected gain must be above 0 with its whole interval, whoever adopts it; the cool-down and the shadow
-    only hold back `automatic` changes. `backends` are those the proposal was tamed for, by default all that
-    either table names. `golden` is None where there are no golden questions. `in_force` is given for a
-    proposal that was made some time ago: it steps from weights that may have changed since.
+    The expected gain must be above 0 with its whole interval, of the step or of all of the way that it leads,
+    whoever adopts it; the cool-down and the shadow only hold back `automatic` changes. `backends` are those
+    the proposal was tamed for, by default all that either table names. `golden` is None where there are no
+    golden questions. `in_force` is given for a proposal that was made some time ago: it steps from weights
+    that may have changed since.
     """
     backends = backends or sorted({*proposal.current.weights, *proposal.table.weights})
     objections = [*_outdated(proposal, in_force, backends), *_unusable(proposal, limits, backends)]
@@ -113,8 +114,7 @@ def _no_gain(proposal: Proposal) -> Iterator[Objection]:
     if proposal.gain is None:
         text = "its gain is unknown, for no judged query could be replayed; judge some queries first"
         yield Objection(code="no-gain", text=text)
-    # Written so that a gain that is no number is no gain.
-    elif not proposal.gain.low > 0.0:
+    elif not _gains(proposal.gain, proposal.destination_gain):
         text = (
             f"the expected gain of {_said(proposal.gain)} may be nothing or a loss; wait for more judgements"
         )
@@ -123,6 +123,15 @@ def _no_gain(proposal: Proposal) -> Iterator[Objection]:
         if gain.high < 0.0:
             text = f"{kind} questions would lose, {_said(gain)}; propose weights of their own for them"
             yield Objection(code="no-gain", text=text)
+
+
+def _gains(step: Interval, way: Interval | None) -> bool:
+    """Say whether a step is sure to gain, or is expected to and leads where all of the way is sure to.
+
+    A step is cut so short that hundreds of judged queries may not prove it. Written so that what is no number
+    is no gain.
+    """
+    return step.low > 0.0 or (way is not None and step.mean > 0.0 and way.low > 0.0)
 
 
 def _below_floor(golden: GoldenComparison | None, limits: AdviceLimits) -> Iterator[Objection]:

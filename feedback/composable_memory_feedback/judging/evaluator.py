@@ -20,7 +20,7 @@ from composable_memory_feedback.judging.prompt import (
 )
 from composable_memory_feedback.judging.reply import JudgingReply, ResultVerdict, read_reply
 from composable_memory_feedback.language_model import ChatReply, LanguageModel
-from composable_memory_feedback.logged.queries import LoggedQuery
+from composable_memory_feedback.logged.queries import LoggedQuery, RankedHit
 from composable_memory_feedback.store.values import Evaluation
 from composable_memory_ops_logs import utc_now
 
@@ -80,9 +80,14 @@ class Evaluator:
         self._clock = clock
 
     async def evaluate(
-        self, query: LoggedQuery, *, texts: Mapping[str, str], answer: str | None
+        self,
+        query: LoggedQuery,
+        *,
+        texts: Mapping[str, str],
+        answer: str | None,
+        hits: Sequence[RankedHit] | None = None,
     ) -> EvaluationOutcome:
-        """Ask the model once about the first results of a query, and store what it says.
+        """Ask the model once about the first of `hits`, by default what a query showed; store what it says.
 
         `texts` holds the texts of results by their keys, `path:start:end`; `answer` is what was answered
         with them, where that is known. A call that fails counts towards the quota, so that a broken endpoint
@@ -91,7 +96,7 @@ class Evaluator:
         Raises:
             FeedbackError: the store cannot be read or written. That the model fails is an outcome.
         """
-        prompt = judging_prompt(query, texts=texts, answer=answer)
+        prompt = judging_prompt(query, texts=texts, answer=answer, hits=hits)
         if not prompt.results:
             problem = "no result of this query has a text that could be judged"
             return EvaluationOutcome(state="nothing-to-judge", problem=problem)
@@ -126,6 +131,7 @@ class Evaluator:
         self, query: LoggedQuery, result: RankedResult, verdict: ResultVerdict, *, has_answer: bool
     ) -> Judgement:
         hit = result.hit
+        can_be_used = has_answer and result.rank <= len(query.shown)
         return Judgement(
             trace_id=query.trace_id,
             query_id=query.query_id,
@@ -138,7 +144,7 @@ class Evaluator:
             intent=query.intent,
             kind=JudgementKind.MODEL,
             relevance=verdict.relevance,
-            was_used=verdict.was_used and has_answer,
+            was_used=verdict.was_used and can_be_used,
             rationale=verdict.rationale,
             by=self._client.model,
         )

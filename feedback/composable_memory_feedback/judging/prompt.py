@@ -1,6 +1,6 @@
 """What a model is told that judges a query: the task, and the notes as data that it must not obey (pure)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from composable_memory_feedback.language_model import SHORT_TEXT, Fence, clean, one_line
@@ -53,7 +53,7 @@ SCHEMA_NAME = "search_judgments"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankedResult:
-    """A result that is put to the model, and its place in what was delivered, from 1."""
+    """A result that is put to the model, and its `LoggedQuery.rank_of`."""
 
     rank: int
     hit: RankedHit
@@ -69,13 +69,19 @@ class JudgingPrompt:
     results: tuple[RankedResult, ...]
 
 
-def judging_prompt(query: LoggedQuery, *, texts: Mapping[str, str], answer: str | None) -> JudgingPrompt:
-    """Return what to ask about the first results of a query.
+def judging_prompt(
+    query: LoggedQuery,
+    *,
+    texts: Mapping[str, str],
+    answer: str | None,
+    hits: Sequence[RankedHit] | None = None,
+) -> JudgingPrompt:
+    """Return what to ask about the first of `hits`, by default the results that a query showed.
 
     `texts` holds the texts of results by their keys. Where one is missing, the log's preview takes its
     place; a result without either is not asked about. Secrets are masked in everything.
     """
-    results = _results(query, texts)
+    results = _results(query, query.shown if hits is None else hits, texts)
     question = clean(query.query, MAX_QUERY_CHARS)
     answered = clean(answer or "", MAX_ANSWER_CHARS) or NOT_AVAILABLE
     fence = Fence((question, answered, *(one.text for one in results)))
@@ -117,11 +123,13 @@ def _object(**properties: JsonValue) -> dict[str, JsonValue]:
     }
 
 
-def _results(query: LoggedQuery, texts: Mapping[str, str]) -> tuple[RankedResult, ...]:
+def _results(
+    query: LoggedQuery, hits: Sequence[RankedHit], texts: Mapping[str, str]
+) -> tuple[RankedResult, ...]:
     known = {**_previews(query), **texts}
     results = (
-        RankedResult(rank=rank, hit=hit, text=clean(_text_of(hit, known), MAX_NOTE_CHARS))
-        for rank, hit in enumerate(query.shown[:MAX_RESULTS], start=1)
+        RankedResult(rank=query.rank_of(hit), hit=hit, text=clean(_text_of(hit, known), MAX_NOTE_CHARS))
+        for hit in hits[:MAX_RESULTS]
     )
     return tuple(one for one in results if one.text)
 

@@ -133,6 +133,11 @@ class LoggedQuery:
         """Return the backends that another one answered for; their results tell nothing about them."""
         return frozenset(one.backend for one in self.lists if one.answered_by is not None)
 
+    def rank_of(self, hit: RankedHit) -> int:
+        """Return the place of a result in the answer, from 1; what was not shown comes after the last."""
+        shown = (rank for rank, one in enumerate(self.shown, 1) if one.key == hit.key)
+        return next(shown, len(self.shown) + 1)
+
 
 class Ranker(Protocol):
     """Ranks the candidates of a logged query under a policy, with the very code that ranked it then."""

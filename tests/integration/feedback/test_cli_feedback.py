@@ -298,6 +298,13 @@ def test_without_a_model_the_setting_that_is_missing_is_named(asked: tuple[Cmem,
     assert "none was judged: no language model is set: memory.feedback.llm.base_url" in result.stderr
 
 
+def test_what_the_advice_would_show_is_judged_in_the_place_of_what_was_shown(cmem: Cmem) -> None:
+    judged = cmem("feedback", "evaluate", "--advice")
+
+    assert (judged.exit_code, "left to judge" in judged.stdout) == (0, False)
+    assert "all that judged queries would show under the advice is judged" in judged.stderr
+
+
 def test_without_a_log_an_evaluation_says_so(empty: Cmem) -> None:
     empty.configure(NO_MODEL + "  ops_log: {enabled: false}\n")
 

@@ -45,6 +45,16 @@ async def test_a_judged_query_is_found_in_the_store(tmp_path: Path) -> None:
     assert {day.backend: day.precision for day in days} == {"builtin": 1.0, "qmd": 0.0}
 
 
+async def test_no_answer_can_rest_on_what_was_not_shown(tmp_path: Path) -> None:
+    hits = (hit("found.md"), hit("b.md", backend="qmd"))
+    texts = {"found.md:1:4": "the boat is in Bergen"}
+    async with judging(says(judgments(0.9, 0.9)), tmp_path) as (evaluator, _):
+        outcome = await evaluator.evaluate(QUERY, texts=texts, answer="In Bergen.", hits=hits)
+
+    told = [(one.path, one.rank, one.was_used) for one in outcome.judgements]
+    assert told == [("found.md", 3, False), ("b.md", 2, True)]
+
+
 async def test_a_query_that_is_judged_again_is_not_judged_twice(tmp_path: Path) -> None:
     async with judging(says(judgments(0.9, 0.2)), tmp_path) as (evaluator, store):
         for _ in range(2):

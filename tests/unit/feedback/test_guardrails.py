@@ -299,6 +299,29 @@ def test_without_a_sure_gain_nothing_changes(gain: Interval | None) -> None:
     assert [code for code, _ in objections(proposal(gain=gain))] == ["no-gain"]
 
 
+def test_a_step_too_short_to_prove_is_allowed_on_a_way_that_surely_gains() -> None:
+    unsure = Interval(mean=0.01, low=-0.01, high=0.03)
+    on_the_way = replace(proposal(gain=unsure), destination=table(1.0, 0.3, 1.0), destination_gain=GAIN)
+
+    assert objections(on_the_way) == []
+
+
+@pytest.mark.parametrize(
+    ("step", "way"),
+    [
+        (Interval(mean=0.01, low=-0.01, high=0.03), LOSS),
+        (Interval(mean=0.01, low=-0.01, high=0.03), Interval(mean=nan, low=nan, high=nan)),
+        (LOSS, GAIN),
+        (Interval(mean=nan, low=nan, high=nan), GAIN),
+    ],
+    ids=["to a loss", "to nobody knows where", "that loses", "of no number"],
+)
+def test_a_step_has_to_gain_and_to_lead_somewhere_better(step: Interval, way: Interval) -> None:
+    one = replace(proposal(gain=step), destination=table(1.0, 0.3, 1.0), destination_gain=way)
+
+    assert [code for code, _ in objections(one)] == ["no-gain"]
+
+
 def test_a_gain_at_the_cost_of_one_kind_is_none() -> None:
     (found,) = objections(proposal(gain_by_intent={TIME: LOSS, TOPIC: GAIN}))
 

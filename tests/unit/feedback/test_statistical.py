@@ -61,6 +61,17 @@ def test_a_world_is_learnt_and_the_learnt_weights_are_truly_better() -> None:
     assert World(2, SAME_FOR_ALL).gain(proposal.table, EQUAL, count=300) > 0.05
 
 
+def test_a_step_tells_where_it_leads_and_what_all_of_the_way_gains() -> None:
+    cases, whole = learnt()
+
+    step = advised(cases, tame=tamed)
+
+    assert (whole.destination, whole.destination_gain) == (None, None)
+    assert step.destination is not None
+    assert step.destination.weights == whole.table.weights
+    assert step.destination_gain == whole.gain
+
+
 def test_the_interval_of_the_gain_holds_the_truth_in_worlds_of_its_own() -> None:
     """A small sample; benchmarks/learning_world.py measures the coverage."""
     held = 0
