@@ -9,16 +9,31 @@ from pathlib import Path
 
 from composable_memory.errors import ConfigError
 
-__all__ = ["OPS_LOG_FOLDER", "existing_folder", "made_folder", "memory_mark"]
+__all__ = [
+    "OPS_LOG_FOLDER",
+    "existing_folder",
+    "file_name_of",
+    "made_folder",
+    "memory_mark",
+    "workspace_mark",
+]
 
 OPS_LOG_FOLDER = "ops-logs"
 
 
 def memory_mark(agent_id: str, workspace: Path) -> str:
     """Return what names the memory of an agent in a workspace, in file names and in the log."""
-    digest = sha256(str(workspace.resolve()).encode("utf-8", "surrogateescape")).hexdigest()
-    name = re.sub(r"[^\w.-]", "_", agent_id)
-    return f"{name}-{digest[:8]}"
+    return f"{file_name_of(agent_id)}-{workspace_mark(workspace)}"
+
+
+def file_name_of(agent_id: str) -> str:
+    """Return the id of an agent as it can be part of the name of a file."""
+    return re.sub(r"[^\w.-]", "_", agent_id)
+
+
+def workspace_mark(workspace: Path) -> str:
+    """Return what tells a workspace from all others, by its real path."""
+    return sha256(str(workspace.resolve()).encode("utf-8", "surrogateescape")).hexdigest()[:8]
 
 
 def existing_folder(folder: Path) -> Path:

@@ -1,12 +1,12 @@
 """Settings of the builtin memory: which notes, how they are cut and searched, when, where the index is."""
 
 import re
-from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
+from composable_memory.places import file_name_of, workspace_mark
 from composable_memory.settings import SettingsModel
 
 __all__ = [
@@ -273,10 +273,9 @@ def filled_in(template: str, *, state_dir: Path, agent_id: str, workspace: Path)
 
     The default of the index holds a mark of the workspace, so that two workspaces never share one.
     """
-    mark = sha256(str(workspace.resolve()).encode("utf-8", "surrogateescape")).hexdigest()[:8]
     filled = (
         template.replace("{stateDir}", str(state_dir))
-        .replace("{agentId}", re.sub(r"[^\w.-]", "_", agent_id))
-        .replace("{workspace}", mark)
+        .replace("{agentId}", file_name_of(agent_id))
+        .replace("{workspace}", workspace_mark(workspace))
     )
     return state_dir / Path(filled).expanduser()

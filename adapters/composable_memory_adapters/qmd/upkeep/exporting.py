@@ -1,13 +1,13 @@
 """Exports sessions beside the loop: one process at a time, and not a moment longer than somebody waits."""
 
 import asyncio
-import re
 import threading
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 from composable_memory.interfaces import BackendServices
+from composable_memory.places import file_name_of
 from composable_memory_adapters.qmd.machine.exclusive import exclusive
 from composable_memory_adapters.qmd.settings import SessionExportSettings
 from composable_memory_adapters.qmd.upkeep.session_export import ExportReport, export_sessions
@@ -42,7 +42,7 @@ class SessionExporter:
         state_dir = self._services.state_dir
         if self._settings.dir is not None:
             return state_dir / self._settings.dir.expanduser()
-        return state_dir / "agents" / re.sub(r"[^\w.-]", "_", self._services.agent_id) / "sessions"
+        return state_dir / "agents" / file_name_of(self._services.agent_id) / "sessions"
 
     async def open(self) -> None:
         """Make the folder of the exported sessions, so that QMD finds it from the beginning."""
