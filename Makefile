@@ -5,7 +5,7 @@ RUN := $(VENV)/bin/
 UV := $(shell command -v uv 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test llama qmd lint types wheel check bench clean
+.PHONY: help demo test pythons explore llama qmd lint types wheel check bench clean
 
 help: ## List the targets.
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -15,6 +15,15 @@ demo: $(VENV)/.installed ## Index the sample workspace, ask it questions, show h
 
 test: $(VENV)/.test ## Run the tests.
 	$(RUN)python -m pytest -q -n auto --maxprocesses 4 --dist loadfile
+
+pythons: ## Run the unit, property, contract and security tests on Python 3.12 and 3.13, where they are installed.
+	.ci/try-python 3.12
+	.ci/try-python 3.13
+
+SEED := $(shell date +%s)
+explore: $(VENV)/.test ## Run the tests with new examples and in random order; SEED=… repeats an order.
+	@echo "SEED=$(SEED)"
+	HYPOTHESIS_PROFILE=explore $(RUN)python -m pytest -q -n auto --maxprocesses 4 --dist loadfile --shuffle $(SEED)
 
 llama: $(VENV)/.llama ## Build llama.cpp (some minutes) and install a small model, for the tests of local models.
 
@@ -38,7 +47,7 @@ bench: $(VENV)/.installed ## Run the speed benchmark (small sizes).
 	$(RUN)python benchmarks/speed.py
 
 clean: ## Remove the private environment and all caches.
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-* .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 
 $(VENV)/bin/python:
 ifdef UV

@@ -1,6 +1,7 @@
 """What every test gets: a clean environment, a loop that may not block, notes, a place for state, a log."""
 
 import os
+import random
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,9 +34,30 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # As in the background of a shell; all that the tests start would ignore it as well.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-hypothesis.settings.register_profile("dev", max_examples=50, deadline=None)
-hypothesis.settings.register_profile("ci", max_examples=100, deadline=None, derandomize=True, database=None)
-hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
+# The same examples in every run: a red run is never just an unlucky one. `make explore` looks for new ones.
+hypothesis.settings.register_profile(
+    "fixed", max_examples=100, deadline=None, derandomize=True, database=None, print_blob=True
+)
+hypothesis.settings.register_profile("explore", max_examples=1_000, deadline=None, print_blob=True)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that runs tests in another order."""
+    parser.addoption("--shuffle", type=int, metavar="SEED", help="run tests in random order")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Shuffle modules, classes within them and tests within those; module fixtures are still made once."""
+    seed = config.getoption("--shuffle")
+    if seed is None:
+        return
+    chance = random.Random(seed)
+    drawn: dict[pytest.Item | pytest.Collector, float] = {}
+    for item in items:
+        for node in item.listchain():
+            drawn.setdefault(node, chance.random())
+    items.sort(key=lambda item: [drawn[node] for node in item.listchain()])
 
 
 @contextmanager

@@ -10,7 +10,9 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
-    path for path in ROOT.glob("**/*.md") if not {".venv", "examples"} & set(path.relative_to(ROOT).parts)
+    path
+    for path in ROOT.glob("**/*.md")
+    if not path.relative_to(ROOT).parts[0].startswith((".venv", "examples"))
 )
 PROGRAMS = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(encoding="utf-8"), re.M | re.S)
 LINK = re.compile(r"\]\((?!https?://|#|mailto:)([^)#\s]+)")

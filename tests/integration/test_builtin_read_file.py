@@ -12,6 +12,8 @@ from composable_memory.types import MemoryFileSlice
 from composable_memory_adapters.builtin.backend import BuiltinMemory, open_builtin
 from composable_memory_adapters.builtin.settings import BuiltinSettings
 
+pytestmark = pytest.mark.security
+
 LINES = ["first", "second", "third", "fourth"]
 
 

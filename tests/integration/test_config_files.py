@@ -14,6 +14,8 @@ from composable_memory.settings import Settings, known_keys
 from composable_memory_adapters.builtin.settings import BuiltinSettings
 from composable_memory_adapters.qmd.settings import QmdSettings
 
+pytestmark = pytest.mark.security
+
 SAMPLE_CONFIG = """\
 memory:
   backend: qmd

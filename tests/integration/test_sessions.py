@@ -21,6 +21,8 @@ from composable_memory_adapters.builtin.settings import BuiltinSettings
 from composable_memory_ops_logs import MemorySink
 from composable_memory_ops_logs.wire import event_to_wire, to_line
 
+pytestmark = pytest.mark.security
+
 LONG_AGO = 1_600_000_000
 SECRETS = (
     "hunter2",

@@ -21,6 +21,8 @@ from tests.integration.embedders.loopback import Received, Reply, listening
 from tests.integration.feedback.learners import Place, ask, judge, saying
 from tests.unit.feedback.judged_queries import judgments
 
+pytestmark = pytest.mark.security
+
 ROOT = Path(__file__).parents[3]
 HOUSES = os.pathsep.join(str(ROOT / folder) for folder in (".", "adapters", "feedback", "ops_logs"))
 KEY = "sk-" + "abcdefghijklmnopqrstuvwx" + "1234567890"

@@ -18,7 +18,10 @@ from composable_memory_adapters.graphiti.database import binaries
 
 pytest.importorskip("falkordb")
 pytest.importorskip("graphiti_core")
-pytestmark = pytest.mark.skipif(binaries.find() is None, reason="there is no graph server for this system")
+pytestmark = [
+    pytest.mark.security,
+    pytest.mark.skipif(binaries.find() is None, reason="there is no graph server for this system"),
+]
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 HALF = "\ud800"

@@ -35,6 +35,8 @@ from tests.integration.graphiti.processes import eventually, is_running
 from tests.integration.qmd.conftest import OpenQmd, SettingsWith, standing_of
 from tests.integration.qmd.homes import QUESTION, home_in
 
+pytestmark = pytest.mark.security
+
 PATIENCE_S = 20.0
 WORD = "zebra"
 
