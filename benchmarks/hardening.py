@@ -341,7 +341,8 @@ STORES = {
     "index": "memory/main-*.sqlite",
     "judgements": "**/feedback*.sqlite",
     "log": "ops-logs/**/*.jsonl",
-    "ledger": "**/*ledger*.sqlite",
+    "ledger": "graphiti*/**/*.sqlite",
+    "graph": "graphiti*/**/*.incr.aof",
 }
 
 
@@ -370,7 +371,9 @@ def damage(rounds: int, chance: random.Random) -> Trial:
                     other.unlink()
                 files[0].write_bytes(data)
                 trial.done += 1
-                for fault in _damaged(where, name, trace, graph if name == "ledger" else {}, trial):
+                for fault in _damaged(
+                    where, name, trace, graph if name in ("ledger", "graph") else {}, trial
+                ):
                     trial.wrong.append(f"{name} {kind.__name__.strip('_')}, round {number}: {fault}")
     return trial
 
@@ -392,7 +395,7 @@ def _damaged(where: Place, store: str, trace: str, environ: dict[str, str], tria
         commands = [("feedback", "stats", "--json"), ("weights", "show", "--json"), ("index", "--json")]
     if store == "log":
         commands = [("logs", "query", "--json"), ("logs", "show", trace), ("index", "--json")]
-    if store == "ledger":
+    if store in ("ledger", "graph"):
         commands = [("graph", "facts", "--json"), ("index", "--json")]
     for command in commands:
         ran = where.run(*command, **environ)
@@ -400,6 +403,9 @@ def _damaged(where: Place, store: str, trace: str, environ: dict[str, str], tria
         spoken = spoken or ran.code != 0 or bool(ran.err.strip())
     if store == "index":
         wrong += differences(where)
+    if store in ("ledger", "graph") and "Acme" not in where.run("graph", "facts", "--json", **environ).out:
+        trial.remark("facts lost and told" if spoken else "facts lost")
+        wrong += [] if spoken else ["a fact is gone without a word"]
     if store == "judgements" and not spoken and 0.75 not in _readable_judgements(where):
         wrong.append("a judgement is gone without a word")
     trial.remark("told" if spoken else "nothing to tell")
