@@ -4,10 +4,12 @@ A file is named by its path relative to the workspace, with `/`; one outside beg
 look at the disk say so: call them from a thread.
 """
 
+import errno
 import os
 import posixpath
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from composable_memory.errors import MemoryPathError
@@ -18,6 +20,7 @@ __all__ = [
     "canonical_key",
     "extra_root",
     "is_markdown",
+    "opened_file",
     "problem_with_file",
     "problem_with_text",
     "relative_key",
@@ -32,6 +35,19 @@ MEMORY_FOLDER = "memory"
 
 MAX_PATH_CHARS = 4096
 MAX_NAME_BYTES = 255
+
+MAX_FILE_BYTES = 256 * 1024 * 1024
+READ_FLAGS = (
+    os.O_RDONLY
+    | getattr(os, "O_NOFOLLOW", 0)
+    | getattr(os, "O_NONBLOCK", 0)  # a pipe in the place of the file must not hold us
+    | getattr(os, "O_BINARY", 0)
+)
+FOLDER_FLAGS = (
+    getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_DIRECTORY", 0)
+)
+NO_LINKS_AT_ALL = getattr(os, "O_NOFOLLOW_ANY", 0)
+"""Of macOS: refuses a link anywhere in a path."""
 
 
 def canonical_key(path: str) -> str:
@@ -122,9 +138,11 @@ def _problem_with_place(target: Path, root: Path, extras: Sequence[Path]) -> str
         return "only Markdown files (.md) can be read"
     if any(extra.is_symlink() for extra in extras if target.is_relative_to(extra)):
         return "the extra path that holds it is a symbolic link"
-    if Path(os.path.realpath(target)) != target:
-        return "a symbolic link lies on the way to it"
-    return None
+    try:
+        is_real = Path(os.path.realpath(target)) == target
+    except OSError as error:  # of a link that changes meanwhile
+        return f"it cannot be looked at ({error.strerror})"
+    return None if is_real else "a symbolic link lies on the way to it"
 
 
 def _is_covered(target: Path, root: Path, extras: Sequence[Path]) -> bool:
@@ -148,3 +166,63 @@ def problem_with_file(target: Path) -> str | None:
     if stat.S_ISDIR(mode):
         return "it is a folder"
     return None if stat.S_ISREG(mode) else "it is not a regular file"
+
+
+@contextmanager
+def opened_file(path: str | Path, *, max_bytes: int = MAX_FILE_BYTES) -> Iterator[tuple[int, os.stat_result]]:
+    """Open the regular file at the absolute real `path`; yield its descriptor, and how it looked then.
+
+    Paths are checked before they are opened, and a folder can become a link in between: so no link is
+    followed, neither at the end of the path nor on the way. All files of a user are read through here.
+
+    Raises:
+        FileNotFoundError: it is not there, or a link has taken the place of it or of a folder on the way.
+        OSError: it cannot be read, is no regular file, or is larger than `max_bytes`.
+    """
+    descriptor = _open_real(str(path))
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+        if found.st_size > max_bytes:
+            raise OSError(errno.EFBIG, f"it is larger than {max_bytes >> 20} MB", str(path))
+        yield descriptor, found
+    finally:
+        os.close(descriptor)
+
+
+def _open_real(path: str) -> int:
+    try:
+        if NO_LINKS_AT_ALL:
+            return os.open(path, READ_FLAGS | NO_LINKS_AT_ALL)
+        return _open_step_by_step(path) if os.open in os.supports_dir_fd else _open_and_compare(path)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.ENOTDIR):
+            raise
+        raise FileNotFoundError(errno.ENOENT, "a symbolic link or a file lies on the way", path) from error
+
+
+def _open_step_by_step(path: str) -> int:
+    """Open each folder on the way from within the one above it: what was looked at is what is opened."""
+    *folders, name = path.strip("/").split("/")
+    folder = os.open("/", FOLDER_FLAGS)
+    try:
+        for part in folders:
+            below = os.open(part, FOLDER_FLAGS, dir_fd=folder)
+            os.close(folder)
+            folder = below
+        return os.open(name, READ_FLAGS, dir_fd=folder)
+    finally:
+        os.close(folder)
+
+
+def _open_and_compare(path: str) -> int:
+    """Where folders cannot be opened (Windows): open, then see whether the path leads to that file."""
+    descriptor = os.open(path, READ_FLAGS)
+    try:
+        if os.path.realpath(path) == path and os.path.samestat(os.lstat(path), os.fstat(descriptor)):
+            return descriptor
+        raise FileNotFoundError(errno.ENOENT, "a symbolic link leads elsewhere", path)
+    except OSError:
+        os.close(descriptor)
+        raise

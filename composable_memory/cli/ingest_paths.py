@@ -1,14 +1,13 @@
 """Finds and reads the files that `cmem ingest` is given; everything here looks at the disk: use a thread."""
 
 import os
-import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from composable_memory.ingest.reading_files import TRANSCRIPT_SUFFIX
-from composable_memory.paths import relative_key
+from composable_memory.paths import opened_file, relative_key
 
 __all__ = ["FoundFile", "FoundFiles", "find_files", "read_text"]
 
@@ -65,15 +64,12 @@ def read_text(file: FoundFile) -> tuple[str, datetime]:
     Raises:
         OSError: it cannot be read, is too large, or is no text.
     """
-    # A pipe in the place of a file must not hold up everything.
-    with os.fdopen(os.open(file.real, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as opened:
-        looked = os.fstat(opened.fileno())
-        limit = MAX_TRANSCRIPT_BYTES if file.real.suffix.lower() == TRANSCRIPT_SUFFIX else MAX_NOTE_BYTES
-        if not stat.S_ISREG(looked.st_mode):
-            raise OSError("it is not a regular file")
-        data = opened.read(limit + 1)
-    if len(data) > limit:
-        raise OSError(f"it is larger than {limit // 1024 // 1024} MB")
+    limit = MAX_TRANSCRIPT_BYTES if file.real.suffix.lower() == TRANSCRIPT_SUFFIX else MAX_NOTE_BYTES
+    with (
+        opened_file(file.real, max_bytes=limit) as (descriptor, looked),
+        os.fdopen(descriptor, "rb", closefd=False) as opened,
+    ):
+        data = opened.read(limit)
     if b"\0" in data:
         raise OSError("it is not a text")
     try:

@@ -5,11 +5,13 @@ with a trace id and results. The answer is what the assistant says from then on,
 """
 
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from composable_memory.paths import opened_file
 from composable_memory.transcripts import SPEAKERS, TranscriptMessage, messages_of
 from composable_memory_feedback.logged import LoggedAnswer
 from composable_memory_feedback.signals import ShownText, quoted_places
@@ -48,7 +50,8 @@ def answers_in_transcripts(folder: Path, *, since: datetime) -> list[TranscriptA
 
     Files that cannot be read, or are larger than 64 MB, are passed over; a missing folder has none.
     """
-    return [answer for path in sorted(folder.glob("*.jsonl")) for answer in _answers_of(path, since)]
+    files = sorted(Path(os.path.realpath(folder)).glob("*.jsonl"))
+    return [answer for path in files for answer in _answers_of(path, since)]
 
 
 def answers_in(text: str) -> Iterator[TranscriptAnswer]:
@@ -87,10 +90,13 @@ def _is_answer(message: TranscriptMessage) -> bool:
 
 def _answers_of(path: Path, since: datetime) -> list[TranscriptAnswer]:
     try:
-        found = path.stat()
-        if found.st_size > MAX_FILE_BYTES or datetime.fromtimestamp(found.st_mtime, UTC) < since:
-            return []
-        return list(answers_in(path.read_text(encoding="utf-8", errors="replace")))
+        with (
+            opened_file(path, max_bytes=MAX_FILE_BYTES) as (descriptor, found),
+            os.fdopen(descriptor, encoding="utf-8", errors="replace", closefd=False) as file,
+        ):
+            if datetime.fromtimestamp(found.st_mtime, UTC) < since:
+                return []
+            return list(answers_in(file.read()))
     except OSError:
         return []
 

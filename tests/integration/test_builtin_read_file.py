@@ -1,5 +1,6 @@
 """Reading a note behind a result: whole, in part, and never anything that is not a note."""
 
+import os
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -116,3 +117,23 @@ async def test_a_folder_that_is_a_link_is_not_entered(memory: BuiltinMemory, tmp
 
     with pytest.raises(MemoryPathError, match="symbolic link lies on the way"):
         await memory.read_file("memory/linked/diary.md")
+
+
+async def test_a_link_is_not_followed_where_looking_at_links_fails(
+    memory: BuiltinMemory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret.md").write_text("secret", encoding="utf-8")
+    (tmp_path / "notes" / "memory" / "sub").symlink_to(outside)
+
+    def gone(path: str, **_: object) -> str:
+        raise FileNotFoundError(2, "it was here a moment ago", path)
+
+    monkeypatch.setattr(os, "readlink", gone)
+    try:
+        text = (await memory.read_file("memory/sub/secret.md")).text
+    except MemoryPathError:
+        text = ""
+
+    assert text == ""

@@ -6,7 +6,13 @@ from pathlib import Path
 import pytest
 
 from composable_memory.errors import MemoryPathError
-from composable_memory.paths import canonical_key, is_markdown, relative_key, resolve_memory_file
+from composable_memory.paths import (
+    canonical_key,
+    is_markdown,
+    opened_file,
+    relative_key,
+    resolve_memory_file,
+)
 
 
 @pytest.fixture
@@ -166,3 +172,38 @@ def test_a_workspace_behind_a_link_is_as_good_as_the_real_one(root: Path) -> Non
 
     for path in ("MEMORY.md", str(link / "MEMORY.md"), str(root / "MEMORY.md")):
         assert resolve_memory_file(path, workspace=link) == root / "MEMORY.md"
+
+
+@pytest.mark.parametrize("link", ["memory/deep", "memory/deep/note.md", "memory"])
+def test_a_file_is_not_opened_through_a_link_that_appears_after_the_check(root: Path, link: str) -> None:
+    checked = resolve_memory_file("memory/deep/note.md", workspace=root)
+    outside = root.parent / "outside"
+    (root / link).rename(outside)
+    (root / link).symlink_to(outside)
+
+    with pytest.raises(FileNotFoundError), opened_file(checked):
+        pass
+
+
+def test_a_file_is_opened_whoever_may_list_the_folders_above_it(root: Path) -> None:
+    (root / "memory").chmod(0o711)
+
+    with opened_file(root / "memory" / "deep" / "note.md") as (descriptor, found):
+        assert os.read(descriptor, found.st_size) == b"text"
+
+
+@pytest.mark.parametrize(
+    ("kind", "problem"),
+    [("pipe", "not a regular file"), ("folder", "not a regular file"), ("large", "larger")],
+)
+def test_what_is_no_file_to_read_is_named(root: Path, kind: str, problem: str) -> None:
+    path = root / "memory" / "it.md"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        path.write_bytes(b"x" * 11)
+
+    with pytest.raises(OSError, match=problem), opened_file(path, max_bytes=10):
+        pass

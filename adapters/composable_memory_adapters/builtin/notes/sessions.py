@@ -15,14 +15,13 @@ from typing import IO
 
 from composable_memory.errors import MemoryPathError
 from composable_memory.interfaces import BackendServices
-from composable_memory.paths import is_markdown, problem_with_file
+from composable_memory.paths import is_markdown, opened_file, problem_with_file
 from composable_memory.transcripts import SPEAKERS, masked_line, message_in, texts_in
 from composable_memory_adapters.builtin.notes.sources import (
     TRANSCRIPT_SUFFIX,
     TRANSCRIPTS_KEY,
     is_settled,
     mtime_of,
-    opened,
 )
 from composable_memory_adapters.builtin.settings import (
     BuiltinSettings,
@@ -117,7 +116,7 @@ def has_grown_enough(path: str, *, known_size: int, size: int, limits: SessionDe
     if growth <= 0 or 0 < limits.delta_bytes <= growth:
         return True
     try:
-        with opened(path) as (descriptor, _):
+        with opened_file(path) as (descriptor, _):
             os.lseek(descriptor, max(0, known_size - 1), os.SEEK_SET)
             if known_size and os.read(descriptor, 1) != b"\n":
                 return True
@@ -139,7 +138,7 @@ def read_transcript(path: str) -> Transcript:
     """
     texts: list[str] = []
     numbers: list[int] = []
-    with opened(path) as (descriptor, before):
+    with opened_file(path) as (descriptor, before):
         lines = _Lines(descriptor, before.st_size)
         for number, line in enumerate(lines, start=1):
             if text := _message_text(line):

@@ -1,18 +1,24 @@
 """Finds notes and transcripts, and reads notes; all of it looks at the disk, so call it from a thread."""
 
-import errno
 import os
 import stat
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
-from composable_memory.paths import MAIN_FILES, MEMORY_FOLDER, extra_root, is_markdown, relative_key
+from composable_memory.paths import (
+    MAIN_FILES,
+    MEMORY_FOLDER,
+    extra_root,
+    is_markdown,
+    opened_file,
+    relative_key,
+)
 from composable_memory.types import MemorySource
 
 __all__ = [
@@ -24,7 +30,6 @@ __all__ = [
     "ScannedFile",
     "is_settled",
     "mtime_of",
-    "opened",
     "read_note",
     "scan",
 ]
@@ -48,19 +53,12 @@ IGNORED_FOLDERS = frozenset(
     }
 )
 SUFFIXES = frozenset({".md", ".MD", ".Md", ".mD"})
-MAX_FILE_BYTES = 256 * 1024 * 1024
 LATEST_NS = 2**63 - 1
 """The last time that a database can hold, in the year 2262; file systems know later ones."""
 CLOCK_TICK_NS = 20_000_000
 """File systems stamp files with a clock this coarse: two writes within a tick may bear the same time."""
 BY_KEY = itemgetter(0)
 """Gives the key of a scanned file; to sort by it takes half the time that whole tuples take."""
-READ_FLAGS = (
-    os.O_RDONLY
-    | getattr(os, "O_NOFOLLOW", 0)
-    | getattr(os, "O_NONBLOCK", 0)  # a pipe in the place of the note must not hold us
-    | getattr(os, "O_BINARY", 0)
-)
 
 
 class ScannedFile(NamedTuple):
@@ -162,7 +160,7 @@ def read_note(path: str) -> Note:
         FileNotFoundError: it is not there, or a folder on the way has become a link to elsewhere.
         OSError: it cannot be read, or is larger than 256 MB.
     """
-    with opened(path) as (descriptor, before):
+    with opened_file(path) as (descriptor, before):
         data = _read_all(descriptor, before.st_size)
     text, is_utf8 = _decode(data)
     return Note(
@@ -173,28 +171,6 @@ def read_note(path: str) -> Note:
         is_utf8=is_utf8,
         settled=is_settled(before),
     )
-
-
-@contextmanager
-def opened(path: str, *, max_bytes: int = MAX_FILE_BYTES) -> Iterator[tuple[int, os.stat_result]]:
-    """Open the regular file at the absolute real `path` and yield its descriptor, and how it looked then.
-
-    Raises:
-        FileNotFoundError: it is not there, or a folder on the way has become a link to elsewhere.
-        OSError: it cannot be read, or is larger than `max_bytes`.
-    """
-    descriptor = os.open(path, READ_FLAGS)
-    try:
-        found = os.fstat(descriptor)
-        if _is_elsewhere(descriptor, path):
-            raise FileNotFoundError(errno.ENOENT, "a symbolic link leads elsewhere", path)
-        if not stat.S_ISREG(found.st_mode):
-            raise OSError(errno.EINVAL, "it is not a regular file", path)
-        if found.st_size > max_bytes:
-            raise OSError(errno.EFBIG, f"it is larger than {max_bytes >> 20} MB", path)
-        yield descriptor, found
-    finally:
-        os.close(descriptor)
 
 
 def mtime_of(found: os.stat_result) -> int:
@@ -208,16 +184,6 @@ def mtime_of(found: os.stat_result) -> int:
 def is_settled(found: os.stat_result) -> bool:
     """Say whether a change from now on is bound to give the file another time."""
     return time.time_ns() - found.st_mtime_ns > CLOCK_TICK_NS
-
-
-def _is_elsewhere(descriptor: int, path: str) -> bool:
-    """Say whether the file that was opened is another than the one at `path`; only Linux can tell."""
-    # Paths are checked before they are opened, and a folder can become a link in between.
-    try:
-        opened = str(Path(f"/proc/self/fd/{descriptor}").readlink())
-    except OSError:
-        return False
-    return opened.removesuffix(" (deleted)") != path
 
 
 def _read_all(descriptor: int, size: int) -> bytes:

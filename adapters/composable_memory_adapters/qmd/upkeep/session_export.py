@@ -4,10 +4,8 @@ Files that we did not write, or that somebody has changed since, are never touch
 people may share the folder. All of it looks at the disk: call it from a thread.
 """
 
-import errno
 import os
 import re
-import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +16,7 @@ from pathlib import Path
 from typing import IO
 from urllib.parse import quote_from_bytes
 
+from composable_memory.paths import opened_file
 from composable_memory.transcripts import masked_line, messages_of
 from composable_memory_adapters.qmd.upkeep.export_journal import (
     DRAFT_SUFFIX,
@@ -36,13 +35,11 @@ RECIPE = f"session-1/redaction-{REDACTION_VERSION}"
 
 JOURNAL = ".composable-memory"
 TRANSCRIPT_SUFFIX = ".jsonl"
-MAX_FILE_BYTES = 256 * 1024 * 1024
 MAX_LINE_BYTES = 16 * 1024 * 1024
 BLOCK_BYTES = 64 * 1024
 MAX_NAME_BYTES = 160
 """Leaves room for what tells names apart: file systems take 255."""
 DAY_S = 86_400.0
-READ_FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,7 +241,7 @@ def _rendered(one: _Transcript, is_cancelled: Callable[[], bool]) -> bytes:
         OSError: the transcript cannot be read, or is larger than 256 MB.
     """
     lines: list[str] = []
-    with _opened(one.path) as file:
+    with opened_file(one.path) as (descriptor, _), os.fdopen(descriptor, "rb", closefd=False) as file:
         for line in _lines(file):
             if is_cancelled():
                 raise _Stopped
@@ -253,20 +250,6 @@ def _rendered(one: _Transcript, is_cancelled: Callable[[], bool]) -> bytes:
             )
     text = "\n".join(lines) or "(empty)"
     return f"# Session {masked_line(one.stem)}\n\n{text}\n".encode()
-
-
-def _opened(path: Path) -> IO[bytes]:
-    descriptor = os.open(path, READ_FLAGS)
-    found = os.fstat(descriptor)
-    problem = None
-    if not stat.S_ISREG(found.st_mode):
-        problem = OSError(errno.EINVAL, "it is not a regular file")
-    elif found.st_size > MAX_FILE_BYTES:
-        problem = OSError(errno.EFBIG, f"it is larger than {MAX_FILE_BYTES >> 20} MB")
-    if problem is not None:
-        os.close(descriptor)
-        raise problem
-    return os.fdopen(descriptor, "rb")
 
 
 def _lines(file: IO[bytes]) -> Iterator[str]:
