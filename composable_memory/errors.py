@@ -198,6 +198,7 @@ class IndexDamaged(IndexProblem):
     def __init__(self, db_path: Path, problem: str) -> None:
         super().__init__(
             db_path,
-            f"{problem}; your notes are untouched: "
-            "`cmem index --force` sets the file aside and builds a new one",
+            f"{problem}; your notes are untouched: `cmem index` mends it or builds a new one"
+            " (with `--force`, if it may be another program's file)",
         )
+        self.problem = problem

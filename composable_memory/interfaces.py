@@ -74,6 +74,7 @@ __all__ = [
     "QueryOrchestrator",
     "Readiness",
     "SupportsAnswer",
+    "SupportsCheck",
     "SupportsDelete",
     "SupportsFacts",
     "SupportsFingerprint",
@@ -99,6 +100,8 @@ class Capability(StrEnum):
     """`SupportsAnswer`: says with each answer what is missing from it."""
     CALIBRATED = "calibrated"
     """Its scores are absolute in [0, 1] and need no calibration by the list they come in."""
+    CHECK = "check"
+    """`SupportsCheck`: it can look whether what it stores is still what was written."""
     FACTS = "facts"
     """`SupportsFacts`: it keeps statements about entities, which can be looked through and forgotten."""
     INGEST = "ingest"
@@ -198,6 +201,19 @@ class SupportsSync(Protocol):
 
 
 @runtime_checkable
+class SupportsCheck(Protocol):
+    """A memory that can look whether what it stores is still what was written."""
+
+    async def check(self) -> Sequence[str]:
+        """Read all that is stored; say what is damaged, each time with what to do about it.
+
+        Raises:
+            BackendError: it could not be read at all, for another reason than damage.
+        """
+        ...
+
+
+@runtime_checkable
 class SupportsIngest(Protocol):
     """A memory that contents can be handed to."""
 
@@ -268,6 +284,7 @@ class SupportsFacts(Protocol):
 
 CAPABILITY_PROTOCOLS = {
     Capability.ANSWER: SupportsAnswer,
+    Capability.CHECK: SupportsCheck,
     Capability.FACTS: SupportsFacts,
     Capability.INGEST: SupportsIngest,
     Capability.SYNC: SupportsSync,

@@ -1,5 +1,6 @@
 """An open memory: everything that can be asked of it, and told to it, in one place."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,7 @@ from composable_memory.interfaces import (
     Capability,
     MemorySearchManager,
     ProgressCallback,
+    SupportsCheck,
     SupportsFacts,
     SupportsIngest,
 )
@@ -241,6 +243,24 @@ class Memory:
         """Say whether any backend can search vectors."""
         return await self.manager.probe_vector_availability()
 
+    async def check(self) -> Mapping[str, Sequence[str]]:
+        """Have every backend that can read all it stores, and return what is damaged, by backend."""
+        checks = {
+            backend_id: one.check()
+            for backend_id, one in self._able_at(Capability.CHECK).items()
+            if isinstance(one, SupportsCheck)
+        }
+        outcomes = await asyncio.gather(*checks.values(), return_exceptions=True)
+        damage: dict[str, Sequence[str]] = {}
+        for backend_id, outcome in zip(checks, outcomes, strict=True):
+            if isinstance(outcome, ComposableMemoryError):
+                damage[backend_id] = [str(outcome)]
+            elif isinstance(outcome, BaseException):
+                raise outcome
+            elif outcome:
+                damage[backend_id] = outcome
+        return damage
+
     async def context_pack(
         self,
         query: str | QueryRequest,
@@ -266,7 +286,7 @@ class Memory:
         self, capability: Capability, what: str, backend: str | None
     ) -> Mapping[str, MemorySearchManager]:
         """Return the open backends that can do something, or the named one alone."""
-        able = {**self._behind_stand_in(capability), **self.manager.backends_with(capability)}
+        able = self._able_at(capability)
         if backend is not None and backend in able:
             return {backend: able[backend]}
         if backend is not None and able:
@@ -278,6 +298,9 @@ class Memory:
         if "graphiti" in lost:
             raise ConfigError("memory.graphiti", problem)
         raise ConfigError("memory.graphiti.enabled", f"{problem}; set it to true for the graph memory")
+
+    def _able_at(self, capability: Capability) -> Mapping[str, MemorySearchManager]:
+        return {**self._behind_stand_in(capability), **self.manager.backends_with(capability)}
 
     def _behind_stand_in(self, capability: Capability) -> Mapping[str, MemorySearchManager]:
         """Return the primary that another one stands in for, if it can do what nobody can do in its place."""

@@ -82,7 +82,7 @@ class MemorySearchResult:
     `MAX_SNIPPET_CHARS` characters. `exact` says that the text holds every content word of the query;
     such a hit is never cut by a minimum score. `origin` is where a result that is no passage of a file was
     taken from, such as the note behind a fact; its citation leads there. `metadata` is what else the backend
-    knows of it.
+    knows of it. `start_char` counts from 0: where in its first line a passage begins that is a piece of it.
     """
 
     path: str
@@ -95,12 +95,17 @@ class MemorySearchResult:
     source_backend: str | None = None
     exact: bool = False
     origin: Origin | None = None
+    start_char: int = 0
     metadata: Mapping[str, JsonValue] = field(default_factory=dict, hash=False)
 
     @property
     def key(self) -> str:
-        """Return `path:start_line:end_line`, which names the passage across backends."""
-        return f"{self.path}:{self.start_line}:{self.end_line}"
+        """Return `path:start_line:end_line`, which names the passage across backends.
+
+        For a piece of a line that begins within it, `:start_char` follows.
+        """
+        within = f":{self.start_char}" if self.start_char else ""
+        return f"{self.path}:{self.start_line}:{self.end_line}{within}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +136,7 @@ DegradationCode = Literal[
     "never-indexed",
     "rebuild-due",
     "engine-fallback",
+    "damaged",
     "unreadable-files",
     "failed",
     "timeout",

@@ -30,6 +30,7 @@ class Chunk:
     start_line: int
     end_line: int
     text: str
+    start_char: int = 0
     hash: str
     """SHA-256 of the text in UTF-8, 64 hexadecimal digits."""
 

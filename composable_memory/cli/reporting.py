@@ -42,7 +42,7 @@ __all__ = ["backends", "embedders", "settings", "status"]
 
 
 async def status(place: Place, *, deep: bool, strict: bool, as_json: bool) -> ExitCode:
-    """Show the state of the memory; a deep look that finds it unusable fails."""
+    """Show the state of the memory; a deep look that finds it unusable or damaged fails."""
     async with open_memory(place.workspace, place.state_dir, long_lived=False) as memory:
         reply = await memory_status(memory, MemoryStatusRequest(deep=deep))
     if as_json:
@@ -51,8 +51,12 @@ async def status(place: Place, *, deep: bool, strict: bool, as_json: bool) -> Ex
         _show_status(reply)
     degraded = (*reply.unavailable, *(reply.probe.search.degraded if reply.probe else ()))
     tell_degraded(dict.fromkeys(degraded))
-    if reply.probe and not reply.probe.search.ok:
-        complain(reply.probe.search.error or "the memory cannot be searched")
+    if reply.probe and (not reply.probe.search.ok or reply.probe.damage):
+        if not reply.probe.search.ok:
+            complain(reply.probe.search.error or "the memory cannot be searched")
+        for backend_id, found in reply.probe.damage.items():
+            for one in found:
+                complain(f"{backend_id}: {one}")
         return ExitCode.FAILED
     return ExitCode.DEGRADED if strict and degraded else ExitCode.FINE
 
@@ -139,6 +143,7 @@ def _show_probe(probe: DeepProbe) -> None:
                 if found.ok
                 else f"does not work: {found.error}",
             ),
+            ("stored data", "damaged, see below" if probe.damage else "as it was written"),
         ]
     )
 

@@ -133,7 +133,7 @@ async def memory_get(memory: "Memory", request: MemoryGetRequest) -> MemoryGetRe
 
 
 async def memory_status(memory: "Memory", request: MemoryStatusRequest) -> MemoryStatusReply:
-    """Report on the memory; `deep` embeds a word, tries the vector engine and runs a real search."""
+    """Report on the memory; `deep` embeds a word, searches, and looks for damage in what is stored."""
     probe = await _probe(memory) if request.deep else None
     return MemoryStatusReply(
         status=ProviderStatus.of(memory.status()),
@@ -211,6 +211,7 @@ async def _probe(memory: "Memory") -> DeepProbe:
         embedding=await memory.probe_embedding_availability(),
         vector=await memory.probe_vector_availability(),
         search=await _probe_search(memory),
+        damage={backend_id: tuple(found) for backend_id, found in (await memory.check()).items()},
     )
 
 

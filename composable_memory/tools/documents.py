@@ -253,11 +253,15 @@ class SearchProbe(Document):
 
 
 class DeepProbe(Document):
-    """What came of trying: an embedding, the vector engine, and a search on the path of every search."""
+    """What came of trying: an embedding, the vector engine, and a search on the path of every search.
+
+    `damage` says for each backend what it stores that is no longer what was written, and what mends it.
+    """
 
     embedding: MemoryEmbeddingProbeResult
     vector: bool
     search: SearchProbe
+    damage: dict[str, tuple[str, ...]] = Field(default_factory=dict)
 
 
 class MemoryStatusReply(Document):

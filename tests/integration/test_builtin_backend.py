@@ -30,6 +30,7 @@ from composable_memory.types import (
 from composable_memory_adapters.builtin import spec
 from composable_memory_adapters.builtin.backend import BuiltinMemory, open_builtin
 from composable_memory_adapters.builtin.settings import BuiltinSettings
+from composable_memory_adapters.builtin.store.schema import SCHEMA_VERSION
 from composable_memory_adapters.sqlite_file import SqliteFile
 
 OFF = {"enabled": False}
@@ -363,7 +364,7 @@ async def test_an_index_of_a_later_version_is_left_alone(services: BackendServic
         await file.write(lambda connection: connection.execute("PRAGMA user_version = 99").fetchall())
 
     with pytest.raises(
-        BackendError, match="its format is 99, this version reads up to 1; upgrade"
+        BackendError, match=f"its format is 99, this version reads up to {SCHEMA_VERSION}; upgrade"
     ) as refused:
         async with open_builtin(settings(), services):
             pass

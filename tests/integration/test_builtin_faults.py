@@ -20,7 +20,6 @@ from composable_memory_adapters.builtin.notes.drafts import Drafter
 from composable_memory_adapters.builtin.notes.sources import scan
 from composable_memory_adapters.builtin.settings import BuiltinSettings, ChunkingSettings
 from composable_memory_adapters.builtin.store import schema
-from composable_memory_adapters.builtin.store.books import is_sound
 from composable_memory_adapters.builtin.sync.synchroniser import Synchroniser
 from composable_memory_adapters.sqlite_file import PAGE_BYTES, Connection, SqliteFile
 from composable_memory_ops_logs import MemorySink
@@ -134,8 +133,11 @@ async def test_two_memories_on_one_file_do_not_get_in_each_others_way(services: 
 # --- files that are damaged, full, or closed to us ---
 
 
+@pytest.mark.parametrize("force", [True, False])
 @pytest.mark.parametrize("damage", ["not a database", "half a database", "a page of nothing"])
-async def test_a_damaged_index_is_set_aside_on_demand(services: BackendServices, damage: str) -> None:
+async def test_a_damaged_index_is_set_aside_by_a_sync(
+    services: BackendServices, damage: str, force: bool
+) -> None:
     path = await index_of(services)
     data = path.read_bytes()
     path.write_bytes(
@@ -148,31 +150,48 @@ async def test_a_damaged_index_is_set_aside_on_demand(services: BackendServices,
     damaged = path.read_bytes()
 
     async with open_builtin(NO_SYNC, services) as memory:
-        report = await memory.sync(force=True)
+        await memory.check()
+        report = await memory.sync(force=force)
         answer = await memory.answer("pump relay")
 
-        assert (report.files_indexed, report.problems) == (9, ())
+        assert (report.files_indexed, len(report.problems)) == (9, 1)
+        assert ".damaged-" in report.problems[0]
         assert answer.results[0].path == "memory/2026-03-05.md"
         assert memory.status().custom.get("lastSyncError") is None
     (aside,) = [file for file in path.parent.glob("*.damaged-*") if file.name[-4:] not in ("-wal", "-shm")]
-    assert aside.read_bytes() == damaged
-    async with SqliteFile.open(path) as file:
-        assert await file.read(is_sound)
+    assert len(aside.read_bytes()) == len(damaged)
+    async with open_builtin(NO_SYNC, services) as memory:
+        assert await memory.check() == ()
 
 
-async def test_a_damaged_index_says_what_to_do_and_is_not_touched(services: BackendServices) -> None:
+async def test_a_damaged_index_says_what_to_do_and_a_search_does_not_touch_it(
+    services: BackendServices,
+) -> None:
     path = await index_of(services)
     path.write_bytes(b"nothing of the kind" * 1000)
 
     async with open_builtin(NO_SYNC, services) as memory:
-        for call in (memory.answer("pump"), memory.sync()):
-            with pytest.raises(BackendError, match="your notes are untouched: `cmem index --force`"):
-                await call
+        with pytest.raises(BackendError, match="your notes are untouched: `cmem index`"):
+            await memory.answer("pump")
         assert memory.status().dirty is True
         assert "not a sound database" in str(memory.status().custom["lastSyncError"])
         assert (await memory.read_file("MEMORY.md")).text.startswith("# Lasting notes")
 
     assert path.read_bytes() == b"nothing of the kind" * 1000
+
+
+async def test_a_file_that_may_be_another_programs_is_only_set_aside_by_force(
+    services: BackendServices, tmp_path: Path
+) -> None:
+    path = tmp_path / "accounts.txt"
+    path.write_bytes(b"nothing of the kind" * 1000)
+    settings = BuiltinSettings.model_validate({"sync": {"onSearch": False}, "store": {"path": str(path)}})
+
+    async with open_builtin(settings, services) as memory:
+        with pytest.raises(BackendError, match="--force"):
+            await memory.sync()
+        assert path.read_bytes() == b"nothing of the kind" * 1000
+        assert (await memory.sync(force=True)).files_indexed == 9
 
 
 @pytest.mark.parametrize(
@@ -194,9 +213,10 @@ async def test_damage_that_sqlite_does_not_see_is_named_and_can_be_mended(
         await file.write(lambda connection: connection.execute(damage))
 
     async with open_builtin(NO_SYNC, services) as memory:
-        with pytest.raises(BackendError, match="cmem index --force"):
-            await memory.sync()
-        await memory.sync(force=True)
+        assert any("`cmem index`" in one for one in await memory.check())
+        report = await memory.sync()
+        assert "damaged" in report.problems[0]
+        assert await memory.check() == ()
 
         assert await memory.search("dock")
 
@@ -224,9 +244,10 @@ async def test_tables_that_are_not_as_they_were_made_are_named_and_can_be_mended
     connection.close()
 
     async with open_builtin(NO_SYNC, services) as memory:
-        with pytest.raises(BackendError, match="cmem index --force"):
-            await memory.sync()
-        await memory.sync(force=True)
+        assert any("`cmem index`" in one for one in await memory.check())
+        report = await memory.sync()
+        assert "damaged" in report.problems[0]
+        assert await memory.check() == ()
 
         assert (await memory.search("pump relay"))[0].path == "memory/2026-03-05.md"
 

@@ -18,5 +18,7 @@ spec = BackendSpec(
     summary="Markdown notes of the workspace, searched by words and by meaning",
     settings=BuiltinSettings,
     open=opened_late(_load),
-    capabilities=frozenset({Capability.ANSWER, Capability.CALIBRATED, Capability.READ_FILE, Capability.SYNC}),
+    capabilities=frozenset(
+        {Capability.ANSWER, Capability.CALIBRATED, Capability.CHECK, Capability.READ_FILE, Capability.SYNC}
+    ),
 )

@@ -1,10 +1,12 @@
 """The builtin memory as others see it: search, reading of notes, sync, and a status always at hand."""
 
 import asyncio
+import glob
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,7 +42,7 @@ from composable_memory_adapters.builtin.notes.sources import TRANSCRIPTS_KEY, re
 from composable_memory_adapters.builtin.search.searcher import Searcher
 from composable_memory_adapters.builtin.settings import BuiltinSettings, filled_in
 from composable_memory_adapters.builtin.status import Standing, describe
-from composable_memory_adapters.builtin.store import books, schema
+from composable_memory_adapters.builtin.store import books, integrity, schema
 from composable_memory_adapters.builtin.store.books import IndexSnapshot
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.builtin.sync.follower import FolderWatch, Follower
@@ -150,7 +152,12 @@ class BuiltinMemory:
             return SearchAnswer(results=())
         with self._failing_to("search"):
             await self._look_for_changes(options.session_key if options else None)
-            answer = await (self._index or opened).searcher.answer(query, options)
+            async with self._noting_damage():
+                answer = await (self._index or opened).searcher.answer(query, options)
+                if (
+                    found := next((one for one in answer.degraded if one.code == "damaged"), None)
+                ) is not None:
+                    await self._note_damage(found.reason)
         return replace(answer, degraded=(*answer.degraded, *self._shortcomings()))
 
     async def sync(
@@ -160,6 +167,24 @@ class BuiltinMemory:
         self._opened("sync")
         with self._failing_to("sync"):
             return await self._flights.join(reason, force=force, progress=progress)
+
+    async def check(self) -> tuple[str, ...]:
+        """Read all of the index and return what is damaged, with what mends it."""
+        opened = self._opened("check")
+        with self._failing_to("check"):
+            try:
+                async with self._noting_damage():
+                    await self._reopen_if_replaced()
+                    opened = self._opened("check")
+                    if not await opened.file.read(partial(schema.check, path=self._path)):
+                        return ()
+                    found = (await opened.file.read(integrity.examine)).told()
+            except IndexDamaged as damage:
+                return (str(damage),)
+            if found is None:
+                return ()
+            await self._note_damage(found)
+            return (str(IndexDamaged(self._path, found)),)
 
     async def read_file(
         self, rel_path: str, *, from_line: int | None = None, lines: int | None = None
@@ -265,17 +290,20 @@ class BuiltinMemory:
         return Watcher(lambda: survey(workspace, extra_paths, self._transcripts), on_change)
 
     async def _fly(self, flight: Flight) -> SyncReport:
-        """Sync once; `force` mends a damaged file."""
+        """Sync once; a damaged file is set aside and its place taken by a new one."""
         await self._follower.stand_ready()
         began = asyncio.get_running_loop().time()
         try:
             try:
                 report = await self._sync_index(flight)
-            except IndexDamaged:
-                if not flight.force:
+            except IndexDamaged as damage:
+                if not (flight.force or await asyncio.to_thread(self._is_ours)):
                     raise
-                await self._start_anew()
+                aside = await self._start_anew()
                 report = await self._sync_index(flight)
+                told = f"the index was damaged ({damage.problem}) and is built anew"
+                kept = f"; what it was is kept as {aside}" if aside else " by another process"
+                report = replace(report, problems=(told + kept, *report.problems))
         finally:
             self._checked_at = self._services.clock()
         self._follower.cover(began)
@@ -328,7 +356,8 @@ class BuiltinMemory:
         if mark is not None and mark.unreadable:
             count = len(mark.unreadable)
             yield _degradation(
-                "unreadable-files", f"{count} could not be read, among them {mark.unreadable[0]}"
+                "unreadable-files",
+                f"{count} could not be read, or not in full, among them {mark.unreadable[0]}",
             )
 
     # --- the index file ---
@@ -359,14 +388,54 @@ class BuiltinMemory:
         )
         return _Index(file=file, searcher=searcher, sync=sync, stack=stack)
 
-    async def _start_anew(self) -> None:
+    async def _start_anew(self) -> Path | None:
         """Set the damaged file aside and begin an empty one, unless another process has done so."""
         damaged = self._opened("sync")
-        if not await asyncio.to_thread(damaged.file.was_replaced):
-            await damaged.close()
-            stamp = self._services.clock().astimezone(UTC).strftime("%Y%m%dT%H%M%S")
-            await asyncio.to_thread(_set_aside, self._path, stamp)
-            await self._reopen()
+        if await asyncio.to_thread(damaged.file.was_replaced):
+            return None
+        await damaged.close()
+        stamp = self._services.clock().astimezone(UTC).strftime("%Y%m%dT%H%M%S")
+        aside = await asyncio.to_thread(_set_aside, self._path, stamp)
+        await self._reopen()
+        await self._salvage(aside)
+        return aside
+
+    async def _salvage(self, aside: Path) -> None:
+        """Take over the vectors that are whole in a file that was set aside: they may have been paid for."""
+        new = self._opened("sync").file
+        await schema.ensure(new)
+        async with SqliteFile.open(aside, readers=1) as old:
+            with suppress(IndexProblem):
+                last = 0
+                while rows := await old.read(partial(integrity.vectors_of, after=last)):
+                    last = rows[-1].id
+                    restore = partial(integrity.restore_vectors, rows=rows)
+                    await new.write(restore)
+
+    def _is_ours(self) -> bool:
+        """Say whether the file at our path is an index, or stands where nobody else puts a file."""
+        if self._path.is_relative_to(self._services.state_dir):
+            return True
+        with suppress(OSError), self._path.open("rb") as file:
+            return schema.is_marked(file.read(schema.HEADER_BYTES))
+        return False
+
+    @asynccontextmanager
+    async def _noting_damage(self) -> AsyncIterator[None]:
+        """Note in the file what is raised of its damage, so that the next sync mends it, of any process."""
+        try:
+            yield
+        except IndexDamaged as damage:
+            await self._note_damage(str(damage))
+            raise
+
+    async def _note_damage(self, what: str) -> None:
+        """Note damage, and begin to mend it where searches may start a sync."""
+        with suppress(IndexProblem):
+            await self._opened("search").file.write(partial(integrity.note_damage, what=what))
+            await self._take_stock()
+        if self._settings.sync.on_search and self._services.is_long_lived and self._flights.current is None:
+            self._flights.start("search")
 
     async def _reopen_if_replaced(self) -> None:
         # Another process has set a damaged file aside: of our connections, new ones would read its successor.
@@ -427,12 +496,16 @@ def _how_far(flight: Flight) -> str:
     return f"the notes are being indexed: {progress.completed} of {progress.total} changed ones are in"
 
 
-def _set_aside(path: Path, stamp: str) -> None:
-    """Rename an index and the files that belong to it."""
+def _set_aside(path: Path, stamp: str) -> Path:
+    """Rename an index and the files that belong to it; return its new name. One from before goes."""
+    for before in path.parent.glob(f"{glob.escape(path.name)}.damaged-*"):
+        before.unlink()
+    aside = path.with_name(f"{path.name}.damaged-{stamp}")
     for suffix in ("", "-wal", "-shm"):
         part = path.with_name(path.name + suffix)
         if part.exists():
-            part.rename(path.with_name(f"{path.name}.damaged-{stamp}{suffix}"))
+            part.rename(aside.with_name(aside.name + suffix))
+    return aside
 
 
 def _degradation(code: DegradationCode, reason: str) -> Degradation:

@@ -54,7 +54,7 @@ def describe(settings: BuiltinSettings, services: BackendServices, now: Standing
         requested_provider=services.requested_embedder,
         files=snapshot.files,
         chunks=snapshot.chunks,
-        dirty=now.running is not None or now.sync_error is not None or snapshot.mark is None,
+        dirty=any((now.running, now.sync_error, snapshot.damage)) or snapshot.mark is None,
         workspace_dir=str(services.workspace_dir),
         db_path=str(now.db_path),
         extra_paths=tuple(str(path) for path in settings.extra_paths),
@@ -90,6 +90,8 @@ def _custom(settings: BuiltinSettings, services: BackendServices, now: Standing)
         custom["rebuild"] = _rebuild(now.rebuild)
     if now.sync_error is not None:
         custom["lastSyncError"] = now.sync_error
+    if snapshot.damage is not None:
+        custom["damage"] = snapshot.damage
     if now.running is not None:
         custom["sync"] = _progress(now.running)
     if now.watch is not None:

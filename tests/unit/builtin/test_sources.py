@@ -1,6 +1,5 @@
 """Which notes are found, and how they are read."""
 
-import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -185,9 +184,8 @@ def test_a_link_in_the_place_of_a_note_is_not_read(root: Path, write: Write) -> 
     target = write("memory/a.md")
     (root / "memory" / "link.md").symlink_to(target)
 
-    with pytest.raises(OSError) as refused:  # noqa: PT011 - the number tells
+    with pytest.raises(FileNotFoundError, match="link"):
         read_note(str(root / "memory" / "link.md"))
-    assert refused.value.errno == errno.ELOOP
 
 
 def test_a_pipe_in_the_place_of_a_note_does_not_hold_the_reader(root: Path) -> None:
@@ -205,11 +203,10 @@ def test_a_note_beyond_all_measure_is_refused(root: Path) -> None:
         read_note(str(root / "huge.md"))
 
 
-@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="only Linux tells where an open file is")
 def test_a_folder_that_has_become_a_link_leads_nowhere(root: Path, write: Write) -> None:
     write("elsewhere/x.md", b"not for you")
     (root / "memory").mkdir()
     (root / "memory" / "sub").symlink_to(root / "elsewhere")
 
-    with pytest.raises(FileNotFoundError, match="leads elsewhere"):
+    with pytest.raises(FileNotFoundError, match="link"):
         read_note(str(root / "memory" / "sub" / "x.md"))

@@ -16,23 +16,27 @@ from composable_memory_adapters.builtin.notes.sources import BY_KEY, Note, Scann
 from composable_memory_adapters.builtin.settings import ChunkingSettings, SessionDeltaSettings
 from composable_memory_adapters.chunking import Chunk, chunk_markdown
 
-__all__ = ["ChangedNote", "DraftGroup", "Drafter", "FileDraft", "FileState", "gone_notes"]
+__all__ = ["KEYWORD_VERSION", "ChangedNote", "DraftGroup", "Drafter", "FileDraft", "FileState", "gone_notes"]
 
 GROUP_CHUNKS = 1000
 """Chunks in a transaction: as fast as all in one, and no reader or other process waits long."""
 GROUP_FILES = 1000
-CUT_VERSION = "markdown-1"
+CUT_VERSION = "markdown-2"
 KEYWORD_VERSION = "keywords-2"
 
 
 class FileState(NamedTuple):
-    """How the index knows a file: enough to tell that nothing changed."""
+    """How the index knows a file: enough to tell that nothing changed.
+
+    A `recipe` that is empty means: read it again, the rows are damaged.
+    """
 
     mtime_ns: int
     size: int
     recipe: str
     hash: str
     source: MemorySource = "memory"
+    is_utf8: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +54,7 @@ class FileDraft:
     mtime_ns: int
     size: int
     recipe: str
+    is_utf8: bool = True
     chunks: Sequence[Chunk] | None
     seen: FileState | None
 
@@ -72,7 +77,6 @@ class DraftGroup:
     end: int
     drafts: list[FileDraft] = field(default_factory=list)
     unread: dict[str, str] = field(default_factory=dict)
-    not_utf8: list[str] = field(default_factory=list)
     vanished: bool = False
     chunks: int = 0
 
@@ -126,7 +130,9 @@ class Drafter:
     def _is_made_right(self, seen: FileState) -> bool:
         """Say whether rows are made as they would be now; old ways of reading transcripts are never right."""
         if self.any_cut:
-            return seen.source == "memory" or seen.recipe.startswith(f"{TRANSCRIPT_RECIPE}/")
+            return bool(seen.recipe) and (
+                seen.source == "memory" or seen.recipe.startswith(f"{TRANSCRIPT_RECIPE}/")
+            )
         return seen.recipe == self._recipe_of(seen.source)
 
     def _is_due(self, found: ScannedFile, seen: FileState) -> bool:
@@ -155,8 +161,6 @@ class Drafter:
                 draft = self._draft(found, note, seen)
                 group.drafts.append(draft)
                 group.chunks += len(draft.chunks or ())
-                if not note.is_utf8:
-                    group.not_utf8.append(found.key)
         return group
 
     def _draft(self, found: ScannedFile, note: Note | Transcript, seen: FileState | None) -> FileDraft:
@@ -169,6 +173,7 @@ class Drafter:
             mtime_ns=note.mtime_ns if note.settled else note.mtime_ns - 1,
             size=note.size,
             recipe=seen.recipe if seen and is_same else self._recipe_of(found.source),
+            is_utf8=note.is_utf8,
             chunks=None if is_same else self._cut(note),
             seen=seen,
         )

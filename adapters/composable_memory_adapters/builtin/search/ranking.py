@@ -70,11 +70,15 @@ class RankingPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """The results to return, whether there are as many as can be wanted, and all that was ranked so far."""
+    """The results to return, whether there are as many as can be wanted, and all that was ranked so far.
+
+    `damaged` are the files of passages that were left out because the index does not hold what was written.
+    """
 
     results: tuple[MemorySearchResult, ...] = ()
     is_enough: bool = False
     ranked: tuple[FusedHit, ...] = ()
+    damaged: frozenset[str] = frozenset()
 
 
 def make_page(
@@ -91,9 +95,9 @@ def make_page(
     ranked = _extended(after.ranked, _arranged(connection, fused, policy))
     good = [hit for hit in ranked if hit.exact or hit.score >= options.min_score]
     is_below = bool(ranked) and ranked[-1].score < options.min_score
-    results = _results(connection, good, terms, wanted=options.max_results)
+    results, damaged = _results(connection, good, terms, wanted=options.max_results)
     is_enough = is_below or len(results) >= options.max_results
-    return Page(results=results, is_enough=is_enough, ranked=ranked)
+    return Page(results=results, is_enough=is_enough, ranked=ranked, damaged=damaged)
 
 
 def _fused(connection: Connection, found: Candidates, settings: HybridSettings) -> list[FusedHit]:
@@ -165,10 +169,11 @@ def _age(origin: Origin | None, today: date) -> int:
 def _diversified(connection: Connection, hits: Sequence[FusedHit], lambda_: float) -> list[FusedHit]:
     """Return `hits` with the best of them in an order in which they differ."""
     best, rest = hits[:DIVERSE_AMONG], hits[DIVERSE_AMONG:]
-    rows = queries.passages(connection, [hit.id for hit in best])
+    rows = queries.passages(connection, [hit.id for hit in best]).rows
     says = [Saying(score=hit.score, words=word_set(rows[hit.id].text)) for hit in best if hit.id in rows]
     there = [hit for hit in best if hit.id in rows]
-    return [*(there[at] for at in diverse_order(says, lambda_=lambda_)), *rest]
+    not_there = [hit for hit in best if hit.id not in rows]
+    return [*(there[at] for at in diverse_order(says, lambda_=lambda_)), *not_there, *rest]
 
 
 def _balanced(hits: Sequence[FusedHit], origins: Mapping[int, Origin]) -> list[FusedHit]:
@@ -193,22 +198,24 @@ def _extended(ranked: Sequence[FusedHit], deeper: Sequence[FusedHit]) -> tuple[F
 
 def _results(
     connection: Connection, hits: Sequence[FusedHit], terms: Sequence[str], *, wanted: int
-) -> tuple[MemorySearchResult, ...]:
-    """Return the first `wanted` passages that are still there; a sync may have removed some meanwhile.
+) -> tuple[tuple[MemorySearchResult, ...], frozenset[str]]:
+    """Return the first `wanted` passages that are still there, and the files of those that are damaged.
 
-    Of pieces of one long line, which share their place, the best is returned.
+    A sync may have removed some meanwhile.
     """
     results: dict[str, MemorySearchResult] = {}
+    damaged: frozenset[str] = frozenset()
     for start in range(0, len(hits), wanted):
         part = hits[start : start + wanted]
-        rows = queries.passages(connection, [hit.id for hit in part])
+        found = queries.passages(connection, [hit.id for hit in part])
+        damaged |= found.damaged
         for hit in part:
-            if hit.id in rows:
-                result = _result(rows[hit.id], hit, terms)
+            if hit.id in found.rows:
+                result = _result(found.rows[hit.id], hit, terms)
                 results.setdefault(result.key, result)
         if len(results) >= wanted:
             break
-    return tuple(results.values())[:wanted]
+    return tuple(results.values())[:wanted], damaged
 
 
 def _result(row: PassageRow, hit: FusedHit, terms: Sequence[str]) -> MemorySearchResult:
@@ -219,5 +226,6 @@ def _result(row: PassageRow, hit: FusedHit, terms: Sequence[str]) -> MemorySearc
         score=hit.score,
         snippet=snippet(row.text, terms),
         source=row.source,
+        start_char=row.start_char,
         exact=hit.exact,
     )

@@ -40,6 +40,8 @@ EMBED_TIMEOUT_S = 3.0
 BACKEND_ID = "builtin"
 KEYWORD_ENGINE = "fts5"
 
+NAMED_FILES = 3
+
 DEEPER_FOR_BOTH = 4
 """So many times more neighbours are looked at where there are transcripts, so that notes are among them."""
 
@@ -134,7 +136,7 @@ class Searcher:
             depth *= 2
         return SearchAnswer(
             results=page.results,
-            degraded=tuple(self._degradations(asked, found)),
+            degraded=(*self._degradations(asked, found), *_damage(page)),
             engines=_engines(found),
         )
 
@@ -227,6 +229,17 @@ class Searcher:
                 "vectors-pending",
                 f"{counts.pending} of {counts.passages} passages have no vector yet; `cmem index` continues",
             )
+
+
+def _damage(page: Page) -> Iterable[Degradation]:
+    """Name the files of passages that were found and are not served."""
+    if page.damaged:
+        files = ", ".join(sorted(page.damaged)[:NAMED_FILES])
+        yield _degradation(
+            "damaged",
+            f"passages of {files} were left out: the index does not hold what was written into it; "
+            "`cmem index` mends it",
+        )
 
 
 def _restriction(settings: BuiltinSettings, has_vectors: bool, problem: str | None) -> Degradation | None:

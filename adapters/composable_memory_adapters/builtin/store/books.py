@@ -9,13 +9,13 @@ from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSp
 from composable_memory_adapters.sqlite_file import Connection, Unreadable
 
 __all__ = [
+    "DAMAGE",
     "CacheUse",
     "IndexSnapshot",
     "SyncMark",
     "add_cache_use",
     "bump_revision",
     "cache_use",
-    "is_sound",
     "read_mark",
     "set_value",
     "snapshot",
@@ -28,6 +28,7 @@ __all__ = [
 ]
 
 LAST_SYNC = "last_sync"
+DAMAGE = "damage"
 SPACE = "space"
 RECIPE = "recipe"
 CACHE_USE = "cache_use"
@@ -82,6 +83,8 @@ class IndexSnapshot:
     recipe: str | None = None
     cache_use: CacheUse = CacheUse()
     mark: SyncMark | None = None
+    damage: str | None = None
+    """What somebody came upon that is not what was written, and no sync has mended yet."""
 
 
 def bump_revision(connection: Connection) -> None:
@@ -156,21 +159,8 @@ def snapshot(connection: Connection) -> IndexSnapshot:
         recipe=stored_recipe(connection),
         cache_use=cache_use(connection),
         mark=read_mark(connection),
+        damage=value(connection, DAMAGE),
     )
-
-
-def is_sound(connection: Connection) -> bool:
-    """Say whether the file passes SQLite's own check, and its books can be read; reads all of it."""
-    if connection.execute("PRAGMA integrity_check(1)").get != "ok":
-        return False
-    try:
-        snapshot(connection)
-        stored_space(connection)
-        for _ in connection.execute("SELECT path, hash FROM files"):
-            pass
-    except (UnicodeDecodeError, Unreadable):
-        return False
-    return True
 
 
 def value(connection: Connection, key: str) -> str | None:

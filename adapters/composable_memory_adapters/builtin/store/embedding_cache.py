@@ -3,6 +3,7 @@
 import json
 import math
 import struct
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -14,8 +15,8 @@ from composable_memory_adapters.sqlite_file import Connection
 __all__ = ["EmbeddingSpace", "count", "pack", "prune", "store"]
 
 STORE = """
-INSERT INTO embedding_cache (hash, provider_key, model, provider, embedding, dims, updated_at)
-VALUES (?, ?, ?, ?, ?, ?, ?)
+INSERT INTO embedding_cache (hash, provider_key, model, provider, embedding, dims, updated_at, checksum)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (hash, provider_key, model, provider) DO UPDATE SET updated_at = excluded.updated_at
 RETURNING id
 """
@@ -84,12 +85,12 @@ def store(
     Raises:
         EmbeddingError: a vector cannot be used.
     """
-    return {
-        digest: connection.execute(
-            STORE, (digest, *space.identity, pack(space, vector), space.dims, now_ms)
-        ).get
-        for digest, vector in vectors.items()
-    }
+    ids = {}
+    for digest, vector in vectors.items():
+        blob = pack(space, vector)
+        row = (digest, *space.identity, blob, space.dims, now_ms, zlib.crc32(blob))
+        ids[digest] = connection.execute(STORE, row).get
+    return ids
 
 
 def count(connection: Connection) -> int:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from composable_memory_adapters.builtin.notes.drafts import FileDraft, FileState
-from composable_memory_adapters.builtin.store import books, embedding_cache
+from composable_memory_adapters.builtin.store import books, embedding_cache, schema
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.builtin.store.tables import LIVE, Tables
 from composable_memory_adapters.chunking import Chunk
@@ -30,17 +30,21 @@ __all__ = [
 ]
 
 INSERT_CHUNK = """
-INSERT INTO {chunks} (id, path, source, start_line, end_line, hash, text, updated_at, embedding_id)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, (
-  SELECT id FROM embedding_cache WHERE hash = ?6 AND provider_key = ?9 AND model = ?10 AND provider = ?11
+INSERT INTO {chunks}
+  (id, path, source, start_line, end_line, start_char, hash, text, checksum, updated_at, embedding_id)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, (
+  SELECT id FROM embedding_cache WHERE hash = ?7 AND provider_key = ?11 AND model = ?12 AND provider = ?13
 ))
 """
-UPDATE_CHUNK = "UPDATE {chunks} SET start_line = ?, end_line = ?, text = ? WHERE id = ?"
-FILE_STATES = "SELECT path, mtime, size, chunker, hash, source FROM {files}"
+UPDATE_CHUNK = """
+UPDATE {chunks} SET start_line = ?, end_line = ?, start_char = ?, text = ?, checksum = ? WHERE id = ?
+"""
+FILE_STATES = "SELECT path, mtime, size, chunker, hash, source, is_utf8 FROM {files}"
 UPSERT_FILE = """
-INSERT INTO {files} (path, source, hash, mtime, size, chunker) VALUES (?, ?, ?, ?, ?, ?)
+INSERT INTO {files} (path, source, hash, mtime, size, chunker, is_utf8) VALUES (?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (path, source) DO UPDATE SET
-  hash = excluded.hash, mtime = excluded.mtime, size = excluded.size, chunker = excluded.chunker
+  hash = excluded.hash, mtime = excluded.mtime, size = excluded.size, chunker = excluded.chunker,
+  is_utf8 = excluded.is_utf8
 """
 CHUNKS_OF_FILE = "SELECT id FROM {chunks} WHERE path = ? AND source = ?"
 COUNT_PENDING = "SELECT count(*) FROM {chunks} WHERE embedding_id IS NULL"
@@ -51,7 +55,7 @@ LET_GO_OF_VECTOR = """
 UPDATE embedding_cache SET updated_at = ?2 WHERE id = (SELECT embedding_id FROM {chunks} WHERE id = ?1)
 """
 ROWS_OF_FILE = """
-SELECT hash, id, start_line, end_line FROM {chunks} WHERE path = ? AND source = ? ORDER BY id DESC
+SELECT hash, id, start_line, end_line, start_char FROM {chunks} WHERE path = ? AND source = ? ORDER BY id DESC
 """
 ADOPT_CACHED = (
     "UPDATE {chunks} SET embedding_id = cached.id FROM embedding_cache AS cached WHERE embedding_id IS NULL"
@@ -182,6 +186,7 @@ class _Row(NamedTuple):
     id: int
     start_line: int
     end_line: int
+    start_char: int
 
 
 class _Plan:
@@ -194,10 +199,10 @@ class _Plan:
     def __init__(self, connection: Connection, tables: Tables) -> None:
         self._connection = connection
         self._tables = tables
-        self.files: list[tuple[str, str, str, int, int, str]] = []
+        self.files: list[tuple[str, str, str, int, int, str, bool]] = []
         self._deleted: list[int] = []
-        self._moved: list[tuple[int, Chunk]] = []
-        self._rewritten: list[tuple[int, Chunk]] = []
+        self._moved: list[tuple[int, FileDraft, Chunk]] = []
+        self._rewritten: list[tuple[int, FileDraft, Chunk]] = []
         self._inserted: list[tuple[FileDraft, Chunk]] = []
         self._overtaken: list[str] = []
         self._unchanged = 0
@@ -218,7 +223,15 @@ class _Plan:
             self._inserted += [(draft, chunk) for chunk in draft.chunks]
         else:
             self._match(draft, draft.chunks, state)
-        row = (draft.key, draft.source, draft.hash, draft.mtime_ns, draft.size, draft.recipe)
+        row = (
+            draft.key,
+            draft.source,
+            draft.hash,
+            draft.mtime_ns,
+            draft.size,
+            draft.recipe,
+            draft.is_utf8,
+        )
         self.files.append(row)
 
     def _match(self, draft: FileDraft, chunks: Sequence[Chunk], state: FileState) -> None:
@@ -228,10 +241,8 @@ class _Plan:
         """
         kept: defaultdict[str, list[_Row]] = defaultdict(list)
         query = self._tables.sql(ROWS_OF_FILE)
-        for digest, row_id, start_line, end_line in self._connection.execute(
-            query, (draft.key, draft.source)
-        ):
-            kept[digest].append(_Row(row_id, start_line, end_line))
+        for digest, *row in self._connection.execute(query, (draft.key, draft.source)):
+            kept[digest].append(_Row(*row))
         is_current = state.recipe == draft.recipe
         for chunk in chunks:
             if not kept[chunk.hash]:
@@ -239,28 +250,35 @@ class _Plan:
                 continue
             row = kept[chunk.hash].pop()
             if not is_current:
-                self._rewritten.append((row.id, chunk))
-            elif (row.start_line, row.end_line) != (chunk.start_line, chunk.end_line):
-                self._moved.append((row.id, chunk))
+                self._rewritten.append((row.id, draft, chunk))
+            elif row[1:] != (chunk.start_line, chunk.end_line, chunk.start_char):
+                self._moved.append((row.id, draft, chunk))
         self._deleted += [row.id for rows in kept.values() for row in rows]
 
     def write_chunks(
         self, space: EmbeddingSpace | None, keywords: Callable[[str], str] | None, now_ms: int
     ) -> None:
         connection, tables = self._connection, self._tables
-        _delete_keywords(connection, tables, [row_id for row_id, _ in self._rewritten])
+        _delete_keywords(connection, tables, [row_id for row_id, *_ in self._rewritten])
         _delete_chunks(connection, tables, sorted(self._deleted), now_ms)
         connection.executemany(
             tables.sql(UPDATE_CHUNK),
             [
-                (chunk.start_line, chunk.end_line, chunk.text, row_id)
-                for row_id, chunk in (*self._moved, *self._rewritten)
+                (
+                    chunk.start_line,
+                    chunk.end_line,
+                    chunk.start_char,
+                    chunk.text,
+                    _checksum(draft, chunk),
+                    row_id,
+                )
+                for row_id, draft, chunk in (*self._moved, *self._rewritten)
             ],
         )
         self._first_id = _next_chunk_id(connection, tables)
         connection.executemany(tables.sql(INSERT_CHUNK), self._chunk_rows(space, now_ms))
         if keywords is not None:
-            texts = [(row_id, chunk.text) for row_id, chunk in self._rewritten]
+            texts = [(row_id, chunk.text) for row_id, _, chunk in self._rewritten]
             texts += [(row_id, chunk.text) for row_id, (_, chunk) in self._new_rows()]
             connection.executemany(
                 tables.sql("INSERT INTO {keywords} (rowid, text) VALUES (?, ?)"),
@@ -273,8 +291,8 @@ class _Plan:
     def _chunk_rows(self, space: EmbeddingSpace | None, now_ms: int) -> Iterator[tuple[int | str, ...]]:
         identity = space.identity if space else ("", "", "")
         for row_id, (draft, chunk) in self._new_rows():
-            place = (draft.key, draft.source, chunk.start_line, chunk.end_line)
-            yield (row_id, *place, chunk.hash, chunk.text, now_ms, *identity)
+            place = (draft.key, draft.source, chunk.start_line, chunk.end_line, chunk.start_char)
+            yield (row_id, *place, chunk.hash, chunk.text, _checksum(draft, chunk), now_ms, *identity)
 
     def count(self) -> WriteCount:
         reused = self._tables.sql("SELECT count(embedding_id) FROM {chunks} WHERE id >= ?")
@@ -287,9 +305,14 @@ class _Plan:
 
 
 def _file_state(connection: Connection, tables: Tables, key: str, source: str) -> FileState | None:
-    query = "SELECT mtime, size, chunker, hash, source FROM {files} WHERE path = ? AND source = ?"
+    query = "SELECT mtime, size, chunker, hash, source, is_utf8 FROM {files} WHERE path = ? AND source = ?"
     row = connection.execute(tables.sql(query), (key, source)).fetchone()
     return FileState(*row) if row else None
+
+
+def _checksum(draft: FileDraft, chunk: Chunk) -> int:
+    place = (draft.key, draft.source, chunk.start_line, chunk.end_line, chunk.start_char)
+    return schema.checksum_of(*place, chunk.hash)
 
 
 def _next_chunk_id(connection: Connection, tables: Tables) -> int:

@@ -4,11 +4,12 @@ Every function reads within the caller's transaction, so what one caller reads t
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
 from composable_memory.types import MemorySource
+from composable_memory_adapters.builtin.store import integrity
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.builtin.store.tables import GENERATION_BITS, LIVE
 from composable_memory_adapters.sqlite_file import Connection
@@ -16,6 +17,7 @@ from composable_memory_adapters.sqlite_file import Connection
 __all__ = [
     "Origin",
     "PassageRow",
+    "Passages",
     "VectorCounts",
     "embedding_ids_of",
     "generation",
@@ -32,7 +34,8 @@ __all__ = [
 ]
 
 PASSAGES = """
-SELECT id, path, source, start_line, end_line, text FROM chunks WHERE id IN (SELECT value FROM json_each(?))
+SELECT id, path, source, start_line, end_line, start_char, hash, CAST(text AS BLOB), checksum FROM chunks
+WHERE id IN (SELECT value FROM json_each(?))
 """
 ORIGINS = """
 SELECT id, path, source, mtime FROM chunks LEFT JOIN files USING (path, source)
@@ -62,14 +65,23 @@ REVISION = "SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'revision'"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassageRow:
-    """A stored passage with its place: file, source, and 1-based inclusive lines."""
+    """A stored passage with its place: file, source, 1-based lines, and the character it begins at."""
 
     id: int
     path: str
     source: MemorySource
     start_line: int
     end_line: int
+    start_char: int
     text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passages:
+    """Passages by their ids, and the files of those that are not what was written into the index."""
+
+    rows: Mapping[int, PassageRow]
+    damaged: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,19 +106,24 @@ class VectorCounts:
         return self.passages - self.with_vector
 
 
-def passages(connection: Connection, ids: Iterable[int]) -> dict[int, PassageRow]:
-    """Return those of the passages `ids` that still exist."""
-    return {
-        row[0]: PassageRow(
-            id=row[0],
-            path=row[1],
-            source=cast("MemorySource", row[2]),
-            start_line=row[3],
-            end_line=row[4],
-            text=row[5],
+def passages(connection: Connection, ids: Iterable[int]) -> Passages:
+    """Return those of the passages `ids` that still exist and are what was written."""
+    rows, damaged = {}, set()
+    for id_, *row in connection.execute(PASSAGES, (_json(ids),)):
+        path, source, start_line, end_line, start_char, _, text, _ = row
+        if not integrity.is_whole(*row):
+            damaged.add(path)
+            continue
+        rows[id_] = PassageRow(
+            id=id_,
+            path=path,
+            source=cast("MemorySource", source),
+            start_line=start_line,
+            end_line=end_line,
+            start_char=start_char,
+            text=text.decode(),
         )
-        for row in connection.execute(PASSAGES, (_json(ids),))
-    }
+    return Passages(rows=rows, damaged=frozenset(damaged))
 
 
 def origins(connection: Connection, ids: Iterable[int]) -> dict[int, Origin]:

@@ -4,8 +4,11 @@
 one vector per provider, model and text. A chunk points at its vector by `embedding_id`; NULL means that the
 vector is still to come. Every transaction that changes chunks or vectors adds one to `meta.revision`, which
 is how readers, in this process and others, know that what they keep in memory is out of date.
+
+Checksums are CRC-32. A row that was written before there were any has none.
 """
 
+import zlib
 from contextlib import closing
 from functools import lru_cache
 from pathlib import Path
@@ -14,12 +17,23 @@ from composable_memory.errors import IndexDamaged, IndexProblem, IndexTooNew
 from composable_memory_adapters.builtin.store.tables import LIVE, Tables
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
 
-__all__ = ["SCHEMA_VERSION", "check", "create_passages", "ensure"]
+__all__ = [
+    "HEADER_BYTES",
+    "SCHEMA_VERSION",
+    "check",
+    "checksum_of",
+    "create_passages",
+    "ensure",
+    "is_marked",
+]
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 APPLICATION_ID = 0x636D656D
 """Marks the file as ours: the letters "cmem"."""
+
+HEADER_BYTES = 72
+"""The first bytes of a database, of which the last four are the application's mark."""
 
 MAX_VERSION = 1000
 """A version above is no version: the head of the file is damaged."""
@@ -39,6 +53,7 @@ CREATE TABLE IF NOT EXISTS embedding_cache (
   embedding BLOB NOT NULL,     -- float32, little-endian, unit length
   dims INTEGER NOT NULL,
   updated_at INTEGER NOT NULL, -- milliseconds; when a chunk last pointed here
+  checksum INTEGER,            -- of the embedding
   UNIQUE (hash, provider_key, model, provider)
 );
 """
@@ -50,6 +65,7 @@ CREATE TABLE IF NOT EXISTS {files} (
   mtime INTEGER NOT NULL,      -- nanoseconds
   size INTEGER NOT NULL,
   chunker TEXT NOT NULL,       -- identity of the chunker that cut the file
+  is_utf8 INTEGER NOT NULL DEFAULT 1,
   PRIMARY KEY (path, source)
 ) WITHOUT ROWID;
 
@@ -62,7 +78,9 @@ CREATE TABLE IF NOT EXISTS {chunks} (
   hash TEXT NOT NULL,          -- SHA-256 of the text
   text TEXT NOT NULL,
   embedding_id INTEGER,
-  updated_at INTEGER NOT NULL  -- milliseconds
+  updated_at INTEGER NOT NULL, -- milliseconds
+  start_char INTEGER NOT NULL DEFAULT 0, -- of the first line, where a chunk begins within it
+  checksum INTEGER             -- of place and hash
 );
 
 CREATE VIRTUAL TABLE IF NOT EXISTS {keywords} USING fts5(
@@ -72,6 +90,16 @@ CREATE VIRTUAL TABLE IF NOT EXISTS {keywords} USING fts5(
 INDEXES = """
 CREATE INDEX IF NOT EXISTS idx_{chunks}_path{suffix} ON {chunks}(path, source);
 CREATE INDEX IF NOT EXISTS idx_{chunks}_embedding{suffix} ON {chunks}(embedding_id);
+"""
+FROM_VERSION_1 = """
+DROP TABLE IF EXISTS next_files; DROP TABLE IF EXISTS next_chunks; DROP TABLE IF EXISTS next_chunks_fts;
+DELETE FROM meta WHERE key = 'rebuild';
+ALTER TABLE files ADD COLUMN is_utf8 INTEGER NOT NULL DEFAULT 1;
+ALTER TABLE chunks ADD COLUMN start_char INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE chunks ADD COLUMN checksum INTEGER;
+ALTER TABLE embedding_cache ADD COLUMN checksum INTEGER;
+UPDATE embedding_cache SET checksum = crc32(embedding);
+PRAGMA user_version = 2;
 """
 COLUMNS = """
 SELECT made.name, field.name, field.type, field."notnull", field.dflt_value, field.pk
@@ -108,7 +136,7 @@ async def ensure(file: SqliteFile) -> None:
 
 
 def check(connection: Connection, path: Path) -> bool:
-    """Say whether the tables are there, whole, and of this version; False where nothing of ours is there.
+    """Say whether the tables are there, whole, and of this version; False where they are still to be made.
 
     Raises:
         IndexTooNew: a later version wrote the file.
@@ -119,6 +147,8 @@ def check(connection: Connection, path: Path) -> bool:
     application = connection.execute("PRAGMA application_id").get
     if application == APPLICATION_ID and SCHEMA_VERSION < found <= MAX_VERSION:
         raise IndexTooNew(path, found=found, supported=SCHEMA_VERSION)
+    if (found, application) == (1, APPLICATION_ID):
+        return False
     is_whole = _shape_as_made() <= _shape(connection)
     if is_whole and (found, application) == (SCHEMA_VERSION, APPLICATION_ID):
         return True
@@ -145,12 +175,32 @@ def _shape_as_made() -> frozenset[tuple[object, ...]]:
 def _create(connection: Connection, path: Path) -> None:
     if check(connection, path):  # another process was faster
         return
+    if connection.execute("PRAGMA user_version").get == 1:
+        connection.create_scalar_function("crc32", _crc32, 1)
+        connection.execute(FROM_VERSION_1)
+        check(connection, path)
+        return
     if connection.execute("SELECT count(*) FROM sqlite_schema").get:
         raise IndexProblem(path, "it holds the tables of another program; choose another store.path")
     connection.execute(BOOKS)
     create_passages(connection, LIVE)
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+
+def _crc32(*values: object) -> int:
+    (blob,) = values
+    return zlib.crc32(blob) if isinstance(blob, bytes) else 0
+
+
+def is_marked(header: bytes) -> bool:
+    """Say whether a file with this beginning is an index of ours, however damaged the rest is."""
+    return header.startswith(b"SQLite format 3\0") and header[68:72] == APPLICATION_ID.to_bytes(4)
+
+
+def checksum_of(path: str, source: str, start_line: int, end_line: int, start_char: int, digest: str) -> int:
+    """Return the checksum of a passage: its place, and the hash of its text."""
+    return zlib.crc32(f"{path}\0{source}\0{start_line}\0{end_line}\0{start_char}\0{digest}".encode())
 
 
 def create_passages(connection: Connection, tables: Tables, suffix: str = "") -> None:

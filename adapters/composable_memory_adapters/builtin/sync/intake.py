@@ -25,6 +25,7 @@ __all__ = ["Intake", "Tally", "Tell"]
 
 GROUP_REMOVALS = 200
 MAX_ROUNDS = 3
+NOT_UTF8 = "it is not UTF-8; what could not be read was replaced"
 
 Tell = Callable[[str, int, int], None]
 """Called with a label, the steps done and all steps."""
@@ -76,7 +77,7 @@ class Intake:
         )
         self.scan = ScanReport(files=(), unreadable={})
         self.unread: dict[str, str] = {}
-        self.not_utf8: dict[str, None] = {}
+        self.not_utf8: set[str] = set()
 
     def keep_old_cuts(self, keep: bool) -> None:
         """Say whether a file that did not change may stay as it is, though it would be cut otherwise now."""
@@ -97,6 +98,7 @@ class Intake:
         known = await self._shelf.read(index.file_states)
         changed, gone = await asyncio.to_thread(self._look, known)
         self.unread = {}
+        self.not_utf8 = {key for key, seen in known.items() if not seen.is_utf8}.difference(gone)
         moved = await self._write_changed(changed)
         await self._remove(gone)
         return moved
@@ -105,6 +107,11 @@ class Intake:
     def unreadable(self) -> Mapping[str, str]:
         """Return what could not be read, a file or a folder, with the reasons."""
         return {**self.scan.unreadable, **self.unread}
+
+    @property
+    def troubles(self) -> Mapping[str, str]:
+        """Return what could not be read, or not in full, with the reasons; also of files read long ago."""
+        return {**dict.fromkeys(sorted(self.not_utf8), NOT_UTF8), **self.unreadable}
 
     def _look(self, known: Mapping[str, FileState]) -> tuple[list[ChangedNote], dict[str, FileState]]:
         """Look at the disk and return what changed on it, and what is gone."""
@@ -125,7 +132,8 @@ class Intake:
             group = await asyncio.to_thread(self.drafter.group, changed, done)
             moved |= await self._write(group) or group.vanished
             self.unread |= group.unread
-            self.not_utf8 |= dict.fromkeys(group.not_utf8)
+            self.not_utf8.difference_update(draft.key for draft in group.drafts)
+            self.not_utf8.update(draft.key for draft in group.drafts if not draft.is_utf8)
             done = group.end
             self._tell("Indexing notes", done, len(changed))
         return moved

@@ -19,7 +19,7 @@ from composable_memory.interfaces import Clock, EmbedderAdapter
 from composable_memory.types import MemorySyncProgressUpdate, SyncReport
 from composable_memory_adapters.builtin.notes.drafts import Drafter
 from composable_memory_adapters.builtin.settings import BuiltinSettings
-from composable_memory_adapters.builtin.store import books, index, lease
+from composable_memory_adapters.builtin.store import books, index, integrity, lease
 from composable_memory_adapters.builtin.store.books import SyncMark
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.builtin.store.shelf import Shelf
@@ -161,6 +161,7 @@ class _Run:
         self._done_before: dict[str, int] = {}
         self._steps_of: dict[str, int] = {}
         self._problem: str | None = None
+        self._mended: str | None = None
         self.is_full = force
 
     async def complete(self, notes_indexed: Callable[[], None]) -> SyncReport:
@@ -179,9 +180,8 @@ class _Run:
         return self._report()
 
     async def _begin(self) -> None:
-        """Check a file that shall be rebuilt, and see whether the index is what the settings ask for."""
-        if self._force and not await self._file.read(books.is_sound):
-            raise IndexDamaged(self._file.path, "it does not pass the check of SQLite")
+        """Mend what is damaged, and see whether the index is what the settings ask for."""
+        await self._mend()
         self._mark = self._mark_before = await self._file.read(books.read_mark)
         self.is_full = self._force or self._mark is None
         await self._settle_in()
@@ -189,6 +189,18 @@ class _Run:
             SyncStart(reason=self.reason, force=self._force, needs_full_reindex=self.is_full),
             backend="builtin",
         )
+
+    async def _mend(self) -> None:
+        """Check a file that shall be rebuilt, or in which damage was noted, and have the parts made anew."""
+        if not self._force and await self._file.read(integrity.damage_noted) is None:
+            return
+        examine = partial(integrity.examine, passages_too=not self._force)
+        found = await self._file.read(examine)
+        if found.structure is not None:
+            raise IndexDamaged(self._file.path, found.structure)
+        await self._file.write(partial(integrity.mend, found=found))
+        if (told := found.told()) is not None:
+            self._mended = f"the index was damaged, and is mended: {told}"
 
     async def _settle_in(self) -> None:
         """Note how the index is made from now on, unless it was made in another way before."""
@@ -327,23 +339,22 @@ class _Run:
             chunks_written=tally.chunks,
             embedded=self._vectors.embedded,
             embeddings_pending=self._vectors.pending,
-            problems=tuple(self._problems()),
+            problems=(*filter(None, (self._mended,)), *self._problems()),
         )
 
     def _problems(self) -> Iterator[str]:
-        yield from self._unreadable()
+        yield from self._troubles()
         yield from self._intake.scan.remarks
-        for key in self._intake.not_utf8:
-            yield f"{key}: it is not UTF-8; what could not be read was replaced"
         if self._problem or self._vectors.problem:
             yield self._problem or self._vectors.problem or ""
         elif self._cost is not None and not self._must_rebuild:
             moved = f"{MOVED}; {TWO_FOLDERS}" if self._is_elsewhere else CUT
             yield moved if self._sync.history.is_settled else self._cost.told()
 
-    def _unreadable(self) -> list[str]:
+    def _troubles(self) -> list[str]:
+        """Return which files could not be read, or not in full, and why."""
         workspace = str(self._sync.workspace)
-        return [f"{key or workspace}: {why}" for key, why in self._intake.unreadable.items()]
+        return [f"{key or workspace}: {why}" for key, why in self._intake.troubles.items()]
 
     async def _prune(self) -> None:
         """Drop vectors that are too many, if there can be new ones; not those made for a rebuild to come."""
@@ -356,10 +367,10 @@ class _Run:
 
     async def _leave_mark(self, *, is_news: bool) -> None:
         """Note in the index that all notes are in, and which troubles there were."""
-        problems = self._report().problems[:MAX_PROBLEMS]
+        problems = tuple(self._problems())[:MAX_PROBLEMS]
         if not is_news and self._mark is not None and self._mark.problems == problems:
             return
-        unreadable = tuple(self._unreadable()[:MAX_PROBLEMS])
+        unreadable = tuple(self._troubles()[:MAX_PROBLEMS])
         self._mark = SyncMark(finished_ms=self._sync.now_ms(), unreadable=unreadable, problems=problems)
         await self._file.write(partial(books.write_mark, mark=self._mark))
 
@@ -372,8 +383,8 @@ class _Run:
         """Log the counts, and each file that could not be read when that is news."""
         known = set(self._mark_before.unreadable) if self._mark_before else set()
         reasons = self._intake.unreadable
-        for line, (key, why) in zip(self._unreadable(), reasons.items(), strict=True):
-            if line not in known:
+        for key, why in reasons.items():
+            if f"{key or self._sync.workspace}: {why}" not in known:
                 skipped = SyncFileSkipped(path=key, reason=why)
                 self._sync.ops_log.emit(skipped, status="failure", backend="builtin")
         counts = SyncFileIndexed(

@@ -1,0 +1,212 @@
+"""Whether the index still holds what was written into it, and how it is mended where it does not.
+
+A passage carries the hash of its text and a checksum of its place, a vector one of its numbers: SQLite
+itself notices a page that is no page, but not a bit that changed within a text. Whoever comes upon damage
+notes it in the file; the next sync then looks through all of it, has the notes of damaged passages read
+again, drops damaged vectors, and asks for a new file where the structure is hurt.
+"""
+
+import json
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from hashlib import sha256
+from itertools import zip_longest
+
+from composable_memory_adapters.builtin.notes.drafts import KEYWORD_VERSION
+from composable_memory_adapters.builtin.store import books, schema
+from composable_memory_adapters.builtin.store.tables import LIVE
+from composable_memory_adapters.sqlite_file import Connection, Unreadable
+from composable_memory_adapters.words.query_terms import index_text
+
+__all__ = [
+    "Findings",
+    "StoredVector",
+    "damage_noted",
+    "examine",
+    "is_whole",
+    "mend",
+    "note_damage",
+    "restore_vectors",
+    "vectors_of",
+]
+
+PASSAGES = """
+SELECT id, path, source, start_line, end_line, start_char, hash, CAST(text AS BLOB), checksum
+FROM chunks ORDER BY id
+"""
+VECTORS = "SELECT id, embedding, dims, checksum FROM embedding_cache"
+WHOLE_VECTORS = """
+SELECT id, provider, model, provider_key, hash, embedding, dims, updated_at, checksum FROM embedding_cache
+WHERE id > ? ORDER BY id LIMIT 2000
+"""
+RESTORE = """
+INSERT OR IGNORE INTO embedding_cache
+  (provider, model, provider_key, hash, embedding, dims, updated_at, checksum) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+"""
+MADE_OTHERWISE = "SELECT EXISTS (SELECT 1 FROM files WHERE chunker NOT LIKE '%/' || ?)"
+VOCABULARY = "CREATE VIRTUAL TABLE temp.words USING fts5vocab(main, chunks_fts, instance)"
+WORDS = """
+SELECT term, count(*), sum(doc), sum("offset"), sum(doc * "offset") FROM temp.words
+WHERE doc NOT IN (SELECT value FROM json_each(?)) GROUP BY term
+"""
+READ_AGAIN = "UPDATE files SET chunker = '' WHERE path = ? AND source = ?"
+LET_GO = "UPDATE chunks SET embedding_id = NULL WHERE embedding_id = ?"
+DROP_VECTOR = "DELETE FROM embedding_cache WHERE id = ?"
+OTHER_WORDS = "the keyword index does not hold the words of the passages"
+SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """What is damaged: the file as such, passages of these files (path and source), vectors by their ids."""
+
+    structure: str | None = None
+    files: tuple[tuple[str, str], ...] = ()
+    vectors: tuple[int, ...] = ()
+
+    def told(self) -> str | None:
+        """Return what is damaged in words, None where nothing is."""
+        if self.structure is not None:
+            return self.structure
+        parts = []
+        if self.files:
+            paths = [path for path, _ in self.files]
+            more = f" and {len(paths) - SHOWN} more" if len(paths) > SHOWN else ""
+            parts.append(f"passages of {', '.join(paths[:SHOWN])}{more} are not what was written")
+        if self.vectors:
+            parts.append(f"{len(self.vectors)} vectors are not what was written")
+        return "; ".join(parts) or None
+
+
+def is_whole(
+    path: str,
+    source: str,
+    start_line: int,
+    end_line: int,
+    start_char: int,
+    digest: str,
+    text: bytes | None,
+    checksum: int | None,
+) -> bool:
+    """Say whether a passage is as it was written; one from before there were checksums has none."""
+    if text is None or sha256(text).hexdigest() != digest:
+        return False
+    place = schema.checksum_of(path, source, start_line, end_line, start_char, digest)
+    return checksum is None or checksum == place
+
+
+def examine(connection: Connection, *, passages_too: bool = True) -> Findings:
+    """Read all of the file and compare it with its checksums; it takes seconds where the index is large.
+
+    Without `passages_too`, only what outlasts a rebuild is looked at: the file as such, and the vectors.
+    """
+    structure = _problem_with_structure(connection)
+    damaged: dict[int, tuple[str, str]] = {}
+    if structure is None and passages_too:
+        damaged, has_other_words = _passages_and_words(connection)
+        structure = OTHER_WORDS if has_other_words else None
+    if structure is not None:
+        return Findings(structure=structure)
+    vectors = [
+        id_
+        for id_, blob, dims, checksum in connection.execute(VECTORS)
+        if len(blob) != 4 * dims or checksum not in (None, zlib.crc32(blob))
+    ]
+    return Findings(files=tuple(dict.fromkeys(damaged.values())), vectors=tuple(vectors))
+
+
+def mend(connection: Connection, found: Findings) -> None:
+    """Make the next sync write damaged passages and vectors anew, and forget that there was damage."""
+    connection.executemany(READ_AGAIN, found.files)
+    connection.executemany(LET_GO, [(id_,) for id_ in found.vectors])
+    connection.executemany(DROP_VECTOR, [(id_,) for id_ in found.vectors])
+    books.set_value(connection, books.DAMAGE, None)
+    if found.vectors:
+        books.bump_revision(connection)
+
+
+def note_damage(connection: Connection, what: str) -> None:
+    """Note that the file is damaged; the first note stays, so that it is written once."""
+    if damage_noted(connection) is None:
+        books.set_value(connection, books.DAMAGE, what)
+
+
+def damage_noted(connection: Connection) -> str | None:
+    """Return what somebody came upon, None where nobody did."""
+    return books.value(connection, books.DAMAGE)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredVector:
+    """A row of the cache of vectors as it stands in a file."""
+
+    id: int
+    values: tuple[str, str, str, str, bytes, int, int, int | None]
+
+    @property
+    def is_whole(self) -> bool:
+        """Say whether the vector is what was written."""
+        *_, blob, dims, _, checksum = self.values
+        return len(blob) == 4 * dims and checksum == zlib.crc32(blob)
+
+
+def vectors_of(connection: Connection, *, after: int) -> list[StoredVector]:
+    """Return some vectors of a file that may be damaged, those behind the id `after`."""
+    rows = connection.execute(WHOLE_VECTORS, (after,))
+    return [StoredVector(id_, tuple(values)) for id_, *values in rows]
+
+
+def restore_vectors(connection: Connection, rows: Iterable[StoredVector]) -> None:
+    """Put vectors that are whole into the cache of another file."""
+    connection.executemany(RESTORE, [row.values for row in rows if row.is_whole])
+
+
+def _problem_with_structure(connection: Connection) -> str | None:
+    # It covers the keyword index as well: SQLite asks each module for its own check.
+    told = connection.execute("PRAGMA integrity_check(1)").get
+    if told != "ok":
+        return f"it does not pass the check of SQLite ({str(told)[:200]})"
+    try:
+        books.snapshot(connection)
+        for _ in connection.execute("SELECT path, hash FROM files"):
+            pass
+    except (UnicodeDecodeError, Unreadable) as error:
+        return f"it holds what nobody wrote there ({error})"
+    return None
+
+
+def _passages_and_words(connection: Connection) -> tuple[dict[int, tuple[str, str]], bool]:
+    """Return damaged passages, and whether the keyword index differs from one made now of the others.
+
+    The check of SQLite cannot tell: the index holds no text to compare with. An index that was made by other
+    rules, which a rebuild will replace, is not compared.
+    """
+    is_comparable = not connection.execute(MADE_OTHERWISE, (KEYWORD_VERSION,)).get
+    damaged: dict[int, tuple[str, str]] = {}
+    fresh = Connection("")  # SQLite puts it on the disk when it grows, and removes it
+    try:
+        schema.create_passages(fresh, LIVE)
+        fresh.execute("BEGIN")
+        for id_, *row in connection.execute(PASSAGES):
+            if not is_whole(*row):
+                damaged[id_] = (row[0], row[1])
+            elif is_comparable:
+                fresh.execute(
+                    "INSERT INTO chunks_fts (rowid, text) VALUES (?, ?)", (id_, index_text(row[6].decode()))
+                )
+        if not is_comparable:
+            return damaged, False
+        words = zip_longest(_words(fresh, damaged), _words(connection, damaged))
+        return damaged, any(one != other for one, other in words)
+    finally:
+        fresh.close()
+
+
+def _words(connection: Connection, without: Iterable[int]) -> Iterable[tuple[object, ...]]:
+    """Yield each word of the keyword index with sums over its places, but for those in some passages."""
+    query_only = connection.pragma("query_only")
+    connection.pragma("query_only", 0)  # a temporary table is none of the file's
+    connection.execute(VOCABULARY)
+    connection.pragma("query_only", query_only)
+    yield from connection.execute(WORDS, (json.dumps([*without]),))

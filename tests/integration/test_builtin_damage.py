@@ -1,0 +1,202 @@
+"""Bits that change in an index: no search serves them, a check names them, the next sync mends them."""
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import apsw
+import pytest
+
+from benchmarks import corruption
+from composable_memory.content import EmbedderInput
+from composable_memory.interfaces import BackendServices
+from composable_memory.testing import HashEmbedder
+from composable_memory.types import SearchAnswer
+from composable_memory_adapters.builtin.backend import open_builtin
+from composable_memory_adapters.builtin.settings import BuiltinSettings
+from composable_memory_adapters.builtin.store import schema
+
+NO_SYNC = BuiltinSettings.model_validate({"sync": {"onSearch": False}})
+CODE = "The code of the harbour gate is 487."
+FROM_VERSION_2 = """
+ALTER TABLE files DROP COLUMN is_utf8;
+ALTER TABLE chunks DROP COLUMN start_char;
+ALTER TABLE chunks DROP COLUMN checksum;
+ALTER TABLE embedding_cache DROP COLUMN checksum;
+UPDATE files SET chunker = replace(chunker, 'markdown-2', 'markdown-1');
+UPDATE meta SET value = replace(value, 'markdown-2', 'markdown-1') WHERE key = 'recipe';
+PRAGMA user_version = 1;
+"""
+
+
+class Remote(HashEmbedder):
+    """Every text costs something."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.paid: list[str] = []
+
+    async def embed_batch(self, inputs: Sequence[EmbedderInput]) -> Sequence[Sequence[float]]:
+        self.paid += [one.text for one in inputs]
+        return await super().embed_batch(inputs)
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    folder = tmp_path / "workspace"
+    (folder / "memory").mkdir(parents=True)
+    (folder / "memory" / "gate.md").write_text(f"# Gate\n\n{CODE}\n", encoding="utf-8")
+    for number in range(6):
+        text = f"# Boat {number}\n\nThe harbour boat {number} is painted green.\n"
+        (folder / "memory" / f"boat-{number}.md").write_text(text, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def handed(services: BackendServices) -> BackendServices:
+    return replace(services, embedder=HashEmbedder())
+
+
+async def index_of(services: BackendServices) -> Path:
+    async with open_builtin(NO_SYNC, services) as memory:
+        await memory.sync()
+        return Path(memory.status().db_path or "")
+
+
+def damage(path: Path, statement: str) -> None:
+    with closing(apsw.Connection(str(path))) as connection:
+        connection.execute(statement)
+
+
+def codes(answer: SearchAnswer) -> list[str]:
+    return [one.code for one in answer.degraded]
+
+
+CHANGES = {
+    "a digit": "text = replace(text, '487', '987')",
+    "no longer UTF-8": "text = CAST(replace(text, '487', CAST(x'ff' AS TEXT)) AS TEXT)",
+    "its hash": "hash = replace(hash, 'a', 'b')",
+    "its lines": "start_line = 2",
+}
+OF_THE_GATE = " WHERE path = 'memory/gate.md'"
+
+
+@pytest.mark.parametrize("change", CHANGES)
+async def test_a_passage_that_changed_in_the_index_is_not_served_but_named_and_mended(
+    handed: BackendServices, change: str
+) -> None:
+    path = await index_of(handed)
+    damage(path, f"UPDATE chunks SET {CHANGES[change]} {OF_THE_GATE}")
+
+    async with open_builtin(NO_SYNC, handed) as memory:
+        answer = await memory.answer("code of the harbour gate")
+        assert "memory/gate.md" not in [hit.path for hit in answer.results]
+        assert len(answer.results) == 6
+        (named,) = [one for one in answer.degraded if one.code == "damaged"]
+        assert "memory/gate.md" in named.reason
+        assert "`cmem index`" in named.reason
+    async with open_builtin(NO_SYNC, handed) as memory:  # another process knows
+        assert memory.status().custom["damage"]
+        assert memory.status().dirty is True
+        report = await memory.sync()
+        answer = await memory.answer("code of the harbour gate")
+
+        assert report.files_indexed == 1
+        assert "memory/gate.md" in report.problems[0]
+        assert (codes(answer), answer.results[0].path) == ([], "memory/gate.md")
+        assert CODE in answer.results[0].snippet
+        assert (await memory.check(), memory.status().custom.get("damage")) == ((), None)
+        assert (await memory.sync()).problems == ()
+
+
+async def test_a_process_that_lives_on_mends_what_its_search_came_upon(handed: BackendServices) -> None:
+    path = await index_of(handed)
+    damage(path, f"UPDATE chunks SET {CHANGES['a digit']} {OF_THE_GATE}")
+
+    patient = BuiltinSettings.model_validate({"sync": {"onSearchWaitMs": 60_000, "watch": False}})
+    async with open_builtin(patient, replace(handed, is_long_lived=True)) as memory:
+        await memory.sync()
+        assert "damaged" in codes(await memory.answer("code of the harbour gate"))
+        await memory.sync()  # waits for the one that the search has begun
+        answer = await memory.answer("code of the harbour gate")
+
+    assert (codes(answer), answer.results[0].path) == ([], "memory/gate.md")
+
+
+async def test_a_vector_that_changed_is_named_and_made_anew(handed: BackendServices) -> None:
+    path = await index_of(handed)
+    damage(
+        path,
+        "UPDATE embedding_cache SET embedding = CAST(x'0000803f' || substr(embedding, 5) AS BLOB)"
+        " WHERE id = (SELECT embedding_id FROM chunks WHERE path = 'memory/gate.md')",
+    )
+
+    async with open_builtin(NO_SYNC, handed) as memory:
+        assert "vectors" in (await memory.check())[0]
+        report = await memory.sync()
+
+        assert (report.files_indexed, report.embedded, report.embeddings_pending) == (0, 1, 0)
+        assert await memory.check() == ()
+
+
+async def test_words_that_changed_in_the_keyword_index_are_named_and_made_anew(
+    handed: BackendServices,
+) -> None:
+    path = await index_of(handed)
+    damage(path, "INSERT INTO chunks_fts (rowid, text) VALUES (4711, 'gasometer')")
+
+    async with open_builtin(NO_SYNC, handed) as memory:
+        assert "keyword index" in (await memory.check())[0]
+        await memory.sync()
+        assert await memory.check() == ()
+
+
+async def test_vectors_that_are_whole_outlast_a_file_that_is_set_aside(services: BackendServices) -> None:
+    remote = Remote()
+    path = await index_of(replace(services, embedder=remote, embedder_is_local=False))
+    paid = len(remote.paid)
+    damage(path, "DROP TABLE chunks_fts")
+
+    async with open_builtin(NO_SYNC, replace(services, embedder=remote, embedder_is_local=False)) as memory:
+        report = await memory.sync()
+
+        assert (report.files_indexed, report.embedded, report.embeddings_pending) == (7, 0, 0)
+        assert len(remote.paid) == paid
+        assert await memory.check() == ()
+
+
+async def test_only_the_latest_damaged_file_is_kept(services: BackendServices) -> None:
+    path = await index_of(services)
+    for garbage in (b"one" * 1000, b"two" * 1000):
+        path.write_bytes(garbage)
+        async with open_builtin(NO_SYNC, services) as memory:
+            await memory.sync()
+
+    (aside,) = path.parent.glob("*.damaged-*")
+    assert aside.read_bytes() == b"two" * 1000
+
+
+async def test_an_index_of_the_version_before_is_taken_over_with_its_vectors(
+    handed: BackendServices,
+) -> None:
+    path = await index_of(handed)
+    damage(path, FROM_VERSION_2)
+
+    async with open_builtin(NO_SYNC, handed) as memory:
+        report = await memory.sync()
+        answer = await memory.answer("code of the harbour gate")
+
+        assert (report.embedded, report.problems) == (0, ())
+        assert answer.results[0].path == "memory/gate.md"
+        assert await memory.check() == ()
+    with closing(apsw.Connection(str(path))) as connection:
+        assert connection.pragma("user_version") == schema.SCHEMA_VERSION
+        assert not connection.execute("SELECT count(*) FROM embedding_cache WHERE checksum IS NULL").get
+
+
+@pytest.mark.parametrize("kind", corruption.KINDS)
+async def test_whatever_is_damaged_is_never_served_and_mended_by_a_sync(tmp_path: Path, kind: str) -> None:
+    tally = await corruption.run(tmp_path, kind=kind, rounds=3, notes=30, seed=7)
+
+    assert (tally.rounds, tally.faults) == (3, [])
