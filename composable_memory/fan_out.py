@@ -184,6 +184,7 @@ def _is_sound(result: object) -> bool:
         return (
             isfinite(result.score)
             and 0 <= result.start_line <= result.end_line
+            and result.start_char >= 0
             and result.path.__class__ is str is result.snippet.__class__
             and result.path != ""
             and (result.origin is None or _is_place(result.origin))

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from composable_memory.sameness import NearTexts, TextComparison, overlap, same_lines
+from composable_memory.sameness import NearTexts, TextComparison, are_apart, overlap, same_lines
 from composable_memory.types import Attribution, DroppedCandidate, DropReason, MemorySearchResult, Origin
 
 __all__ = ["DEFAULT_RRF_K", "BackendList", "Dedup", "Fusion", "Merged", "merge"]
@@ -202,7 +202,7 @@ def _home(
             return group, "duplicate"
     if dedup is not Dedup.EXACT and result.start_line > 0:
         for group in groups:
-            if overlap(result, group.best.result):
+            if overlap(result, group.best.result) and not are_apart(result, group.best.result):
                 return group, "overlap"
     return None, None
 

@@ -260,6 +260,7 @@ def _candidate(rank: int, result: MemorySearchResult) -> Candidate:
         content_hash=f"{crc32(result.snippet.encode(errors='replace')):08x}",
         exact=result.exact,
         origin=_taken_from(result),
+        start_char=result.start_char or None,
     )
 
 

@@ -154,6 +154,7 @@ def _result(candidate: Candidate) -> MemorySearchResult:
         source=source,
         exact=candidate.exact,
         origin=None if origin is None else Origin(**origin._asdict()),
+        start_char=candidate.start_char or 0,
     )
 
 

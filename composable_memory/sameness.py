@@ -7,7 +7,16 @@ from typing import NamedTuple, TypeAlias
 
 from composable_memory.types import MemorySearchResult, Origin
 
-__all__ = ["NearTexts", "TextComparison", "near_pairs", "nearly_equal", "overlap", "same_lines", "words_of"]
+__all__ = [
+    "NearTexts",
+    "TextComparison",
+    "are_apart",
+    "near_pairs",
+    "nearly_equal",
+    "overlap",
+    "same_lines",
+    "words_of",
+]
 
 TextComparison: TypeAlias = Callable[[MemorySearchResult, MemorySearchResult], bool]
 """Says whether the texts of two results are nearly equal."""
@@ -19,8 +28,18 @@ SKETCH_BITS = 512
 
 
 def same_lines(one: MemorySearchResult, other: MemorySearchResult) -> bool:
-    """Say whether two results of one file are the same lines."""
-    return one.start_line == other.start_line and one.end_line == other.end_line
+    """Say whether two results of one file are the same lines, or the same piece of a line."""
+    return (one.start_line, one.end_line, one.start_char) == (
+        other.start_line,
+        other.end_line,
+        other.start_char,
+    )
+
+
+def are_apart(one: MemorySearchResult, other: MemorySearchResult) -> bool:
+    """Say whether one of two results of a file begins in the middle of the line that the other ends in."""
+    first, second = sorted((one, other), key=lambda result: (result.start_line, result.start_char))
+    return first.end_line == second.start_line and second.start_char > 0
 
 
 def overlap(lines: MemorySearchResult | Origin, better: MemorySearchResult | Origin) -> bool:

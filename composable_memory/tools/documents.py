@@ -99,7 +99,8 @@ class MemorySearchRequest(Document):
 class SearchHit(Document):
     """One passage or fact: lines are 1-based and inclusive, 0 where there are none; the score is in [0, 1].
 
-    `origin` is where a fact was taken from, `metadata` what else its backend knows of it.
+    `origin` is where a fact was taken from, `metadata` what else its backend knows of it. `start_char` is
+    there for a piece of a long line: where in the line it begins, from 0.
     """
 
     path: str
@@ -111,12 +112,14 @@ class SearchHit(Document):
     citation: str | None = None
     source_backend: str | None = None
     origin: Origin | None = None
+    start_char: int | None = None
     metadata: Metadata = None
 
     @classmethod
     def of(cls, result: MemorySearchResult) -> "SearchHit":
         """Return the document of a result."""
-        return cls.model_validate(result, from_attributes=True)
+        hit = cls.model_validate(result, from_attributes=True)
+        return hit if hit.start_char else hit.model_copy(update={"start_char": None})
 
 
 class MemorySearchReply(Document):

@@ -176,6 +176,8 @@ class Candidate(NamedTuple):
     """True when the backend found the words themselves."""
     origin: TakenFrom | None = None
     """Where a hit that is no passage of a file was taken from; a replay merges it with that passage."""
+    start_char: int | None = None
+    """Where in its first line a piece of a long line begins; a replay tells such pieces apart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -172,17 +172,23 @@ async def test_pieces_of_one_line_are_all_indexed_and_answer_once(
         assert rows(memory, "SELECT count(*) FROM chunks_fts") == rows(memory, "SELECT count(*) FROM chunks")
 
 
-async def test_of_the_pieces_of_one_line_the_best_is_the_result(
+async def test_the_pieces_of_one_line_are_results_of_their_own(
     services: BackendServices, workspace: Path
 ) -> None:
-    write(workspace / "memory" / "log.md", "lamp " * 960 + "the needle")
+    line = "lamp " * 960 + "the needle" + " boat" * 400
+    write(workspace / "memory" / "log.md", line)
     config = {"memory": {"embedding": {"provider": "none"}, "builtin": {"chunking": {"overlap": 0}}}}
     async with open_memory(workspace, services.state_dir, config) as memory:
         await memory.sync()
-        (result,) = (await memory.query("needle lamp")).results
+        response = await memory.query("needle lamp boat")
+        found = [one for one in response.results if one.path == "memory/log.md"]
+        read = await memory.read_file("memory/log.md", from_line=1, lines=1)
 
-    assert (result.path, result.start_line, result.end_line) == ("memory/log.md", 1, 1)
-    assert result.snippet == "the needle"
+    assert {(one.start_line, one.end_line) for one in found} == {(1, 1)}
+    assert len({one.key for one in found}) == len(found) > 1
+    assert "the needle" in found[0].snippet
+    assert all(line[one.start_char :].startswith(("lamp", "the needle", "boat")) for one in found)
+    assert read.text == line
 
 
 # --- what is written, and what goes ---

@@ -74,6 +74,7 @@ class CandidateLine(PlaceLine):
     content_hash: str
     exact: bool = False
     origin: PlaceLine | None = None
+    start_char: Count | None = None
 
 
 class ErrorLine(Line):

@@ -147,6 +147,7 @@ def _candidate(line: CandidateLine) -> Candidate:
         content_hash=line.content_hash,
         exact=line.exact,
         origin=None if line.origin is None else line.origin.place,
+        start_char=line.start_char,
     )
 
 

@@ -34,7 +34,7 @@ def outline(text: str, tokens: int = 400, overlap: int = 80) -> list[tuple[int, 
             "x" * 100,
             8,
             2,
-            [(1, 1, 32), (1, 1, 65), (1, 1, 65), (1, 1, 37)],
+            [(1, 1, 32), (1, 1, 32), (1, 1, 32), (1, 1, 28)],
             id="pieces of a long line are repeated",
         ),
         pytest.param("a\nb\n", 400, 80, [(1, 3, 4)], id="a final line break makes an empty last line"),
@@ -98,11 +98,58 @@ def test_half_a_surrogate_pair_is_text_like_any_other() -> None:
     assert len({chunk.hash for chunk in chunks}) == 2
 
 
-def test_pieces_of_a_long_line_are_told_apart_by_their_text() -> None:
-    chunks = chunk_markdown(" ".join(f"word{number}" for number in range(50)), tokens=8, overlap=2)
+def test_pieces_of_a_long_line_are_told_apart_by_where_they_begin() -> None:
+    text = " ".join(f"word{number}" for number in range(50))
+    chunks = chunk_markdown(text, tokens=8, overlap=2)
 
     assert {(chunk.start_line, chunk.end_line) for chunk in chunks} == {(1, 1)}
-    assert len({chunk.hash for chunk in chunks}) == len(chunks)
+    assert len({chunk.start_char for chunk in chunks}) == len(chunks)
+    for chunk in chunks:
+        assert text[chunk.start_char :].startswith(chunk.text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x" * 5000,
+        "word " * 1000,
+        "供应商部署方案" * 800,
+        ROCKET * 3000,
+        "a\n" + "b" * 4000 + "\nc\nd",
+        "\n".join(["y" * 1500] * 5),
+    ],
+    ids=["letters", "words", "Chinese", "astral", "among short ones", "long lines that fit"],
+)
+def test_no_chunk_is_longer_than_the_limit_and_the_overlap_is_kept(text: str) -> None:
+    chunks = chunk_markdown(text)
+    lines = text.split("\n")
+    begins = [sum(len(line) + 1 for line in lines[: one.start_line - 1]) + one.start_char for one in chunks]
+
+    assert max(length for _, _, length in outline(text)) <= 1600
+    ends = [begin + len(one.text) for begin, one in zip(begins, chunks, strict=True)]
+    assert ends[-1] >= len(text.rstrip())
+    if len(lines) == 1:
+        assert all(end - begin >= 160 for end, begin in zip(ends, begins[1:], strict=False))
+    else:
+        assert all(begin <= end + 1 for end, begin in zip(ends, begins[1:], strict=False))
+
+
+@pytest.mark.parametrize(
+    "sign",
+    ["e\u0301", "\U0001f469\u200d\U0001f469\u200d\U0001f467", "\U0001f1e9\U0001f1ea", "\U0001f44d\U0001f3fd"],
+    ids=["an accent", "a family", "a flag", "a tone of skin"],
+)
+@pytest.mark.parametrize("before", range(4))
+def test_what_readers_see_as_one_character_is_never_cut(sign: str, before: int) -> None:
+    text = "x" * before + sign * 2000
+
+    for chunk in chunk_markdown(text):
+        if chunk.start_char:
+            assert (chunk.start_char - before) % len(sign) == 0
+
+
+def test_accents_without_end_are_cut_all_the_same() -> None:
+    assert max(length for _, _, length in outline("e" + "\u0301" * 5000)) <= 1600
 
 
 def test_a_carriage_return_stays_in_its_line() -> None:

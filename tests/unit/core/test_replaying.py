@@ -40,6 +40,11 @@ def hit(path: str, score: float, snippet: str = "", *, start: int = 1, end: int 
     )
 
 
+def piece(score: float, start_char: int) -> MemorySearchResult:
+    snippet = f"piece {start_char} of words like number{start_char}"
+    return replace(hit("long.md", score, snippet, end=1), start_char=start_char)
+
+
 NOTES = (hit("a.md", 0.9), hit("b.md", 0.7), hit("c.md", 0.2))
 GRAPH = (hit("b.md", 0.95), hit("d.md", 0.6))
 
@@ -104,6 +109,15 @@ async def test_whole_numbers_for_scores_and_weights_are_reproduced(tmp_path: Pat
         weights=WeightTable.fixed({"notes": 1}),
     )
 
+    assert is_reproduced(query)
+
+
+async def test_pieces_of_one_line_are_told_apart_as_they_were(tmp_path: Path) -> None:
+    one, other, third = piece(0.9, 0), piece(0.8, 1280), piece(0.7, 2560)
+    query = await ask(tmp_path, {"notes": [one, other], "qmd": [other, third]})
+
+    assert keys(query.shown) == ["long.md"] * 3
+    assert [len(one.others) for one in query.shown] == [0, 1, 0]
     assert is_reproduced(query)
 
 

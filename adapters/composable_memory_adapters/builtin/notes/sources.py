@@ -257,11 +257,13 @@ class _Walk:
                     for entry in entries:
                         name = entry.name
                         if name[-3:] in SUFFIXES and entry.is_file(follow_symlinks=False):
-                            notes.append(
-                                _scanned(f"{prefix}/{name}", entry.path, entry.stat(follow_symlinks=False))
-                            )
+                            with suppress(FileNotFoundError):  # it went after the folder was listed
+                                found = entry.stat(follow_symlinks=False)
+                                notes.append(_scanned(f"{prefix}/{name}", entry.path, found))
                         elif entry.is_dir(follow_symlinks=False) and name not in IGNORED_FOLDERS:
                             folders.append((entry.path, f"{prefix}/{name}"))
+            except FileNotFoundError:
+                pass  # so did this folder
             except OSError as error:
                 self._skip(prefix, error)
         return notes

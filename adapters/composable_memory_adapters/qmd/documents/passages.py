@@ -126,15 +126,12 @@ def _named(asked: KeywordQuery, documents: Sequence[Document]) -> Found:
 def _ranked(
     document: Document, found: Sequence[tuple[Passage, Scored]], mode: SearchMode
 ) -> Iterator[_Ranked]:
-    """Yield the passages of one document with their scores; of pieces of one long line only the best."""
+    """Yield the passages of one document with their scores."""
     like = LIKENESS_WEIGHT[mode] * likeness(document.rank)
-    places: set[tuple[int, int]] = set()
     for passage, scored in found:
-        if passage.place not in places:
-            places.add(passage.place)
-            by_words = WORDS_WEIGHT[mode] * scored.words or FOUND_SCORE
-            yield _Ranked(document=document, passage=passage, score=by_words + like, exact=scored.exact)
-            like = 0.0  # the place that QMD gave the document counts once
+        by_words = WORDS_WEIGHT[mode] * scored.words or FOUND_SCORE
+        yield _Ranked(document=document, passage=passage, score=by_words + like, exact=scored.exact)
+        like = 0.0  # the place that QMD gave the document counts once
 
 
 def _result(ranked: _Ranked, asked: KeywordQuery, most_chars: int) -> MemorySearchResult:
@@ -152,6 +149,7 @@ def _result(ranked: _Ranked, asked: KeywordQuery, most_chars: int) -> MemorySear
         score=ranked.score,
         snippet=snippet(passage.text, asked.terms, limit=most_chars),
         source=ranked.document.collection.source,
+        start_char=passage.start_char,
         exact=ranked.exact,
         metadata=metadata | {"stale": True} if passage.is_stale else metadata,
     )

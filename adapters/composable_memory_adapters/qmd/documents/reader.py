@@ -27,17 +27,16 @@ _EDGES = "\ufeff\ufffd" + "".join(map(chr, range(0xD800, 0xE000)))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passage:
-    """Lines of a document; `is_stale` says that the file does not hold them any more."""
+    """Lines of a document; `is_stale` says that the file does not hold them any more.
+
+    `start_char` is where in the first line it begins.
+    """
 
     start_line: int
     end_line: int
+    start_char: int = 0
     text: str
     is_stale: bool = False
-
-    @property
-    def place(self) -> tuple[int, int]:
-        """Return its lines, which pieces of one long line share."""
-        return self.start_line, self.end_line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +134,12 @@ def _beginning_of_line(text: str, line: int) -> int:
 
 def _cut(text: str) -> tuple[Passage, ...]:
     return tuple(
-        Passage(start_line=chunk.start_line, end_line=chunk.end_line, text=chunk.text)
+        Passage(
+            start_line=chunk.start_line,
+            end_line=chunk.end_line,
+            start_char=chunk.start_char,
+            text=chunk.text,
+        )
         for chunk in chunk_markdown(text)
     )
 
