@@ -2,6 +2,7 @@
 
 import gc
 import sys
+from contextlib import suppress
 
 from composable_memory.cli.app import app
 from composable_memory.cli.screen import complain, prepare_streams
@@ -11,12 +12,18 @@ __all__ = ["app", "main"]
 GC_THRESHOLD = 200_000
 """So many more objects than at the last look for garbage are worth another; a search makes half of that."""
 
+LEAST_OPEN_FILES = 32
+"""With fewer, parts of the program cannot even be imported when they are needed."""
+
 
 def main() -> None:
     """Run the command line; exits with 0 fine, 1 failed, 2 bad usage, 3 degraded, 130 interrupted."""
     # Python looks for garbage after every 700 new objects and again at the end: a quarter of a search's time.
     gc.set_threshold(GC_THRESHOLD)
     prepare_streams()
+    if (limit := _open_files_limit()) < LEAST_OPEN_FILES:
+        complain(f"this process may open {limit} files only; allow it {LEAST_OPEN_FILES} (`ulimit -n`)")
+        sys.exit(1)
     try:
         app()
     except Exception as error:
@@ -26,3 +33,13 @@ def main() -> None:
         sys.exit(1)
     finally:
         gc.freeze()  # what is left ends with the process
+
+
+def _open_files_limit() -> int:
+    """Return how many files this process may have open; where the system does not tell, enough."""
+    with suppress(ImportError):
+        import resource
+
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        return LEAST_OPEN_FILES if limit == resource.RLIM_INFINITY else limit
+    return LEAST_OPEN_FILES

@@ -51,9 +51,10 @@ class Gate(HashEmbedder):
 
     def __init__(self) -> None:
         super().__init__()
-        self.open = asyncio.Event()
+        self.asked, self.open = asyncio.Event(), asyncio.Event()
 
     async def embed_batch(self, inputs: Sequence[EmbedderInput]) -> Sequence[Sequence[float]]:
+        self.asked.set()
         await self.open.wait()
         return await super().embed_batch(inputs)
 
@@ -144,6 +145,7 @@ async def test_a_search_does_not_wait_for_vectors(services: BackendServices) -> 
 
         assert answer.results[0].path == "memory/2026-03-05.md"
         assert codes(answer) == ["vectors-pending"]
+        await embedder.asked.wait()  # the answer is there as soon as all text is
         assert memory.status().custom["sync"]["label"] == "Embedding"  # type: ignore[index,call-overload]
         embedder.open.set()
         await memory.sync()

@@ -389,6 +389,42 @@ async def test_a_workspace_that_is_gone_keeps_its_rows(services: BackendServices
         assert "does not exist" in report.problems[0]
 
 
+def test_notes_and_folders_that_vanish_while_they_are_listed_are_no_problem(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (workspace / "memory" / "deep").mkdir()
+    (workspace / "memory" / "stays.md").write_text("it stays", encoding="utf-8")
+    listed = os.scandir
+
+    def scandir(path: str) -> Iterator[os.DirEntry[str]]:
+        if path.endswith("deep"):
+            (workspace / "memory" / "deep").rmdir()
+        return listed(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    report = scan(workspace)
+
+    assert "memory/stays.md" in [file.key for file in report.files]
+    assert dict(report.unreadable) == {}
+
+
+async def test_what_an_index_writes_is_for_its_owner_alone_whatever_the_umask(
+    services: BackendServices, state_dir: Path
+) -> None:
+    usual = os.umask(0)
+    try:
+        path = await index_of(services)
+        path.write_bytes(b"nothing of the kind" * 1000)
+        async with open_builtin(NO_SYNC, services) as memory:
+            await memory.sync()
+            modes = {one: one.stat().st_mode & 0o777 for one in state_dir.rglob("*")}
+    finally:
+        os.umask(usual)
+
+    assert len(modes) >= 4
+    assert {one.name for one, mode in modes.items() if mode != (0o700 if one.is_dir() else 0o600)} == set()
+
+
 def test_a_note_that_vanishes_before_it_is_read_is_no_problem(workspace: Path) -> None:
     drafter = Drafter(chunking=ChunkingSettings(), keywords=True)
     changed = drafter.changed(scan(workspace), {})
@@ -410,6 +446,18 @@ async def test_a_note_that_is_not_utf8_is_indexed_as_far_as_it_goes(
 
         assert report.problems == ("memory/latin.md: it is not UTF-8; what could not be read was replaced",)
         assert (await memory.search("Gasometer"))[0].path == "memory/latin.md"
+    async with open_builtin(NO_SYNC, services) as memory:  # also by those who have not read it
+        again = await memory.sync()
+        answer = await memory.answer("Gasometer")
+
+        assert (again.files_indexed, again.problems) == (0, report.problems)
+        assert memory.status().custom["problems"] == list(report.problems)
+        (named,) = [one.reason for one in answer.degraded if one.code == "unreadable-files"]
+        assert "memory/latin.md" in named
+        (workspace / "memory" / "latin.md").write_text("Das Café am Gasometer", encoding="utf-8")
+
+        assert (await memory.sync()).problems == ()
+        assert memory.status().custom["problems"] == []
 
 
 async def test_nul_characters_do_not_cut_a_note(services: BackendServices, workspace: Path) -> None:

@@ -3,13 +3,16 @@
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import fields
 from pathlib import Path
 
+import apsw
 import pytest
 import typer.main
 from typer.testing import CliRunner, Result
@@ -277,6 +280,58 @@ def test_an_index_that_cannot_be_opened_is_the_reason_given(
     assert result.exit_code == 1
     assert str(in_the_way) in result.stderr
     assert "does not offer" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    "change", ["'10 tomatoes'", "NULL", "CAST(x'ff' AS TEXT)"], ids=["a word", "nothing", "no text"]
+)
+def test_damage_is_named_alike_by_all_commands_and_mended_by_the_next_sync(
+    cmem: Cmem, state_dir: Path, change: str
+) -> None:
+    cmem.configure("memory: {embedding: {provider: none}, builtin: {sync: {on_search: false}}}")
+    cmem("index")
+    (path,) = state_dir.rglob("main-*.sqlite")
+    with closing(apsw.Connection(str(path))) as connection:
+        (note,) = connection.execute(
+            "SELECT path FROM chunks WHERE text LIKE '%tomatoes%' LIMIT 1"
+        ).fetchone()
+        connection.pragma("writable_schema", 1)
+        connection.execute(
+            "UPDATE sqlite_schema SET sql = replace(sql, 'text TEXT NOT NULL', 'text TEXT')"
+            " WHERE name = 'chunks'"
+        )
+    with closing(apsw.Connection(str(path))) as connection:
+        connection.execute(f"UPDATE chunks SET text = {change} WHERE path = ?", (note,))
+        connection.pragma("writable_schema", 1)
+        connection.execute(
+            "UPDATE sqlite_schema SET sql = replace(sql, 'text TEXT', 'text TEXT NOT NULL')"
+            " WHERE name = 'chunks'"
+        )
+
+    search, deep = cmem("search", "tomatoes"), cmem("status", "--deep")
+    shallow, index = cmem("status"), cmem("index")
+    after = cmem("status", "--deep"), cmem("search", "tomatoes")
+
+    assert (search.exit_code, deep.exit_code, index.exit_code) == (0, 1, 0)
+    assert f"{note}:" not in search.stdout
+    for told in (search.stderr, deep.stderr, shallow.stdout, index.stderr):
+        assert note in told or "check of SQLite" in told
+    assert "`cmem index`" in deep.stderr
+    assert [one.exit_code for one in after] == [0, 0]
+    assert f"{note}:" in after[1].stdout
+    assert "damaged" not in after[1].stderr
+
+
+def test_a_process_that_may_open_few_files_says_so_and_fails(cmem: Cmem) -> None:
+    def few() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (12, 12))
+
+    with cmem.process("search", "tomatoes", preexec_fn=few) as process:
+        _, stderr = process.communicate(timeout=60)
+
+    assert process.returncode == 1
+    assert "12 files" in stderr
+    assert "Traceback" not in stderr
 
 
 def test_degraded_answers_are_told_on_stderr(cmem: Cmem) -> None:

@@ -4,6 +4,7 @@ It pays from some thousand facts on: an exact search compares the question with 
 about 95 of 100 true neighbours, so more are asked for than are wanted.
 """
 
+import asyncio
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,6 +21,10 @@ AUTO_FACTS = 5_000
 
 OVERFETCH = 4
 """How many more neighbours to ask for: some are missed, and others fall to the filters."""
+
+MOST_LOOKS = 100
+BETWEEN_LOOKS_S = 0.02
+"""How often, and how far apart, it is looked whether an index that was dropped is gone."""
 
 IndexChange = Literal["created", "dropped", "none"]
 
@@ -76,6 +81,7 @@ async def arrange(
     wanted = bool(facts) and wants_index(settings, facts)
     if present is not None and (not wanted or present.dimensions != dimensions):
         await database.write(group_id, DROP)
+        await _gone(database, group_id)
     elif present is not None or not wanted:
         return "none"
     if not wanted:
@@ -87,6 +93,14 @@ async def arrange(
             raise
         return "none"  # another process was quicker
     return "created"
+
+
+async def _gone(database: CypherDatabase, group_id: str) -> None:
+    """Wait until a dropped index is no longer listed: for a moment it is, and keeps a new one out."""
+    for _ in range(MOST_LOOKS):
+        if await indexed(database, group_id) is None:
+            return
+        await asyncio.sleep(BETWEEN_LOOKS_S)
 
 
 def _names(value: object) -> list[str]:
