@@ -72,6 +72,7 @@ REDACTION = "tests/unit/ops_logs/test_redaction.py::test_"
 BUILTIN = "tests/integration/test_builtin_backend.py::test_"
 INDEXING = "tests/integration/test_builtin_sync.py::test_"
 REBUILD = "tests/integration/test_builtin_rebuild.py::test_"
+DAMAGE = "tests/integration/test_builtin_damage.py::test_"
 FAULTS = "tests/integration/test_builtin_faults.py::test_"
 SOUND = "tests/integration/test_builtin_sound.py::test_"
 BUILTIN_SEARCH = "tests/integration/test_builtin_search.py::test_"
@@ -781,7 +782,7 @@ DEEP_DIVE = document(
             kept("sync:force", "sync({force})", f"{SYNC}a_forced_sync_keeps_the_answers",
                  f"{SYNC}a_forced_sync_is_not_lost_among_others",
                  f"{INDEXING}force_writes_everything_anew_and_embeds_nothing_twice",
-                 f"{FAULTS}a_damaged_index_is_set_aside_on_demand"),
+                 f"{FAULTS}a_damaged_index_is_set_aside_by_a_sync"),
             decided("sync:force:cost", "(silent about what a full rebuild costs)",
                     "where embedding is paid for, other settings do not rebuild by themselves: what it would "
                     "cost is told, and force rebuilds",
@@ -843,7 +844,7 @@ DEEP_DIVE = document(
                     "true before the first sync, while one runs, and after one that failed; whether a file "
                     "has changed is seen by looking, which a status does not",
                     f"{BUILTIN}a_memory_that_was_never_synced_is_dirty_and_one_that_was_is_not",
-                    f"{FAULTS}a_damaged_index_says_what_to_do_and_is_not_touched"),
+                    f"{FAULTS}a_damaged_index_says_what_to_do_and_a_search_does_not_touch_it"),
             kept("status:vector", "vector: available, extensionPath, loadError, dims",
                  f"{BUILTIN_SEARCH}warming_loads_what_the_first_search_needs",
                  f"{BUILTIN_SEARCH}where_sqlite_vec_cannot_be_loaded_another_engine_answers_and_says_so"),
@@ -1449,10 +1450,11 @@ REPORT = document(
                  f"{CHUNKS}chunks_begin_and_end_where_they_should",
                  f"{CHUNKS}a_chunk_is_its_lines_and_their_hash"),
             kept("chunk:long-lines", "over-long lines are cut",
-                 f"{CHUNKS}pieces_of_a_long_line_are_told_apart_by_their_text",
+                 f"{CHUNKS}pieces_of_a_long_line_are_told_apart_by_where_they_begin",
+                 f"{CHUNKS}no_chunk_is_longer_than_the_limit_and_the_overlap_is_kept",
                  f"{CHUNKS}characters_outside_the_basic_plane_count_twice",
                  f"{SOUND}pieces_of_one_line_are_all_indexed_and_answer_once",
-                 f"{SOUND}of_the_pieces_of_one_line_the_best_is_the_result"),
+                 f"{SOUND}the_pieces_of_one_line_are_results_of_their_own"),
             kept("chunk:sessions", "session files: user and assistant messages, redacted",
                  f"{TRANSCRIPTS}messages_of_all_kinds_of_agents_are_understood",
                  f"{TRANSCRIPTS}chunks_bear_the_lines_of_the_file",
@@ -1613,6 +1615,21 @@ INTERFACES = document(
                  f"{ANSWER}every_degradation_has_a_reason"),
             kept("own:answer:closed", "after close, answer raises BackendUnavailable",
                  f"{ANSWER}an_answer_of_a_closed_memory_is_unavailable"),
+        ],
+    ),
+    (
+        "SupportsCheck",
+        [
+            kept("own:check:damage", "stored data that changed is named, not served, mended by a sync",
+                 f"{DAMAGE}whatever_is_damaged_is_never_served_and_mended_by_a_sync",
+                 f"{DAMAGE}a_passage_that_changed_in_the_index_is_not_served_but_named_and_mended",
+                 f"{DAMAGE}a_vector_that_changed_is_named_and_made_anew",
+                 f"{DAMAGE}words_that_changed_in_the_keyword_index_are_named_and_made_anew",
+                 f"{CLI}damage_is_named_alike_by_all_commands_and_mended_by_the_next_sync"),
+            kept("own:check:vectors", "vectors that are whole outlast a file that is set aside",
+                 f"{DAMAGE}vectors_that_are_whole_outlast_a_file_that_is_set_aside"),
+            kept("own:check:migration", "an index of the version before is taken over with its vectors",
+                 f"{DAMAGE}an_index_of_the_version_before_is_taken_over_with_its_vectors"),
         ],
     ),
     (

@@ -95,8 +95,8 @@ def _cut_into_pieces(text: str, limit: int, repeat: int) -> _Pieces:
     astral = not text.isascii() and _ASTRAL.search(text) is not None
     costs = [_utf16_length(line) + 1 for line in lines] if astral else [len(line) + 1 for line in lines]
     if max(costs) <= limit + 1:
-        numbers = range(1, len(lines) + 1)
-        return _Pieces(texts=lines, lines=numbers, offsets=[0] * len(lines), costs=costs, are_cut=False)
+        every = range(1, len(lines) + 1)
+        return _Pieces(texts=lines, lines=every, offsets=[0] * len(lines), costs=costs, are_cut=False)
     # Small pieces, so that about as much of a long line is repeated as of short ones.
     size = max(limit // 16, min(repeat, limit - repeat) // 2) if repeat else limit
     cut = [

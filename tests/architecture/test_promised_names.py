@@ -30,6 +30,7 @@ METHODS: Mapping[type, Mapping[str, str]] = {
         "close": "",
     },
     interfaces.SupportsAnswer: {"answer": "query options"},
+    interfaces.SupportsCheck: {"check": ""},
     interfaces.SupportsSync: {"sync": "reason force progress"},
     interfaces.SupportsIngest: {"ingest": "contents wait", "ingest_source": "path contents wait"},
     interfaces.SupportsFacts: {
