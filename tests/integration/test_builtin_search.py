@@ -230,13 +230,13 @@ async def test_passages_with_the_same_text_are_all_found(notes: Notes) -> None:
 
 
 async def test_pieces_of_one_line_do_not_crowd_out_other_notes(notes: Notes) -> None:
-    """They share their place: the best of them is the result, and the others take nobody's."""
+    """They say the same: the best of them is the result, and the others take nobody's place."""
     await notes.write({"long.md": "lamp " * 320 * 100})
     await notes.write({f"{number}.md": f"the lamp, among {number} other things" for number in range(5)})
 
-    answer = await notes.searcher(without_embedder=True).answer("lamp")
+    answer = await notes.searcher(without_embedder=True).answer("lamp", SearchOptions(max_results=7))
 
-    assert sorted(paths(answer)) == ["0.md", "1.md", "2.md", "3.md", "4.md", "long.md"]
+    assert {*paths(answer)} == {"0.md", "1.md", "2.md", "3.md", "4.md", "long.md"}
 
 
 @pytest.mark.parametrize("query", ['"', "AND OR NOT", "a:b*", "(", "NEAR(x y)", "\x00", "\ud800", "🤷"])

@@ -201,18 +201,19 @@ def _results(
 ) -> tuple[tuple[MemorySearchResult, ...], frozenset[str]]:
     """Return the first `wanted` passages that are still there, and the files of those that are damaged.
 
-    A sync may have removed some meanwhile.
+    A sync may have removed some meanwhile. Of pieces of one line that say the same, the best is returned.
     """
-    results: dict[str, MemorySearchResult] = {}
+    results: dict[tuple[str, int, int, str], MemorySearchResult] = {}
     damaged: frozenset[str] = frozenset()
     for start in range(0, len(hits), wanted):
         part = hits[start : start + wanted]
         found = queries.passages(connection, [hit.id for hit in part])
         damaged |= found.damaged
         for hit in part:
-            if hit.id in found.rows:
-                result = _result(found.rows[hit.id], hit, terms)
-                results.setdefault(result.key, result)
+            if (row := found.rows.get(hit.id)) is not None:
+                says = (row.path, row.start_line, row.end_line, row.text)
+                if says not in results:
+                    results[says] = _result(row, hit, terms)
         if len(results) >= wanted:
             break
     return tuple(results.values())[:wanted], damaged
