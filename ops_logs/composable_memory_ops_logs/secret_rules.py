@@ -1,247 +1,1200 @@
-"""The table of what counts as a secret, and what says cheaply that a text holds none."""
+"""Finds the places of secrets in a text: each finder reads the text as it was written and yields spans.
 
+Nothing here is tried twice. A finder goes from one literal word to the next (`str.find`) and tries a pattern of
+bounded length there, or takes a run of characters and goes on behind it; what a value means is decided by plain
+code that looks at its first characters. So the time is linear in the text, whatever the text is.
+"""
+
+import base64
+import binascii
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from composable_memory_ops_logs import secret_words as w
+from composable_memory_ops_logs.secret_shapes import PEM_HEADER, SHAPES, Shape, long_runs
+from composable_memory_ops_logs.secret_values import (
+    is_code,
+    is_key,
+    is_masked,
+    is_password,
+    is_placeholder,
+    is_random,
+    is_strong,
+    is_word,
+)
+from composable_memory_ops_logs.secret_words import (
+    CODES_AFTER,
+    FAR_NAMES,
+    FUNCTION_WORDS,
+    HARMLESS_ENDINGS,
+    HARMLESS_QUALIFIERS,
+    KEY_QUALIFIERS,
+    KEYS_ABROAD,
+    VERBS,
+)
 
-__all__ = ["FLAGS", "PEM_HEADER", "RULES", "Rule", "long_runs"]
+__all__ = ["FINDERS", "Finder", "Span", "Text", "is_secret_name"]
 
-FLAGS = re.VERBOSE | re.ASCII
-PEM_HEADER = re.compile(r"-----BEGIN [A-Z0-9 ]{0,24}PRIVATE KEY(?: BLOCK)?-----")
+
+class Span(NamedTuple):
+    """Where a secret stands. Of a token the ends may be kept, so that people can tell which it was."""
+
+    start: int
+    end: int
+    is_token: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
-    """A pattern whose group `value` is masked.
+class Text:
+    """A text, and the same without capitals and typographic signs; both have the same length."""
 
-    Every text it matches holds one of the hints and passes the gate, both in lower case. The hint of a rule
-    for a shape stands within a long run.
-    """
+    raw: str
+    low: str
 
-    hints: frozenset[str]
-    source: str
-    gate: Callable[[str], object] = bool
-    is_shape: bool = False
-
-    @property
-    def pattern(self) -> re.Pattern[str]:
-        """The pattern, compiled when first needed and kept by `re`; most runs need none of them."""
-        return re.compile(self.source, FLAGS)
+    @classmethod
+    def of(cls, raw: str) -> "Text":
+        low = raw.lower()
+        if not raw.isascii():
+            low = raw.replace("İ", "i").lower()
+            for sign, simple in _SIMPLE:
+                low = low.replace(sign, simple)
+        return cls(raw, low)
 
 
-def long_runs(text: str) -> str:
-    """Return, in lower case, the runs of characters in `text` that are as long as a token is at least."""
-    data = text.encode("utf-8", "replace")
-    kinds, lowered = data.translate(_KINDS) + b" ", data.lower()
-    runs, end = [], 0
-    while (start := kinds.find(_LONG, end)) >= 0:
-        end = kinds.index(b" ", start)
-        runs.append(lowered[start:end])
-    return b" ".join(runs).decode()
-
-
-_RUN_CHARS = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.:")
-_KINDS = bytes(ord("a") if code in _RUN_CHARS else ord(" ") for code in range(256))
-_LONG = b"a" * 14
-
-
-# --- gates --------------------------------------------------------------------------------------------------
-
-_PW_WORDS = ("passw", "passphrase", "passcode", "_pass", "pwd")
-_TELLING = ("key", "token", "secret", *_PW_WORDS)
-_NAME_CHARS = 160
-"""At least the longest name and what may stand between it and its sign."""
-_CLOSING = " \t\n\r\v\f\"'`\\]*"
-
-
-def _has_telling_name(lowered: str) -> bool:
-    """Tell whether the word before any sign holds the name of a secret."""
-    signs = lowered.replace("=", ":").replace("：", ":").replace("＝", ":")
-    *before, _ = signs.split(":")
-    words = (part[-_NAME_CHARS:].rstrip(_CLOSING).rpartition(" ")[2] for part in before)
-    return any(hint in word for word in words for hint in _TELLING)
-
-
-def _holds(*signs: str, names: tuple[str, ...] = ("",)) -> Callable[[str], bool]:
-    """Return a gate for texts that hold one of the signs and one of the names."""
-
-    def gate(lowered: str) -> bool:
-        return any(sign in lowered for sign in signs) and any(name in lowered for name in names)
-
-    return gate
-
-
-_BREAK = re.compile(r":[*_`]{0,3}[ \t]{0,4}\r?\n").search
-_SAYS = _holds(" is", " was", " are")
-_PW_WORDS_ABROAD = ("passwort", "passe", "contrase", "senha", "kennwort", "mdp", "парол")
-_SIGNS_ABROAD = _holds(":", "=", "：", "—", names=_PW_WORDS_ABROAD)
-_SAYS_ABROAD = _holds(*(f" {verb}" for verb in w.VERBS_ABROAD), names=_PW_WORDS_ABROAD)
-_KEY_FOR = _holds(*(f"{name} for " for name in w.KEY_HINTS.split()))
-_TWILIO = re.compile(r"sk[0-9a-f]{32}").search
-_DISCORD = re.compile(r"\.[\w-]{6}\.[\w-]{27}", re.ASCII).search
-
-
-# --- the rules ----------------------------------------------------------------------------------------------
-
-
-def _rule(hints: str, pattern: str, gate: Callable[[str], object] = bool) -> Rule:
-    return Rule(frozenset(hints.split()), pattern, gate)
-
-
-def _shape(hints: str, pattern: str, gate: Callable[[str], object] = bool) -> Rule:
-    return Rule(frozenset(hints.split()), f"(?P<value> {pattern} )", gate, is_shape=True)
-
-
-_LOOKS = (
-    # A private key cut by a preview's limit has no END.
-    _rule(
-        "-----begin",
-        rf"""(?P<value> (?-x:{PEM_HEADER.pattern})
-            (?: (?: (?!-----) [\s\S] )* -----END[ ][A-Z0-9 ]{{0,40}}-----
-              | (?: (?:\s|\\[rn]){{1,4}} [A-Za-z0-9+/=]{{16,}} )+ ) )""",
-    ),
-    _rule("sk-", rf"(?P<value>{w.LEFT} sk- (?: (?=[A-Za-z_-]{{0,64}}[0-9]) [\w-]{{8,}} | [\w-]{{16,}} ) )"),
-    _shape(
-        "ghp_ gho_ ghu_ ghs_ ghr_ npm_ gsk_ hf_ pplx- xai- lin_api_ lin_oauth_ ntn_ r8_ tvly- secret_",
-        rf"""{w.LEFT} (?: gh[pousr]_ [A-Za-z0-9]{{16,}} | npm_ [A-Za-z0-9]{{16,}} | gsk_ [A-Za-z0-9]{{10,}}
-            | pplx- [A-Za-z0-9]{{10,}} | secret_ [A-Za-z0-9]{{32,}} (?!\w)
-            | (?: hf_ | xai- | lin_(?:api|oauth)_ | ntn_ | r8_ | tvly-(?:dev-|prod-)? )
-              [A-Za-z0-9]{{20,}} )""",
-    ),
-    _shape(
-        "github_pat_ glpat- gldt- glrt- glptt- ya29. gocspx- aiza nvapi- figd_ pmak- whsec_ vercel_blob_rw_"
-        " vcp_ vci_ vca_ vcr_ vck_ atatt3 hvs. dp.pt. dp.st. xkeysib- glsa_ sntrys_ sntryu_ pscale_",
-        rf"""{w.LEFT} (?: github_pat_ | gl(?:pat|dt|rt|ptt)- | ya29\. | GOCSPX- | AIza | nvapi- | figd_
-            | PMAK- | whsec_ | vercel_blob_rw_ | vc[pciark]_ | ATATT3 | hvs\. | dp\.[ps]t\. | xkeysib- | glsa_
-            | sntry[su]_ | pscale_(?:tkn|pw)_ ) [\w-]{{16,}} ={{0,2}}""",
-    ),
-    _shape(
-        "dop_v1_ doo_v1_ dor_v1_ dapi sbp_ shpat_ shpca_ shppa_ shpss_ sk_ key-",
-        rf"""{w.LEFT} (?: do[opr]_v1_ | dapi | sbp_ | shp(?:at|ca|pa|ss)_ | sk_ | key- )
-             [0-9a-f]{{32,}} (?!\w)""",
-    ),
-    _shape("xox xapp-", rf"{w.LEFT} (?: xox[a-z] | xapp )-[A-Za-z0-9-]{{10,}}"),
-    _shape("akia asia", rf"{w.LEFT} (?: AKIA | ASIA )[A-Z0-9]{{16}} (?![A-Za-z0-9])"),
-    _shape("_live_ _test_", rf"{w.LEFT} [sr]k_(?: live | test )_[A-Za-z0-9]{{8,}}"),
-    _shape("pypi-age", rf"{w.LEFT} pypi-AgE[\w-]{{10,}}"),
-    _shape("sg.", rf"{w.LEFT} SG\.[\w-]{{10,}}\.[\w-]{{10,}}"),
-    _shape("age-secret-key-", rf"{w.LEFT} AGE-SECRET-KEY-1[A-Z0-9]{{20,}}"),
-    _shape("eyj", r"(?<![\w-]) eyJ[\w-]{8,}\.[\w-]{4,}(?:\.[\w-]*)?"),
-    _shape(":aa", rf"(?: {w.LEFT} | (?<=\bbot) ) [0-9]{{6,16}}:AA[\w-]{{18,}}"),
-    _shape("sk", rf"{w.LEFT} SK[0-9a-f]{{32}} (?!\w)", _TWILIO),
-    _shape(".", r"(?<![\w.-]) [MNO][\w-]{22,27}\.[\w-]{6}\.[\w-]{27,40} (?![\w-])", _DISCORD),
+_SIMPLE = tuple(
+    (sign, simple)
+    for simple, signs in ((" ", "\u200b\u200c\u200d\u2060\ufeff\u00a0\u3000"), (":", "："), ("=", "＝"), ('"', "“”„"))
+    for sign in signs
 )
 
-_STANDS = (
-    _rule("@", r"""://[^\s/?#@:"'<>]{0,128} : (?P<value>[^\s/?#"'<>]{1,256}) @"""),
-    _rule("/webhooks/", r"/webhooks/[0-9]{1,30}/ (?P<value> [\w-]{32,} )"),
-    _rule("hooks.slack.com", r"hooks\.slack\.com/services/\w{1,20}/\w{1,20}/ (?P<value> \w{16,} )"),
-    _rule("sig=", r"(?<= [?&]sig= ) (?P<value> [\w%+/=-]{20,} )"),
-    _rule(
-        "authorization",
-        rf"""(?i: {w.LEFT} authorization {w.SIGN} ["'`\\]{{0,4}}
-             (?: bearer | basic | digest | token | apikey ) ) [ \t]{{1,4}} (?P<value>{w.UNQUOTED})""",
-    ),
-    _rule("bearer", rf"(?i: {w.LEFT} bearer ) [ \t]{{1,4}} (?P<value>[\w.~+/=-]{{18,}})"),
-    _rule(
-        f"{w.PW_HINTS} {w.KEY_HINTS}",
-        rf"""(?i: (?<![\w-]) --(?:[a-z0-9]{{1,20}}[_-]){{0,4}}
-                  (?: api[_-]?key | token | secret | pass | passw(?:or)?d | passphrase | pwd ) )
-             (?: [ \t]{{1,4}} (?!-) | = ) {w.VALUE}""",
-        _holds("--"),
-    ),
-    _rule(
-        "curl",
-        r"""\b (?i: curl ) \b (?: [^\n\\] | \\[\s\S] ){0,300}?
-            [ ] (?: -[a-zA-Z]{0,4}u[ ]? | --(?:proxy-)?user[ =] )
-            ["']? [^\s:"'$]{1,128} : (?P<value> [^\s"'$][^\s"']{0,255} )""",
-        _holds("-"),
-    ),
-    _rule(
-        "pass",
-        r"""\b sshpass [ ]{1,4} -p [ ]? ["']? (?P<value> [^\s"'$][^\s"']{0,255} )""",
-        _holds("sshpass"),
-    ),
-    _rule(
-        "mysql",
-        r"""\b mysql(?:dump|admin)? \b [^\n]{0,200}? [ ] -p ["']? (?P<value> [^\s"'$-][^\s"']{0,255} )""",
-    ),
-    _rule(
-        "pass",
-        r"""\b machine \s{1,8} \S{1,128} \s{1,8} login \s{1,8} \S{1,128} \s{1,8} password \s{1,8}
-            (?P<value> \S{1,256} )""",
-        _holds("machine"),
-    ),
-    _rule(
-        "secret",
-        r"""(?i: secret [_ ]? access [_ ]? key ) [^A-Za-z0-9\n]{0,8} (?: is[ ] )? ["'`]?
-            (?P<value> [A-Za-z0-9/+]{40} ) (?![A-Za-z0-9/+])""",
-        _holds("access"),
-    ),
+_WINDOW = 4096
+"""How far the end of a quoted value is looked for."""
+_JUDGED = 128
+"""How much of a value is looked at to tell whether it is a secret."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finder:
+    """`find` yields spans of a text that holds one of the hints, in its simple form, or one of the runs."""
+
+    hints: tuple[str, ...]
+    find: Callable[[Text], Iterable[Span]]
+    abroad: tuple[str, ...] = ()
+    """Hints that a text of ASCII cannot hold."""
+    runs: tuple[str, ...] = ()
+    """Hints within long runs of characters, as they are written."""
+    needs: str = ""
+    """What the text has to hold besides."""
+
+
+def _places(text: str, word: str) -> Iterator[int]:
+    place = text.find(word)
+    while place >= 0:
+        yield place
+        place = text.find(word, place + len(word))
+
+
+def _line_end(text: str, start: int, limit: int) -> int:
+    end = text.find("\n", start, start + limit)
+    return end if end >= 0 else min(len(text), start + limit)
+
+
+_WORD_CHARS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-"
+_ALNUM = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
+
+
+def _before(text: str, place: int, characters: str = _WORD_CHARS, most: int = 48) -> str:
+    """Return the run of `characters` that ends at `place`, or as much of it as counts."""
+    part = text[max(0, place - most) : place]
+    return part[len(part.rstrip(characters)) :]
+
+
+# --- private keys -------------------------------------------------------------------------------------------
+
+_KEY_BODY = re.compile(r"(?:(?:\s|\\[rn]){1,4}[A-Za-z0-9+/=]{16,76}){0,400}")
+_MASKED_BODY = re.compile(r"\s…redacted…(?:\s-----END [A-Z0-9 ]{0,40}-----)?")
+_FOOTER = re.compile(r"-----END [A-Z0-9 ]{0,40}-----")
+
+
+def _private_keys(text: Text) -> Iterator[Span]:
+    raw, end = text.raw, 0
+    while (start := raw.find("-----BEGIN", end)) >= 0:
+        end = start + 10
+        header = PEM_HEADER.match(raw, start)
+        if header is None or _MASKED_BODY.match(raw, header.end()):
+            continue
+        stop = raw.find("-----", header.end())
+        footer = _FOOTER.match(raw, stop) if stop >= 0 else None
+        if footer is not None:
+            end = footer.end()
+            yield Span(start, end, is_token=True)
+        else:  # cut by the limit of a preview
+            body = _KEY_BODY.match(raw, header.end())
+            if body is not None and body.end() > header.end():
+                end = body.end()
+                yield Span(start, end, is_token=True)
+
+
+_PUTTY = re.compile(r"private-lines: ?[0-9]{1,4}\r?\n((?:[a-z0-9+/=]{1,80}\r?\n?){1,200})")
+
+
+def _putty_keys(text: Text) -> Iterator[Span]:
+    for match in _PUTTY.finditer(text.low):
+        yield Span(match.start(1), match.start(1) + len(match[1].rstrip()))
+
+
+# --- known shapes -------------------------------------------------------------------------------------------
+
+
+def _shape_finder(shape: Shape) -> Finder:
+    literal, back = shape.literal, shape.back
+
+    def find(text: Text) -> Iterator[Span]:
+        raw, end, pattern = text.raw, 0, shape.pattern
+        for place in _places(raw, literal):
+            start = place - back
+            if start < end or (start and raw[start - 1] in _ALNUM):
+                continue
+            match = pattern.match(raw, start)
+            if match is not None:
+                token = match[0].rstrip(".")
+                if shape.is_plain or _is_no_prose(token[len(literal) :], literal, raw[start - 1 : start]):
+                    end = start + len(token)
+                    yield Span(start, end, is_token=True)
+
+    return Finder((), find, runs=(literal,))
+
+
+_PARTS = re.compile(r"[A-Za-z]+[0-9][A-Za-z0-9]*|[0-9]+[A-Za-z][A-Za-z0-9]*|[A-Za-z]+|[0-9]+")
+
+
+def _is_no_prose(body: str, literal: str, before: str) -> bool:
+    parts = _PARTS.findall(body[:_JUDGED])
+    if literal == "sk-":
+        return before not in {"-", "_"} and any(
+            len(part) >= 16 or (len(part) >= 8 and not part.isalpha() and not part.isdigit()) for part in parts
+        )
+    return any(len(part) >= 14 or not part.isalpha() for part in parts)
+
+
+_JWT = re.compile(r"eyJ[\w.=-]{16,}", re.ASCII)
+
+
+def _web_tokens(text: Text) -> Iterator[Span]:
+    end = 0
+    for place in _places(text.raw, "eyJ"):
+        if place < end or (place and (text.raw[place - 1] in _ALNUM or text.raw[place - 1] in "_-.")):
+            continue
+        match = _JWT.match(text.raw, place)
+        if match is not None:
+            token = match[0].rstrip(".=")
+            end = place + len(match[0])
+            if 8 < token.find(".") < len(token) - 4:
+                yield Span(place, place + len(token), is_token=True)
+
+
+_DISCORD = re.compile(r"\.[\w-]{6}\.[\w-]{27,}", re.ASCII)
+_TELEGRAM = re.compile(r":AA[\w-]{18,}")
+
+
+def _bot_tokens(text: Text) -> Iterator[Span]:
+    for match in _DISCORD.finditer(text.raw):
+        head = _before(text.raw, match.start(), most=30)
+        if 22 < len(head) < 30 and head[0] in "MNO":
+            yield Span(match.start() - len(head), match.end(), is_token=True)
+    for match in _TELEGRAM.finditer(text.raw):
+        head = _before(text.raw, match.start(), "0123456789", most=17)
+        if 5 < len(head) < 17:
+            yield Span(match.start() - len(head), match.end(), is_token=True)
+
+
+_LONG_RUN = re.compile(r"[A-Za-z0-9]{50,}")
+_HEX_CHARS = frozenset("0123456789abcdefABCDEF")
+_BASE58 = re.compile(r"[1-9A-HJ-NP-Za-km-z]+")
+_BASE32 = re.compile(r"[a-z2-7]+")
+_COIN_HINTS = ("wif", "priv", "wallet", "bitcoin", "btc", "import")
+
+
+def _nameless_tokens(text: Text) -> Iterator[Span]:
+    """Tokens known by their length and alphabet: Azure DevOps, private keys of Bitcoin."""
+    for match in _LONG_RUN.finditer(text.raw):
+        token, start = match[0], match.start()
+        size = len(token)
+        if size not in (51, 52, 84) or text.raw[start - 1 : start] in {"/", "_", "-", ".", "+"} or (
+            text.raw[match.end() : match.end() + 1] in {"/", "_", "-", "+", "="}
+        ):
+            continue
+        if size == 84:
+            is_secret = is_random(token) and not set(token) <= _HEX_CHARS
+        elif size == 52 and _BASE32.fullmatch(token):
+            is_secret = is_random(token)
+        else:
+            is_secret = bool(_BASE58.fullmatch(token)) and token[0] in ("KL" if size == 52 else "5")
+            is_secret = is_secret and is_random(token)
+        if is_secret:
+            yield Span(start, match.end())
+
+
+# --- beside another -----------------------------------------------------------------------------------------
+
+_NEAR = 400
+_AWS_ID = re.compile(r"(?:AKIA|ASIA)[A-Z0-9]{16}")
+_FORTY = re.compile(r"[A-Za-z0-9/+]{40,}={0,2}")
+_TWILIO_ID = re.compile(r"\bAC[0-9a-f]{32}\b")
+_HEX_RUN = re.compile(r"[0-9a-f]{32,}")
+
+
+def _near(text: Text, beacon: re.Pattern[str], tokens: re.Pattern[str]) -> Iterator[re.Match[str]]:
+    """Yield the tokens that stand near a beacon; each part of the text is looked at once."""
+    seen = 0
+    for place in beacon.finditer(text.raw):
+        start, stop = max(seen, place.start() - _NEAR), place.end() + _NEAR
+        if start > place.start():
+            start = min(seen, len(text.raw))
+        for match in tokens.finditer(text.raw, start, stop):
+            if match.end() == stop:
+                break
+            yield match
+        seen = max(seen, stop)
+
+
+def _beside_cloud_ids(text: Text) -> Iterator[Span]:
+    for match in _near(text, _AWS_ID, _FORTY):
+        token = match[0].rstrip("=")
+        if len(token) == 40 and not set(token) <= _HEX_CHARS and not token.isalpha():
+            yield Span(match.start(), match.start() + 40)
+    for match in _near(text, _TWILIO_ID, _HEX_RUN):
+        if len(match[0]) == 32 and text.raw[match.start() - 1 : match.start()] not in _ALNUM:
+            yield Span(*match.span())
+
+
+# --- addresses ----------------------------------------------------------------------------------------------
+
+_ADDRESS = re.compile(r"""://[^\s"'<>`|]*""")
+_HOST = re.compile(r"(?:\[[0-9a-f:.]{2,45}\]|[\w.*-]{1,253})(?=[:/?#,;)\]}&\\]|\Z)", re.IGNORECASE)
+
+
+def _credentials_in_addresses(text: Text) -> Iterator[Span]:
+    for run in _ADDRESS.finditer(text.raw):
+        if "@" not in run[0]:
+            continue
+        start = run.start()
+        for number, piece in enumerate(run[0].split("://")):
+            if number and "@" in piece:
+                yield from _credentials(piece, start)
+            start += len(piece) + 3
+
+
+def _credentials(piece: str, start: int) -> Iterator[Span]:
+    """Yield the password of `user:password@host`, or the token of `token@host`."""
+    at = piece.rfind("@")
+    while at > 0 and not _HOST.match(piece, at + 1, at + 300):
+        at = piece.rfind("@", 0, max(0, at))
+        if piece.count("@", 0, at) > 8:  # no address has so many
+            break
+    if at <= 0:
+        return
+    colon = piece.find(":", 0, 129)
+    slash = piece.find("/", 0, at)
+    if 0 <= colon < at and (slash < 0 or colon < slash):
+        password = piece[colon + 1 : at]
+        port = password.partition("/")[0]
+        is_port = "/" in password and port.isdigit() and len(port) <= 5
+        if password and not is_port and not is_masked(password) and not is_placeholder(password):
+            yield Span(start + colon + 1, start + at)
+    elif slash < 0 and (at >= 20 and is_random(piece[:at])):
+        yield Span(start, start + at)
+
+
+_HOOKS = re.compile(
+    r"(?:/webhooks/[0-9]{1,30}/|hooks\.slack\.com/(?:services|workflows|triggers)/\w{1,20}/\w{1,20}/"
+    r"|hooks\.zapier\.com/hooks/catch/[0-9]{1,12}/|/webhookb2/|maker\.ifttt\.com/trigger/\w{1,60}/(?:json/)?with/key/"
+    r"|/bot/v2/hook/|webhook/send\?key=|webhook\.office\.com/)([\w@/-]{6,})",
+    re.ASCII,
 )
 
-_NEXT_LINE = r"""%s ["'`\]]{0,2} \*{0,2} [ ]? :[*_`]{0,3} [ \t]{0,4} \r?\n (?: [ \t]{0,8} \r?\n )?
-    (?: ```\w{0,12} \r?\n )? [ \t]{0,12} ["'*`]{0,3} (?P<value> %s ) ["'*`]{0,3} [ \t]{0,12}
-    (?= \r?\n | \Z )"""
-# The first row of a table names its columns.
-_CELL = r"""\| [ \t]{0,20} [*`]{0,3} [\w .-]{0,60}? %s [*`]{0,3} [ \t]{0,40} \| [ \t]{0,40} [*`]{0,3}
-    (?! [^\n]{0,400} \n [ \t]{0,8} \|? [ \t]{0,8} :?-- )
-    (?P<value> %s ) [*`]{0,3} [ \t]{0,400} (?: \| | \r?\n | \Z )"""
 
-_CALLED = (
-    _rule(
-        "phrase",
-        rf"""(?i: passphrase | (?: seed | recovery | mnemonic )[ ]phrase ) (?: {w.SIGN} | {w.IS} ) ["'`]?
-             (?P<value> [a-z]{{2,12}} (?: [ ][a-z]{{2,12}} ){{3,23}} )
-             (?= ["'`.]{{0,2}} (?: \s*\Z | [ ]*\r?\n ) )""",
-    ),
-    _rule(w.PW_HINTS, rf"{w.PW_NAME} {w.SIGN} {w.VALUE}", _has_telling_name),
-    _rule(w.KEY_HINTS, rf"{w.KEY_NAME} {w.SIGN} {w.NO_PROSE} {w.VALUE}", _has_telling_name),
-    # These names mean a secret only where the value looks like one.
-    _rule(w.KEY_HINTS, rf"""{w.LOOSE_NAME} {w.SIGN} ["'`\\]{{0,4}} {w.RANDOM}""", _has_telling_name),
-    _rule(w.PW_HINTS, _NEXT_LINE % (w.PW_NAME, w.PW_LINE), _BREAK),
-    _rule(w.KEY_HINTS, _NEXT_LINE % (w.KEY_NAME, w.MIXED), _BREAK),
-    _rule(w.PW_HINTS, _CELL % (w.PW_NAME, w.PW_CELL), _holds("|", names=_PW_WORDS)),
-    _rule(w.KEY_HINTS, _CELL % (w.KEY_NAME, w.MIXED), _holds("|")),
-    _rule(
-        w.PW_HINTS,
-        rf"{w.PW_NAME} {w.ABOUT} (?: {w.IS} | [ ]?[:=][ ] ) {w.QUOTE} (?P<value> {w.QUOTED} | {w.WORD} )",
-        _holds(" is", " was", " are", ": ", "= ", names=_PW_WORDS),
-    ),
-    _rule(w.KEY_HINTS, rf"{w.KEY_NAME} {w.ABOUT} {w.IS} {w.QUOTE} (?P<value> {w.MIXED} )", _SAYS),
-    _rule(
-        w.KEY_HINTS,
-        rf"""{w.KEY_NAME} (?= [ ](?i:for)[ ] ) {w.ABOUT} [ ]?[:=][ ] {w.QUOTE}
-             (?P<value> {w.MIXED} )""",
-        _KEY_FOR,
-    ),
-    _rule(
-        w.PW_HINTS,
-        rf"""(?i: \b (?: set | chang | reset | updat )[a-z]{{0,3}} \b [^\n]{{0,40}}? ) {w.PW_NAME} {w.ABOUT}
-             [ ]to[ ] {w.QUOTE} (?P<value> {w.QUOTED} | (?= [^\s]{{0,256}}[^a-z\s.,…*] ) {w.WORD} )""",
-        _holds(" to ", names=_PW_WORDS),
-    ),
+def _webhooks(text: Text) -> Iterator[Span]:
+    for match in _HOOKS.finditer(text.raw):
+        yield Span(*match.span(1), is_token=len(match[1]) >= 24)
+
+
+_QUERY = re.compile(
+    r"[?&;](?:sig|signature|x-amz-signature|x-goog-signature|code|auth|st|sid|ticket|otp|pass|pin|k|secret)=([\w%+/=~.-]{1,})"
+)
+_OTPAUTH = re.compile(r"otpauth(?:-migration)?://[^\s\"'<>]*")
+_OTP_SECRET = re.compile(r"(?:secret|data)=([\w%+/=-]+)")
+
+
+def _query_secrets(text: Text) -> Iterator[Span]:
+    for match in _QUERY.finditer(text.low):
+        value = text.raw[match.start(1) : match.end(1)]
+        if len(value) >= 16 and (len(value) >= 40 or is_random(value)) and not is_masked(value):
+            yield Span(*match.span(1))
+    for run in _OTPAUTH.finditer(text.low):
+        for match in _OTP_SECRET.finditer(text.low, *run.span()):
+            yield Span(*match.span(1))
+
+
+# --- headers ------------------------------------------------------------------------------------------------
+
+_AUTH = re.compile(
+    r"""authorization["'`\\\]]{0,4}[ \t]{0,4}(?:[:=,]|=>)[ \t]{0,4}["'`\\]{0,4}
+    (?P<scheme>(?:bearer|basic|digest|token|apikey|api-key|key|bot|geniekey|splunk|jwt|ntlm|negotiate|sso-key|oauth)
+    (?:[ \t]{1,4}|:[ ]?)(?:token=|api_key=|key=)?)?["']?(?P<value>[^\s"'`<>,;\\]{1,})""",
+    re.VERBOSE,
+)
+_BEARER = re.compile(r"bearer[ \t]{1,4}(?P<value>[\w.~+/=-]{1,})", re.ASCII)
+
+
+def _headers(text: Text) -> Iterator[Span]:
+    for match in _AUTH.finditer(text.low):
+        value = text.raw[slice(*match.span("value"))].rstrip(".)")
+        if is_masked(value) or is_placeholder(value):
+            continue
+        if match["scheme"]:
+            is_secret = not (is_word(value) and _goes_on(text.low, match.end("value")))
+        else:
+            is_secret = len(value) >= 12 and (is_random(value) or is_strong(value)) and not is_code(value)
+        if is_secret:
+            yield Span(match.start("value"), match.start("value") + len(value))
+    for match in _BEARER.finditer(text.low):
+        value = text.raw[slice(*match.span("value"))].rstrip(".")
+        has_both = not value.islower() or any(map(str.isdigit, value[:_JUDGED])) or len(value) >= 24
+        if len(value) >= 16 and has_both and "…" not in text.raw[match.end() : match.end() + 1]:
+            yield Span(match.start("value"), match.start("value") + len(value))
+
+
+def _goes_on(low: str, place: int) -> bool:
+    """Tell whether prose goes on here: blanks and a word of small letters."""
+    return _NEXT_WORD.match(low, place) is not None
+
+
+_NEXT_WORD = re.compile(r"[ \t]{1,3}[a-z]{1,20}(?=[\s,.;:!?)]|\Z)")
+
+_COOKIE_START = re.compile(
+    r"""(?:set-)?cookies?["'`]?[ \t]{0,2}(?::|=|[ \t](?=["']))[ \t]{0,4}["'`]?(?=[\w.!$%*+^|~-]{1,80}=[^=])""", re.ASCII
+)
+_COOKIE = re.compile(r"""[ ]{0,2}([\w.!$%*+^|~-]{1,80})=([^\s;,"'<>`]*)""", re.ASCII)
+_COOKIE_ATTRIBUTES = frozenset("path domain expires max-age samesite version priority lang locale theme tz".split())
+_SESSION = re.compile(
+    r"""(?:phpsessid|jsessionid|asp\.net_sessionid|connect\.sid|sessionid|laravel_session|_session|session_token|session_cookie|sid)
+    ["']?[=:][ ]?["']?([\w%+/=.-]{16,})""",
+    re.ASCII | re.VERBOSE,
 )
 
-_CALLED_ABROAD = (
-    _rule(w.PW_ABROAD_HINTS, rf"{w.PW_ABROAD} {w.ABOUT} {w.SIGN_ABROAD} {w.VALUE}", _SIGNS_ABROAD),
-    _rule(
-        w.PW_ABROAD_HINTS,
-        rf"""{w.PW_ABROAD} {w.ABOUT} {w.IS_ABROAD} {w.QUOTE}
-             (?P<value> {w.QUOTED} | (?= [^\s]{{0,256}}[^a-z\s.,;:!?…*\u0080-\u024f] ) {w.WORD} )""",
-        _SAYS_ABROAD,
-    ),
-    _rule(
-        w.KEY_ABROAD_HINTS,
-        rf"{w.KEY_ABROAD} {w.ABOUT} (?: {w.SIGN_ABROAD} | {w.IS_ABROAD} ) {w.QUOTE} (?P<value> {w.MIXED} )",
-    ),
-    _rule(
-        w.FAR_HINTS,
-        rf"{w.FAR_NAME} {w.FAR_SIGN} {w.QUOTE} (?! {w.CIPHER} ) {w.NO_PLACEHOLDER} {w.FAR_VALUE}",
-    ),
+
+def _cookies(text: Text) -> Iterator[Span]:
+    end = 0
+    for start in _COOKIE_START.finditer(text.low):
+        place = start.end()
+        if place < end:
+            continue
+        while match := _COOKIE.match(text.low, place):
+            value = match[2]
+            if match[1] not in _COOKIE_ATTRIBUTES and len(value) >= 6 and not is_masked(value):
+                if not is_placeholder(value) and not is_code(value):
+                    yield Span(*match.span(2))
+            place = match.end() + (text.low[match.end() : match.end() + 1] in {";", ","})
+        end = place
+    for match in _SESSION.finditer(text.low):
+        if is_random(text.raw[slice(*match.span(1))]) and not is_masked(match[1]):
+            yield Span(*match.span(1))
+
+
+# --- commands -----------------------------------------------------------------------------------------------
+
+_QUOTED_OR_RUN = r"""(?:"[^"\n]{1,256}"|'[^'\n]{1,256}'|[^\s"'$(<|-][^\s"']*)"""
+_GLUED = re.compile(rf"[ ]-p(?P<value>{_QUOTED_OR_RUN})")
+_LOOSE_P = re.compile(rf"[ ]-p[ ]?(?P<value>{_QUOTED_OR_RUN})")
+_LOGIN_P = re.compile(rf"[ ](?:-p|--pass|--pw)[ =](?P<value>{_QUOTED_OR_RUN})")
+_REDIS_A = re.compile(rf"[ ]-a[ ](?P<value>{_QUOTED_OR_RUN})")
+_LDAP_W = re.compile(rf"[ ]-w[ ](?P<value>{_QUOTED_OR_RUN})")
+_USER_PASS = re.compile(
+    r"""[ ](?:-[a-z]{0,4}u[ ]?|--(?:proxy-)?user[ =]|-a[ ]|--auth[ =]|--creds[ =])["']?[^\s:"'$]{1,128}[:%]
+    (?P<value>(?<=["'][^\s:"'$][:%])[^"'\n]{1,}|[^\s"'$][^\s"']*)""",
+    re.VERBOSE,
+)
+_USER_PASS = re.compile(
+    r"""[ ](?:-[a-z]{0,4}u[ ]?|--(?:proxy-)?user[ =]|-a[ ]|--auth[ =]|--creds[ =])["']?[^\s:"'$]{1,128}[:%](?P<value>[^\s"'$][^\s"']*)"""
+)
+_SMB = re.compile(r"""[ ]-u[ ]?["']?[^\s%"']{1,128}%(?P<value>[^\s"'$][^\s"']*)""")
+_COMMANDS = (
+    ("sshpass", (_LOOSE_P,)),
+    ("mysql", (_GLUED,)),
+    ("mariadb", (_GLUED,)),
+    ("docker", (_LOGIN_P,)),
+    ("podman", (_LOGIN_P,)),
+    ("helm", (_LOGIN_P,)),
+    ("snowsql", (_LOGIN_P,)),
+    ("sqlcmd", (_LOOSE_P,)),
+    ("bcp ", (_LOOSE_P,)),
+    ("az login", (_LOGIN_P,)),
+    ("mongo", (_LOOSE_P,)),
+    ("7z ", (_GLUED,)),
+    ("zip ", (_LOOSE_P,)),
+    ("redis-cli", (_REDIS_A,)),
+    ("ldap", (_LDAP_W,)),
+    ("curl", (_USER_PASS,)),
+    ("wget", (_USER_PASS,)),
+    ("http ", (_USER_PASS,)),
+    ("smbclient", (_SMB,)),
+    ("rpcclient", (_SMB,)),
+    ("mosquitto", (re.compile(rf"[ ]-p[ ](?P<value>{_QUOTED_OR_RUN})"),)),
+    ("rsync", (_LOOSE_P,)),
+    ("nats ", (_USER_PASS,)),
 )
 
-RULES = (*_LOOKS, *_STANDS, *_CALLED, *_CALLED_ABROAD)
-"""What a secret looks like, where it stands, what it is called, and what it is called elsewhere."""
+
+def _commands(text: Text) -> Iterator[Span]:
+    low = text.low
+    for command, patterns in _COMMANDS:
+        end = 0
+        for place in _places(low, command):
+            if place < end or (place and low[place - 1] in _ALNUM):
+                continue
+            end = _command_end(low, place)
+            for pattern in patterns:
+                for match in pattern.finditer(low, place, end):
+                    yield from _given(text, match)
+
+
+def _command_end(low: str, place: int) -> int:
+    end = place
+    for _ in range(12):
+        end = low.find("\n", end)
+        if end < 0:
+            return len(low)
+        if low[end - 1] != "\\":
+            return end
+        end += 1
+    return end
+
+
+_PORTS = re.compile(r"(?:[0-9.]{1,15}:)?[0-9]{1,5}:[0-9]{1,5}(?:/(?:tcp|udp))?|[0-9]{1,5}\Z")
+
+
+def _given(text: Text, match: re.Match[str]) -> Iterator[Span]:
+    start, end = match.span("value")
+    value = text.raw[start:end]
+    if len(value) > 2 and value[0] == value[-1] and value[0] in "\"'":
+        start, end, value = start + 1, end - 1, value[1:-1]
+    if value and not is_masked(value) and not is_placeholder(value) and not _PORTS.match(value):
+        yield Span(start, end)
+
+
+_SAID = re.compile(
+    r"""\bmachine\s{1,8}\S{1,128}\s{1,8}login\s{1,8}\S{1,128}\s{1,8}password\s{1,8}(?P<netrc>\S+)
+    |\bidentified[ ](?:with[ ]\w{1,40}[ ])?by[ ]{1,4}(?:password[ ])?["'](?P<sql>[^"'\n]{1,256})
+    |-passin[ ]pass:(?P<openssl>\S+)|-passout[ ]pass:(?P<out>\S+)|-pass[ ]pass:(?P<pass>\S+)
+    |\becho[ ]["']?[\w.-]{1,64}:(?P<chpasswd>[^\s"':|]{1,256})["']?[ ]?\|[ ]?(?:sudo[ ])?chpasswd
+    |\becho[ ]["']?(?P<stdin>[^\s"'|$]{1,256})["']?[ ]?\|[ ]?(?:sudo[ ])?(?:docker[ ]login|passwd|cryptsetup|smbpasswd|gpg|kinit|sudo|vncpasswd)
+    |\bhtpasswd[ ](?:-[a-z]{1,8}[ ]){0,3}\S{1,128}[ ]\S{1,64}[ ](?P<htpasswd>[^\s-]\S*)
+    |\b(?:rabbitmqctl[ ](?:add_user|change_password)|cockroach[ ]user)[ ]\S{1,64}[ ](?P<mq>\S+)
+    |\bnet[ ]use[ ]\S{1,128}[ ](?:\S{1,128}[ ])?/user:\S{1,64}[ ](?P<net>\S+)
+    |\bnet[ ]user[ ]\S{1,64}[ ](?P<netuser>[^\s/]\S*)[ ]/add""",
+    re.VERBOSE,
+)
+_SAID_HINTS = ("machine", "identified", "pass:", "echo", "htpasswd", "rabbitmqctl", "cockroach", "net use")
+
+
+def _said_to_programs(text: Text) -> Iterator[Span]:
+    for match in _SAID.finditer(text.low):
+        start, end = match.span(match.lastgroup or 0)
+        value = text.raw[start:end].rstrip(";")
+        if not is_masked(value) and not is_placeholder(value):
+            yield Span(start, start + len(value))
+
+
+# --- hashes of passwords ------------------------------------------------------------------------------------
+
+_CRYPT = re.compile(
+    r"""\$(?:1|2[abxy]?|5|6|7|y|gy|apr1|argon2(?:id|i|d)|scrypt|sha1|md5|p|h|pbkdf2[\w-]{0,10}|bcrypt-sha256|8|9)\$
+    (?P<value>[\w./+=,$-]+)|pbkdf2_sha\d{1,3}\$\d{1,8}\$(?P<django>[\w./+=$-]+)|(?:scrypt|pbkdf2):[\w:]{1,30}\$(?P<werkzeug>[\w./+=$-]+)
+    |\{s?s?(?:sha|md5|crypt)(?:256|512)?\}(?P<ldap>[\w./+=$-]{16,})|scram-sha-(?:1|256|512)\$(?P<scram>[\w./+=:$-]+)""",
+    re.VERBOSE | re.ASCII,
+)
+
+
+def _hashes(text: Text) -> Iterator[Span]:
+    for match in _CRYPT.finditer(text.low):
+        start, end = match.span(match.lastgroup or 0)
+        value = text.raw[start:end]
+        if len(value) >= 16 and "$" not in value[-1:]:
+            yield Span(start, end)
+
+
+# --- numbers ------------------------------------------------------------------------------------------------
+
+_CARD = re.compile(r"[3-6][0-9]{3}(?:[ -]?[0-9]{4}){2}[ -]?[0-9]{2,4}|3[47][0-9]{2}[ -]?[0-9]{6}[ -]?[0-9]{5}")
+_CARD_SIZES = {"4": (16,), "5": (16,), "2": (16,), "6": (16,), "3": (14, 15, 16)}
+_IBAN = re.compile(r"[a-z]{2}[0-9]{2}(?:[ ]?[a-z0-9]{4}){2,7}(?:[ ]?[a-z0-9]{1,3})?")
+_DIGIT_KINDS = bytes(ord("d") if chr(code) in "0123456789 -" else ord(" ") for code in range(256))
+
+
+def _has_long_number(text: Text) -> bool:
+    kinds = text.low.encode("utf-8", "replace").translate(_DIGIT_KINDS)
+    return b"dddddddddddd" in kinds
+
+
+def _numbers(text: Text) -> Iterator[Span]:
+    low = text.low
+    if not _has_long_number(text):
+        return
+    for match in _CARD.finditer(low):
+        digits = match[0].replace(" ", "").replace("-", "")
+        is_apart = low[match.start() - 1 : match.start()] not in _TOUCHING and low[match.end() : match.end() + 1] not in _TOUCHING
+        if is_apart and len(digits) in _CARD_SIZES[digits[0]] and _is_luhn(digits) and len(set(digits)) > 1:
+            yield Span(*match.span())
+    for match in _IBAN.finditer(low):
+        if low[match.start() - 1 : match.start()] in _TOUCHING:
+            continue
+        for stop in range(match.end(), match.start() + 14, -1):
+            if low[stop : stop + 1] not in _TOUCHING and _is_iban(low[match.start() : stop]):
+                yield Span(match.start(), stop)
+                break
+
+
+_TOUCHING = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-.")
+
+
+def _is_luhn(digits: str) -> bool:
+    total = sum(int(digit) for digit in digits[-1::-2])
+    return (total + sum(sum(divmod(2 * int(digit), 10)) for digit in digits[-2::-2])) % 10 == 0
+
+
+def _is_iban(text: str) -> bool:
+    number = text.replace(" ", "")
+    turned = number[4:] + number[:4]
+    return 15 <= len(number) <= 34 and int("".join(str(int(sign, 36)) for sign in turned)) % 97 == 1
+
+
+# --- words that restore a wallet ----------------------------------------------------------------------------
+
+_SEEDS = ("seed", "mnemonic", "recovery phrase", "recovery words", "secret phrase", "backup phrase", "wallet words", "助记词", "ニーモニック")
+_SEED_GAP = re.compile(
+    r"""(?:[ ](?:phrase|words|key|is|are|was|my|for|the|of|wallet|ledger|metamask|trezor|12|24|word)){0,6}[ "'`:=(*]{0,6}\s{0,4}["'`(]{0,2}"""
+)
+_SEED_WORD = re.compile(r"(?:[0-9]{1,2}[.):]?[ ]?)?([a-z]{3,8})(?:[ ,]{1,3}|\r?\n)?(?:(?<=[ ,\n])|(?![a-z0-9]))")
+
+
+def _seed_phrases(text: Text) -> Iterator[Span]:
+    low, done = text.low, 0
+    for hint in _SEEDS:
+        done = 0
+        for place in _places(low, hint):
+            if place < done:
+                continue
+            gap = _SEED_GAP.match(low, place + len(hint))
+            start = at = gap.end() if gap else place + len(hint)
+            words, end = 0, at
+            while words < 25 and (match := _SEED_WORD.match(low, at)) and match[1] not in FUNCTION_WORDS:
+                words, end, at = words + 1, match.end(1), match.end()
+            done = at
+            if words >= 11:
+                yield Span(start, end)
+
+
+_PHRASE = re.compile(r"""passphrase(?:[ ]{0,2}[:=][ ]?|[ ]is:?[ ])["'`]?(?P<value>[a-z]{2,12}(?:[ -][a-z]{2,12}){3,23})(?=["'`.]{0,2}[ ]{0,4}(?:\r?\n|\Z))""")
+
+
+def _passphrases(text: Text) -> Iterator[Span]:
+    for match in _PHRASE.finditer(text.low):
+        words = match["value"].split()
+        if sum(word in FUNCTION_WORDS for word in words) < 2:
+            yield Span(*match.span("value"))
+
+
+# --- names --------------------------------------------------------------------------------------------------
+
+_TAIL = r"(?:_base|[_-]?[0-9]{1,2})?(?P<more>[_-][a-z0-9_-]{1,40})?(?![a-z0-9])"
+_PASSWORD_NAMES = {
+    "pass": r"pass(?:w(?:or)?ds?|wrd|worte?|phrases?|codes?|e|es)?",
+    "pw": r"pwd?s?",
+    "kennwort": r"kennwort",
+    "wachtwoord": r"wachtwoord",
+    "contrase": r"contrase(?:ñ|n|ny)as?",
+    "senha": r"senhas?",
+    "mdp": r"mdp",
+    "heslo": r"heslo",
+    "parola": r"parola(?:[ ]d'ordine)?",
+    "requirepass": r"requirepass",
+    "masterauth": r"masterauth",
+}
+_PASSWORD_NAMES_ABROAD = {"парол": r"парол[ьяи]", "hasło": "hasło", "lösenord": "lösenord", "şifre": "şifre", "mật khẩu": "mật khẩu"}
+_KEY_NAMES = {
+    "token": r"tokens?",
+    "secret": r"secrets?",
+    "key": r"keys?",
+    "cred": r"cred(?:ential)?s?",
+    "auth": r"auth",
+    "clave": r"clave",
+    "jeton": r"jeton",
+    "chiave": r"chiave",
+    "chave": r"chave",
+    "dsn": r"dsn",
+    "segreto": r"segreto",
+    "privkey": r"privkey",
+}
+_KEY_NAMES_ABROAD = {
+    "schlüssel": r"schlüssel", "clé": r"clé(?:[ ](?:d'api|api|secrète))?", "ключ": "ключ", "токен": "токен", "секрет": "секрет",
+}
+_CODE_NAMES = {
+    "pin": r"pin(?:[ -]?(?:code|number|nummer|nr))?", "cvv": r"cvv2?", "cvc": r"cvc2?", "otp": r"otp", "totp": "totp", "ssn": r"ssn",
+    "geheimzahl": "geheimzahl", "puk": r"puk", "code": r"codes?", "codice": r"codice(?:[ ]pin)?", "codigo": r"codigo", "2fa": "2fa",
+}
+_CODE_NAMES_ABROAD = {"código": r"código(?:[ ]pin)?"}
+
+_CLOSE = r"""["'`\\\])*_]{0,6}"""
+_TYPED = r":[ ]{0,2}(?:str|string|secretstr|final|&str|varchar)(?:[ ]\|[ ]none)?[ ]{0,2}=(?!=)"
+_ABOUT = r"""(?:[ ](?:\([^()\n]{1,40}\)|(?:at|da|de|del|do|du|for|from|für|in|of|on|para|per|pour|to|vom|von|zu|zum|zur|am|beim|login|code|phrase|wifi|di|della)
+    (?:[ ][^\s:=|"`]{1,30}){1,5}?))?"""
+_TO = re.compile(r"\b(?:set|chang|reset|updat|rotat|switch)[a-z]{0,3}\b")
+_CONNECT = re.compile(
+    rf"""(?P<sign>{_CLOSE}[ \t]{{0,30}}(?:{_TYPED}|=>|:=|=(?![=~>])|:(?!:|//))[*_]{{0,3}}[ \t]{{0,8}})(?P<eol>\r?\n)?
+    |(?P<attr>{_CLOSE}(?:[,\s/]{{1,24}}|[ \t]{{0,4}},?[ \t]{{0,4}}\r?\n[ \t]{{1,24}}-?[ ]?)["']?(?:value|content|val)["']?[ \t]{{0,4}}[:=][ \t]{{0,4}})
+    |(?P<call>["'\]]?[ ]{{0,2}}[(,][ ]{{0,4}}(?=["'])|[ ](?=["']))
+    |(?P<is>{_ABOUT}[ ]{{1,2}}(?:{VERBS})(?:[ ](?:now|still|currently|just|also))?:?[ ]{{1,2}}["'`*]{{0,3}})
+    |(?P<for>{_ABOUT}[ ]?[:=][ ]["'`*]{{0,3}})
+    |(?P<to>{_ABOUT}[ ]to[ ]["'`*]{{0,3}})
+    |(?P<cell>[*`]{{0,3}}[ \t]{{0,40}}\|[ \t]{{0,40}}[*`]{{0,3}})
+    |(?P<xml>>)
+    |(?P<gap>[ \t]{{1,4}}(?=[^\s]))""",
+    re.VERBOSE,
+)
+_LEAD = re.compile(r"""["'`«「『]|\\{1,3}["']""")
+_CLOSING = {"«": "»", "「": "」", "『": "』"}
+_RUN_AFTER = {
+    "=": re.compile(r"""[^\s"'`<>&;]*"""),
+    ":": re.compile(r"""[^\s"`<>]*"""),
+    "<": re.compile(r"[^<\n]*"),
+    "|": re.compile(r"[^|\s`*]*"),
+}
+_BOUND_RUN = {
+    sign: re.compile(run.pattern[:-1] + f"{{0,{_JUDGED}}}") for sign, run in _RUN_AFTER.items()
+}
+_TRAILING = "\"'`&;<>,.:)}]\\」』。，、；"
+
+
+class _Value(NamedTuple):
+    start: int
+    text: str
+    """Its first characters, as written."""
+    end: int
+    """Where its first characters end; the rest of its run is `rest`."""
+    is_quoted: bool
+    rest: str
+    """Which run goes on."""
+
+
+def _value_at(text: Text, place: int, kind: str) -> _Value:
+    lead = _LEAD.match(text.low, place)
+    if lead is not None and kind not in "<|":
+        quote = _CLOSING.get(lead[0], lead[0])
+        start = lead.end()
+        end = text.low.find(quote, start, start + _WINDOW)
+        while len(quote) == 1 and end > start and text.low[end - 1] == "\\":
+            end = text.low.find(quote, end + 1, start + _WINDOW)
+        line = text.low.find("\n", start, end if end >= 0 else start + _WINDOW)
+        if line >= 0 and quote != "`":
+            end = line
+        if end < 0:
+            end = min(len(text.low), start + _WINDOW)
+        return _Value(start, text.raw[start:end], end, True, "")
+    match = _BOUND_RUN[kind].match(text.low, place)
+    end = match.end() if match else place
+    rest = kind if end - place == _JUDGED else ""
+    value = text.raw[place:end]
+    if not rest:
+        value = value.rstrip(_TRAILING)
+    return _Value(place, value, place + len(value), False, rest)
+
+
+def _span(text: Text, value: _Value) -> Span:
+    end = value.end
+    if value.rest:
+        match = _RUN_AFTER[value.rest].match(text.low, value.start)
+        end = value.start + len(text.raw[value.start : match.end() if match else end].rstrip(_TRAILING))
+    return Span(value.start, end)
+
+
+_IDENT_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+
+
+def _strength_of_key(words: list[str], before: str, name: str) -> int:
+    """Tell how surely a `key`, `token` or `secret` is one: 0 never, 1 if the value looks so, 2 likely, 3 surely."""
+    stem = name.rstrip("s")
+    last = words[-1] if words else name
+    glued = last.removesuffix(name).removesuffix(stem)
+    qualifier = glued if glued and glued != last else words[-2] if len(words) > 1 else before
+    if glued and glued != last and glued not in KEY_QUALIFIERS and glued not in {"o", "id"}:
+        return 0  # a word of its own, such as `monkey`
+    if qualifier in HARMLESS_QUALIFIERS:
+        return 0
+    if stem in {"auth", "dsn"}:
+        return 1
+    if stem in KEYS_ABROAD:
+        return 1
+    if stem in {"key", "cred", "credential"}:
+        return 3 if qualifier in KEY_QUALIFIERS else 1
+    if len(words) > 1 or qualifier in KEY_QUALIFIERS:
+        return 3
+    return 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """What stands before a value: the name and how sure it is, and what joins them."""
+
+    sort: str
+    strength: int
+    join: str
+    sign: str
+    in_flag: bool
+
+
+def _named_finder(sort: str, names: dict[str, str], abroad: dict[str, str]) -> Finder:
+    patterns = {word: re.compile(source + _TAIL) for word, source in (names | abroad).items()}
+
+    def find(text: Text) -> Iterator[Span]:
+        known: dict[tuple[object, ...], bool] = {}
+        for word, pattern in patterns.items():
+            yield from _after_names(text, sort, word, pattern, known)
+
+    return Finder(tuple(names), find, tuple(abroad))
+
+
+def _after_names(
+    text: Text, sort: str, word: str, pattern: re.Pattern[str], known: dict[tuple[object, ...], bool]
+) -> Iterator[Span]:
+    low, end = text.low, 0
+    for place in _places(low, word):
+        if place < end:
+            continue
+        name = pattern.match(low, place)
+        join = name and _CONNECT.match(low, name.end())
+        if name is None or join is None:
+            continue
+        ident = _before(text.raw, place) + text.raw[place : name.end()]
+        more = name["more"] or ""
+        if more and not _is_open_ending(more):
+            continue
+        strength = _strength(sort, text, place, ident[: len(ident) - len(more)], name[0][: len(name[0]) - len(more)])
+        if not strength:
+            continue
+        if more:
+            strength = 1
+        for span in _joined(text, _Named(sort, strength, join.lastgroup or "", join[0], ident[:2] == "--"), join, known, place):
+            end = max(end, span.end)
+            yield span
+
+
+def _is_open_ending(more: str) -> bool:
+    words = re.split("[_-]", more.strip("_-"))
+    return words[-1] not in HARMLESS_ENDINGS and words[0] not in HARMLESS_ENDINGS
+
+
+def _strength(sort: str, text: Text, place: int, ident: str, name: str) -> int:
+    left = ident[: len(ident) - len(name)]
+    name = name.lower()
+    if sort == "password":
+        return _strength_of_password(text, place, left, ident, name)
+    words = [word.lower() for word in _IDENT_WORDS.findall(ident.rstrip("0123456789_-"))]
+    before = ""
+    if not left.strip("_-"):
+        before = _before(text.low, len(text.low[:0]) + len(text.low[max(0, place - len(left) - 30) : place - len(left)].rstrip(" -")) + max(0, place - len(left) - 30))
+    if sort == "code":
+        return _strength_of_code(name, left, before, words)
+    if not name.isascii():
+        return 1
+    return _strength_of_key(words, before, name.rstrip("0123456789_-"))
+
+
+def _strength_of_password(text: Text, place: int, left: str, ident: str, name: str) -> int:
+    touching = left[-1:]
+    is_apart = not touching or touching in "_-"
+    is_hump = not is_apart and touching.islower() and text.raw[place].isupper()
+    if name.startswith(("password", "passwd", "passwort", "kennwort")):
+        return 3
+    if name == "pass":
+        if touching == "_" or left in {"--", "-"} or is_hump:
+            return 3 if left.lower().rstrip("_").endswith(_LOGINS) or left == "--" or left.isupper() else 0
+        return 1 if is_apart and touching != "-" else 3 if left.lower() in {"store", "key", "require", "ssh"} else 0
+    if name in {"passe", "passes"}:
+        return 3 if text.low[max(0, place - 7) : place] == "mot de " else 0
+    if name in {"pw", "pws", "pwds"}:
+        return 2 if is_apart else 0
+    if name == "pwd":
+        return 3 if is_apart or is_hump else 0
+    return 3 if is_apart or is_hump else 0
+
+
+_LOGINS = ("admin", "db", "ftp", "imap", "mail", "root", "smtp", "user", "sudo", "become", "vault", "mysql", "pg", "login", "wifi", "ssh", "redis")
+
+
+def _strength_of_code(name: str, left: str, before: str, words: list[str]) -> int:
+    if left.strip("_-") and not left.endswith(("_", "-")):
+        return 0
+    if name.startswith("code"):
+        qualifier = words[-2] if len(words) > 1 else before
+        return 1 if qualifier in CODES_AFTER else 0
+    return 1
+
+
+# --- values behind names ------------------------------------------------------------------------------------
+
+
+def _joined(
+    text: Text, named: _Named, join: re.Match[str], known: dict[tuple[object, ...], bool], place: int
+) -> Iterator[Span]:
+    kind = named.join
+    if named.sort == "code":
+        yield from _code_values(text, join)
+        return
+    if kind in {"sign", "eol"}:
+        if join["eol"] or not text.low[join.end() : join.end() + 1]:
+            yield from _on_next_line(text, named, join.end())
+            return
+        sign = "=" if "=" in named.sign else ":"
+    elif kind == "xml":
+        if not _in_tag(text.low, place):
+            return
+        sign = "<"
+    elif kind == "cell":
+        sign = "|"
+    else:
+        sign = ":" if kind != "attr" else "="
+    if kind == "gap" and not named.in_flag:
+        return
+    value = _value_at(text, join.end(), sign)
+    if kind in {"is", "for", "to"} and value.start and text.low[value.start - 1] in "\"'`":
+        quoted = _value_at(text, value.start - 1, ":")
+        value = quoted if quoted.is_quoted else value
+    if not value.text or is_masked(value.text):
+        return
+    if kind == "to" and not _TO.search(text.low, max(0, place - 60), place):
+        return
+    follows = _goes_on(text.low, value.end)
+    ends = follows or text.low[value.end : value.end + 1] in _CLAUSE_ENDS
+    key = (named, value.text, value.is_quoted, follows, ends)
+    is_secret = known.get(key)
+    if is_secret is None:
+        judge = is_password if named.sort == "password" else is_key
+        is_secret = known[key] = judge(
+            value.text[:_JUDGED],
+            join=kind,
+            sign=named.sign,
+            strength=named.strength,
+            is_quoted=value.is_quoted,
+            goes_on=follows,
+            ends=ends and not follows,
+        )
+    if is_secret and kind == "cell" and _is_head_of_table(text.low, value.end):
+        return
+    if is_secret:
+        yield _span(text, value)
+
+
+_CLAUSE_ENDS = frozenset(["", "\n", "\r", ".", ",", ";", "!", "?", ")", '"', "'", "`"])
+
+
+def _in_tag(low: str, place: int) -> bool:
+    start = low.rfind("<", max(0, place - 60), place)
+    return start >= 0 and ">" not in low[start:place]
+
+
+_RULE_LINE = re.compile(r"[^\n]{0,400}\n[ \t]{0,8}\|?[ \t]{0,8}:?--")
+
+
+def _is_head_of_table(low: str, place: int) -> bool:
+    return _RULE_LINE.match(low, place) is not None
+
+
+_NEXT_LINE = re.compile(
+    r"""(?:[ \t]{0,8}\r?\n)?(?:```\w{0,12}\r?\n)?[ \t]{0,24}["'`*]{0,3}(?P<value>[^\s"'`|<>{}*#][^\s"'`|<>{}*]{0,256})["'`*]{0,3}[ \t]{0,12}(?=\r?\n|\Z)"""
+)
+_BLOCK = re.compile(r"""[|>][+-]?[ \t]{0,4}\r?\n""")
+
+
+def _on_next_line(text: Text, named: _Named, place: int) -> Iterator[Span]:
+    match = _NEXT_LINE.match(text.low, place)
+    if match is None or match["value"].endswith((":", ",", "(", "[")) or match["value"].startswith(("-", "$", "[", "]")):
+        return
+    start, end = match.span("value")
+    value = text.raw[start:end]
+    judge = is_password if named.sort == "password" else is_key
+    if judge(value, join="line", sign=":\n", strength=named.strength, is_quoted=False, goes_on=False, ends=True):
+        yield Span(start, end)
+
+
+_CODE_JOIN = re.compile(
+    r"""["'`*]{0,3}[ ]{0,3}(?:[:=]|is|was|ist|lautet|es|est|è|é|are|→|->)?[*]{0,2}[ ]{0,3}["'`*(]{0,3}"""
+)
+_CODES = re.compile(r"(?:[0-9]{3}[ -][0-9]{3}|[0-9]{3}-[0-9]{2}-[0-9]{4}|[0-9]{4,10}|[0-9]{3})(?![\w%.:/])")
+_CODE_LIST = re.compile(r"(?:[ ,;\r\n|*-]{0,6}(?=[a-z]{0,8}-?[a-z]{0,8}[0-9])[a-z0-9]{4,10}(?:-[a-z0-9]{4,10}){0,4}(?![\w]))")
+
+
+def _code_values(text: Text, join: re.Match[str]) -> Iterator[Span]:
+    """Yield the number behind `PIN:`, or the codes behind `backup codes:`."""
+    kind, low = join.lastgroup, text.low
+    if kind not in {"sign", "is", "for", "eol", "cell"}:
+        return
+    place = join.end()
+    match = _CODES.match(low, place)
+    if match is not None and not _is_unit(low, match.end()):
+        yield Span(*match.span())
+        place = match.end()
+    elif kind == "is":
+        return
+    start, count, end = place, 0, place
+    while count < 40 and (entry := _CODE_LIST.match(low, end)):
+        count, end = count + 1, entry.end()
+    is_list = count >= 3 or (count and "-" in low[start:end])
+    if is_list and not is_masked(low[start:end]):
+        start += len(low[start:end]) - len(low[start:end].lstrip(" ,;\r\n|*-"))
+        yield Span(start, end)
+
+
+def _is_unit(low: str, place: int) -> bool:
+    return re.match(r"[ ]?(?:digits?|char|stellen|stellig|times|attempts|minutes?|seconds?|位|桁|or|to|-)", low[place : place + 12]) is not None
+
+
+# --- names in Chinese, Japanese, Korean, Arabic -------------------------------------------------------------
+
+_FAR_SIGN = re.compile(
+    r"""(?:[*`"'」』 ]{0,3}(?:[(（][^()（）\n]{1,20}[)）])?[ ]{0,2}(?:[:=]|是|为|為|设为|改成|改为|は|が|는|은|가|이|هي|هو|就是)[ *:]{0,4}|[ ]{1,2}(?=[!-~]{0,40}[0-9]))["'`「『（(*]{0,3}"""
+)
+_FAR_VALUE = re.compile(r"[!#-&(-_a-~]{1,}")
+_FAR_ABOUT = re.compile(r"[^\s:=!-~。，、；]{0,12}(?=[:=]|是|为|為|は)")
+
+
+def _far_names(text: Text) -> Iterator[Span]:
+    low, end = text.low, 0
+    for word in FAR_NAMES:
+        name, end = word.replace("\N{NO-BREAK SPACE}", " "), 0
+        for place in _places(low, name):
+            if place < end:
+                continue
+            sign = _FAR_SIGN.match(low, place + len(name))
+            value = sign and _FAR_VALUE.match(low, sign.end())
+            if value is None or value is False:
+                continue
+            raw = text.raw[value.start() : value.end()].rstrip(".,:;)}]」』`\"*!?")
+            if _is_far_secret(raw[:_JUDGED], low[value.end() : value.end() + 2]):
+                end = value.start() + len(raw)
+                yield Span(value.start(), end)
+
+
+_FAR_UNITS = ("位", "文字", "字", "자", "桁", "个", "個", "글자", "年", "天", "小时", "時間", "日", "分钟", "分", "秒", "번", "회", "次", "月")
+
+
+def _is_far_secret(value: str, after: str) -> bool:
+    if len(value) < 3 or is_masked(value) or is_placeholder(value) or is_code(value):
+        return False
+    if value.isdigit():
+        return len(value) >= 4 and not after.startswith(_FAR_UNITS)
+    return not re.match(r"(?:[0-9]{1,3}[-~][0-9]{1,3}|(?:aes|sha|md|hs|rs|rsa|base|utf|jwt|oauth|bcrypt|argon)[-_]?[0-9a-z]{0,6})\Z", value.lower())
+
+
+# --- logins -------------------------------------------------------------------------------------------------
+
+_LOGIN = re.compile(
+    r"""\b(?:log-?ins?|creds?|credentials|zugangsdaten|zugang|anmeldung|acceso|credenciales|identifiants|credenziali|accesso|accounts?|acc|sign-?in|auth|user(?:name)?|usr|benutzer|usuario)
+    (?:[ ](?:for|to|für|on|of|at|de|du|da|di|del|para|pour|per)(?:[ ][^\s:=/]{1,30}){1,4}|[ ]\([^()\n]{1,40}\)|[ ](?:is|are|sind|son|sont))?[ ]{0,2}[:=]?[*`]{0,3}[ ]{1,4}["'`*]{0,3}
+    (?P<user>[^\s/|:,;"'`]{1,64})["'`]{0,2}(?:[ ]{0,3}[/|:,][ ]{0,3}|[ ](?:and|und|y|et|e|with|mit|con)[ ])["'`]{0,3}(?P<value>[^\s"'`/|<>]{1,128})""",
+    re.VERBOSE,
+)
+_LOGIN_HINTS = (
+    "login", "log-in", "cred", "zugang", "anmeldung", "acceso", "identifiants", "accesso", "account", "acc ", "sign", "auth", "user", "usr",
+    "benutzer", "usuario",
+)
+_ADMIN = re.compile(
+    r"""(?:admin|administrator|root|superuser|sysadmin|guest|operator|test|demo|postgres|sa|deploy|ubuntu|user\d?|pi)[:/]
+    (?P<value>[^\s"'`<>|,;/]{5,128})""",
+    re.VERBOSE,
+)
+_ADMIN_HINTS = ("admin", "administrator", "root", "guest", "test", "demo", "postgres", "sa:", "sa/", "deploy", "user", "ubuntu", "operator", "pi:")
+_PASS_AFTER_USER = re.compile(
+    r"""\b(?:user(?:name)?|usr|login|email|e-mail|id|benutzer|usuario|utente|account|账号|帐号|用户名|ユーザー(?:名)?|id|아이디|usuário|utilisateur)[ ]{0,2}[:=：]?[ ]{0,3}\S{1,64}[\s,;/|]{1,4}
+    (?:and[ ])?(?:pass|pw|p|pwd)[ ]{0,2}[:=][ ]{0,3}["'`]?(?P<value>[^\s"'`<>|]{1,128})""",
+    re.VERBOSE,
+)
+
+
+def _logins(text: Text) -> Iterator[Span]:
+    low = text.low
+    for match in _LOGIN.finditer(low):
+        yield from _strong_value(text, match)
+    for match in _PASS_AFTER_USER.finditer(low):
+        start, end = match.span("value")
+        value = text.raw[start:end].rstrip(_TRAILING)
+        if not is_masked(value) and not is_placeholder(value) and not is_code(value):
+            yield Span(start, start + len(value))
+    for match in _ADMIN.finditer(low):
+        if low[match.start() - 1 : match.start()] not in _TOUCHING | {"/", "@"}:
+            yield from _strong_value(text, match, least=6, is_alone=True)
+
+
+def _strong_value(text: Text, match: re.Match[str], least: int = 5, is_alone: bool = False) -> Iterator[Span]:
+    start, end = match.span("value")
+    value = text.raw[start:end].rstrip(_TRAILING)
+    if len(value) < least or is_masked(value) or is_placeholder(value) or is_code(value):
+        return
+    if is_strong(value, is_alone=is_alone):
+        yield Span(start, start + len(value))
+
+
+# --- tables -------------------------------------------------------------------------------------------------
+
+_SEPARATORS = ("|", "\t", ";", ",")
+
+
+def _tables(text: Text) -> Iterator[Span]:
+    """Yield the cells of columns whose heading names a secret, in Markdown and in lines of separated values."""
+    if "\n" not in text.low:
+        return
+    columns: dict[int, str] = {}
+    separator, place, width = "", 0, 0
+    for line in text.raw.split("\n"):
+        if separator and line.count(separator) >= width and line.strip():
+            yield from _cells(line, place, separator, columns)
+        else:
+            columns, separator, width = {}, "", 0
+            lowered = line.lower() if len(line) < 2000 else ""
+            if any(hint in lowered for hint in _HEADING_HINTS):
+                separator = next((one for one in _SEPARATORS if one in line), "")
+                columns = _secret_columns(line, separator) if separator else {}
+                separator, width = (separator, line.count(separator)) if columns else ("", 0)
+        place += len(line) + 1
+
+
+_HEADING_HINTS = ("pass", "pw", "token", "secret", "key", "pin", "cvv", "密码", "口令", "パスワード", "비밀번호", "contrase", "senha", "kennwort", "mdp", "парол", "密钥", "令牌")
+
+
+def _secret_columns(line: str, separator: str) -> dict[int, str]:
+    cells = [cell.strip(" \t*`\"'_\r").lower() for cell in line.split(separator)]
+    if separator in ",;" and (len(cells) < 2 or any(len(cell) > 30 or cell.count(" ") > 2 for cell in cells)):
+        return {}
+    return {number: cell for number, cell in enumerate(cells) if _is_heading(cell)}
+
+
+def _is_heading(cell: str) -> bool:
+    if cell in {"pin", "cvv", "cvc", "pass", "pw", "key", "api keys", "secret", "secret key"}:
+        return True
+    cell = cell.split("(")[0].strip()
+    return len(cell) <= 30 and is_secret_name(cell)
+
+
+def _cells(line: str, place: int, separator: str, columns: dict[int, str]) -> Iterator[Span]:
+    for number, cell in enumerate(line.split(separator)):
+        bare = cell.strip(" \t*`\"'\r")
+        if number in columns and bare and not set(bare) <= set("-: "):
+            start = place + cell.index(bare)
+            heading = columns[number]
+            is_key_column = heading == "key" or heading.endswith(("token", "secret"))
+            if not is_masked(bare) and not is_placeholder(bare) and not is_code(bare) and bare.lower() not in _NO_CELL:
+                if is_strong(bare) or is_random(bare) or (not is_key_column and " " not in bare):
+                    yield Span(start, start + len(bare))
+        place += len(cell) + len(separator)
+
+
+_NO_CELL = frozenset(
+    "string str text varchar char int yes no true false required optional ✓ ✗ x - – — hashed encrypted plain null none never expired valid"
+    " weak strong ok set unset missing rotated active vault 1password bitwarden keepass".split()
+)
+
+
+# --- random strings behind a word ---------------------------------------------------------------------------
+
+_LOOSE_RUN = re.compile(r"[A-Za-z0-9_+/=.~-]{20,}")
+
+
+def _loose_tokens(text: Text) -> Iterator[Span]:
+    """Yield what looks random soon after the words key, token or secret, on the same line."""
+    low, end = text.low, 0
+    places = sorted(place for word in _LOOSE_WORDS for place in _places(low, word))
+    for place in places:
+        if place < end or (place and low[place - 1] in _ALNUM and not low[place - 1] == "i"):
+            continue
+        end = _line_end(low, place, 160)
+        for match in _LOOSE_RUN.finditer(text.raw, place, end):
+            if match.end() == end < len(low) and low[end] != "\n":
+                break
+            token = match[0].strip("=.").rpartition("=")[2]
+            start = match.start() + match[0].rfind(token)
+            if len(token) >= 20 and is_random(token, is_strict=True) and not is_masked(text.raw[start : start + len(token) + 2]):
+                yield Span(start, start + len(token))
+
+
+_LOOSE_WORDS = ("key", "token", "secret", "apikey", "密钥", "令牌")
+
+
+def _is_docker_auth(value: str) -> bool:
+    try:
+        return b":" in base64.b64decode(value + "=" * (-len(value) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        return False
+
+
+_BASE64_AUTH = re.compile(r"""\b_?auth["']?[ ]{0,2}[:=][ ]{0,2}["']?([A-Za-z0-9+/]{8,}={0,2})""")
+
+
+def _encoded_logins(text: Text) -> Iterator[Span]:
+    for match in _BASE64_AUTH.finditer(text.raw):
+        if _is_docker_auth(match[1]):
+            yield Span(*match.span(1))
+
+
+# --- all of them --------------------------------------------------------------------------------------------
+
+FINDERS = (
+    Finder(("-----begin",), _private_keys),
+    Finder(("private-lines:",), _putty_keys),
+    *(_shape_finder(shape) for shape in SHAPES),
+    Finder((), _web_tokens, runs=("eyJ",)),
+    Finder((), _bot_tokens, runs=(".", ":AA")),
+    Finder((), _nameless_tokens, runs=("",)),
+    Finder((), _beside_cloud_ids, runs=("AKIA", "ASIA", "AC")),
+    Finder(("://",), _credentials_in_addresses, needs="@"),
+    Finder(("/webhook", "hooks.", "/bot/v2/hook/", "maker.ifttt.com", "webhook.office"), _webhooks, needs="/"),
+    Finder(("sig=", "signature=", "code=", "auth=", "otpauth", "st=", "sid=", "ticket=", "k="), _query_secrets),
+    Finder(("authorization", "bearer"), _headers),
+    Finder(("cookie", "sess", "sid"), _cookies),
+    Finder(tuple(command for command, _ in _COMMANDS), _commands, needs=" -"),
+    Finder(_SAID_HINTS, _said_to_programs),
+    Finder(("$", "{s", "{md5", "scram-", "pbkdf2"), _hashes),
+    Finder(("",), _numbers),
+    Finder(_SEEDS, _seed_phrases),
+    Finder(("passphrase",), _passphrases),
+    _named_finder("password", _PASSWORD_NAMES, _PASSWORD_NAMES_ABROAD),
+    _named_finder("key", _KEY_NAMES, _KEY_NAMES_ABROAD),
+    _named_finder("code", _CODE_NAMES, _CODE_NAMES_ABROAD),
+    Finder((), _far_names, tuple(name.replace("\N{NO-BREAK SPACE}", " ") for name in FAR_NAMES)),
+    Finder(_LOGIN_HINTS, _logins),
+    Finder(_ADMIN_HINTS, _logins),
+    Finder(_HEADING_HINTS, _tables),
+    Finder(_LOOSE_WORDS, _loose_tokens),
+    Finder(("auth",), _encoded_logins),
+)
+
+
+def is_secret_name(name: str) -> bool:
+    """Tell whether a value of this name is a secret: `apiKey`, `DB_PASSWORD`, `token`; not `monkey`."""
+    text = Text.of(name[-200:])
+    low = text.low
+    if any(low.endswith(far.replace("\N{NO-BREAK SPACE}", " ")) for far in FAR_NAMES):
+        return True
+    for sort, names in (
+        ("password", _PASSWORD_NAMES | _PASSWORD_NAMES_ABROAD),
+        ("key", _KEY_NAMES | _KEY_NAMES_ABROAD),
+    ):
+        for word, source in names.items():
+            place = low.rfind(word)
+            match = place >= 0 and re.compile(source + _TAIL).fullmatch(low, place)
+            if not match or match["more"] or match[0].endswith("s"):
+                continue
+            ident = _before(text.raw, place) + text.raw[place:]
+            if _strength(sort, text, place, ident, match[0]) >= 2:
+                return True
+    return False

@@ -1,180 +1,139 @@
-"""What secrets are called and how their values are written: parts of patterns, for `re.VERBOSE | re.ASCII`.
+"""What secrets are called, what is said of them without telling them, and what ordinary names hold the same words.
 
-`PW_…` is about passwords, whose value may be any word. `KEY_…` is about tokens and keys; these names also
-occur in ordinary prose, so there the value has to look like a secret unless it follows a sign. Look-around is
-bounded and no repetition is nested, so that time is linear in the text.
+All words are in lower case: they are looked up in a text whose signs and capitals have been made simple.
 """
 
 __all__ = [
-    "ABOUT",
-    "CIPHER",
-    "FAR_HINTS",
-    "FAR_NAME",
-    "FAR_SIGN",
-    "FAR_VALUE",
-    "IS",
-    "IS_ABROAD",
-    "KEY_ABROAD",
-    "KEY_ABROAD_HINTS",
-    "KEY_HINTS",
-    "KEY_NAME",
-    "LEFT",
-    "LOOSE_NAME",
-    "MIXED",
-    "NO_PLACEHOLDER",
-    "NO_PROSE",
-    "PW_ABROAD",
-    "PW_ABROAD_HINTS",
-    "PW_CELL",
-    "PW_HINTS",
-    "PW_LINE",
-    "PW_NAME",
-    "QUOTE",
-    "QUOTED",
-    "RANDOM",
-    "SECRET_NAME",
-    "SIGN",
-    "SIGN_ABROAD",
-    "UNQUOTED",
-    "VALUE",
-    "VERBS_ABROAD",
-    "WORD",
+    "CIPHERS",
+    "CODE_WORDS",
+    "CODES_AFTER",
+    "FAR_NAMES",
+    "FUNCTION_WORDS",
+    "HARMLESS_ENDINGS",
+    "HARMLESS_QUALIFIERS",
+    "KEY_QUALIFIERS",
+    "KEYS_ABROAD",
+    "PASSWORDS",
+    "PLACEHOLDERS",
+    "PREDICATES",
+    "TOKEN_WORDS",
+    "VERBS",
 ]
 
-# --- names --------------------------------------------------------------------------------------------------
 
-LEFT = r"(?<![A-Za-z0-9])"
-_END = r"(?: (?i:_base) | [_-]?[0-9]{1,2} )? (?![A-Za-z0-9])"
-
-
-def _alone(word: str) -> str:
-    """Return a look back at `word` where no other word runs into it: `api_token`, `Token`."""
-    return rf"(?i: (?<![A-Za-z0-9]{word}) )"
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
 
 
-def _in_camel_case(word: str) -> str:
-    return rf"(?<=[a-z0-9]{word.capitalize()})"
+PASSWORDS = (
+    "password passwd passwrd passphrase passcode passwort kennwort wachtwoord contraseña contrasena contrasenya"
+    " senha palavra-passe mdp pwd pw psw passw пароль пароля парола hasło lösenord lozinka heslo şifre parola"
+    " storepass keypass requirepass masterauth"
+).split()
+"""Names whose value may be any word."""
 
+FAR_NAMES = (
+    "密码 密碼 口令 密钥 密鑰 私钥 私鑰 令牌 访问令牌 秘钥 パスワード パスフレーズ トークン 秘密鍵 シークレット apiキー 暗証番号 合言葉"
+    " 비밀번호 패스워드 암호 토큰 비밀키 시크릿 api키 كلمة_المرور كلمة_مرور كلمة_السر الرمز_السري الرمز رمز_الدخول رمز_المرور"
+    " رمز_التحقق المفتاح_السري المفتاح التوكن 验证码 驗證碼 認証コード 인증번호"
+).replace("_", "\N{NO-BREAK SPACE}").split(" ")
+"""Names in languages whose words are not set apart by blanks, or whose letters have no capitals."""
 
-def _qualified(word: str) -> str:
-    """Return a look back at `word` behind what makes a secret of it: `api key`, `clientsecret`."""
-    qualifiers = ("api", "access", "auth", "bearer", "client", "private", "refresh", "secret")
-    looks = (rf"(?<={LEFT}{qualifier}{gap}{word})" for qualifier in qualifiers for gap in ("", "[ ]"))
-    return f"(?i: {' | '.join(looks)} )"
+KEYS_ABROAD = _words("clave jeton schlüssel api-schlüssel chiave chave clé")
 
+TOKEN_WORDS = _words("token secret key credential credentials creds apikey auth pat cred")
 
-_NOT_NEUTRAL = "".join(
-    f"(?i: (?<!{word}key) (?<!{word}[_-]key) )" for word in ("public", "primary", "foreign", "session")
+KEY_QUALIFIERS = _words(
+    """access account admin api app application auth authorization bearer bot client consumer crypt deploy
+    deployment dsn encryption hmac integration jwt license live master oauth personal private privkey prod
+    production project recovery refresh root salt secret secure security service session shared signing ssh
+    staging storage subscription test user wallet webhook write"""
 )
-# `PWD=/home/mia` is where a shell is.
-_NO_FOLDER = r"""(?! \s{0,2} [:=] \s{0,2} ["']? [/~.$] )"""
-_LOGINS = " | ".join(
-    rf"(?<={kind}_pass)" for kind in ("admin", "db", "ftp", "imap", "mail", "root", "smtp", "user")
-)
-# A name starts with a set of letters, and looks back for the rest: from that, `re` knows where to try.
-PW_NAME = rf"""[pP] (?:
-      (?i:assw(?:or)?d)
-    | (?i:assphrase) (?: {_alone("passphrase")} | {_in_camel_case("passphrase")} )
-    | (?i:asscode) {_alone("passcode")}
-    | (?-i: ASS (?<=[A-Z0-9]_PASS) ) | (?i: ass (?<=_pass) (?: {_LOGINS} ) )
-    | (?i:wd) (?: {_alone("pwd")} | {_in_camel_case("pwd")} ) {_NO_FOLDER}
-    ) {_END}"""
-KEY_NAME = rf"""[kKsStT] (?:
-      (?i: (?<=t)oken ) (?: {_alone("token")} | {_in_camel_case("token")} | {_qualified("token")} )
-    | (?i: (?<=s)ecret ) (?: {_alone("secret")} | {_in_camel_case("secret")} | {_qualified("secret")} )
-    | (?i: (?<=k)ey )
-      (?: (?: (?i: (?<=[a-z0-9][_-]key) ) | {_in_camel_case("key")} ) {_NOT_NEUTRAL} | {_qualified("key")} )
-    ) {_END}"""
-# `key` alone, and a name that goes on after the telling word: `TOKEN_GITHUB`.
-LOOSE_NAME = rf"""[kKsStT] (?: (?i: (?<=k)ey ) {_alone("key")}
-    | (?i: (?:
-        (?<=k)ey {_alone("key")} | (?<=t)oken {_alone("token")} | (?<=s)ecret {_alone("secret")} )
-      [_-][\w-]{{1,40}} ) )"""
-PW_ABROAD = r"""(?<!\w) (?i: contrase(?:ñ|Ñ|n)a | senha | palavra[ -]passe | passwort | kennwort
-    | mot[ ]de[ ]passe | mdp | [пП]арол[ья] ) (?!\w)"""
-KEY_ABROAD = r"""(?<!\w) (?i: clave | jeton | api-schlüssel
-    | cl(?:é|É) [ ] (?: d'api | api | secrète ) ) (?!\w)"""
-# Where words are not set apart by blanks, or are written in letters that have no capitals.
-FAR_NAME = r"""(?: 密码 | 密碼 | 口令 | 密钥 | 密鑰 | 令牌
-    | パスワード | パスフレーズ | トークン | 秘密鍵 | シークレット | APIキー
-    | 비밀번호 | 패스워드 | 암호 | 토큰 | 비밀키 | 시크릿
-    | كلمة[ ](?:ال)?(?:مرور|سر) | الرمز(?:[ ]السري)? | رمز[ ](?:الدخول|المرور|التحقق)
-    | المفتاح(?:[ ]السري)? | التوكن )"""
-SECRET_NAME = rf"(?: {PW_NAME} | {KEY_NAME} | {PW_ABROAD} | {FAR_NAME} ) \Z"
-"""A name that ends so is the name of a secret."""
+"""Before `key`, `token` or `secret`: these make a secret of it, whatever the value looks like."""
 
-PW_HINTS = "pass pwd"
-KEY_HINTS = "key token secret"
-PW_ABROAD_HINTS = "pass contrase senha kennwort mdp парол"
-KEY_ABROAD_HINTS = "clave jeton schlüssel clé"
-FAR_HINTS = (
-    "密码 密碼 口令 密钥 密鑰 令牌 パス トークン 秘密鍵 シークレット apiキー 비밀 패스워드 암호 토큰 시크릿"
-    " كلمة رمز المفتاح التوكن"
+HARMLESS_QUALIFIERS = _words(
+    """alt answer any arrow artifact bos bucket cache candidate chart columns composite continuation count
+    ctrl cursor data dedup dedupe delete dict discriminator eos enter entry escape event every fallback
+    feature field fill first foreign from function group hash header hot idempotency index input item join
+    json lang last legend locale lookup major map mask max memo message metadata metric min minor natural next
+    node num object open order other output pad page parent partition path pin place placeholder prefix
+    primary prompt property public pub queue range react record row routing s3 same schema search separator
+    sequence settings shard shift sort space special state stop storage_cache str suffix super surrogate sync
+    tab template test_case text toggle total tracking translation tree trigger typed unique unk unlock
+    variable vocab which word words"""
+)
+"""Before `key`, `token` or `secret`: the name is that of something ordinary."""
+
+HARMLESS_ENDINGS = _words(
+    """algorithm age alias arn auth_method bits budget changed charset class code codes confirm confirmation
+    cost count counts created date default description digest dir directory encoding endpoint error errors
+    exists expired expires expiration expiry field fields file filename folder format generator guard handler
+    hash header help hint id ids index info input invalid issuer kind label last_four len length lengths level
+    limit limits link list locked location manager map max mask masked metadata min minimum missing mode
+    name names needed never nonce now number object ok only ops page parser param params path pattern per
+    phrase_count placeholder plain policy position prefix price prompt provider ref reference refs regex
+    renewed required requirement requirements reset resource result role rotated rotation rule rules scope
+    scopes selector set size sizes source splitter state status store strategy strength style suffix table
+    template text times ttl type types updated uri url usage user username users validator validation valid
+    vault version visible window"""
+)
+"""After a name, joined to it: `token_type`, `password_policy`, `keyFile`."""
+
+PLACEHOLDERS = _words(
+    """none null nil true false undefined str string bytes bool boolean int integer number secretstr required
+    optional any text varchar char redacted masked hidden removed n/a na tbd todo empty unset missing unknown
+    default changeme disabled enabled yes no on off void object self function lambda const let var new
+    password passwd pass secret token key apikey api_key value float double struct type"""
 )
 
-# --- what stands between a name and its value ---------------------------------------------------------------
-
-# "name": …, env['name'] = …, **name:** …
-SIGN = r"""["'`\\\]*]{0,4} \s{0,2} (?: => | := | =(?!=) | :(?!:|//) | ： | ＝ ) \*{0,2} [ \t]{0,8}"""
-SIGN_ABROAD = r"(?: [ *`]{0,3} (?: : | = | ： | — ) [ *]{0,4} )"
-FAR_SIGN = r"(?: [ *`]{0,3} (?: [:=：＝] | 是 | 为 | 為 | は | 는 | 은 | 가 | 이 | هي | هو ) [ 　*]{0,4} )"
-IS = r"(?i: [ ]{1,2} (?: is | was | are ) (?: [ ] (?: now | still | currently | just ) )? :? [ ]{1,2} )"
-VERBS_ABROAD = ("es", "é", "era", "ist", "lautet", "war", "est", "será")
-IS_ABROAD = (
-    rf"(?: [ ]{{1,2}} (?: {' | '.join(VERBS_ABROAD)} ) (?: [ ] (?:ahora|agora|jetzt) )? :? [ ]{{1,2}} )"
+PREDICATES = _words(
+    """a about again all almost already also always an and any are as asks at auto available back bad be because been
+    before being best between blank both broken but by can cannot case-sensitive clear cleartext complex compromised
+    confidential correct could current default dead different does done due each easy eight either empty encoding
+    enough enter entered even exactly expires expiry fine first five for forever four free from generated given
+    gone good half hard has have her here hers hidden his history how if important in incorrect inside into
+    invalid irrelevant is it its just kept key known last lost long longer made managed managers mandatory matched
+    may me mine minimum minutes missing more most much must my necessary needs never new next nine no none nobody nor not
+    nothing now null obsolete obvious of off often ok okay old on once one only open opaque optional or our out over
+    overdue part per permanent plain plaintext please policy possible printed private probably public put quite
+    random rather read really required reset right rotated roughly safe same saved saves secret secure see seen
+    sensitive sent separate set seven several shared short should show shown shows simple six so some something
+    somewhere soon stale still stored strong such supposed sure taken ten temporary tested than that the their
+    them then there these they this those three to too twelve two typed typically under unique unknown unsafe
+    unset until up updated upper use used useful user usually valid very via visible was weak welcome well were
+    what when where which while who why will with within without would written wrong yes yet you your yours zero
+    case auch auf aus bei bekannt das dass dein der die ein eine einem einen falsch für gesetzt geheim im immer in ist kein
+    mein mit muss nicht noch nur oder ohne richtig sicher sie und unser veraltet vom von war wird zu zum zur
+    algo al como con correcta de del demasiado el en era esa ese esta este fue incorrecta la las lo los mi muy
+    no nueva obligatoria para pero por que se secreta segura ser si sin su también tu un una vieja y ya
+    ce ces cette dans de des du elle est et être faux il incorrect la le les mais mauvais mon non notre obligatoire ou par
+    pas pour que qui requis sa se secret ses son sur ton trop très un une votre
+    ao as com como correta da das deve do dos e ela ele em errada essa esta foi incorreta isso mas mesma muito na não
+    no nova o obrigatória os ou para pela por que secreta segura sem sua também tem uma
+    che chi con cui della deve di è errata gli i il inserire lo ma nel nella non obbligatoria per più sbagliata scaduta
+    sicura sono sulla troppo tua un una"""
 )
-# … for the wifi …
-ABOUT = r"""(?: [ ] (?: \( [^()\n]{1,40} \)
-    | (?i: at | da | de | del | do | du | for | from | für | in | of | on | para | pour | to | vom | zu | zum)
-      (?: [ ] [^\s:=|"`]{1,30} ){1,5}? ) )?"""
-QUOTE = r"""["'`“「*]{0,3}"""
+"""What is said of a password more often than that it is this word."""
 
-# --- values -------------------------------------------------------------------------------------------------
-
-_STOP = r"""(?: [\s"'`&;<>,.:)}\]|\\] | \Z )"""
-NO_PLACEHOLDER = rf"""(?! (?i: none | null | nil | true | false | undefined | str | string | bytes | bool
-        | boolean | int | integer | secretstr | required | optional ) {_STOP}
-    | \$[{{(] | \$[A-Z_][A-Z0-9_]*{_STOP} | \{{\{{ | os\.(?:environ|getenv)\b
-    | process\.env\b | -----BEGIN )"""
-# "token: about four characters" is prose, "token: abc" is not.
-NO_PROSE = r"(?! (?<=[:：][ ]) [A-Za-z][a-z]{0,20} [ ] [a-z]{1,20} (?: [\s,.;:!?)] | \Z ) )"
-UNQUOTED = r"""[^\s"'`&;<>]* [^\s"'`&;<>,.:)}\]\\]"""
-VALUE = rf"""
-    (?P<quote>\\{{0,3}}["'`])? {NO_PLACEHOLDER}
-    (?P<value> (?(quote) (?: (?!(?P=quote)) (?:\\.|[^\n]) )+ | {UNQUOTED} ) )
-"""
-RANDOM = r"""(?P<value> (?=[\w+/.~-]{0,256}[A-Z]) (?=[\w+/.~-]{0,256}[a-z]) (?=[\w+/.~-]{0,256}[0-9])
-    [\w+/.~-]{16,}={0,2} | [0-9a-fA-F]{32,} )"""
-QUOTED = r"""(?: (?<=["'`“「]) [^"'`”」\n]{1,256} (?=["'`”」]) )"""
-
-CIPHER = r"""(?i: (?: aes | argon | base | bcrypt | ecdsa | ed | hmac | hs | md | oauth | rs | rsa | sha
-    | utf ) -? [0-9] )"""
-# Of letters and digits, as in a sentence only tokens and names of ciphers are.
-MIXED = rf"""(?! {CIPHER} ) (?= [\w+/.~-]{{0,256}}[0-9] ) (?= [\w+/.~-]{{0,256}}[A-Za-z] )
-    [\w+/.~-]{{5,}}[\w+/~-] (?![\w+/~…-]) ={{0,2}}"""
-
-# What is said of a password more often than that it is this word.
-_ATTRIBUTES = " | ".join(
-    """
-    a again all also always an as at back bad blank broken case clear cleartext complex confidential
-    correct default different easy empty fine for gone good hard her here hidden his important in
-    incorrect invalid it kept known long lost mandatory mine missing my necessary never new no none not
-    now null obvious off ok okay old on one only optional our out permanent plain plaintext private
-    public random read required reset right safe same secret secure sensitive sent set shared short
-    shown simple so strong such temporary text that the there this to too unique unknown unsafe unset up
-    valid weak what where written wrong yes your yours
-    """.split()
+FUNCTION_WORDS = _words(
+    """the and for how it is at to in of on with from was are but not or by as an be my your his her our their
+    never keep write them down at home on paper stored safe somewhere each every words word twelve backup a i"""
 )
-_PREDICATE = rf"""(?: (?: {CIPHER} | (?i: {_ATTRIBUTES} | [a-z]{{1,20}} (?: ed | ing | able | ible ) ) )
-    (?![A-Za-z0-9]) )"""
-# A plain word only counts where the clause ends with it.
-WORD = rf"""(?! {_PREDICATE} | [0-9]{{1,3}} [ ]+ [a-z] ) {NO_PLACEHOLDER}
-    (?: (?= [^\s"'`&;<>]{{0,256}} [^a-z\s"'`&;<>,.:!?)…*] ) {UNQUOTED}
-      | [a-z]{{3,40}} (?= [.,;:!?)]{{0,3}} (?: \s*\Z | [ ]*\n ) | [.,;!?)] ) )"""
-_HEADING = r"""(?i: char | description | e?-?mail | host | int | key | login | name | notes? | number | role
-    | secret | string | token | type | url | user | username | value | varchar ) (?![A-Za-z0-9])"""
-PW_CELL = rf"(?! {_PREDICATE} | {_HEADING} | :?-- ) {NO_PLACEHOLDER} [^\s|`*]{{1,256}}"
-PW_LINE = rf"""(?! {_PREDICATE} ) {NO_PLACEHOLDER}
-    [^\s"'`|<>{{}}\[\]\#$:*-] [^\s"'`|<>{{}}*]{{0,256}} (?<![:,(\[])"""
-# Long enough that "8位" and "8文字" are none.
-FAR_VALUE = r"(?P<value> (?! [!-~]{1,12}… ) [!#-&(-_a-~]{3,256} [!#-&*+/-9<-Z^_a-z|~=] )"
+"""Words of sentences, none of which is a word of a seed phrase."""
+
+CIPHERS = ("aes", "argon", "base", "bcrypt", "ecdsa", "ed", "erc", "hmac", "hs", "md", "oauth", "rs", "rsa", "sha", "utf")
+
+VERBS = (
+    "is|was|are|will be|is now|was set to|set to|equals|es|es ahora|era|será|é|agora é|ist|ist jetzt|lautet|war"
+    "|heißt|heisst|est|était|sera|è|was:|remains|became"
+)
+
+CODE_WORDS = (
+    "pin pincode pin-code cvv cvc cvv2 otp totp ssn geheimzahl puk tan codice código clave codigo code"
+).split()
+CODES_AFTER = _words(
+    """access activation admin alarm auth authentication backup bank card confirmation door emergency entry garage
+    gate keypad lock login mfa onetime one-time otp parental passcode pin recovery safe scratch secret security sicherheits
+    sms unlock vault verification voicemail 2fa two-factor 2-step wifi"""
+)
+"""Before `code`: one that opens something."""

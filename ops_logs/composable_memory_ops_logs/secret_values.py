@@ -1,0 +1,190 @@
+"""Judges values: does this look like a password or a token, or like a word, code or a placeholder?"""
+
+import re
+
+from composable_memory_ops_logs.secret_words import CIPHERS, PLACEHOLDERS, PREDICATES
+
+__all__ = [
+    "is_code",
+    "is_key",
+    "is_masked",
+    "is_password",
+    "is_placeholder",
+    "is_random",
+    "is_strong",
+    "is_word",
+]
+
+_MASKED = re.compile(r"\*{3}|[*…]+\Z|.{1,12}….{0,8}", re.DOTALL)
+_PLACEHOLDER = re.compile(
+    r"""\$(?:[{(]|[a-z_]\w*\W{0,2}\Z)|\{\{|\{[a-z_.]{0,40}\}|<[^>]{0,60}>?\Z|<your|%[(sd{]|%[a-z_]{1,40}%
+    |-----begin|x{3,}\W{0,2}\Z|\.{3}|\[?\(?(?:redacted|hidden|masked|filtered)|your[-_ ]|\#\{|!env|!secret|!vault|vault:|op://|arn:
+    |(?:/run|/etc|/var|/home|/opt|/usr|/tmp|~|\.|\.\.)/|@[a-z_]{1,40}@|secrets\.|env\.|var\.|local\.|data\.|module\.""",
+    re.VERBOSE,
+)
+_CALL = re.compile(r"!?(?:await\s|new\s)?&?[a-z_][\w.]{0,80}(?:::\w{1,40}){0,4}(?:\(|\[|\{)|\(|\[|->|=>|==")
+_DOTTED = re.compile(r"[a-z_]\w{0,40}(?:\??\.[a-z_]\w{0,40}){1,8}[,;)]{0,2}\Z")
+_SNAKE = re.compile(r"_?[a-z]{1,30}(?:_[a-z]{1,30}){1,6}[,;)]{0,2}\Z")
+_CIPHER = re.compile(rf"(?:{'|'.join(CIPHERS)})-?[0-9]")
+_QUALITY = re.compile(r"[a-z-]{0,30}(?:ed|ing|able|ible|less|ive|ous)\Z")
+_NUMBER = re.compile(r"[0-9]{1,3}(?:[-–+~][0-9]{0,3})?\+?\Z")
+_UNIT = re.compile(r"[0-9]{1,5}[-_]?(?:bits?|bytes?|chars?|h|m|s|ms|d|days?|hours?|min|kb|mb|x|k|th|st|nd|rd|years?)(?:[-_][a-z]{1,20})?\Z")
+_SEGMENTS = re.compile(r"[a-z]+|[A-Z]+|[0-9]+|[^A-Za-z0-9]+")
+_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\Z", re.IGNORECASE)
+_HEX = re.compile(r"(?:0x)?[0-9a-fA-F]+\Z")
+_ALNUM_PARTS = re.compile(r"[A-Za-z0-9+/]+")
+_PATH = re.compile(r"(?:[a-z]+://|[~.]{0,2}/|[A-Za-z]:\\)|[\w.-]+(?:/[\w.-]*[a-z]{3}[\w.-]*)+\Z|[\w-]+\.(?:md|py|js|ts|json|ya?ml|txt|log|toml|pem|html?|csv|sh|go|rs|com|org|net|io|dev|ai)\b")
+
+
+def is_masked(value: str) -> bool:
+    """Tell whether a value is what masking leaves."""
+    return _MASKED.match(value) is not None
+
+
+def is_placeholder(value: str) -> bool:
+    """Tell whether a value stands for another: a variable, a template, a type, `<your-token>`."""
+    low = value.lower()
+    return low.rstrip(".,;:)]}|\"'") in PLACEHOLDERS or _PLACEHOLDER.match(low) is not None
+
+
+def is_code(value: str) -> bool:
+    """Tell whether an unquoted value is an expression: a call, an attribute, an index."""
+    low = value.lower()
+    return _CALL.match(low) is not None or _DOTTED.match(low) is not None
+
+
+def is_word(value: str) -> bool:
+    """Tell whether a value is a word of small letters, or one that begins with a capital."""
+    return value.isalpha() and (value.islower() or value[1:].islower() or not value[1:])
+
+
+def is_strong(value: str, *, is_alone: bool = False) -> bool:
+    """Tell whether a value mixes kinds of characters as passwords do; with `is_alone` more strictly."""
+    has_digit = any(map(str.isdigit, value))
+    has_lower, has_upper = any(map(str.islower, value)), any(map(str.isupper, value))
+    has_sign = any(sign in "!@#$%^&*?+=~" for sign in value)
+    if _UNIT.match(value.lower()) or _PATH.match(value) or _SNAKE.match(value.lower()):
+        return False
+    if is_alone:
+        return (has_lower or has_upper) and ((has_digit and has_upper and has_lower) or has_sign) and (has_digit or has_upper)
+    return (has_lower or has_upper) and (has_digit or has_sign)
+
+
+def is_random(value: str, *, is_strict: bool = False) -> bool:
+    """Tell whether a value looks drawn at random: its kinds of characters change more often than in names.
+
+    With `is_strict`, identifiers and sums in hexadecimal are none either.
+    """
+    value = value[:128]
+    if _UUID.match(value) or _PATH.match(value) or "…" in value:
+        return False
+    if _HEX.match(value):
+        return not is_strict and len(value) >= 32
+    part = max(_ALNUM_PARTS.findall(value) or [""], key=len)
+    if len(part) < (16 if is_strict else 8) or part.isdigit():
+        return False
+    has_digit = any(map(str.isdigit, part))
+    has_case = not (part.islower() or part.isupper() or part.lower() == part)
+    if not has_digit and (not has_case or len(part) < 20):
+        return False
+    if part.isalpha() or not has_digit:
+        return len(_SEGMENTS.findall(part)) >= 0.4 * len(part) and not is_strict
+    least = 0.3 if not is_strict else 0.33
+    if is_strict and (not has_case and len(part) < 24):
+        return False
+    return len(_SEGMENTS.findall(part)) >= least * len(part)
+
+
+def is_password(
+    value: str, *, join: str, sign: str, strength: int, is_quoted: bool, goes_on: bool, ends: bool
+) -> bool:
+    """Tell whether the value behind the name of a password is one; a word counts where no prose goes on."""
+    low = value.lower()
+    if is_placeholder(value):
+        return False
+    if is_quoted and join != "cell":
+        words = low.split()
+        is_prose = len(words) >= 3 and any(word.strip(".,!?") in PREDICATES for word in words)
+        return not is_prose and not (join == "call" and not is_strong(value)) and low not in _NO_VALUES
+    if not any(map(str.isalnum, value)) and len(value) < 4:
+        return False
+    if _CALL.match(low) or _DOTTED.match(low) or low.startswith(("//", "/*", "# ")):
+        return False
+    bare = low.rstrip("!?.,;:")
+    if not low.isascii() and not re.search("[0-9]", low) and not any("a" <= sign <= "z" for sign in low):
+        return False
+    if _NUMBER.match(low):
+        return not goes_on and len(low) > 3
+    if strength <= 1:
+        return is_strong(value) and not _UNIT.match(low) and join in {"sign", "is", "for", "gap", "cell", "line"}
+    if join in {"sign", "for", "line", "attr", "xml", "gap"} and "=" in sign and (_SNAKE.match(low) or "pass" in low and value.isalpha()):
+        return " " not in sign.strip() and " =" not in sign and not _SNAKE.match(low) and low.rstrip("s") not in PLACEHOLDERS
+    if _CIPHER.match(low) or _UNIT.match(low):
+        return False
+    if bare in PREDICATES or (value.isalpha() or "-" in value) and _QUALITY.match(bare) and len(bare) > 5 and not (join == "sign" and "=" in sign):
+        return False
+    is_plain = value.rstrip("!?.,").isalpha() and (value.islower() or join in {"sign", "for"} and value[1:].islower())
+    if join in {"is", "to", "call"}:
+        if value.isalpha() and not value.isascii():
+            return False
+        if is_plain and low.isalpha():
+            return ends and join == "is" and 3 <= len(value) <= 40 and _is_english(sign)
+        return True
+    if join == "cell":
+        return bare not in _HEADINGS
+    if join == "gap":
+        return not is_plain or not goes_on or len(value) > 2
+    if is_plain and goes_on and "=" not in sign:
+        return False
+    return True
+
+
+_NO_VALUES = frozenset(("password", "confirm", "email", "username", "user", "login", "submit", "label", "title", "name"))
+_HEADINGS = frozenset(
+    "char description e-mail email host int key login name note notes number role secret string token type url user username value varchar"
+    " default meaning comment required the a any".split()
+)
+
+
+def _is_english(sign: str) -> bool:
+    return bool(re.search(r"\b(?:is|was|are)\b", sign))
+
+
+def is_key(
+    value: str, *, join: str, sign: str, strength: int, is_quoted: bool, goes_on: bool, ends: bool
+) -> bool:
+    """Tell whether the value behind `key`, `token`, `secret` is one; 3 is the surest strength of a name."""
+    low = value.lower()
+    bare = low.rstrip("!?.,;:")
+    if is_placeholder(value) or " " in value.strip() or bare in PREDICATES:
+        return False
+    if not is_quoted and (_CALL.match(low) or _DOTTED.match(low) or "(" in value[:40]):
+        return False
+    if not low.isascii() or _CIPHER.match(low) or _UNIT.match(low):
+        return False
+    if _PATH.match(value) and not is_random(value.replace("/", "")):
+        return False
+    has_digit, has_letter = any(map(str.isdigit, value)), any(map(str.isalpha, value))
+    is_mixed = has_digit and has_letter and len(value) >= 6
+    if value.isdigit():
+        return strength == 3 and len(value) >= 6 and join in {"sign", "gap"}
+    if strength == 1:
+        return is_random(value) and not (is_quoted and _SNAKE.match(low))
+    if join in {"is", "for", "to"}:
+        return is_mixed or (strength == 3 and len(value) >= 16 and not goes_on)
+    if join in {"cell", "call", "line"}:
+        return is_mixed and (join != "call" or len(value) >= 8)
+    if _SNAKE.match(low) and len(value) < 32:
+        return False
+    if strength == 3 and join != "sign":
+        return len(value) >= 2
+    is_plain = value.isalpha() and len(value) < 16
+    if is_plain:
+        if any(word in low for word in ("token", "secret", "key", "value", "string")):
+            return False
+        if strength == 3:
+            return is_quoted or ("=" in sign and " =" not in sign) or ("=" not in sign and not goes_on and not _QUALITY.match(bare) and value.islower())
+        return (is_quoted and value.islower() and '"' in sign) or ("=" in sign and " =" not in sign and " " not in sign and not is_quoted and value.islower())
+    if strength == 3:
+        return True
+    return len(value) >= 16 or (is_mixed and len(value) >= 8)

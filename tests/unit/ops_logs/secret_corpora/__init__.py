@@ -1,0 +1,1 @@
+"""Made-up secrets in the places where people write them, and lines that only speak of secrets."""
