@@ -7,7 +7,7 @@ linear in the text.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import overload
 
 from composable_memory_ops_logs.events import JsonValue
@@ -21,17 +21,17 @@ REDACTION_VERSION = 3
 """Grows with every change of the rules, so that texts which were kept redacted can be redacted anew."""
 
 _MASK = "***"
-_LEAST_SHOWN = 24
+_LEAST_SHOWN = 20
 """A shorter token is masked whole; of a longer one the ends stay, most of which is its public prefix."""
 
 
 def redact(text: str) -> str:
     """Return the text with every secret masked: `***`, or `first6…last4` of a token with a known prefix."""
-    finders = _concerned(text)
+    simple = Text.of(text)
+    finders = _concerned(simple)
     if not finders:
         return text
-    simple = Text.of(text)
-    spans = sorted(span for finder in finders for span in finder.find(simple) if span.start < span.end)
+    spans = sorted(span for finder in finders for span in finder.find(simple) if _is_unmasked(text, span))
     if not spans:
         return text
     parts, end = [], 0
@@ -73,7 +73,7 @@ class CleanTexts:
             return True
         # One look at all of them is cheaper than one at each.
         # The texts must not look like lines of one: a name at a line's end is no hint.
-        dirty = {text for text in new if redact(text) != text} if _concerned("\0".join(new)) else set()
+        dirty = {text for text in new if redact(text) != text} if _concerned(Text.of("\0".join(new))) else set()
         if len(self._known) + len(new) > self._capacity:
             self._known.clear()
         self._known |= new - dirty
@@ -83,21 +83,58 @@ class CleanTexts:
 # --- which rules --------------------------------------------------------------------------------------------
 
 
-def _concerned(text: str) -> list[Finder]:
+_MARKS = ("$", "=", "{", "/", "_", ":", ".", "-")
+_Hints = Mapping[str, Mapping[str, Sequence[int]]]
+
+
+def _by_mark(hints: Callable[[Finder], Iterable[str]]) -> _Hints:
+    """Group hints, and which finders have them, by a sign in them: to see that a text lacks a sign is cheap."""
+    groups: dict[str, dict[str, list[int]]] = {}
+    for number, finder in enumerate(FINDERS):
+        for hint in hints(finder):
+            mark = finder.mark or next((sign for sign in _MARKS if sign in hint), "")
+            groups.setdefault(mark, {}).setdefault(hint, []).append(number)
+    for group in groups.values():
+        for hint in sorted(group, key=len, reverse=True):
+            shorter = next((other for other in group if len(other) > 2 and other != hint and other in hint), None)
+            if shorter:  # one question less
+                group[shorter] += group.pop(hint)
+    return groups
+
+
+_WORDS = _by_mark(lambda finder: finder.hints)
+_ABROAD = _by_mark(lambda finder: finder.abroad)
+_RUNS = _by_mark(lambda finder: finder.runs)
+
+
+def _present(groups: _Hints, text: str) -> set[int]:
+    return {
+        number
+        for mark, hints in groups.items()
+        if mark in text
+        for hint, numbers in hints.items()
+        if hint in text
+        for number in numbers
+    }
+
+
+def _concerned(text: Text) -> list[Finder]:
     """Return the finders whose hints the text holds."""
-    simple = Text.of(text)
-    low, runs = simple.low, long_runs(text)
-    is_ascii = text.isascii()
-    return [
-        finder
-        for finder in FINDERS
-        if (
-            any(hint in low for hint in finder.hints)
-            or (finder.runs and runs and any(hint in runs for hint in finder.runs))
-            or (not is_ascii and any(hint in low for hint in finder.abroad))
-        )
-        and finder.needs in low
-    ]
+    low, runs = text.low, long_runs(text.raw)
+    numbers = _present(_WORDS, low)
+    if not low.isascii():
+        numbers |= _present(_ABROAD, low)
+    if runs:
+        numbers |= _present(_RUNS, runs)
+    return [FINDERS[number] for number in sorted(numbers)]
+
+
+def _is_unmasked(text: str, span: Span) -> bool:
+    """Tell whether a span is not empty and no end of a token that was masked before."""
+    size = span.end - span.start
+    return 0 < size and not (
+        (size <= 6 and text[span.end : span.end + 1] == "…") or (size <= 4 and text[span.start - 1 : span.start] == "…")
+    )
 
 
 def _merged(spans: Sequence[Span]) -> Iterable[Span]:

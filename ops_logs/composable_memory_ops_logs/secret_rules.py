@@ -70,6 +70,8 @@ _SIMPLE = tuple(
 
 _WINDOW = 4096
 """How far the end of a quoted value is looked for."""
+_REMEMBERED = 2_000
+"""How many names and values that were looked at are remembered within a text."""
 _JUDGED = 128
 """How much of a value is looked at to tell whether it is a secret."""
 
@@ -84,8 +86,17 @@ class Finder:
     """Hints that a text of ASCII cannot hold."""
     runs: tuple[str, ...] = ()
     """Hints within long runs of characters, as they are written."""
-    needs: str = ""
-    """What the text has to hold besides."""
+    mark: str = ""
+    """A sign that texts with one of the hints must hold as well."""
+
+
+_TOKEN_KINDS = bytes(ord("x") if code < 128 and (chr(code).isalnum() or chr(code) in "-_:") else ord(" ") for code in range(256))
+_ALNUM_KINDS = bytes(ord("x") if code < 128 and chr(code).isalnum() else ord(" ") for code in range(256))
+_DIGIT_KINDS = bytes(ord("x") if chr(code) in "0123456789 -" else ord(" ") for code in range(256))
+
+
+def _has_run(text: str, kinds: bytes, least: int) -> bool:
+    return b"x" * least in text.encode("utf-8", "replace").translate(kinds)
 
 
 def _places(text: str, word: str) -> Iterator[int]:
@@ -93,6 +104,17 @@ def _places(text: str, word: str) -> Iterator[int]:
     while place >= 0:
         yield place
         place = text.find(word, place + len(word))
+
+
+def _anchored(low: str, word: str, pattern: re.Pattern[str]) -> Iterator[re.Match[str]]:
+    """Yield the matches of `pattern` that start with a word of this beginning."""
+    end = 0
+    for place in _places(low, word):
+        if place >= end and (not place or low[place - 1] not in _ALNUM):
+            match = pattern.match(low, place)
+            if match is not None:
+                end = match.end()
+                yield match
 
 
 def _line_end(text: str, start: int, limit: int) -> int:
@@ -147,6 +169,9 @@ def _putty_keys(text: Text) -> Iterator[Span]:
 # --- known shapes -------------------------------------------------------------------------------------------
 
 
+_RUN = re.compile(r"[\w.:-]+", re.ASCII)
+
+
 def _shape_finder(shape: Shape) -> Finder:
     literal, back = shape.literal, shape.back
 
@@ -159,11 +184,12 @@ def _shape_finder(shape: Shape) -> Finder:
             match = pattern.match(raw, start)
             if match is not None:
                 token = match[0].rstrip(".")
+                end = start + len(token)
                 if shape.is_plain or _is_no_prose(token[len(literal) :], literal, raw[start - 1 : start]):
-                    end = start + len(token)
                     yield Span(start, end, is_token=True)
 
-    return Finder((), find, runs=(literal,))
+    is_run = _RUN.fullmatch(literal) and literal != "sk-"
+    return Finder((), find, runs=(literal,)) if is_run else Finder((literal.lower(),), find)
 
 
 _PARTS = re.compile(r"[A-Za-z]+[0-9][A-Za-z0-9]*|[0-9]+[A-Za-z][A-Za-z0-9]*|[A-Za-z]+|[0-9]+")
@@ -199,16 +225,21 @@ _TELEGRAM = re.compile(r":AA[\w-]{18,}")
 
 
 def _bot_tokens(text: Text) -> Iterator[Span]:
+    if not _has_run(text.raw, _TOKEN_KINDS, 27):
+        return
     for match in _DISCORD.finditer(text.raw):
         head = _before(text.raw, match.start(), most=30)
         if 22 < len(head) < 30 and head[0] in "MNO":
             yield Span(match.start() - len(head), match.end(), is_token=True)
+    for match in _ASANA.finditer(text.raw):
+        yield Span(*match.span())
     for match in _TELEGRAM.finditer(text.raw):
         head = _before(text.raw, match.start(), "0123456789", most=17)
         if 5 < len(head) < 17:
             yield Span(match.start() - len(head), match.end(), is_token=True)
 
 
+_ASANA = re.compile(r"[12]/[0-9]{15,17}(?:/[0-9]{15,17})?:[0-9a-f]{32}")
 _LONG_RUN = re.compile(r"[A-Za-z0-9]{50,}")
 _HEX_CHARS = frozenset("0123456789abcdefABCDEF")
 _BASE58 = re.compile(r"[1-9A-HJ-NP-Za-km-z]+")
@@ -218,6 +249,8 @@ _COIN_HINTS = ("wif", "priv", "wallet", "bitcoin", "btc", "import")
 
 def _nameless_tokens(text: Text) -> Iterator[Span]:
     """Tokens known by their length and alphabet: Azure DevOps, private keys of Bitcoin."""
+    if not _has_run(text.raw, _ALNUM_KINDS, 50):
+        return
     for match in _LONG_RUN.finditer(text.raw):
         token, start = match[0], match.start()
         size = len(token)
@@ -374,7 +407,7 @@ def _goes_on(low: str, place: int) -> bool:
 _NEXT_WORD = re.compile(r"[ \t]{1,3}[a-z]{1,20}(?=[\s,.;:!?)]|\Z)")
 
 _COOKIE_START = re.compile(
-    r"""(?:set-)?cookies?["'`]?[ \t]{0,2}(?::|=|[ \t](?=["']))[ \t]{0,4}["'`]?(?=[\w.!$%*+^|~-]{1,80}=[^=])""", re.ASCII
+    r"""(?:[ ]-b|(?:set-)?cookies?["'`]?)[ \t]{0,2}(?::|=|[ \t](?=["']))[ \t]{0,4}["'`]?(?=[\w.!$%*+^|~-]{1,80}=[^=])""", re.ASCII
 )
 _COOKIE = re.compile(r"""[ ]{0,2}([\w.!$%*+^|~-]{1,80})=([^\s;,"'<>`]*)""", re.ASCII)
 _COOKIE_ATTRIBUTES = frozenset("path domain expires max-age samesite version priority lang locale theme tz".split())
@@ -412,12 +445,7 @@ _LOGIN_P = re.compile(rf"[ ](?:-p|--pass|--pw)[ =](?P<value>{_QUOTED_OR_RUN})")
 _REDIS_A = re.compile(rf"[ ]-a[ ](?P<value>{_QUOTED_OR_RUN})")
 _LDAP_W = re.compile(rf"[ ]-w[ ](?P<value>{_QUOTED_OR_RUN})")
 _USER_PASS = re.compile(
-    r"""[ ](?:-[a-z]{0,4}u[ ]?|--(?:proxy-)?user[ =]|-a[ ]|--auth[ =]|--creds[ =])["']?[^\s:"'$]{1,128}[:%]
-    (?P<value>(?<=["'][^\s:"'$][:%])[^"'\n]{1,}|[^\s"'$][^\s"']*)""",
-    re.VERBOSE,
-)
-_USER_PASS = re.compile(
-    r"""[ ](?:-[a-z]{0,4}u[ ]?|--(?:proxy-)?user[ =]|-a[ ]|--auth[ =]|--creds[ =])["']?[^\s:"'$]{1,128}[:%](?P<value>[^\s"'$][^\s"']*)"""
+    r"""[ ](?:-[a-z]{0,4}u[ ]?|--(?:proxy-)?user[ =]|-a[ ]|--auth[ =]|--creds[ =])(?P<quote>["'])?[^\s:"'$]{1,128}[:%](?P<value>(?(quote)[^"'$\n][^"'\n]*|[^\s"'$][^\s"']*))"""
 )
 _SMB = re.compile(r"""[ ]-u[ ]?["']?[^\s%"']{1,128}%(?P<value>[^\s"'$][^\s"']*)""")
 _COMMANDS = (
@@ -434,6 +462,7 @@ _COMMANDS = (
     ("mongo", (_LOOSE_P,)),
     ("7z ", (_GLUED,)),
     ("zip ", (_LOOSE_P,)),
+    ("unzip ", (_LOOSE_P,)),
     ("redis-cli", (_REDIS_A,)),
     ("ldap", (_LDAP_W,)),
     ("curl", (_USER_PASS,)),
@@ -484,27 +513,32 @@ def _given(text: Text, match: re.Match[str]) -> Iterator[Span]:
         yield Span(start, end)
 
 
-_SAID = re.compile(
-    r"""\bmachine\s{1,8}\S{1,128}\s{1,8}login\s{1,8}\S{1,128}\s{1,8}password\s{1,8}(?P<netrc>\S+)
-    |\bidentified[ ](?:with[ ]\w{1,40}[ ])?by[ ]{1,4}(?:password[ ])?["'](?P<sql>[^"'\n]{1,256})
-    |-passin[ ]pass:(?P<openssl>\S+)|-passout[ ]pass:(?P<out>\S+)|-pass[ ]pass:(?P<pass>\S+)
-    |\becho[ ]["']?[\w.-]{1,64}:(?P<chpasswd>[^\s"':|]{1,256})["']?[ ]?\|[ ]?(?:sudo[ ])?chpasswd
-    |\becho[ ]["']?(?P<stdin>[^\s"'|$]{1,256})["']?[ ]?\|[ ]?(?:sudo[ ])?(?:docker[ ]login|passwd|cryptsetup|smbpasswd|gpg|kinit|sudo|vncpasswd)
-    |\bhtpasswd[ ](?:-[a-z]{1,8}[ ]){0,3}\S{1,128}[ ]\S{1,64}[ ](?P<htpasswd>[^\s-]\S*)
-    |\b(?:rabbitmqctl[ ](?:add_user|change_password)|cockroach[ ]user)[ ]\S{1,64}[ ](?P<mq>\S+)
-    |\bnet[ ]use[ ]\S{1,128}[ ](?:\S{1,128}[ ])?/user:\S{1,64}[ ](?P<net>\S+)
-    |\bnet[ ]user[ ]\S{1,64}[ ](?P<netuser>[^\s/]\S*)[ ]/add""",
-    re.VERBOSE,
+_SAID = (
+    (
+        "machine",
+        r"machine\s{1,8}\S{1,128}\s{1,8}login\s{1,8}\S{1,128}\s{1,8}password\s{1,8}(?P<value>\S+)",
+    ),
+    ("identified", r"""identified[ ](?:with[ ]\w{1,40}[ ])?by[ ]{1,4}(?:password[ ])?["'](?P<value>[^"'\n]{1,256})"""),
+    ("pass:", r"pass:(?P<value>(?<=-passin[ ]pass:|passout[ ]pass:)\S+)"),
+    (
+        "echo",
+        r"""echo[ ]["']?(?:[\w.-]{1,64}:)?(?P<value>[^\s"':|$]{1,256})["']?[ ]?\|[ ]?(?:sudo[ ])?
+        (?:chpasswd|docker[ ]login|passwd|cryptsetup|smbpasswd|gpg|kinit|sudo|vncpasswd)""",
+    ),
+    ("htpasswd", r"htpasswd[ ](?:-[a-z]{1,8}[ ]){0,3}\S{1,128}[ ]\S{1,64}[ ](?P<value>[^\s-]\S*)"),
+    ("rabbitmqctl", r"rabbitmqctl[ ](?:add_user|change_password)[ ]\S{1,64}[ ](?P<value>\S+)"),
+    ("net use", r"net[ ]user?[ ](?:\S{1,128}[ ]){0,2}?(?:/user:\S{1,64}[ ](?P<value>[^\s/]\S*))"),
 )
-_SAID_HINTS = ("machine", "identified", "pass:", "echo", "htpasswd", "rabbitmqctl", "cockroach", "net use")
+_SAID_PATTERNS = tuple((word, re.compile(source, re.VERBOSE)) for word, source in _SAID)
 
 
 def _said_to_programs(text: Text) -> Iterator[Span]:
-    for match in _SAID.finditer(text.low):
-        start, end = match.span(match.lastgroup or 0)
-        value = text.raw[start:end].rstrip(";")
-        if not is_masked(value) and not is_placeholder(value):
-            yield Span(start, start + len(value))
+    for word, pattern in _SAID_PATTERNS:
+        for match in _anchored(text.low, word, pattern):
+            start, end = match.span("value")
+            value = text.raw[start:end].rstrip(";")
+            if not is_masked(value) and not is_placeholder(value):
+                yield Span(start, start + len(value))
 
 
 # --- hashes of passwords ------------------------------------------------------------------------------------
@@ -527,20 +561,14 @@ def _hashes(text: Text) -> Iterator[Span]:
 
 # --- numbers ------------------------------------------------------------------------------------------------
 
-_CARD = re.compile(r"[3-6][0-9]{3}(?:[ -]?[0-9]{4}){2}[ -]?[0-9]{2,4}|3[47][0-9]{2}[ -]?[0-9]{6}[ -]?[0-9]{5}")
-_CARD_SIZES = {"4": (16,), "5": (16,), "2": (16,), "6": (16,), "3": (14, 15, 16)}
+_CARD = re.compile(r"[3-6][0-9]{3}(?:[ -]?[0-9]{4}){2}[ -]?[0-9]{2,4}(?:[ -]?[0-9]{3})?|3[47][0-9]{2}[ -]?[0-9]{6}[ -]?[0-9]{5}")
+_CARD_SIZES = {"4": (16,), "5": (16,), "2": (16,), "6": (16, 19), "3": (14, 15, 16)}
 _IBAN = re.compile(r"[a-z]{2}[0-9]{2}(?:[ ]?[a-z0-9]{4}){2,7}(?:[ ]?[a-z0-9]{1,3})?")
-_DIGIT_KINDS = bytes(ord("d") if chr(code) in "0123456789 -" else ord(" ") for code in range(256))
-
-
-def _has_long_number(text: Text) -> bool:
-    kinds = text.low.encode("utf-8", "replace").translate(_DIGIT_KINDS)
-    return b"dddddddddddd" in kinds
 
 
 def _numbers(text: Text) -> Iterator[Span]:
     low = text.low
-    if not _has_long_number(text):
+    if not _has_run(low, _DIGIT_KINDS, 12):
         return
     for match in _CARD.finditer(low):
         digits = match[0].replace(" ", "").replace("-", "")
@@ -621,24 +649,27 @@ _PASSWORD_NAMES = {
     "parola": r"parola(?:[ ]d'ordine)?",
     "requirepass": r"requirepass",
     "masterauth": r"masterauth",
+    "psk": r"psk",
+    "community": r"community(?:[ _-]?string)?",
+    "clave": r"clave",
+    "jeton": r"jeton",
+    "chiave": r"chiave",
+    "chave": r"chave",
 }
-_PASSWORD_NAMES_ABROAD = {"парол": r"парол[ьяи]", "hasło": "hasło", "lösenord": "lösenord", "şifre": "şifre", "mật khẩu": "mật khẩu"}
+_PASSWORD_NAMES_ABROAD = {"парол": r"парол[ьяи]", "hasło": "hasło", "lösenord": "lösenord", "şifre": "şifre", "mật khẩu": "mật khẩu",
+    "schlüssel": r"schlüssel", "clé": r"clé(?:[ ](?:d'api|api|secrète))?", "ключ": "ключ", "токен": "токен"}
 _KEY_NAMES = {
     "token": r"tokens?",
     "secret": r"secrets?",
     "key": r"keys?",
     "cred": r"cred(?:ential)?s?",
     "auth": r"auth",
-    "clave": r"clave",
-    "jeton": r"jeton",
-    "chiave": r"chiave",
-    "chave": r"chave",
     "dsn": r"dsn",
     "segreto": r"segreto",
     "privkey": r"privkey",
 }
 _KEY_NAMES_ABROAD = {
-    "schlüssel": r"schlüssel", "clé": r"clé(?:[ ](?:d'api|api|secrète))?", "ключ": "ключ", "токен": "токен", "секрет": "секрет",
+    "секрет": "секрет",
 }
 _CODE_NAMES = {
     "pin": r"pin(?:[ -]?(?:code|number|nummer|nr))?", "cvv": r"cvv2?", "cvc": r"cvc2?", "otp": r"otp", "totp": "totp", "ssn": r"ssn",
@@ -647,22 +678,29 @@ _CODE_NAMES = {
 _CODE_NAMES_ABROAD = {"código": r"código(?:[ ]pin)?"}
 
 _CLOSE = r"""["'`\\\])*_]{0,6}"""
+_OPEN = r"""(?:["'`]|\*{1,2}(?!\*)){0,3}"""
 _TYPED = r":[ ]{0,2}(?:str|string|secretstr|final|&str|varchar)(?:[ ]\|[ ]none)?[ ]{0,2}=(?!=)"
 _ABOUT = r"""(?:[ ](?:\([^()\n]{1,40}\)|(?:at|da|de|del|do|du|for|from|für|in|of|on|para|per|pour|to|vom|von|zu|zum|zur|am|beim|login|code|phrase|wifi|di|della)
     (?:[ ][^\s:=|"`]{1,30}){1,5}?))?"""
 _TO = re.compile(r"\b(?:set|chang|reset|updat|rotat|switch)[a-z]{0,3}\b")
-_CONNECT = re.compile(
-    rf"""(?P<sign>{_CLOSE}[ \t]{{0,30}}(?:{_TYPED}|=>|:=|=(?![=~>])|:(?!:|//))[*_]{{0,3}}[ \t]{{0,8}})(?P<eol>\r?\n)?
-    |(?P<attr>{_CLOSE}(?:[,\s/]{{1,24}}|[ \t]{{0,4}},?[ \t]{{0,4}}\r?\n[ \t]{{1,24}}-?[ ]?)["']?(?:value|content|val)["']?[ \t]{{0,4}}[:=][ \t]{{0,4}})
+_CONNECT_SOURCE = (
+    rf"""(?P<sign>{_CLOSE}[ \t]{{0,30}}(?:{_TYPED}|=>|:=|=(?![=~>])|:(?!:|//))(?:\*{{1,2}}(?!\*)|_{{1,2}})?[ \t]{{0,8}})(?P<eol>\r?\n)?
+    |(?P<attr>{_CLOSE}(?:[,\s/]{{1,24}}|[ \t]{{0,4}},?[ \t]{{0,4}}\r?\n[ \t]{{1,24}}-?[ ]?)["']?(?:value|content|val)["']?[ \t]{{0,4}}[:=][ \t]{{0,4}}
+        |["'][ ]?\{{\s{{1,8}}(?:[a-z]{{1,12}}[ ]{{0,8}}=[^\n]{{0,60}}\n[ \t]{{1,8}}){{0,3}}default[ ]{{0,8}}=[ ]{{0,8}})
     |(?P<call>["'\]]?[ ]{{0,2}}[(,][ ]{{0,4}}(?=["'])|[ ](?=["']))
-    |(?P<is>{_ABOUT}[ ]{{1,2}}(?:{VERBS})(?:[ ](?:now|still|currently|just|also))?:?[ ]{{1,2}}["'`*]{{0,3}})
-    |(?P<for>{_ABOUT}[ ]?[:=][ ]["'`*]{{0,3}})
-    |(?P<to>{_ABOUT}[ ]to[ ]["'`*]{{0,3}})
-    |(?P<cell>[*`]{{0,3}}[ \t]{{0,40}}\|[ \t]{{0,40}}[*`]{{0,3}})
+    |{_ABOUT}(?:(?P<is>[ ]{{1,2}}(?:{VERBS.replace(' ', '[ ]')})(?:[ ](?:now|still|currently|just|also))?:?[ ]{{1,2}}{_OPEN})
+        |(?P<for>[ ]?[:=][ ]{_OPEN})|(?P<to>[ ]to[ ]{_OPEN})|(?P<arrow>[ ]{{1,2}}(?:→|->|—|–|-|~)[ ]{{1,2}}{_OPEN}))
+    |(?P<far>(?:[ ][^\s:=|"`]{{1,20}}){{1,3}}[ ]?[:=][ ]{_OPEN})
+    |(?P<cell>[*`]{{0,3}}[ \t]{{0,40}}\|[ \t]{{0,40}}(?:`|\*{{1,2}}(?!\*)){{0,3}})
     |(?P<xml>>)
-    |(?P<gap>[ \t]{{1,4}}(?=[^\s]))""",
-    re.VERBOSE,
+    |(?P<gap>[ \t]{{1,4}}(?=GAP))"""
 )
+# What may follow a name and a blank alone.
+_CONNECT = {
+    sort: re.compile(_CONNECT_SOURCE.replace("GAP", after), re.VERBOSE)
+    for sort, after in (("password", r"\S{3}"), ("key", r"\S{8}|(?<=-token[ ])|(?<=-key[ ])|(?<=-secret[ ])"), ("code", "[0-9]{3}"))
+}
+_MAY_JOIN = frozenset(" \t:=\"'`\\])*_|>,(/")
 _LEAD = re.compile(r"""["'`«「『]|\\{1,3}["']""")
 _CLOSING = {"«": "»", "「": "」", "『": "』"}
 _RUN_AFTER = {
@@ -675,6 +713,10 @@ _BOUND_RUN = {
     sign: re.compile(run.pattern[:-1] + f"{{0,{_JUDGED}}}") for sign, run in _RUN_AFTER.items()
 }
 _TRAILING = "\"'`&;<>,.:)}]\\」』。，、；"
+
+
+# Google shows the passwords of apps so.
+_FOUR_FOURS = re.compile(r"[a-z]{4}(?:[ ][a-z]{4}){3}(?=[ \t]{0,4}(?:\r?\n|\Z))")
 
 
 class _Value(NamedTuple):
@@ -702,7 +744,7 @@ def _value_at(text: Text, place: int, kind: str) -> _Value:
         if end < 0:
             end = min(len(text.low), start + _WINDOW)
         return _Value(start, text.raw[start:end], end, True, "")
-    match = _BOUND_RUN[kind].match(text.low, place)
+    match = _FOUR_FOURS.match(text.low, place) or _BOUND_RUN[kind].match(text.low, place)
     end = match.end() if match else place
     rest = kind if end - place == _JUDGED else ""
     value = text.raw[place:end]
@@ -733,8 +775,6 @@ def _strength_of_key(words: list[str], before: str, name: str) -> int:
     if qualifier in HARMLESS_QUALIFIERS:
         return 0
     if stem in {"auth", "dsn"}:
-        return 1
-    if stem in KEYS_ABROAD:
         return 1
     if stem in {"key", "cred", "credential"}:
         return 3 if qualifier in KEY_QUALIFIERS else 1
@@ -768,26 +808,44 @@ def _named_finder(sort: str, names: dict[str, str], abroad: dict[str, str]) -> F
 def _after_names(
     text: Text, sort: str, word: str, pattern: re.Pattern[str], known: dict[tuple[object, ...], bool]
 ) -> Iterator[Span]:
-    low, end = text.low, 0
+    low, end, connect = text.low, 0, _CONNECT[sort]
+    refused: set[str] = set()  # a text may say the same again and again
     for place in _places(low, word):
         if place < end:
             continue
         name = pattern.match(low, place)
-        join = name and _CONNECT.match(low, name.end())
-        if name is None or join is None:
+        if name is None or low[name.end() : name.end() + 1] not in _MAY_JOIN:
+            continue
+        around = text.raw[max(0, place - 80) : place + 400]
+        if around in refused:
+            continue
+        if len(refused) + len(known) > _REMEMBERED:
+            refused.clear()
+            known.clear()
+        join = connect.match(low, name.end())
+        if join is None:
+            refused.add(around)
             continue
         ident = _before(text.raw, place) + text.raw[place : name.end()]
         more = name["more"] or ""
         if more and not _is_open_ending(more):
+            refused.add(around)
             continue
         strength = _strength(sort, text, place, ident[: len(ident) - len(more)], name[0][: len(name[0]) - len(more)])
         if not strength:
+            refused.add(around)
             continue
         if more:
             strength = 1
-        for span in _joined(text, _Named(sort, strength, join.lastgroup or "", join[0], ident[:2] == "--"), join, known, place):
-            end = max(end, span.end)
+        found = False
+        for span in _joined(text, _Named(sort, strength, join.lastgroup or "", join[0], ident[:1] == "-" or name[0] in _DIRECTIVES), join, known, place):
+            end, found = max(end, span.end), True
             yield span
+        if not found:
+            refused.add(around)
+
+
+_DIRECTIVES = ("requirepass", "masterauth", "psk")
 
 
 def _is_open_ending(more: str) -> bool:
@@ -803,7 +861,8 @@ def _strength(sort: str, text: Text, place: int, ident: str, name: str) -> int:
     words = [word.lower() for word in _IDENT_WORDS.findall(ident.rstrip("0123456789_-"))]
     before = ""
     if not left.strip("_-"):
-        before = _before(text.low, len(text.low[:0]) + len(text.low[max(0, place - len(left) - 30) : place - len(left)].rstrip(" -")) + max(0, place - len(left) - 30))
+        part = text.low[max(0, place - len(left) - 30) : place - len(left)].rstrip(" -")
+        before = _before(part, len(part))
     if sort == "code":
         return _strength_of_code(name, left, before, words)
     if not name.isascii():
@@ -820,16 +879,25 @@ def _strength_of_password(text: Text, place: int, left: str, ident: str, name: s
     if name == "pass":
         if touching == "_" or left in {"--", "-"} or is_hump:
             return 3 if left.lower().rstrip("_").endswith(_LOGINS) or left == "--" or left.isupper() else 0
-        return 1 if is_apart and touching != "-" else 3 if left.lower() in {"store", "key", "require", "ssh"} else 0
+        if is_apart and _USER.search(text.low, max(0, place - 80), place):
+            return 2
+        return 1 if is_apart and touching != "-" else 3 if left.lower().lstrip("-") in {"store", "key", "require", "ssh"} else 0
     if name in {"passe", "passes"}:
-        return 3 if text.low[max(0, place - 7) : place] == "mot de " else 0
+        return 3 if text.low[max(0, place - 8) : place].endswith(("mot de ", "palavra-")) else 0
+    if name.split()[0] in KEYS_ABROAD or not name.isascii() and name[0] in "скт":
+        return 1 if is_apart else 0
     if name in {"pw", "pws", "pwds"}:
         return 2 if is_apart else 0
+    if name.startswith("community"):
+        return 1
     if name == "pwd":
         return 3 if is_apart or is_hump else 0
     return 3 if is_apart or is_hump else 0
 
 
+_USER = re.compile(
+    r"(?:user|login|e-?mail|benutzer|usuario|utente|usr|account|账号|帐号|用户名|ユーザー|アカウント|아이디|utilisateur)[^\n]{2,70}\Z"
+)
 _LOGINS = ("admin", "db", "ftp", "imap", "mail", "root", "smtp", "user", "sudo", "become", "vault", "mysql", "pg", "login", "wifi", "ssh", "redis")
 
 
@@ -850,9 +918,13 @@ def _joined(
 ) -> Iterator[Span]:
     kind = named.join
     if named.sort == "code":
-        yield from _code_values(text, join)
+        yield from _code_values(text, join, text.low[place : place + 3])
         return
     if kind in {"sign", "eol"}:
+        block = _BLOCK.match(text.low, join.end())
+        if block is not None:
+            yield from _on_next_line(text, named, block.end())
+            return
         if join["eol"] or not text.low[join.end() : join.end() + 1]:
             yield from _on_next_line(text, named, join.end())
             return
@@ -865,19 +937,17 @@ def _joined(
         sign = "|"
     else:
         sign = ":" if kind != "attr" else "="
-    if kind == "gap" and not named.in_flag:
-        return
     value = _value_at(text, join.end(), sign)
     if kind in {"is", "for", "to"} and value.start and text.low[value.start - 1] in "\"'`":
         quoted = _value_at(text, value.start - 1, ":")
         value = quoted if quoted.is_quoted else value
-    if not value.text or is_masked(value.text):
+    if not value.text or is_masked(value.text) or _SUM_NAME.match(value.text.lower()):
         return
     if kind == "to" and not _TO.search(text.low, max(0, place - 60), place):
         return
     follows = _goes_on(text.low, value.end)
     ends = follows or text.low[value.end : value.end + 1] in _CLAUSE_ENDS
-    key = (named, value.text, value.is_quoted, follows, ends)
+    key = (named, value.text[:_JUDGED], value.is_quoted, follows, ends)
     is_secret = known.get(key)
     if is_secret is None:
         judge = is_password if named.sort == "password" else is_key
@@ -887,6 +957,7 @@ def _joined(
             sign=named.sign,
             strength=named.strength,
             is_quoted=value.is_quoted,
+            in_flag=named.in_flag,
             goes_on=follows,
             ends=ends and not follows,
         )
@@ -896,6 +967,7 @@ def _joined(
         yield _span(text, value)
 
 
+_SUM_NAME = re.compile(r"(?:sha|md)-?[0-9]{1,3}:")
 _CLAUSE_ENDS = frozenset(["", "\n", "\r", ".", ",", ";", "!", "?", ")", '"', "'", "`"])
 
 
@@ -924,21 +996,22 @@ def _on_next_line(text: Text, named: _Named, place: int) -> Iterator[Span]:
     start, end = match.span("value")
     value = text.raw[start:end]
     judge = is_password if named.sort == "password" else is_key
-    if judge(value, join="line", sign=":\n", strength=named.strength, is_quoted=False, goes_on=False, ends=True):
+    if judge(value, join="line", sign=":\n", strength=named.strength, is_quoted=False, in_flag=False, goes_on=False, ends=True):
         yield Span(start, end)
 
 
 _CODE_JOIN = re.compile(
     r"""["'`*]{0,3}[ ]{0,3}(?:[:=]|is|was|ist|lautet|es|est|è|é|are|→|->)?[*]{0,2}[ ]{0,3}["'`*(]{0,3}"""
 )
-_CODES = re.compile(r"(?:[0-9]{3}[ -][0-9]{3}|[0-9]{3}-[0-9]{2}-[0-9]{4}|[0-9]{4,10}|[0-9]{3})(?![\w%.:/])")
+_CODES = re.compile(r"(?:[0-9]{1,2}-[0-9]{1,2}-[0-9]{1,2}|[0-9]{3}[ -][0-9]{3}|[0-9]{3}-[0-9]{2}-[0-9]{4}|[0-9]{4,10}|[0-9]{3})(?![\w%.:/])")
+_SHORT_CODES = ("pin", "cvv", "cvc", "ssn", "cod")
 _CODE_LIST = re.compile(r"(?:[ ,;\r\n|*-]{0,6}(?=[a-z]{0,8}-?[a-z]{0,8}[0-9])[a-z0-9]{4,10}(?:-[a-z0-9]{4,10}){0,4}(?![\w]))")
 
 
-def _code_values(text: Text, join: re.Match[str]) -> Iterator[Span]:
+def _code_values(text: Text, join: re.Match[str], name: str) -> Iterator[Span]:
     """Yield the number behind `PIN:`, or the codes behind `backup codes:`."""
     kind, low = join.lastgroup, text.low
-    if kind not in {"sign", "is", "for", "eol", "cell"}:
+    if kind not in {"sign", "is", "for", "eol", "cell"} and not (kind == "gap" and name in _SHORT_CODES):
         return
     place = join.end()
     match = _CODES.match(low, place)
@@ -963,10 +1036,12 @@ def _is_unit(low: str, place: int) -> bool:
 # --- names in Chinese, Japanese, Korean, Arabic -------------------------------------------------------------
 
 _FAR_SIGN = re.compile(
-    r"""(?:[*`"'」』 ]{0,3}(?:[(（][^()（）\n]{1,20}[)）])?[ ]{0,2}(?:[:=]|是|为|為|设为|改成|改为|は|が|는|은|가|이|هي|هو|就是)[ *:]{0,4}|[ ]{1,2}(?=[!-~]{0,40}[0-9]))["'`「『（(*]{0,3}"""
+    r"""(?:[*`"'」』 ]{0,3}(?:[(（][^()（）\n]{1,20}[)）])?[ ]{0,2}
+    (?:[:=]|就是|是|(?:设|改|换|更新|设置|設|換|変更)?(?:成|为|為)了?|は|が|는|은|가|이|هي|هو)(?:[ :]|\*{1,2}(?!\*)){0,4}
+    |[ ]{0,2}(?=[!-~]{0,12}[0-9])(?=[!-~]{6}))(?:["'`「『（(]|\*{1,2}(?!\*)){0,3}""",
+    re.VERBOSE,
 )
 _FAR_VALUE = re.compile(r"[!#-&(-_a-~]{1,}")
-_FAR_ABOUT = re.compile(r"[^\s:=!-~。，、；]{0,12}(?=[:=]|是|为|為|は)")
 
 
 def _far_names(text: Text) -> Iterator[Span]:
@@ -1000,40 +1075,24 @@ def _is_far_secret(value: str, after: str) -> bool:
 # --- logins -------------------------------------------------------------------------------------------------
 
 _LOGIN = re.compile(
-    r"""\b(?:log-?ins?|creds?|credentials|zugangsdaten|zugang|anmeldung|acceso|credenciales|identifiants|credenziali|accesso|accounts?|acc|sign-?in|auth|user(?:name)?|usr|benutzer|usuario)
+    r"""(?:log-?ins?|creds?|credentials|zugangsdaten|zugang|anmeldung|acceso|credenciales|identifiants|credenziali|accesso|accounts?|acc|sign-?in|auth|user(?:name)?|usr|benutzer|usuario)
     (?:[ ](?:for|to|für|on|of|at|de|du|da|di|del|para|pour|per)(?:[ ][^\s:=/]{1,30}){1,4}|[ ]\([^()\n]{1,40}\)|[ ](?:is|are|sind|son|sont))?[ ]{0,2}[:=]?[*`]{0,3}[ ]{1,4}["'`*]{0,3}
     (?P<user>[^\s/|:,;"'`]{1,64})["'`]{0,2}(?:[ ]{0,3}[/|:,][ ]{0,3}|[ ](?:and|und|y|et|e|with|mit|con)[ ])["'`]{0,3}(?P<value>[^\s"'`/|<>]{1,128})""",
     re.VERBOSE,
 )
-_LOGIN_HINTS = (
-    "login", "log-in", "cred", "zugang", "anmeldung", "acceso", "identifiants", "accesso", "account", "acc ", "sign", "auth", "user", "usr",
-    "benutzer", "usuario",
-)
-_ADMIN = re.compile(
-    r"""(?:admin|administrator|root|superuser|sysadmin|guest|operator|test|demo|postgres|sa|deploy|ubuntu|user\d?|pi)[:/]
-    (?P<value>[^\s"'`<>|,;/]{5,128})""",
-    re.VERBOSE,
-)
-_ADMIN_HINTS = ("admin", "administrator", "root", "guest", "test", "demo", "postgres", "sa:", "sa/", "deploy", "user", "ubuntu", "operator", "pi:")
-_PASS_AFTER_USER = re.compile(
-    r"""\b(?:user(?:name)?|usr|login|email|e-mail|id|benutzer|usuario|utente|account|账号|帐号|用户名|ユーザー(?:名)?|id|아이디|usuário|utilisateur)[ ]{0,2}[:=：]?[ ]{0,3}\S{1,64}[\s,;/|]{1,4}
-    (?:and[ ])?(?:pass|pw|p|pwd)[ ]{0,2}[:=][ ]{0,3}["'`]?(?P<value>[^\s"'`<>|]{1,128})""",
-    re.VERBOSE,
-)
+_LOGIN_WORDS = ("login", "log-in", "cred", "zugang", "anmeldung", "identifiants", "acc", "sign", "auth", "user", "usr", "benutzer", "usuario")
+_ADMIN = re.compile(r"""[a-z]{2,13}[0-9]?[ ]?[:/][ ]?(?P<value>[^\s"'`<>|,;/]{5,128})""")
+_ADMIN_WORDS = ("admin", "root", "superuser", "sysadmin", "sa:", "sa/", "administrator")
 
 
 def _logins(text: Text) -> Iterator[Span]:
-    low = text.low
-    for match in _LOGIN.finditer(low):
-        yield from _strong_value(text, match)
-    for match in _PASS_AFTER_USER.finditer(low):
-        start, end = match.span("value")
-        value = text.raw[start:end].rstrip(_TRAILING)
-        if not is_masked(value) and not is_placeholder(value) and not is_code(value):
-            yield Span(start, start + len(value))
-    for match in _ADMIN.finditer(low):
-        if low[match.start() - 1 : match.start()] not in _TOUCHING | {"/", "@"}:
-            yield from _strong_value(text, match, least=6, is_alone=True)
+    for word in _LOGIN_WORDS:
+        for match in _anchored(text.low, word, _LOGIN):
+            yield from _strong_value(text, match)
+    for word in _ADMIN_WORDS:
+        for match in _anchored(text.low, word, _ADMIN):
+            if text.low[match.start() - 1 : match.start()] not in _TOUCHING | {"/", "@"}:
+                yield from _strong_value(text, match, least=6, is_alone=True)
 
 
 def _strong_value(text: Text, match: re.Match[str], least: int = 5, is_alone: bool = False) -> Iterator[Span]:
@@ -1052,21 +1111,31 @@ _SEPARATORS = ("|", "\t", ";", ",")
 
 def _tables(text: Text) -> Iterator[Span]:
     """Yield the cells of columns whose heading names a secret, in Markdown and in lines of separated values."""
-    if "\n" not in text.low:
+    low, end = text.low, 0
+    if "\n" not in low:
         return
-    columns: dict[int, str] = {}
-    separator, place, width = "", 0, 0
-    for line in text.raw.split("\n"):
-        if separator and line.count(separator) >= width and line.strip():
-            yield from _cells(line, place, separator, columns)
-        else:
-            columns, separator, width = {}, "", 0
-            lowered = line.lower() if len(line) < 2000 else ""
-            if any(hint in lowered for hint in _HEADING_HINTS):
-                separator = next((one for one in _SEPARATORS if one in line), "")
-                columns = _secret_columns(line, separator) if separator else {}
-                separator, width = (separator, line.count(separator)) if columns else ("", 0)
-        place += len(line) + 1
+    known: dict[str, dict[int, str]] = {}
+    for place in sorted({place for hint in _HEADING_HINTS for place in _places(low, hint)}):
+        if place < end:
+            continue
+        start, stop = low.rfind("\n", max(0, place - 1000), place) + 1, low.find("\n", place, place + 1000)
+        if stop < 0:  # too long for the head of a table
+            end = place + 1000
+            continue
+        end = stop
+        heading = low[start:stop]
+        separator = next((one for one in _SEPARATORS if one in heading), "")
+        if heading not in known:
+            known[heading] = _secret_columns(heading, separator) if separator else {}
+        columns, width = known[heading], heading.count(separator or "|")
+        while columns and (stop := low.find("\n", end + 1)) > end + 1 or (stop < 0 and columns and end + 1 < len(low)):
+            line = text.raw[end + 1 : stop if stop >= 0 else len(low)]
+            if line.count(separator) < width:
+                break
+            yield from _cells(line, end + 1, separator, columns)
+            end += 1 + len(line)
+            if stop < 0:
+                break
 
 
 _HEADING_HINTS = ("pass", "pw", "token", "secret", "key", "pin", "cvv", "密码", "口令", "パスワード", "비밀번호", "contrase", "senha", "kennwort", "mdp", "парол", "密钥", "令牌")
@@ -1094,7 +1163,7 @@ def _cells(line: str, place: int, separator: str, columns: dict[int, str]) -> It
             heading = columns[number]
             is_key_column = heading == "key" or heading.endswith(("token", "secret"))
             if not is_masked(bare) and not is_placeholder(bare) and not is_code(bare) and bare.lower() not in _NO_CELL:
-                if is_strong(bare) or is_random(bare) or (not is_key_column and " " not in bare):
+                if is_random(bare) or (len(bare) > 7 and is_strong(bare)) or (not is_key_column and " " not in bare):
                     yield Span(start, start + len(bare))
         place += len(cell) + len(separator)
 
@@ -1115,10 +1184,12 @@ def _loose_tokens(text: Text) -> Iterator[Span]:
     low, end = text.low, 0
     places = sorted(place for word in _LOOSE_WORDS for place in _places(low, word))
     for place in places:
-        if place < end or (place and low[place - 1] in _ALNUM and not low[place - 1] == "i"):
+        if place < end:
             continue
         end = _line_end(low, place, 160)
         for match in _LOOSE_RUN.finditer(text.raw, place, end):
+            if match[0].startswith("AAAA") or _SUM.search(low, max(0, match.start() - 12), match.start()):  # a public key of SSH
+                continue
             if match.end() == end < len(low) and low[end] != "\n":
                 break
             token = match[0].strip("=.").rpartition("=")[2]
@@ -1127,6 +1198,7 @@ def _loose_tokens(text: Text) -> Iterator[Span]:
                 yield Span(start, start + len(token))
 
 
+_SUM = re.compile(r"(?:sha|md)-?[0-9]{1,3}[:= -]{1,2}\Z")
 _LOOSE_WORDS = ("key", "token", "secret", "apikey", "密钥", "令牌")
 
 
@@ -1153,26 +1225,25 @@ FINDERS = (
     Finder(("private-lines:",), _putty_keys),
     *(_shape_finder(shape) for shape in SHAPES),
     Finder((), _web_tokens, runs=("eyJ",)),
-    Finder((), _bot_tokens, runs=(".", ":AA")),
+    Finder((), _bot_tokens, runs=(".", ":")),
     Finder((), _nameless_tokens, runs=("",)),
     Finder((), _beside_cloud_ids, runs=("AKIA", "ASIA", "AC")),
-    Finder(("://",), _credentials_in_addresses, needs="@"),
-    Finder(("/webhook", "hooks.", "/bot/v2/hook/", "maker.ifttt.com", "webhook.office"), _webhooks, needs="/"),
+    Finder(("://",), _credentials_in_addresses),
+    Finder(("/webhook", "hooks.", "/bot/v2/hook/", "maker.ifttt.com", "webhook.office"), _webhooks),
     Finder(("sig=", "signature=", "code=", "auth=", "otpauth", "st=", "sid=", "ticket=", "k="), _query_secrets),
     Finder(("authorization", "bearer"), _headers),
-    Finder(("cookie", "sess", "sid"), _cookies),
-    Finder(tuple(command for command, _ in _COMMANDS), _commands, needs=" -"),
-    Finder(_SAID_HINTS, _said_to_programs),
+    Finder(("cookie", "sess", "sid", " -b "), _cookies),
+    Finder(tuple(command for command, _ in _COMMANDS), _commands, mark=" -"),
+    Finder(tuple(word for word, _ in _SAID), _said_to_programs),
     Finder(("$", "{s", "{md5", "scram-", "pbkdf2"), _hashes),
-    Finder(("",), _numbers),
+    Finder(("0", "1", "2", "3", "4", "5"), _numbers),
     Finder(_SEEDS, _seed_phrases),
     Finder(("passphrase",), _passphrases),
     _named_finder("password", _PASSWORD_NAMES, _PASSWORD_NAMES_ABROAD),
     _named_finder("key", _KEY_NAMES, _KEY_NAMES_ABROAD),
     _named_finder("code", _CODE_NAMES, _CODE_NAMES_ABROAD),
     Finder((), _far_names, tuple(name.replace("\N{NO-BREAK SPACE}", " ") for name in FAR_NAMES)),
-    Finder(_LOGIN_HINTS, _logins),
-    Finder(_ADMIN_HINTS, _logins),
+    Finder((*_LOGIN_WORDS, *_ADMIN_WORDS), _logins),
     Finder(_HEADING_HINTS, _tables),
     Finder(_LOOSE_WORDS, _loose_tokens),
     Finder(("auth",), _encoded_logins),
@@ -1192,7 +1263,7 @@ def is_secret_name(name: str) -> bool:
         for word, source in names.items():
             place = low.rfind(word)
             match = place >= 0 and re.compile(source + _TAIL).fullmatch(low, place)
-            if not match or match["more"] or match[0].endswith("s"):
+            if not match or match["more"] or (match[0].endswith("s") and match[0] != "pass"):
                 continue
             ident = _before(text.raw, place) + text.raw[place:]
             if _strength(sort, text, place, ident, match[0]) >= 2:

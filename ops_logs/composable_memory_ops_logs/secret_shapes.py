@@ -122,6 +122,6 @@ def long_runs(text: str) -> str:
     return b" ".join(runs).decode()
 
 
-_RUN_CHARS = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.:~/+=%")
+_RUN_CHARS = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.:")
 _KINDS = bytes(ord("a") if code in _RUN_CHARS else ord(" ") for code in range(256))
 _LONG = b"a" * 14

@@ -27,6 +27,7 @@ _DOTTED = re.compile(r"[a-z_]\w{0,40}(?:\??\.[a-z_]\w{0,40}){1,8}[,;)]{0,2}\Z")
 _SNAKE = re.compile(r"_?[a-z]{1,30}(?:_[a-z]{1,30}){1,6}[,;)]{0,2}\Z")
 _CIPHER = re.compile(rf"(?:{'|'.join(CIPHERS)})-?[0-9]")
 _QUALITY = re.compile(r"[a-z-]{0,30}(?:ed|ing|able|ible|less|ive|ous)\Z")
+_OTHER_NAME = re.compile(r"(?:my|user|new|old|db|the|raw|plain|input|hashed|confirm|current|admin|root)?_?(?:pass|pwd|pw|passwd|password|passphrase)[,;)]{0,2}\Z")
 _NUMBER = re.compile(r"[0-9]{1,3}(?:[-–+~][0-9]{0,3})?\+?\Z")
 _UNIT = re.compile(r"[0-9]{1,5}[-_]?(?:bits?|bytes?|chars?|h|m|s|ms|d|days?|hours?|min|kb|mb|x|k|th|st|nd|rd|years?)(?:[-_][a-z]{1,20})?\Z")
 _SEGMENTS = re.compile(r"[a-z]+|[A-Z]+|[0-9]+|[^A-Za-z0-9]+")
@@ -76,7 +77,9 @@ def is_random(value: str, *, is_strict: bool = False) -> bool:
     With `is_strict`, identifiers and sums in hexadecimal are none either.
     """
     value = value[:128]
-    if _UUID.match(value) or _PATH.match(value) or "…" in value:
+    if _UUID.match(value) or "…" in value:
+        return False
+    if _PATH.match(value) and len(_SEGMENTS.findall(value)) < 0.45 * len(value):
         return False
     if _HEX.match(value):
         return not is_strict and len(value) >= 32
@@ -96,7 +99,7 @@ def is_random(value: str, *, is_strict: bool = False) -> bool:
 
 
 def is_password(
-    value: str, *, join: str, sign: str, strength: int, is_quoted: bool, goes_on: bool, ends: bool
+    value: str, *, join: str, sign: str, strength: int, is_quoted: bool, in_flag: bool, goes_on: bool, ends: bool
 ) -> bool:
     """Tell whether the value behind the name of a password is one; a word counts where no prose goes on."""
     low = value.lower()
@@ -104,8 +107,12 @@ def is_password(
         return False
     if is_quoted and join != "cell":
         words = low.split()
-        is_prose = len(words) >= 3 and any(word.strip(".,!?") in PREDICATES for word in words)
-        return not is_prose and not (join == "call" and not is_strong(value)) and low not in _NO_VALUES
+        is_prose = (len(words) >= 4 and any(word.strip(".,!?") in PREDICATES for word in words)) or (
+            len(words) == 3 and words[0] in PREDICATES and not is_strong(value)
+        )
+        if is_prose or low in _NO_VALUES or not any(map(str.isalnum, value)):
+            return False
+        return join != "call" or is_strong(value) or ("(" in sign and len(words) == 1 and len(value) >= 4)
     if not any(map(str.isalnum, value)) and len(value) < 4:
         return False
     if _CALL.match(low) or _DOTTED.match(low) or low.startswith(("//", "/*", "# ")):
@@ -117,7 +124,7 @@ def is_password(
         return not goes_on and len(low) > 3
     if strength <= 1:
         return is_strong(value) and not _UNIT.match(low) and join in {"sign", "is", "for", "gap", "cell", "line"}
-    if join in {"sign", "for", "line", "attr", "xml", "gap"} and "=" in sign and (_SNAKE.match(low) or "pass" in low and value.isalpha()):
+    if join in {"sign", "for", "line", "attr", "xml", "gap"} and "=" in sign and (_SNAKE.match(low) or _OTHER_NAME.match(low)):
         return " " not in sign.strip() and " =" not in sign and not _SNAKE.match(low) and low.rstrip("s") not in PLACEHOLDERS
     if _CIPHER.match(low) or _UNIT.match(low):
         return False
@@ -132,8 +139,10 @@ def is_password(
         return True
     if join == "cell":
         return bare not in _HEADINGS
-    if join == "gap":
-        return not is_plain or not goes_on or len(value) > 2
+    if join == "gap" and in_flag:
+        return True
+    if join in {"gap", "arrow", "far"}:
+        return is_strong(value.rstrip("!?.")) and len(value) >= 6
     if is_plain and goes_on and "=" not in sign:
         return False
     return True
@@ -151,20 +160,31 @@ def _is_english(sign: str) -> bool:
 
 
 def is_key(
-    value: str, *, join: str, sign: str, strength: int, is_quoted: bool, goes_on: bool, ends: bool
+    value: str, *, join: str, sign: str, strength: int, is_quoted: bool, in_flag: bool, goes_on: bool, ends: bool
 ) -> bool:
     """Tell whether the value behind `key`, `token`, `secret` is one; 3 is the surest strength of a name."""
     low = value.lower()
     bare = low.rstrip("!?.,;:")
-    if is_placeholder(value) or " " in value.strip() or bare in PREDICATES:
+    has_digit, has_letter = any(map(str.isdigit, value)), any(map(str.isalpha, value))
+    if is_placeholder(value) or bare in PREDICATES:
         return False
+    if " " in value.strip() and not in_flag:
+        return strength == 3 and is_quoted and len(value.split()) == 2
+    if in_flag:
+        return len(value) >= 2
+    if join in {"gap", "arrow", "far"}:
+        if _UUID.match(value):
+            return strength == 3 and join != "far"
+        is_strong_one = has_digit and len(value) >= 8 and is_strong(value, is_alone=True) and not _CIPHER.match(low)
+        return (len(value) >= 20 and is_random(value)) or (is_strong_one and is_random(value)) or (
+            is_strong_one and any(sign in "!@#$%^&*?" for sign in value.rstrip("!?"))
+        )
     if not is_quoted and (_CALL.match(low) or _DOTTED.match(low) or "(" in value[:40]):
         return False
     if not low.isascii() or _CIPHER.match(low) or _UNIT.match(low):
         return False
     if _PATH.match(value) and not is_random(value.replace("/", "")):
         return False
-    has_digit, has_letter = any(map(str.isdigit, value)), any(map(str.isalpha, value))
     is_mixed = has_digit and has_letter and len(value) >= 6
     if value.isdigit():
         return strength == 3 and len(value) >= 6 and join in {"sign", "gap"}
@@ -174,7 +194,7 @@ def is_key(
         return is_mixed or (strength == 3 and len(value) >= 16 and not goes_on)
     if join in {"cell", "call", "line"}:
         return is_mixed and (join != "call" or len(value) >= 8)
-    if _SNAKE.match(low) and len(value) < 32:
+    if _SNAKE.match(low) and len(value) < 32 and not is_quoted:
         return False
     if strength == 3 and join != "sign":
         return len(value) >= 2
@@ -183,7 +203,7 @@ def is_key(
         if any(word in low for word in ("token", "secret", "key", "value", "string")):
             return False
         if strength == 3:
-            return is_quoted or ("=" in sign and " =" not in sign) or ("=" not in sign and not goes_on and not _QUALITY.match(bare) and value.islower())
+            return is_quoted or ("=" in sign and not sign.startswith(" =")) or "=>" in sign or ("=" not in sign and not goes_on and not _QUALITY.match(bare) and value.islower())
         return (is_quoted and value.islower() and '"' in sign) or ("=" in sign and " =" not in sign and " " not in sign and not is_quoted and value.islower())
     if strength == 3:
         return True

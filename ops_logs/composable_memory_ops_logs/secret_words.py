@@ -33,8 +33,8 @@ PASSWORDS = (
 """Names whose value may be any word."""
 
 FAR_NAMES = (
-    "密码 密碼 口令 密钥 密鑰 私钥 私鑰 令牌 访问令牌 秘钥 パスワード パスフレーズ トークン 秘密鍵 シークレット apiキー 暗証番号 合言葉"
-    " 비밀번호 패스워드 암호 토큰 비밀키 시크릿 api키 كلمة_المرور كلمة_مرور كلمة_السر الرمز_السري الرمز رمز_الدخول رمز_المرور"
+    "密码 密碼 口令 pin码 pin碼 密钥 密鑰 私钥 私鑰 令牌 访问令牌 秘钥 パスワード パスフレーズ トークン 秘密鍵 シークレット apiキー 暗証番号 合言葉"
+    " 비밀번호 비번 패스워드 암호 토큰 비밀키 시크릿 api키 كلمة_المرور كلمة_مرور كلمة_السر الرمز_السري الرمز رمز_الدخول رمز_المرور"
     " رمز_التحقق المفتاح_السري المفتاح التوكن 验证码 驗證碼 認証コード 인증번호"
 ).replace("_", "\N{NO-BREAK SPACE}").split(" ")
 """Names in languages whose words are not set apart by blanks, or whose letters have no capitals."""
@@ -45,8 +45,8 @@ TOKEN_WORDS = _words("token secret key credential credentials creds apikey auth 
 
 KEY_QUALIFIERS = _words(
     """access account admin api app application auth authorization bearer bot client consumer crypt deploy
-    deployment dsn encryption hmac integration jwt license live master oauth personal private privkey prod
-    production project recovery refresh root salt secret secure security service session shared signing ssh
+    deployment dsn genie encryption hmac integration jwt license live master oauth personal private privkey prod
+    production project recovery refresh root salt secret secure security service shared signing ssh
     staging storage subscription test user wallet webhook write"""
 )
 """Before `key`, `token` or `secret`: these make a secret of it, whatever the value looks like."""
@@ -83,7 +83,7 @@ PLACEHOLDERS = _words(
     """none null nil true false undefined str string bytes bool boolean int integer number secretstr required
     optional any text varchar char redacted masked hidden removed n/a na tbd todo empty unset missing unknown
     default changeme disabled enabled yes no on off void object self function lambda const let var new
-    password passwd pass secret token key apikey api_key value float double struct type"""
+    continue return break raise yield password passwd pass secret token key apikey api_key value float double struct type"""
 )
 
 PREDICATES = _words(
@@ -124,8 +124,8 @@ FUNCTION_WORDS = _words(
 CIPHERS = ("aes", "argon", "base", "bcrypt", "ecdsa", "ed", "erc", "hmac", "hs", "md", "oauth", "rs", "rsa", "sha", "utf")
 
 VERBS = (
-    "is|was|are|will be|is now|was set to|set to|equals|es|es ahora|era|será|é|agora é|ist|ist jetzt|lautet|war"
-    "|heißt|heisst|est|était|sera|è|was:|remains|became"
+    "is now|is set to|was set to|is|was|are|will be|set to|equals|es|es ahora|era|será|é|agora é|ist|ist jetzt|lautet|war"
+    "|heißt|heisst|est|était|sera|c'est|è|è:|was:|remains|became"
 )
 
 CODE_WORDS = (
@@ -133,7 +133,7 @@ CODE_WORDS = (
 ).split()
 CODES_AFTER = _words(
     """access activation admin alarm auth authentication backup bank card confirmation door emergency entry garage
-    gate keypad lock login mfa onetime one-time otp parental passcode pin recovery safe scratch secret security sicherheits
+    gate keypad lock login mfa onetime one-time otp parental passcode pin recovery safe scratch security sicherheits
     sms unlock vault verification voicemail 2fa two-factor 2-step wifi"""
 )
 """Before `code`: one that opens something."""

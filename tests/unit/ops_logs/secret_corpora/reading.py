@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["SecretCase", "is_readable", "ordinary_lines", "secret_cases"]
+__all__ = ["SecretCase", "ordinary_lines", "readable", "secret_cases"]
 
 FOLDER = Path(__file__).parent
 _DIGITS = "0123456789"
@@ -46,10 +46,17 @@ def ordinary_lines(name: str) -> Iterator[str]:
         yield re.sub(r"\{([abdfhltuw])(\d+)\}", lambda match: _drawn(draw, match), line)
 
 
-def is_readable(secret: str, text: str) -> bool:
-    """Tell whether the text shows the secret, or a large part of it in one piece."""
+def readable(case: SecretCase, masked: str) -> list[str]:
+    """Return the secrets of a case that its masked text shows, whole or a large part of them in one piece."""
+    rest = case.text
+    for secret in case.secrets:
+        rest = rest.replace(secret, "", 1)
+    return [secret for secret in case.secrets if any(masked.count(piece) > rest.count(piece) for piece in _pieces(secret))]
+
+
+def _pieces(secret: str) -> Iterator[str]:
     size = min(len(secret), max(4, len(secret) * 2 // 5))
-    return any(secret[start : start + size] in text for start in range(len(secret) - size + 1))
+    return (secret[start : start + size] for start in range(len(secret) - size + 1))
 
 
 def _drawn(draw: random.Random, match: re.Match[str]) -> str:
