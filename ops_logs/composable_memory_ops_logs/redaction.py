@@ -2,8 +2,8 @@
 
 A secret is known by what it is *called* (`OPENAI_API_KEY=…`, "the password is …"), by what it *looks like*
 (`ghp_…`, a private key) or by where it *stands* (`curl -u bob:…`, a column under `password`). All rules read
-the text as it was written and the places that they find are masked at once, so that one pass is enough; time is
-linear in the text.
+the text as it was written and the places that they find are masked at once, so that one pass is enough; time
+is linear in the text.
 """
 
 import re
@@ -73,7 +73,9 @@ class CleanTexts:
             return True
         # One look at all of them is cheaper than one at each.
         # The texts must not look like lines of one: a name at a line's end is no hint.
-        dirty = {text for text in new if redact(text) != text} if _concerned(Text.of("\0".join(new))) else set()
+        dirty = (
+            {text for text in new if redact(text) != text} if _concerned(Text.of("\0".join(new))) else set()
+        )
         if len(self._known) + len(new) > self._capacity:
             self._known.clear()
         self._known |= new - dirty
@@ -88,7 +90,7 @@ _Hints = Mapping[str, Mapping[str, Sequence[int]]]
 
 
 def _by_mark(hints: Callable[[Finder], Iterable[str]]) -> _Hints:
-    """Group hints, and which finders have them, by a sign in them: to see that a text lacks a sign is cheap."""
+    """Group hints, and who has them, by a sign in them: that a text lacks a sign is seen at once."""
     groups: dict[str, dict[str, list[int]]] = {}
     for number, finder in enumerate(FINDERS):
         for hint in hints(finder):
@@ -96,7 +98,9 @@ def _by_mark(hints: Callable[[Finder], Iterable[str]]) -> _Hints:
             groups.setdefault(mark, {}).setdefault(hint, []).append(number)
     for group in groups.values():
         for hint in sorted(group, key=len, reverse=True):
-            shorter = next((other for other in group if len(other) > 2 and other != hint and other in hint), None)
+            shorter = next(
+                (other for other in group if len(other) > 2 and other != hint and other in hint), None
+            )
             if shorter:  # one question less
                 group[shorter] += group.pop(hint)
     return groups
@@ -132,8 +136,9 @@ def _concerned(text: Text) -> list[Finder]:
 def _is_unmasked(text: str, span: Span) -> bool:
     """Tell whether a span is not empty and no end of a token that was masked before."""
     size = span.end - span.start
-    return 0 < size and not (
-        (size <= 6 and text[span.end : span.end + 1] == "…") or (size <= 4 and text[span.start - 1 : span.start] == "…")
+    return size > 0 and not (
+        (size <= 6 and text[span.end : span.end + 1] == "…")
+        or (size <= 4 and text[span.start - 1 : span.start] == "…")
     )
 
 

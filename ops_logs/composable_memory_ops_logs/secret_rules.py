@@ -1,8 +1,8 @@
 """Finds the places of secrets in a text: each finder reads the text as it was written and yields spans.
 
-Nothing here is tried twice. A finder goes from one literal word to the next (`str.find`) and tries a pattern of
-bounded length there, or takes a run of characters and goes on behind it; what a value means is decided by plain
-code that looks at its first characters. So the time is linear in the text, whatever the text is.
+Nothing here is tried twice. A finder goes from one literal word to the next (`str.find`) and tries a pattern
+of bounded length there, or takes a run of characters and goes on behind it; what a value means is decided by
+plain code that looks at its first characters. So the time is linear in the text, whatever the text is.
 """
 
 import base64
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from composable_memory_ops_logs.secret_shapes import PEM_HEADER, SHAPES, Shape, long_runs
+from composable_memory_ops_logs.secret_shapes import PEM_HEADER, SHAPES, Shape
 from composable_memory_ops_logs.secret_values import (
     is_code,
     is_key,
@@ -54,6 +54,7 @@ class Text:
 
     @classmethod
     def of(cls, raw: str) -> "Text":
+        """Return the text with its simple form."""
         low = raw.lower()
         if not raw.isascii():
             low = raw.replace("İ", "i").lower()
@@ -64,7 +65,12 @@ class Text:
 
 _SIMPLE = tuple(
     (sign, simple)
-    for simple, signs in ((" ", "\u200b\u200c\u200d\u2060\ufeff\u00a0\u3000"), (":", "："), ("=", "＝"), ('"', "“”„"))
+    for simple, signs in (
+        (" ", "\u200b\u200c\u200d\u2060\ufeff\u00a0\u3000"),
+        (":", "："),
+        ("=", "＝"),
+        ('"', "“”„"),
+    )
     for sign in signs
 )
 
@@ -90,7 +96,10 @@ class Finder:
     """A sign that texts with one of the hints must hold as well."""
 
 
-_TOKEN_KINDS = bytes(ord("x") if code < 128 and (chr(code).isalnum() or chr(code) in "-_:") else ord(" ") for code in range(256))
+_TOKEN_KINDS = bytes(
+    ord("x") if code < 128 and (chr(code).isalnum() or chr(code) in "-_:") else ord(" ")
+    for code in range(256)
+)
 _ALNUM_KINDS = bytes(ord("x") if code < 128 and chr(code).isalnum() else ord(" ") for code in range(256))
 _DIGIT_KINDS = bytes(ord("x") if chr(code) in "0123456789 -" else ord(" ") for code in range(256))
 
@@ -199,7 +208,8 @@ def _is_no_prose(body: str, literal: str, before: str) -> bool:
     parts = _PARTS.findall(body[:_JUDGED])
     if literal == "sk-":
         return before not in {"-", "_"} and any(
-            len(part) >= 16 or (len(part) >= 8 and not part.isalpha() and not part.isdigit()) for part in parts
+            len(part) >= 16 or (len(part) >= 8 and not part.isalpha() and not part.isdigit())
+            for part in parts
         )
     return any(len(part) >= 14 or not part.isalpha() for part in parts)
 
@@ -254,8 +264,10 @@ def _nameless_tokens(text: Text) -> Iterator[Span]:
     for match in _LONG_RUN.finditer(text.raw):
         token, start = match[0], match.start()
         size = len(token)
-        if size not in (51, 52, 84) or text.raw[start - 1 : start] in {"/", "_", "-", ".", "+"} or (
-            text.raw[match.end() : match.end() + 1] in {"/", "_", "-", "+", "="}
+        if (
+            size not in (51, 52, 84)
+            or text.raw[start - 1 : start] in {"/", "_", "-", ".", "+"}
+            or (text.raw[match.end() : match.end() + 1] in {"/", "_", "-", "+", "="})
         ):
             continue
         if size == 84:
@@ -342,7 +354,8 @@ def _credentials(piece: str, start: int) -> Iterator[Span]:
 
 _HOOKS = re.compile(
     r"(?:/webhooks/[0-9]{1,30}/|hooks\.slack\.com/(?:services|workflows|triggers)/\w{1,20}/\w{1,20}/"
-    r"|hooks\.zapier\.com/hooks/catch/[0-9]{1,12}/|/webhookb2/|maker\.ifttt\.com/trigger/\w{1,60}/(?:json/)?with/key/"
+    r"|hooks\.zapier\.com/hooks/catch/[0-9]{1,12}/|/webhookb2/|maker\.ifttt\.com/trigger/\w{1,60}/"
+    r"(?:json/)?with/key/"
     r"|/bot/v2/hook/|webhook/send\?key=|webhook\.office\.com/)([\w@/-]{6,})",
     re.ASCII,
 )
@@ -354,7 +367,8 @@ def _webhooks(text: Text) -> Iterator[Span]:
 
 
 _QUERY = re.compile(
-    r"[?&;](?:sig|signature|x-amz-signature|x-goog-signature|code|auth|st|sid|ticket|otp|pass|pin|k|secret)=([\w%+/=~.-]{1,})"
+    r"[?&;](?:sig|signature|x-amz-signature|x-goog-signature|code|auth|st|sid|ticket|otp|pass|pin|k"
+    r"|secret)=([\w%+/=~.-]{1,})"
 )
 _OTPAUTH = re.compile(r"otpauth(?:-migration)?://[^\s\"'<>]*")
 _OTP_SECRET = re.compile(r"(?:secret|data)=([\w%+/=-]+)")
@@ -363,7 +377,11 @@ _OTP_SECRET = re.compile(r"(?:secret|data)=([\w%+/=-]+)")
 def _query_secrets(text: Text) -> Iterator[Span]:
     for match in _QUERY.finditer(text.low):
         value = text.raw[match.start(1) : match.end(1)]
-        if len(value) >= 16 and (len(value) >= 40 or is_random(value)) and not is_masked(value):
+        if (
+            len(value) >= 16
+            and (len(value) >= 40 or "sig" in match[0][:12] or is_random(value))
+            and not is_masked(value)
+        ):
             yield Span(*match.span(1))
     for run in _OTPAUTH.finditer(text.low):
         for match in _OTP_SECRET.finditer(text.low, *run.span()):
@@ -374,7 +392,8 @@ def _query_secrets(text: Text) -> Iterator[Span]:
 
 _AUTH = re.compile(
     r"""authorization["'`\\\]]{0,4}[ \t]{0,4}(?:[:=,]|=>)[ \t]{0,4}["'`\\]{0,4}
-    (?P<scheme>(?:bearer|basic|digest|token|apikey|api-key|key|bot|geniekey|splunk|jwt|ntlm|negotiate|sso-key|oauth)
+    (?P<scheme>(?:bearer|basic|digest|token|apikey|api-key|key|bot|geniekey|splunk|jwt|ntlm|negotiate
+    |sso-key|oauth)
     (?:[ \t]{1,4}|:[ ]?)(?:token=|api_key=|key=)?)?["']?(?P<value>[^\s"'`<>,;\\]{1,})""",
     re.VERBOSE,
 )
@@ -407,12 +426,17 @@ def _goes_on(low: str, place: int) -> bool:
 _NEXT_WORD = re.compile(r"[ \t]{1,3}[a-z]{1,20}(?=[\s,.;:!?)]|\Z)")
 
 _COOKIE_START = re.compile(
-    r"""(?:[ ]-b|(?:set-)?cookies?["'`]?)[ \t]{0,2}(?::|=|[ \t](?=["']))[ \t]{0,4}["'`]?(?=[\w.!$%*+^|~-]{1,80}=[^=])""", re.ASCII
+    r"""(?:[ ]-b|(?:set-)?cookies?["'`]?)[ \t]{0,2}(?::|=|[ \t](?=["']))[ \t]{0,4}["'`]?"""
+    r"""(?=[\w.!$%*+^|~-]{1,80}=[^=])""",
+    re.ASCII,
 )
 _COOKIE = re.compile(r"""[ ]{0,2}([\w.!$%*+^|~-]{1,80})=([^\s;,"'<>`]*)""", re.ASCII)
-_COOKIE_ATTRIBUTES = frozenset("path domain expires max-age samesite version priority lang locale theme tz".split())
+_COOKIE_ATTRIBUTES = frozenset(
+    "path domain expires max-age samesite version priority lang locale theme tz".split()
+)
 _SESSION = re.compile(
-    r"""(?:phpsessid|jsessionid|asp\.net_sessionid|connect\.sid|sessionid|laravel_session|_session|session_token|session_cookie|sid)
+    r"""(?:phpsessid|jsessionid|asp\.net_sessionid|connect\.sid|sessionid|laravel_session|_session
+    |session_token|session_cookie|sid)
     ["']?[=:][ ]?["']?([\w%+/=.-]{16,})""",
     re.ASCII | re.VERBOSE,
 )
@@ -426,9 +450,9 @@ def _cookies(text: Text) -> Iterator[Span]:
             continue
         while match := _COOKIE.match(text.low, place):
             value = match[2]
-            if match[1] not in _COOKIE_ATTRIBUTES and len(value) >= 6 and not is_masked(value):
-                if not is_placeholder(value) and not is_code(value):
-                    yield Span(*match.span(2))
+            is_open = is_masked(value) or is_placeholder(value) or is_code(value)
+            if match[1] not in _COOKIE_ATTRIBUTES and len(value) >= 6 and not is_open:
+                yield Span(*match.span(2))
             place = match.end() + (text.low[match.end() : match.end() + 1] in {";", ","})
         end = place
     for match in _SESSION.finditer(text.low):
@@ -445,7 +469,8 @@ _LOGIN_P = re.compile(rf"[ ](?:-p|--pass|--pw)[ =](?P<value>{_QUOTED_OR_RUN})")
 _REDIS_A = re.compile(rf"[ ]-a[ ](?P<value>{_QUOTED_OR_RUN})")
 _LDAP_W = re.compile(rf"[ ]-w[ ](?P<value>{_QUOTED_OR_RUN})")
 _USER_PASS = re.compile(
-    r"""[ ](?:-[a-z]{0,4}u[ ]?|--(?:proxy-)?user[ =]|-a[ ]|--auth[ =]|--creds[ =])(?P<quote>["'])?[^\s:"'$]{1,128}[:%](?P<value>(?(quote)[^"'$\n][^"'\n]*|[^\s"'$][^\s"']*))"""
+    r"""[ ](?:-[a-z]{0,4}u[ ]?|--(?:proxy-)?user[ =]|-a[ ]|--auth[ =]|--creds[ =])"""
+    r"""(?P<quote>["'])?[^\s:"'$]{1,128}[:%](?P<value>(?(quote)[^"'$\n][^"'\n]*|[^\s"'$][^\s"']*))"""
 )
 _SMB = re.compile(r"""[ ]-u[ ]?["']?[^\s%"']{1,128}%(?P<value>[^\s"'$][^\s"']*)""")
 _COMMANDS = (
@@ -518,7 +543,10 @@ _SAID = (
         "machine",
         r"machine\s{1,8}\S{1,128}\s{1,8}login\s{1,8}\S{1,128}\s{1,8}password\s{1,8}(?P<value>\S+)",
     ),
-    ("identified", r"""identified[ ](?:with[ ]\w{1,40}[ ])?by[ ]{1,4}(?:password[ ])?["'](?P<value>[^"'\n]{1,256})"""),
+    (
+        "identified",
+        r"""identified[ ](?:with[ ]\w{1,40}[ ])?by[ ]{1,4}(?:password[ ])?["'](?P<value>[^"'\n]{1,256})""",
+    ),
     ("pass:", r"pass:(?P<value>(?<=-passin[ ]pass:|passout[ ]pass:)\S+)"),
     (
         "echo",
@@ -544,9 +572,12 @@ def _said_to_programs(text: Text) -> Iterator[Span]:
 # --- hashes of passwords ------------------------------------------------------------------------------------
 
 _CRYPT = re.compile(
-    r"""\$(?:1|2[abxy]?|5|6|7|y|gy|apr1|argon2(?:id|i|d)|scrypt|sha1|md5|p|h|pbkdf2[\w-]{0,10}|bcrypt-sha256|8|9)\$
-    (?P<value>[\w./+=,$-]+)|pbkdf2_sha\d{1,3}\$\d{1,8}\$(?P<django>[\w./+=$-]+)|(?:scrypt|pbkdf2):[\w:]{1,30}\$(?P<werkzeug>[\w./+=$-]+)
-    |\{s?s?(?:sha|md5|crypt)(?:256|512)?\}(?P<ldap>[\w./+=$-]{16,})|scram-sha-(?:1|256|512)\$(?P<scram>[\w./+=:$-]+)""",
+    r"""\$(?:1|2[abxy]?|5|6|7|y|gy|apr1|argon2(?:id|i|d)|scrypt|sha1|md5|p|h|pbkdf2[\w-]{0,10}
+    |bcrypt-sha256|8|9)\$
+    (?P<value>[\w./+=,$-]+)|pbkdf2_sha\d{1,3}\$\d{1,8}\$(?P<django>[\w./+=$-]+)|(?:scrypt
+    |pbkdf2):[\w:]{1,30}\$(?P<werkzeug>[\w./+=$-]+)
+    |\{s?s?(?:sha|md5|crypt)(?:256|512)?\}(?P<ldap>[\w./+=$-]{16,})|scram-sha-(?:1|256|512)\$
+    (?P<scram>[\w./+=:$-]+)""",
     re.VERBOSE | re.ASCII,
 )
 
@@ -561,7 +592,10 @@ def _hashes(text: Text) -> Iterator[Span]:
 
 # --- numbers ------------------------------------------------------------------------------------------------
 
-_CARD = re.compile(r"[3-6][0-9]{3}(?:[ -]?[0-9]{4}){2}[ -]?[0-9]{2,4}(?:[ -]?[0-9]{3})?|3[47][0-9]{2}[ -]?[0-9]{6}[ -]?[0-9]{5}")
+_CARD = re.compile(
+    r"[3-6][0-9]{3}(?:[ -]?[0-9]{4}){2}[ -]?[0-9]{2,4}(?:[ -]?[0-9]{3})?"
+    r"|3[47][0-9]{2}[ -]?[0-9]{6}[ -]?[0-9]{5}"
+)
 _CARD_SIZES = {"4": (16,), "5": (16,), "2": (16,), "6": (16, 19), "3": (14, 15, 16)}
 _IBAN = re.compile(r"[a-z]{2}[0-9]{2}(?:[ ]?[a-z0-9]{4}){2,7}(?:[ ]?[a-z0-9]{1,3})?")
 
@@ -572,9 +606,16 @@ def _numbers(text: Text) -> Iterator[Span]:
         return
     for match in _CARD.finditer(low):
         digits = match[0].replace(" ", "").replace("-", "")
-        is_apart = low[match.start() - 1 : match.start()] not in _TOUCHING and low[match.end() : match.end() + 1] not in _TOUCHING
+        is_apart = (
+            low[match.start() - 1 : match.start()] not in _TOUCHING
+            and low[match.end() : match.end() + 1] not in _TOUCHING
+        )
         if is_apart and len(digits) in _CARD_SIZES[digits[0]] and _is_luhn(digits) and len(set(digits)) > 1:
             yield Span(*match.span())
+    for name in _CARD_NAMES:
+        for place in _places(low, name):
+            if match := _LONG_NUMBER.match(low, place + len(name)):
+                yield Span(*match.span("value"))
     for match in _IBAN.finditer(low):
         if low[match.start() - 1 : match.start()] in _TOUCHING:
             continue
@@ -585,6 +626,19 @@ def _numbers(text: Text) -> Iterator[Span]:
 
 
 _TOUCHING = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-.")
+
+
+_CARD_NAMES = (
+    "卡号",
+    "card number",
+    "card no",
+    "kartennummer",
+    "credit card",
+    "tarjeta",
+    "卡號",
+    "カード番号",
+)
+_LONG_NUMBER = re.compile(r"[ :=#.：是]{0,4}(?P<value>[0-9](?:[ -]?[0-9]){12,18})(?![0-9])")
 
 
 def _is_luhn(digits: str) -> bool:
@@ -600,11 +654,24 @@ def _is_iban(text: str) -> bool:
 
 # --- words that restore a wallet ----------------------------------------------------------------------------
 
-_SEEDS = ("seed", "mnemonic", "recovery phrase", "recovery words", "secret phrase", "backup phrase", "wallet words", "助记词", "ニーモニック")
-_SEED_GAP = re.compile(
-    r"""(?:[ ](?:phrase|words|key|is|are|was|my|for|the|of|wallet|ledger|metamask|trezor|12|24|word)){0,6}[ "'`:=(*]{0,6}\s{0,4}["'`(]{0,2}"""
+_SEEDS = (
+    "seed",
+    "mnemonic",
+    "recovery phrase",
+    "recovery words",
+    "secret phrase",
+    "backup phrase",
+    "wallet words",
+    "助记词",
+    "ニーモニック",
 )
-_SEED_WORD = re.compile(r"(?:[0-9]{1,2}[.):]?[ ]?)?([a-z]{3,8})(?:[ ,]{1,3}|\r?\n)?(?:(?<=[ ,\n])|(?![a-z0-9]))")
+_SEED_GAP = re.compile(
+    r"""(?:[ ](?:phrase|words|key|is|are|was|my|for|the|of|wallet|ledger|metamask|trezor|12|24"""
+    r"""|word)){0,6}[ "'`:=(*]{0,6}\s{0,4}["'`(]{0,2}"""
+)
+_SEED_WORD = re.compile(
+    r"(?:[0-9]{1,2}[.):]?[ ]?)?([a-z]{3,8})(?:[ ,]{1,3}|\r?\n)?(?:(?<=[ ,\n])|(?![a-z0-9]))"
+)
 
 
 def _seed_phrases(text: Text) -> Iterator[Span]:
@@ -624,7 +691,10 @@ def _seed_phrases(text: Text) -> Iterator[Span]:
                 yield Span(start, end)
 
 
-_PHRASE = re.compile(r"""passphrase(?:[ ]{0,2}[:=][ ]?|[ ]is:?[ ])["'`]?(?P<value>[a-z]{2,12}(?:[ -][a-z]{2,12}){3,23})(?=["'`.]{0,2}[ ]{0,4}(?:\r?\n|\Z))""")
+_PHRASE = re.compile(
+    r"""passphrase(?:[ ]{0,2}[:=][ ]?|[ ]is:?[ ])["'`]?(?P<value>[a-z]{2,12}(?:[ -][a-z]{2,12}){3,23})"""
+    r"""(?=["'`.]{0,2}[ ]{0,4}(?:\r?\n|\Z))"""
+)
 
 
 def _passphrases(text: Text) -> Iterator[Span]:
@@ -656,8 +726,17 @@ _PASSWORD_NAMES = {
     "chiave": r"chiave",
     "chave": r"chave",
 }
-_PASSWORD_NAMES_ABROAD = {"парол": r"парол[ьяи]", "hasło": "hasło", "lösenord": "lösenord", "şifre": "şifre", "mật khẩu": "mật khẩu",
-    "schlüssel": r"schlüssel", "clé": r"clé(?:[ ](?:d'api|api|secrète))?", "ключ": "ключ", "токен": "токен"}
+_PASSWORD_NAMES_ABROAD = {
+    "парол": r"парол[ьяи]",
+    "hasło": "hasło",
+    "lösenord": "lösenord",
+    "şifre": "şifre",
+    "mật khẩu": "mật khẩu",
+    "schlüssel": r"schlüssel",
+    "clé": r"clé(?:[ ](?:d'api|api|secrète))?",
+    "ключ": "ключ",
+    "токен": "токен",
+}
 _KEY_NAMES = {
     "token": r"tokens?",
     "secret": r"secrets?",
@@ -672,35 +751,53 @@ _KEY_NAMES_ABROAD = {
     "секрет": "секрет",
 }
 _CODE_NAMES = {
-    "pin": r"pin(?:[ -]?(?:code|number|nummer|nr))?", "cvv": r"cvv2?", "cvc": r"cvc2?", "otp": r"otp", "totp": "totp", "ssn": r"ssn",
-    "geheimzahl": "geheimzahl", "puk": r"puk", "code": r"codes?", "codice": r"codice(?:[ ]pin)?", "codigo": r"codigo", "2fa": "2fa",
+    "pin": r"pin(?:[ -]?(?:code|number|nummer|nr))?",
+    "cvv": r"cvv2?",
+    "cvc": r"cvc2?",
+    "otp": r"otp",
+    "totp": "totp",
+    "ssn": r"ssn",
+    "geheimzahl": "geheimzahl",
+    "puk": r"puk",
+    "code": r"codes?",
+    "codice": r"codice(?:[ ]pin)?",
+    "codigo": r"codigo",
+    "2fa": "2fa",
 }
 _CODE_NAMES_ABROAD = {"código": r"código(?:[ ]pin)?"}
 
 _CLOSE = r"""["'`\\\])*_]{0,6}"""
 _OPEN = r"""(?:["'`]|\*{1,2}(?!\*)){0,3}"""
 _TYPED = r":[ ]{0,2}(?:str|string|secretstr|final|&str|varchar)(?:[ ]\|[ ]none)?[ ]{0,2}=(?!=)"
-_ABOUT = r"""(?:[ ](?:\([^()\n]{1,40}\)|(?:at|da|de|del|do|du|for|from|für|in|of|on|para|per|pour|to|vom|von|zu|zum|zur|am|beim|login|code|phrase|wifi|di|della)
+_ABOUT = r"""(?:[ ](?:\([^()\n]{1,40}\)|(?:at|da|de|del|do|du|for|from|für|in|of|on|para|per|pour|to|vom
+|von|zu|zum|zur|am|beim|login|code|phrase|wifi|di|della)
     (?:[ ][^\s:=|"`]{1,30}){1,5}?))?"""
 _TO = re.compile(r"\b(?:set|chang|reset|updat|rotat|switch)[a-z]{0,3}\b")
-_CONNECT_SOURCE = (
-    rf"""(?P<sign>{_CLOSE}[ \t]{{0,30}}(?:{_TYPED}|=>|:=|=(?![=~>])|:(?!:|//))(?:\*{{1,2}}(?!\*)|_{{1,2}})?[ \t]{{0,8}})(?P<eol>\r?\n)?
-    |(?P<attr>{_CLOSE}(?:[,\s/]{{1,24}}|[ \t]{{0,4}},?[ \t]{{0,4}}\r?\n[ \t]{{1,24}}-?[ ]?)["']?(?:value|content|val)["']?[ \t]{{0,4}}[:=][ \t]{{0,4}}
-        |["'][ ]?\{{\s{{1,8}}(?:[a-z]{{1,12}}[ ]{{0,8}}=[^\n]{{0,60}}\n[ \t]{{1,8}}){{0,3}}default[ ]{{0,8}}=[ ]{{0,8}})
+_CONNECT_SOURCE = rf"""(?P<sign>{_CLOSE}[ \t]{{0,30}}(?:{_TYPED}|=>|:=|=(?![=~>])|:(?!:|//))(?:\*{{1,2}}
+(?!\*)|_{{1,2}})?[ \t]{{0,8}})(?P<eol>\r?\n)?
+    |(?P<attr>{_CLOSE}(?:[,\s/]{{1,24}}|[ \t]{{0,4}},?[ \t]{{0,4}}\r?\n[ \t]{{1,24}}-?[ ]?)["']?(?:value
+    |content|val)["']?[ \t]{{0,4}}[:=][ \t]{{0,4}}
+        |["'][ ]?\{{\s{{1,8}}
+        (?:[a-z]{{1,12}}[ ]{{0,8}}=[^\n]{{0,60}}\n[ \t]{{1,8}}){{0,3}}default[ ]{{0,8}}=[ ]{{0,8}})
     |(?P<call>["'\]]?[ ]{{0,2}}[(,][ ]{{0,4}}(?=["'])|[ ](?=["']))
-    |{_ABOUT}(?:(?P<is>[ ]{{1,2}}(?:{VERBS.replace(' ', '[ ]')})(?:[ ](?:now|still|currently|just|also))?:?[ ]{{1,2}}{_OPEN})
-        |(?P<for>[ ]?[:=][ ]{_OPEN})|(?P<to>[ ]to[ ]{_OPEN})|(?P<arrow>[ ]{{1,2}}(?:→|->|—|–|-|~)[ ]{{1,2}}{_OPEN}))
+    |{_ABOUT}(?:(?P<is>[ ]{{1,2}}(?:{VERBS.replace(" ", "[ ]")})(?:[ ](?:now|still|currently|just
+    |also))?:?[ ]{{1,2}}{_OPEN})
+        |(?P<for>[ ]?[:=][ ]{_OPEN})|(?P<to>[ ]to[ ]{_OPEN})|(?P<arrow>[ ]{{1,2}}(?:→|->|—|–|-
+        |~)[ ]{{1,2}}{_OPEN}))
     |(?P<far>(?:[ ][^\s:=|"`]{{1,20}}){{1,3}}[ ]?[:=][ ]{_OPEN})
     |(?P<cell>[*`]{{0,3}}[ \t]{{0,40}}\|[ \t]{{0,40}}(?:`|\*{{1,2}}(?!\*)){{0,3}})
     |(?P<xml>>)
     |(?P<gap>[ \t]{{1,4}}(?=GAP))"""
-)
 # What may follow a name and a blank alone.
 _CONNECT = {
     sort: re.compile(_CONNECT_SOURCE.replace("GAP", after), re.VERBOSE)
-    for sort, after in (("password", r"\S{3}"), ("key", r"\S{8}|(?<=-token[ ])|(?<=-key[ ])|(?<=-secret[ ])"), ("code", "[0-9]{3}"))
+    for sort, after in (
+        ("password", r"\S{3}"),
+        ("key", r"\S{8}|(?<=_key[ ])|(?<=-token[ ])|(?<=-key[ ])|(?<=-secret[ ])"),
+        ("code", "[0-9]{2}"),
+    )
 }
-_MAY_JOIN = frozenset(" \t:=\"'`\\])*_|>,(/")
+_MAY_JOIN = frozenset("\r\n \t:=\"'`\\])*_|>,(/")
 _LEAD = re.compile(r"""["'`«「『]|\\{1,3}["']""")
 _CLOSING = {"«": "»", "「": "」", "『": "』"}
 _RUN_AFTER = {
@@ -709,9 +806,7 @@ _RUN_AFTER = {
     "<": re.compile(r"[^<\n]*"),
     "|": re.compile(r"[^|\s`*]*"),
 }
-_BOUND_RUN = {
-    sign: re.compile(run.pattern[:-1] + f"{{0,{_JUDGED}}}") for sign, run in _RUN_AFTER.items()
-}
+_BOUND_RUN = {sign: re.compile(run.pattern[:-1] + f"{{0,{_JUDGED}}}") for sign, run in _RUN_AFTER.items()}
 _TRAILING = "\"'`&;<>,.:)}]\\」』。，、；"
 
 
@@ -765,7 +860,7 @@ _IDENT_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
 
 def _strength_of_key(words: list[str], before: str, name: str) -> int:
-    """Tell how surely a `key`, `token` or `secret` is one: 0 never, 1 if the value looks so, 2 likely, 3 surely."""
+    """Tell how surely a `key` or `token` is a secret: 0 never, 1 if the value looks so, 2 likely, 3 surely."""
     stem = name.rstrip("s")
     last = words[-1] if words else name
     glued = last.removesuffix(name).removesuffix(stem)
@@ -831,14 +926,22 @@ def _after_names(
         if more and not _is_open_ending(more):
             refused.add(around)
             continue
-        strength = _strength(sort, text, place, ident[: len(ident) - len(more)], name[0][: len(name[0]) - len(more)])
+        strength = _strength(
+            sort, text, place, ident[: len(ident) - len(more)], name[0][: len(name[0]) - len(more)]
+        )
         if not strength:
             refused.add(around)
             continue
         if more:
             strength = 1
         found = False
-        for span in _joined(text, _Named(sort, strength, join.lastgroup or "", join[0], ident[:1] == "-" or name[0] in _DIRECTIVES), join, known, place):
+        for span in _joined(
+            text,
+            _Named(sort, strength, join.lastgroup or "", join[0], ident[:1] == "-" or name[0] in _DIRECTIVES),
+            join,
+            known,
+            place,
+        ):
             end, found = max(end, span.end), True
             yield span
         if not found:
@@ -881,10 +984,16 @@ def _strength_of_password(text: Text, place: int, left: str, ident: str, name: s
             return 3 if left.lower().rstrip("_").endswith(_LOGINS) or left == "--" or left.isupper() else 0
         if is_apart and _USER.search(text.low, max(0, place - 80), place):
             return 2
-        return 1 if is_apart and touching != "-" else 3 if left.lower().lstrip("-") in {"store", "key", "require", "ssh"} else 0
+        return (
+            1
+            if is_apart and touching != "-"
+            else 3
+            if left.lower().lstrip("-") in {"store", "key", "require", "ssh"}
+            else 0
+        )
     if name in {"passe", "passes"}:
         return 3 if text.low[max(0, place - 8) : place].endswith(("mot de ", "palavra-")) else 0
-    if name.split()[0] in KEYS_ABROAD or not name.isascii() and name[0] in "скт":
+    if name.split()[0] in KEYS_ABROAD or (not name.isascii() and name[0] in "скт"):
         return 1 if is_apart else 0
     if name in {"pw", "pws", "pwds"}:
         return 2 if is_apart else 0
@@ -896,9 +1005,28 @@ def _strength_of_password(text: Text, place: int, left: str, ident: str, name: s
 
 
 _USER = re.compile(
-    r"(?:user|login|e-?mail|benutzer|usuario|utente|usr|account|账号|帐号|用户名|ユーザー|アカウント|아이디|utilisateur)[^\n]{2,70}\Z"
+    r"(?:user|login|e-?mail|benutzer|usuario|utente|usr|account|账号|帐号|用户名|ユーザー|アカウント|아이디"
+    r"|utilisateur)[^\n]{2,70}\Z"
 )
-_LOGINS = ("admin", "db", "ftp", "imap", "mail", "root", "smtp", "user", "sudo", "become", "vault", "mysql", "pg", "login", "wifi", "ssh", "redis")
+_LOGINS = (
+    "admin",
+    "db",
+    "ftp",
+    "imap",
+    "mail",
+    "root",
+    "smtp",
+    "user",
+    "sudo",
+    "become",
+    "vault",
+    "mysql",
+    "pg",
+    "login",
+    "wifi",
+    "ssh",
+    "redis",
+)
 
 
 def _strength_of_code(name: str, left: str, before: str, words: list[str]) -> int:
@@ -984,28 +1112,47 @@ def _is_head_of_table(low: str, place: int) -> bool:
 
 
 _NEXT_LINE = re.compile(
-    r"""(?:[ \t]{0,8}\r?\n)?(?:```\w{0,12}\r?\n)?[ \t]{0,24}["'`*]{0,3}(?P<value>[^\s"'`|<>{}*#][^\s"'`|<>{}*]{0,256})["'`*]{0,3}[ \t]{0,12}(?=\r?\n|\Z)"""
+    r"""(?:[ \t]{0,8}\r?\n)?(?:```\w{0,12}\r?\n)?[ \t]{0,24}["'`*]{0,3}"""
+    r"""(?P<value>[^\s"'`|<>{}*#][^\s"'`|<>{}*]{0,256})["'`*]{0,3}[ \t]{0,12}(?=\r?\n|\Z)"""
 )
 _BLOCK = re.compile(r"""[|>][+-]?[ \t]{0,4}\r?\n""")
 
 
 def _on_next_line(text: Text, named: _Named, place: int) -> Iterator[Span]:
     match = _NEXT_LINE.match(text.low, place)
-    if match is None or match["value"].endswith((":", ",", "(", "[")) or match["value"].startswith(("-", "$", "[", "]")):
+    if (
+        match is None
+        or match["value"].endswith((":", ",", "(", "["))
+        or match["value"].startswith(("-", "$", "[", "]"))
+    ):
         return
     start, end = match.span("value")
     value = text.raw[start:end]
     judge = is_password if named.sort == "password" else is_key
-    if judge(value, join="line", sign=":\n", strength=named.strength, is_quoted=False, in_flag=False, goes_on=False, ends=True):
+    if judge(
+        value,
+        join="line",
+        sign=":\n",
+        strength=named.strength,
+        is_quoted=False,
+        in_flag=False,
+        goes_on=False,
+        ends=True,
+    ):
         yield Span(start, end)
 
 
 _CODE_JOIN = re.compile(
     r"""["'`*]{0,3}[ ]{0,3}(?:[:=]|is|was|ist|lautet|es|est|è|é|are|→|->)?[*]{0,2}[ ]{0,3}["'`*(]{0,3}"""
 )
-_CODES = re.compile(r"(?:[0-9]{1,2}-[0-9]{1,2}-[0-9]{1,2}|[0-9]{3}[ -][0-9]{3}|[0-9]{3}-[0-9]{2}-[0-9]{4}|[0-9]{4,10}|[0-9]{3})(?![\w%.:/])")
+_CODES = re.compile(
+    r"(?:[0-9]{1,2}-[0-9]{1,2}-[0-9]{1,2}|[0-9]{3}[ -][0-9]{3}|[0-9]{3}-[0-9]{2}-[0-9]{4}|[0-9]{4,10}"
+    r"|[0-9]{3})(?![\w%.:/])"
+)
 _SHORT_CODES = ("pin", "cvv", "cvc", "ssn", "cod")
-_CODE_LIST = re.compile(r"(?:[ ,;\r\n|*-]{0,6}(?=[a-z]{0,8}-?[a-z]{0,8}[0-9])[a-z0-9]{4,10}(?:-[a-z0-9]{4,10}){0,4}(?![\w]))")
+_CODE_LIST = re.compile(
+    r"(?:[ ,;\r\n|*-]{0,6}(?=[a-z]{0,8}-?[a-z]{0,8}[0-9])[a-z0-9]{4,10}(?:-[a-z0-9]{4,10}){0,4}(?![\w]))"
+)
 
 
 def _code_values(text: Text, join: re.Match[str], name: str) -> Iterator[Span]:
@@ -1030,7 +1177,13 @@ def _code_values(text: Text, join: re.Match[str], name: str) -> Iterator[Span]:
 
 
 def _is_unit(low: str, place: int) -> bool:
-    return re.match(r"[ ]?(?:digits?|char|stellen|stellig|times|attempts|minutes?|seconds?|位|桁|or|to|-)", low[place : place + 12]) is not None
+    return (
+        re.match(
+            r"[ ]?(?:digits?|char|stellen|stellig|times|attempts|minutes?|seconds?|位|桁|or|to|-)",
+            low[place : place + 12],
+        )
+        is not None
+    )
 
 
 # --- names in Chinese, Japanese, Korean, Arabic -------------------------------------------------------------
@@ -1055,13 +1208,34 @@ def _far_names(text: Text) -> Iterator[Span]:
             value = sign and _FAR_VALUE.match(low, sign.end())
             if value is None or value is False:
                 continue
-            raw = text.raw[value.start() : value.end()].rstrip(".,:;)}]」』`\"*!?")
+            raw = text.raw[value.start() : value.end()].rstrip('.,:;)}]」』`"*!?')
             if _is_far_secret(raw[:_JUDGED], low[value.end() : value.end() + 2]):
                 end = value.start() + len(raw)
                 yield Span(value.start(), end)
 
 
-_FAR_UNITS = ("位", "文字", "字", "자", "桁", "个", "個", "글자", "年", "天", "小时", "時間", "日", "分钟", "分", "秒", "번", "회", "次", "月")
+_FAR_UNITS = (
+    "位",
+    "文字",
+    "字",
+    "자",
+    "桁",
+    "个",
+    "個",
+    "글자",
+    "年",
+    "天",
+    "小时",
+    "時間",
+    "日",
+    "分钟",
+    "分",
+    "秒",
+    "번",
+    "회",
+    "次",
+    "月",
+)
 
 
 def _is_far_secret(value: str, after: str) -> bool:
@@ -1069,18 +1243,39 @@ def _is_far_secret(value: str, after: str) -> bool:
         return False
     if value.isdigit():
         return len(value) >= 4 and not after.startswith(_FAR_UNITS)
-    return not re.match(r"(?:[0-9]{1,3}[-~][0-9]{1,3}|(?:aes|sha|md|hs|rs|rsa|base|utf|jwt|oauth|bcrypt|argon)[-_]?[0-9a-z]{0,6})\Z", value.lower())
+    return not re.match(
+        r"(?:[0-9]{1,3}[-~][0-9]{1,3}|(?:aes|sha|md|hs|rs|rsa|base|utf|jwt|oauth|bcrypt"
+        r"|argon)[-_]?[0-9a-z]{0,6})\Z",
+        value.lower(),
+    )
 
 
 # --- logins -------------------------------------------------------------------------------------------------
 
 _LOGIN = re.compile(
-    r"""(?:log-?ins?|creds?|credentials|zugangsdaten|zugang|anmeldung|acceso|credenciales|identifiants|credenziali|accesso|accounts?|acc|sign-?in|auth|user(?:name)?|usr|benutzer|usuario)
-    (?:[ ](?:for|to|für|on|of|at|de|du|da|di|del|para|pour|per)(?:[ ][^\s:=/]{1,30}){1,4}|[ ]\([^()\n]{1,40}\)|[ ](?:is|are|sind|son|sont))?[ ]{0,2}[:=]?[*`]{0,3}[ ]{1,4}["'`*]{0,3}
-    (?P<user>[^\s/|:,;"'`]{1,64})["'`]{0,2}(?:[ ]{0,3}[/|:,][ ]{0,3}|[ ](?:and|und|y|et|e|with|mit|con)[ ])["'`]{0,3}(?P<value>[^\s"'`/|<>]{1,128})""",
+    r"""(?:log-?ins?|creds?|credentials|zugangsdaten|zugang|anmeldung|acceso|credenciales|identifiants
+    |credenziali|accesso|accounts?|acc|sign-?in|auth|user(?:name)?|usr|benutzer|usuario)
+    (?:[ ](?:for|to|für|on|of|at|de|du|da|di|del|para|pour|per)(?:[ ][^\s:=/]{1,30}){1,4}
+    |[ ]\([^()\n]{1,40}\)|[ ](?:is|are|sind|son|sont))?[ ]{0,2}[:=]?[*`]{0,3}[ ]{1,4}["'`*]{0,3}
+    (?P<user>[^\s/|:,;"'`]{1,64})["'`]{0,2}(?:[ ]{0,3}[/|:,][ ]{0,3}|[ ](?:and|und|y|et|e|with|mit
+    |con)[ ])["'`]{0,3}(?P<value>[^\s"'`/|<>]{1,128})""",
     re.VERBOSE,
 )
-_LOGIN_WORDS = ("login", "log-in", "cred", "zugang", "anmeldung", "identifiants", "acc", "sign", "auth", "user", "usr", "benutzer", "usuario")
+_LOGIN_WORDS = (
+    "login",
+    "log-in",
+    "cred",
+    "zugang",
+    "anmeldung",
+    "identifiants",
+    "acc",
+    "sign",
+    "auth",
+    "user",
+    "usr",
+    "benutzer",
+    "usuario",
+)
 _ADMIN = re.compile(r"""[a-z]{2,13}[0-9]?[ ]?[:/][ ]?(?P<value>[^\s"'`<>|,;/]{5,128})""")
 _ADMIN_WORDS = ("admin", "root", "superuser", "sysadmin", "sa:", "sa/", "administrator")
 
@@ -1110,7 +1305,7 @@ _SEPARATORS = ("|", "\t", ";", ",")
 
 
 def _tables(text: Text) -> Iterator[Span]:
-    """Yield the cells of columns whose heading names a secret, in Markdown and in lines of separated values."""
+    """Yield the cells of columns whose heading names a secret, in Markdown and in separated values."""
     low, end = text.low, 0
     if "\n" not in low:
         return
@@ -1128,7 +1323,9 @@ def _tables(text: Text) -> Iterator[Span]:
         if heading not in known:
             known[heading] = _secret_columns(heading, separator) if separator else {}
         columns, width = known[heading], heading.count(separator or "|")
-        while columns and (stop := low.find("\n", end + 1)) > end + 1 or (stop < 0 and columns and end + 1 < len(low)):
+        while (columns and (stop := low.find("\n", end + 1)) > end + 1) or (
+            stop < 0 and columns and end + 1 < len(low)
+        ):
             line = text.raw[end + 1 : stop if stop >= 0 else len(low)]
             if line.count(separator) < width:
                 break
@@ -1138,7 +1335,26 @@ def _tables(text: Text) -> Iterator[Span]:
                 break
 
 
-_HEADING_HINTS = ("pass", "pw", "token", "secret", "key", "pin", "cvv", "密码", "口令", "パスワード", "비밀번호", "contrase", "senha", "kennwort", "mdp", "парол", "密钥", "令牌")
+_HEADING_HINTS = (
+    "pass",
+    "pw",
+    "token",
+    "secret",
+    "key",
+    "pin",
+    "cvv",
+    "密码",
+    "口令",
+    "パスワード",
+    "비밀번호",
+    "contrase",
+    "senha",
+    "kennwort",
+    "mdp",
+    "парол",
+    "密钥",
+    "令牌",
+)
 
 
 def _secret_columns(line: str, separator: str) -> dict[int, str]:
@@ -1162,14 +1378,24 @@ def _cells(line: str, place: int, separator: str, columns: dict[int, str]) -> It
             start = place + cell.index(bare)
             heading = columns[number]
             is_key_column = heading == "key" or heading.endswith(("token", "secret"))
-            if not is_masked(bare) and not is_placeholder(bare) and not is_code(bare) and bare.lower() not in _NO_CELL:
-                if is_random(bare) or (len(bare) > 7 and is_strong(bare)) or (not is_key_column and " " not in bare):
+            if (
+                not is_masked(bare)
+                and not is_placeholder(bare)
+                and not is_code(bare)
+                and bare.lower() not in _NO_CELL
+            ):
+                if (
+                    is_random(bare)
+                    or (len(bare) > 7 and is_strong(bare))
+                    or (not is_key_column and " " not in bare)
+                ):
                     yield Span(start, start + len(bare))
         place += len(cell) + len(separator)
 
 
 _NO_CELL = frozenset(
-    "string str text varchar char int yes no true false required optional ✓ ✗ x - – — hashed encrypted plain null none never expired valid"
+    "string str text varchar char int yes no true false required optional ✓ ✗ x - – — hashed encrypted plain null"
+    " none never expired valid"
     " weak strong ok set unset missing rotated active vault 1password bitwarden keepass".split()
 )
 
@@ -1188,13 +1414,19 @@ def _loose_tokens(text: Text) -> Iterator[Span]:
             continue
         end = _line_end(low, place, 160)
         for match in _LOOSE_RUN.finditer(text.raw, place, end):
-            if match[0].startswith("AAAA") or _SUM.search(low, max(0, match.start() - 12), match.start()):  # a public key of SSH
+            if match[0].startswith("AAAA") or _SUM.search(
+                low, max(0, match.start() - 12), match.start()
+            ):  # a public key of SSH
                 continue
             if match.end() == end < len(low) and low[end] != "\n":
                 break
             token = match[0].strip("=.").rpartition("=")[2]
             start = match.start() + match[0].rfind(token)
-            if len(token) >= 20 and is_random(token, is_strict=True) and not is_masked(text.raw[start : start + len(token) + 2]):
+            if (
+                len(token) >= 20
+                and is_random(token, is_strict=True)
+                and not is_masked(text.raw[start : start + len(token) + 2])
+            ):
                 yield Span(start, start + len(token))
 
 
@@ -1230,7 +1462,9 @@ FINDERS = (
     Finder((), _beside_cloud_ids, runs=("AKIA", "ASIA", "AC")),
     Finder(("://",), _credentials_in_addresses),
     Finder(("/webhook", "hooks.", "/bot/v2/hook/", "maker.ifttt.com", "webhook.office"), _webhooks),
-    Finder(("sig=", "signature=", "code=", "auth=", "otpauth", "st=", "sid=", "ticket=", "k="), _query_secrets),
+    Finder(
+        ("sig=", "signature=", "code=", "auth=", "otpauth", "st=", "sid=", "ticket=", "k="), _query_secrets
+    ),
     Finder(("authorization", "bearer"), _headers),
     Finder(("cookie", "sess", "sid", " -b "), _cookies),
     Finder(tuple(command for command, _ in _COMMANDS), _commands, mark=" -"),

@@ -18,8 +18,10 @@ __all__ = [
 _MASKED = re.compile(r"\*{3}|[*…]+\Z|.{1,12}….{0,8}", re.DOTALL)
 _PLACEHOLDER = re.compile(
     r"""\$(?:[{(]|[a-z_]\w*\W{0,2}\Z)|\{\{|\{[a-z_.]{0,40}\}|<[^>]{0,60}>?\Z|<your|%[(sd{]|%[a-z_]{1,40}%
-    |-----begin|x{3,}\W{0,2}\Z|\.{3}|\[?\(?(?:redacted|hidden|masked|filtered)|your[-_ ]|\#\{|!env|!secret|!vault|vault:|op://|arn:
-    |(?:/run|/etc|/var|/home|/opt|/usr|/tmp|~|\.|\.\.)/|@[a-z_]{1,40}@|secrets\.|env\.|var\.|local\.|data\.|module\.""",
+    |-----begin|x{3,}\W{0,2}\Z|\.{3}|\[?\(?(?:redacted|hidden|masked|filtered)|your[-_ ]|\#\{|!env
+    |!secret|!vault|vault:|op://|arn:
+    |(?:/run|/etc|/var|/home|/opt|/usr|/tmp|~|\.|\.\.)/|@[a-z_]{1,40}@|secrets\.|env\.|var\.|local\.
+    |data\.|module\.""",
     re.VERBOSE,
 )
 _CALL = re.compile(r"!?(?:await\s|new\s)?&?[a-z_][\w.]{0,80}(?:::\w{1,40}){0,4}(?:\(|\[|\{)|\(|\[|->|=>|==")
@@ -27,14 +29,23 @@ _DOTTED = re.compile(r"[a-z_]\w{0,40}(?:\??\.[a-z_]\w{0,40}){1,8}[,;)]{0,2}\Z")
 _SNAKE = re.compile(r"_?[a-z]{1,30}(?:_[a-z]{1,30}){1,6}[,;)]{0,2}\Z")
 _CIPHER = re.compile(rf"(?:{'|'.join(CIPHERS)})-?[0-9]")
 _QUALITY = re.compile(r"[a-z-]{0,30}(?:ed|ing|able|ible|less|ive|ous)\Z")
-_OTHER_NAME = re.compile(r"(?:my|user|new|old|db|the|raw|plain|input|hashed|confirm|current|admin|root)?_?(?:pass|pwd|pw|passwd|password|passphrase)[,;)]{0,2}\Z")
+_OTHER_NAME = re.compile(
+    r"(?:my|user|new|old|db|the|raw|plain|input|hashed|confirm|current|admin|root)?_?(?:pass|pwd|pw"
+    r"|passwd|password|passphrase)[,;)]{0,2}\Z"
+)
 _NUMBER = re.compile(r"[0-9]{1,3}(?:[-–+~][0-9]{0,3})?\+?\Z")
-_UNIT = re.compile(r"[0-9]{1,5}[-_]?(?:bits?|bytes?|chars?|h|m|s|ms|d|days?|hours?|min|kb|mb|x|k|th|st|nd|rd|years?)(?:[-_][a-z]{1,20})?\Z")
+_UNIT = re.compile(
+    r"[0-9]{1,5}[-_]?(?:bits?|bytes?|chars?|h|m|s|ms|d|days?|hours?|min|kb|mb|x|k|th|st|nd|rd|years?)"
+    r"(?:[-_][a-z]{1,20})?\Z"
+)
 _SEGMENTS = re.compile(r"[a-z]+|[A-Z]+|[0-9]+|[^A-Za-z0-9]+")
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\Z", re.IGNORECASE)
 _HEX = re.compile(r"(?:0x)?[0-9a-fA-F]+\Z")
 _ALNUM_PARTS = re.compile(r"[A-Za-z0-9+/]+")
-_PATH = re.compile(r"(?:[a-z]+://|[~.]{0,2}/|[A-Za-z]:\\)|[\w.-]+(?:/[\w.-]*[a-z]{3}[\w.-]*)+\Z|[\w-]+\.(?:md|py|js|ts|json|ya?ml|txt|log|toml|pem|html?|csv|sh|go|rs|com|org|net|io|dev|ai)\b")
+_PATH = re.compile(
+    r"(?:[a-z]+://|[~.]{0,2}/|[A-Za-z]:\\)|[\w.-]+(?:/[\w.-]*[a-z]{3}[\w.-]*)+\Z|[\w-]+\.(?:md|py|js|ts"
+    r"|json|ya?ml|txt|log|toml|pem|html?|csv|sh|go|rs|com|org|net|io|dev|ai)\b"
+)
 
 
 def is_masked(value: str) -> bool:
@@ -67,7 +78,11 @@ def is_strong(value: str, *, is_alone: bool = False) -> bool:
     if _UNIT.match(value.lower()) or _PATH.match(value) or _SNAKE.match(value.lower()):
         return False
     if is_alone:
-        return (has_lower or has_upper) and ((has_digit and has_upper and has_lower) or has_sign) and (has_digit or has_upper)
+        return (
+            (has_lower or has_upper)
+            and ((has_digit and has_upper and has_lower) or has_sign)
+            and (has_digit or has_upper)
+        )
     return (has_lower or has_upper) and (has_digit or has_sign)
 
 
@@ -99,7 +114,15 @@ def is_random(value: str, *, is_strict: bool = False) -> bool:
 
 
 def is_password(
-    value: str, *, join: str, sign: str, strength: int, is_quoted: bool, in_flag: bool, goes_on: bool, ends: bool
+    value: str,
+    *,
+    join: str,
+    sign: str,
+    strength: int,
+    is_quoted: bool,
+    in_flag: bool,
+    goes_on: bool,
+    ends: bool,
 ) -> bool:
     """Tell whether the value behind the name of a password is one; a word counts where no prose goes on."""
     low = value.lower()
@@ -123,14 +146,32 @@ def is_password(
     if _NUMBER.match(low):
         return not goes_on and len(low) > 3
     if strength <= 1:
-        return is_strong(value) and not _UNIT.match(low) and join in {"sign", "is", "for", "gap", "cell", "line"}
-    if join in {"sign", "for", "line", "attr", "xml", "gap"} and "=" in sign and (_SNAKE.match(low) or _OTHER_NAME.match(low)):
-        return " " not in sign.strip() and " =" not in sign and not _SNAKE.match(low) and low.rstrip("s") not in PLACEHOLDERS
+        return (
+            is_strong(value) and not _UNIT.match(low) and join in {"sign", "is", "for", "gap", "cell", "line"}
+        )
+    if (
+        join in {"sign", "for", "line", "attr", "xml", "gap"}
+        and "=" in sign
+        and (_SNAKE.match(low) or _OTHER_NAME.match(low))
+    ):
+        return (
+            " " not in sign.strip()
+            and " =" not in sign
+            and not _SNAKE.match(low)
+            and low.rstrip("s") not in PLACEHOLDERS
+        )
     if _CIPHER.match(low) or _UNIT.match(low):
         return False
-    if bare in PREDICATES or (value.isalpha() or "-" in value) and _QUALITY.match(bare) and len(bare) > 5 and not (join == "sign" and "=" in sign):
+    if bare in PREDICATES or (
+        (value.isalpha() or "-" in value)
+        and _QUALITY.match(bare)
+        and len(bare) > 5
+        and not (join == "sign" and "=" in sign)
+    ):
         return False
-    is_plain = value.rstrip("!?.,").isalpha() and (value.islower() or join in {"sign", "for"} and value[1:].islower())
+    is_plain = value.rstrip("!?.,").isalpha() and (
+        value.islower() or (join in {"sign", "for"} and value[1:].islower())
+    )
     if join in {"is", "to", "call"}:
         if value.isalpha() and not value.isascii():
             return False
@@ -140,17 +181,18 @@ def is_password(
     if join == "cell":
         return bare not in _HEADINGS
     if join == "gap" and in_flag:
-        return True
+        return value[0] != "-"
     if join in {"gap", "arrow", "far"}:
         return is_strong(value.rstrip("!?.")) and len(value) >= 6
-    if is_plain and goes_on and "=" not in sign:
-        return False
-    return True
+    return not (is_plain and goes_on and "=" not in sign)
 
 
-_NO_VALUES = frozenset(("password", "confirm", "email", "username", "user", "login", "submit", "label", "title", "name"))
+_NO_VALUES = frozenset(
+    ("password", "confirm", "email", "username", "user", "login", "submit", "label", "title", "name")
+)
 _HEADINGS = frozenset(
-    "char description e-mail email host int key login name note notes number role secret string token type url user username value varchar"
+    "char description e-mail email host int key login name note notes number role secret string token type url"
+    " user username value varchar"
     " default meaning comment required the a any".split()
 )
 
@@ -160,7 +202,15 @@ def _is_english(sign: str) -> bool:
 
 
 def is_key(
-    value: str, *, join: str, sign: str, strength: int, is_quoted: bool, in_flag: bool, goes_on: bool, ends: bool
+    value: str,
+    *,
+    join: str,
+    sign: str,
+    strength: int,
+    is_quoted: bool,
+    in_flag: bool,
+    goes_on: bool,
+    ends: bool,
 ) -> bool:
     """Tell whether the value behind `key`, `token`, `secret` is one; 3 is the surest strength of a name."""
     low = value.lower()
@@ -171,13 +221,17 @@ def is_key(
     if " " in value.strip() and not in_flag:
         return strength == 3 and is_quoted and len(value.split()) == 2
     if in_flag:
-        return len(value) >= 2
+        return len(value) >= 2 and value[0] != "-"
     if join in {"gap", "arrow", "far"}:
         if _UUID.match(value):
-            return strength == 3 and join != "far"
-        is_strong_one = has_digit and len(value) >= 8 and is_strong(value, is_alone=True) and not _CIPHER.match(low)
-        return (len(value) >= 20 and is_random(value)) or (is_strong_one and is_random(value)) or (
-            is_strong_one and any(sign in "!@#$%^&*?" for sign in value.rstrip("!?"))
+            return strength == 3
+        is_strong_one = (
+            has_digit and len(value) >= 8 and is_strong(value, is_alone=True) and not _CIPHER.match(low)
+        )
+        return (
+            (len(value) >= 20 and is_random(value))
+            or (is_strong_one and is_random(value))
+            or (is_strong_one and any(sign in "!@#$%^&*?" for sign in value.rstrip("!?")))
         )
     if not is_quoted and (_CALL.match(low) or _DOTTED.match(low) or "(" in value[:40]):
         return False
@@ -203,8 +257,15 @@ def is_key(
         if any(word in low for word in ("token", "secret", "key", "value", "string")):
             return False
         if strength == 3:
-            return is_quoted or ("=" in sign and not sign.startswith(" =")) or "=>" in sign or ("=" not in sign and not goes_on and not _QUALITY.match(bare) and value.islower())
-        return (is_quoted and value.islower() and '"' in sign) or ("=" in sign and " =" not in sign and " " not in sign and not is_quoted and value.islower())
+            return (
+                is_quoted
+                or ("=" in sign and not sign.startswith(" ="))
+                or "=>" in sign
+                or ("=" not in sign and not goes_on and not _QUALITY.match(bare) and value.islower())
+            )
+        return (is_quoted and value.islower() and '"' in sign) or (
+            "=" in sign and " =" not in sign and " " not in sign and not is_quoted and value.islower()
+        )
     if strength == 3:
         return True
     return len(value) >= 16 or (is_mixed and len(value) >= 8)

@@ -1,4 +1,4 @@
-"""Reads a corpus: one case a line, `⟦…⟧` around each secret, `⏎` for a line break, `{a36}` for 36 random characters."""
+"""Reads a corpus: a case a line, `⟦…⟧` around each secret, `⏎` for a line break, `{a36}` for 36 random signs."""
 
 import random
 import re
@@ -51,7 +51,11 @@ def readable(case: SecretCase, masked: str) -> list[str]:
     rest = case.text
     for secret in case.secrets:
         rest = rest.replace(secret, "", 1)
-    return [secret for secret in case.secrets if any(masked.count(piece) > rest.count(piece) for piece in _pieces(secret))]
+    return [
+        secret
+        for secret in case.secrets
+        if any(masked.count(piece) > rest.count(piece) for piece in _pieces(secret))
+    ]
 
 
 def _pieces(secret: str) -> Iterator[str]:
