@@ -34,7 +34,8 @@ def redact(text: str) -> str:
     spans = sorted(span for finder in finders for span in finder.find(simple) if _is_unmasked(text, span))
     if not spans:
         return text
-    parts, end = [], 0
+    parts: list[str] = []
+    end = 0
     for start, stop, is_token in _merged(spans):
         parts += text[end:start], _mask_token(text[start:stop]) if is_token else _MASK
         end = stop

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from composable_memory_ops_logs.secret_shapes import PEM_HEADER, SHAPES, Shape
 from composable_memory_ops_logs.secret_values import (
+    Given,
     is_code,
     is_key,
     is_masked,
@@ -614,8 +615,9 @@ def _numbers(text: Text) -> Iterator[Span]:
             yield Span(*match.span())
     for name in _CARD_NAMES:
         for place in _places(low, name):
-            if match := _LONG_NUMBER.match(low, place + len(name)):
-                yield Span(*match.span("value"))
+            number = _LONG_NUMBER.match(low, place + len(name))
+            if number is not None:
+                yield Span(*number.span("value"))
     for match in _IBAN.finditer(low):
         if low[match.start() - 1 : match.start()] in _TOUCHING:
             continue
@@ -860,7 +862,7 @@ _IDENT_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
 
 def _strength_of_key(words: list[str], before: str, name: str) -> int:
-    """Tell how surely a `key` or `token` is a secret: 0 never, 1 if the value looks so, 2 likely, 3 surely."""
+    """Tell how surely a `key` or `token` is a secret: 0 never, 1 if its value looks so, 2 likely, 3 yes."""
     stem = name.rstrip("s")
     last = words[-1] if words else name
     glued = last.removesuffix(name).removesuffix(stem)
@@ -893,7 +895,7 @@ def _named_finder(sort: str, names: dict[str, str], abroad: dict[str, str]) -> F
     patterns = {word: re.compile(source + _TAIL) for word, source in (names | abroad).items()}
 
     def find(text: Text) -> Iterator[Span]:
-        known: dict[tuple[object, ...], bool] = {}
+        known: dict[Given, bool] = {}
         for word, pattern in patterns.items():
             yield from _after_names(text, sort, word, pattern, known)
 
@@ -901,7 +903,7 @@ def _named_finder(sort: str, names: dict[str, str], abroad: dict[str, str]) -> F
 
 
 def _after_names(
-    text: Text, sort: str, word: str, pattern: re.Pattern[str], known: dict[tuple[object, ...], bool]
+    text: Text, sort: str, word: str, pattern: re.Pattern[str], known: dict[Given, bool]
 ) -> Iterator[Span]:
     low, end, connect = text.low, 0, _CONNECT[sort]
     refused: set[str] = set()  # a text may say the same again and again
@@ -960,7 +962,7 @@ def _strength(sort: str, text: Text, place: int, ident: str, name: str) -> int:
     left = ident[: len(ident) - len(name)]
     name = name.lower()
     if sort == "password":
-        return _strength_of_password(text, place, left, ident, name)
+        return _strength_of_password(text, place, left, name)
     words = [word.lower() for word in _IDENT_WORDS.findall(ident.rstrip("0123456789_-"))]
     before = ""
     if not left.strip("_-"):
@@ -973,7 +975,7 @@ def _strength(sort: str, text: Text, place: int, ident: str, name: str) -> int:
     return _strength_of_key(words, before, name.rstrip("0123456789_-"))
 
 
-def _strength_of_password(text: Text, place: int, left: str, ident: str, name: str) -> int:
+def _strength_of_password(text: Text, place: int, left: str, name: str) -> int:
     touching = left[-1:]
     is_apart = not touching or touching in "_-"
     is_hump = not is_apart and touching.islower() and text.raw[place].isupper()
@@ -1042,7 +1044,7 @@ def _strength_of_code(name: str, left: str, before: str, words: list[str]) -> in
 
 
 def _joined(
-    text: Text, named: _Named, join: re.Match[str], known: dict[tuple[object, ...], bool], place: int
+    text: Text, named: _Named, join: re.Match[str], known: dict[Given, bool], place: int
 ) -> Iterator[Span]:
     kind = named.join
     if named.sort == "code":
@@ -1074,21 +1076,19 @@ def _joined(
     if kind == "to" and not _TO.search(text.low, max(0, place - 60), place):
         return
     follows = _goes_on(text.low, value.end)
-    ends = follows or text.low[value.end : value.end + 1] in _CLAUSE_ENDS
-    key = (named, value.text[:_JUDGED], value.is_quoted, follows, ends)
-    is_secret = known.get(key)
+    given = Given(
+        value=value.text[:_JUDGED],
+        join=kind,
+        sign=named.sign,
+        strength=named.strength,
+        is_quoted=value.is_quoted,
+        in_flag=named.in_flag,
+        goes_on=follows,
+        ends=not follows and text.low[value.end : value.end + 1] in _CLAUSE_ENDS,
+    )
+    is_secret = known.get(given)
     if is_secret is None:
-        judge = is_password if named.sort == "password" else is_key
-        is_secret = known[key] = judge(
-            value.text[:_JUDGED],
-            join=kind,
-            sign=named.sign,
-            strength=named.strength,
-            is_quoted=value.is_quoted,
-            in_flag=named.in_flag,
-            goes_on=follows,
-            ends=ends and not follows,
-        )
+        is_secret = known[given] = is_password(given) if named.sort == "password" else is_key(given)
     if is_secret and kind == "cell" and _is_head_of_table(text.low, value.end):
         return
     if is_secret:
@@ -1128,17 +1128,8 @@ def _on_next_line(text: Text, named: _Named, place: int) -> Iterator[Span]:
         return
     start, end = match.span("value")
     value = text.raw[start:end]
-    judge = is_password if named.sort == "password" else is_key
-    if judge(
-        value,
-        join="line",
-        sign=":\n",
-        strength=named.strength,
-        is_quoted=False,
-        in_flag=False,
-        goes_on=False,
-        ends=True,
-    ):
+    given = Given(value=value, join="line", sign=":\n", strength=named.strength)
+    if is_password(given) if named.sort == "password" else is_key(given):
         yield Span(start, end)
 
 
@@ -1190,7 +1181,8 @@ def _is_unit(low: str, place: int) -> bool:
 
 _FAR_SIGN = re.compile(
     r"""(?:[*`"'」』 ]{0,3}(?:[(（][^()（）\n]{1,20}[)）])?[ ]{0,2}
-    (?:[:=]|就是|是|(?:设|改|换|更新|设置|設|換|変更)?(?:成|为|為)了?|は|が|는|은|가|이|هي|هو)(?:[ :]|\*{1,2}(?!\*)){0,4}
+    (?:[:=]|就是|是
+    |(?:设|改|换|更新|设置|設|換|変更)?(?:成|为|為)了?|は|が|는|은|가|이|هي|هو)(?:[ :]|\*{1,2}(?!\*)){0,4}
     |[ ]{0,2}(?=[!-~]{0,12}[0-9])(?=[!-~]{6}))(?:["'`「『（(]|\*{1,2}(?!\*)){0,3}""",
     re.VERBOSE,
 )
@@ -1205,8 +1197,8 @@ def _far_names(text: Text) -> Iterator[Span]:
             if place < end:
                 continue
             sign = _FAR_SIGN.match(low, place + len(name))
-            value = sign and _FAR_VALUE.match(low, sign.end())
-            if value is None or value is False:
+            value = _FAR_VALUE.match(low, sign.end()) if sign else None
+            if value is None:
                 continue
             raw = text.raw[value.start() : value.end()].rstrip('.,:;)}]」』`"*!?')
             if _is_far_secret(raw[:_JUDGED], low[value.end() : value.end() + 2]):
@@ -1378,25 +1370,17 @@ def _cells(line: str, place: int, separator: str, columns: dict[int, str]) -> It
             start = place + cell.index(bare)
             heading = columns[number]
             is_key_column = heading == "key" or heading.endswith(("token", "secret"))
-            if (
-                not is_masked(bare)
-                and not is_placeholder(bare)
-                and not is_code(bare)
-                and bare.lower() not in _NO_CELL
-            ):
-                if (
-                    is_random(bare)
-                    or (len(bare) > 7 and is_strong(bare))
-                    or (not is_key_column and " " not in bare)
-                ):
-                    yield Span(start, start + len(bare))
+            is_open = is_masked(bare) or is_placeholder(bare) or is_code(bare) or bare.lower() in _NO_CELL
+            is_likely = is_random(bare) or (len(bare) > 7 and is_strong(bare))
+            if not is_open and (is_likely or (not is_key_column and " " not in bare)):
+                yield Span(start, start + len(bare))
         place += len(cell) + len(separator)
 
 
 _NO_CELL = frozenset(
-    "string str text varchar char int yes no true false required optional ✓ ✗ x - – — hashed encrypted plain null"
-    " none never expired valid"
-    " weak strong ok set unset missing rotated active vault 1password bitwarden keepass".split()
+    "string str text varchar char int yes no true false required optional ✓ ✗ x - – — hashed encrypted"
+    " plain null none never expired valid weak strong ok set unset missing rotated active vault 1password"
+    " bitwarden keepass".split()
 )
 
 

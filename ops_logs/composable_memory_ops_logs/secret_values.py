@@ -1,10 +1,12 @@
 """Judges values: does this look like a password or a token, or like a word, code or a placeholder?"""
 
 import re
+from typing import NamedTuple
 
 from composable_memory_ops_logs.secret_words import CIPHERS, PLACEHOLDERS, PREDICATES
 
 __all__ = [
+    "Given",
     "is_code",
     "is_key",
     "is_masked",
@@ -46,6 +48,24 @@ _PATH = re.compile(
     r"(?:[a-z]+://|[~.]{0,2}/|[A-Za-z]:\\)|[\w.-]+(?:/[\w.-]*[a-z]{3}[\w.-]*)+\Z|[\w-]+\.(?:md|py|js|ts"
     r"|json|ya?ml|txt|log|toml|pem|html?|csv|sh|go|rs|com|org|net|io|dev|ai)\b"
 )
+
+
+class Given(NamedTuple):
+    """A value as it stands behind a name."""
+
+    value: str
+    join: str
+    """How the two are joined: `sign`, `is`, `cell` …"""
+    sign: str
+    """What stands between them."""
+    strength: int
+    """How surely the name is that of a secret, from 1 to 3."""
+    is_quoted: bool = False
+    in_flag: bool = False
+    goes_on: bool = False
+    """Whether a word of prose follows."""
+    ends: bool = True
+    """Whether the clause ends with the value."""
 
 
 def is_masked(value: str) -> bool:
@@ -113,50 +133,46 @@ def is_random(value: str, *, is_strict: bool = False) -> bool:
     return len(_SEGMENTS.findall(part)) >= least * len(part)
 
 
-def is_password(
-    value: str,
-    *,
-    join: str,
-    sign: str,
-    strength: int,
-    is_quoted: bool,
-    in_flag: bool,
-    goes_on: bool,
-    ends: bool,
-) -> bool:
+def is_password(given: Given) -> bool:
     """Tell whether the value behind the name of a password is one; a word counts where no prose goes on."""
-    low = value.lower()
+    value, low = given.value, given.value.lower()
     if is_placeholder(value):
         return False
-    if is_quoted and join != "cell":
+    if given.is_quoted and given.join != "cell":
         words = low.split()
         is_prose = (len(words) >= 4 and any(word.strip(".,!?") in PREDICATES for word in words)) or (
             len(words) == 3 and words[0] in PREDICATES and not is_strong(value)
         )
         if is_prose or low in _NO_VALUES or not any(map(str.isalnum, value)):
             return False
-        return join != "call" or is_strong(value) or ("(" in sign and len(words) == 1 and len(value) >= 4)
+        return (
+            given.join != "call"
+            or is_strong(value)
+            or ("(" in given.sign and len(words) == 1 and len(value) >= 4)
+        )
     if not any(map(str.isalnum, value)) and len(value) < 4:
         return False
     if _CALL.match(low) or _DOTTED.match(low) or low.startswith(("//", "/*", "# ")):
         return False
     bare = low.rstrip("!?.,;:")
-    if not low.isascii() and not re.search("[0-9]", low) and not any("a" <= sign <= "z" for sign in low):
+    if not low.isascii() and not re.search("[0-9]", low) and not any("a" <= one <= "z" for one in low):
         return False
     if _NUMBER.match(low):
-        return not goes_on and len(low) > 3
-    if strength <= 1:
+        return not given.goes_on and len(low) > 3
+    if given.strength <= 1:
         return (
-            is_strong(value) and not _UNIT.match(low) and join in {"sign", "is", "for", "gap", "cell", "line"}
+            is_strong(value)
+            and not _UNIT.match(low)
+            and given.join in {"sign", "is", "for", "gap", "cell", "line"}
         )
     if (
-        join in {"sign", "for", "line", "attr", "xml", "gap"}
-        and "=" in sign
+        given.join in {"sign", "for", "line", "attr", "xml", "gap"}
+        and "=" in given.sign
         and (_SNAKE.match(low) or _OTHER_NAME.match(low))
     ):
         return (
-            " " not in sign.strip()
-            and " =" not in sign
+            " " not in given.sign.strip()
+            and " =" not in given.sign
             and not _SNAKE.match(low)
             and low.rstrip("s") not in PLACEHOLDERS
         )
@@ -166,32 +182,33 @@ def is_password(
         (value.isalpha() or "-" in value)
         and _QUALITY.match(bare)
         and len(bare) > 5
-        and not (join == "sign" and "=" in sign)
+        and not (given.join == "sign" and "=" in given.sign)
     ):
         return False
     is_plain = value.rstrip("!?.,").isalpha() and (
-        value.islower() or (join in {"sign", "for"} and value[1:].islower())
+        value.islower() or (given.join in {"sign", "for"} and value[1:].islower())
     )
-    if join in {"is", "to", "call"}:
+    if given.join in {"is", "to", "call"}:
         if value.isalpha() and not value.isascii():
             return False
         if is_plain and low.isalpha():
-            return ends and join == "is" and 3 <= len(value) <= 40 and _is_english(sign)
+            return given.ends and given.join == "is" and 3 <= len(value) <= 40 and _is_english(given.sign)
         return True
-    if join == "cell":
+    if given.join == "cell":
         return bare not in _HEADINGS
-    if join == "gap" and in_flag:
+    if given.join == "gap" and given.in_flag:
         return value[0] != "-"
-    if join in {"gap", "arrow", "far"}:
+    if given.join in {"gap", "arrow", "far"}:
         return is_strong(value.rstrip("!?.")) and len(value) >= 6
-    return not (is_plain and goes_on and "=" not in sign)
+    return not (is_plain and given.goes_on and "=" not in given.sign)
 
 
 _NO_VALUES = frozenset(
     ("password", "confirm", "email", "username", "user", "login", "submit", "label", "title", "name")
 )
 _HEADINGS = frozenset(
-    "char description e-mail email host int key login name note notes number role secret string token type url"
+    "char description e-mail email host int key login name note notes number role secret string token type"
+    " url"
     " user username value varchar"
     " default meaning comment required the a any".split()
 )
@@ -201,39 +218,29 @@ def _is_english(sign: str) -> bool:
     return bool(re.search(r"\b(?:is|was|are)\b", sign))
 
 
-def is_key(
-    value: str,
-    *,
-    join: str,
-    sign: str,
-    strength: int,
-    is_quoted: bool,
-    in_flag: bool,
-    goes_on: bool,
-    ends: bool,
-) -> bool:
-    """Tell whether the value behind `key`, `token`, `secret` is one; 3 is the surest strength of a name."""
-    low = value.lower()
+def is_key(given: Given) -> bool:
+    """Tell whether the value behind `key`, `token`, `secret` is one; 3 is the surest strength."""
+    value, low = given.value, given.value.lower()
     bare = low.rstrip("!?.,;:")
     has_digit, has_letter = any(map(str.isdigit, value)), any(map(str.isalpha, value))
     if is_placeholder(value) or bare in PREDICATES:
         return False
-    if " " in value.strip() and not in_flag:
-        return strength == 3 and is_quoted and len(value.split()) == 2
-    if in_flag:
+    if " " in value.strip() and not given.in_flag:
+        return given.strength == 3 and given.is_quoted and len(value.split()) == 2
+    if given.in_flag:
         return len(value) >= 2 and value[0] != "-"
-    if join in {"gap", "arrow", "far"}:
+    if given.join in {"gap", "arrow", "far"}:
         if _UUID.match(value):
-            return strength == 3
+            return given.strength == 3
         is_strong_one = (
             has_digit and len(value) >= 8 and is_strong(value, is_alone=True) and not _CIPHER.match(low)
         )
         return (
             (len(value) >= 20 and is_random(value))
             or (is_strong_one and is_random(value))
-            or (is_strong_one and any(sign in "!@#$%^&*?" for sign in value.rstrip("!?")))
+            or (is_strong_one and any(one in "!@#$%^&*?" for one in value.rstrip("!?")))
         )
-    if not is_quoted and (_CALL.match(low) or _DOTTED.match(low) or "(" in value[:40]):
+    if not given.is_quoted and (_CALL.match(low) or _DOTTED.match(low) or "(" in value[:40]):
         return False
     if not low.isascii() or _CIPHER.match(low) or _UNIT.match(low):
         return False
@@ -241,31 +248,40 @@ def is_key(
         return False
     is_mixed = has_digit and has_letter and len(value) >= 6
     if value.isdigit():
-        return strength == 3 and len(value) >= 6 and join in {"sign", "gap"}
-    if strength == 1:
-        return is_random(value) and not (is_quoted and _SNAKE.match(low))
-    if join in {"is", "for", "to"}:
-        return is_mixed or (strength == 3 and len(value) >= 16 and not goes_on)
-    if join in {"cell", "call", "line"}:
-        return is_mixed and (join != "call" or len(value) >= 8)
-    if _SNAKE.match(low) and len(value) < 32 and not is_quoted:
+        return given.strength == 3 and len(value) >= 6 and given.join in {"sign", "gap"}
+    if given.strength == 1:
+        return is_random(value) and not (given.is_quoted and _SNAKE.match(low))
+    if given.join in {"is", "for", "to"}:
+        return is_mixed or (given.strength == 3 and len(value) >= 16 and not given.goes_on)
+    if given.join in {"cell", "call", "line"}:
+        return is_mixed and (given.join != "call" or len(value) >= 8)
+    if _SNAKE.match(low) and len(value) < 32 and not given.is_quoted:
         return False
-    if strength == 3 and join != "sign":
+    if given.strength == 3 and given.join != "sign":
         return len(value) >= 2
     is_plain = value.isalpha() and len(value) < 16
     if is_plain:
         if any(word in low for word in ("token", "secret", "key", "value", "string")):
             return False
-        if strength == 3:
+        if given.strength == 3:
             return (
-                is_quoted
-                or ("=" in sign and not sign.startswith(" ="))
-                or "=>" in sign
-                or ("=" not in sign and not goes_on and not _QUALITY.match(bare) and value.islower())
+                given.is_quoted
+                or ("=" in given.sign and not given.sign.startswith(" ="))
+                or "=>" in given.sign
+                or (
+                    "=" not in given.sign
+                    and not given.goes_on
+                    and not _QUALITY.match(bare)
+                    and value.islower()
+                )
             )
-        return (is_quoted and value.islower() and '"' in sign) or (
-            "=" in sign and " =" not in sign and " " not in sign and not is_quoted and value.islower()
+        return (given.is_quoted and value.islower() and '"' in given.sign) or (
+            "=" in given.sign
+            and " =" not in given.sign
+            and " " not in given.sign
+            and not given.is_quoted
+            and value.islower()
         )
-    if strength == 3:
+    if given.strength == 3:
         return True
     return len(value) >= 16 or (is_mixed and len(value) >= 8)

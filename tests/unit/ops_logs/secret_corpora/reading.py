@@ -1,4 +1,4 @@
-"""Reads a corpus: a case a line, `⟦…⟧` around each secret, `⏎` for a line break, `{a36}` for 36 random signs."""
+"""Reads a corpus: a case a line, `⟦…⟧` around each secret, `⏎` a line break, `{a36}` 36 random signs."""
 
 import random
 import re
