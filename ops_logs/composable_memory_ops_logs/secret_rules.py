@@ -1071,6 +1071,8 @@ def _joined(
     if kind in {"is", "for", "to"} and value.start and text.low[value.start - 1] in "\"'`":
         quoted = _value_at(text, value.start - 1, ":")
         value = quoted if quoted.is_quoted else value
+    if sign == ":" and "@" in value.text and "://" in text.low[max(0, place - 60) : place].rpartition(" ")[2]:
+        return  # part of an address
     if not value.text or is_masked(value.text) or _SUM_NAME.match(value.text.lower()):
         return
     if kind == "to" and not _TO.search(text.low, max(0, place - 60), place):

@@ -45,7 +45,7 @@ _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12
 _HEX = re.compile(r"(?:0x)?[0-9a-fA-F]+\Z")
 _ALNUM_PARTS = re.compile(r"[A-Za-z0-9+/]+")
 _PATH = re.compile(
-    r"(?:[a-z]+://|[~.]{0,2}/|[A-Za-z]:\\)|[\w.-]+(?:/[\w.-]*[a-z]{3}[\w.-]*)+\Z|[\w-]+\.(?:md|py|js|ts"
+    r"(?:[a-z]+://|[~.]{0,2}/|[A-Za-z]:\\)|[\w.-]{1,64}(?:/(?=[\w.-]{0,64}[a-z]{3})[\w.-]{1,64}){1,16}\Z|[\w-]+\.(?:md|py|js|ts"
     r"|json|ya?ml|txt|log|toml|pem|html?|csv|sh|go|rs|com|org|net|io|dev|ai)\b"
 )
 
@@ -92,6 +92,7 @@ def is_word(value: str) -> bool:
 
 def is_strong(value: str, *, is_alone: bool = False) -> bool:
     """Tell whether a value mixes kinds of characters as passwords do; with `is_alone` more strictly."""
+    value = value[:128]
     has_digit = any(map(str.isdigit, value))
     has_lower, has_upper = any(map(str.islower, value)), any(map(str.isupper, value))
     has_sign = any(sign in "!@#$%^&*?+=~" for sign in value)

@@ -22,6 +22,7 @@ from composable_memory_ops_logs import (
     redaction,
 )
 from composable_memory_ops_logs.redaction import CleanTexts
+from composable_memory_ops_logs.secret_rules import FINDERS, Text
 from composable_memory_ops_logs.wire import event_from_line, event_to_wire, to_line
 
 PIECES = st.sampled_from(
@@ -120,10 +121,16 @@ def test_clean_texts_agrees_with_redact(text: str) -> None:
 
 
 @given(SUSPICIOUS)
-def test_hints_and_gates_never_hide_a_match(text: str) -> None:
-    concerned = redaction._concerned(redaction._RULES, redaction._HINTS, text)
+def test_hints_never_hide_a_secret(text: str) -> None:
+    simple = Text.of(text)
+    concerned = redaction._concerned(simple)
 
-    assert [rule for rule in redaction._RULES if rule.pattern.search(text) and rule not in concerned] == []
+    assert [finder for finder in FINDERS if finder not in concerned and list(finder.find(simple))] == []
+
+
+@given(SUSPICIOUS)
+def test_the_simple_form_of_a_text_is_as_long(text: str) -> None:
+    assert len(Text.of(text).low) == len(text)
 
 
 @given(st.text(max_size=30), NAMES, SECRETS, st.sampled_from(["", " ", "\n", '"', "; more"]))
