@@ -555,6 +555,7 @@ _SAID = (
         (?:chpasswd|docker[ ]login|passwd|cryptsetup|smbpasswd|gpg|kinit|sudo|vncpasswd)""",
     ),
     ("htpasswd", r"htpasswd[ ](?:-[a-z]{1,8}[ ]){0,3}\S{1,128}[ ]\S{1,64}[ ](?P<value>[^\s-]\S*)"),
+    ("sqlplus", r"""sqlplus[ ](?:-\w{1,8}[ ]){0,3}["']?[\w.$-]{1,64}/(?P<value>[^\s@"']+)"""),
     ("rabbitmqctl", r"rabbitmqctl[ ](?:add_user|change_password)[ ]\S{1,64}[ ](?P<value>\S+)"),
     ("net use", r"net[ ]user?[ ](?:\S{1,128}[ ]){0,2}?(?:/user:\S{1,64}[ ](?P<value>[^\s/]\S*))"),
 )
@@ -603,7 +604,7 @@ _IBAN = re.compile(r"[a-z]{2}[0-9]{2}(?:[ ]?[a-z0-9]{4}){2,7}(?:[ ]?[a-z0-9]{1,3
 
 def _numbers(text: Text) -> Iterator[Span]:
     low = text.low
-    if not _has_run(low, _DIGIT_KINDS, 12):
+    if not _has_run(low, _DIGIT_KINDS, 12) and not _has_run(low, _ALNUM_KINDS, 15):
         return
     for match in _CARD.finditer(low):
         digits = match[0].replace(" ", "").replace("-", "")
@@ -710,8 +711,10 @@ def _passphrases(text: Text) -> Iterator[Span]:
 
 _TAIL = r"(?:_base|[_-]?[0-9]{1,2})?(?P<more>[_-][a-z0-9_-]{1,40})?(?![a-z0-9])"
 _PASSWORD_NAMES = {
-    "pass": r"pass(?:w(?:or)?ds?|wrd|worte?|phrases?|codes?|e|es)?",
+    "pass": r"pass(?:[ -]?w(?:or)?ds?|wrd|worte?|phrases?|codes?|e|es)?",
     "pw": r"pwd?s?",
+    "p/w": r"p/w",
+    "mima": r"mima",
     "kennwort": r"kennwort",
     "wachtwoord": r"wachtwoord",
     "contrase": r"contrase(?:ñ|n|ny)as?",
@@ -783,7 +786,7 @@ _CONNECT_SOURCE = rf"""(?P<sign>{_CLOSE}[ \t]{{0,30}}(?:{_TYPED}|=>|:=|=(?![=~>]
         (?:[a-z]{{1,12}}[ ]{{0,8}}=[^\n]{{0,60}}\n[ \t]{{1,8}}){{0,3}}default[ ]{{0,8}}=[ ]{{0,8}})
     |(?P<call>["'\]]?[ ]{{0,2}}[(,][ ]{{0,4}}(?=["'])|[ ](?=["']))
     |{_ABOUT}(?:(?P<is>[ ]{{1,2}}(?:{VERBS.replace(" ", "[ ]")})(?:[ ](?:now|still|currently|just
-    |also))?:?[ ]{{1,2}}{_OPEN})
+    |also))?[ ]?:?[ ]{{1,2}}{_OPEN})
         |(?P<for>[ ]?[:=][ ]{_OPEN})|(?P<to>[ ]to[ ]{_OPEN})|(?P<arrow>[ ]{{1,2}}(?:→|->|—|–|-
         |~)[ ]{{1,2}}{_OPEN}))
     |(?P<far>(?:[ ][^\s:=|"`]{{1,20}}){{1,3}}[ ]?[:=][ ]{_OPEN})
@@ -979,7 +982,7 @@ def _strength_of_password(text: Text, place: int, left: str, name: str) -> int:
     touching = left[-1:]
     is_apart = not touching or touching in "_-"
     is_hump = not is_apart and touching.islower() and text.raw[place].isupper()
-    if name.startswith(("password", "passwd", "passwort", "kennwort")):
+    if name.startswith(("password", "pass word", "pass-word", "passwd", "passwort", "kennwort")):
         return 3
     if name == "pass":
         if touching == "_" or left in {"--", "-"} or is_hump:
@@ -997,7 +1000,7 @@ def _strength_of_password(text: Text, place: int, left: str, name: str) -> int:
         return 3 if text.low[max(0, place - 8) : place].endswith(("mot de ", "palavra-")) else 0
     if name.split()[0] in KEYS_ABROAD or (not name.isascii() and name[0] in "скт"):
         return 1 if is_apart else 0
-    if name in {"pw", "pws", "pwds"}:
+    if name in {"pw", "pws", "pwds", "p/w"}:
         return 2 if is_apart else 0
     if name.startswith("community"):
         return 1
@@ -1138,19 +1141,25 @@ def _on_next_line(text: Text, named: _Named, place: int) -> Iterator[Span]:
 _CODE_JOIN = re.compile(
     r"""["'`*]{0,3}[ ]{0,3}(?:[:=]|is|was|ist|lautet|es|est|è|é|are|→|->)?[*]{0,2}[ ]{0,3}["'`*(]{0,3}"""
 )
+_SHARED = re.compile(r"[A-Z2-7]{16,128}(?![A-Za-z0-9])")
 _CODES = re.compile(
     r"(?:[0-9]{1,2}-[0-9]{1,2}-[0-9]{1,2}|[0-9]{3}[ -][0-9]{3}|[0-9]{3}-[0-9]{2}-[0-9]{4}|[0-9]{4,10}"
     r"|[0-9]{3})(?![\w%.:/])"
 )
 _SHORT_CODES = ("pin", "cvv", "cvc", "ssn", "cod")
 _CODE_LIST = re.compile(
-    r"(?:[ ,;\r\n|*-]{0,6}(?=[a-z]{0,8}-?[a-z]{0,8}[0-9])[a-z0-9]{4,10}(?:-[a-z0-9]{4,10}){0,4}(?![\w]))"
+    r"(?:[ ,;\r\n|*-]{0,6}(?:[0-9]{1,2}[.)][ ])?(?=[a-z]{0,8}-?[a-z]{0,8}[0-9])[a-z0-9]{4,10}"
+    r"(?:-[a-z0-9]{4,10}){0,4}(?![\w]))"
 )
 
 
 def _code_values(text: Text, join: re.Match[str], name: str) -> Iterator[Span]:
     """Yield the number behind `PIN:`, or the codes behind `backup codes:`."""
     kind, low = join.lastgroup, text.low
+    shared = _SHARED.match(text.raw, join.end())
+    if shared is not None and name in {"otp", "tot", "2fa"}:
+        yield Span(*shared.span())
+        return
     if kind not in {"sign", "is", "for", "eol", "cell"} and not (kind == "gap" and name in _SHORT_CODES):
         return
     place = join.end()
@@ -1248,9 +1257,11 @@ def _is_far_secret(value: str, after: str) -> bool:
 
 _LOGIN = re.compile(
     r"""(?:log-?ins?|creds?|credentials|zugangsdaten|zugang|anmeldung|acceso|credenciales|identifiants
-    |credenziali|accesso|accounts?|acc|sign-?in|auth|user(?:name)?|usr|benutzer|usuario)
+    |credenziali|accesso|accounts?|acc|sign-?in|auth
+    |user(?:name)?(?:[ ]?/[ ]?pass(?:word)?)?|usr|benutzer|usuario)
     (?:[ ](?:for|to|für|on|of|at|de|du|da|di|del|para|pour|per)(?:[ ][^\s:=/]{1,30}){1,4}
-    |[ ]\([^()\n]{1,40}\)|[ ](?:is|are|sind|son|sont))?[ ]{0,2}[:=]?[*`]{0,3}[ ]{1,4}["'`*]{0,3}
+    |[ ]\([^()\n]{1,40}\)|[ ](?:is|are|sind|son|sont|with|as|using))?
+    [ ]{0,2}(?:[:=→]|->)?[*`]{0,3}[ ]{1,4}["'`*]{0,3}
     (?P<user>[^\s/|:,;"'`]{1,64})["'`]{0,2}(?:[ ]{0,3}[/|:,][ ]{0,3}|[ ](?:and|und|y|et|e|with|mit
     |con)[ ])["'`]{0,3}(?P<value>[^\s"'`/|<>]{1,128})""",
     re.VERBOSE,
@@ -1430,7 +1441,15 @@ def _is_docker_auth(value: str) -> bool:
 _BASE64_AUTH = re.compile(r"""\b_?auth["']?[ ]{0,2}[:=][ ]{0,2}["']?([A-Za-z0-9+/]{8,}={0,2})""")
 
 
+_AUTH_PAIR = re.compile(
+    r"""auth[ ]?[=(][ ]?\(?["'][^"'\n]{1,128}["'],[ ]?["'](?P<value>[^"'\n]{1,256})["']\)"""
+)
+
+
 def _encoded_logins(text: Text) -> Iterator[Span]:
+    for match in _AUTH_PAIR.finditer(text.low):
+        if not is_placeholder(match["value"]) and not is_masked(match["value"]):
+            yield Span(*match.span("value"))
     for match in _BASE64_AUTH.finditer(text.raw):
         if _is_docker_auth(match[1]):
             yield Span(*match.span(1))

@@ -19,7 +19,7 @@ __all__ = [
 
 _MASKED = re.compile(r"\*{3}|[*…]+\Z|.{1,12}….{0,8}", re.DOTALL)
 _PLACEHOLDER = re.compile(
-    r"""\$(?:[{(]|[a-z_]\w*\W{0,2}\Z)|\{\{|\{[a-z_.]{0,40}\}|<[^>]{0,60}>?\Z|<your|%[(sd{]|%[a-z_]{1,40}%
+    r"""\$(?:[{(]|[a-z_]\w*[,;)\]}"']{0,2}\Z)|\{\{|\{[a-z_.]{0,40}\}|<[^>]{0,60}>?\Z|<your|%[(sd{]|%[a-z_]{1,40}%
     |-----begin|x{3,}\W{0,2}\Z|\.{3}|\[?\(?(?:redacted|hidden|masked|filtered)|your[-_ ]|\#\{|!env
     |!secret|!vault|vault:|op://|arn:
     |(?:/run|/etc|/var|/home|/opt|/usr|/tmp|~|\.|\.\.)/|@[a-z_]{1,40}@|secrets\.|env\.|var\.|local\.
@@ -42,6 +42,7 @@ _UNIT = re.compile(
 )
 _SEGMENTS = re.compile(r"[a-z]+|[A-Z]+|[0-9]+|[^A-Za-z0-9]+")
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\Z", re.IGNORECASE)
+_BASE32 = re.compile(r"[A-Z2-7]{16,128}\Z")
 _HEX = re.compile(r"(?:0x)?[0-9a-fA-F]+\Z")
 _ALNUM_PARTS = re.compile(r"[A-Za-z0-9+/]+")
 _PATH = re.compile(
@@ -70,7 +71,7 @@ class Given(NamedTuple):
 
 def is_masked(value: str) -> bool:
     """Tell whether a value is what masking leaves."""
-    return _MASKED.match(value) is not None
+    return "***" in value or _MASKED.match(value) is not None
 
 
 def is_placeholder(value: str) -> bool:
@@ -141,7 +142,7 @@ def is_password(given: Given) -> bool:
         return False
     if given.is_quoted and given.join != "cell":
         words = low.split()
-        is_prose = (len(words) >= 4 and any(word.strip(".,!?") in PREDICATES for word in words)) or (
+        is_prose = (len(words) >= 4 and sum(word.strip(".,!?") in PREDICATES for word in words) > 1) or (
             len(words) == 3 and words[0] in PREDICATES and not is_strong(value)
         )
         if is_prose or low in _NO_VALUES or not any(map(str.isalnum, value)):
@@ -238,6 +239,7 @@ def is_key(given: Given) -> bool:
         )
         return (
             (len(value) >= 20 and is_random(value))
+            or (has_digit and _BASE32.match(value) is not None)
             or (is_strong_one and is_random(value))
             or (is_strong_one and any(one in "!@#$%^&*?" for one in value.rstrip("!?")))
         )
@@ -261,6 +263,8 @@ def is_key(given: Given) -> bool:
     if given.strength == 3 and given.join != "sign":
         return len(value) >= 2
     is_plain = value.isalpha() and len(value) < 16
+    if is_plain and len(value) < 3:
+        return False
     if is_plain:
         if any(word in low for word in ("token", "secret", "key", "value", "string")):
             return False

@@ -108,7 +108,10 @@ PREDICATES = _words(
     taken ten temporary tested than that the their them then there these they this those three to too
     twelve two typed typically under unique unknown unsafe unset until up updated upper use used useful
     user usually valid very via visible was weak welcome well were what when where which while who why
-    will with within without would written wrong yes yet you your yours zero case auch auf aus bei
+    will with within without would written wrong yes yet you your yours zero
+    erforderlich obligatorisch notwendig ungültig vergessen unbekannt geändert siehe case
+    obligatorio requerida requerido necesaria inválida obrigatório necessária inválido requise
+    nécessaire oublié     obbligatorio richiesta necessaria vedi voir ver auch auf aus bei
     bekannt das dass dein der die ein eine einem einen falsch für gesetzt geheim im immer ist kein mein
     mit muss nicht noch nur oder ohne richtig sicher sie und unser veraltet vom von war wird zu zum zur
     algo al como con correcta de del demasiado el en era esa ese esta este fue incorrecta la las lo los
@@ -150,7 +153,8 @@ CIPHERS = (
 )
 
 VERBS = (
-    "is now|is set to|was set to|is|was|are|will be|set to|equals|es|es ahora"
+    "is now|is set to|was set to|has been changed to|has been set to|has been reset to|was changed to"
+    "|was reset to|changed to|geändert auf|wurde auf|cambiada a|is|was|are|will be|set to|equals|es|es ahora"
     "|era|será|é|agora é|ist|ist jetzt|lautet|war"
     "|heißt|heisst|est|était|sera|c'est|è|è:|was:|remains|became"
 )
