@@ -778,30 +778,29 @@ _ABOUT = r"""(?:[ ](?:\([^()\n]{1,40}\)|(?:at|da|de|del|do|du|for|from|für|in|o
 |von|zu|zum|zur|am|beim|login|code|phrase|wifi|di|della)
     (?:[ ][^\s:=|"`]{1,30}){1,5}?))?"""
 _TO = re.compile(r"\b(?:set|chang|reset|updat|rotat|switch)[a-z]{0,3}\b")
-_CONNECT_SOURCE = rf"""(?P<sign>{_CLOSE}[ \t]{{0,30}}(?:{_TYPED}|=>|:=|=(?![=~>])|:(?!:|//))(?:\*{{1,2}}
+_SIGNS = rf"""(?P<sign>{_CLOSE}[ \t]{{0,30}}(?:{_TYPED}|=>|:=|=(?![=~>])|:(?!:|//))(?:\*{{1,2}}
 (?!\*)|_{{1,2}})?[ \t]{{0,8}})(?P<eol>\r?\n)?
     |(?P<attr>{_CLOSE}(?:[,\s/]{{1,24}}|[ \t]{{0,4}},?[ \t]{{0,4}}\r?\n[ \t]{{1,24}}-?[ ]?)["']?(?:value
     |content|val)["']?[ \t]{{0,4}}[:=][ \t]{{0,4}}
         |["'][ ]?\{{\s{{1,8}}
         (?:[a-z]{{1,12}}[ ]{{0,8}}=[^\n]{{0,60}}\n[ \t]{{1,8}}){{0,3}}default[ ]{{0,8}}=[ ]{{0,8}})
     |(?P<call>["'\]]?[ ]{{0,2}}[(,][ ]{{0,4}}(?=["'])|[ ](?=["']))
-    |{_ABOUT}(?:(?P<is>[ ]{{1,2}}(?:{VERBS.replace(" ", "[ ]")})(?:[ ](?:now|still|currently|just
+    |(?P<cell>[*`]{{0,3}}[ \t]{{0,40}}\|[ \t]{{0,40}}(?:`|\*{{1,2}}(?!\*)){{0,3}})
+    |(?P<xml>>)"""
+_PROSE = rf"""{_ABOUT}(?:(?P<is>[ ]{{1,2}}(?:{VERBS.replace(" ", "[ ]")})(?:[ ](?:now|still|currently|just
     |also))?[ ]?:?[ ]{{1,2}}{_OPEN})
         |(?P<for>[ ]?[:=][ ]{_OPEN})|(?P<to>[ ]to[ ]{_OPEN})|(?P<arrow>[ ]{{1,2}}(?:→|->|—|–|-
         |~)[ ]{{1,2}}{_OPEN}))
     |(?P<far>(?:[ ][^\s:=|"`]{{1,20}}){{1,3}}[ ]?[:=][ ]{_OPEN})
-    |(?P<cell>[*`]{{0,3}}[ \t]{{0,40}}\|[ \t]{{0,40}}(?:`|\*{{1,2}}(?!\*)){{0,3}})
-    |(?P<xml>>)
     |(?P<gap>[ \t]{{1,4}}(?=GAP))"""
 # What may follow a name and a blank alone.
-_CONNECT = {
-    sort: re.compile(_CONNECT_SOURCE.replace("GAP", after), re.VERBOSE)
-    for sort, after in (
-        ("password", r"\S{3}"),
-        ("key", r"\S{8}|(?<=_key[ ])|(?<=-token[ ])|(?<=-key[ ])|(?<=-secret[ ])"),
-        ("code", "[0-9]{2}"),
-    )
-}
+_GAPS = (
+    ("password", r"\S{3}"),
+    ("key", r"\S{8}|(?<=_key[ ])|(?<=-token[ ])|(?<=-key[ ])|(?<=-secret[ ])"),
+    ("code", "[0-9]{2}"),
+)
+_CONNECT_WORDS = {sort: re.compile(_PROSE.replace("GAP", after), re.VERBOSE) for sort, after in _GAPS}
+_CONNECT = {sort: re.compile(f"{_SIGNS}|{_PROSE.replace('GAP', after)}", re.VERBOSE) for sort, after in _GAPS}
 _MAY_JOIN = frozenset("\r\n \t:=\"'`\\])*_|>,(/")
 _LEAD = re.compile(r"""["'`«「『]|\\{1,3}["']""")
 _CLOSING = {"«": "»", "「": "」", "『": "』"}
@@ -908,7 +907,8 @@ def _named_finder(sort: str, names: dict[str, str], abroad: dict[str, str]) -> F
 def _after_names(
     text: Text, sort: str, word: str, pattern: re.Pattern[str], known: dict[Given, bool]
 ) -> Iterator[Span]:
-    low, end, connect = text.low, 0, _CONNECT[sort]
+    low, end = text.low, 0
+    connect, connect_words = _CONNECT[sort], _CONNECT_WORDS[sort]
     refused: set[str] = set()  # a text may say the same again and again
     for place in _places(low, word):
         if place < end:
@@ -922,7 +922,9 @@ def _after_names(
         if len(refused) + len(known) > _REMEMBERED:
             refused.clear()
             known.clear()
-        join = connect.match(low, name.end())
+        # Where a word follows, no sign does.
+        is_prose = low[name.end()] == " " and low[name.end() + 1 : name.end() + 2].isalpha()
+        join = (connect_words if is_prose else connect).match(low, name.end())
         if join is None:
             refused.add(around)
             continue
