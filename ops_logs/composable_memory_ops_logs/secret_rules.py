@@ -540,10 +540,7 @@ def _given(text: Text, match: re.Match[str]) -> Iterator[Span]:
 
 
 _SAID = (
-    (
-        "machine",
-        r"machine\s{1,8}\S{1,128}\s{1,8}login\s{1,8}\S{1,128}\s{1,8}password\s{1,8}(?P<value>\S+)",
-    ),
+    ("machine", r"machine\s{1,8}\S{1,128}\s{1,8}login\s{1,8}\S{1,128}\s{1,8}password\s{1,8}(?P<value>\S+)"),
     (
         "identified",
         r"""identified[ ](?:with[ ]\w{1,40}[ ])?by[ ]{1,4}(?:password[ ])?["'](?P<value>[^"'\n]{1,256})""",
@@ -752,9 +749,7 @@ _KEY_NAMES = {
     "segreto": r"segreto",
     "privkey": r"privkey",
 }
-_KEY_NAMES_ABROAD = {
-    "секрет": "секрет",
-}
+_KEY_NAMES_ABROAD = {"секрет": "секрет"}
 _CODE_NAMES = {
     "pin": r"pin(?:[ -]?(?:code|number|nummer|nr))?",
     "cvv": r"cvv2?",
@@ -1080,6 +1075,8 @@ def _joined(
         return  # part of an address
     if not value.text or is_masked(value.text) or _SUM_NAME.match(value.text.lower()):
         return
+    if named.sort == "key" and named.strength == 1 and value.end - value.start < 8:
+        return  # too short to look random
     if kind == "to" and not _TO.search(text.low, max(0, place - 60), place):
         return
     follows = _goes_on(text.low, value.end)

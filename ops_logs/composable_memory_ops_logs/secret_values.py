@@ -289,4 +289,5 @@ def is_key(given: Given) -> bool:
         )
     if given.strength == 3:
         return True
-    return len(value) >= 16 or (is_mixed and len(value) >= 8)
+    is_assigned = "=" in given.sign and not given.sign.startswith(" ")
+    return len(value) >= 16 or (is_mixed and (is_assigned or len(value) >= 8))
