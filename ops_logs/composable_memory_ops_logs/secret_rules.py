@@ -1318,8 +1318,8 @@ def _tables(text: Text) -> Iterator[Span]:
         if place < end:
             continue
         start, stop = low.rfind("\n", max(0, place - 1000), place) + 1, low.find("\n", place, place + 1000)
-        if stop < 0:  # too long for the head of a table
-            end = place + 1000
+        if stop < 0 or (start == 0 and place > 1000):  # too long for the head of a table
+            end = stop if stop >= 0 else place + 1000
             continue
         end = stop
         heading = low[start:stop]
