@@ -40,10 +40,11 @@ class BoundedCalls:
     ) -> R | Failure:
         """Return what `call` returns or what it raised; with a limit, a `BackendTimeout` after so long.
 
-        One that is overdue, or that nobody waits for any more, is cancelled.
+        One that is overdue, or that nobody waits for any more, is cancelled. What it returns after that is
+        not looked at. Only a Ctrl-C passes through.
         """
         began = perf_counter()
-        task = asyncio.create_task(call)
+        task = asyncio.create_task(_staying(owner, operation, call))
         self._running.add(task)
         task.add_done_callback(self._forget)
         try:
@@ -71,16 +72,41 @@ class BoundedCalls:
             call.exception()  # of one that was left behind nobody wants to know any more
 
 
+async def _staying(owner: str, operation: str, call: Coroutine[object, object, R]) -> R:
+    """Await a call; a `sys.exit` in it, which asyncio hands to the event loop, is the owner's failure."""
+    try:
+        return await call
+    except SystemExit as error:
+        raise _fatal(owner, operation, error) from error
+
+
 def _outcome(task: asyncio.Task[R], owner: str, operation: str) -> R | Failure:
     if task.cancelled():
         return Failure(BackendError(owner, operation, "it was cancelled from within"))
     match task.exception():
         case None:
             return task.result()
-        case Exception() as error:
+        case Exception() as error if _can_be_told(error):
             return Failure(error)
+        case KeyboardInterrupt() as interrupt:
+            raise interrupt
+        case BaseExceptionGroup() as group if group.subgroup(KeyboardInterrupt):
+            raise group
         case fatal:
-            raise fatal
+            return Failure(_fatal(owner, operation, fatal))
+
+
+def _fatal(owner: str, operation: str, error: BaseException) -> BackendError:
+    told = f": {error}" if _can_be_told(error) else ""
+    return BackendError(owner, operation, f"it raised {type(error).__name__}{told}")
+
+
+def _can_be_told(error: BaseException) -> bool:
+    try:
+        str(error).encode()
+    except Exception:  # noqa: BLE001 - the error of a stranger may raise again when it is told
+        return False
+    return True
 
 
 async def _give_up(task: asyncio.Task[R]) -> None:

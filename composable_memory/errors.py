@@ -117,7 +117,9 @@ class BackendGarbled(BackendError):
     """A backend answered something that cannot be read."""
 
     def __init__(self, backend_id: str, operation: str, *, excerpt: str, expected: str) -> None:
-        super().__init__(backend_id, operation, f"expected {expected}, got {excerpt[:200]}")
+        problem = f"expected {expected}, got {excerpt[:200]}"
+        super().__init__(backend_id, operation, problem)
+        self.problem = problem
         self.excerpt = excerpt[:200]
         self.expected = expected
 

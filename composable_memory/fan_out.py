@@ -6,15 +6,24 @@ from dataclasses import replace
 from itertools import pairwise
 from math import isfinite
 from time import perf_counter
+from typing import TypeGuard, TypeVar, get_args
 
-from composable_memory.breaker import Breaker, BreakerState
+from pydantic_core import to_json
+
+from composable_memory.bounded_calls import BoundedCalls, Failure
+from composable_memory.breaker import BreakerState
+from composable_memory.calibration import Calibration
 from composable_memory.entries import Seat
-from composable_memory.errors import BackendError, BackendGarbled, BackendTimeout
+from composable_memory.errors import BackendGarbled
+from composable_memory.interfaces import Capability
+from composable_memory.paths import leads_outside, problem_with_text
 from composable_memory.types import (
     MAX_SNIPPET_CHARS,
     BackendAnswer,
     Degradation,
+    DegradationCode,
     MemorySearchResult,
+    MemorySource,
     Origin,
     SearchAnswer,
     SearchOptions,
@@ -22,102 +31,69 @@ from composable_memory.types import (
 
 __all__ = ["FanOut"]
 
-CANCEL_GRACE_S = 0.002
-"""How long a backend that ignores its cancellation is waited for before it is left behind."""
+SCORE_TOLERANCE = 1e-6
+"""A cosine of single precision may come out so much above 1; it is cut to 1."""
 
+T = TypeVar("T")
+
+SOURCES = get_args(MemorySource)
+CODES = get_args(DegradationCode)
 
 OnAnswer = Callable[[BackendAnswer, int], None]
 """Called with every answer as it comes in, and with the depth that was asked for."""
 
 
 class FanOut:
-    """Asks seats in parallel; knows the calls that ignored their cancellation, until they end."""
+    """Asks seats in parallel, none of them for longer than its own deadline."""
 
     def __init__(self) -> None:
-        self._left_behind: set[asyncio.Task[BackendAnswer]] = set()
+        self._calls = BoundedCalls()
 
     async def ask_all(
         self, seats: Sequence[Seat], query: str, options: SearchOptions, on_answer: OnAnswer
     ) -> list[BackendAnswer]:
         """Return one answer per seat, in their order. No backend's failure or delay touches another's."""
-        if not seats:
-            return []
         # A breaker that is half-open now waits for the outcome of these very calls, not of older ones.
         trials = [seat.breaker for seat in seats if seat.breaker.state is BreakerState.HALF_OPEN]
-        tasks = [asyncio.create_task(self._ask(seat, query, options, on_answer)) for seat in seats]
-        patience_s = max(seat.entry.timeout_s for seat in seats) + CANCEL_GRACE_S
         try:
-            await asyncio.wait(tasks, timeout=patience_s)
+            return await asyncio.gather(*(self._ask(seat, query, options, on_answer) for seat in seats))
         except asyncio.CancelledError:
-            await self._give_up(tasks, trials)
+            for breaker in trials:
+                breaker.record_cancelled()
             raise
-        for task in tasks:
-            self._leave_behind(task)
-        return [
-            task.result() if task.done() else _overdue(seat, options, on_answer)
-            for task, seat in zip(tasks, seats, strict=True)
-        ]
 
     async def close(self) -> None:
-        """Give calls that were left behind a last moment to end."""
-        if self._left_behind:
-            await asyncio.wait(self._left_behind, timeout=CANCEL_GRACE_S)
+        """Cancel calls that were left behind, and give them a last moment to end."""
+        await self._calls.cancel()
 
     async def _ask(
         self, seat: Seat, query: str, options: SearchOptions, on_answer: OnAnswer
     ) -> BackendAnswer:
-        answer = await _bounded_answer(seat, query, options)
-        if asyncio.current_task() not in self._left_behind:
-            _take_in(seat, answer, options, on_answer)
+        entry, began = seat.entry, perf_counter()
+        call = _sound_answer(seat, query, options)
+        outcome = await self._calls.run(entry.id, "search", call, entry.timeout_s)
+        if isinstance(outcome, Failure):
+            outcome = BackendAnswer(backend_id=entry.id, error=outcome.error)
+        answer = replace(outcome, took_ms=(perf_counter() - began) * 1000)
+        _take_in(seat, answer, options, on_answer)
         return answer
 
-    async def _give_up(self, tasks: Sequence[asyncio.Task[BackendAnswer]], trials: Sequence[Breaker]) -> None:
-        for task in tasks:
-            self._leave_behind(task)
-            task.cancel()
-        for breaker in trials:
-            breaker.record_cancelled()
-        await asyncio.wait(tasks, timeout=CANCEL_GRACE_S)
 
-    def _leave_behind(self, task: asyncio.Task[BackendAnswer]) -> None:
-        if not task.done():
-            self._left_behind.add(task)
-            task.add_done_callback(self._left_behind.discard)
+async def _sound_answer(seat: Seat, query: str, options: SearchOptions) -> BackendAnswer:
+    """Ask one backend, and check what it says.
 
-
-async def _bounded_answer(seat: Seat, query: str, options: SearchOptions) -> BackendAnswer:
-    """Ask one backend under its deadline. Whatever goes wrong is in the answer."""
-    entry = seat.entry
-    started = perf_counter()
-    try:
-        async with asyncio.timeout(entry.timeout_s) as deadline:
-            raw = await _answer_of(seat, query, options)
-        results, garbled = _readable(entry.id, raw.results, options.max_results)
-    # A backend may also cancel itself. When we cancelled it, its answer is no longer waited for.
-    except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - every failure of a backend ends here
-        return _failed(seat, error, perf_counter() - started, expired=deadline.expired())
+    Raises:
+        Exception: whatever the backend raised.
+        BackendGarbled: nobody can read the answer.
+    """
+    raw = await _answer_of(seat, query, options)
+    results, garbled = _readable(seat, raw.results, options.max_results)
     return BackendAnswer(
-        backend_id=entry.id,
+        backend_id=seat.entry.id,
         results=results,
         degraded=(*raw.degraded, *garbled),
-        took_ms=(perf_counter() - started) * 1000,
         engines=raw.engines,
     )
-
-
-def _failed(seat: Seat, error: BaseException, elapsed_s: float, *, expired: bool) -> BackendAnswer:
-    if not isinstance(error, Exception):
-        error = BackendError(seat.entry.id, "search", "it was cancelled from within")
-    elif expired and isinstance(error, TimeoutError):
-        error = BackendTimeout(seat.entry.id, "search", limit_s=seat.entry.timeout_s, elapsed_s=elapsed_s)
-    return BackendAnswer(backend_id=seat.entry.id, error=error, took_ms=elapsed_s * 1000)
-
-
-def _overdue(seat: Seat, options: SearchOptions, on_answer: OnAnswer) -> BackendAnswer:
-    elapsed_s = seat.entry.timeout_s + CANCEL_GRACE_S
-    answer = _failed(seat, TimeoutError(), elapsed_s, expired=True)
-    _take_in(seat, answer, options, on_answer)
-    return answer
 
 
 def _take_in(seat: Seat, answer: BackendAnswer, options: SearchOptions, on_answer: OnAnswer) -> None:
@@ -135,69 +111,129 @@ async def _answer_of(seat: Seat, query: str, options: SearchOptions) -> SearchAn
     Raises:
         BackendGarbled: what came back is neither.
     """
-    if seat.answerer is not None:
-        answer = await seat.answerer.answer(query, options)
-        if isinstance(answer, SearchAnswer):
-            return answer
-        raise BackendGarbled(seat.entry.id, "search", excerpt=repr(answer), expected="a SearchAnswer")
-    results = await seat.entry.manager.search(query, options)
-    if isinstance(results, list | tuple):
-        return SearchAnswer(results=tuple(results))
-    raise BackendGarbled(seat.entry.id, "search", excerpt=repr(results), expected="a list of results")
+    if seat.answerer is None:
+        return SearchAnswer(results=_listed(seat, await seat.entry.manager.search(query, options)))
+    answer = await seat.answerer.answer(query, options)
+    if not isinstance(answer, SearchAnswer):
+        raise _garbled(seat, answer, "a SearchAnswer")
+    if not isinstance(answer.engines, Mapping):
+        raise _garbled(seat, answer.engines, "engines by name")
+    if not all(_is_degradation(one) for one in _listed(seat, answer.degraded)):
+        raise _garbled(seat, answer.degraded, "Degradations with a known code")
+    return answer
+
+
+def _listed(seat: Seat, found: Sequence[T]) -> tuple[T, ...]:
+    if not isinstance(found, list | tuple):
+        raise _garbled(seat, found, "a list")
+    return tuple(found)
+
+
+def _garbled(seat: Seat, excerpt: object, expected: str) -> BackendGarbled:
+    return BackendGarbled(seat.entry.id, "search", excerpt=repr(excerpt), expected=expected)
 
 
 def _readable(
-    backend_id: str, results: Sequence[MemorySearchResult], depth: int
+    seat: Seat, answered: Sequence[MemorySearchResult], depth: int
 ) -> tuple[tuple[MemorySearchResult, ...], tuple[Degradation, ...]]:
     """Return at most `depth` sound results, best first, and a word on those that are not.
 
     Raises:
         BackendGarbled: there are results and none of them is sound.
     """
-    sound = [result for result in results if _is_sound(result)]
-    if results and not sound:
-        raise BackendGarbled(
-            backend_id, "search", excerpt=repr(results[0]), expected="results with finite scores"
-        )
+    sound, wrong = [], []
+    for result in _listed(seat, answered):
+        expected = _expected_of(seat, result)
+        if expected is None:
+            sound.append(result)
+        else:
+            wrong.append((result, expected))
+    if wrong and not sound:
+        raise _garbled(seat, *wrong[0])
     if any(one.score < other.score for one, other in pairwise(sound)):
         sound.sort(key=lambda result: -result.score)
-    first = tuple(map(_trimmed, sound[:depth]))
-    rubbish = len(results) - len(sound)
-    if not rubbish:
+    first = tuple(_trimmed(seat, result) for result in sound[:depth])
+    if not wrong:
         return first, ()
-    reason = f"{rubbish} of {len(results)} results could not be read and were left out"
-    return first, (Degradation(backend_id=backend_id, code="garbled", reason=reason),)
+    reason = f"{len(wrong)} of {len(answered)} results were left out: {_garbled(seat, *wrong[0]).problem}"
+    return first, (Degradation(backend_id=seat.entry.id, code="garbled", reason=reason),)
 
 
-def _trimmed(result: MemorySearchResult) -> MemorySearchResult:
+def _trimmed(seat: Seat, result: MemorySearchResult) -> MemorySearchResult:
     """Return a result as its type says: a snippet of the length allowed, a score that reads back the same."""
-    if len(result.snippet) <= MAX_SNIPPET_CHARS and result.score.__class__ is float:
+    score = float(result.score)
+    if _is_on_scale(seat):
+        score = min(1.0, max(0.0, score))
+    snippet = result.snippet[:MAX_SNIPPET_CHARS]
+    if not snippet.isascii():
+        snippet = snippet.encode(errors="replace").decode()  # half a surrogate pair can be written nowhere
+    if snippet == result.snippet and score == result.score and result.score.__class__ is float:
         return result
-    return replace(result, snippet=result.snippet[:MAX_SNIPPET_CHARS], score=float(result.score))
+    return replace(result, snippet=snippet, score=score)
 
 
-def _is_sound(result: object) -> bool:
-    """Say whether a result is what its type says; a stranger's backend may put anything into it."""
+def _is_on_scale(seat: Seat) -> bool:
+    """Say whether the backend's scores are taken at their word, as numbers from 0 to 1."""
+    return seat.entry.calibration is Calibration.AUTO and Capability.CALIBRATED in seat.capabilities
+
+
+def _expected_of(seat: Seat, result: object) -> str | None:
+    """Return what was expected in place of a result; None for one that is what its type says.
+
+    A stranger's backend may put anything into it.
+    """
     if not isinstance(result, MemorySearchResult):
-        return False
-    try:
-        return (
-            isfinite(result.score)
-            and 0 <= result.start_line <= result.end_line
-            and result.start_char >= 0
-            and result.path.__class__ is str is result.snippet.__class__
-            and result.path != ""
-            and (result.origin is None or _is_place(result.origin))
-            and (result.metadata.__class__ is dict or isinstance(result.metadata, Mapping))
-        )
-    except TypeError:
-        return False
+        return "a MemorySearchResult"
+    if not (_is_number(result.score) and isfinite(result.score)):
+        return "finite scores"
+    if _is_on_scale(seat) and not -SCORE_TOLERANCE <= result.score <= 1.0 + SCORE_TOLERANCE:
+        return "scores from 0 to 1; for others set the backend's calibration to max, min-max or rank"
+    if not _are_lines(result.start_line, result.end_line):
+        return "whole lines, the first not after the last"
+    if not (isinstance(result.start_char, int) and result.start_char >= 0):
+        return "a place in a line from 0 on"
+    if not isinstance(result.snippet, str):
+        return "a snippet of text"
+    if not _may_name(seat, result.path):
+        return "a path inside the workspace"
+    if result.origin is not None and not _is_origin(result.origin):
+        return "an origin that names a file"
+    if result.source not in SOURCES or not isinstance(result.citation, str | None):
+        return f"a source ({', '.join(SOURCES)}) and at most a citation"
+    if not isinstance(result.metadata, Mapping):
+        return "metadata by name"
+    if result.metadata:
+        to_json(dict(result.metadata), fallback=str)  # raises what the backend is told of
+    return None
 
 
-def _is_place(origin: object) -> bool:
+def _is_origin(origin: object) -> bool:
+    """Say whether it is one. It may lie anywhere: what was ingested from a file names that file."""
     return (
         isinstance(origin, Origin)
-        and origin.path.__class__ is str
-        and origin.start_line.__class__ is int is origin.end_line.__class__
-        and 0 <= origin.start_line <= origin.end_line
+        and _is_name(origin.path)
+        and _are_lines(origin.start_line, origin.end_line)
     )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float)
+
+
+def _are_lines(start: object, end: object) -> bool:
+    return isinstance(start, int) and isinstance(end, int) and 0 <= start <= end
+
+
+def _may_name(seat: Seat, path: object) -> bool:
+    """Say whether a result may have this path; outside the workspace, only a backend with extra paths."""
+    if not _is_name(path):
+        return False
+    return not leads_outside(path) or bool(seat.entry.manager.status().extra_paths)
+
+
+def _is_name(path: object) -> TypeGuard[str]:
+    return isinstance(path, str) and problem_with_text(path) is None
+
+
+def _is_degradation(one: object) -> bool:
+    return isinstance(one, Degradation) and one.code in CODES and isinstance(one.reason, str)

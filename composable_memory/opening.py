@@ -9,7 +9,13 @@ from functools import partial
 from composable_memory.calibration import Calibration
 from composable_memory.config import LoadedSettings, validate_backend_options
 from composable_memory.entries import ComposableBackendEntry
-from composable_memory.errors import BackendUnavailable, ComposableMemoryError, ConfigError
+from composable_memory.errors import (
+    BackendError,
+    BackendTimeout,
+    BackendUnavailable,
+    ComposableMemoryError,
+    ConfigError,
+)
 from composable_memory.fallback import FallbackMemoryManager
 from composable_memory.interfaces import BackendServices, BackendSpec, Capability, MemorySearchManager
 from composable_memory.plugins import Registry, check_capabilities
@@ -18,6 +24,8 @@ from composable_memory.types import Degradation, QueryIntent
 from composable_memory_ops_logs import BackendDegraded, BackendOpened
 
 __all__ = ["BackendOpener", "OpenBackends"]
+
+OPEN_TIMEOUT_S = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,10 +64,11 @@ class BackendOpener:
         for backend_id in enabled:
             paired = pair if backend_id == memory.backend else None
             try:
-                manager = await stack.enter_async_context(paired or self.opened(backend_id))
+                async with asyncio.timeout(OPEN_TIMEOUT_S):
+                    manager = await stack.enter_async_context(paired or self.opened(backend_id))
             except ConfigError:
                 raise
-            except ComposableMemoryError as error:
+            except Exception as error:  # noqa: BLE001 - a plug-in that cannot be opened keeps nobody else out
                 unavailable.append(self._lost(backend_id, error))
             else:
                 entries.append(self._entry(backend_id, manager, memory.stand_in if paired else None))
@@ -144,7 +153,11 @@ class BackendOpener:
             raise BackendUnavailable(backend_id, found.missing, fix="see `cmem backends list`")
         return found.spec
 
-    def _lost(self, backend_id: str, error: ComposableMemoryError) -> Degradation:
+    def _lost(self, backend_id: str, error: Exception) -> Degradation:
+        if isinstance(error, TimeoutError):
+            error = BackendTimeout(backend_id, "open", limit_s=OPEN_TIMEOUT_S, elapsed_s=OPEN_TIMEOUT_S)
+        elif not isinstance(error, ComposableMemoryError):
+            error = BackendError(backend_id, "open", f"it raised {type(error).__name__}: {error}")
         self.services.ops_log.emit(
             BackendDegraded(what=backend_id, level="unavailable", reason=str(error)),
             status="failure",

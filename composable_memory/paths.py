@@ -20,6 +20,7 @@ __all__ = [
     "canonical_key",
     "extra_root",
     "is_markdown",
+    "leads_outside",
     "opened_file",
     "problem_with_file",
     "problem_with_text",
@@ -64,6 +65,12 @@ def relative_key(path: Path, workspace: Path) -> str:
         return Path(os.path.relpath(path, workspace)).as_posix()
     except ValueError:
         return path.as_posix()
+
+
+def leads_outside(name: str) -> bool:
+    """Say whether a name is not that of a file in the workspace: absolute, or with `..` in it."""
+    names = name.replace("\\", "/").split("/")
+    return ".." in names or names[0] == "" or names[0][1:2] == ":"
 
 
 def is_markdown(name: str) -> bool:

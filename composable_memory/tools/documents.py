@@ -63,7 +63,7 @@ ReadErrorCode = Literal["MEMORY_PATH_NOT_ALLOWED", "MEMORY_READ_FAILED"]
 
 def _json_or_none(value: Mapping[str, object] | None) -> object:
     """Return as JSON what a backend knows of a result, whatever it put there; None if it is nothing."""
-    return to_jsonable_python(dict(value), fallback=str) if value else None
+    return to_jsonable_python(dict(value), fallback=str, inf_nan_mode="null") if value else None
 
 
 Metadata = Annotated[dict[str, AnyJson] | None, BeforeValidator(_json_or_none)]
