@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from composable_memory.arguments import require_whole
 from composable_memory.types import MemorySearchResult
 
 __all__ = ["DEFAULT_MAX_CHARS", "PackBudget", "estimate_tokens", "pack_results", "validity_of"]
@@ -44,8 +45,8 @@ class PackBudget:
     def __post_init__(self) -> None:
         if (self.max_chars is None) == (self.max_tokens is None):
             raise ValueError("a budget is one of characters or of tokens")
-        if self.room < 1:
-            raise ValueError(f"a budget of {self.max_chars or self.max_tokens} is no room; give 1 or more")
+        require_whole("max_chars", self.max_chars, optional=True)
+        require_whole("max_tokens", self.max_tokens, optional=True)
 
     @classmethod
     def of(cls, max_chars: int | None = None, max_tokens: int | None = None) -> "PackBudget":

@@ -2,6 +2,7 @@
 
     ComposableMemoryError
     ├─ ConfigError              a setting cannot be used: which key, from where, what instead
+    ├─ InvalidArgument          a call cannot take what it was given: which argument (also a ValueError)
     ├─ MemoryPathError          a path is not allowed: which one, which roots are
     ├─ BackendError             a backend failed: which one, doing what, in which trace
     │  ├─ BackendUnavailable    something it needs is missing, and how to get it
@@ -38,6 +39,7 @@ __all__ = [
     "IndexDamaged",
     "IndexProblem",
     "IndexTooNew",
+    "InvalidArgument",
     "MemoryPathError",
     "UnsupportedOperation",
 ]
@@ -59,6 +61,15 @@ class ConfigError(ComposableMemoryError):
         self.key = key
         self.origin = origin
         self.nearest = nearest
+
+
+class InvalidArgument(ComposableMemoryError, ValueError):
+    """A call was given something that it cannot take."""
+
+    def __init__(self, argument: str, expected: str, got: object) -> None:
+        shown = f"{got!r:.80}" if isinstance(got, str | int | float | None) else type(got).__name__
+        super().__init__(f"{argument} has to be {expected}, not {shown}")
+        self.argument = argument
 
 
 class MemoryPathError(ComposableMemoryError):

@@ -7,6 +7,7 @@ from time import perf_counter
 from typing import Self
 from uuid import uuid4
 
+from composable_memory.arguments import require, require_all, require_text
 from composable_memory.breaker import Breaker
 from composable_memory.context_pack import DEFAULT_MAX_CHARS, PackBudget, pack_results
 from composable_memory.entries import ComposableBackendEntry, Seat
@@ -16,6 +17,7 @@ from composable_memory.errors import (
     BackendUnavailable,
     ComposableMemoryError,
     ConfigError,
+    InvalidArgument,
     MemoryPathError,
     UnsupportedOperation,
 )
@@ -113,6 +115,7 @@ class ComposableMemoryManager:
         self._unavailable = tuple(unavailable)
         self._fan_out = FanOut()
         self._closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
     def capabilities(self) -> frozenset[Capability]:
@@ -156,6 +159,7 @@ class ComposableMemoryManager:
 
     async def answer(self, query: str, options: SearchOptions | None = None) -> SearchAnswer:
         """Search as one backend among others: an answer, or an error when every backend failed."""
+        require_text("query", query)
         response = await self.query(QueryRequest(query=query, options=options or self._defaults))
         asked = [answer for answer in response.answers if answer.skipped is None]
         if asked and all(answer.error is not None for answer in asked):
@@ -184,9 +188,10 @@ class ComposableMemoryManager:
 
         Raises:
             ConfigError: a named backend does not exist.
-            BackendUnavailable: the composite is closed.
+            InvalidArgument: something of the wrong type was given.
+            BackendUnavailable: the composite is closed, or in use on another event loop.
         """
-        self._require_open("search")
+        self.require_usable("search")
         request = self._request(request, max_results, min_score, session_key, backends)
         self._check_names(request.backends)
         started = perf_counter()
@@ -234,7 +239,10 @@ class ComposableMemoryManager:
             BackendError: a backend that could is unavailable.
             UnsupportedOperation: no backend reads files.
         """
-        self._require_open("read a file")
+        self.require_usable("read a file")
+        require_text("rel_path", rel_path)
+        require("from_line", from_line, int | None, "a whole number")
+        require("lines", lines, int | None, "a whole number")
         refusals: list[MemoryPathError] = []
         missing: MemoryFileSlice | None = None
         for seat in self._readers():
@@ -274,7 +282,10 @@ class ComposableMemoryManager:
             BackendError: every one of them failed, or is unavailable.
             UnsupportedOperation: no backend keeps an index.
         """
-        self._require_open("sync")
+        self.require_usable("sync")
+        require_text("reason", reason)
+        if progress is not None and not callable(progress):
+            raise InvalidArgument("progress", "a function", progress)
         syncing = [
             (backend_id, seat.entry.manager)
             for backend_id, seat in self._seats.items()
@@ -294,7 +305,7 @@ class ComposableMemoryManager:
 
     async def probe_embedding_availability(self) -> MemoryEmbeddingProbeResult:
         """Say whether any backend can embed."""
-        self._require_open("probe")
+        self.require_usable("probe")
         probes = await asyncio.gather(
             *(seat.entry.manager.probe_embedding_availability() for seat in self._seats.values()),
             return_exceptions=True,
@@ -306,7 +317,7 @@ class ComposableMemoryManager:
 
     async def probe_vector_availability(self) -> bool:
         """Say whether any backend can search vectors."""
-        self._require_open("probe")
+        self.require_usable("probe")
         probes = await asyncio.gather(
             *(seat.entry.manager.probe_vector_availability() for seat in self._seats.values()),
             return_exceptions=True,
@@ -321,6 +332,7 @@ class ComposableMemoryManager:
         """
         if self._closed:
             return
+        self.require_usable("close")
         self._closed = True
         outcomes = await asyncio.gather(
             *(seat.entry.manager.close() for seat in self._seats.values()), return_exceptions=True
@@ -387,6 +399,7 @@ class ComposableMemoryManager:
         """Return the request with what was given beside it; a bare text starts from the defaults."""
         if isinstance(request, str):
             request = QueryRequest(query=request, options=self._defaults)
+        require("query", request, QueryRequest, "a text or a QueryRequest")
         options = request.options
         return QueryRequest(
             query=request.query,
@@ -395,7 +408,7 @@ class ComposableMemoryManager:
                 min_score=options.min_score if min_score is None else min_score,
                 session_key=session_key or options.session_key,
             ),
-            backends=request.backends if backends is None else tuple(backends),
+            backends=request.backends if backends is None else _listed(backends),
         )
 
     def _check_names(self, backends: Sequence[str] | None) -> None:
@@ -469,9 +482,31 @@ class ComposableMemoryManager:
             return BackendError(self.id, operation, "; ".join(one.reason for one in self._unavailable))
         return UnsupportedOperation(self.id, operation)
 
-    def _require_open(self, operation: str) -> None:
+    def require_usable(self, operation: str) -> None:
+        """Refuse a call after `close`, or from another event loop than that of the first call.
+
+        A loop that is closed is forgotten.
+
+        Raises:
+            BackendUnavailable: it cannot be used, or not from here.
+        """
         if self._closed:
             raise BackendUnavailable(self.id, "it is closed", fix="open it again", operation=operation)
+        loop = asyncio.get_running_loop()
+        if self._loop is None or self._loop.is_closed():
+            self._loop = loop
+        if self._loop is not loop:
+            raise BackendUnavailable(
+                self.id,
+                "it is in use on another event loop",
+                fix="open one on this loop, or hand the call over with asyncio.run_coroutine_threadsafe",
+                operation=operation,
+            )
+
+
+def _listed(backends: Sequence[str]) -> tuple[str, ...]:
+    require_all("backends", backends, str, "a list of backend ids")
+    return tuple(backends)
 
 
 def _weights_of(table: WeightTable, backend_ids: Iterable[str], kind: IntentKind | None) -> dict[str, float]:

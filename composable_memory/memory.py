@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from composable_memory.arguments import require_all, require_text
 from composable_memory.config import LoadedSettings
 from composable_memory.content import IngestReport, MemoryContentObject
 from composable_memory.context_pack import DEFAULT_MAX_CHARS
@@ -109,7 +110,8 @@ class Memory:
 
         Raises:
             ConfigError: a backend named in `backends` is not open.
-            BackendUnavailable: the memory is closed.
+            InvalidArgument: something of the wrong type was given.
+            BackendUnavailable: the memory is closed, or in use on another event loop.
         """
         response = await self.manager.query(
             query,
@@ -127,6 +129,8 @@ class Memory:
         The answer is not kept: only which results it quotes goes into the log, where learning finds it. Of a
         search that is not among the latest of this open memory nothing is known any more, and 0 is returned.
         """
+        require_text("trace_id", trace_id)
+        require_text("answer", answer)
         event = self.recent.quoted_in(answer, trace_id)
         if event is None:
             return 0
@@ -184,7 +188,7 @@ class Memory:
             ConfigError: no open backend takes contents, or the named one does not.
             BackendError: all of them failed.
         """
-        takers = self._takers(backend)
+        takers = self._takers(contents, backend)
         return await hand_over(takers, lambda one: one.ingest(contents, wait=wait), len(contents))
 
     async def ingest_source(
@@ -201,7 +205,8 @@ class Memory:
             ConfigError: no open backend takes contents, or the named one does not.
             BackendError: all of them failed.
         """
-        takers = self._takers(backend)
+        require_text("path", path)
+        takers = self._takers(contents, backend)
         return await hand_over(
             takers, lambda one: one.ingest_source(path, contents, wait=wait), len(contents)
         )
@@ -278,7 +283,11 @@ class Memory:
         self.recent.note(_words_of(query), pack.trace_id, pack.sources)
         return pack
 
-    def _takers(self, backend: str | None) -> dict[str, SupportsIngest]:
+    def _takers(
+        self, contents: Sequence[MemoryContentObject], backend: str | None
+    ) -> dict[str, SupportsIngest]:
+        self.manager.require_usable("ingest")
+        require_all("contents", contents, MemoryContentObject, "a list of MemoryContentObjects")
         able = self._able(Capability.INGEST, "takes contents", backend)
         return {backend_id: one for backend_id, one in able.items() if isinstance(one, SupportsIngest)}
 
@@ -286,6 +295,7 @@ class Memory:
         self, capability: Capability, what: str, backend: str | None
     ) -> Mapping[str, MemorySearchManager]:
         """Return the open backends that can do something, or the named one alone."""
+        require_text("backend", backend, optional=True)
         able = self._able_at(capability)
         if backend is not None and backend in able:
             return {backend: able[backend]}

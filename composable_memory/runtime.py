@@ -8,6 +8,7 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 
+from composable_memory.arguments import require
 from composable_memory.config import LoadedSettings, default_state_dir, load_settings
 from composable_memory.embedder_choice import choose_embedder
 from composable_memory.errors import ConfigError
@@ -63,7 +64,11 @@ async def open_memory(
 
     Raises:
         ConfigError: the workspace is not a folder, or a setting cannot be used.
+        InvalidArgument: something of the wrong type was given.
     """
+    require("workspace", workspace, str | os.PathLike, "a path")
+    require("state_dir", state_dir, str | os.PathLike | None, "a path")
+    require("config", config, Mapping | Settings | None, "a mapping or Settings")
     environ = os.environ if environ is None else environ
     folder = await asyncio.to_thread(existing_folder, Path(workspace))
     loaded = await asyncio.to_thread(load_settings, folder, overrides=config, environ=environ)
@@ -105,6 +110,7 @@ async def open_memory(
         stack.push_async_callback(desk.close)
         lost = await _weights_lost(desk, live)
         manager = _composed(backends_open, loaded.settings.memory, ops_log, live, lost, desk.mark)
+        manager.require_usable("open")  # from here on, on this event loop
         stack.push_async_callback(manager.close)
         memory = Memory(
             manager=manager,

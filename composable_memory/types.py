@@ -4,6 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from composable_memory.arguments import require, require_all, require_text, require_whole
+from composable_memory.errors import InvalidArgument
+
 __all__ = [
     "DEFAULT_MAX_RESULTS",
     "MAX_SNIPPET_CHARS",
@@ -121,10 +124,10 @@ class SearchOptions:
     session_key: str | None = None
 
     def __post_init__(self) -> None:
-        if self.max_results < 1:
-            raise ValueError(f"max_results is {self.max_results}; give 1 or more")
-        if not 0.0 <= self.min_score <= 1.0:
-            raise ValueError(f"min_score is {self.min_score}; give a number from 0 to 1")
+        require_whole("max_results", self.max_results)
+        if not (isinstance(self.min_score, int | float) and 0.0 <= self.min_score <= 1.0):
+            raise InvalidArgument("min_score", "a number from 0 to 1", self.min_score)
+        require_text("session_key", self.session_key, optional=True)
 
 
 DegradationCode = Literal[
@@ -213,6 +216,12 @@ class QueryRequest:
     query: str
     options: SearchOptions = SearchOptions()
     backends: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        require_text("query", self.query)
+        require("options", self.options, SearchOptions, "SearchOptions")
+        if self.backends is not None:
+            require_all("backends", self.backends, str, "a list of backend ids")
 
 
 SkipReason = Literal["condition", "breaker-open", "not-asked"]

@@ -253,7 +253,7 @@ async def test_one_that_could_not_be_opened_is_told_and_tried_again(asking: Aski
 async def test_what_a_stranger_raises_is_told_as_well(asking: Asking, tale: Tale) -> None:
     tale.trouble = ZeroDivisionError("a stranger's fault")
 
-    assert error(await asking.result()) == "ZeroDivisionError: a stranger's fault"
+    assert "ZeroDivisionError: a stranger's fault" in error(await asking.result())
 
 
 @pytest.mark.parametrize(
