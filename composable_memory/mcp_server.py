@@ -1,20 +1,27 @@
 """The memory as an MCP server on stdin and stdout: tools for agents to search, pack and read it."""
 
 import asyncio
+import difflib
 import inspect
+import json
 import logging
 import signal
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, Self, TypeAlias
 
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
-from mcp.types import CallToolResult, TextContent, ToolAnnotations
-from pydantic import Field
+from mcp.server.mcpserver.tools import Tool
+from mcp.server.stdio import stdio_server
+from mcp.shared._stream_protocols import ReadStream, WriteStream
+from mcp.shared.message import SessionMessage
+from mcp.types import PARSE_ERROR, CallToolResult, ErrorData, JSONRPCError, TextContent, ToolAnnotations
+from pydantic import Field, ValidationError
+from pydantic.alias_generators import to_camel
 
 from composable_memory import __version__, tools
 from composable_memory.errors import ComposableMemoryError
@@ -104,22 +111,20 @@ def build_server(
                 problem = str(error)
             yield Service(memory=memory, problem=problem, session_key=session_key)
 
-    server = MCPServer(
+    return _Server(
         "composable-memory",
         title="Composable Memory",
         instructions=INSTRUCTIONS,
         version=__version__,
         log_level="WARNING",
         lifespan=lifespan,
+        tools=[
+            _StrictTool.of(memory_search, "Search memory"),
+            _StrictTool.of(memory_context, "Pack memory"),
+            _StrictTool.of(memory_get, "Read a note"),
+            _StrictTool.of(memory_status, "Memory status"),
+        ],
     )
-    for tool, title in (
-        (memory_search, "Search memory"),
-        (memory_context, "Pack memory"),
-        (memory_get, "Read a note"),
-        (memory_status, "Memory status"),
-    ):
-        server.tool(title=title, description=inspect.getdoc(tool), annotations=READ_ONLY)(tool)
-    return server
 
 
 async def memory_search(
@@ -180,7 +185,9 @@ async def memory_context(
 
 async def memory_get(
     ctx: ToolContext,
-    path: Annotated[str, Field(description="The path of a note, as memory_search gives it.")],
+    path: Annotated[
+        str, Field(description="The path of a note, or a citation with lines, as memory_search gives it.")
+    ],
     from_line: Annotated[
         LineNumber | None,
         Field(validation_alias="from", description="The first line to read, counted from 1."),
@@ -224,9 +231,120 @@ async def _sync(memory: Memory) -> None:
         await memory.sync(reason="boot")
     except ComposableMemoryError as error:
         log.warning("the index could not be brought up to date: %s", error)
+    else:
+        if warning := tools.why_empty(memory):
+            log.warning("%s", warning)
 
 
 def _result(document: Document) -> CallToolResult:
-    """Return the document as structured content, and as text for clients that know only text."""
+    """Return the document as structured content, and as text for clients that know only text.
+
+    A note that cannot be read is an error of the tool.
+    """
     text = TextContent(type="text", text=document.model_dump_json(by_alias=True, exclude_none=True))
-    return CallToolResult(content=[text], structured_content=document.as_json())
+    failed = isinstance(document, MemoryGetReply) and document.status == "error"
+    return CallToolResult(content=[text], structured_content=document.as_json(), is_error=failed)
+
+
+class _StrictTool(Tool):
+    """A tool that refuses arguments that it does not know, in plain words."""
+
+    @classmethod
+    def of(cls, function: Callable[..., Awaitable[CallToolResult]], title: str) -> Tool:
+        tool = cls.from_function(
+            function, title=title, description=inspect.getdoc(function), annotations=READ_ONLY
+        )
+        tool.parameters["additionalProperties"] = False
+        return tool
+
+    async def run(
+        self,
+        arguments: dict[str, Any],
+        context: Context[Any, Any],
+        convert_result: bool = False,
+    ) -> object:
+        known = list(self.parameters["properties"])
+        for name in arguments.keys() - known:
+            near = difflib.get_close_matches(to_camel(name), known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"{self.name} takes {', '.join(known)}"
+            raise ToolError(f"unknown argument {name!r}; {hint}")
+        try:
+            return await super().run(arguments, context, convert_result)
+        except ToolError as error:
+            if isinstance(error.__cause__, ValidationError):
+                raise ToolError(_told(error.__cause__)) from error.__cause__
+            raise
+
+
+def _told(error: ValidationError) -> str:
+    """Return which arguments are wrong and why, without the prose of the library that found out."""
+    return "; ".join(
+        f"{'.'.join(map(str, one['loc']))}: {one['msg']}"
+        for one in error.errors(include_url=False, include_input=False, include_context=False)
+    )
+
+
+class _Server(MCPServer[Service]):
+    """The server of the SDK, which answers also a request that the SDK cannot read."""
+
+    async def run_stdio_async(self) -> None:
+        async with stdio_server() as (incoming, outgoing):
+            await self._lowlevel_server.run(
+                _Answered(incoming, outgoing),
+                outgoing,
+                self._lowlevel_server.create_initialization_options(),
+            )
+
+
+class _Answered:
+    """The messages of a client; a request that cannot be read is answered with an error and left out."""
+
+    def __init__(
+        self, incoming: ReadStream[SessionMessage | Exception], outgoing: WriteStream[SessionMessage]
+    ) -> None:
+        self._incoming = incoming
+        self._outgoing = outgoing
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        await self._incoming.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        return await self._readable(self._incoming.__anext__)
+
+    async def receive(self) -> SessionMessage | Exception:
+        return await self._readable(self._incoming.receive)
+
+    async def _readable(
+        self, take: Callable[[], Awaitable[SessionMessage | Exception]]
+    ) -> SessionMessage | Exception:
+        while isinstance(message := await take(), ValidationError):
+            request_id = _request_id(message)
+            if request_id is None:  # nobody waits for an answer
+                break
+            problem = "the request cannot be read: it has to be JSON-RPC 2.0, in valid Unicode"
+            error = ErrorData(code=PARSE_ERROR, message=problem)
+            await self._outgoing.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=request_id, error=error)))
+        return message
+
+
+def _request_id(error: ValidationError) -> str | int | None:
+    """Return the id of a request that could not be read, as far as it can be found in what came in."""
+    for problem in error.errors(include_url=False):
+        request = problem["input"]
+        if problem["type"] == "json_invalid":
+            # Unlike the parser of the SDK this one takes half a surrogate pair, written as an escape.
+            with suppress(ValueError):
+                request = json.loads(request)
+        found = request.get("id") if isinstance(request, dict) and "method" in request else None
+        if isinstance(found, str | int):
+            return found
+    return None

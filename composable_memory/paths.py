@@ -4,6 +4,7 @@ A file is named by its path relative to the workspace, with `/`; one outside beg
 look at the disk say so: call them from a thread.
 """
 
+import difflib
 import errno
 import os
 import posixpath
@@ -17,10 +18,12 @@ from composable_memory.errors import MemoryPathError
 __all__ = [
     "MAIN_FILES",
     "MEMORY_FOLDER",
+    "NOTES",
     "canonical_key",
     "extra_root",
     "is_markdown",
     "leads_outside",
+    "no_such_note",
     "opened_file",
     "problem_with_file",
     "problem_with_text",
@@ -33,6 +36,9 @@ MAIN_FILES = ("MEMORY.md", "memory.md")
 
 MEMORY_FOLDER = "memory"
 """The folder in the workspace whose Markdown files are memory files, at any depth."""
+
+NOTES = "MEMORY.md, memory/**/*.md and what memory.builtin.extra_paths names"
+"""What a note is, for people."""
 
 MAX_PATH_CHARS = 4096
 MAX_NAME_BYTES = 255
@@ -76,6 +82,15 @@ def leads_outside(name: str) -> bool:
 def is_markdown(name: str) -> bool:
     """Say whether a file name ends in `.md`, in small or capital letters."""
     return name[-3:].lower() == ".md"
+
+
+def no_such_note(name: str, workspace: Path) -> str:
+    """Return that there is no note of this name, with those of a similar one; looks at the disk."""
+    names = [one for one in MAIN_FILES if (workspace / one).is_file()]
+    for folder, _, files in os.walk(workspace / MEMORY_FOLDER):
+        names.extend(relative_key(Path(folder, one), workspace) for one in files if is_markdown(one))
+    near = difflib.get_close_matches(name, names, n=3)
+    return f"there is no {name!r}" + (f"; did you mean {' or '.join(map(repr, near))}?" if near else "")
 
 
 def extra_root(path: Path, workspace: Path) -> Path:

@@ -39,7 +39,7 @@ from composable_memory.weights import LiveWeights
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_ops_logs import OpsLog, trace, utc_now
 
-__all__ = ["OPS_LOG_FOLDER", "Memory", "open_memory"]
+__all__ = ["OPS_LOG_FOLDER", "Memory", "open_memory", "require_log_to_learn"]
 
 
 @asynccontextmanager
@@ -72,7 +72,7 @@ async def open_memory(
     environ = os.environ if environ is None else environ
     folder = await asyncio.to_thread(existing_folder, Path(workspace))
     loaded = await asyncio.to_thread(load_settings, folder, overrides=config, environ=environ)
-    _require_log_to_learn(loaded)
+    require_log_to_learn(loaded)
     state = await asyncio.to_thread(made_folder, Path(state_dir or default_state_dir(environ)))
     registry = await asyncio.to_thread(partial(discover_backends, backends, embedders=embedders))
     logging = loaded.settings.memory.ops_log
@@ -138,7 +138,12 @@ async def _background_of(memory: Memory) -> AbstractAsyncContextManager[None]:
     return goes_on
 
 
-def _require_log_to_learn(loaded: LoadedSettings) -> None:
+def require_log_to_learn(loaded: LoadedSettings) -> None:
+    """Refuse learning without a log.
+
+    Raises:
+        ConfigError: learning is on and the log is off.
+    """
     memory, key = loaded.settings.memory, "memory.feedback.enabled"
     if memory.feedback.enabled and not memory.ops_log.enabled:
         problem = "learning reads the log, and memory.ops_log.enabled is false; set both to true or to false"

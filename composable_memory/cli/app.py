@@ -190,7 +190,9 @@ def pack(
 
 @app.command()
 def get(
-    path: Annotated[str, typer.Argument(metavar="PATH", help="The file, as a search names it.")],
+    path: Annotated[
+        str, typer.Argument(metavar="PATH", help="The file, as a search names it; a citation with lines will do."
+        )],
     from_line: Annotated[
         int | None, typer.Option("--from", metavar="N", min=1, help="The first line.")
     ] = None,

@@ -4,6 +4,9 @@ import asyncio
 import json
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pydantic import BaseModel
 
 from composable_memory.cli.documents import (
     BackendDocument,
@@ -27,7 +30,7 @@ from composable_memory.embedder_choice import EmbedderPlan, plan_embedder
 from composable_memory.errors import ConfigError
 from composable_memory.interfaces import EmbedderServices
 from composable_memory.plugins import FoundBackend, discover_backends
-from composable_memory.runtime import open_memory
+from composable_memory.runtime import open_memory, require_log_to_learn
 from composable_memory.settings import BackendSection
 from composable_memory.tools import (
     DeepProbe,
@@ -87,13 +90,7 @@ async def embedders(place: Place, *, as_json: bool) -> ExitCode:
     """List the embedding providers on offer, and say which one the settings lead to; opens none of them."""
     loaded = await asyncio.to_thread(load_settings, place.workspace)
     registry = await asyncio.to_thread(discover_backends)
-    services = EmbedderServices(
-        state_dir=place.state_dir or default_state_dir(os.environ),
-        environ=os.environ,
-        ops_log=OpsLog(None),
-        clock=utc_now,
-    )
-    plan = await asyncio.to_thread(plan_embedder, loaded, registry, services)
+    plan = await asyncio.to_thread(plan_embedder, loaded, registry, _embedder_services(place.state_dir))
     document = await asyncio.to_thread(_embedders, plan, loaded)  # looking at all of them imports them
     if as_json:
         write_json(document.as_json())
@@ -102,10 +99,19 @@ async def embedders(place: Place, *, as_json: bool) -> ExitCode:
     return ExitCode.FINE
 
 
+def _embedder_services(state_dir: Path | None) -> EmbedderServices:
+    return EmbedderServices(
+        state_dir=state_dir or default_state_dir(os.environ),
+        environ=os.environ,
+        ops_log=OpsLog(None),
+        clock=utc_now,
+    )
+
+
 async def settings(place: Place, *, with_origin: bool, as_json: bool) -> ExitCode:
-    """Show the settings in force."""
+    """Show the settings in force, checked as they are when a memory opens."""
     loaded = await asyncio.to_thread(load_settings, place.workspace)
-    document = _settings(loaded)
+    document = _settings(loaded, await asyncio.to_thread(_options_of_backends, loaded))
     if as_json:
         write_json(document.as_json())
     else:
@@ -152,6 +158,8 @@ async def _states(place: Place) -> Mapping[str, ProviderStatus]:
     """Return how the backends are that can be opened; a memory that cannot is a warning, the list goes on."""
     (reply,) = await asyncio.gather(_opened_status(place), return_exceptions=True)
     if isinstance(reply, MemoryStatusReply):
+        for lost in reply.unavailable:
+            warn(f"note: {lost.backend_id} cannot be opened: {lost.reason}")
         return reply.backends
     if not isinstance(reply, Exception):
         raise reply
@@ -251,10 +259,30 @@ def _show_embedders(document: EmbeddersDocument) -> None:
         warn(f"{document.provider}: {document.reason}")
 
 
-def _settings(loaded: LoadedSettings) -> SettingsDocument:
+def _options_of_backends(loaded: LoadedSettings) -> dict[str, BaseModel]:
+    """Return what only the backends know, of those that a memory would open.
+
+    Raises:
+        ConfigError: a key is unknown or its value is out of range.
+    """
+    require_log_to_learn(loaded)
+    registry, memory = discover_backends(), loaded.settings.memory
+    plan_embedder(loaded, registry, _embedder_services(None))
+    specs = [
+        found.spec
+        for id_, section in memory.sections.items()
+        if (section.enabled or id_ == memory.stand_in) and (found := registry.backend(id_)) and found.spec
+    ]
+    return {
+        spec.id: validate_backend_options(memory.sections[spec.id], spec, loaded.origins) for spec in specs
+    }
+
+
+def _settings(loaded: LoadedSettings, options: Mapping[str, BaseModel]) -> SettingsDocument:
     return SettingsDocument(
         settings=tuple(
-            SettingDocument(key=row.key, value=row.value, origin=str(row.origin)) for row in describe(loaded)
+            SettingDocument(key=row.key, value=row.value, origin=str(row.origin))
+            for row in describe(loaded, options)
         ),
         notes=loaded.notes,
     )

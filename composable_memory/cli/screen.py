@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, TextIO
 
 import typer
 
+from composable_memory.paths import NOTES
+
 if TYPE_CHECKING:
     from composable_memory.types import Degradation, MemoryProviderStatus
 
@@ -25,8 +27,6 @@ __all__ = [
     "write_json",
     "write_text",
 ]
-
-NOTES = "MEMORY.md, memory/**/*.md and what memory.builtin.extra_paths names"
 
 # Everything a terminal could take for a command, C0 without tab and newline, delete, and C1; and what makes
 # it show characters in another order than they have.

@@ -3,13 +3,15 @@
 None of them raises for a memory that fails: the reply then says what is wrong and what to do.
 """
 
+import asyncio
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from composable_memory.context_pack import PackBudget, estimate_tokens
 from composable_memory.errors import ComposableMemoryError, MemoryPathError
-from composable_memory.tools.citations import CitationMode, cite, with_source_line
+from composable_memory.paths import NOTES, no_such_note
+from composable_memory.tools.citations import CitationMode, cite, read_citation, with_source_line
 from composable_memory.tools.documents import (
     DeepProbe,
     Document,
@@ -27,7 +29,7 @@ from composable_memory.tools.documents import (
     SearchHit,
     SearchProbe,
 )
-from composable_memory.types import QueryResponse
+from composable_memory.types import MemoryFileSlice, QueryResponse
 from composable_memory_ops_logs import QueryDelivered, trace
 
 if TYPE_CHECKING:
@@ -58,8 +60,11 @@ __all__ = [
     "unavailable_pack",
     "unavailable_search",
     "unreadable",
+    "why_empty",
     "why_unavailable",
 ]
+
+ReplyT = TypeVar("ReplyT", MemorySearchReply, MemoryContextPackReply)
 
 PROBE_QUERY = "ping"
 
@@ -76,7 +81,7 @@ async def memory_search(memory: "Memory", request: MemorySearchRequest) -> Memor
         return unavailable_search(failure).model_copy(update=known)
     status = memory.status()
     mode = status.custom.get("searchMode")
-    return MemorySearchReply(
+    reply = MemorySearchReply(
         results=tuple(SearchHit.of(with_source_line(result)) for result in response.results),
         provider=status.provider,
         model=status.model,
@@ -86,6 +91,7 @@ async def memory_search(memory: "Memory", request: MemorySearchRequest) -> Memor
         trace_id=response.trace_id,
         degraded=response.degraded,
     )
+    return reply if response.results else _with_word_on_notes(memory, reply)
 
 
 async def memory_context_pack(memory: "Memory", request: MemoryContextPackRequest) -> MemoryContextPackReply:
@@ -112,24 +118,73 @@ async def memory_context_pack(memory: "Memory", request: MemoryContextPackReques
     budget = PackBudget.of(request.max_chars, request.max_tokens)
     with trace(session_key=request.session_key):
         packed = memory.manager.pack(replace(response, results=told), budget)
-    return MemoryContextPackReply(
+    reply = MemoryContextPackReply(
         pack=packed.pack,
         sources=tuple(map(PackedSource.of, packed.sources)),
         tokens=estimate_tokens(packed.pack),
         trace_id=packed.trace_id,
         degraded=response.degraded,
     )
+    return reply if response.results else _with_word_on_notes(memory, reply)
+
+
+def why_empty(memory: "Memory") -> str | None:
+    """Say that there are no notes, and where they are looked for; None where there are some."""
+    status = memory.status()
+    if status.files != 0 or status.dirty:
+        return None
+    return f"there are no notes in {memory.workspace_dir}; notes are {NOTES}"
+
+
+def _with_word_on_notes(memory: "Memory", reply: ReplyT) -> ReplyT:
+    """Return a reply without results; of a workspace without notes it says so."""
+    warning = why_empty(memory)
+    if warning is None:
+        return reply
+    action = "Check that the memory was opened for the right folder (`--workspace`)."
+    return reply.model_copy(update={"warning": warning, "action": action})
 
 
 async def memory_get(memory: "Memory", request: MemoryGetRequest) -> MemoryGetReply:
-    """Read a memory file or some lines of it; a missing file has empty text."""
+    """Read a memory file or some lines of it, named by its path or by a citation.
+
+    A file whose name looks like a citation goes before what is cited.
+    """
     try:
-        part = await memory.read_file(request.path, from_line=request.from_, lines=request.lines)
+        part = await _read(memory, request)
+        if not part.text and await _is_missing(memory, part.path):
+            error = await asyncio.to_thread(no_such_note, part.path, memory.workspace_dir)
+            return MemoryGetReply(
+                text="", path=part.path, status="error", code="MEMORY_NOT_FOUND", error=error
+            )
     except MemoryPathError as error:
         return unreadable(request.path, "MEMORY_PATH_NOT_ALLOWED", str(error))
     except (ComposableMemoryError, OSError) as error:
         return unreadable(request.path, "MEMORY_READ_FAILED", str(error))
     return MemoryGetReply(text=part.text, path=part.path)
+
+
+async def _read(memory: "Memory", request: MemoryGetRequest) -> MemoryFileSlice:
+    """Read what a request names; where that is no file but may be a citation, what it cites."""
+    first, lines, cited = request.from_, request.lines, read_citation(request.path)
+    try:
+        part = await memory.read_file(request.path, from_line=first, lines=lines)
+        if part.text or cited is None:
+            return part
+    except MemoryPathError:
+        if cited is None:
+            raise
+    if first is None and cited.start_line:
+        first = cited.start_line
+        lines = lines or cited.end_line - cited.start_line + 1
+    return await memory.read_file(cited.path, from_line=first, lines=lines)
+
+
+async def _is_missing(memory: "Memory", path: str) -> bool:
+    """Say whether there is no such file; one without text, or without the lines asked for, is there."""
+    if await asyncio.to_thread((memory.workspace_dir / path).exists):
+        return False
+    return not (await memory.manager.read_file(path)).text
 
 
 async def memory_status(memory: "Memory", request: MemoryStatusRequest) -> MemoryStatusReply:

@@ -1,5 +1,6 @@
 """Citations: where a passage stands, in a form that a reader can follow."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
@@ -7,7 +8,11 @@ from typing import Literal
 from composable_memory.session_keys import is_shared
 from composable_memory.types import MemorySearchResult, Origin
 
-__all__ = ["CitationMode", "cite", "with_source_line"]
+__all__ = ["CitationMode", "cite", "read_citation", "with_source_line"]
+
+_CITATION = re.compile(
+    r"(?P<path>.+?)(?:#L(?P<first>\d{1,9})(?:-L?(?P<last>\d{1,9}))?|:(?P<start>\d{1,9})(?:[-:](?P<end>\d{1,9}))?)"
+)
 
 CitationMode = Literal["auto", "on", "off", "always", "never"]
 """Whether results carry a citation; `always` and `never` are other words for `on` and `off`."""
@@ -24,6 +29,19 @@ def cite(
     """
     wanted = _is_wanted(mode, session_key)
     return tuple(replace(result, citation=_citation(result) if wanted else None) for result in results)
+
+
+def read_citation(text: str) -> Origin | None:
+    """Read a place as it is printed anywhere: `a.md#L3-L7`, `a.md#L3`, `a.md:3-7`, `a.md:3` or `a.md:3:7`.
+
+    None is returned for a bare path. Lines of 0, as in `a.md:0:0`, mean the whole file.
+    """
+    found = _CITATION.fullmatch(text.strip())
+    if found is None:
+        return None
+    start = int(found["first"] or found["start"])
+    end = int(found["last"] or found["end"] or start)
+    return Origin(path=found["path"], start_line=start, end_line=max(start, end))
 
 
 def with_source_line(result: MemorySearchResult) -> MemorySearchResult:

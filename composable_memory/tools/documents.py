@@ -57,8 +57,8 @@ LineNumber = Annotated[int, Field(ge=1)]
 PackSize = Annotated[int, Field(ge=1)]
 """How long a pack may be."""
 
-ReadErrorCode = Literal["MEMORY_PATH_NOT_ALLOWED", "MEMORY_READ_FAILED"]
-"""Why a file could not be read: it is not a memory file, or reading it failed."""
+ReadErrorCode = Literal["MEMORY_PATH_NOT_ALLOWED", "MEMORY_NOT_FOUND", "MEMORY_READ_FAILED"]
+"""Why a file could not be read: it is not a memory file, there is none of this name, or reading it failed."""
 
 
 def _json_or_none(value: Mapping[str, object] | None) -> object:
@@ -192,7 +192,10 @@ class MemoryContextPackReply(Document):
 
 
 class MemoryGetRequest(Document):
-    """Which file to read, and from which 1-based line how many lines of it."""
+    """Which file to read, and from which 1-based line how many lines of it.
+
+    `path` may be a citation; lines that are given beside it go before its own.
+    """
 
     path: str
     from_: LineNumber | None = None

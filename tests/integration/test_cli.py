@@ -40,6 +40,15 @@ async def open_exploding(settings, services):
 def spec(name, summary, opener):
     return BackendSpec(id=name, summary=summary, settings=SettingsModel, open=opener)
 
+class Moody(RaisingBackend):
+    def status(self):
+        raise RuntimeError("nobody expected\\nthis")
+
+@asynccontextmanager
+async def open_moody(settings, services):
+    yield Moody(backend_id="moody")
+
+moody = spec("moody", "Has no status.", open_moody)
 raising = spec("raising", "Fails at every question.", open_raising)
 exploding = spec("exploding", "Cannot be opened.", open_exploding)
 """
@@ -47,6 +56,7 @@ ENTRY_POINTS = """
 [composable_memory.backends]
 raising = faulty_plugin:raising
 exploding = faulty_plugin:exploding
+moody = faulty_plugin:moody
 broken = no_such_module_anywhere:spec
 """
 
@@ -471,11 +481,65 @@ def test_get_outside_the_memory_fails_in_one_line(cmem: Cmem) -> None:
     assert re.fullmatch(r"Error: .+\n", result.stderr)
 
 
-def test_a_missing_file_is_empty_and_remarked_upon(cmem: Cmem) -> None:
-    result = cmem("get", "memory/none.md")
+def test_a_missing_file_is_an_error_that_names_the_nearest(cmem: Cmem) -> None:
+    (cmem.workspace / "memory" / "greenhouse.md").write_text("Tomatoes.\n", encoding="utf-8")
+
+    result = cmem("get", "memory/grenhouse.md")
+    as_json = cmem("get", "memory/grenhouse.md", "--json")
+
+    assert (result.exit_code, result.stdout, as_json.exit_code) == (1, "", 1)
+    assert "memory/greenhouse.md" in result.stderr
+    assert json.loads(as_json.stdout)["code"] == "MEMORY_NOT_FOUND"
+
+
+def test_lines_beyond_the_end_are_remarked_upon(cmem: Cmem) -> None:
+    result = cmem("get", "MEMORY.md", "--from", "900")
 
     assert (result.exit_code, result.stdout) == (0, "")
-    assert "no such file" in result.stderr
+    assert "MEMORY.md" in result.stderr
+
+
+def test_every_place_that_is_printed_can_be_read(indexed: Cmem) -> None:
+    printed = indexed("search", "tomatoes shade cloth", "-n", "1").stdout.split()[1]
+    hit = first_of(indexed.json("search", "tomatoes shade cloth", "-n", "1")["results"])
+    lines = f"{hit['startLine']}:{hit['endLine']}"
+    wanted = indexed("get", str(hit["path"]), "--from", str(hit["startLine"]), "--lines", "1").stdout
+
+    for place in (
+        printed,
+        str(hit["citation"]),
+        f"{hit['path']}:{lines}",
+        f"{hit['path']}:{hit['startLine']}",
+    ):
+        result = indexed("get", place)
+        assert (result.exit_code, result.stderr) == (0, ""), place
+        assert result.stdout.splitlines()[0] == wanted.splitlines()[0], place
+
+    whole = indexed("get", str(hit["path"])).stdout
+    assert indexed("get", f"{hit['path']}:0:0").stdout == whole
+
+
+def test_lines_that_are_given_go_before_those_of_a_citation(indexed: Cmem) -> None:
+    assert indexed("get", "MEMORY.md:1-2", "--from", "3", "--lines", "1").stdout == (
+        indexed("get", "MEMORY.md", "--from", "3", "--lines", "1").stdout
+    )
+    assert indexed("get", "MEMORY.md#L3-L9", "--lines", "1").stdout == (
+        indexed("get", "MEMORY.md", "--from", "3", "--lines", "1").stdout
+    )
+
+
+def test_config_refuses_what_a_search_refuses(cmem: Cmem) -> None:
+    for wrong in (
+        "memory: {builtin: {provider: x}}",
+        "memory: {builtin: {chunking: {tokens: -5}}}",
+        "memory: {embedding: {provider: none, providers: {openai: {modle: x}}}}",
+        "memory: {embedding: {provider: no-such}}",
+        "memory: {opsLog: {enabled: false}, feedback: {enabled: true}}",
+    ):
+        cmem.configure(wrong)
+        shown, searched = cmem("config", "show"), cmem("search", "tomatoes")
+        assert (shown.exit_code, searched.exit_code) == (1, 1), wrong
+        assert shown.stderr == searched.stderr
 
 
 # --- status -----------------------------------------------------------------------------------------------
@@ -568,7 +632,8 @@ def test_a_memory_that_cannot_be_opened_does_not_stop_the_list(cmem: Cmem, plugi
 
     assert result.exit_code == 0
     assert "exploding  enabled" in result.stdout
-    assert "note: the memory cannot be opened: nobody expected" in result.stderr
+    assert "note: exploding cannot be opened" in result.stderr
+    assert "nobody expected" in result.stderr
 
 
 def test_a_plugin_that_cannot_be_imported_is_listed_with_its_error(cmem: Cmem, plugins: None) -> None:
@@ -847,9 +912,9 @@ def test_a_reader_that_leaves_early_is_no_error_in_sight(indexed: Cmem) -> None:
 
 
 def test_an_unexpected_error_is_told_in_one_line(cmem: Cmem, plugins: None) -> None:
-    cmem.configure("memory: {backends: {exploding: {enabled: true}}}")
+    cmem.configure("memory: {backends: {moody: {enabled: true}}}")
 
-    done = cmem.process("search", "x")
+    done = cmem.process("status")
     _, stderr = done.communicate(timeout=60)
 
     assert done.returncode == 1

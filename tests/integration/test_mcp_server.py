@@ -151,8 +151,81 @@ async def test_a_path_outside_is_refused_in_the_answer(workspace: Path, state_di
     async with a_client(workspace, state_dir) as client:
         result = await client.call_tool("memory_get", {"path": "../config.yaml"})
 
-    reply = MemoryGetReply.model_validate(content(result))
+    reply = MemoryGetReply.model_validate(result.structured_content)
     assert (reply.status, reply.code) == ("error", "MEMORY_PATH_NOT_ALLOWED")
+    assert result.is_error
+
+
+async def test_a_missing_note_is_an_error_that_names_the_nearest(workspace: Path, state_dir: Path) -> None:
+    (workspace / "memory" / "greenhouse.md").write_text("Tomatoes.\n", encoding="utf-8")
+    async with a_client(workspace, state_dir) as client:
+        result = await client.call_tool("memory_get", {"path": "memory/grenhouse.md"})
+
+    reply = MemoryGetReply.model_validate(result.structured_content)
+    assert result.is_error
+    assert reply.code == "MEMORY_NOT_FOUND"
+    assert "memory/greenhouse.md" in str(reply.error)
+
+
+async def test_the_citation_of_a_result_can_be_read(workspace: Path, state_dir: Path) -> None:
+    async with a_client(workspace, state_dir) as client:
+        [hit] = (await indexed_answer(client))["results"]  # type: ignore[misc]
+        read = content(await client.call_tool("memory_get", {"path": hit["citation"]}))
+
+    assert "shade cloth" in str(read["text"])
+
+
+async def test_an_agent_is_told_of_a_workspace_without_notes(tmp_path: Path, state_dir: Path) -> None:
+    empty = tmp_path / "typo"
+    empty.mkdir()
+    async with a_client(empty, state_dir) as client, asyncio.timeout(30):
+        replies = []
+        for tool in ("memory_search", "memory_context"):
+            while True:
+                reply = content(await client.call_tool(tool, {"query": "tomatoes"}))
+                if "warning" in reply:  # else the first look at the folder is still under way
+                    break
+            replies.append(reply)
+
+    for reply in replies:
+        assert str(empty) in str(reply["warning"])
+        assert reply["action"]
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "words"),
+    [
+        ("memory_search", {"query": "x", "max_results": 2}, ["max_results", "maxResults"]),
+        ("memory_search", {"query": "x", "limit": 2}, ["limit", "query", "maxResults", "minScore"]),
+        ("memory_get", {"path": "MEMORY.md", "from_line": 2}, ["from_line", "from"]),
+        ("memory_status", {"deepp": True}, ["deepp", "deep"]),
+    ],
+)
+async def test_an_unknown_argument_is_refused_with_the_nearest(
+    workspace: Path, state_dir: Path, tool: str, arguments: dict[str, object], words: list[str]
+) -> None:
+    async with a_client(workspace, state_dir) as client:
+        schema = {one.name: one.input_schema for one in (await client.list_tools()).tools}[tool]
+        result = await client.call_tool(tool, arguments)
+
+    assert schema["additionalProperties"] is False
+    assert result.is_error
+    [text] = result.content
+    assert isinstance(text, TextContent)
+    assert all(word in text.text for word in words)
+
+
+async def test_a_wrong_argument_is_told_without_the_prose_of_a_library(
+    workspace: Path, state_dir: Path
+) -> None:
+    async with a_client(workspace, state_dir) as client:
+        result = await client.call_tool("memory_search", {"query": "x", "maxResults": 0})
+
+    [text] = result.content
+    assert isinstance(text, TextContent)
+    assert "maxResults" in text.text
+    assert "pydantic" not in text.text
+    assert "\n" not in text.text
 
 
 @pytest.mark.parametrize(
@@ -180,12 +253,13 @@ async def test_the_status_can_be_asked_deeply(workspace: Path, state_dir: Path) 
 async def test_a_memory_that_cannot_be_opened_explains_itself(tmp_path: Path, state_dir: Path) -> None:
     async with a_client(tmp_path / "nowhere", state_dir) as client:
         search = content(await client.call_tool("memory_search", QUESTION))
-        get = content(await client.call_tool("memory_get", {"path": "MEMORY.md"}))
+        get = await client.call_tool("memory_get", {"path": "MEMORY.md"})
         status = await client.call_tool("memory_status", {})
 
     assert (search["results"], search["unavailable"]) == ([], True)
     assert "nowhere" in str(search["error"])
-    assert "nowhere" in str(get["error"])
+    assert get.is_error
+    assert "nowhere" in str(get.structured_content)
     assert status.is_error
 
 
@@ -219,6 +293,27 @@ def test_nothing_but_the_protocol_goes_to_stdout(workspace: Path, state_dir: Pat
 
     assert done.returncode == 0, done.stderr
     assert [json.loads(line)["jsonrpc"] for line in done.stdout.splitlines()] == ["2.0"]
+
+
+def test_a_request_that_cannot_be_read_is_answered(workspace: Path, state_dir: Path) -> None:
+    """A client would wait for ever; half an emoji is what a cut text ends with."""
+    call = {"name": "memory_search", "arguments": {"query": "\ud83d dock"}}
+    frames = [
+        {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": call},
+        {"jsonrpc": "2.0", "method": "notifications/\ud83d"},
+        {"jsonrpc": "1.0", "id": "a", "method": "ping"},
+        {"jsonrpc": "2.0", "id": 8, "method": "ping"},
+    ]
+    done = subprocess.run(
+        [*PROGRAM, "-w", str(workspace), "--state-dir", str(state_dir)],
+        input="".join(json.dumps(frame) + "\n" for frame in frames) + "no JSON\n",
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+    answers = {answer["id"]: answer for answer in map(json.loads, done.stdout.splitlines())}
+    assert done.returncode == 0, done.stderr
+    assert answers.keys() == {7, "a", 8}
+    assert all("error" in answers[one] for one in (7, "a"))
 
 
 def test_ctrl_c_ends_the_server_while_it_waits_for_the_client(workspace: Path, state_dir: Path) -> None:

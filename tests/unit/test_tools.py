@@ -322,10 +322,12 @@ async def test_a_file_is_read_with_the_lines_that_were_asked_for() -> None:
     assert reply.as_json() == {"text": "The key of the boat hangs", "path": "memory/keys.md"}
 
 
-async def test_a_missing_file_is_empty() -> None:
-    reply = await memory_get(a_memory(), MemoryGetRequest(path="memory/none.md"))
+async def test_a_missing_file_is_an_error_with_its_code() -> None:
+    reply = (await memory_get(a_memory(), MemoryGetRequest(path="memory/none.md"))).as_json()
 
-    assert reply.as_json() == {"text": "", "path": "memory/none.md"}
+    assert (reply["text"], reply["path"], reply["status"]) == ("", "memory/none.md", "error")
+    assert reply["code"] == "MEMORY_NOT_FOUND"
+    assert "memory/none.md" in str(reply["error"])
 
 
 @pytest.mark.parametrize("path", ["../outside.md", "/etc/passwd", "memory/../../x.md"])
