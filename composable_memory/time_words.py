@@ -28,14 +28,16 @@ class TimeMention:
 
 
 def time_mentions(text: str) -> list[TimeMention]:
-    """Return the times that `text` speaks of, in their order."""
+    """Return the times that `text` speaks of, in their order; no two of them overlap."""
     found = sorted(_found(text), key=lambda one: one.start)
     mentions: list[TimeMention] = []
     number = 0
     while number < len(found):
         one, following = found[number], found[number + 1 : number + 2]
-        stretch = _stretch(text, one, following[0]) if following else None
-        mention = stretch or _single(text, one)
+        # Words that belong to one time do not belong to the next as well: "last year" in "last year March".
+        free_from = mentions[-1].end if mentions else 0
+        stretch = _stretch(text, one, following[0], free_from) if following else None
+        mention = stretch or _single(text, one, free_from, following[0].start if following else len(text))
         if mention is not None:
             mentions.append(mention)
         number += 2 if stretch else 1
@@ -217,27 +219,30 @@ def _found(text: str) -> Iterator[_Found]:
                 yield _Found(*match.span(), hint, beside)
 
 
-def _single(text: str, one: _Found) -> TimeMention | None:
-    """Return a time by itself, with how the question stands to it; None if it is none after all."""
+def _single(text: str, one: _Found, free_from: int, free_to: int) -> TimeMention | None:
+    """Return a time by itself, with how the question stands to it; None if it is none after all.
+
+    Its own words lie between `free_from` and `free_to`.
+    """
     start, end, hint = one.start, one.end, one.hint
-    if before := _ending(_BEFORE, text, start):
+    if before := _ending(_BEFORE, text, free_from, start):
         start, hint = start - len(before.group()), replace(hint, relation=_relation(before))
-    elif after := _compiled(_AFTER).match(text, end):
+    elif after := _compiled(_AFTER).match(text, end, free_to):
         end, hint = after.end(), replace(hint, relation=_relation(after))
     elif one.beside:
-        word = _ending(rf"(?<![\w-])(?:{one.beside})\b{_FILLER}$", text, start)
+        word = _ending(rf"(?<![\w-])(?:{one.beside})\b{_FILLER}$", text, free_from, start)
         if word is None:
             return None
         start -= len(word.group())
     return TimeMention(start=start, end=end, hint=replace(hint, phrase=text[start:end].lower()))
 
 
-def _stretch(text: str, one: _Found, other: _Found) -> TimeMention | None:
+def _stretch(text: str, one: _Found, other: _Found, free_from: int) -> TimeMention | None:
     """Return the time from `one` to `other`, if the words between and before them say so."""
     first, last = one.hint.date, other.hint.date
     if first is None or last is None or not _compiled(_TO).fullmatch(text, one.end, other.start):
         return None
-    opening = _ending(_FROM, text, one.start)
+    opening = _ending(_FROM, text, free_from, one.start)
     if opening is None and (
         (one.beside and other.beside) or text[one.end : other.start].strip().lower() in ("and", "y", "と")
     ):
@@ -251,9 +256,9 @@ def _stretch(text: str, one: _Found, other: _Found) -> TimeMention | None:
     return TimeMention(start=start, end=other.end, hint=hint)
 
 
-def _ending(pattern: str, text: str, end: int) -> re.Match[str] | None:
-    """Match what `text` says right before `end`."""
-    return _compiled(pattern).search(text[max(0, end - LONGEST_PREPOSITION) : end])
+def _ending(pattern: str, text: str, free_from: int, end: int) -> re.Match[str] | None:
+    """Match what `text` says right before `end`, and not before `free_from`."""
+    return _compiled(pattern).search(text, max(free_from, end - LONGEST_PREPOSITION), end)
 
 
 @cache

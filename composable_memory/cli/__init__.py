@@ -1,6 +1,7 @@
 """The command line: `composable-memory`, or `cmem` for short."""
 
 import gc
+import os
 import sys
 from contextlib import suppress
 
@@ -16,6 +17,14 @@ LEAST_OPEN_FILES = 32
 """With fewer, parts of the program cannot even be imported when they are needed."""
 
 
+FIX = "write it in this encoding, or set LC_ALL=C.UTF-8"
+
+
+def _is_text(argument: str) -> bool:
+    """Say whether an argument could be decoded; bytes that could not be are halves of surrogate pairs."""
+    return not any("\ud800" <= char <= "\udfff" for char in argument)
+
+
 def main() -> None:
     """Run the command line; exits with 0 fine, 1 failed, 2 bad usage, 3 degraded, 130 interrupted."""
     # Python looks for garbage after every 700 new objects and again at the end: a quarter of a search's time.
@@ -24,6 +33,14 @@ def main() -> None:
     if (limit := _open_files_limit()) < LEAST_OPEN_FILES:
         complain(f"this process may open {limit} files only; allow it {LEAST_OPEN_FILES} (`ulimit -n`)")
         sys.exit(1)
+    for argument in sys.argv[1:]:
+        if not _is_text(argument) and not os.path.lexists(
+            argument.rpartition("=")[2]
+        ):  # a file may be called so
+            complain(
+                f"the argument {argument!r} is no text in the encoding {sys.getfilesystemencoding()}; {FIX}"
+            )
+            sys.exit(2)
     try:
         app()
     except Exception as error:

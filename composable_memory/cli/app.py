@@ -191,8 +191,9 @@ def pack(
 @app.command()
 def get(
     path: Annotated[
-        str, typer.Argument(metavar="PATH", help="The file, as a search names it; a citation with lines will do."
-        )],
+        str,
+        typer.Argument(metavar="PATH", help="The file, as a search names it; a citation with lines will do."),
+    ],
     from_line: Annotated[
         int | None, typer.Option("--from", metavar="N", min=1, help="The first line.")
     ] = None,
@@ -370,9 +371,10 @@ def logs_show(
     trace_id: Annotated[
         str,
         typer.Argument(
-            metavar="TRACE_ID", help="A trace id, or the unique beginning of one, from 4 characters on."
+            metavar="TRACE_ID",
+            help="A trace id, the unique beginning of one, from 4 characters on, or last for the last query.",
         ),
-    ],
+    ] = "last",
     workspace: Workspace = Here,
     state_dir: StateDir = None,
     as_json: AsJson = False,

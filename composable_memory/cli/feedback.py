@@ -19,6 +19,7 @@ from composable_memory.cli.feedback_drawing import (
     stats_lines,
 )
 from composable_memory.cli.learning_charts import charts_of
+from composable_memory.cli.log_reading import named_trace
 from composable_memory.cli.pictures import write_picture
 from composable_memory.cli.running import ExitCode, Place
 from composable_memory.cli.screen import complain, say, tell_degraded, warn, write_json
@@ -42,6 +43,7 @@ async def add(
 ) -> ExitCode:
     """Remember how well one result answered."""
     async with open_learning(place.workspace, state_dir=place.state_dir) as learning:
+        trace_id = await named_trace(place, trace_id, memory=learning.mark)
         judgement = await learning.judge(trace_id, result, relevance=relevance, used=was_used)
     if as_json:
         write_json(JudgementDocument.of(judgement).as_json())

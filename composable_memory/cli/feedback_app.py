@@ -47,7 +47,9 @@ Since = Annotated[
 def feedback_add(
     trace_id: Annotated[
         str,
-        typer.Argument(metavar="TRACE_ID", help="The search: its trace id, or the unique beginning of it."),
+        typer.Argument(
+            metavar="TRACE_ID", help="The search: its trace id, the unique beginning of it, or last."
+        ),
     ],
     result: Annotated[
         str,
@@ -119,14 +121,15 @@ def feedback_stats(
     run(commands.stats(place, since=parse_time(since, "--since"), as_json=as_json), as_json=as_json)
 
 
-@feedback.command("plot", epilog="Example: cmem feedback plot --since 90d --out quality.svg")
+@feedback.command("plot", epilog="Example: cmem feedback plot --since 90d --output quality.svg")
 def feedback_plot(
-    out: Annotated[
+    output: Annotated[
         Path | None,
         typer.Option(
-            "--out", "-o", metavar="FILE", dir_okay=False, help="Draw into this file, a .png or an .svg."
+            "--output", "-o", metavar="FILE", dir_okay=False, help="Draw into this file, a .png or an .svg."
         ),
     ] = None,
+    out: Annotated[Path | None, typer.Option("--out", dir_okay=False, hidden=True)] = None,
     since: Since = None,
     workspace: Workspace = Here,
     state_dir: StateDir = None,
@@ -137,10 +140,11 @@ def feedback_plot(
     from composable_memory.cli.log_reading import parse_time
     from composable_memory.cli.pictures import SUFFIXES
 
-    if out is not None and out.suffix.lower() not in SUFFIXES:
-        raise typer.BadParameter(f"{out.name!r} ends neither with .png nor with .svg", param_hint="--out")
+    file = output or out  # --out is what it was called before
+    if file is not None and file.suffix.lower() not in SUFFIXES:
+        raise typer.BadParameter(f"{file.name!r} ends neither with .png nor with .svg", param_hint="--output")
     place = Place(workspace=workspace, state_dir=state_dir)
-    command = commands.plot(place, since=parse_time(since, "--since"), output=out, as_json=as_json)
+    command = commands.plot(place, since=parse_time(since, "--since"), output=file, as_json=as_json)
     run(command, as_json=as_json)
 
 

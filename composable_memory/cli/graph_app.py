@@ -165,7 +165,7 @@ def graph_export(
     ] = None,
     format_: Annotated[
         Literal["json", "mermaid", "html"] | None,
-        typer.Option("--format", help="What to write; without it, what the end of --output says, or json."),
+        typer.Option("--format", help="What to write; without it, what the end of --output says."),
     ] = None,
     depth: Annotated[
         int, typer.Option("--depth", metavar="N", min=1, max=5, help="How many steps from the entity.")
@@ -192,9 +192,24 @@ def graph_export(
     run(graphing.export(place, backend, picture, as_json=as_json), as_json=as_json)
 
 
+FORMATS: dict[str, "PictureFormat"] = {
+    ".json": "json",
+    ".mmd": "mermaid",
+    ".mermaid": "mermaid",
+    ".html": "html",
+    ".htm": "html",
+}
+
+
 def _format_of(output: Path | None) -> "PictureFormat":
-    """Return what the end of a file's name says that it is."""
-    suffix = output.suffix.lower() if output else ""
-    if suffix in (".html", ".htm"):
-        return "html"
-    return "mermaid" if suffix in (".mmd", ".mermaid") else "json"
+    """Return what the end of a file's name says that it is; without a file it is JSON.
+
+    Raises:
+        typer.BadParameter: it says something else, or nothing.
+    """
+    if output is None:
+        return "json"
+    if found := FORMATS.get(output.suffix.lower()):
+        return found
+    problem = f"{output.name!r} ends with none of {', '.join(FORMATS)}; name another file, or give --format"
+    raise typer.BadParameter(problem, param_hint="--output")

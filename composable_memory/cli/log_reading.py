@@ -3,7 +3,7 @@
 import asyncio
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 import typer
@@ -18,7 +18,10 @@ from composable_memory.waterfall import note_on, waterfall
 from composable_memory_ops_logs import EventFilter, OpsEvent, OpsLogError, OpsLogReader
 from composable_memory_ops_logs.wire import event_to_wire
 
-__all__ = ["parse_time", "query", "read_trace", "show", "tail"]
+__all__ = ["named_trace", "parse_time", "query", "read_trace", "show", "tail"]
+
+LAST = "last"
+"""Stands for the trace of the last query."""
 
 _SPAN = re.compile(r"(\d+)\s*([smhdw])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
@@ -80,15 +83,35 @@ async def query(place: Place, wanted: EventFilter, *, limit: int, offset: int, a
 
 
 async def read_trace(place: Place, trace_id: str) -> Sequence[OpsEvent]:
-    """Return the events of a trace; the unique beginning of its id will do.
+    """Return the events of a trace; the unique beginning of its id will do, or `last` for the last query.
 
     Raises:
         OpsLogError: there is no such trace, or there are several.
     """
+    trace_id = await named_trace(place, trace_id)
     events = await asyncio.to_thread(_reader(place).trace, trace_id)
     if not events:
         raise OpsLogError("no such trace", subject=trace_id, advice="`cmem logs tail` shows recent ones")
     return events
+
+
+async def named_trace(place: Place, trace_id: str, *, memory: str | None = None) -> str:
+    """Return the trace that is meant: for `last` that of the last query, if need be of one memory.
+
+    Raises:
+        OpsLogError: there was no query yet.
+    """
+    if trace_id != LAST:
+        return trace_id
+    queries = _reader(place).events(EventFilter(action="query.start"))
+    found = await asyncio.to_thread(next, (one.trace_id for one in queries if _is_of(one, memory)), None)
+    if found is None:
+        raise OpsLogError("there was no query yet", subject=LAST, advice="`cmem search` makes one")
+    return found
+
+
+def _is_of(event: OpsEvent, memory: str | None) -> bool:
+    return memory is None or (isinstance(event.detail, Mapping) and event.detail.get("memory") == memory)
 
 
 def _reader(place: Place) -> OpsLogReader:

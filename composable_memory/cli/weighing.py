@@ -166,8 +166,9 @@ async def advise(place: Place, request: AdviceRequest, *, as_json: bool) -> Exit
 
 
 def _judge(advice: Advice, request: AdviceRequest) -> ExitCode:
-    """Fail where a change was asked for and refused; that there is nothing to change is fine."""
-    grave = [one.text for one in advice.verdict.objections if one.code != "no-change"]
+    """Fail where a change was asked for and refused; that the present weights proved the best is fine."""
+    is_proven = advice.proposal.gain is not None
+    grave = [one.text for one in advice.verdict.objections if one.code != "no-change" or not is_proven]
     grave += [note for note in advice.proposal.notes if note.startswith(REFUSED)]
     if not request.applies or not grave:
         return ExitCode.FINE

@@ -194,7 +194,9 @@ class WeightTables:
     def _check(self, backend: str, weight: float, *, said: str) -> None:
         if backend not in self._desk.backends:
             known = ", ".join(self._desk.backends) or "none"
-            raise FeedbackError("no such backend", subject=said, advice=f"enabled backends: {known}")
+            raise FeedbackError(
+                "no such backend", subject=f"{backend!r} in {said!r}", advice=f"enabled backends: {known}"
+            )
         if not is_weight(weight):
             advice = "write a backend, = and a number of 0 or more, such as builtin=0.6"
             raise FeedbackError("no weight", subject=said, advice=advice)

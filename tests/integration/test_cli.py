@@ -773,6 +773,23 @@ def test_a_trace_as_json_has_its_steps_and_events(indexed: Cmem) -> None:
     assert len(document["steps"]) == len(document["events"])  # type: ignore[arg-type]
 
 
+def test_the_last_query_needs_no_id(indexed: Cmem) -> None:
+    indexed("search", "ferry timetable")
+    shown = indexed.json("search", "tomatoes", "--json")
+
+    assert indexed.json("logs", "show")["traceId"] == shown["traceId"]
+    assert indexed.json("logs", "show", "last")["traceId"] == shown["traceId"]
+    judged = indexed.json("feedback", "add", "last", "1", "-r", "1")
+    assert judged["traceId"] == shown["traceId"]
+
+
+def test_without_a_query_there_is_no_last(cmem: Cmem) -> None:
+    result = cmem("logs", "show")
+
+    assert result.exit_code == 1
+    assert "cmem search" in result.stderr
+
+
 @pytest.mark.parametrize("trace", ["00000000-0000", "ab"])
 def test_a_trace_that_is_not_there_fails_in_one_line(indexed: Cmem, trace: str) -> None:
     result = indexed("logs", "show", trace)
@@ -896,6 +913,45 @@ def test_every_command_has_its_agreed_help() -> None:
     }
 
     assert {page.stem for page in HELP.glob("*.txt")} == {*names, "cmem"}
+
+
+@pytest.mark.parametrize(
+    "args", [["search"], ["pack"], ["get"], ["ingest", "--text"], ["search", "x", "--session"]], ids=" ".join
+)
+def test_an_argument_that_is_no_text_is_bad_usage(cmem: Cmem, args: list[str]) -> None:
+    done = subprocess.run(
+        [*map(os.fsencode, [*PROGRAM, *args]), b"d\xffck", *map(os.fsencode, cmem.place)],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 2
+    assert re.fullmatch(r"Error: .+\n", done.stderr)
+    assert "UTF-8" in done.stderr
+    assert "unexpected" not in done.stderr
+
+
+def test_a_locale_without_the_letters_of_a_question_is_named(cmem: Cmem) -> None:
+    environ = os.environ | {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    done = subprocess.run(
+        [*PROGRAM, "search", "Schlüssel", *cmem.place],
+        capture_output=True, text=True, timeout=60, check=False, env=environ,
+    )  # fmt: skip
+
+    assert done.returncode == 2
+    assert "LC_ALL" in done.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere names are text")
+def test_a_folder_whose_name_is_no_text_is_a_workspace(cmem: Cmem, tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"n\xf6tes")
+    (folder / "memory").mkdir(parents=True)
+    (folder / "memory" / "a.md").write_text("Tomatoes.\n", encoding="utf-8")
+    done = subprocess.run(
+        [*PROGRAM, "index", "-w", os.fsencode(folder), *cmem.place[2:]],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_reader_that_leaves_early_is_no_error_in_sight(indexed: Cmem) -> None:

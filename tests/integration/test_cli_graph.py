@@ -470,6 +470,16 @@ def test_the_end_of_the_file_says_what_is_written(told: Cmem, tmp_path: Path, na
     assert (tmp_path / name).read_text(encoding="utf-8").startswith(start)
 
 
+@pytest.mark.parametrize("name", ["a.png", "a.svg", "a", "a.txt"])
+def test_a_file_of_no_known_format_is_refused_with_the_formats(told: Cmem, tmp_path: Path, name: str) -> None:
+    result = told("graph", "export", "-o", str(tmp_path / name))
+
+    assert result.exit_code == 2
+    assert all(one in result.stderr for one in (".json", ".mmd", ".html"))
+    assert not (tmp_path / name).exists()
+    assert told("graph", "export", "-o", str(tmp_path / name), "--format", "json").exit_code == 0
+
+
 def test_export_with_json_names_the_file_it_wrote(told: Cmem, tmp_path: Path) -> None:
     document = told.json("graph", "export", "--output", str(tmp_path / "a.html"))
 

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta, timezone
 from itertools import pairwise
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from composable_memory.intent import parse_query_intent
@@ -37,6 +37,8 @@ def test_a_window_ends_no_sooner_than_it_begins_and_both_ends_are_in_utc(text: s
 
 
 @given(text=TEXTS)
+@example("last year March")
+@example("2026年前天")
 def test_every_phrase_stands_in_the_text_where_it_is_said_to(text: str) -> None:
     mentions = time_mentions(text)
 

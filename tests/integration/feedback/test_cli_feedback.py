@@ -357,14 +357,16 @@ def test_a_plot_as_json_holds_the_points(cmem: Cmem) -> None:
 
 @pytest.mark.skipif(not find_spec("matplotlib"), reason="needs the extra plots")
 def test_a_plot_is_written_into_the_file(cmem: Cmem, tmp_path: Path) -> None:
-    told = cmem.said("feedback", "plot", "--out", str(tmp_path / "a.PNG"))
+    told = cmem.said("feedback", "plot", "--output", str(tmp_path / "a.PNG"))
 
     assert told == f"Wrote 3 charts to {tmp_path / 'a.PNG'}.\n"
     assert (tmp_path / "a.PNG").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_plot_into_another_kind_of_file_is_bad_usage(empty: Cmem) -> None:
-    assert "ends neither with .png nor with .svg" in usage_error(empty("feedback", "plot", "--out", "a.jpg"))
+    assert "ends neither with .png nor with .svg" in usage_error(
+        empty("feedback", "plot", "--output", "a.jpg")
+    )
 
 
 def test_a_plot_without_matplotlib_says_how_to_install_it(
@@ -372,6 +374,7 @@ def test_a_plot_without_matplotlib_says_how_to_install_it(
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
 
+    # What the option was called before goes on working.
     told = error(cmem("feedback", "plot", "--out", str(tmp_path / "a.svg")))
 
     assert "`pip install 'composable-memory[plots]'`" in told
@@ -534,10 +537,13 @@ def test_an_advice_with_objections_is_not_adopted(empty: Cmem) -> None:
 
 
 def test_an_advice_from_nothing_says_what_is_missing(empty: Cmem) -> None:
-    result = empty("advise", "--formula", "--apply")
+    for advisor in ((), ("--formula",)):
+        result = empty("advise", *advisor, "--apply")
 
-    assert result.exit_code == 0
-    assert "hint: no judged queries yet" in result.stderr
+        assert result.exit_code == 1
+        assert "the weights stay as they are" in result.stderr
+        assert "hint: no judged queries yet" in result.stderr
+        assert empty("advise", *advisor).exit_code == 0
 
 
 def test_a_model_that_proposes_rubbish_changes_nothing(cmem: Cmem) -> None:
