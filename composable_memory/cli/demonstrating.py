@@ -1,12 +1,16 @@
 """`cmem demo`: a sample workspace is indexed, asked in several languages, and one answer is taken apart."""
 
 import asyncio
+import re
 import shutil
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib import resources
+from itertools import pairwise
 from pathlib import Path
 from tempfile import mkdtemp
+from textwrap import wrap
 
 from composable_memory.cli.documents import IndexDocument, SearchDocument
 from composable_memory.cli.drawing import draw
@@ -18,22 +22,23 @@ from composable_memory.cli.screen import say, tell_degraded, write_json
 from composable_memory.errors import ConfigError
 from composable_memory.runtime import open_memory
 from composable_memory.tools import Document, MemorySearchRequest, query_cited
-from composable_memory.types import MemorySearchResult, QueryResponse
+from composable_memory.types import QueryResponse
 from composable_memory.waterfall import waterfall
 
-__all__ = ["DemoAnswer", "DemoDocument", "demo"]
+__all__ = ["DemoAnswer", "DemoDocument", "demo", "telling_lines"]
 
 QUESTIONS = (
     "Where is the spare battery trolley kept?",
     "What happens to medicine when nobody opens the door?",
-    "¿Dónde se apuntan las caídas de los repartidores?",
+    "¿Qué autonomía tiene la Heron mk2 con la caja llena?",
     "镀金触点一副多少钱？",
     "凍結しやすい場所は何か所ありますか？",
     "Why did the dispatch queue go back to Redis Streams?",
 )
 RESULTS_PER_QUESTION = 2
-SNIPPET_LINES = 3
 LINE_CHARS = 90
+STEM_CHARS = 5
+"""So much of a word is compared: enough for "kept" and "bicycle", and the same for "bicycles"."""
 
 
 class DemoAnswer(Document):
@@ -92,14 +97,27 @@ async def _ask_everything(
 def _show(question: str, answer: QueryResponse) -> None:
     say(question, bold=True, colour="cyan")
     for result in answer.results:
-        _show_result(result)
+        say(f"  {result.score:.3f} {result.citation} [{result.source_backend}]", bold=True)
+        for line in telling_lines(result.snippet, question):
+            say(f"    {line}")
     say()
 
 
-def _show_result(result: MemorySearchResult) -> None:
-    say(f"  {result.score:.3f} {result.citation} [{result.source_backend}]", bold=True)
-    for line in [line for line in result.snippet.splitlines() if line.strip()][:SNIPPET_LINES]:
-        say(f"    {line if len(line) <= LINE_CHARS else f'{line[:LINE_CHARS]}…'}")
+def telling_lines(snippet: str, question: str) -> list[str]:
+    """Return the lines around the one that shares most with the question; what few lines say counts more."""
+    lines = [piece for line in snippet.splitlines() for piece in wrap(line, LINE_CHARS)]
+    asked, said = _parts(question), [_parts(line) for line in lines]
+    lines_with = Counter(part for parts in said for part in parts)
+    shares = [sum(1 / lines_with[part] for part in parts & asked) for parts in said]
+    best = max(range(len(lines)), key=lambda number: shares[number], default=0)
+    return lines[max(0, best - 1) : best + 2]
+
+
+def _parts(text: str) -> set[str]:
+    """Return the words of a text by their beginnings, and pairs of characters for scripts without blanks."""
+    words = re.findall(r"\w+", text.casefold())
+    pairs = {one + other for word in words if not word.isascii() for one, other in pairwise(word)}
+    return {word[:STEM_CHARS] for word in words} | pairs
 
 
 def _document(

@@ -1,40 +1,19 @@
 """For authors of backends: contracts that a backend has to pass, and small fakes to test against.
 
-Needs pytest, since the contracts are classes of tests. See `adapters/README.md` for an example.
+The contracts are classes of tests and need pytest; the rest does not. `adapters/README.md` has an example.
 """
 
-try:
-    import pytest
-except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        "composable_memory.testing needs pytest; install it with `pip install pytest pytest-asyncio`",
-        name="pytest",
-    ) from error
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-# Before the import: else a failing contract shows a bare AssertionError to authors outside this project.
-pytest.register_assert_rewrite("composable_memory.testing.contracts")
-
-from composable_memory.testing.contracts import (  # noqa: E402 - see above
-    AnswerContract,
-    BackendContract,
-    EmbedderContract,
-    FactsContract,
-    GraphContract,
-    IngestContract,
-    Opener,
-    ReadFileContract,
-    SyncContract,
-    VectorContract,
-    WriteNote,
-)
-from composable_memory.testing.corpus import (  # noqa: E402
+from composable_memory.testing.corpus import (
     HOSTILE_PATHS,
     HOSTILE_TEXTS,
     SEED_NOTES,
     SEED_QUESTIONS,
     SeedQuestion,
 )
-from composable_memory.testing.fakes import (  # noqa: E402
+from composable_memory.testing.fakes import (
     FailingEmbedder,
     FakeBackend,
     FlakyBackend,
@@ -49,8 +28,23 @@ from composable_memory.testing.fakes import (  # noqa: E402
     SlowBackend,
     open_in_memory,
 )
-from composable_memory.testing.in_memory import FIXED_NOW, make_services  # noqa: E402
-from composable_memory.testing.in_memory import spec as in_memory_spec  # noqa: E402
+from composable_memory.testing.in_memory import FIXED_NOW, make_services
+from composable_memory.testing.in_memory import spec as in_memory_spec
+
+if TYPE_CHECKING:
+    from composable_memory.testing.contracts import (
+        AnswerContract,
+        BackendContract,
+        EmbedderContract,
+        FactsContract,
+        GraphContract,
+        IngestContract,
+        Opener,
+        ReadFileContract,
+        SyncContract,
+        VectorContract,
+        WriteNote,
+    )
 
 __all__ = [
     "FIXED_NOW",
@@ -86,3 +80,19 @@ __all__ = [
     "make_services",
     "open_in_memory",
 ]
+
+if not TYPE_CHECKING:  # a type checker would take this for a promise of any name
+
+    def __getattr__(name: str) -> object:
+        """Import the contracts when one is asked for."""
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        try:
+            import pytest
+        except ModuleNotFoundError as error:
+            needed = "the contracts of composable_memory.testing need pytest"
+            message = f"{needed}; install it with `pip install pytest pytest-asyncio`"
+            raise ModuleNotFoundError(message, name="pytest") from error
+        # Before the import: else a failing contract shows a bare AssertionError to authors elsewhere.
+        pytest.register_assert_rewrite("composable_memory.testing.contracts")
+        return getattr(import_module("composable_memory.testing.contracts"), name)

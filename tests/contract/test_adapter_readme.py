@@ -17,8 +17,11 @@ def programs() -> list[str]:
 
 
 def run_pytest(folder: Path) -> subprocess.CompletedProcess[str]:
+    # A place of its own for temporary files: at its end pytest removes what earlier runs left in the shared
+    # one, before it prints its summary. After a run of the whole suite that takes minutes on a slow disk.
+    options = ["-q", "-o", "asyncio_mode=auto", "-p", "no:cacheprovider", "--basetemp", str(folder / "tmp")]
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-o", "asyncio_mode=auto", "-p", "no:cacheprovider", "."],
+        [sys.executable, "-m", "pytest", *options, "."],
         cwd=folder,
         env=os.environ | {"PYTHONPATH": os.pathsep.join([str(folder), *HOUSES])},
         capture_output=True,

@@ -109,8 +109,13 @@ async def test_a_failing_embedder_fails_always_or_as_often_as_it_is_told() -> No
     assert any(await once.embed(text))
 
 
-def test_without_pytest_the_contracts_say_what_to_install() -> None:
-    program = "import sys; sys.modules['pytest'] = None; import composable_memory.testing"
+def test_without_pytest_there_are_fakes_and_the_contracts_say_what_to_install() -> None:
+    program = (
+        "import sys; sys.modules['pytest'] = None\n"
+        "from composable_memory.testing import InMemoryBackend\n"
+        "print(InMemoryBackend.__name__)\n"
+        "from composable_memory.testing import BackendContract"
+    )
 
     run = subprocess.run(
         [sys.executable, "-c", program],
@@ -122,4 +127,5 @@ def test_without_pytest_the_contracts_say_what_to_install() -> None:
     )
 
     assert run.returncode == 1
-    assert "composable_memory.testing needs pytest; install it with" in run.stderr
+    assert run.stdout == "InMemoryBackend\n"
+    assert "pip install pytest" in run.stderr

@@ -117,7 +117,12 @@ def _leaves(command: object, name: str) -> Iterator[tuple[str, set[str]]]:
     for word, inner in getattr(command, "commands", {}).items():
         yield from _leaves(inner, f"{name} {word}".strip())
     if not hasattr(command, "commands"):
-        options = {name for param in command.params for name in param.opts if name.startswith("-")}  # type: ignore[attr-defined]
+        options = {
+            name
+            for param in command.params  # type: ignore[attr-defined]
+            for name in param.opts
+            if name.startswith("-") and not getattr(param, "hidden", False)
+        }
         yield name, options | {"--help", "-h"}
 
 

@@ -1,9 +1,11 @@
 """What the README and the other pages show is true."""
 
+import os
 import re
 import shlex
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,22 @@ PAGES = sorted(
     if not path.relative_to(ROOT).parts[0].startswith((".venv", "examples"))
 )
 PROGRAMS = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(encoding="utf-8"), re.M | re.S)
+BLOCKS = re.findall(r"^```sh\n(.*?)^```", (ROOT / "README.md").read_text(encoding="utf-8"), re.M | re.S)
+NOT_RUN = ("make", "pip", "npm", "cmem watch")
+"""What installs, runs these very tests, or never ends."""
+SHOWN = {
+    "battery trolley kept": "lives under the stairs",
+    "Redis Streams": "returns to Redis Streams",
+    "cmem get": "The spare battery trolley lives under the stairs",
+    "logs show": "query",
+    "where did Alice work": "Acme",
+    "graph timeline": "Beacon Labs",
+    'search "spare battery trolley"': "under the stairs",
+}
+"""Which answer is to be seen below which command."""
+REFUSED = "from 50 judged searches on"
+"""What the page says of a command that exits with 1 so early."""
+QMD = Path(sys.executable).parents[1] / "qmd" / "node_modules" / ".bin"
 LINK = re.compile(r"\]\((?!https?://|#|mailto:)([^)#\s]+)")
 
 
@@ -36,6 +54,44 @@ def test_a_program_of_the_readme_runs_and_says_something(number: int, tmp_path: 
 
     assert (done.returncode, done.stderr) == (0, "")
     assert ".md" in done.stdout
+
+
+@pytest.mark.timeout(320)  # some twenty commands, each a process of its own
+def test_the_commands_of_the_readme_run_on_the_sample_notes_and_show_the_answers(tmp_path: Path) -> None:
+    """One after the other in one shell, as somebody would who copies them."""
+    if not (find_spec("falkordb") and find_spec("graphiti_core")):
+        pytest.skip("the extra graphiti is not installed")
+    lines = [line for block in BLOCKS for line in block.splitlines() if not line.startswith((*NOT_RUN, "#"))]
+    lines = [line for line in lines if line.strip() and ("=qmd" not in line or QMD.is_dir())]
+    script = 'cmem() { "$PYTHON" -m composable_memory.cli "$@" < /dev/null; }\n' + "".join(
+        f"printf '\\036%s\\n' {shlex.quote(line)}\n{line}\nprintf '\\037%s' $?\n" for line in lines
+    )
+    packages = [str(ROOT), *(str(ROOT / house) for house in ("adapters", "feedback", "ops_logs"))]
+
+    done = subprocess.run(
+        ["bash", "-c", script],
+        cwd=ROOT,
+        env={
+            "CI": "true",  # keeps QMD from its models
+            "HOME": str(tmp_path),
+            "PATH": f"{QMD}:{os.environ['PATH']}",
+            "PYTHON": sys.executable,
+            "PYTHONPATH": ":".join(packages),
+        },
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+    ran = [part.split("\n", 1) for part in done.stdout.split("\036")[1:]]
+    assert [line for line, _ in ran] == lines, done.stderr
+    for line, output in ran:
+        shown, _, code = output.rpartition("\037")
+        assert code == ("1" if REFUSED in line else "0"), f"{line}\n{shown}\n{done.stderr}"
+        for command, answer in SHOWN.items():
+            assert command not in line or answer in shown, f"{line}\n{shown}"
+    assert [command for command in SHOWN if command not in "".join(BLOCKS)] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -18,6 +18,7 @@ import typer.main
 from typer.testing import CliRunner, Result
 
 from composable_memory.cli import app
+from composable_memory.cli.demonstrating import QUESTIONS
 from composable_memory.types import MemoryProviderStatus
 
 HELP = Path(__file__).with_name("help")
@@ -877,6 +878,23 @@ def test_the_demo_shows_answers_citations_and_a_waterfall(cmem: Cmem) -> None:
 
     assert re.search(r"^  \d\.\d{3} \S+#L\d+(-L\d+)? \[builtin\]$", shown, re.MULTILINE)
     assert re.search(r"^query\.backend_result builtin +\|.*█", shown, re.MULTILINE)
+
+
+def test_the_demo_shows_the_line_that_answers(cmem: Cmem) -> None:
+    shown = cmem("demo", placed=False).stdout
+    answers = (
+        "under the stairs",
+        "medicine rides back",
+        "52 km",
+        "6.20 欧元",
+        "九か所",
+        "returns to Redis Streams",
+    )
+
+    below = re.split("|".join(map(re.escape, QUESTIONS)), shown)[1:]
+    assert [answer in " ".join(text.split()) for text, answer in zip(below, answers, strict=True)] == [
+        True
+    ] * 6
 
 
 def test_the_demo_leaves_the_sample_where_it_is_told_to(cmem: Cmem, tmp_path: Path) -> None:
