@@ -891,10 +891,11 @@ def test_the_demo_shows_the_line_that_answers(cmem: Cmem) -> None:
         "returns to Redis Streams",
     )
 
-    below = re.split("|".join(map(re.escape, QUESTIONS)), shown)[1:]
-    assert [answer in " ".join(text.split()) for text, answer in zip(below, answers, strict=True)] == [
-        True
-    ] * 6
+    below = re.split("|".join(map(re.escape, QUESTIONS)), shown)[1:]  # the trace names the last one again
+    missing = [
+        answer for text, answer in zip(below, answers, strict=False) if answer not in " ".join(text.split())
+    ]
+    assert (len(below), missing) == (len(answers) + 1, [])
 
 
 def test_the_demo_leaves_the_sample_where_it_is_told_to(cmem: Cmem, tmp_path: Path) -> None:
