@@ -46,6 +46,8 @@ def document(name: str, *chapters: tuple[str, Sequence[Requirement]]) -> tuple[R
 
 
 MANAGER = "tests/unit/core/test_manager.py::test_"
+LIARS = "tests/contract/test_lying_backends.py::test_"
+ARGUMENTS = "tests/unit/core/test_arguments.py::test_"
 FAN_OUT = "tests/unit/core/test_fan_out.py::test_"
 MERGE = "tests/unit/core/test_merge.py::test_"
 INTENT = "tests/unit/core/test_intent.py::test_"
@@ -993,6 +995,18 @@ OVERVIEW = document(
                  f"{BACKEND}every_result_is_sound"),
             kept("use:get", "drill into specific lines with memory_get",
                  f"{READING}the_lines_of_a_result_hold_its_answer"),
+            kept("own:get:citations", "every place that is printed can be read",
+                 f"{CLI}every_place_that_is_printed_can_be_read",
+                 f"{MCP}the_citation_of_a_result_can_be_read"),
+            kept("own:get:missing", "a missing file is an error that names the nearest",
+                 f"{CLI}a_missing_file_is_an_error_that_names_the_nearest",
+                 f"{MCP}a_missing_note_is_an_error_that_names_the_nearest"),
+            kept("own:tools:arguments", "an unknown argument of a tool is refused with the nearest",
+                 f"{MCP}an_unknown_argument_is_refused_with_the_nearest"),
+            kept("own:tools:answered", "a request that cannot be read is answered",
+                 f"{MCP}a_request_that_cannot_be_read_is_answered"),
+            kept("own:tools:no-notes", "an agent is told of a workspace without notes",
+                 f"{MCP}an_agent_is_told_of_a_workspace_without_notes"),
             kept("use:citations", "citations appended depending on the chat context",
                  f"{CITATIONS}auto_does_not_cite_in_groups_and_channels",
                  f"{CITATIONS}the_source_line_stands_below_the_trimmed_snippet"),
@@ -1600,6 +1614,20 @@ INTERFACES = document(
             kept("own:memory:loop", "the event loop is never blocked",
                  f"{BACKEND}the_event_loop_is_not_blocked", f"{VECTORS}the_event_loop_is_not_blocked",
                  f"{EMBEDDER}the_event_loop_is_not_blocked"),
+            kept("own:memory:lies", "what nobody can read is that backend's failure alone",
+                 f"{LIARS}what_nobody_can_read_is_a_failure_of_the_liar_alone",
+                 f"{LIARS}a_sound_result_among_lies_is_served_and_the_lies_are_named",
+                 f"{LIARS}a_plug_in_that_cannot_be_opened_keeps_nobody_else_out",
+                 f"{LIARS}an_interruption_by_the_user_passes"),
+            kept("own:memory:deadline", "no backend is waited for beyond its own deadline",
+                 f"{LIARS}a_backend_that_swallows_its_cancellation_is_left_at_its_own_deadline",
+                 f"{LIARS}a_late_answer_is_not_taken_in_and_its_error_is_nobodys",
+                 f"{LIARS}closing_does_not_wait_for_a_backend_that_never_ends"),
+            kept("own:memory:arguments", "a wrong argument is named in an error of ours",
+                 f"{ARGUMENTS}a_mistake_of_the_caller_is_named",
+                 f"{CLI}an_argument_that_is_no_text_is_bad_usage"),
+            kept("own:memory:one-loop", "a call from another event loop is refused",
+                 f"{ARGUMENTS}another_event_loop_is_turned_away_at_the_door"),
             kept("own:memory:read-or-refuse", "without READ_FILE, read_file raises UnsupportedOperation",
                  f"{BACKEND}reading_files_is_offered_or_refused"),
         ],
