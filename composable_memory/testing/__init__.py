@@ -3,6 +3,7 @@
 The contracts are classes of tests and need pytest; the rest does not. `adapters/README.md` has an example.
 """
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -93,6 +94,8 @@ if not TYPE_CHECKING:  # a type checker would take this for a promise of any nam
             needed = "the contracts of composable_memory.testing need pytest"
             message = f"{needed}; install it with `pip install pytest pytest-asyncio`"
             raise ModuleNotFoundError(message, name="pytest") from error
-        # Before the import: else a failing contract shows a bare AssertionError to authors elsewhere.
-        pytest.register_assert_rewrite("composable_memory.testing.contracts")
-        return getattr(import_module("composable_memory.testing.contracts"), name)
+        contracts = "composable_memory.testing.contracts"
+        if contracts not in sys.modules:
+            # Before the import: else a failing contract shows a bare AssertionError to authors elsewhere.
+            pytest.register_assert_rewrite(contracts)
+        return getattr(import_module(contracts), name)

@@ -304,14 +304,20 @@ def test_a_request_that_cannot_be_read_is_answered(workspace: Path, state_dir: P
         {"jsonrpc": "1.0", "id": "a", "method": "ping"},
         {"jsonrpc": "2.0", "id": 8, "method": "ping"},
     ]
-    done = subprocess.run(
+    process = subprocess.Popen(
         [*PROGRAM, "-w", str(workspace), "--state-dir", str(state_dir)],
-        input="".join(json.dumps(frame) + "\n" for frame in frames) + "no JSON\n",
-        capture_output=True, text=True, timeout=60, check=False,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
+    with process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write("".join(json.dumps(frame) + "\n" for frame in frames) + "no JSON\n")
+        process.stdin.flush()
+        # Only then is the input closed: what has not been answered by its end need not be.
+        answers = {one["id"]: one for one in (json.loads(process.stdout.readline()) for _ in range(3))}
+        _, complaints = process.communicate(timeout=60)
 
-    answers = {answer["id"]: answer for answer in map(json.loads, done.stdout.splitlines())}
-    assert done.returncode == 0, done.stderr
+    assert process.returncode == 0, complaints
     assert answers.keys() == {7, "a", 8}
     assert all("error" in answers[one] for one in (7, "a"))
 
