@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 from typing import TypeVar, overload
 from zlib import crc32
 
@@ -11,7 +11,7 @@ from composable_memory.context_pack import PackBudget
 from composable_memory.interleaving import Draw
 from composable_memory.query_terms import QueryTerms
 from composable_memory.ranking import Ranking
-from composable_memory.sameness import near_pairs
+from composable_memory.sameness import near_pairs, near_pairs_shown
 from composable_memory.types import (
     Attribution,
     BackendAnswer,
@@ -105,7 +105,7 @@ class QueryLogger:
             ),
             status="failure" if answer.error else "partial" if answer.degraded else "success",
             backend=answer.backend_id,
-            duration_ms=answer.took_ms,
+            duration_ms=round(answer.took_ms, 3),
         )
 
     def merged(
@@ -138,11 +138,11 @@ class QueryLogger:
                 ],
                 query_id=self._terms.query_id,
                 intent_kind=self._terms.kind,
-                near=_NearPairs(response.answers),
+                near=_NearPairs(response.answers, request.options.max_results, policy.depth),
                 experiment=None if draw is None else _interleaved(draw),
             ),
             status="partial" if response.degraded else "success",
-            duration_ms=response.latency_ms,
+            duration_ms=round(response.latency_ms, 3),
         )
 
 
@@ -239,12 +239,14 @@ class _Candidates(_MadeWhenWritten[Candidate]):
 
 
 class _NearPairs(_MadeWhenWritten[NearPair]):
-    def __init__(self, answers: Sequence[BackendAnswer]) -> None:
-        self._answers = answers
+    def __init__(self, answers: Sequence[BackendAnswer], max_results: int, depth: int) -> None:
+        self._lists = [answer.results for answer in answers]
+        self._most = max_results if max_results <= depth else None
 
     def _make(self) -> list[NearPair]:
-        found = [result for answer in self._answers for result in answer.results]
-        pairs = [NearPair(*pair) for pair in islice(near_pairs(found), MOST_NEAR_PAIRS + 1)]
+        # A list that is longer than it was read at first is ranked whole before it is cut.
+        found = near_pairs_shown(self._lists, self._most) if self._most else near_pairs([*chain(*self._lists)])
+        pairs = [NearPair(*pair) for pair in islice(found, MOST_NEAR_PAIRS + 1)]
         return pairs if len(pairs) <= MOST_NEAR_PAIRS else [TOO_MANY_NEAR]
 
 

@@ -1,7 +1,7 @@
 """Says when two results are the same place, or the same in nearly the same words (pure)."""
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import combinations, pairwise, product
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, combinations, pairwise, product
 from operator import itemgetter
 from typing import NamedTuple, TypeAlias
 
@@ -12,6 +12,7 @@ __all__ = [
     "TextComparison",
     "are_apart",
     "near_pairs",
+    "near_pairs_shown",
     "nearly_equal",
     "overlap",
     "same_lines",
@@ -83,18 +84,74 @@ class NearTexts:
         return words
 
 
-def near_pairs(results: Sequence[MemorySearchResult]) -> Iterator[tuple[int, int]]:
+def near_pairs(
+    results: Sequence[MemorySearchResult], places: Iterable[int] | None = None
+) -> Iterator[tuple[int, int]]:
     """Yield the places of all pairs with nearly equal snippets, except those that are the same lines.
 
-    They come in the order of the second place, then of the first.
+    With `places` only the results there are compared. Pairs come in the order of the second place, then of
+    the first.
     """
-    texts = _texts(results)
+    texts = _texts(results, range(len(results)) if places is None else places)
     pairs = [pair for text in texts for pair in combinations(text.places, 2)]
     for one, other in _alike(texts):
         pairs += [(min(pair), max(pair)) for pair in product(one, other)]
     for first, second in sorted(pairs, key=itemgetter(1, 0)):
         if results[first].key != results[second].key:
             yield first, second
+
+
+def near_pairs_shown(
+    lists: Sequence[Sequence[MemorySearchResult]], most: int
+) -> Iterator[tuple[int, int]]:
+    """Yield the near pairs that decide on the first `most` results, under any weights and fusion.
+
+    `lists` are what the backends found, best first; places count as if they were laid end to end.
+
+    Whatever the weights, of the results of one backend that cannot be grouped with another one the better come
+    before the others, as far as `min_score` lets them pass: those with an exact hit always, the rest by their
+    score. Each then takes a place of the answer, or is left out as nearly equal to one before. So no further
+    than the first `most` of both kinds is looked, and as many more as have a twin; and at all that can be
+    grouped, whose score others can raise.
+    """
+    results = [result for found in lists for result in found]
+    grouped = _that_can_be_grouped(results)
+    alone: list[list[int]] = []
+    start = 0
+    for found in lists:
+        places = [place for place in range(start, start + len(found)) if place not in grouped]
+        alone += [[place for place in places if results[place].exact is exact] for exact in (True, False)]
+        start += len(found)
+    depths = [most] * len(alone)
+    while True:
+        looked_at = [places[:depth] for places, depth in zip(alone, depths, strict=True)]
+        pairs = list(near_pairs(results, [*grouped, *chain.from_iterable(looked_at)]))
+        twins = set(chain.from_iterable(pairs))
+        deeper = [most + sum(place in twins for place in places) for places in looked_at]
+        if all(new <= old or old >= len(places) for new, old, places in zip(deeper, depths, alone, strict=True)):
+            yield from pairs
+            return
+        depths = deeper
+
+
+def _that_can_be_grouped(results: Sequence[MemorySearchResult]) -> set[int]:
+    """Return the places of facts that say where they are from, and of all that share lines with others."""
+    by_path: dict[str, list[tuple[int, int, int]]] = {}
+    grouped: set[int] = set()
+    for place, result in enumerate(results):
+        by_path.setdefault(result.path, []).append((result.start_line, result.end_line, place))
+        if (origin := result.origin) is not None:
+            grouped.add(place)
+            by_path.setdefault(origin.path, []).append((origin.start_line, origin.end_line, place))
+    for stretches in by_path.values():
+        stretches.sort()
+        reached, last = -1, -1
+        for start, end, place in stretches:
+            if start <= reached:
+                grouped |= {place, last}
+            if end >= reached:
+                reached, last = end, place
+    return grouped
 
 
 class _Text(NamedTuple):
@@ -106,12 +163,12 @@ class _Text(NamedTuple):
     places: Sequence[int]
 
 
-def _texts(results: Sequence[MemorySearchResult]) -> list[_Text]:
+def _texts(results: Sequence[MemorySearchResult], places: Iterable[int]) -> list[_Text]:
     """Return each distinct text once, those of fewest words first; several backends find the same passage."""
-    places: dict[str, list[int]] = {}
-    for place, result in enumerate(results):
-        places.setdefault(result.snippet, []).append(place)
-    split = ((words_of(text), found) for text, found in places.items())
+    of_text: dict[str, list[int]] = {}
+    for place in sorted(places):
+        of_text.setdefault(results[place].snippet, []).append(place)
+    split = ((words_of(text), found) for text, found in of_text.items())
     texts = [_Text(len(words), _sketch(words), words, found) for words, found in split if words]
     return sorted(texts, key=itemgetter(0))
 

@@ -2,17 +2,19 @@
 
 import asyncio
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, cast
 
-from composable_memory_ops_logs.events import EventDetail, OpsEvent, Status
+from composable_memory_ops_logs.events import EventDetail, JsonValue, OpsEvent, Status
 from composable_memory_ops_logs.redaction import CleanTexts, redact, redact_value
-from composable_memory_ops_logs.sinks import FileSink
+from composable_memory_ops_logs.short_form import short_line
+from composable_memory_ops_logs.sinks import FileSink, Judged
 from composable_memory_ops_logs.trace import current_run_id, current_session_key, current_trace_id, new_id
 from composable_memory_ops_logs.wire import event_to_wire, texts_of, to_line
 from composable_memory_ops_logs.writer import LineWriter
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OpsLog", "OpsLogStats", "utc_now"]
 
+DEFAULT_MAX_BYTES = 2_000_000_000
 _POLL_S = 0.002
 _CLOSE_TIMEOUT_S = 5.0
 
@@ -44,11 +47,12 @@ class OpsLogStats:
 
 
 class OpsLog:
-    """A log of typed events, one JSON object a line, in monthly files of a directory.
+    """A log of typed events, one JSON object a line, in the files of a directory.
 
-    Without a directory nothing is written, but listeners still hear every event. `retention_days` counts
-    from the end of a file's month. `capacity` is how many events may wait to be written; more are dropped.
-    With `redact`, what is written holds no secrets; listeners get events as they were emitted.
+    Without a directory nothing is written, but listeners still hear every event. Files are deleted
+    `retention_days` after their day, and the oldest when all take more than `max_bytes`; the lines of traces
+    that `judged` names stay. `capacity` is how many events may wait to be written; more are dropped. With
+    `redact`, what is written holds no secrets; listeners get events as they were emitted.
     Close the log, or use it as `async with OpsLog(...) as log`.
     """
 
@@ -58,11 +62,15 @@ class OpsLog:
         *,
         clock: Callable[[], datetime] = utc_now,
         retention_days: int = 30,
+        max_bytes: int = DEFAULT_MAX_BYTES,
+        judged: Judged | None = None,
         redact: bool = True,
         capacity: int = 10_000,
     ) -> None:
         if not 0 <= retention_days <= 36_500:
             raise ValueError(f"retention_days is {retention_days}; give 0 to 36500")
+        if max_bytes < 1:
+            raise ValueError(f"max_bytes is {max_bytes}; give 1 or more")
         if capacity < 1:
             raise ValueError(f"capacity is {capacity}; give 1 or more")
         self._clock = clock
@@ -72,9 +80,8 @@ class OpsLog:
         self._writer: LineWriter | None = None
         if directory is not None:
             self._writer = LineWriter(
-                FileSink(directory),
+                FileSink(directory, retention_days=retention_days, max_bytes=max_bytes, judged=judged),
                 open_renderer=partial(_open_renderer, redact),
-                retention_days=retention_days,
                 capacity=capacity,
             )
             # A log that is forgotten, not closed, still lets its thread finish and end.
@@ -168,43 +175,52 @@ async def _becomes_true(condition: Callable[[], bool], timeout_s: float) -> bool
     return condition()
 
 
-# --- from event to line -------------------------------------------------------------------------------------
+# --- from events to lines -----------------------------------------------------------------------------------
 
 
-def _open_renderer(redacting: bool) -> Callable[[OpsEvent], bytes]:
-    """Build the chain of processors that turns an event into its line."""
+def _open_renderer(redacting: bool) -> Callable[[Sequence[OpsEvent]], bytes]:
+    """Build the chain of processors that turns an event, or those of a finished query, into lines."""
     # Imported here, by the writer's thread: it takes longer than everything else in this package together.
     import structlog
 
-    masking = [_Masking()] if redacting else []
     logger = structlog.wrap_logger(
         structlog.ReturnLogger(),
-        processors=[_unfold, *masking, _render],
+        processors=[_Unfolding(redacting), _render],
         wrapper_class=structlog.BoundLogger,
         context_class=dict,
     ).bind()
-    return lambda event: cast("bytes", logger.msg(event.action, ops_event=event))
+    return lambda events: cast("bytes", logger.msg(events[-1].action, events=events))
 
 
-def _unfold(_logger: object, _method: str, entry: "EventDict") -> "EventDict":
-    entry["wire"] = event_to_wire(entry["ops_event"])
-    return entry
+class _Unfolding:
+    """Makes the mappings of lines, and masks secrets. Nearly all have none, so it looks before it walks."""
 
-
-class _Masking:
-    """Masks the secrets of an event. Nearly all events have none, so it looks before it walks."""
-
-    def __init__(self) -> None:
-        self._clean = CleanTexts()
+    def __init__(self, redacting: bool) -> None:
+        self._clean = CleanTexts() if redacting else None
 
     def __call__(self, _logger: object, _method: str, entry: "EventDict") -> "EventDict":
-        if not self._clean.covers(texts_of(entry["ops_event"])):
-            wire = entry["wire"]
-            wire["detail"] = redact_value(wire["detail"])
-            if "sessionKey" in wire:
-                wire["sessionKey"] = redact(wire["sessionKey"])
+        events: Sequence[OpsEvent] = entry["events"]
+        if self._clean is None or self._clean.covers(chain.from_iterable(map(texts_of, events))):
+            entry["wires"] = _wires(events, str)
+        else:
+            entry["wires"] = [*map(_masked, _wires(events, redact))]
         return entry
 
 
+def _wires(events: Sequence[OpsEvent], clean: Callable[[str], str]) -> list[dict[str, object]]:
+    *answers, last = events
+    if answers:
+        with suppress(TypeError, ValueError):  # what the short form cannot tell, the long one can
+            return [short_line(last, answers, clean)]
+    return [*map(event_to_wire, events)]
+
+
+def _masked(wire: dict[str, object]) -> dict[str, object]:
+    wire["detail"] = redact_value(cast("Mapping[str, JsonValue]", wire["detail"]))
+    if isinstance(session_key := wire.get("sessionKey"), str):
+        wire["sessionKey"] = redact(session_key)
+    return wire
+
+
 def _render(_logger: object, _method: str, entry: "EventDict") -> bytes:
-    return to_line(entry["wire"])
+    return b"".join(map(to_line, entry["wires"]))

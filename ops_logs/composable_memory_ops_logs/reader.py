@@ -1,27 +1,41 @@
 """Reads logs back: pages newest first, whole traces, the tail, and lines as they are appended."""
 
 import asyncio
-import os
+import re
+import sys
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
 
 import orjson
 
 from composable_memory_ops_logs.events import OpsEvent, Status
-from composable_memory_ops_logs.sinks import month_files, month_of
-from composable_memory_ops_logs.wire import event_from_line
+from composable_memory_ops_logs.segments import (
+    FIRST_MS,
+    LAST_MS,
+    Segment,
+    day_of,
+    lines_backwards,
+    lines_forwards,
+    open_size,
+    segments_in,
+)
+from composable_memory_ops_logs.short_form import events_from_line
+from composable_memory_ops_logs.wire import format_time
 
 __all__ = ["MAX_PAGE", "EventFilter", "EventPage", "OpsLogError", "OpsLogReader"]
 
 MAX_PAGE = 500
 """The most events one page can hold."""
 
-_BLOCK_BYTES = 64 * 1024
+_LONGEST_QUERY = timedelta(minutes=10)
+"""The events of one line are no further apart."""
 _FOLLOW_BYTES = 4 * 1024 * 1024
+_CLOSED = sys.maxsize
+"""The end of a file that nothing is appended to any more."""
 _MIN_PREFIX_CHARS = 4
 _SHOWN_CANDIDATES = 5
 
@@ -64,11 +78,11 @@ class EventFilter:
             and (self.end is None or event.ts <= self.end)
         )
 
-    def covers_month(self, month: str) -> bool:
-        """Tell whether a month (`YYYY-MM`, UTC) can hold wanted events."""
-        return (self.start is None or month_of(self.start) <= month) and (
-            self.end is None or month <= month_of(self.end)
-        )
+    def covers(self, segment: Segment) -> bool:
+        """Tell whether a file can hold wanted events."""
+        if self.start is not None and segment.is_over(day_of(self.start)):
+            return False
+        return self.end is None or segment.period <= day_of(_later(self.end, _LONGEST_QUERY))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +122,7 @@ class OpsLogReader:
         if offset < 0:
             raise ValueError(f"offset is {offset}; give 0 or more")
         wanted = filter or EventFilter()
-        scan = _Scan(wanted, _needles(wanted))
+        scan = _Scan(wanted)
         events = tuple(islice(self._events(scan), offset, offset + limit + 1))
         return EventPage(events=events[:limit], has_more=len(events) > limit, bad_lines=scan.bad_lines)
 
@@ -126,7 +140,7 @@ class OpsLogReader:
             OpsLogError: the directory or a file in it cannot be read; as the events are taken.
         """
         wanted = filter or EventFilter()
-        return self._events(_Scan(wanted, _needles(wanted), on_bad_line=on_bad_line))
+        return self._events(_Scan(wanted, on_bad_line=on_bad_line))
 
     def trace(self, trace_id: str) -> list[OpsEvent]:
         """Return all events of a trace, oldest first; a unique prefix of at least 4 characters will do.
@@ -135,7 +149,7 @@ class OpsLogReader:
             OpsLogError: several traces begin with the prefix, or the log cannot be read.
         """
         traces: dict[str, list[OpsEvent]] = {}
-        for event in self._events(_Scan(EventFilter(), (_quoted(trace_id)[:-1],))):
+        for event in self._events(_Scan(EventFilter(), trace=_quoted(trace_id)[1:-1])):
             if _names(trace_id, event.trace_id):
                 events = traces.setdefault(event.trace_id, [])
                 if len(traces) == 1 or event.trace_id == trace_id:  # of the others the id is enough
@@ -155,7 +169,7 @@ class OpsLogReader:
     async def follow(self, poll_s: float = 0.25, *, last: int = 0) -> AsyncGenerator[OpsEvent]:
         """Yield the `last` events, then every event appended from now on, looking every `poll_s` seconds.
 
-        It goes on until its consumer stops, over the change of months and deleted files.
+        It goes on until its consumer stops, over the change of files, also compressed and deleted ones.
 
         Raises:
             OpsLogError: the directory or a file in it cannot be read.
@@ -168,34 +182,40 @@ class OpsLogReader:
                 yield event
             await asyncio.sleep(poll_s)
 
-    def _last(self, n: int, ends: Mapping[Path, int] | None) -> list[OpsEvent]:
+    def _last(self, n: int, ends: Mapping[Segment, int] | None) -> list[OpsEvent]:
         return list(islice(self._events(_Scan(EventFilter()), ends), n))[::-1]
 
-    def _events(self, scan: "_Scan", ends: Mapping[Path, int] | None = None) -> Iterator[OpsEvent]:
+    def _events(self, scan: "_Scan", ends: Mapping[Segment, int] | None = None) -> Iterator[OpsEvent]:
         """Yield what a scan lets through, newest first; `ends` limits how far each file is looked at."""
         with self._telling():
-            for month, path in reversed(month_files(self._directory)):
-                if scan.wanted.covers_month(month) and (ends is None or path in ends):
-                    for line in _lines_backwards(path, None if ends is None else ends[path]):
-                        if (event := scan.event_of(line)) is not None:
-                            yield event
+            for segment in reversed(segments_in(self._directory)):
+                if scan.wanted.covers(segment) and (ends is None or segment in ends):
+                    end = None if ends is None else ends[segment]
+                    lines = lines_backwards(
+                        segment, since_ms=scan.since_ms, until_ms=scan.until_ms, trace=scan.trace_key, end=end
+                    )
+                    for line in lines:
+                        yield from reversed(scan.events_of(line))
 
-    def _ends(self) -> dict[Path, int]:
+    def _ends(self) -> dict[Segment, int]:
         with self._telling():
-            return {path: size for _, path in month_files(self._directory) if (size := _size_of(path))}
+            return {one: open_size(one, or_else=_CLOSED) for one in segments_in(self._directory)}
 
-    def _appended(self, ends: dict[Path, int]) -> list[OpsEvent]:
+    def _appended(self, ends: dict[Segment, int]) -> list[OpsEvent]:
         """Return the events behind `ends` and move `ends` there; a line still being written waits."""
         scan = _Scan(EventFilter())
-        events: list[OpsEvent | None] = []
+        events: list[OpsEvent] = []
         with self._telling():
-            for _, path in month_files(self._directory):
-                start = ends.get(path, 0)
-                if _size_of(path) > start:
-                    whole = _read(path, start)
-                    ends[path] = start + len(whole)
-                    events += map(scan.event_of, whole.splitlines())
-        return [event for event in events if event is not None]
+            for segment in segments_in(self._directory):
+                start = ends.get(segment, 0)
+                size = open_size(segment, or_else=_CLOSED)  # before it is read: what comes later waits
+                if size <= start:
+                    continue
+                whole = lines_forwards(segment, start, _FOLLOW_BYTES)
+                ends[segment] = start + len(whole) if whole or size != _CLOSED else _CLOSED
+                for line in whole.splitlines():
+                    events += scan.events_of(line)
+        return events
 
     @contextmanager
     def _telling(self) -> Iterator[None]:
@@ -214,21 +234,55 @@ class _Scan:
     """One pass over lines: what is wanted, and how many lines could not be understood."""
 
     wanted: EventFilter
-    needles: tuple[bytes, ...] = ()
+    trace: bytes | None = None
+    """The beginning of a trace id, as it stands in lines."""
     bad_lines: int = 0
     on_bad_line: Callable[[], None] | None = None
+    _needles: tuple[bytes, ...] = field(init=False)
+    _start: bytes = field(init=False)
 
-    def event_of(self, line: bytes) -> OpsEvent | None:
-        if not line or not all(needle in line for needle in self.needles):
-            return None
+    def __post_init__(self) -> None:
+        self._needles = _needles(self.wanted) + (() if self.trace is None else (b'"' + self.trace,))
+        self._start = b"" if self.wanted.start is None else format_time(self.wanted.start).encode()
+
+    @property
+    def since_ms(self) -> int:
+        """From when on lines are wanted."""
+        return FIRST_MS if self.wanted.start is None else int(self.wanted.start.timestamp() * 1000)
+
+    @property
+    def until_ms(self) -> int:
+        """Until when lines are wanted."""
+        return LAST_MS if self.wanted.end is None else int(self.wanted.end.timestamp() * 1000)
+
+    @property
+    def trace_key(self) -> bytes | None:
+        """The beginning of the wanted trace id, for the index; not where a line spells it otherwise."""
+        key = self.trace if self.wanted.trace_id is None else _quoted(self.wanted.trace_id)[1:-1]
+        return None if key is None or b"\\" in key else key
+
+    def events_of(self, line: bytes) -> Sequence[OpsEvent]:
+        """Return the wanted events of a line."""
+        if not line or not all(needle in line for needle in self._needles) or self._is_too_old(line):
+            return ()
         try:
-            event = event_from_line(line)
+            events = events_from_line(line)
         except ValueError:
             self.bad_lines += 1
             if self.on_bad_line is not None:
                 self.on_bad_line()
-            return None
-        return event if self.wanted.matches(event) else None
+            return ()
+        return [event for event in events if self.wanted.matches(event)]
+
+    def _is_too_old(self, line: bytes) -> bool:
+        """Tell of a line as we write it whether it is too old; of others it must be read."""
+        if not self._start:
+            return False
+        written = _WRITTEN_AT.match(line)
+        return written is not None and written[1] < self._start
+
+
+_WRITTEN_AT = re.compile(rb'\{"id":"[0-9a-f-]{36}","ts":"(\d{4}-\d\d-\d\dT[\d:]{8}\.\d{3}Z)"')
 
 
 def _names(wanted: str, trace_id: str) -> bool:
@@ -247,53 +301,19 @@ def _ambiguous(prefix: str, candidates: Sequence[str]) -> OpsLogError:
 
 def _needles(wanted: EventFilter) -> tuple[bytes, ...]:
     """Return what every wanted line contains, to pass over most others without parsing them."""
-    texts = (wanted.action, wanted.backend, wanted.trace_id, wanted.session_key)
-    return tuple(_quoted(text) for text in texts if text is not None)
+    texts = (wanted.backend, wanted.trace_id, wanted.session_key)
+    needles = tuple(_quoted(text) for text in texts if text is not None)
+    if wanted.action in (None, "query.backend_result"):  # which also stand in the line of the merged list
+        return needles
+    return (*needles, _quoted(wanted.action))
 
 
 def _quoted(text: str) -> bytes:
     return orjson.dumps(text.encode("utf-8", "replace").decode())
 
 
-# --- files --------------------------------------------------------------------------------------------------
-
-
-def _lines_backwards(path: Path, end: int | None) -> Iterator[bytes]:
-    """Yield the lines before byte `end` of a file, last line first; hold one block and one line at a time."""
+def _later(at: datetime, by: timedelta) -> datetime:
     try:
-        file = path.open("rb")
-    except FileNotFoundError:  # retention was quicker
-        return
-    with file:
-        position = file.seek(0, os.SEEK_END) if end is None else end
-        pieces: list[bytes] = []  # of the line whose beginning is not found yet, last piece first
-        while position > 0:
-            size = min(_BLOCK_BYTES, position)
-            position -= size
-            file.seek(position)
-            first, *lines = file.read(size).split(b"\n")
-            if lines:
-                lines[-1] = b"".join([lines[-1], *reversed(pieces)])
-                pieces = []
-                yield from reversed(lines)
-            pieces.append(first)
-        yield b"".join(reversed(pieces))
-
-
-def _read(path: Path, start: int) -> bytes:
-    """Return the whole lines from byte `start` on, a few megabytes at most."""
-    try:
-        with path.open("rb") as file:
-            file.seek(start)
-            data = file.read(_FOLLOW_BYTES)
-    except FileNotFoundError:
-        return b""
-    # A line longer than that is no event; it is passed over in pieces.
-    return data if len(data) == _FOLLOW_BYTES and b"\n" not in data else data[: data.rfind(b"\n") + 1]
-
-
-def _size_of(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0
+        return at + by
+    except OverflowError:
+        return datetime.max.replace(tzinfo=UTC)

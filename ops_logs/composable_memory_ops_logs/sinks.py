@@ -1,90 +1,137 @@
-"""Where events end up: monthly files, or a list for tests."""
+"""Where events end up: the files of a log, or a list for tests."""
 
 import errno
 import os
-import re
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TypeVar
+from typing import BinaryIO, TypeAlias, TypeVar
+
+import orjson
 
 from composable_memory_ops_logs.events import EventDetail, OpsEvent
+from composable_memory_ops_logs.segments import (
+    BLOCK_BYTES,
+    LARGE_BYTES,
+    BlockWriter,
+    Segment,
+    blocks_of,
+    day_of,
+    index_path,
+    lines_backwards,
+    segments_in,
+    write_index,
+)
 
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["FileSink", "MemorySink", "month_files", "month_of"]
+__all__ = ["FileSink", "Judged", "MemorySink"]
 
-_NAME = re.compile(r"ops-(\d{4})-(0[1-9]|1[0-2])\.jsonl")
 # O_BINARY exists on Windows only; without it every newline would become two characters there.
-_OPEN_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
+_BINARY = getattr(os, "O_BINARY", 0)
+_OPEN_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | _BINARY
+_MOST_OPEN_BYTES = 16 * BLOCK_BYTES
+_LEAST_OPEN_BYTES = 64 * 1024
+_OPEN_SHARE = 16
+"""An open file takes at most such a part of what all may take."""
+_LOCK_NAME = "ops.lock"
+
+Judged: TypeAlias = Callable[[], Collection[str]]
+"""Names the traces that were judged, or raises an `OSError` where that cannot be told."""
 
 Detail = TypeVar("Detail", bound=EventDetail)
 
 
-def month_of(ts: datetime) -> str:
-    """Return the UTC month of a time as `YYYY-MM`."""
-    return ts.astimezone(UTC).isoformat()[:7]
-
-
-def month_files(directory: Path) -> list[tuple[str, Path]]:
-    """Return the log files of a directory with their months, oldest first; none when it does not exist.
-
-    Raises:
-        OSError: the directory cannot be listed.
-    """
-    try:
-        found = [(match, path) for path in directory.iterdir() if (match := _NAME.fullmatch(path.name))]
-    except FileNotFoundError:
-        return []
-    return sorted((f"{match[1]}-{match[2]}", path) for match, path in found)
-
-
 class FileSink:
-    """Appends lines to `ops-YYYY-MM.jsonl` in a directory that is made when first needed.
+    """Appends lines to `ops-YYYY-MM-DD.NNNN.jsonl` in a directory that is made when first needed.
 
-    Several processes may append to the same file: a batch is one write in append mode, under a lock. Files
-    and directory are readable by their owner only, because queries and previews are private.
+    Several processes may append to the same file: a batch is one write in append mode, under a lock. `chores`
+    compresses files that are full or of an earlier day, and deletes the oldest. Files and directory are
+    readable by their owner only, because queries and previews are private.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(
+        self, directory: Path, *, retention_days: int, max_bytes: int, judged: Judged | None = None
+    ) -> None:
         self._directory = directory
+        self._retention_days = retention_days
+        self._max_bytes = max_bytes
+        self._judged = judged
+        self._most_open = min(_MOST_OPEN_BYTES, max(_LEAST_OPEN_BYTES, max_bytes // _OPEN_SHARE))
+        self._current: Segment | None = None
+        self._closing: Segment | None = None
+        self.files_begun = 0
+        """Rises whenever this sink goes on with another file."""
 
-    def path_of(self, month: str) -> Path:
-        """Return the file of a month given as `YYYY-MM`."""
-        return self._directory / f"ops-{month}.jsonl"
-
-    def append(self, month: str, lines: Sequence[bytes]) -> None:
-        """Append whole lines, each with its newline, in one write.
+    def append(self, day: str, lines: Sequence[bytes]) -> None:
+        """Append whole lines of a UTC day, each with its newline, in one write.
 
         Raises:
             OSError: they could not all be written.
         """
-        descriptor = self._open(self.path_of(month))
+        segment = self._current
+        if segment is None or segment.period != day:
+            segment = self._last_of(day)
+        while not self._append_to(segment, b"".join(lines)):
+            segment = self._next_after(segment)
+        if segment != self._current:
+            self._current = segment
+            self.files_begun += 1
+
+    def chores(self, now: datetime, *, is_patient: bool) -> Generator[None]:
+        """Compress what is closed and delete what is past its time or too much, step by step.
+
+        Of several processes one does so. Whenever it stops, killed or closed, nothing is lost or there twice:
+        a file appears under its name when it is whole, and takes the place of another by that alone. Large
+        files are taken up only with `is_patient`.
+
+        Raises:
+            OSError: something cannot be read, written or deleted; the rest can be tried again.
+        """
+        with self._turn() as is_mine:
+            if is_mine is False:
+                return
+            if is_mine:
+                self._clear_scratch()
+                for segment in self._closed_segments(day_of(now)):
+                    if is_patient or _size_of(segment.open_path) <= LARGE_BYTES:
+                        yield from self._compress(segment)
+            yield from self._drop_what_must_go(now)
+
+    # --- appending ---
+
+    def _append_to(self, segment: Segment, data: bytes) -> bool:
+        """Append to a file; False if another must be begun."""
+        if segment == self._closing:  # its lock is held by ourselves
+            return False
+        descriptor = self._open(segment.open_path)
         try:
             _lock(descriptor)
-            data = b"".join(lines)
+            state = os.fstat(descriptor)
+            if state.st_nlink == 0 or state.st_size >= self._most_open:
+                return False
+            if segment.closed_path.exists() or segment.kept_path.exists():
+                if state.st_size == 0:  # just made, after another process had closed that file
+                    segment.open_path.unlink()
+                return False
             if _ends_within_a_line(descriptor):
                 data = b"\n" + data
             if os.write(descriptor, data) < len(data):
-                raise OSError(errno.ENOSPC, "the lines did not fit", str(self.path_of(month)))
+                raise OSError(errno.ENOSPC, "the lines did not fit", str(segment.open_path))
+            return True
         finally:
             os.close(descriptor)
 
-    def prune(self, now: datetime, retention_days: int) -> None:
-        """Delete the files whose month had ended `retention_days` before `now`; never the current month's.
+    def _last_of(self, day: str) -> Segment:
+        of_day = [one for one in segments_in(self._directory) if one.period == day]
+        return of_day[-1] if of_day else Segment(day, 1, self._directory)
 
-        Raises:
-            OSError: a file cannot be deleted, or the directory cannot be listed.
-        """
-        # A month has ended at a moment exactly if it comes before the month of that moment.
-        kept_from = month_of(now - timedelta(days=retention_days))
-        for month, path in month_files(self._directory):
-            if month < kept_from:
-                with suppress(FileNotFoundError):  # another process was quicker
-                    path.unlink()
+    def _next_after(self, segment: Segment) -> Segment:
+        last = self._last_of(segment.period)
+        return last if last > segment else Segment(segment.period, segment.number + 1, self._directory)
 
     def _open(self, path: Path) -> int:
         try:
@@ -92,6 +139,140 @@ class FileSink:
         except FileNotFoundError:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             return os.open(path, _OPEN_FLAGS, 0o600)
+
+    # --- chores ---
+
+    @contextmanager
+    def _turn(self) -> Iterator[bool | None]:
+        """Enter with True if no other process does the chores, with None where nothing can be locked."""
+        descriptor = os.open(self._directory / _LOCK_NAME, os.O_RDWR | os.O_CREAT | _BINARY, 0o600)
+        try:
+            yield _lock(descriptor, is_patient=False)
+        finally:
+            os.close(descriptor)
+
+    def _clear_scratch(self) -> None:
+        """Delete what a process left that was killed at its chores."""
+        for path in self._directory.glob("ops-*.tmp"):
+            path.unlink(missing_ok=True)
+
+    def _closed_segments(self, today: str) -> list[Segment]:
+        """Return the files that nothing is appended to any more, and that are not compressed."""
+        sizes = _sizes_in(self._directory)
+        return [
+            one
+            for one in segments_in(self._directory)
+            if (size := sizes.get(one.open_path.name)) is not None
+            and (one.is_over(today) or (one.number > 0 and size >= self._most_open))
+        ]
+
+    def _compress(self, segment: Segment) -> Generator[None]:
+        """Put a compressed file in the place of an open one."""
+        with self._held_open(segment) as file:
+            if file is not None and not segment.closed_path.exists():  # somebody may have been killed here
+                yield from _written(segment.closed_path, blocks_of(file))
+            segment.open_path.unlink(missing_ok=True)
+
+    @contextmanager
+    def _held_open(self, segment: Segment) -> Iterator[BinaryIO | None]:
+        """Hold an open file, so that nobody appends to it: who waits for it finds another one then."""
+        try:
+            descriptor = os.open(segment.open_path, os.O_RDWR | _BINARY)
+        except FileNotFoundError:
+            yield None
+            return
+        with os.fdopen(descriptor, "rb") as file:
+            self._closing = segment
+            try:
+                _lock(file.fileno())
+                yield file
+            finally:
+                self._closing = None
+
+    def _drop_what_must_go(self, now: datetime) -> Generator[None]:
+        """Delete what is past its time, and the oldest while all take too much; not what is written to."""
+        today, first_day = day_of(now), day_of(now - timedelta(days=self._retention_days))
+        sizes, stored = _sizes_in(self._directory), dict[Segment, int]()
+        for one in segments_in(self._directory):
+            # An earlier version that still runs appends to the file of its month.
+            if one.number or one.is_over(today):
+                stored[one] = sum(sizes.get(path.name, 0) for path in _files_of(one))
+        stored = {one: size for one, size in stored.items() if size}
+        left = sum(stored.values())
+        for segment in list(stored)[:-1]:
+            if segment.is_over(first_day) or left > self._max_bytes:
+                left -= stored[segment]
+                yield from self._drop(segment)
+
+    def _drop(self, segment: Segment) -> Generator[None]:
+        """Delete a file; lines of traces that were judged take its place."""
+        known: Collection[str] = ()
+        with self._held_open(segment):
+            while self._judged is not None and (judged := frozenset(self._judged())) != known:
+                known = judged
+                kept = [line for line in lines_backwards(segment) if _trace_of(line) in judged][::-1]
+                if kept:
+                    yield from _written(segment.kept_path, [b"\n".join(kept) + b"\n"])
+            for path in _files_of(segment):
+                path.unlink(missing_ok=True)
+        yield
+
+
+def _written(path: Path, blocks: Iterable[bytes]) -> Generator[None]:
+    """Write a compressed file and its index; it has its name when it is whole and on the disk."""
+    scratch = path.with_name(f"{path.name}.tmp")
+    descriptor = os.open(scratch, os.O_RDWR | os.O_CREAT | os.O_TRUNC | _BINARY, 0o600)
+    try:
+        with os.fdopen(descriptor, "w+b") as out:
+            writer = BlockWriter(out)
+            for block in blocks:
+                writer.add(block)
+                yield
+            out.flush()
+            os.fsync(out.fileno())
+            with suppress(OSError):  # a reader makes it when it is missing
+                write_index(index_path(path), writer.index(), out)
+        scratch.replace(path)
+        _sync_folder(path.parent)
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
+def _files_of(segment: Segment) -> tuple[Path, ...]:
+    return segment.open_path, segment.closed_path, index_path(segment.open_path)
+
+
+def _size_of(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _sizes_in(directory: Path) -> dict[str, int]:
+    sizes = {}
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            with suppress(FileNotFoundError):  # another process was quicker
+                sizes[entry.name] = entry.stat().st_size
+    return sizes
+
+
+def _trace_of(line: bytes) -> object:
+    try:
+        return orjson.loads(line)["traceId"]
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _sync_folder(folder: Path) -> None:
+    """See to it that a power cut does not undo a change of names."""
+    if sys.platform != "win32":
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 class MemorySink:
@@ -114,12 +295,21 @@ class MemorySink:
         return [event.detail for event in self.events if isinstance(event.detail, kind)]
 
 
-def _lock(descriptor: int) -> None:
-    """Wait for other processes that append; closing the descriptor ends the lock."""
-    # Lines would stay whole without it. But what looks like a cut line may be one that is being written.
+def _lock(descriptor: int, *, is_patient: bool = True) -> bool | None:
+    """Keep other processes out until the descriptor is closed; False if one of them was first.
+
+    None where there are no locks: lines stay whole without them, but what looks like a cut line may be one
+    that is being written.
+    """
     if sys.platform != "win32":
-        with suppress(OSError):  # some network file systems have no locks
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if is_patient else fcntl.LOCK_NB))
+        except BlockingIOError:
+            return False
+        except OSError:  # some network file systems
+            return None
+        return True
+    return None
 
 
 def _ends_within_a_line(descriptor: int) -> bool:

@@ -11,7 +11,15 @@ import orjson
 
 from composable_memory_ops_logs.events import EventDetail, JsonValue, OpsEvent, Status
 
-__all__ = ["event_from_line", "event_to_wire", "texts_of", "to_line", "value_to_wire"]
+__all__ = [
+    "event_from_line",
+    "event_from_wire",
+    "event_to_wire",
+    "format_time",
+    "texts_of",
+    "to_line",
+    "value_to_wire",
+]
 
 _LINE_OPTIONS = orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY
 _STATUSES = frozenset(get_args(Status))
@@ -21,7 +29,7 @@ def event_to_wire(event: OpsEvent) -> dict[str, object]:
     """Return the event as the mapping that is written: camelCase keys, nothing that is None."""
     wire: dict[str, object] = {
         "id": event.id,
-        "ts": _format_time(event.ts),
+        "ts": format_time(event.ts),
         "action": event.action,
         "status": event.status,
         "traceId": event.trace_id,
@@ -64,12 +72,20 @@ def texts_of(event: OpsEvent) -> Iterator[str]:
 
 
 def event_from_line(line: bytes) -> OpsEvent:
-    """Read one line back; its detail stays a plain mapping, so that lines of newer versions can be read.
+    """Read the event of one line back.
 
     Raises:
         ValueError: the line is not JSON or not an event.
     """
-    wire = orjson.loads(line)
+    return event_from_wire(orjson.loads(line))
+
+
+def event_from_wire(wire: Any) -> OpsEvent:
+    """Read an event back; its detail stays a plain mapping, so that lines of newer versions can be read.
+
+    Raises:
+        ValueError: it is not an event.
+    """
     try:
         if wire["status"] not in _STATUSES:
             raise ValueError(f"unknown status {wire['status']!r}")
@@ -125,7 +141,8 @@ def _mapping(value: object) -> Mapping[str, JsonValue]:
     return cast("Mapping[str, JsonValue]", value)
 
 
-def _format_time(ts: datetime) -> str:
+def format_time(ts: datetime) -> str:
+    """Return a time as lines tell it: in UTC, to the millisecond."""
     return ts.astimezone(UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
 
 

@@ -1,16 +1,18 @@
-"""The thread behind a log: takes events from a queue and appends their lines in the order they came."""
+"""The thread behind a log: takes events from a queue, appends their lines, and keeps the files in order."""
 
 import atexit
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from datetime import date, datetime
 from itertools import groupby
 from queue import Empty, SimpleQueue
+from typing import TypeAlias
 
-from composable_memory_ops_logs.events import OpsEvent
-from composable_memory_ops_logs.sinks import FileSink, month_of
+from composable_memory_ops_logs.events import BackendResult, OpsEvent, QueryMerged
+from composable_memory_ops_logs.segments import day_of
+from composable_memory_ops_logs.sinks import FileSink
 
 __all__ = ["LineWriter"]
 
@@ -19,6 +21,13 @@ _LINGER_S = 0.005
 
 _BATCH_EVENTS = 500
 _EXIT_TIMEOUT_S = 2.0
+_CHORES_AT_END_S = 0.5
+"""How long a program that ends may be kept by what is left to do for the files."""
+_PATIENT_AFTER_S = 30.0
+"""A log that is open for so long may begin what takes long."""
+_HOLD_S = 10.0
+"""How long answers of backends wait for the merged list, to be written together with it."""
+_MOST_HELD = 256
 
 # What a value of the wrong type can raise while its event is rendered; such an event is dropped alone.
 _UNRENDERABLE = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
@@ -32,32 +41,68 @@ class _Mark:
     passed = False
 
 
+_Group: TypeAlias = tuple[OpsEvent, ...]
+_Item: TypeAlias = OpsEvent | _Mark
+
+
+class _Held:
+    """The answers of backends to queries that have no merged list yet."""
+
+    def __init__(self) -> None:
+        self._held: dict[tuple[str | None, ...], list[OpsEvent]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._held)
+
+    def groups(self, items: Sequence[_Item], *, is_all: bool) -> Iterator[_Group]:
+        """Yield what can be written now; all that is held if it cannot wait."""
+        for item in items:
+            if isinstance(item, _Mark):
+                is_all = True
+                continue
+            detail = item.detail
+            if isinstance(detail, BackendResult) and detail.query_id:
+                self._held.setdefault(_query_of(item, detail.query_id), []).append(item)
+            elif isinstance(detail, QueryMerged):
+                yield (*self._held.pop(_query_of(item, detail.query_id), ()), item)
+            else:
+                yield (item,)
+        while self._held and (is_all or len(self._held) > _MOST_HELD):
+            for event in self._held.pop(next(iter(self._held))):
+                yield (event,)
+
+
+def _query_of(event: OpsEvent, query_id: str) -> tuple[str | None, ...]:
+    return event.trace_id, query_id, event.session_key, event.run_id
+
+
 class LineWriter:
     """A bounded queue and the daemon thread that empties it into a sink.
 
-    `open_renderer` is called once, in the thread, and gives the function from event to line. The thread
-    starts with the first event. Failures are counted, kept in `last_error` and warned of once.
+    `open_renderer` is called once, in the thread, and gives the function from an event, or from those of a
+    finished query, to lines. The thread starts with the first event, and does the chores of the sink between
+    batches. Failures are counted, kept in `last_error` and warned of once.
     """
 
     def __init__(
         self,
         sink: FileSink,
         *,
-        open_renderer: Callable[[], Callable[[OpsEvent], bytes]],
-        retention_days: int,
+        open_renderer: Callable[[], Callable[[Sequence[OpsEvent]], bytes]],
         capacity: int,
     ) -> None:
         self._sink = sink
         self._open_renderer = open_renderer
-        self._retention_days = retention_days
         self._capacity = capacity
         # Putting never blocks, and is safe inside finalizers: `stop` may be called by the garbage collector.
-        self._queue: SimpleQueue[OpsEvent | _Mark] = SimpleQueue()
+        self._queue: SimpleQueue[_Item] = SimpleQueue()
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
         self._stop_mark: _Mark | None = None
         self._warned = False
-        self._pruned_on: date | None = None
+        self._held = _Held()
+        self._chores: Generator[None] | None = None
+        self._chores_of: tuple[date, int, bool] | None = None
         self.written = 0
         self.rejected = 0
         self.failed = 0
@@ -112,18 +157,22 @@ class LineWriter:
     # --- in the thread ---
 
     def _run(self, now: datetime) -> None:
-        render = self._open_renderer()
-        self._prune(now)
+        render, began = self._open_renderer(), time.monotonic()
         while self._stop_mark is None or not self._stop_mark.passed or not self._queue.empty():
             batch = self._next_batch()
-            events = [item for item in batch if isinstance(item, OpsEvent)]
-            self._write(render, events)
-            if events and events[-1].ts.date() != self._pruned_on:
-                self._prune(events[-1].ts)
+            groups_now = self._held.groups(batch, is_all=not batch and self._chores is None)
+            for day, groups in groupby(groups_now, key=lambda group: day_of(group[-1].ts)):
+                self._write(render, day, list(groups))
+            now = next((item.ts for item in reversed(batch) if isinstance(item, OpsEvent)), now)
             for item in batch:
                 if isinstance(item, _Mark):
                     item.passed = True
+            self._take_up_chores(now, is_patient=time.monotonic() > began + _PATIENT_AFTER_S)
+            self._do_chores(until=0.0)
             self._warn_once()
+        self._do_chores(until=time.monotonic() + _CHORES_AT_END_S)
+        self._leave_chores()
+        self._warn_once()
         atexit.unregister(self._finish)
 
     def _finish(self) -> None:
@@ -132,43 +181,71 @@ class LineWriter:
         if self._thread is not None:
             self._thread.join(_EXIT_TIMEOUT_S)
 
-    def _prune(self, now: datetime) -> None:
-        """Delete what is past its time: at the start, and once a day in a process that runs on."""
-        self._pruned_on = now.date()
-        try:
-            self._sink.prune(now, self._retention_days)
-        except OSError as error:
-            self._fail(0, error)
+    def _take_up_chores(self, now: datetime, *, is_patient: bool) -> None:
+        """Begin to put the files in order: at the start, and with every new day and every new file."""
+        if (chores_of := (now.date(), self._sink.files_begun, is_patient)) != self._chores_of:
+            self._leave_chores()
+            self._chores_of = chores_of
+            self._chores = self._sink.chores(now, is_patient=is_patient)
 
-    def _next_batch(self) -> list[OpsEvent | _Mark]:
-        batch = [self._queue.get()]
-        time.sleep(_LINGER_S)
+    def _do_chores(self, until: float) -> None:
+        """Do one step of what there is to do for the files, and more as long as there is time."""
+        while self._chores is not None:
+            try:
+                next(self._chores)
+            except StopIteration:
+                self._chores = None
+            except OSError as error:
+                self._chores = None
+                self._fail(0, error)
+            if time.monotonic() >= until:
+                return
+
+    def _leave_chores(self) -> None:
+        """Let go of what was begun; it is begun anew another time."""
+        if self._chores is not None:
+            self._chores.close()
+            self._chores = None
+
+    def _next_batch(self) -> list[_Item]:
+        """Wait for events; not for long where chores or held answers wait as well."""
+        batch: list[_Item] = []
         try:
+            if self._chores is not None:
+                batch.append(self._queue.get_nowait())
+            else:
+                batch.append(self._queue.get(timeout=_HOLD_S if self._held else None))
+            time.sleep(_LINGER_S)
             while len(batch) < _BATCH_EVENTS:
                 batch.append(self._queue.get_nowait())
         except Empty:
             pass
         return batch
 
-    def _write(self, render: Callable[[OpsEvent], bytes], events: Sequence[OpsEvent]) -> None:
-        for month, group in groupby(events, key=lambda event: month_of(event.ts)):
-            self._append(month, [line for event in group if (line := self._line(render, event))])
-
-    def _append(self, month: str, lines: Sequence[bytes]) -> None:
-        if not lines:
+    def _write(
+        self, render: Callable[[Sequence[OpsEvent]], bytes], day: str, groups: Sequence[_Group]
+    ) -> None:
+        rendered = [one for group in groups for one in self._rendered(render, group)]
+        if not rendered:
             return
+        count = sum(events for events, _ in rendered)
         try:
-            self._sink.append(month, lines)
-            self.written += len(lines)
+            self._sink.append(day, [lines for _, lines in rendered])
+            self.written += count
         except OSError as error:
-            self._fail(len(lines), error)
+            self._fail(count, error)
 
-    def _line(self, render: Callable[[OpsEvent], bytes], event: OpsEvent) -> bytes:
+    def _rendered(
+        self, render: Callable[[Sequence[OpsEvent]], bytes], group: _Group
+    ) -> Iterator[tuple[int, bytes]]:
+        """Yield how many events some lines are of, and the lines."""
         try:
-            return render(event)
+            yield len(group), render(group)
         except _UNRENDERABLE as error:
-            self._fail(1, error)
-            return b""
+            if len(group) == 1:
+                return self._fail(1, error)
+            for event in group:  # what cannot be rendered is dropped alone
+                yield from self._rendered(render, (event,))
 
     def _fail(self, events: int, error: Exception) -> None:
         self.failed += events

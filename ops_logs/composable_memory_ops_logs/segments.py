@@ -1,0 +1,439 @@
+"""The files of a log: how they are named, how they are read, and an index beside each that is closed.
+
+A file holds the lines of one UTC day, or of a whole month where an earlier version wrote it. The last one of
+a day is open; closed ones are gzip files of one member for each megabyte, which `zcat` reads as well. An
+index tells of each member, or of each megabyte of a large file that is open, from when to when its lines are
+and of which traces. It is made anew when it is missing, or is not of this file; without it all is read.
+"""
+
+import os
+import re
+import struct
+import zlib
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+import orjson
+
+__all__ = [
+    "BLOCK_BYTES",
+    "FIRST_MS",
+    "LARGE_BYTES",
+    "LAST_MS",
+    "BlockWriter",
+    "Segment",
+    "blocks_of",
+    "day_of",
+    "index_path",
+    "lines_backwards",
+    "lines_forwards",
+    "open_size",
+    "segments_in",
+    "write_index",
+]
+
+BLOCK_BYTES = 1024 * 1024
+"""So much of a log is compressed, and read, at a time."""
+LARGE_BYTES = 64 * BLOCK_BYTES
+"""A file of an earlier version that is larger has an index though it is open."""
+FIRST_MS, LAST_MS = 0, (1 << 63) - 1
+DAMAGED = b"\xff"
+"""Stands for lines that cannot be read any more; no event."""
+COMPRESSION_LEVEL = 3
+"""A third of the time of the usual 6, and a tenth more bytes."""
+
+_NAME = re.compile(r"(ops-(\d{4}-(?:0[1-9]|1[0-2])(?:-\d\d)?)(?:\.(\d{4,9}))?)(\.kept)?\.jsonl(\.gz)?")
+_READ_BYTES = 64 * 1024
+
+
+def day_of(ts: datetime) -> str:
+    """Return the UTC day of a time as `YYYY-MM-DD`."""
+    return ts.astimezone(UTC).isoformat()[:10]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Segment:
+    """One file of a log, whatever state it is in: open, closed, or only what is kept of it."""
+
+    period: str
+    """Its UTC day as `YYYY-MM-DD`, or its month."""
+    number: int
+    """Counts the files of a day, from 1; 0 for a file of an earlier version."""
+    directory: Path
+
+    @property
+    def stem(self) -> str:
+        """Return what the names of all its files begin with."""
+        return f"ops-{self.period}" + (f".{self.number:04}" if self.number else "")
+
+    @property
+    def open_path(self) -> Path:
+        """Return the file that lines are appended to."""
+        return self.directory / f"{self.stem}.jsonl"
+
+    @property
+    def closed_path(self) -> Path:
+        """Return the compressed file; where there is one, it is whole, and the open one is of no more use."""
+        return self.directory / f"{self.stem}.jsonl.gz"
+
+    @property
+    def kept_path(self) -> Path:
+        """Return what is kept of a file that was dropped; it counts where that one is gone."""
+        return self.directory / f"{self.stem}.kept.jsonl.gz"
+
+    def is_over(self, day: str) -> bool:
+        """Tell whether its day, or its month, had ended when a day began."""
+        return self.period < day[: len(self.period)]
+
+
+def segments_in(directory: Path) -> list[Segment]:
+    """Return what a directory holds of a log, oldest first; nothing when it does not exist.
+
+    Raises:
+        OSError: the directory cannot be listed.
+    """
+    try:
+        names = os.listdir(directory)  # noqa: PTH208 - a Path for every file is what would take the time
+    except FileNotFoundError:
+        return []
+    matches = filter(None, map(_NAME.fullmatch, names))
+    return sorted({Segment(match[2], int(match[3] or 0), directory) for match in matches})
+
+
+# --- the index ----------------------------------------------------------------------------------------------
+
+_MAGIC = b"cmemidx1"
+_HEAD = struct.Struct("<8sIQ32sI")  # magic, checksum of the rest, bytes covered, their last ones, blocks
+_BLOCK = struct.Struct("<QQQQQQ")
+_KEY_BYTES = 16
+_ENTRY_BYTES = _KEY_BYTES + 4
+
+
+class Block(NamedTuple):
+    """Whole lines that stand together: where, and from when to when in milliseconds."""
+
+    start: int
+    """Their place in the lines of the file."""
+    size: int
+    at: int
+    """Their place on disk."""
+    stored: int
+    first_ms: int
+    last_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Index:
+    """The blocks of a file, and in which of them each trace has lines."""
+
+    blocks: tuple[Block, ...] = ()
+    entries: bytes = b""
+    """Sorted: the first 16 bytes of a trace id, then the number of a block."""
+
+    @property
+    def covered(self) -> int:
+        """How many bytes of lines it tells of."""
+        return self.blocks[-1].start + self.blocks[-1].size if self.blocks else 0
+
+    def wanted(self, *, since_ms: int, until_ms: int, trace: bytes | None) -> list[Block]:
+        """Return the blocks that can hold lines of a time, and of a trace that begins so."""
+        blocks = self.blocks
+        if trace is not None:
+            blocks = tuple(blocks[number] for number in sorted(self._numbers(trace)))
+        return [one for one in blocks if one.last_ms >= since_ms and one.first_ms <= until_ms]
+
+    def _numbers(self, trace: bytes) -> set[int]:
+        places = range(len(self.entries) // _ENTRY_BYTES)
+        wanted = trace[:_KEY_BYTES]
+        first = bisect_left(places, wanted, key=lambda place: self._key(place)[: len(wanted)])
+        last = bisect_right(places, wanted, key=lambda place: self._key(place)[: len(wanted)])
+        ends = (place * _ENTRY_BYTES + _ENTRY_BYTES for place in range(first, last))
+        return {int.from_bytes(self.entries[end - 4 : end], "big") for end in ends}
+
+    def _key(self, place: int) -> bytes:
+        return self.entries[place * _ENTRY_BYTES : place * _ENTRY_BYTES + _KEY_BYTES]
+
+
+class IndexBuilder:
+    """Takes in the blocks of a file, one after the other."""
+
+    def __init__(self) -> None:
+        self._blocks: list[Block] = []
+        self._entries: list[bytes] = []
+
+    def add(self, lines: bytes, *, at: int, stored: int) -> None:
+        """Take in whole lines that stand at a place on disk."""
+        start = self._blocks[-1].start + self._blocks[-1].size if self._blocks else 0
+        spans = [_span_of(line) for line in lines.split(b"\n") if line]
+        first = min((first for first, _, _ in spans), default=LAST_MS)
+        last = max((last for _, last, _ in spans), default=FIRST_MS)
+        number = len(self._blocks).to_bytes(4, "big")
+        self._entries += [key + number for key in {key for _, _, key in spans}]
+        self._blocks.append(Block(start, len(lines), at, stored, first, last))
+
+    def add_damaged(self, *, at: int, stored: int) -> None:
+        """Take in what cannot be read any more; it counts as one line."""
+        start = self._blocks[-1].start + self._blocks[-1].size if self._blocks else 0
+        self._blocks.append(Block(start, len(DAMAGED), at, stored, FIRST_MS, LAST_MS))
+
+    def index(self) -> Index:
+        """Return the index of all blocks so far."""
+        return Index(blocks=tuple(self._blocks), entries=b"".join(sorted(self._entries)))
+
+
+def _span_of(line: bytes) -> tuple[int, int, bytes]:
+    """Return from when to when a line is, and of which trace; any time for one that cannot be understood."""
+    try:
+        wire = orjson.loads(line)
+        last = _ms(wire["ts"])
+        answers = wire["detail"].get("backends", ()) if wire["action"] == "query.merged" else ()
+        first = min((_ms(one["ts"]) for one in answers), default=last)
+        return min(first, last), max(first, last), _trace_key(wire["traceId"])
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
+        return FIRST_MS, LAST_MS, bytes(_KEY_BYTES)
+
+
+def _ms(text: str) -> int:
+    return max(FIRST_MS, int(datetime.fromisoformat(text).astimezone(UTC).timestamp() * 1000))
+
+
+def _trace_key(trace_id: str) -> bytes:
+    return trace_id.encode(errors="replace")[:_KEY_BYTES].ljust(_KEY_BYTES, b"\0")
+
+
+def write_index(path: Path, index: Index, file: BinaryIO) -> None:
+    """Write the index of an open file; whoever reads meanwhile sees the one before, or none.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    stored = index.blocks[-1].at + index.blocks[-1].stored if index.blocks else 0
+    rest = b"".join(_BLOCK.pack(*block) for block in index.blocks) + index.entries
+    head = _HEAD.pack(_MAGIC, zlib.crc32(rest), stored, _last_bytes(file, stored), len(index.blocks))
+    scratch = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0)
+        descriptor = os.open(scratch, flags, 0o600)
+        with os.fdopen(descriptor, "wb") as out:
+            out.write(head + rest)
+        scratch.replace(path)
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
+def read_index(path: Path, file: BinaryIO, *, is_closed: bool) -> Index | None:
+    """Return the index of an open file; None where there is none, or it is damaged or not of this file."""
+    try:
+        data = path.read_bytes()
+        magic, checksum, stored, last, count = _HEAD.unpack_from(data)
+        rest = data[_HEAD.size :]
+        size = os.fstat(file.fileno()).st_size
+        if magic != _MAGIC or zlib.crc32(rest) != checksum or last != _last_bytes(file, stored):
+            return None
+        if size < stored or (is_closed and size != stored):
+            return None
+        end = count * _BLOCK.size
+        return Index(blocks=tuple(map(Block._make, _BLOCK.iter_unpack(rest[:end]))), entries=rest[end:])
+    except (OSError, struct.error):
+        return None
+
+
+def _last_bytes(file: BinaryIO, end: int) -> bytes:
+    file.seek(max(0, end - 32))
+    return file.read(min(32, end)).ljust(32, b"\0")
+
+
+# --- reading ------------------------------------------------------------------------------------------------
+
+
+def lines_backwards(
+    segment: Segment,
+    *,
+    since_ms: int = FIRST_MS,
+    until_ms: int = LAST_MS,
+    trace: bytes | None = None,
+    end: int | None = None,
+) -> Iterator[bytes]:
+    """Yield the lines of a file that may be wanted, last line first, holding one block at a time.
+
+    `trace` is the beginning of a trace id as the file spells it. `end` is where in its lines to begin.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    opened = _opened(segment)
+    if opened is None:
+        return
+    path, file = opened
+    with file:
+        is_closed = path.suffix == ".gz"
+        index = _index_of(path, file, is_closed=is_closed)
+        if not is_closed:
+            size = os.fstat(file.fileno()).st_size
+            yield from _tail_backwards(file, index.covered, size if end is None else end)
+        for block in reversed(index.wanted(since_ms=since_ms, until_ms=until_ms, trace=trace)):
+            if end is None or block.start < end:
+                lines = _read_block(file, block, is_closed=is_closed)
+                yield from reversed((lines if end is None else lines[: end - block.start]).split(b"\n"))
+
+
+def lines_forwards(segment: Segment, start: int, most: int) -> bytes:
+    """Return whole lines from a place in the lines of a file on, about `most` bytes at most.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    opened = _opened(segment)
+    if opened is None:
+        return b""
+    path, file = opened
+    with file:
+        if path.suffix != ".gz":
+            file.seek(start)
+            data = file.read(most)
+            # A line longer than that is no event; it is passed over in pieces.
+            return data if len(data) == most and b"\n" not in data else data[: data.rfind(b"\n") + 1]
+        index = _index_of(path, file, is_closed=True)
+        block = next((one for one in index.blocks if one.start + one.size > start), None)
+        return b"" if block is None else _read_block(file, block, is_closed=True)[start - block.start :]
+
+
+def open_size(segment: Segment, *, or_else: int) -> int:
+    """Return how many bytes an open file has; `or_else` where it is closed."""
+    try:
+        return segment.open_path.stat().st_size
+    except FileNotFoundError:
+        return or_else
+
+
+def _opened(segment: Segment) -> tuple[Path, BinaryIO] | None:
+    """Open what there is of a file; another process may just be closing or dropping it."""
+    for path in (segment.closed_path, segment.open_path, segment.closed_path, segment.kept_path):
+        with suppress(FileNotFoundError):
+            return path, path.open("rb")
+    return None
+
+
+def _index_of(path: Path, file: BinaryIO, *, is_closed: bool) -> Index:
+    """Return the index of an open file, made anew where there is none to be believed."""
+    if not is_closed and os.fstat(file.fileno()).st_size <= LARGE_BYTES:
+        return Index()
+    beside = index_path(path)
+    known = read_index(beside, file, is_closed=is_closed)
+    if known is not None:
+        return known
+    index, is_whole = _index_of_members(file) if is_closed else (_index_of_lines(file), True)
+    if is_whole:
+        with suppress(OSError):  # it is made again next time
+            write_index(beside, index, file)
+    return index
+
+
+def index_path(path: Path) -> Path:
+    """Return where the index of a file is."""
+    return path.with_name(f"{path.name.removesuffix('.gz').removesuffix('.jsonl')}.idx")
+
+
+def _index_of_lines(file: BinaryIO) -> Index:
+    """Make the index of a file that is not compressed; what stands behind its last whole block waits."""
+    builder, at = IndexBuilder(), 0
+    file.seek(0)
+    while len(lines := _whole_lines(file)) >= BLOCK_BYTES:
+        builder.add(lines, at=at, stored=len(lines))
+        at += len(lines)
+    return builder.index()
+
+
+def _whole_lines(file: BinaryIO) -> bytes:
+    """Read about a block, to the end of a line."""
+    lines = file.read(BLOCK_BYTES)
+    return lines if lines.endswith(b"\n") else lines + file.readline()
+
+
+def _index_of_members(file: BinaryIO) -> tuple[Index, bool]:
+    """Make the index of a compressed file; False when a part of it cannot be read."""
+    builder, at, waiting = IndexBuilder(), 0, b""
+    end = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    while at < end:
+        member, lines, taken = zlib.decompressobj(wbits=31), list[bytes](), 0
+        try:
+            while not member.eof:
+                data = waiting or file.read(_READ_BYTES)
+                if not data:
+                    raise EOFError
+                lines.append(member.decompress(data))
+                waiting = member.unused_data
+                taken += len(data) - len(waiting)
+        except (EOFError, zlib.error):
+            builder.add_damaged(at=at, stored=end - at)
+            return builder.index(), False
+        builder.add(b"".join(lines), at=at, stored=taken)
+        at += taken
+    return builder.index(), True
+
+
+def _read_block(file: BinaryIO, block: Block, *, is_closed: bool) -> bytes:
+    file.seek(block.at)
+    data = file.read(block.stored)
+    if not is_closed:
+        return data
+    try:
+        return zlib.decompress(data, wbits=31)
+    except zlib.error:
+        return DAMAGED
+
+
+def _tail_backwards(file: BinaryIO, start: int, end: int) -> Iterator[bytes]:
+    """Yield the lines between two places of a file that is not compressed, last line first."""
+    position = end
+    pieces: list[bytes] = []  # of the line whose beginning is not found yet, last piece first
+    while position > start:
+        size = min(_READ_BYTES, position - start)
+        position -= size
+        file.seek(position)
+        first, *lines = file.read(size).split(b"\n")
+        if lines:
+            lines[-1] = b"".join([lines[-1], *reversed(pieces)])
+            pieces = []
+            yield from reversed(lines)
+        pieces.append(first)
+    yield b"".join(reversed(pieces))
+
+
+# --- compressing --------------------------------------------------------------------------------------------
+
+
+class BlockWriter:
+    """Writes lines into a compressed file, one member a block, and its index beside it."""
+
+    def __init__(self, out: BinaryIO) -> None:
+        self._out = out
+        self._builder = IndexBuilder()
+
+    def add(self, lines: bytes) -> None:
+        """Write whole lines as a member of their own.
+
+        Raises:
+            OSError: they cannot be written.
+        """
+        compressor = zlib.compressobj(level=COMPRESSION_LEVEL, wbits=31)
+        data = compressor.compress(lines) + compressor.flush()
+        at = self._out.tell()
+        self._out.write(data)
+        self._builder.add(lines, at=at, stored=len(data))
+
+    def index(self) -> Index:
+        """Return the index of what was written."""
+        return self._builder.index()
+
+
+def blocks_of(file: BinaryIO) -> Iterator[bytes]:
+    """Yield the lines of a file that is not compressed, about a block at a time."""
+    while lines := _whole_lines(file):
+        yield lines

@@ -1,0 +1,410 @@
+"""The short form of a finished query: one line for its merged list and what every backend answered.
+
+A path, and a passage that several backends found, is written once and referred to by number; what follows
+from other numbers is left out. `full_lines` gives back the lines that the events have by themselves. What
+does not fit the short form, because it does not follow from the candidates, stands in it as it is.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import orjson
+
+from composable_memory_ops_logs.events import (
+    BackendResult,
+    Candidate,
+    Dropped,
+    FinalResult,
+    OpsEvent,
+    QueryMerged,
+    TakenFrom,
+)
+from composable_memory_ops_logs.wire import event_from_wire, event_to_wire, format_time, value_to_wire
+
+__all__ = ["SHORT_FORM_VERSION", "events_from_line", "full_lines", "short_line"]
+
+SHORT_FORM_VERSION = 2
+"""The `schemaVersion` of a line in the short form."""
+
+TEXT_BYTES = 2_700
+"""What the paths and the previews of one query share, so that it takes 8 kB at most.
+
+Previews of what was shown, and of facts, which stand in no file, are whole; the others have equal parts of what
+is left.
+"""
+LEAST_PREVIEW_BYTES = 8
+
+_NUMBER = re.compile(r"\d+\.\d+")
+_OF_THE_MERGED = ("finalResults", "dropped", "near", "backendAttribution")
+
+Json = dict[
+    str, Any
+]  # what a line holds may be anything; `full_lines` is checked by whoever reads its events
+Clean = Callable[[str], str]
+
+
+class _Found(NamedTuple):
+    """One candidate of one backend, by its number among all of a query."""
+
+    number: int
+    backend: str
+    candidate: Candidate
+
+    @property
+    def label(self) -> str:
+        one = self.candidate
+        return f"{self.backend} {one.path}:{one.start_line}:{one.end_line}"
+
+
+def short_line(merged: OpsEvent, answers: Sequence[OpsEvent], clean: Clean) -> Json:
+    """Return the line of a `query.merged` and the `query.backend_result` events before it.
+
+    All of them are of one query. `clean` masks secrets; it is given whole previews, because a secret that was
+    cut could not be told.
+
+    Raises:
+        ValueError: candidates do not stand in the order of their ranks.
+        TypeError: it is another event.
+    """
+    detail = merged.detail
+    if not isinstance(detail, QueryMerged):
+        raise TypeError(f"{merged.action} is no merged list")
+    tables, found = _Tables(), list[_Found]()
+    backends = []
+    for event in answers:
+        given = event.detail
+        if not isinstance(given, BackendResult):
+            raise TypeError(f"{event.action} is no answer of a backend")
+        candidates = list(given.results)
+        if any(one.rank != rank for rank, one in enumerate(candidates, 1)):
+            raise ValueError("the short form counts ranks by places")
+        backends.append(_answer(event, given, candidates, tables))
+        found += [_Found(at, event.backend or "", one) for at, one in enumerate(candidates, len(found))]
+    rest = _Rest(found, detail)
+    shown = [rest.final(one) for one in detail.final_results]
+    ruled_out = [rest.dropped(one) for one in detail.dropped]
+    whole = {tables.number_of(found[row[0]].candidate) for row in shown if isinstance(row, list)}
+    wire = event_to_wire(
+        replace(merged, detail=replace(detail, final_results=(), dropped=(), near=(), backend_attribution={}))
+    )
+    wire["schemaVersion"] = SHORT_FORM_VERSION
+    short: Json = {key: value for key, value in _detail(wire).items() if key not in _OF_THE_MERGED}
+    attribution = {backend: list(paths) for backend, paths in detail.backend_attribution.items()}
+    if attribution != _paths_by_backend((one.backend, one.path) for one in detail.final_results):
+        short["backendAttribution"] = attribution
+    short |= tables.as_json(whole, clean)
+    short |= {"backends": backends, "shown": shown, "reasons": rest.reasons, "ruledOut": ruled_out}
+    short["near"] = [place for pair in detail.near for place in pair]
+    wire["detail"] = short
+    return wire
+
+
+def events_from_line(line: bytes) -> list[OpsEvent]:
+    """Return the events of one line, in the order in which they happened.
+
+    Raises:
+        ValueError: the line is not JSON or not of events.
+    """
+    wire = orjson.loads(line)
+    try:
+        if wire["schemaVersion"] == SHORT_FORM_VERSION and "ruledOut" in wire["detail"]:
+            return [*map(event_from_wire, full_lines(wire))]
+    except (AttributeError, LookupError, TypeError) as error:
+        if isinstance(wire, dict) and "schemaVersion" not in wire:
+            return [event_from_wire(wire)]
+        raise ValueError(f"not a query: {error!r}") from error
+    return [event_from_wire(wire)]
+
+
+def full_lines(wire: Json) -> list[Json]:
+    """Return the lines that a line in the short form stands for, in the order in which they happened.
+
+    Raises:
+        AttributeError, IndexError, KeyError, TypeError, ValueError: the line lies.
+    """
+    short: Json = dict(wire["detail"])
+    passages = list(_passages(short))
+    lines, found = [], list[tuple[str, Json]]()
+    for answer in short.pop("backends"):
+        results = [
+            _candidate(rank, score, passages[number])
+            for rank, (number, score) in enumerate(
+                zip(answer.pop("found"), answer.pop("scores"), strict=True), 1
+            )
+        ]
+        for number in answer.pop("exact", ()):
+            results[number]["exact"] = True
+        found += [(answer.get("backend", ""), one) for one in results]
+        lines.append(_full_answer(wire, answer, results, short.get("queryId", "")))
+    labels = [f"{backend} {one['path']}:{one['startLine']}:{one['endLine']}" for backend, one in found]
+    final = [_full_final(row, found, labels, short["weights"]) for row in short.pop("shown")]
+    reasons = short.pop("reasons")
+    dropped = [_full_dropped(row, found, labels, reasons) for row in short.pop("ruledOut")]
+    near = short.pop("near")
+    for table in _TABLES:
+        short.pop(table, None)
+    short |= {"finalResults": final, "dropped": dropped}
+    short.setdefault("backendAttribution", _paths_by_backend((one["backend"], one["path"]) for one in final))
+    short["near"] = [{"one": one, "other": other} for one, other in zip(near[::2], near[1::2], strict=True)]
+    return [*lines, {**wire, "schemaVersion": 1, "detail": short}]
+
+
+# --- the tables ---------------------------------------------------------------------------------------------
+
+_TABLES = ("paths", "places", "hashes", "previews", "sources", "origins")
+_Passage = tuple[str, int, int, str, str, str, TakenFrom | None]
+
+
+class _Tables:
+    """The paths and the passages of a query, each once."""
+
+    def __init__(self) -> None:
+        self._paths: dict[str, int] = {}
+        self._passages: dict[_Passage, int] = {}
+
+    def number_of(self, one: Candidate) -> int:
+        lines = one.start_line, one.end_line
+        passage = (one.path, *lines, one.source, one.snippet_preview, one.content_hash, one.origin)
+        return self._passages.setdefault(passage, len(self._passages))
+
+    def as_json(self, whole: set[int], clean: Clean) -> Json:
+        places: list[int] = []
+        hashes: list[int | str] = []
+        sources: dict[str, list[int]] = {}
+        origins: dict[str, list[int]] = {}
+        for number, (path, start, end, source, _, content_hash, origin) in enumerate(self._passages):
+            places += (self._path(path), start, end - start)
+            hashes.append(_hash_to_number(content_hash))
+            if source != "memory":
+                sources.setdefault(source, []).append(number)
+            if origin is not None:
+                length = origin.end_line - origin.start_line
+                origins[str(number)] = [self._path(origin.path), origin.start_line, length]
+        tables: Json = {
+            "paths": list(self._paths),
+            "places": places,
+            "hashes": hashes,
+            "previews": self._previews(whole, clean),
+        }
+        return tables | ({"sources": sources} if sources else {}) | ({"origins": origins} if origins else {})
+
+    def _path(self, path: str) -> int:
+        return self._paths.setdefault(path, len(self._paths))
+
+    def _previews(self, whole: set[int], clean: Clean) -> list[str]:
+        previews = [clean(passage[4]) for passage in self._passages]
+        uncut = whole | {at for at, passage in enumerate(self._passages) if passage[1] == 0}
+        taken = (*self._paths, *(previews[number] for number in uncut))
+        left = TEXT_BYTES - sum(len(text.encode(errors="replace")) for text in taken)
+        share = max(LEAST_PREVIEW_BYTES, left // max(1, len(previews) - len(uncut)))
+        return [text if at in uncut else _cut(text, share) for at, text in enumerate(previews)]
+
+
+def _cut(text: str, most_bytes: int) -> str:
+    if text.isascii():
+        return text[:most_bytes]
+    return text.encode(errors="replace")[:most_bytes].decode(errors="ignore")
+
+
+def _hash_to_number(text: str) -> int | str:
+    """Return eight hexadecimal digits as a number, which no rule for secrets can take for one."""
+    return int(text, 16) if re.fullmatch("[0-9a-f]{8}", text) else text
+
+
+def _passages(short: Json) -> Iterator[Json]:
+    """Yield what candidates of each passage have in common."""
+    paths, places = short["paths"], short["places"]
+    sources = {number: name for name, numbers in short.get("sources", {}).items() for number in numbers}
+    origins = short.get("origins", {})
+    triples = zip(places[::3], places[1::3], places[2::3], strict=True)
+    rows = zip(triples, short["hashes"], short["previews"], strict=True)
+    for number, ((path, start, length), content_hash, preview) in enumerate(rows):
+        passage = {
+            "path": paths[path],
+            "startLine": start,
+            "endLine": start + length,
+            "source": sources.get(number, "memory"),
+            "snippetPreview": preview,
+            "contentHash": f"{content_hash:08x}" if isinstance(content_hash, int) else content_hash,
+        }
+        if (origin := origins.get(str(number))) is not None:
+            path, start, length = origin
+            passage["origin"] = {"path": paths[path], "startLine": start, "endLine": start + length}
+        yield passage
+
+
+# --- what each backend answered -----------------------------------------------------------------------------
+
+
+def _answer(event: OpsEvent, detail: BackendResult, candidates: Sequence[Candidate], tables: _Tables) -> Json:
+    full = event_to_wire(replace(event, detail=replace(detail, results=())))
+    answer: Json = {key: full[key] for key in ("id", "status", "backend", "durationMs") if key in full}
+    own = _detail(full)
+    del own["results"], own["queryId"]
+    answer |= {"ts": format_time(event.ts), **own}
+    answer["found"] = [tables.number_of(one) for one in candidates]
+    answer["scores"] = [one.score for one in candidates]
+    if exact := [at for at, one in enumerate(candidates) if one.exact]:
+        answer["exact"] = exact
+    return answer
+
+
+def _full_answer(wire: Json, answer: Json, results: list[Json], query_id: str) -> Json:
+    line = {"id": answer.pop("id"), "ts": answer.pop("ts"), "action": BackendResult.action}
+    line |= {"status": answer.pop("status"), "traceId": wire["traceId"], "schemaVersion": 1}
+    line |= {key: wire[key] for key in ("sessionKey", "runId") if key in wire}
+    line |= {key: answer.pop(key) for key in ("backend", "durationMs") if key in answer}
+    return {**line, "detail": {**answer, "results": results, "queryId": query_id}}
+
+
+def _candidate(rank: int, score: float, passage: Json) -> Json:
+    candidate = {
+        "path": passage["path"],
+        "startLine": passage["startLine"],
+        "endLine": passage["endLine"],
+        "score": score,
+        "rank": rank,
+        "source": passage["source"],
+        "snippetPreview": passage["snippetPreview"],
+        "contentHash": passage["contentHash"],
+        "exact": False,
+    }
+    if "origin" in passage:
+        candidate["origin"] = passage["origin"]
+    return candidate
+
+
+# --- the merged list ----------------------------------------------------------------------------------------
+
+
+class _Rest:
+    """Writes what became of the candidates, by their numbers."""
+
+    def __init__(self, found: Sequence[_Found], merged: QueryMerged) -> None:
+        self._by_rank = {(one.backend, one.candidate.rank): one for one in found}
+        self._by_label: dict[str, _Found] = {}
+        for one in found:
+            self._by_label.setdefault(one.label, one)
+        self._backends = dict.fromkeys(one.backend for one in found)
+        self._weights = merged.weights
+        self._known: dict[tuple[str, ...], int] = {}
+
+    @property
+    def reasons(self) -> list[tuple[str, ...]]:
+        """The reasons so far: the reason, and what stands before and after that which differs."""
+        return list(self._known)
+
+    def final(self, one: FinalResult) -> object:
+        """Return `[candidate, score, calibrated score, others, support, weight]`, or the whole."""
+        found = self._by_rank.get((one.backend, one.backend_rank))
+        if found is None or not _is_same(found.candidate, one):
+            return value_to_wire(one)
+        row: list[object] = [found.number, one.score, one.calibrated_score]
+        row += [[self._named(label) for label in one.merged_with], one.support]
+        if repr(self._weights.get(one.backend)) != repr(one.weight):
+            return [*row, one.weight]
+        if repr(one.support) == "0.0":
+            return row[:4] if one.merged_with else row[:3]
+        return row
+
+    def dropped(self, one: Dropped) -> object:
+        """Return `[candidate, reason, what differs]`, or the whole."""
+        found = self._by_label.get(f"{one.backend} {one.path}:{one.start_line}:{one.end_line}")
+        if found is None or found.candidate.origin != one.origin:
+            return value_to_wire(one)
+        before, what, after = self._parted(one.detail)
+        reason = self._known.setdefault((one.reason, before, after), len(self._known))
+        return [found.number, reason] if what is None else [found.number, reason, what]
+
+    def _named(self, label: str) -> int | str:
+        found = self._by_label.get(label)
+        return label if found is None else found.number
+
+    def _parted(self, text: str) -> tuple[str, int | str | None, str]:
+        """Part a text at the candidate that it ends with, or at its first number."""
+        for backend in self._backends:
+            before, named, rest = text.partition(f"{backend} ")
+            if named and (found := self._by_label.get(named + rest)):
+                return before, found.number, ""
+        if number := _NUMBER.search(text):
+            return text[: number.start()], number[0], text[number.end() :]
+        return text, None, ""
+
+
+def _is_same(candidate: Candidate, one: FinalResult) -> bool:
+    """Tell whether a result says of its candidate what the candidate says itself."""
+    return (
+        (
+            candidate.path,
+            candidate.start_line,
+            candidate.end_line,
+            candidate.origin,
+            candidate.snippet_preview,
+        )
+        == (one.path, one.start_line, one.end_line, one.origin, one.snippet_preview)
+    ) and repr(candidate.score) == repr(one.raw_score)  # 1 and 1.0 are equal, and not the same in a line
+
+
+_USUAL: list[Any] = [(), 0.0, None]
+"""What is left out at the end of a row of a result: others, support, weight."""
+
+
+def _full_final(
+    row: Any, found: Sequence[tuple[str, Json]], labels: Sequence[str], weights: Mapping[str, float]
+) -> Json:
+    if isinstance(row, dict):
+        return row
+    number, score, calibrated, *more = row
+    row = [*more, *_USUAL[len(more) :]]
+    others, support, weight = row
+    backend, candidate = found[number]
+    final = {
+        "path": candidate["path"],
+        "startLine": candidate["startLine"],
+        "endLine": candidate["endLine"],
+        "score": score,
+        "backend": backend,
+        "rawScore": candidate["score"],
+        "calibratedScore": calibrated,
+        "weight": weights[backend] if weight is None else weight,
+        "backendRank": candidate["rank"],
+        "mergedWith": [labels[one] if isinstance(one, int) else one for one in others],
+        "support": support,
+        "snippetPreview": candidate["snippetPreview"],
+    }
+    return final | ({"origin": candidate["origin"]} if "origin" in candidate else {})
+
+
+def _full_dropped(
+    row: Any, found: Sequence[tuple[str, Json]], labels: Sequence[str], reasons: Sequence[Sequence[str]]
+) -> Json:
+    if isinstance(row, dict):
+        return row
+    number, kind, *more = row
+    (backend, candidate), (reason, before, after) = found[number], reasons[kind]
+    what = "".join(labels[one] if isinstance(one, int) else one for one in more)
+    dropped = {
+        "path": candidate["path"],
+        "startLine": candidate["startLine"],
+        "endLine": candidate["endLine"],
+        "backend": backend,
+        "reason": reason,
+        "detail": f"{before}{what}{after}",
+    }
+    return dropped | ({"origin": candidate["origin"]} if "origin" in candidate else {})
+
+
+def _paths_by_backend(pairs: Iterator[tuple[str, str]]) -> dict[str, list[str]]:
+    paths: dict[str, list[str]] = {}
+    for backend, path in pairs:
+        paths.setdefault(backend, []).append(path)
+    return paths
+
+
+def _detail(wire: Mapping[str, object]) -> Json:
+    detail = wire["detail"]
+    if not isinstance(detail, dict):
+        raise TypeError("the detail of this event is not typed")
+    return detail
