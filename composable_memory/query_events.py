@@ -245,7 +245,9 @@ class _NearPairs(_MadeWhenWritten[NearPair]):
 
     def _make(self) -> list[NearPair]:
         # A list that is longer than it was read at first is ranked whole before it is cut.
-        found = near_pairs_shown(self._lists, self._most) if self._most else near_pairs([*chain(*self._lists)])
+        found = (
+            near_pairs_shown(self._lists, self._most) if self._most else near_pairs([*chain(*self._lists)])
+        )
         pairs = [NearPair(*pair) for pair in islice(found, MOST_NEAR_PAIRS + 1)]
         return pairs if len(pairs) <= MOST_NEAR_PAIRS else [TOO_MANY_NEAR]
 

@@ -23,6 +23,7 @@ from composable_memory.interfaces import (
 from composable_memory.learning.desk import LearningDesk
 from composable_memory.learning.following import weights_followed
 from composable_memory.learning.in_force import put_in_force
+from composable_memory.learning.judged_traces import judged_traces
 from composable_memory.manager import ComposableMemoryManager
 from composable_memory.memory import Memory
 from composable_memory.merge import Dedup, Fusion
@@ -82,6 +83,8 @@ async def open_memory(
             state / OPS_LOG_FOLDER if logging.enabled else None,
             clock=now,
             retention_days=logging.retention_days,
+            max_bytes=logging.max_size_mb * 1_000_000,
+            judged=partial(judged_traces, state),
         )
         await stack.enter_async_context(ops_log)
         with trace():

@@ -101,18 +101,16 @@ def near_pairs(
             yield first, second
 
 
-def near_pairs_shown(
-    lists: Sequence[Sequence[MemorySearchResult]], most: int
-) -> Iterator[tuple[int, int]]:
+def near_pairs_shown(lists: Sequence[Sequence[MemorySearchResult]], most: int) -> Iterator[tuple[int, int]]:
     """Yield the near pairs that decide on the first `most` results, under any weights and fusion.
 
     `lists` are what the backends found, best first; places count as if they were laid end to end.
 
-    Whatever the weights, of the results of one backend that cannot be grouped with another one the better come
-    before the others, as far as `min_score` lets them pass: those with an exact hit always, the rest by their
-    score. Each then takes a place of the answer, or is left out as nearly equal to one before. So no further
-    than the first `most` of both kinds is looked, and as many more as have a twin; and at all that can be
-    grouped, whose score others can raise.
+    Whatever the weights, of the results of one backend that cannot be grouped with another one the better
+    come before the others, as far as `min_score` lets them pass: those with an exact hit always, the rest by
+    their score. Each then takes a place of the answer, or is left out as nearly equal to one before. So no
+    further than the first `most` of both kinds is looked, and as many more as have a twin; and at all that
+    can be grouped, whose score others can raise.
     """
     results = [result for found in lists for result in found]
     grouped = _that_can_be_grouped(results)
@@ -128,7 +126,9 @@ def near_pairs_shown(
         pairs = list(near_pairs(results, [*grouped, *chain.from_iterable(looked_at)]))
         twins = set(chain.from_iterable(pairs))
         deeper = [most + sum(place in twins for place in places) for places in looked_at]
-        if all(new <= old or old >= len(places) for new, old, places in zip(deeper, depths, alone, strict=True)):
+        if all(
+            new <= old or old >= len(places) for new, old, places in zip(deeper, depths, alone, strict=True)
+        ):
             yield from pairs
             return
         depths = deeper

@@ -121,6 +121,9 @@ class OpsLogSettings(SettingsModel):
 
     enabled: bool = Field(default=True, description="Write it.")
     retention_days: int = Field(default=30, ge=1, description="For how many days it is kept.")
+    max_size_mb: int = Field(
+        default=2000, ge=1, description="How much it may take; the oldest is deleted for what is new."
+    )
 
 
 class BackendSection(SettingsModel):

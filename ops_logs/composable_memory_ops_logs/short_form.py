@@ -31,8 +31,8 @@ SHORT_FORM_VERSION = 2
 TEXT_BYTES = 2_700
 """What the paths and the previews of one query share, so that it takes 8 kB at most.
 
-Previews of what was shown, and of facts, which stand in no file, are whole; the others have equal parts of what
-is left.
+Previews of what was shown, and of facts, which stand in no file, are whole; the others have equal parts of
+what is left.
 """
 LEAST_PREVIEW_BYTES = 8
 

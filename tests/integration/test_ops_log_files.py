@@ -1,7 +1,8 @@
-"""The ops log on a real disk: order, months, several writers, failures, retention, endings, and following."""
+"""The ops log on a real disk: order, days, several writers, failures, retention, endings, and following."""
 
 import asyncio
 import gc
+import gzip
 import os
 import stat
 import subprocess
@@ -43,8 +44,13 @@ def delivered(number: int) -> QueryDelivered:
     return QueryDelivered(result_count=number, paths=())
 
 
+def lines_in(path: Path) -> list[bytes]:
+    data = path.read_bytes()
+    return (gzip.decompress(data) if path.suffix == ".gz" else data).splitlines()
+
+
 def numbers(path: Path) -> list[int]:
-    return [orjson.loads(line)["detail"]["resultCount"] for line in path.read_bytes().splitlines()]
+    return [orjson.loads(line)["detail"]["resultCount"] for line in lines_in(path)]
 
 
 def counts(events: Sequence[OpsEvent]) -> list[object]:
@@ -52,11 +58,12 @@ def counts(events: Sequence[OpsEvent]) -> list[object]:
 
 
 def names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
+    """Return the files of the log, without their indexes and the lock."""
+    return sorted(path.name for path in folder.iterdir() if path.suffix not in (".idx", ".lock"))
 
 
 def march_file(folder: Path) -> Path:
-    return folder / "ops-2026-03.jsonl"
+    return folder / "ops-2026-03-10.0001.jsonl"
 
 
 def march_log(folder: Path, *, capacity: int = 10_000, redact: bool = True) -> OpsLog:
@@ -122,7 +129,7 @@ async def test_the_directory_is_made_when_the_first_event_comes(tmp_path: Path) 
         assert numbers(march_file(folder)) == [1]
 
 
-async def test_events_go_to_the_file_of_their_month_in_utc(folder: Path) -> None:
+async def test_events_go_to_the_file_of_their_day_in_utc(folder: Path) -> None:
     midnight = datetime(2026, 4, 1, tzinfo=UTC)
     times = iter([midnight - timedelta(milliseconds=1), midnight, midnight + timedelta(days=31)])
     async with OpsLog(folder, clock=lambda: next(times), retention_days=365) as log:
@@ -130,9 +137,9 @@ async def test_events_go_to_the_file_of_their_month_in_utc(folder: Path) -> None
             log.emit(delivered(number))
 
     assert {name: numbers(folder / name) for name in names(folder)} == {
-        "ops-2026-03.jsonl": [0],
-        "ops-2026-04.jsonl": [1],
-        "ops-2026-05.jsonl": [2],
+        "ops-2026-03-31.0001.jsonl.gz": [0],
+        "ops-2026-04-01.0001.jsonl.gz": [1],
+        "ops-2026-05-02.0001.jsonl": [2],
     }
 
 
@@ -172,7 +179,7 @@ def test_several_processes_append_whole_lines_to_one_file(folder: Path) -> None:
     with python(WRITE_MANY, str(folder), "a") as a, python(WRITE_MANY, str(folder), "b") as b:
         assert (a.wait(PATIENCE_S), b.wait(PATIENCE_S)) == (0, 0)
 
-    lines = [line for path in sorted(folder.iterdir()) for line in path.read_bytes().splitlines()]
+    lines = [line for name in names(folder) for line in lines_in(folder / name)]
     details = [orjson.loads(line)["detail"] for line in lines]
     for name in "ab":
         kept = [int(one["reason"].split()[0]) for one in details if one["path"] == name]
@@ -244,7 +251,7 @@ def test_a_killed_process_leaves_a_log_that_can_be_read_and_continued(folder: Pa
     with python(WRITE_MANY, str(folder), "after") as process:
         assert process.wait(PATIENCE_S) == 0
 
-    lines = [line for path in folder.iterdir() for line in path.read_bytes().splitlines()]
+    lines = [line for name in names(folder) for line in lines_in(folder / name)]
     bad = [line for line in lines if not is_json(line)]
     assert len(lines) > 300
     assert len(bad) <= 3  # at most one for each kill
@@ -324,26 +331,23 @@ async def test_a_full_queue_drops_what_comes_later_and_tells_once(
 @pytest.mark.parametrize(
     ("now", "days", "kept"),
     [
-        (datetime(2026, 1, 30, 23, 59, tzinfo=UTC), 30, ["2025-12", "2026-01"]),
-        (datetime(2026, 1, 31, 10, tzinfo=UTC), 30, ["2026-01"]),
-        (datetime(2026, 3, 3, tzinfo=UTC), 30, ["2026-02", "2026-03"]),
-        (datetime(2026, 3, 30, 23, 59, tzinfo=UTC), 30, ["2026-02", "2026-03"]),
-        (datetime(2026, 4, 1, 0, 0, 1, tzinfo=UTC), 30, ["2026-03", "2026-04"]),
-        (datetime(2026, 3, 15, tzinfo=UTC), 0, ["2026-03"]),
-        (datetime(2026, 3, 15, tzinfo=UTC), 365, ["2025-12", "2026-01", "2026-02", "2026-03"]),
-        (datetime(2026, 3, 15, tzinfo=UTC), 36_500, ["2025-12", "2026-01", "2026-02", "2026-03"]),
+        (datetime(2026, 1, 30, 23, 59, tzinfo=UTC), 30, ["2025-12", "2026-01-05.0001"]),
+        (datetime(2026, 1, 31, 10, tzinfo=UTC), 30, ["2026-01-05.0001"]),
+        (datetime(2026, 2, 4, tzinfo=UTC), 30, ["2026-01-05.0001"]),
+        (datetime(2026, 2, 5, tzinfo=UTC), 30, []),
+        (datetime(2026, 1, 7, tzinfo=UTC), 0, []),
+        (datetime(2026, 2, 5, tzinfo=UTC), 36_500, ["2025-12", "2026-01-05.0001"]),
     ],
 )
-async def test_a_file_goes_when_its_month_has_been_over_long_enough(
+async def test_a_file_goes_when_its_day_or_month_has_been_over_long_enough(
     folder: Path, now: datetime, days: int, kept: Sequence[str]
 ) -> None:
-    months = [month for month in ("2025-12", "2026-01", "2026-02", "2026-03") if month <= f"{now:%Y-%m}"]
-    for month in months:
-        (folder / f"ops-{month}.jsonl").write_bytes(b"{}\n")
+    for name in ("2025-12", "2026-01-05.0001"):
+        (folder / f"ops-{name}.jsonl").write_bytes(b"{}\n")
     async with OpsLog(folder, clock=lambda: now, retention_days=days) as log:
         log.emit(delivered(1))
 
-    assert names(folder) == [f"ops-{month}.jsonl" for month in kept]
+    assert names(folder) == [*(f"ops-{name}.jsonl.gz" for name in kept), f"ops-{now:%Y-%m-%d}.0001.jsonl"]
 
 
 async def test_a_log_that_stays_open_forgets_as_time_goes_on(folder: Path) -> None:
@@ -352,22 +356,20 @@ async def test_a_log_that_stays_open_forgets_as_time_goes_on(folder: Path) -> No
     async with OpsLog(folder, clock=lambda: now[0], retention_days=30) as log:
         log.emit(delivered(1))
         await log.flush()
-        before = names(folder)
         now[0] = datetime(2026, 3, 20, tzinfo=UTC)
         log.emit(delivered(2))
 
-    assert before == ["ops-2026-01.jsonl", "ops-2026-02.jsonl"]
-    assert names(folder) == ["ops-2026-02.jsonl", "ops-2026-03.jsonl"]
+    assert names(folder) == ["ops-2026-03-20.0001.jsonl"]
 
 
 async def test_retention_leaves_other_files_alone(folder: Path) -> None:
-    others = {"notes.md", "ops-1999-13.jsonl", "ops-1999-01.jsonl.gz", "my-ops-1999-01.jsonl"}
+    others = {"notes.md", "ops-1999-13.jsonl", "ops-1999-01.jsonl.bak", "my-ops-1999-01.jsonl"}
     for name in others | {"ops-1999-01.jsonl"}:
-        (folder / name).touch()
+        (folder / name).write_bytes(b"{}\n")
     async with march_log(folder) as log:
         log.emit(delivered(1))
 
-    assert set(names(folder)) == others | {"ops-2026-03.jsonl"}
+    assert set(names(folder)) == others | {march_file(folder).name}
 
 
 # --- ending -------------------------------------------------------------------------------------------------
@@ -464,7 +466,7 @@ def test_a_program_that_does_not_close_its_log_loses_nothing(folder: Path) -> No
     with python(EMIT_AND_LEAVE, str(folder)) as process:
         assert process.wait(PATIENCE_S) == 0
 
-    assert [number for path in sorted(folder.iterdir()) for number in numbers(path)] == list(range(50))
+    assert [number for name in names(folder) for number in numbers(folder / name)] == list(range(50))
 
 
 def test_importing_the_package_leaves_heavy_packages_alone() -> None:
@@ -508,7 +510,7 @@ async def test_following_yields_the_last_events_and_then_new_ones(folder: Path) 
     assert counts(seen) == [1, 2, 3, 4]
 
 
-async def test_following_goes_on_into_the_next_month_and_waits_for_whole_lines(folder: Path) -> None:
+async def test_following_goes_on_into_the_next_day_and_waits_for_whole_lines(folder: Path) -> None:
     now = [MARCH]
     async with OpsLog(folder, clock=lambda: now[0]) as log, asyncio.timeout(PATIENCE_S):
         log.emit(delivered(1))

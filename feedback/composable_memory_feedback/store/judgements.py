@@ -16,6 +16,7 @@ __all__ = [
     "add_judgements",
     "forget_judgements",
     "judged_queries",
+    "judged_traces",
     "judgements_mark",
     "read_judgements",
 ]
@@ -102,6 +103,11 @@ def judgements_mark(connection: Connection) -> tuple[int, str | None]:
     """Return the number of judgements and the time of the latest."""
     row = connection.execute("SELECT count(*), max(at) FROM judgements").fetchone()
     return int(row[0]), row[1]
+
+
+def judged_traces(connection: Connection) -> set[str]:
+    """Return the trace ids of all judgements."""
+    return {row["trace_id"] for row in connection.execute("SELECT DISTINCT trace_id FROM judgements")}
 
 
 def judged_queries(connection: Connection, since: datetime | None) -> set[tuple[str, str]]:

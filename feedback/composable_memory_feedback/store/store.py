@@ -108,6 +108,11 @@ class FeedbackStore:
         with self._database.reading() as connection:
             return judgements.judgements_mark(connection)
 
+    def judged_traces(self) -> set[str]:
+        """Return the trace ids of all judgements, whoever made them."""
+        with self._database.reading() as connection:
+            return judgements.judged_traces(connection)
+
     def judged_queries(self, since: datetime | None = None) -> set[tuple[str, str]]:
         """Return (trace id, query id) of the queries that a model has judged."""
         with self._database.reading() as connection:

@@ -6,7 +6,15 @@ from random import Random
 
 import pytest
 
-from composable_memory.sameness import NearTexts, near_pairs, nearly_equal, overlap, same_lines, words_of
+from composable_memory.sameness import (
+    NearTexts,
+    near_pairs,
+    near_pairs_shown,
+    nearly_equal,
+    overlap,
+    same_lines,
+    words_of,
+)
 from composable_memory.types import MemorySearchResult, Origin
 
 
@@ -117,3 +125,55 @@ def test_pairs_of_texts_without_spaces_are_found_too() -> None:
 def test_results_at_the_same_lines_are_no_pair() -> None:
     assert list(near_pairs([result("the port"), result("the port")])) == []
     assert list(near_pairs([result("the port"), result("the port", start=2)])) == [(0, 1)]
+
+
+# --- pairs that an answer can need ----------------------------------------------------------------------
+
+
+def alone(
+    number: int, snippet: str, *, exact: bool = False, origin: Origin | None = None
+) -> MemorySearchResult:
+    return MemorySearchResult(
+        path=f"{number}.md",
+        start_line=0 if origin else 1,
+        end_line=0 if origin else 2,
+        score=0.9 - number / 100,
+        snippet=snippet,
+        exact=exact,
+        origin=origin,
+    )
+
+
+def test_results_that_cannot_reach_the_answer_are_not_compared() -> None:
+    texts = ["a port", "a dock", "a queue", "the ferry", "the ferry"]
+
+    assert list(near_pairs_shown([[alone(at, text) for at, text in enumerate(texts)]], 3)) == []
+    assert list(near_pairs_shown([[alone(at, text) for at, text in enumerate(texts)]], 5)) == [(3, 4)]
+
+
+def test_a_result_that_gives_its_place_to_a_twin_lets_the_next_one_in() -> None:
+    found = [alone(at, "the ferry") for at in range(4)]
+
+    assert set(near_pairs_shown([found], 2)) == set(near_pairs(found))
+
+
+def test_exact_hits_are_looked_at_however_many_stand_before_that_may_score_too_little() -> None:
+    found = [alone(at, f"text {at}") for at in range(5)]
+    found += [alone(at, "the ferry", exact=True) for at in (5, 6)]
+
+    assert list(near_pairs_shown([found], 2)) == [(5, 6)]
+
+
+def test_facts_that_may_lose_score_do_not_keep_others_out() -> None:
+    facts = [
+        alone(at, f"fact {at}", origin=Origin(path=f"n{at}.md", start_line=1, end_line=2)) for at in range(5)
+    ]
+
+    assert list(near_pairs_shown([[*facts, alone(5, "the ferry"), alone(6, "the ferry")]], 2)) == [(5, 6)]
+
+
+def test_what_shares_lines_is_looked_at_at_any_depth() -> None:
+    one = [*(alone(at, f"text {at}") for at in range(6)), alone(6, "the ferry"), alone(7, "the ferry")]
+    other = [alone(6, "another cut of it"), alone(7, "and again")]
+
+    assert list(near_pairs_shown([one, other], 2)) == [(6, 7)]
