@@ -5,8 +5,8 @@
 
 Several processes log into one folder, with files so small that they are closed and compressed all the time.
 Each says of every flush that it was told of. One after the other is killed by SIGKILL, and another takes its
-place. In the end every line that was acknowledged must be in the log once; with `--judged` also those whose file
-had to go, because their traces were judged.
+place. In the end every line that was acknowledged must be in the log once; with `--judged` also those whose
+file had to go, because their traces were judged.
 """
 
 import argparse
@@ -41,18 +41,10 @@ async def write(folder: Path, name: str, max_bytes: int, judged: Sequence[str]) 
                 os.write(1, f"{number}\n".encode())
 
 
-def writer(folder: Path, name: str, max_bytes: int) -> subprocess.Popen[bytes]:
-    arguments = [
-        sys.executable,
-        __file__,
-        "--write",
-        name,
-        "--folder",
-        str(folder),
-        "--max-bytes",
-        str(max_bytes),
-    ]
-    return subprocess.Popen(arguments, stdout=subprocess.PIPE)
+def writer(folder: Path, name: str, options: argparse.Namespace) -> subprocess.Popen[bytes]:
+    arguments = ["--write", name, "--folder", str(folder), "--max-bytes", str(options.max_bytes)]
+    arguments += ["--judged"] if options.judged else []
+    return subprocess.Popen([sys.executable, __file__, *arguments], stdout=subprocess.PIPE)
 
 
 def killed(process: subprocess.Popen[bytes]) -> int:
@@ -117,8 +109,8 @@ def main() -> None:
     lost = [line for line in acknowledged if line not in found]
     print(f"{options.kills} kills, {in_the_middle} while a file was made; {closed} closed files, "
           f"{kept} dropped ones with lines that are kept")  # fmt: skip
-    print(f"{len(acknowledged)} lines acknowledged: {len(lost)} lost, {sum(n > 1 for n in found.values())} twice, "
-          f"{bad} cut")  # fmt: skip
+    twice = sum(times > 1 for times in found.values())
+    print(f"{len(acknowledged)} lines acknowledged: {len(lost)} lost, {twice} twice, {bad} cut")
 
 
 if __name__ == "__main__":

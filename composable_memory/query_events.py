@@ -5,7 +5,6 @@ from dataclasses import replace
 from functools import cached_property
 from itertools import chain, islice
 from typing import TypeVar, overload
-from zlib import crc32
 
 from composable_memory.context_pack import PackBudget
 from composable_memory.interleaving import Draw
@@ -261,7 +260,6 @@ def _candidate(rank: int, result: MemorySearchResult) -> Candidate:
         rank=rank,
         source=result.source,
         snippet_preview=result.snippet[:SNIPPET_PREVIEW_CHARS],
-        content_hash=f"{crc32(result.snippet.encode(errors='replace')):08x}",
         exact=result.exact,
         origin=_taken_from(result),
         start_char=result.start_char or None,

@@ -170,8 +170,8 @@ class Candidate(NamedTuple):
     source: str
     snippet_preview: str
     """The first `SNIPPET_PREVIEW_CHARS` characters."""
-    content_hash: str
-    """Short hash of the whole snippet, so that a replay can decide on equal texts."""
+    content_hash: str | None = None
+    """Short hash of the whole snippet, in lines of earlier versions; whose texts are equal is in `near`."""
     exact: bool = False
     """True when the backend found the words themselves."""
     origin: TakenFrom | None = None

@@ -21,19 +21,21 @@ from composable_memory_ops_logs.events import (
     QueryMerged,
     TakenFrom,
 )
-from composable_memory_ops_logs.wire import event_from_wire, event_to_wire, format_time, value_to_wire
+from composable_memory_ops_logs.wire import (
+    event_from_wire,
+    event_to_wire,
+    format_time,
+    to_line,
+    value_to_wire,
+)
 
 __all__ = ["SHORT_FORM_VERSION", "events_from_line", "full_lines", "short_line"]
 
 SHORT_FORM_VERSION = 2
 """The `schemaVersion` of a line in the short form."""
 
-TEXT_BYTES = 2_700
-"""What the paths and the previews of one query share, so that it takes 8 kB at most.
-
-Previews of what was shown, and of facts, which stand in no file, are whole; the others have equal parts of
-what is left.
-"""
+MOST_BYTES = 7_250
+"""What a line should take at most; with its `query.start` a query takes 8 kB then."""
 LEAST_PREVIEW_BYTES = 8
 
 _NUMBER = re.compile(r"\d+\.\d+")
@@ -65,7 +67,7 @@ def short_line(merged: OpsEvent, answers: Sequence[OpsEvent], clean: Clean) -> J
     cut could not be told.
 
     Raises:
-        ValueError: candidates do not stand in the order of their ranks.
+        ValueError: candidates do not stand in the order of their ranks, or have hashes.
         TypeError: it is another event.
     """
     detail = merged.detail
@@ -78,8 +80,8 @@ def short_line(merged: OpsEvent, answers: Sequence[OpsEvent], clean: Clean) -> J
         if not isinstance(given, BackendResult):
             raise TypeError(f"{event.action} is no answer of a backend")
         candidates = list(given.results)
-        if any(one.rank != rank for rank, one in enumerate(candidates, 1)):
-            raise ValueError("the short form counts ranks by places")
+        if any(one.rank != rank or one.content_hash for rank, one in enumerate(candidates, 1)):
+            raise ValueError("the short form has ranks by places, and no hashes")
         backends.append(_answer(event, given, candidates, tables))
         found += [_Found(at, event.backend or "", one) for at, one in enumerate(candidates, len(found))]
     rest = _Rest(found, detail)
@@ -94,10 +96,11 @@ def short_line(merged: OpsEvent, answers: Sequence[OpsEvent], clean: Clean) -> J
     attribution = {backend: list(paths) for backend, paths in detail.backend_attribution.items()}
     if attribution != _paths_by_backend((one.backend, one.path) for one in detail.final_results):
         short["backendAttribution"] = attribution
-    short |= tables.as_json(whole, clean)
     short |= {"backends": backends, "shown": shown, "reasons": rest.reasons, "ruledOut": ruled_out}
     short["near"] = [place for pair in detail.near for place in pair]
+    short |= tables.as_json()
     wire["detail"] = short
+    short["previews"] = tables.previews(whole, clean, MOST_BYTES - len(to_line(wire)))
     return wire
 
 
@@ -153,8 +156,8 @@ def full_lines(wire: Json) -> list[Json]:
 
 # --- the tables ---------------------------------------------------------------------------------------------
 
-_TABLES = ("paths", "places", "hashes", "previews", "sources", "origins")
-_Passage = tuple[str, int, int, str, str, str, TakenFrom | None]
+_TABLES = ("paths", "places", "previews", "sources", "origins")
+_Passage = tuple[str, int, int, str, str, TakenFrom | None]
 
 
 class _Tables:
@@ -166,40 +169,53 @@ class _Tables:
 
     def number_of(self, one: Candidate) -> int:
         lines = one.start_line, one.end_line
-        passage = (one.path, *lines, one.source, one.snippet_preview, one.content_hash, one.origin)
+        passage = (one.path, *lines, one.source, one.snippet_preview, one.origin)
         return self._passages.setdefault(passage, len(self._passages))
 
-    def as_json(self, whole: set[int], clean: Clean) -> Json:
+    def as_json(self) -> Json:
+        """Return all but the previews."""
         places: list[int] = []
-        hashes: list[int | str] = []
         sources: dict[str, list[int]] = {}
-        origins: dict[str, list[int]] = {}
-        for number, (path, start, end, source, _, content_hash, origin) in enumerate(self._passages):
+        origins: list[int] = []
+        for number, (path, start, end, source, _, origin) in enumerate(self._passages):
             places += (self._path(path), start, end - start)
-            hashes.append(_hash_to_number(content_hash))
             if source != "memory":
                 sources.setdefault(source, []).append(number)
             if origin is not None:
                 length = origin.end_line - origin.start_line
-                origins[str(number)] = [self._path(origin.path), origin.start_line, length]
-        tables: Json = {
-            "paths": list(self._paths),
-            "places": places,
-            "hashes": hashes,
-            "previews": self._previews(whole, clean),
-        }
+                origins += (number, self._path(origin.path), origin.start_line, length)
+        tables: Json = {"paths": list(self._paths), "places": places}
         return tables | ({"sources": sources} if sources else {}) | ({"origins": origins} if origins else {})
 
     def _path(self, path: str) -> int:
         return self._paths.setdefault(path, len(self._paths))
 
-    def _previews(self, whole: set[int], clean: Clean) -> list[str]:
+    def previews(self, whole: set[int], clean: Clean, most_bytes: int) -> list[str]:
+        """Return the previews, cut so that all take so much at most, but for those that are wanted whole.
+
+        What is left is shared by facts first, which stand in no file, and then by the others.
+        """
         previews = [clean(passage[4]) for passage in self._passages]
-        uncut = whole | {at for at, passage in enumerate(self._passages) if passage[1] == 0}
-        taken = (*self._paths, *(previews[number] for number in uncut))
-        left = TEXT_BYTES - sum(len(text.encode(errors="replace")) for text in taken)
-        share = max(LEAST_PREVIEW_BYTES, left // max(1, len(previews) - len(uncut)))
-        return [text if at in uncut else _cut(text, share) for at, text in enumerate(previews)]
+        facts = {at for at, passage in enumerate(self._passages) if passage[1] == 0} - whole
+        left = most_bytes - sum(map(_size, previews))
+        if left >= 0:
+            return previews
+        left = most_bytes - sum(_size(previews[number]) for number in whole)
+        others = set(range(len(previews))) - whole - facts
+        for numbers, of_others in ((facts, len(others) * (LEAST_PREVIEW_BYTES + _QUOTES)), (others, 0)):
+            for at, number in enumerate(sorted(numbers, key=lambda number: _size(previews[number]))):
+                share = (left - of_others) // (len(numbers) - at) - _QUOTES
+                previews[number] = _cut(previews[number], max(LEAST_PREVIEW_BYTES, share))
+                left -= _size(previews[number])
+        return previews
+
+
+_QUOTES = 3
+"""What a text takes in a list beside itself."""
+
+
+def _size(text: str) -> int:
+    return (len(text) if text.isascii() else len(text.encode(errors="replace"))) + _QUOTES
 
 
 def _cut(text: str, most_bytes: int) -> str:
@@ -208,28 +224,23 @@ def _cut(text: str, most_bytes: int) -> str:
     return text.encode(errors="replace")[:most_bytes].decode(errors="ignore")
 
 
-def _hash_to_number(text: str) -> int | str:
-    """Return eight hexadecimal digits as a number, which no rule for secrets can take for one."""
-    return int(text, 16) if re.fullmatch("[0-9a-f]{8}", text) else text
-
-
 def _passages(short: Json) -> Iterator[Json]:
     """Yield what candidates of each passage have in common."""
     paths, places = short["paths"], short["places"]
     sources = {number: name for name, numbers in short.get("sources", {}).items() for number in numbers}
-    origins = short.get("origins", {})
+    taken = short.get("origins", ())
+    origins = dict(zip(taken[::4], zip(taken[1::4], taken[2::4], taken[3::4], strict=True), strict=True))
     triples = zip(places[::3], places[1::3], places[2::3], strict=True)
-    rows = zip(triples, short["hashes"], short["previews"], strict=True)
-    for number, ((path, start, length), content_hash, preview) in enumerate(rows):
+    rows = zip(triples, short["previews"], strict=True)
+    for number, ((path, start, length), preview) in enumerate(rows):
         passage = {
             "path": paths[path],
             "startLine": start,
             "endLine": start + length,
             "source": sources.get(number, "memory"),
             "snippetPreview": preview,
-            "contentHash": f"{content_hash:08x}" if isinstance(content_hash, int) else content_hash,
         }
-        if (origin := origins.get(str(number))) is not None:
+        if (origin := origins.get(number)) is not None:
             path, start, length = origin
             passage["origin"] = {"path": paths[path], "startLine": start, "endLine": start + length}
         yield passage
@@ -268,7 +279,6 @@ def _candidate(rank: int, score: float, passage: Json) -> Json:
         "rank": rank,
         "source": passage["source"],
         "snippetPreview": passage["snippetPreview"],
-        "contentHash": passage["contentHash"],
         "exact": False,
     }
     if "origin" in passage:

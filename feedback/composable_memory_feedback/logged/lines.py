@@ -71,7 +71,7 @@ class CandidateLine(PlaceLine):
     rank: Annotated[int, Field(ge=1)]
     source: str
     snippet_preview: str
-    content_hash: str
+    content_hash: str | None = None
     exact: bool = False
     origin: PlaceLine | None = None
     start_char: Count | None = None
