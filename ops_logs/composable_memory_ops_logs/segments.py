@@ -25,7 +25,10 @@ __all__ = [
     "FIRST_MS",
     "LARGE_BYTES",
     "LAST_MS",
+    "Block",
     "BlockWriter",
+    "Index",
+    "IndexBuilder",
     "Segment",
     "blocks_of",
     "day_of",
@@ -33,6 +36,7 @@ __all__ = [
     "lines_backwards",
     "lines_forwards",
     "open_size",
+    "read_index",
     "segments_in",
     "write_index",
 ]
