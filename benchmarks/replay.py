@@ -26,7 +26,7 @@ from composable_memory import ComposableBackendEntry, ComposableMemoryManager, p
 from composable_memory.calibration import Calibration
 from composable_memory.ranking import CalibrationRule, MergePolicy, rank
 from composable_memory.replaying import Replayer, is_reproduced
-from composable_memory.sameness import near_pairs
+from composable_memory.sameness import near_pairs_shown
 from composable_memory.types import BackendAnswer, SearchOptions
 from composable_memory_feedback.logged import LoggedQuery, read_queries
 from composable_memory_ops_logs import OpsLog
@@ -101,9 +101,9 @@ def again(world: World) -> Work:
 
 
 def pairs(world: World) -> Work:
-    """Return the search for nearly equal texts among all that the backends find."""
-    found = [result for one in world.backends for result in asyncio.run(one.answer("")).results]
-    return lambda: list(near_pairs(found))
+    """Return the search for nearly equal texts among what can reach an answer."""
+    found = [asyncio.run(one.answer("")).results for one in world.backends]
+    return lambda: list(near_pairs_shown(found, SearchOptions().max_results))
 
 
 def asking(world: World, *, is_logged: bool) -> Work:

@@ -196,17 +196,18 @@ class _Tables:
         What is left is shared by facts first, which stand in no file, and then by the others.
         """
         previews = [clean(passage[4]) for passage in self._passages]
-        facts = {at for at, passage in enumerate(self._passages) if passage[1] == 0} - whole
-        left = most_bytes - sum(map(_size, previews))
-        if left >= 0:
+        sizes = [*map(_size, previews)]
+        if sum(sizes) <= most_bytes:
             return previews
-        left = most_bytes - sum(_size(previews[number]) for number in whole)
+        facts = {at for at, passage in enumerate(self._passages) if passage[1] == 0} - whole
         others = set(range(len(previews))) - whole - facts
+        left = most_bytes - sum(sizes[number] for number in whole)
         for numbers, of_others in ((facts, len(others) * (LEAST_PREVIEW_BYTES + _QUOTES)), (others, 0)):
-            for at, number in enumerate(sorted(numbers, key=lambda number: _size(previews[number]))):
-                share = (left - of_others) // (len(numbers) - at) - _QUOTES
-                previews[number] = _cut(previews[number], max(LEAST_PREVIEW_BYTES, share))
-                left -= _size(previews[number])
+            for at, number in enumerate(sorted(numbers, key=sizes.__getitem__)):
+                share = max(LEAST_PREVIEW_BYTES + _QUOTES, (left - of_others) // (len(numbers) - at))
+                if sizes[number] > share:
+                    previews[number] = _cut(previews[number], share - _QUOTES)
+                left -= min(sizes[number], share)
         return previews
 
 
