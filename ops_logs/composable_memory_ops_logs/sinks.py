@@ -94,12 +94,15 @@ class FileSink:
         with self._turn() as is_mine:
             if is_mine is False:
                 return
-            if is_mine:
-                self._clear_scratch()
-                for segment in self._closed_segments(day_of(now)):
-                    if is_patient or _size_of(segment.open_path) <= LARGE_BYTES:
-                        yield from self._compress(segment)
-            yield from self._drop_what_must_go(now)
+            problem: OSError | None = None
+            try:
+                if is_mine:
+                    yield from self._compress_closed(now, is_patient=is_patient)
+            except OSError as error:  # where there is no room to compress, there may be soon
+                problem = error
+            yield from self._drop_what_must_go(now, is_patient=is_patient)
+            if problem is not None:
+                raise problem
 
     # --- appending ---
 
@@ -166,6 +169,12 @@ class FileSink:
             and (one.is_over(today) or (one.number > 0 and size >= self._most_open))
         ]
 
+    def _compress_closed(self, now: datetime, *, is_patient: bool) -> Generator[None]:
+        self._clear_scratch()
+        for segment in self._closed_segments(day_of(now)):
+            if is_patient or _size_of(segment.open_path) <= LARGE_BYTES:
+                yield from self._compress(segment)
+
     def _compress(self, segment: Segment) -> Generator[None]:
         """Put a compressed file in the place of an open one."""
         with self._held_open(segment) as file:
@@ -189,7 +198,7 @@ class FileSink:
             finally:
                 self._closing = None
 
-    def _drop_what_must_go(self, now: datetime) -> Generator[None]:
+    def _drop_what_must_go(self, now: datetime, *, is_patient: bool) -> Generator[None]:
         """Delete what is past its time, and the oldest while all take too much; not what is written to."""
         today, first_day = day_of(now), day_of(now - timedelta(days=self._retention_days))
         sizes, stored = _sizes_in(self._directory), dict[Segment, int]()
@@ -200,7 +209,10 @@ class FileSink:
         stored = {one: size for one, size in stored.items() if size}
         left = sum(stored.values())
         for segment in list(stored)[:-1]:
-            if segment.is_over(first_day) or left > self._max_bytes:
+            is_too_old = segment.is_over(first_day)
+            if not (is_too_old or is_patient) and sizes.get(segment.open_path.name, 0) > LARGE_BYTES:
+                return  # compressed it may not be too much
+            if is_too_old or left > self._max_bytes:
                 left -= stored[segment]
                 yield from self._drop(segment)
 

@@ -334,11 +334,11 @@ def test_no_acknowledged_line_is_lost_or_there_twice_when_writers_are_killed_whi
 async def test_following_goes_on_when_files_are_closed(tmp_path: Path) -> None:
     now = [DAY]
     async with OpsLog(tmp_path, clock=lambda: now[0]) as log, asyncio.timeout(30):
-        following = OpsLogReader(tmp_path).follow(0.001)
-        seen = []
+        following, seen = OpsLogReader(tmp_path).follow(0.001, last=1), list[str]()
         for number in range(6):
             with trace(f"trace-{number}"):
                 log.emit(SyncFileSkipped(path="a.md", reason=str(number)))
+            await log.flush()
             seen.append((await anext(following)).trace_id)
             now[0] += timedelta(days=number % 2)
         await following.aclose()

@@ -137,7 +137,7 @@ def test_a_replay_without_a_change_proves_every_ranking(cmem: Cmem) -> None:
 
 
 def test_a_replay_fails_where_a_ranking_is_not_the_logged_one(cmem: Cmem) -> None:
-    cmem.tamper('"score":0.9', '"score":0.8')
+    cmem.tamper(",0.9,0.9", ",0.8,0.9")  # score and calibrated score of a result
 
     result = cmem("replay")
 

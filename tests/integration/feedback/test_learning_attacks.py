@@ -165,8 +165,8 @@ async def test_lines_that_were_copied_do_not_make_more_evidence(place: Place) ->
     assert (run.total, run.incomplete) == (6, {WRITTEN_TWICE: 12})
 
 
-@pytest.mark.parametrize("end_line", ["0", "900000000000000000"])
-async def test_a_forged_path_shows_the_model_no_file_that_is_no_memory(tmp_path: Path, end_line: str) -> None:
+@pytest.mark.parametrize("end_line", [0, 900_000_000_000_000_000])
+async def test_a_forged_path_shows_the_model_no_file_that_is_no_memory(tmp_path: Path, end_line: int) -> None:
     (workspace := tmp_path / "notes").mkdir()
     (workspace / "MEMORY.md").write_text("The dock controller listens.\n", encoding="utf-8")
     (tmp_path / "private.md").write_text("nobody may see this\n", encoding="utf-8")
@@ -183,8 +183,9 @@ async def test_a_forged_path_shows_the_model_no_file_that_is_no_memory(tmp_path:
             await memory.query("dock controller")
             await memory.ops_log.flush()
             told = log_of(place).read_text(encoding="utf-8")
-            told = told.replace('"path":"MEMORY.md"', '"path":"../private.md"')
-            log_of(place).write_text(told.replace('"endLine":1', f'"endLine":{end_line}'), encoding="utf-8")
+            told = told.replace('"paths":["MEMORY.md"]', '"paths":["../private.md"]')
+            told = told.replace('"places":[0,1,0]', f'"places":[0,1,{end_line - 1}]')
+            log_of(place).write_text(told, encoding="utf-8")
             run = await memory.learning.evaluate(read=memory.text_of)
 
     (received,) = server.received
