@@ -23,11 +23,11 @@ from composable_memory.interfaces import (
 from composable_memory.learning.desk import LearningDesk
 from composable_memory.learning.following import weights_followed
 from composable_memory.learning.in_force import put_in_force
-from composable_memory.learning.judged_traces import judged_traces
 from composable_memory.manager import ComposableMemoryManager
 from composable_memory.memory import Memory
 from composable_memory.merge import Dedup, Fusion
 from composable_memory.opening import BackendOpener, OpenBackends
+from composable_memory.operations_log import open_ops_log
 from composable_memory.places import OPS_LOG_FOLDER, existing_folder, made_folder
 from composable_memory.plugins import discover_backends, load_extractor
 from composable_memory.ranking import MergePolicy
@@ -79,13 +79,7 @@ async def open_memory(
     logging = loaded.settings.memory.ops_log
     now = clock or utc_now
     async with AsyncExitStack() as stack:
-        ops_log = OpsLog(
-            state / OPS_LOG_FOLDER if logging.enabled else None,
-            clock=now,
-            retention_days=logging.retention_days,
-            max_bytes=logging.max_size_mb * 1_000_000,
-            judged=partial(judged_traces, state),
-        )
+        ops_log = open_ops_log(logging, state_dir=state, clock=now)
         await stack.enter_async_context(ops_log)
         with trace():
             embedding = EmbedderServices(state_dir=state, environ=environ, ops_log=ops_log, clock=now)

@@ -26,7 +26,8 @@ from composable_memory.learning.values import (
     LearningStats,
     ReplayRun,
 )
-from composable_memory.places import OPS_LOG_FOLDER, existing_folder, made_folder
+from composable_memory.operations_log import open_ops_log
+from composable_memory.places import existing_folder, made_folder
 from composable_memory.replaying import Replayer, is_reproduced
 from composable_memory.settings import Settings
 from composable_memory.weights import LiveWeights, WeightTable
@@ -41,7 +42,7 @@ from composable_memory_feedback.judgements import Judgement
 from composable_memory_feedback.logged import LoggedQueries
 from composable_memory_feedback.replay import GateVerdict, PolicyChange, ReplayReport, gate, replay
 from composable_memory_feedback.store import WeightChange
-from composable_memory_ops_logs import OpsLog, utc_now
+from composable_memory_ops_logs import utc_now
 
 __all__ = ["Learning", "open_learning"]
 
@@ -285,8 +286,7 @@ async def open_learning(
     loaded = await asyncio.to_thread(load_settings, folder, overrides=config, environ=environ)
     state = await asyncio.to_thread(made_folder, Path(state_dir or default_state_dir(environ)))
     logging = loaded.settings.memory.ops_log
-    log_dir = state / OPS_LOG_FOLDER if logging.enabled else None
-    async with OpsLog(log_dir, clock=now, retention_days=logging.retention_days) as ops_log:
+    async with open_ops_log(logging, state_dir=state, clock=now) as ops_log:
         desk = await asyncio.to_thread(
             lambda: LearningDesk.of(loaded, workspace=folder, state_dir=state, ops_log=ops_log, clock=now)
         )

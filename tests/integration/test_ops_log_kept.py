@@ -1,12 +1,14 @@
 """What was judged stays in the log of a memory when its days are over, and can still be learnt from."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from composable_memory import open_memory
+from composable_memory.learning import open_learning
 from composable_memory.replaying import is_reproduced
 from composable_memory_feedback.logged import read_queries
 from composable_memory_ops_logs import OpsLogReader
