@@ -36,12 +36,18 @@ async def ask(notes: Path, state: Path, at: datetime, *, times: int = 1, is_judg
     return traces[0]
 
 
+async def change_weights(notes: Path, state: Path, at: datetime) -> None:
+    async with open_learning(notes, state_dir=state, environ={}, clock=lambda: at) as learning:
+        await learning.set_weights({"builtin": 0.9}, actor="somebody")
+
+
+@pytest.mark.parametrize("use", [ask, change_weights])
 async def test_a_judged_query_outlives_its_days_and_its_neighbours_do_not(
-    notes: Path, tmp_path: Path
+    notes: Path, tmp_path: Path, use: Callable[[Path, Path, datetime], Awaitable[object]]
 ) -> None:
     state = tmp_path / "state"
     judged = await ask(notes, state, SPRING, times=3, is_judged=True)
-    await ask(notes, state, SPRING + timedelta(days=60))
+    await use(notes, state, SPRING + timedelta(days=60))
 
     folder = state / "ops-logs"
     logged = await asyncio.to_thread(read_queries, folder, until=SPRING + timedelta(days=1))
