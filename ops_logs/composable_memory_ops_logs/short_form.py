@@ -57,7 +57,13 @@ class _Found(NamedTuple):
     @property
     def label(self) -> str:
         one = self.candidate
-        return f"{self.backend} {one.path}:{one.start_line}:{one.end_line}"
+        return _label(self.backend, one.path, one.start_line, one.end_line, one.start_char)
+
+
+def _label(backend: str, path: str, start_line: int, end_line: int, start_char: int | None) -> str:
+    """Return how attributions name a candidate."""
+    within = f":{start_char}" if start_char else ""
+    return f"{backend} {path}:{start_line}:{end_line}{within}"
 
 
 def short_line(merged: OpsEvent, answers: Sequence[OpsEvent], clean: Clean) -> Json:
@@ -141,7 +147,10 @@ def full_lines(wire: Json) -> list[Json]:
             results[number]["exact"] = True
         found += [(answer.get("backend", ""), one) for one in results]
         lines.append(_full_answer(wire, answer, results, short.get("queryId", "")))
-    labels = [f"{backend} {one['path']}:{one['startLine']}:{one['endLine']}" for backend, one in found]
+    labels = [
+        _label(backend, one["path"], one["startLine"], one["endLine"], one.get("startChar"))
+        for backend, one in found
+    ]
     final = [_full_final(row, found, labels, short["weights"]) for row in short.pop("shown")]
     reasons = short.pop("reasons")
     dropped = [_full_dropped(row, found, labels, reasons) for row in short.pop("ruledOut")]
@@ -156,8 +165,8 @@ def full_lines(wire: Json) -> list[Json]:
 
 # --- the tables ---------------------------------------------------------------------------------------------
 
-_TABLES = ("paths", "places", "previews", "sources", "origins")
-_Passage = tuple[str, int, int, str, str, TakenFrom | None]
+_TABLES = ("paths", "places", "previews", "sources", "origins", "startChars")
+_Passage = tuple[str, int, int, str, str, TakenFrom | None, int | None]
 
 
 class _Tables:
@@ -169,7 +178,7 @@ class _Tables:
 
     def number_of(self, one: Candidate) -> int:
         lines = one.start_line, one.end_line
-        passage = (one.path, *lines, one.source, one.snippet_preview, one.origin)
+        passage = (one.path, *lines, one.source, one.snippet_preview, one.origin, one.start_char)
         return self._passages.setdefault(passage, len(self._passages))
 
     def as_json(self) -> Json:
@@ -177,15 +186,19 @@ class _Tables:
         places: list[int] = []
         sources: dict[str, list[int]] = {}
         origins: list[int] = []
-        for number, (path, start, end, source, _, origin) in enumerate(self._passages):
+        start_chars: list[int] = []
+        for number, (path, start, end, source, _, origin, start_char) in enumerate(self._passages):
             places += (self._path(path), start, end - start)
             if source != "memory":
                 sources.setdefault(source, []).append(number)
             if origin is not None:
                 length = origin.end_line - origin.start_line
                 origins += (number, self._path(origin.path), origin.start_line, length)
+            if start_char is not None:
+                start_chars += (number, start_char)
+        rare = {"sources": sources, "origins": origins, "startChars": start_chars}
         tables: Json = {"paths": list(self._paths), "places": places}
-        return tables | ({"sources": sources} if sources else {}) | ({"origins": origins} if origins else {})
+        return tables | {name: table for name, table in rare.items() if table}
 
     def _path(self, path: str) -> int:
         return self._paths.setdefault(path, len(self._paths))
@@ -231,6 +244,8 @@ def _passages(short: Json) -> Iterator[Json]:
     sources = {number: name for name, numbers in short.get("sources", {}).items() for number in numbers}
     taken = short.get("origins", ())
     origins = dict(zip(taken[::4], zip(taken[1::4], taken[2::4], taken[3::4], strict=True), strict=True))
+    within = short.get("startChars", ())
+    start_chars = dict(zip(within[::2], within[1::2], strict=True))
     triples = zip(places[::3], places[1::3], places[2::3], strict=True)
     rows = zip(triples, short["previews"], strict=True)
     for number, ((path, start, length), preview) in enumerate(rows):
@@ -244,6 +259,8 @@ def _passages(short: Json) -> Iterator[Json]:
         if (origin := origins.get(number)) is not None:
             path, start, length = origin
             passage["origin"] = {"path": paths[path], "startLine": start, "endLine": start + length}
+        if number in start_chars:
+            passage["startChar"] = start_chars[number]
         yield passage
 
 
@@ -282,9 +299,7 @@ def _candidate(rank: int, score: float, passage: Json) -> Json:
         "snippetPreview": passage["snippetPreview"],
         "exact": False,
     }
-    if "origin" in passage:
-        candidate["origin"] = passage["origin"]
-    return candidate
+    return candidate | {name: passage[name] for name in ("origin", "startChar") if name in passage}
 
 
 # --- the merged list ----------------------------------------------------------------------------------------
@@ -296,8 +311,11 @@ class _Rest:
     def __init__(self, found: Sequence[_Found], merged: QueryMerged) -> None:
         self._by_rank = {(one.backend, one.candidate.rank): one for one in found}
         self._by_label: dict[str, _Found] = {}
+        self._by_place: dict[tuple[str, str, int, int], _Found] = {}
         for one in found:
             self._by_label.setdefault(one.label, one)
+            place = one.candidate.path, one.candidate.start_line, one.candidate.end_line
+            self._by_place.setdefault((one.backend, *place), one)
         self._backends = dict.fromkeys(one.backend for one in found)
         self._weights = merged.weights
         self._known: dict[tuple[str, ...], int] = {}
@@ -322,7 +340,7 @@ class _Rest:
 
     def dropped(self, one: Dropped) -> object:
         """Return `[candidate, reason, what differs]`, or the whole."""
-        found = self._by_label.get(f"{one.backend} {one.path}:{one.start_line}:{one.end_line}")
+        found = self._by_place.get((one.backend, one.path, one.start_line, one.end_line))
         if found is None or found.candidate.origin != one.origin:
             return value_to_wire(one)
         before, what, after = self._parted(one.detail)

@@ -8,12 +8,16 @@ from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 
+from composable_memory.entries import ComposableBackendEntry
 from composable_memory.intent import parse_query_intent
 from composable_memory.manager import ComposableMemoryManager
+from composable_memory.ranking import MergePolicy
+from composable_memory.types import MemorySearchResult, QueryRequest
+from composable_memory.weights import WeightsInForce, WeightTable
 from composable_memory_ops_logs import MemorySink, OpsEvent, OpsLog, OpsLogReader
 from composable_memory_ops_logs.short_form import events_from_line, short_line
 from composable_memory_ops_logs.wire import event_to_wire, to_line
-from tests.property.test_replay_properties import TRAFFIC, Traffic, _live
+from tests.property.test_replay_properties import TRAFFIC, Told, Traffic, _live
 
 
 def heard(traffic: Traffic) -> tuple[list[OpsEvent], list[OpsEvent]]:
@@ -75,3 +79,28 @@ def test_every_finished_query_is_one_line_after_its_start(traffic: Traffic) -> N
 def _query(event: OpsEvent) -> object:
     detail = event_to_wire(event)["detail"]
     return detail["queryId"] if isinstance(detail, Mapping) else None
+
+
+def test_pieces_of_one_line_are_told_apart() -> None:
+    pieces = [
+        MemorySearchResult(
+            path="a.md",
+            start_line=1,
+            end_line=1,
+            start_char=at * 700,
+            score=0.9 - at / 10,
+            snippet=f"piece {at}",
+        )
+        for at in range(3)
+    ]
+    entries = tuple(ComposableBackendEntry(id=one, manager=Told(pieces)) for one in ("notes", "qmd"))
+    traffic = Traffic(
+        entries=entries,
+        policy=MergePolicy(),
+        weights=WeightsInForce(table=WeightTable.fixed({})),
+        requests=(QueryRequest(query="which port"),),
+    )
+
+    emitted, read = heard(traffic)
+
+    assert [*map(comparable, read)] == [*map(comparable, emitted)]
