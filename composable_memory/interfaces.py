@@ -74,6 +74,7 @@ __all__ = [
     "QueryOrchestrator",
     "Readiness",
     "SupportsAnswer",
+    "SupportsBackup",
     "SupportsCheck",
     "SupportsDelete",
     "SupportsFacts",
@@ -98,6 +99,8 @@ class Capability(StrEnum):
 
     ANSWER = "answer"
     """`SupportsAnswer`: says with each answer what is missing from it."""
+    BACKUP = "backup"
+    """`SupportsBackup`: it keeps what no source can bring back, and can copy it out and take it in again."""
     CALIBRATED = "calibrated"
     """Its scores are absolute in [0, 1] and need no calibration by the list they come in."""
     CHECK = "check"
@@ -282,8 +285,56 @@ class SupportsFacts(Protocol):
         ...
 
 
+@runtime_checkable
+class SupportsBackup(Protocol):
+    """A memory that keeps what cannot be rebuilt from its sources, such as facts that were told once.
+
+    `cmem backup` and `cmem restore` open the memory as any command does (not long-lived) and call these on
+    the open backend; other processes may be reading and writing it at the same time. What an index can
+    rebuild from notes does not belong in a backup. Both concern this memory alone (its agent and its
+    workspace), also where a server or a file is shared with others.
+    """
+
+    async def backup(self, folder: Path) -> Mapping[str, int]:
+        """Write a copy of one consistent moment into `folder`; return what is in it, as `{"facts": 12}`.
+
+        `folder` exists (0700), is empty and belongs to this backend alone. Its files may have any names and
+        stand in folders of their own; no links, no sockets. The backend notes there itself by which version
+        of its format they are to be read. Nothing about places (host, port, absolute paths, the identity of
+        the workspace) may be needed to read them again: they may be restored on another machine. A SQLite
+        file is copied by `VACUUM INTO` or the backup API, never as a file, since others may be writing.
+
+        The caller flushes and hashes the files afterwards, and puts the whole backup in its place by one
+        rename; after an error or a cancellation it removes `folder`, so that nothing has to be tidied here.
+
+        Raises:
+            BackendError: no consistent copy could be made; the backup as a whole fails.
+        """
+        ...
+
+    async def restore(self, folder: Path, *, replace: bool = False) -> Mapping[str, int]:
+        """Make what `backup` wrote into `folder` the data of this memory; return what is in it, likewise.
+
+        The caller has compared every file with its hash; `folder` is only read. The data belong to this
+        memory from then on, whichever workspace or agent they were copied from: what names those (groups,
+        ids made from them) is made anew. Restoring the same backup twice is as good as once.
+
+        Where the memory holds data already, nothing happens without `replace`; with it they are gone, not
+        merged. All or nothing: the new data are made ready beside the old and put in their place at once,
+        so that a kill at any moment leaves either, and calling again completes it. On return they are on
+        the disk, this open backend answers from them, and other processes do from their next question on.
+
+        Raises:
+            BackendRejected: the memory holds data and `replace` is false, or the files are of a version that
+                is not known, or are not of this kind of backend.
+            BackendError: it could not be done; the data are those of before.
+        """
+        ...
+
+
 CAPABILITY_PROTOCOLS = {
     Capability.ANSWER: SupportsAnswer,
+    Capability.BACKUP: SupportsBackup,
     Capability.CHECK: SupportsCheck,
     Capability.FACTS: SupportsFacts,
     Capability.INGEST: SupportsIngest,
