@@ -2721,7 +2721,7 @@ INTERFACES = document(
                     f"{STORE}days_tell_backends_intents_and_groups_apart",
                     f"{STORE}replacing_a_judgement_replaces_its_part_of_the_day",
                     f"{STORE}a_day_ends_at_midnight_in_utc",
-                    f"{STORE_LAWS}neither_order_nor_portions_change_what_is_kept_and_counted"),
+                    f"{STORE_LAWS}the_word_stored_last_counts_in_whatever_portions_and_whatever_the_clock_said"),
             decided("own:learning:retention", "no retention",
                     "judgements are kept for retention_days; days, weights and audits stay",
                     f"{STORE}what_is_old_is_forgotten_by_whole_queries_and_the_days_stay",

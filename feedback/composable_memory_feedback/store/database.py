@@ -102,7 +102,9 @@ def _make_room(path: Path) -> None:
 
 def _refuse_strangers(path: Path, busy_timeout_s: float) -> None:
     """Look before anything is written: a file that we do not understand stays as it is."""
-    address = f"{path.absolute().as_uri()}?mode=ro"
+    # What a power cut left half written is undone by the first who opens the file, and who only reads cannot.
+    is_half_written = path.with_name(f"{path.name}-journal").exists()
+    address = f"{path.absolute().as_uri()}?mode={'rw' if is_half_written else 'ro'}"
     with closing(sqlite3.connect(address, uri=True, timeout=busy_timeout_s, isolation_level=None)) as file:
         file.execute("BEGIN")  # all three of one moment: another process may be making the file
         (tables,) = file.execute("SELECT count(*) FROM sqlite_schema").fetchone()
@@ -134,7 +136,9 @@ def _write_ahead(connection: sqlite3.Connection, busy_timeout_s: float) -> None:
             if _code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > latest:
                 raise
             time.sleep(_WAL_PAUSE_S)
-    connection.execute("PRAGMA synchronous = NORMAL")
+    # With NORMAL a commit is synced at the next checkpoint only, which an open reader puts off: what was
+    # acknowledged could be lost at a power cut, and nothing can rebuild a judgement.
+    connection.execute("PRAGMA synchronous = FULL")
 
 
 def _migrate(connection: sqlite3.Connection) -> None:

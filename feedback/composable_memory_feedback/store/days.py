@@ -20,7 +20,7 @@ _RANK = {
     JudgementKind.OPENED: 4,
     JudgementKind.REQUERIED: 5,
 }
-"""Whose word counts where several speak of one result: the lowest, and of equals the latest."""
+"""Whose word counts where several speak of one result: the lowest, and of equals the one stored last."""
 
 _CLEAR = "DELETE FROM backend_queries WHERE trace_id = ? AND query_id = ?"
 
@@ -55,7 +55,7 @@ class _Count:
 
 
 def count_query(connection: Connection, query: tuple[str, str], judgements: Sequence[Judgement]) -> None:
-    """Count a query by all of its judgements, in the place of how it was counted before."""
+    """Count a query by all of its judgements, as they were stored, in the place of how it was counted."""
     connection.execute(_CLEAR, query)
     connection.executemany(
         _COUNT,
@@ -106,9 +106,9 @@ def _counts(judgements: Iterable[Judgement]) -> Iterator[_Count]:
 
 def _count(backend: str, group: KindGroup, judgements: Sequence[Judgement]) -> _Count:
     deciding: dict[str, Judgement] = {}
-    for judgement in sorted(judgements, key=lambda one: (-_RANK[one.kind], one.at)):
+    for judgement in sorted(judgements, key=lambda one: -_RANK[one.kind]):
         deciding[judgement.key] = judgement
-    latest = max(judgements, key=lambda one: one.at)
+    latest = judgements[-1]
     relevances = [one.relevance for one in deciding.values()]
     return _Count(
         backend=backend,

@@ -24,7 +24,7 @@ _ONE = "SELECT state, detail FROM experiments WHERE id = ?"
 
 _RUNNING = "SELECT detail FROM experiments WHERE state = 'running' AND memory IS ?"
 
-_ALL = "SELECT detail FROM experiments ORDER BY started_at, rowid"
+_ALL = "SELECT detail FROM experiments ORDER BY rowid"
 
 _UPDATE = "UPDATE experiments SET state = ?, detail = ? WHERE id = ?"
 
@@ -62,7 +62,7 @@ def running_experiment(connection: Connection, memory: str | None) -> Experiment
 
 
 def read_experiments(connection: Connection) -> list[ExperimentRecord]:
-    """Return all experiments, oldest first."""
+    """Return all experiments in the order in which they were started."""
     return [EXPERIMENTS.read(row["detail"]) for row in connection.execute(_ALL)]
 
 

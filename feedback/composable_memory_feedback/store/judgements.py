@@ -32,26 +32,35 @@ VALUES (:trace_id, :query_id, :path, :start_line, :end_line, :kind, :judge,
 ON CONFLICT DO NOTHING
 """
 
-# What is judged again as it was is not written: the signals of the last hour are gathered again and again.
+# The later word is the one that is stored later: a clock may have been ahead, so times say nothing of it. It
+# takes a new id, by which words are ordered. What is judged again as it was is not written: the signals of
+# the last hour are gathered again and again.
 _REPLACE = """
 UPDATE judgements
-SET at = :at, rank = :rank, backend = :backend, intent = :intent,
+SET id = (SELECT max(id) + 1 FROM judgements), at = :at, rank = :rank, backend = :backend, intent = :intent,
     relevance = :relevance, was_used = :was_used, rationale = :rationale
 WHERE trace_id = :trace_id AND query_id = :query_id AND path = :path
   AND start_line = :start_line AND end_line = :end_line AND kind = :kind AND judge = :judge
-  AND at <= :at
   AND (at, rank, backend, intent, relevance, was_used, rationale)
       IS NOT (:at, :rank, :backend, :intent, :relevance, :was_used, :rationale)
 """
 
-_OF_QUERY = "SELECT * FROM judgements WHERE trace_id = ? AND query_id = ? ORDER BY at, id"
+_STANDS = """
+SELECT 1 FROM judgements
+WHERE trace_id = :trace_id AND query_id = :query_id AND path = :path
+  AND start_line = :start_line AND end_line = :end_line AND kind = :kind AND judge = :judge
+  AND (at, rank, backend, intent, relevance, was_used, rationale)
+      IS (:at, :rank, :backend, :intent, :relevance, :was_used, :rationale)
+"""
+
+_OF_QUERY = "SELECT * FROM judgements WHERE trace_id = ? AND query_id = ? ORDER BY id"
 
 _SELECT = """
 SELECT * FROM judgements
 WHERE at >= :since AND at < :until
   AND (:trace_id IS NULL OR trace_id = :trace_id)
   AND (:kinds IS NULL OR instr(:kinds, ' ' || kind || ' '))
-ORDER BY at, id
+ORDER BY id
 """
 
 _JUDGED = "SELECT DISTINCT trace_id, query_id FROM judgements WHERE kind = ? AND at >= ?"
@@ -67,7 +76,11 @@ WHERE at < :at AND NOT EXISTS (
 
 
 def add_judgements(connection: Connection, judgements: Iterable[Judgement]) -> int:
-    """Add or replace judgements, count the touched queries again, and return how many were new."""
+    """Add or replace judgements, count the touched queries again, and return how many were new.
+
+    Raises:
+        FeedbackError: One of them does not stand in the store afterwards.
+    """
     new = 0
     touched: dict[tuple[str, str], None] = {}
     for judgement in judgements:
@@ -75,6 +88,10 @@ def add_judgements(connection: Connection, judgements: Iterable[Judgement]) -> i
         is_new = connection.execute(_INSERT, values).rowcount
         if is_new or connection.execute(_REPLACE, values).rowcount:
             touched[judgement.trace_id, judgement.query_id] = None
+        elif connection.execute(_STANDS, values).fetchone() is None:
+            raise FeedbackError(
+                "a judgement was not stored", subject=judgement.key, advice="nothing was changed; try again"
+            )
         new += is_new
     for query in touched:
         count_query(connection, query, _judgements_of(connection.execute(_OF_QUERY, query)))
@@ -89,7 +106,7 @@ def read_judgements(
     kinds: Collection[JudgementKind] | None,
     trace_id: str | None,
 ) -> list[Judgement]:
-    """Return judgements from `since` to before `until`, oldest first."""
+    """Return judgements made from `since` to before `until`, in the order in which they were stored."""
     values = {
         "since": time_text(since) if since else BEGINNING,
         "until": time_text(until) if until else END,
@@ -99,9 +116,9 @@ def read_judgements(
     return _judgements_of(connection.execute(_SELECT, values))
 
 
-def judgements_mark(connection: Connection) -> tuple[int, str | None]:
-    """Return the number of judgements and the time of the latest."""
-    row = connection.execute("SELECT count(*), max(at) FROM judgements").fetchone()
+def judgements_mark(connection: Connection) -> tuple[int, int | None]:
+    """Return the number of judgements and the number of the latest."""
+    row = connection.execute("SELECT count(*), max(id) FROM judgements").fetchone()
     return int(row[0]), row[1]
 
 

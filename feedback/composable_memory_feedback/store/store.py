@@ -83,8 +83,8 @@ class FeedbackStore:
     def add(self, judgements_made: Sequence[Judgement], /) -> int:
         """Add judgements, all or none, and return how many were new.
 
-        Of one judge on one result of one query, by one kind, only the latest stays; an older one that comes
-        late changes nothing.
+        Of one judge on one result of one query, by one kind, only the one stored last stays, whatever their
+        times say: the clock may have been ahead.
         """
         with self._database.writing() as connection:
             return judgements.add_judgements(connection, judgements_made)
@@ -97,14 +97,14 @@ class FeedbackStore:
         kinds: Collection[JudgementKind] | None = None,
         trace_id: str | None = None,
     ) -> list[Judgement]:
-        """Return judgements made from `since` to before `until`, oldest first."""
+        """Return judgements made from `since` to before `until`, in the order in which they were stored."""
         with self._database.reading() as connection:
             return judgements.read_judgements(
                 connection, since=since, until=until, kinds=kinds, trace_id=trace_id
             )
 
-    def judgements_mark(self) -> tuple[int, str | None]:
-        """Return what changes with every judgement: how many there are, and the time of the latest."""
+    def judgements_mark(self) -> tuple[int, int | None]:
+        """Return what changes with every judgement: how many there are, and the number of the latest."""
         with self._database.reading() as connection:
             return judgements.judgements_mark(connection)
 

@@ -95,6 +95,17 @@ async def test_who_judges_again_replaces_what_he_said(place: Place) -> None:
     assert [one.relevance for one in await kept(place)] == [0.25]
 
 
+async def test_the_later_word_counts_though_the_clock_was_put_back(place: Place) -> None:
+    async with place.memory() as memory:
+        trace_id = await ask(memory, 7)
+        place.clock.forward(days=3)
+        await memory.learning.judge(trace_id, "1", relevance=1.0)
+        place.clock.forward(days=-3)
+        await memory.learning.judge(trace_id, "1", relevance=0.0)
+
+    assert [one.relevance for one in await kept(place)] == [0.0]
+
+
 async def test_what_a_stand_in_answered_is_no_credit_to_anybody(place: Place) -> None:
     (place.workspace / "MEMORY.md").write_text("The dock controller listens.\n", encoding="utf-8")
     config = {

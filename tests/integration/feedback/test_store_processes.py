@@ -52,6 +52,18 @@ with Database.open(Path(sys.argv[1])).writing() as connection:
     os._exit(9)
 """
 
+DIE_WITH_A_JOURNAL = """
+import os, sqlite3, sys
+
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("PRAGMA journal_mode = DELETE")
+connection.execute("PRAGMA cache_size = 1")
+connection.execute("BEGIN IMMEDIATE")
+rows = [("half", "x"), *((f"{n}", "y" * 900) for n in range(99))]
+connection.executemany("INSERT INTO marks VALUES (?, ?)", rows)
+os._exit(9)
+"""
+
 
 def run_together(program: str, path: Path, count: int) -> list[str]:
     """Start processes, let them go at the same moment once all are ready, and return what each printed."""
@@ -150,3 +162,44 @@ def test_a_store_that_others_keep_busy_says_so_in_time(path: Path) -> None:
         waiting.set_mark("a", "c")
         assert waiting.mark("a") == "c"
     holder.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the library in use is looked up in /proc")
+def test_what_was_acknowledged_beside_an_open_reader_survives_a_power_cut(path: Path, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    statements = (
+        "from tests.unit.feedback.store_makers import NOON, judgement, table\n"
+        "assert store.adopt(table(0.25), base={}, actor='cli', at=NOON).version == 'v1'\n"
+        "assert store.add([judgement()]) == 1\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-m", "tests.integration.feedback.power_cut", str(path), str(disk), statements],
+        env={**os.environ, "PYTHONPATH": HOUSES},
+        cwd=ROOT,
+        capture_output=True,
+        check=False,
+        timeout=60,
+    )
+
+    assert (run.returncode, run.stderr) == (0, b"")
+    with FeedbackStore.open(disk / path.name) as store:
+        current = store.current()
+        assert current is not None
+        assert current.table["builtin"] == 0.25
+        assert store.judgements() == [judgement()]
+
+
+def test_a_store_that_a_power_cut_left_half_made_is_opened(path: Path) -> None:
+    FeedbackStore.open(path).close()
+    run = subprocess.run(
+        [sys.executable, "-c", DIE_WITH_A_JOURNAL, str(path)],
+        capture_output=True,
+        check=False,
+        timeout=60,
+    )
+
+    assert (run.returncode, run.stderr) == (9, b"")
+    assert path.with_name(f"{path.name}-journal").exists()
+    with FeedbackStore.open(path) as store:
+        assert store.mark("half") is None

@@ -1,6 +1,8 @@
 """Judgements, days, evaluations, audits and marks in the feedback store."""
 
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from threading import Barrier, Thread
@@ -45,12 +47,27 @@ def test_a_later_judgement_of_the_same_judge_replaces(store: FeedbackStore) -> N
     assert store.judgements() == [later]
 
 
-def test_an_older_judgement_that_comes_late_changes_nothing(store: FeedbackStore) -> None:
-    newest = judgement(relevance=0.9)
-    store.add([newest])
+def test_the_word_that_is_stored_later_counts_though_the_clock_was_ahead_before(store: FeedbackStore) -> None:
+    store.add([judgement(relevance=0.9), judgement("b.md")])
+    mark, said_later = store.judgements_mark(), judgement(relevance=0.2, at=NOON - HOUR)
 
-    assert store.add([judgement(relevance=0.2, at=NOON - HOUR)]) == 0
-    assert store.judgements() == [newest]
+    assert store.add([said_later]) == 0
+    assert store.judgements() == [judgement("b.md"), said_later]
+    assert store.judgements_mark() != mark
+    assert store.backend_days()[0].mean_relevance == pytest.approx(0.6)
+
+
+def test_a_judgement_that_is_not_stored_is_not_acknowledged(tmp_path: Path, store: FeedbackStore) -> None:
+    with closing(sqlite3.connect(tmp_path / "feedback.db")) as connection, connection:
+        connection.execute(
+            "CREATE TRIGGER deaf BEFORE INSERT ON judgements WHEN new.path = 'b.md' "
+            "BEGIN SELECT RAISE(IGNORE); END"
+        )
+
+    with pytest.raises(FeedbackError, match=r"not stored.*b\.md"):
+        store.add([judgement("a.md"), judgement("b.md")])
+
+    assert store.judgements() == []
 
 
 def test_what_was_judged_so_before_is_not_written_again(store: FeedbackStore) -> None:
