@@ -4,7 +4,7 @@ With the policy that is in the log, the ranking is the logged one to the byte; `
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from functools import cached_property
 
 import composable_memory_ops_logs.wire as wire
 from composable_memory.calibration import Calibration
@@ -12,7 +12,6 @@ from composable_memory.interleaving import Draw, interleave
 from composable_memory.merge import Dedup, Fusion, Merged
 from composable_memory.query_events import logged_dropped, logged_results
 from composable_memory.ranking import CalibrationRule, MergePolicy, Ranking, depth_for, rank
-from composable_memory.sameness import TextComparison
 from composable_memory.types import (
     Attribution,
     BackendAnswer,
@@ -31,18 +30,41 @@ __all__ = ["Replayer", "can_be_ranked", "is_reproduced"]
 class Replayer:
     """Ranks logged queries under any policy; a `Ranker`.
 
-    What it makes of the candidates of a query it keeps, for the many policies that are tried on each.
+    What it makes of the candidates of a query it keeps, for the many policies that are tried on each; with
+    `keeps`, of so many queries.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, keeps: int | None = None) -> None:
+        self._keeps = keeps
         self._prepared: dict[tuple[str, str], _Prepared] = {}
 
     def __call__(self, query: LoggedQuery, policy: RankingPolicy) -> Sequence[RankedHit]:
         """Return the ranking, best first."""
-        key = (query.trace_id, query.query_id)
-        prepared = self._prepared.get(key) or self._prepared.setdefault(key, _Prepared.of(query))
-        merged = prepared.ranked(policy).merged
+        prepared = self._prepared_of(query)
+        merged = prepared.as_logged if policy is query.policy else prepared.ranked(policy).merged
         return [_hit(result, one) for result, one in zip(merged.results, merged.attributions, strict=True)]
+
+    def reproduces(self, query: LoggedQuery) -> bool:
+        """Say whether ranking again, as it was ranked then, gives the lines of the log to the byte.
+
+        Of a list that an experiment drew, each result must also count for the same side.
+        """
+        merged, teams = _as_then(query, self._prepared_of(query))
+        results = [wire.value_to_wire(one) for one in logged_results(merged.results, merged.attributions)]
+        dropped = [wire.value_to_wire(one) for one in logged_dropped(merged.dropped)]
+        is_same_credit = query.experiment is None or teams == query.experiment.teams
+        return is_same_credit and _bytes(results, dropped) == _bytes(
+            query.final_results, query.dropped_results
+        )
+
+    def _prepared_of(self, query: LoggedQuery) -> "_Prepared":
+        key = (query.trace_id, query.query_id)
+        found = self._prepared.get(key)
+        if found is None:
+            if self._keeps is not None and len(self._prepared) >= self._keeps:
+                del self._prepared[next(iter(self._prepared))]
+            found = self._prepared[key] = _Prepared(query)
+        return found
 
 
 def can_be_ranked(query: LoggedQuery) -> bool:
@@ -56,25 +78,18 @@ def can_be_ranked(query: LoggedQuery) -> bool:
 
 
 def is_reproduced(query: LoggedQuery) -> bool:
-    """Say whether ranking again, as it was ranked then, gives the lines of the log to the byte.
-
-    Of a list that an experiment drew, each result must also count for the same side.
-    """
-    merged, teams = _as_then(query)
-    results = [wire.value_to_wire(one) for one in logged_results(merged.results, merged.attributions)]
-    dropped = [wire.value_to_wire(one) for one in logged_dropped(merged.dropped)]
-    is_same_credit = query.experiment is None or teams == query.experiment.teams
-    return is_same_credit and _bytes(results, dropped) == _bytes(query.final_results, query.dropped_results)
+    """Say whether ranking again, as it was ranked then, gives the lines of the log to the byte."""
+    return Replayer().reproduces(query)
 
 
 def _bytes(results: object, dropped: object) -> bytes:
     return wire.to_line({"finalResults": results, "dropped": dropped})
 
 
-def _as_then(query: LoggedQuery) -> tuple[Merged, tuple[str, ...]]:
-    prepared, experiment = _Prepared.of(query), query.experiment
+def _as_then(query: LoggedQuery, prepared: "_Prepared") -> tuple[Merged, tuple[str, ...]]:
+    experiment = query.experiment
     if experiment is None:
-        return prepared.ranked(query.policy).merged, ()
+        return prepared.as_logged, ()
     a, b = (
         prepared.ranked(query.policy, weights) for weights in (experiment.weights_a, experiment.weights_b)
     )
@@ -88,28 +103,25 @@ def _as_then(query: LoggedQuery) -> tuple[Merged, tuple[str, ...]]:
     return ranking.merged, drawn.teams
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Prepared:
     """The candidates of a query as the answers that they came in."""
 
-    answers: tuple[BackendAnswer, ...]
-    rules: Mapping[str, CalibrationRule]
-    is_near: TextComparison
-
-    @classmethod
-    def of(cls, query: LoggedQuery) -> "_Prepared":
-        answers = tuple(
+    def __init__(self, query: LoggedQuery) -> None:
+        self.answers = tuple(
             BackendAnswer(backend_id=one.backend, results=tuple(map(_result, one.candidates)))
             for one in query.lists
         )
-        return cls(
-            answers=answers,
-            rules={
-                one.backend: CalibrationRule(method=Calibration(one.calibration), is_absolute=one.is_absolute)
-                for one in query.lists
-            },
-            is_near=_LoggedNearness(answers, query.near),
-        )
+        self.rules = {
+            one.backend: CalibrationRule(method=Calibration(one.calibration), is_absolute=one.is_absolute)
+            for one in query.lists
+        }
+        self.is_near = _LoggedNearness(self.answers, query.near)
+        self._policy = query.policy
+
+    @cached_property
+    def as_logged(self) -> Merged:
+        """The ranking under the policy of the log."""
+        return self.ranked(self._policy).merged
 
     def ranked(self, policy: RankingPolicy, weights: Mapping[str, float] | None = None) -> Ranking:
         given = policy.weights if weights is None else weights

@@ -51,13 +51,15 @@ async def replay(place: Place, request: ReplayRequest, *, as_json: bool) -> Exit
     """Rank logged queries again; without a change, fail where one comes out otherwise."""
     async with open_learning(place.workspace, state_dir=place.state_dir) as learning:
         change = await _change(learning, request)
-        found = await learning.replay(change, since=request.since, until=request.until, k=request.k)
+        found = await learning.replay(
+            change, since=request.since, until=request.until, k=request.k, keep=request.limit
+        )
     is_proof = change == NO_CHANGE
     if as_json:
-        write_json(ReplayDocument.of(found, limit=request.limit).as_json())
+        write_json(ReplayDocument.of(found).as_json())
     elif found.total:
         say_lines(proof_lines(found))
-        say_lines([] if is_proof else change_lines(found.report, limit=request.limit))
+        say_lines([] if is_proof else change_lines(found.report))
     return _judge_replay(found, request, is_proof=is_proof)
 
 

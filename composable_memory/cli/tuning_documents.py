@@ -1,6 +1,6 @@
 """The JSON documents of `cmem replay` and `cmem gate`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 
 from composable_memory.learning import ReplayRun
@@ -17,7 +17,6 @@ __all__ = [
     "ReplayDocument",
     "ReplayedQueryDocument",
     "TableDocument",
-    "by_importance",
 ]
 
 
@@ -127,7 +126,7 @@ class ReplayDocument(Document):
     judged: Judged | None = None
 
     @classmethod
-    def of(cls, run: ReplayRun, *, limit: int) -> "ReplayDocument":
+    def of(cls, run: ReplayRun) -> "ReplayDocument":
         """Return the document of a replay."""
         report = run.report
         return cls(
@@ -138,19 +137,9 @@ class ReplayDocument(Document):
             not_reproduced=run.not_reproduced,
             incomplete=run.incomplete,
             changed=report.changed,
-            queries=tuple(map(ReplayedQueryDocument.of, by_importance(report.queries)[:limit])),
+            queries=tuple(map(ReplayedQueryDocument.of, report.queries)),
             judged=report.judged,
         )
-
-
-def by_importance(queries: Sequence[QueryReplay]) -> list[QueryReplay]:
-    """Return the queries that change: first by how much nDCG does, then by how many results go."""
-    return sorted((one for one in queries if one.is_changed), key=_importance)
-
-
-def _importance(one: QueryReplay) -> tuple[float, float, float, float]:
-    gain = (one.ndcg_after or 0.0) - (one.ndcg_before or 0.0)
-    return -abs(gain), one.overlap, one.kendall, -one.query.at.timestamp()
 
 
 class GateDocument(Document):

@@ -7,7 +7,7 @@ from composable_memory.cli.fact_words import counted, one_line
 from composable_memory.cli.golden_documents import EvalDocument, FloorDocument, MeasuresDocument
 from composable_memory.cli.graph_lines import Line
 from composable_memory.cli.screen import say
-from composable_memory.cli.tuning_documents import GateDocument, TableDocument, by_importance
+from composable_memory.cli.tuning_documents import GateDocument, TableDocument
 from composable_memory.cli.weight_words import columns, told_gain, told_moment, told_weights
 from composable_memory.learning import QuestionScore, ReplayRun
 from composable_memory_feedback.metrics import Interval
@@ -60,15 +60,14 @@ def proof_lines(run: ReplayRun) -> Iterator[Line]:
         yield text, "bold"
 
 
-def change_lines(report: ReplayReport, *, limit: int) -> Iterator[Line]:
+def change_lines(report: ReplayReport) -> Iterator[Line]:
     """Yield what a change does: how many rankings, which ones and how, and what the judgements say."""
     yield f"With {_told_change(report.change)}:", "plain"
-    yield f"{report.changed} of {len(report.queries)} rankings change in their top {report.k}.", "bold"
-    shown = by_importance(report.queries)[:limit]
-    for one in shown:
+    yield f"{report.changed} of {report.total} rankings change in their top {report.k}.", "bold"
+    for one in report.queries:
         yield "", "plain"
         yield from _query_lines(one)
-    if left := report.changed - len(shown):
+    if left := report.changed - len(report.queries):
         yield "", "plain"
         yield f"{left} more; --limit {report.changed} shows all.", "dim"
     if report.judged is not None:

@@ -1,22 +1,25 @@
 """Compares two weight tables in live traffic: starts and ends experiments, and credits what was used."""
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from typing import Literal
 from uuid import uuid4
 
 from composable_memory.learning.desk import LearningDesk
-from composable_memory.learning.logged import from_log, queries_of
+from composable_memory.learning.logged import from_log, streamed
 from composable_memory.learning.tables import WeightTables
 from composable_memory.weights import WeightTable
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.experiments.conduct import status_of
 from composable_memory_feedback.experiments.credit import credit
-from composable_memory_feedback.experiments.values import ExperimentRecord, ExperimentStatus
+from composable_memory_feedback.experiments.values import ExperimentRecord, ExperimentStatus, Outcome
 from composable_memory_feedback.guardrails import same_proportions
 from composable_memory_feedback.judgements import Judgement
+from composable_memory_feedback.logged import LoggedQuery
 from composable_memory_feedback.store import FeedbackStore
-from composable_memory_ops_logs import ExperimentChanged
+from composable_memory_ops_logs import ExperimentChanged, OpsEvent
 
 __all__ = ["Experimenting"]
 
@@ -133,18 +136,34 @@ class Experimenting:
         return replace(status, record=ended)
 
     async def _credit(self, record: ExperimentRecord) -> None:
-        logged = await queries_of(self._desk, since=record.started_at)
-        served = [one for one in logged.queries if one.experiment and one.experiment.id == record.id]
         judgements = await self._desk.stored(lambda store: store.judgements(since=record.started_at))
         judgements.sort(key=_trace_of)
         told = {trace_id: list(several) for trace_id, several in groupby(judgements, _trace_of)}
-        credits_of = [(query, credit(query, told.get(query.trace_id, ()))) for query in served]
+
+        def credits_of(queries: Iterable[LoggedQuery]) -> list[Outcome]:
+            return [
+                Outcome(
+                    experiment_id=record.id,
+                    trace_id=query.trace_id,
+                    query_id=query.query_id,
+                    at=query.at,
+                    a=a,
+                    b=b,
+                )
+                for query in queries
+                if query.experiment and query.experiment.id == record.id
+                for a, b in (credit(query, told.get(query.trace_id, ())),)
+            ][::-1]
+
+        outcomes = await streamed(
+            self._desk, credits_of, since=record.started_at, wants=partial(_may_be_of, record.id)
+        )
 
         def keep(store: FeedbackStore) -> None:
             known = {(one.trace_id, one.query_id): (one.a, one.b) for one in store.outcomes(record.id)}
-            for query, (a, b) in credits_of:
-                if known.get((query.trace_id, query.query_id)) != (a, b):
-                    store.record_outcome(record.id, query.trace_id, query.query_id, a, b, query.at)
+            for one in outcomes:
+                if known.get((one.trace_id, one.query_id)) != (one.a, one.b):
+                    store.record_outcome(record.id, one.trace_id, one.query_id, one.a, one.b, one.at)
 
         await self._desk.stored(keep)
 
@@ -159,6 +178,12 @@ class Experimenting:
                 reason=record.reason,
             )
         )
+
+
+def _may_be_of(experiment_id: str, _start: OpsEvent, rest: Sequence[OpsEvent]) -> bool:
+    """Say whether a line of a query names the experiment; the others need not be made of their lines."""
+    named = (one.detail.get("experiment") for one in rest if isinstance(one.detail, Mapping))
+    return any(isinstance(one, Mapping) and one.get("id") == experiment_id for one in named)
 
 
 def _trace_of(judgement: Judgement) -> str:

@@ -2,20 +2,23 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
+from heapq import nsmallest
+from operator import itemgetter
 from pathlib import Path
 
 from composable_memory.learning.advising import language_model
 from composable_memory.learning.desk import LearningDesk
-from composable_memory.learning.logged import from_log, queries_of, traffic_of, window
+from composable_memory.learning.logged import from_log, streamed, traffic_of, window
 from composable_memory.learning.naming import named_result
 from composable_memory.learning.transcript_answers import answers_in_transcripts, quotes_in_transcripts
 from composable_memory.learning.unjudged import Unjudged, never_judged, unjudged_under
 from composable_memory.learning.values import EvaluationRun
 from composable_memory.weights import WeightTable
+from composable_memory_feedback.advice.evidence import QueryKey
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.judgements import Judgement, JudgementKind
 from composable_memory_feedback.judging import EvaluationOutcome, Evaluator
@@ -96,8 +99,9 @@ class Judging:
         if until is not None and (last := datetime.fromisoformat(until)) <= now:
             first = last - LOOK_BACK
         quotes = await self._quotes(first)
-        traffic = await traffic_of(self._desk, since=min([first, *(one.at - LOOK_BACK for one in quotes)]))
-        found = gather(replace(traffic, answers=(*traffic.answers, *quotes)))
+        since = min([first, *(one.at - LOOK_BACK for one in quotes)])
+        traffic = await traffic_of(self._desk, since=since, answers=quotes)
+        found = await asyncio.to_thread(gather, traffic)
         if not found and until is None:
             return 0
 
@@ -126,13 +130,17 @@ class Judging:
             OpsLogError: the log cannot be read.
         """
         signals = await self.gather()
-        waiting = await (self._unjudged_under(advice, since) if advice else self._never_judged(since))
-        run = EvaluationRun(signals=signals, left=len(waiting))
-        if not waiting:
+        most = self._desk.settings.evaluations_per_hour + 1  # the one too many tells of the quota
+        most = most if limit is None else min(limit, most)
+        waiting, left = await (
+            self._unjudged_under(advice, since, most) if advice else self._never_judged(since, most)
+        )
+        run = EvaluationRun(signals=signals, left=left)
+        if not left:
             return replace(run, stopped=ALL_ADVISED if advice else "no query is left to judge")
         try:
             async with language_model(self._desk.settings.llm) as model:
-                return await self._evaluate(model, waiting[:limit], run, read, on_outcome)
+                return await self._evaluate(model, waiting, run, read, on_outcome)
         except FeedbackError as error:
             return replace(run, stopped=str(error))
 
@@ -165,24 +173,33 @@ class Judging:
                 return replace(run, stopped=f"the last {GIVE_UP_AFTER} evaluations failed")
         return run
 
-    async def _never_judged(self, since: datetime | None) -> list[Unjudged]:
+    async def _never_judged(self, since: datetime | None, most: int) -> tuple[list[Unjudged], int]:
         first = since or self._desk.clock() - DEFAULT_SPAN
-        logged = await queries_of(self._desk, since=first)
         done = await self._desk.stored_if_any(lambda store: store.judged_queries(first))
-        return await self._in_turn(never_judged(reversed(logged.queries), done or ()), first)
+        failed = await self._failures(first)
+        return await streamed(
+            self._desk,
+            lambda queries: _in_turn(never_judged(queries, done or ()), failed, most),
+            since=first,
+        )
 
-    async def _unjudged_under(self, table: WeightTable, since: datetime | None) -> list[Unjudged]:
+    async def _unjudged_under(
+        self, table: WeightTable, since: datetime | None, most: int
+    ) -> tuple[list[Unjudged], int]:
         first, depth = window(self._desk, since), self._desk.settings.depth
-        logged = await queries_of(self._desk, since=first)
-        judgements = await self._desk.stored_if_any(lambda store: store.judgements(since=first))
-        choose = partial(unjudged_under, table, reversed(logged.queries), judgements or (), depth=depth)
-        return await self._in_turn(await asyncio.to_thread(choose), first)
+        judgements = await self._desk.stored_if_any(lambda store: store.judgements(since=first)) or []
+        traces = {one.trace_id for one in judgements}
+        failed = await self._failures(first)
+        return await streamed(
+            self._desk,
+            lambda queries: _in_turn(unjudged_under(table, queries, judgements, depth=depth), failed, most),
+            since=first,
+            wants=lambda start, _rest: start.trace_id in traces,
+        )
 
-    async def _in_turn(self, found: Sequence[Unjudged], since: datetime) -> list[Unjudged]:
-        """Put last what no model could judge so far: it must not use up the quota of the others."""
+    async def _failures(self, since: datetime) -> Counter[QueryKey]:
         evaluations = await self._desk.stored_if_any(lambda store: store.evaluations(since))
-        failed = Counter((one.trace_id, one.query_id) for one in evaluations or () if one.error)
-        return sorted(found, key=lambda one: failed[one.key])
+        return Counter((one.trace_id, one.query_id) for one in evaluations or () if one.error)
 
     async def _texts(self, unjudged: Unjudged, read: TextReader) -> Mapping[str, str]:
         texts: dict[str, str] = {}
@@ -233,6 +250,23 @@ class Judging:
                 status="failure" if error else "success",
                 duration_ms=evaluation.duration_ms,
             )
+
+
+def _in_turn(
+    found: Iterable[Unjudged], failed: Mapping[QueryKey, int], most: int
+) -> tuple[list[Unjudged], int]:
+    """Return the first of what is to be judged, and how much that is in all.
+
+    What no model could judge so far comes last: it must not use up the quota of the others.
+    """
+    count = 0
+
+    def each() -> Iterator[tuple[int, int, Unjudged]]:
+        nonlocal count
+        for count, one in enumerate(found, 1):
+            yield failed.get(one.key, 0), count, one
+
+    return [one for *_, one in nsmallest(most, each(), key=itemgetter(0, 1))], count
 
 
 def _queries_of(trace_id: str, memory: str, folder: Path) -> list[LoggedQuery]:

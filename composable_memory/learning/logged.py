@@ -1,9 +1,10 @@
 """What the log of one memory tells: its queries, what followed on them, and those that were judged."""
 
 import asyncio
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -12,9 +13,28 @@ from composable_memory.replaying import can_be_ranked, is_reproduced
 from composable_memory_feedback.advice.evidence import Case, cases_of
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.judgements import Judgement
-from composable_memory_feedback.logged import LoggedQueries, Traffic, read_queries, read_traffic
+from composable_memory_feedback.logged import (
+    LineTest,
+    LoggedAnswer,
+    LoggedQueries,
+    LoggedQuery,
+    QueryStream,
+    Traffic,
+    read_traffic,
+)
+from composable_memory_feedback.signals import related
+from composable_memory_ops_logs import OpsEvent
 
-__all__ = ["from_log", "judged_cases", "log_mark", "queries_of", "traffic_of", "window"]
+__all__ = [
+    "RankableQueries",
+    "from_log",
+    "judged_cases",
+    "log_mark",
+    "queries_of",
+    "streamed",
+    "traffic_of",
+    "window",
+]
 
 UNKNOWN_RANKING = "ranked in a way that this version does not know"
 
@@ -26,20 +46,66 @@ def window(desk: LearningDesk, since: datetime | None) -> datetime:
     return since or desk.clock() - timedelta(days=desk.settings.window_days)
 
 
-async def queries_of(
-    desk: LearningDesk, *, since: datetime | None = None, until: datetime | None = None
-) -> LoggedQueries:
-    """Return the logged queries of this memory, with what is not written yet.
+class RankableQueries:
+    """The queries of a stream that this version can rank again; the others are counted as incomplete."""
+
+    def __init__(self, stream: QueryStream) -> None:
+        self._stream = stream
+        self._unknown = 0
+
+    @property
+    def incomplete(self) -> Mapping[str, int]:
+        """Return how many queries could not be used, by the reason, as far as was read."""
+        unknown = {UNKNOWN_RANKING: self._unknown} if self._unknown else {}
+        return {**self._stream.incomplete, **unknown}
+
+    def __iter__(self) -> Iterator[LoggedQuery]:
+        for query in self._stream:
+            if can_be_ranked(query):
+                yield query
+            else:
+                self._unknown += 1
+
+
+async def streamed(
+    desk: LearningDesk,
+    read: Callable[[RankableQueries], T],
+    *,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    wants: LineTest | None = None,
+) -> T:
+    """Return what `read` makes, in a thread, of the logged queries of this memory, newest first.
+
+    What is not written yet is among them. A month of them need not fit into memory.
 
     Raises:
         FeedbackError: there is no log.
         OpsLogError: the log cannot be read.
     """
-    folder = await _log(desk)
-    logged = await asyncio.to_thread(
-        read_queries, folder, since=window(desk, since), until=until, memory=desk.mark
-    )
-    return _rankable(logged)
+
+    def read_all(folder: Path) -> T:
+        stream = QueryStream(folder, since=window(desk, since), until=until, memory=desk.mark, wants=wants)
+        return read(RankableQueries(stream))
+
+    return await from_log(desk, read_all)
+
+
+async def queries_of(
+    desk: LearningDesk,
+    *,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    traces: Collection[str] | None = None,
+) -> LoggedQueries:
+    """Return the logged queries of this memory together, oldest first, or those of some traces.
+
+    Raises:
+        FeedbackError: there is no log.
+        OpsLogError: the log cannot be read.
+    """
+    wants = None if traces is None else partial(_is_of, frozenset(traces))
+    return await streamed(desk, _together, since=since, until=until, wants=wants)
 
 
 async def from_log(desk: LearningDesk, read: Callable[[Path], T]) -> T:
@@ -65,14 +131,20 @@ async def log_mark(desk: LearningDesk) -> Hashable:
     return logged, await asyncio.to_thread(_sizes, transcripts.expanduser())
 
 
-async def traffic_of(desk: LearningDesk, *, since: datetime) -> Traffic:
-    """Return the logged queries of this memory with what followed on them.
+async def traffic_of(desk: LearningDesk, *, since: datetime, answers: Sequence[LoggedAnswer] = ()) -> Traffic:
+    """Return what use followed on in this memory, and the use; `answers` are further ones.
 
     Raises:
         FeedbackError: there is no log.
         OpsLogError: the log cannot be read.
     """
-    return await asyncio.to_thread(read_traffic, await _log(desk), since=since, memory=desk.mark)
+    found = await from_log(
+        desk,
+        lambda folder: read_traffic(
+            folder, since=since, memory=desk.mark, sift=partial(related, answers=answers)
+        ),
+    )
+    return replace(found, answers=(*found.answers, *answers))
 
 
 async def judged_cases(
@@ -84,10 +156,11 @@ async def judged_cases(
         FeedbackError: there is no log, or the store cannot be read.
         OpsLogError: the log cannot be read.
     """
-    logged = await queries_of(desk, since=since, until=until)
     first = window(desk, since)
-    judgements = await desk.stored_if_any(lambda store: store.judgements(since=first))
-    return await asyncio.to_thread(_exact_cases, logged, judgements or ())
+    judgements = await desk.stored_if_any(lambda store: store.judgements(since=first)) or []
+    traces = {one.trace_id for one in judgements}
+    logged = await queries_of(desk, since=since, until=until, traces=traces)
+    return await asyncio.to_thread(_exact_cases, logged, judgements)
 
 
 def _sizes(folder: Path) -> Hashable:
@@ -101,13 +174,14 @@ def _exact_cases(logged: LoggedQueries, judgements: Sequence[Judgement]) -> list
     return [case for case in cases_of(logged.queries, judgements) if is_reproduced(case.query)]
 
 
-def _rankable(logged: LoggedQueries) -> LoggedQueries:
-    """Leave out queries that were ranked by the words of another version."""
-    known = tuple(filter(can_be_ranked, logged.queries))
-    if len(known) == len(logged.queries):
-        return logged
-    strange = {UNKNOWN_RANKING: len(logged.queries) - len(known)}
-    return replace(logged, queries=known, incomplete={**logged.incomplete, **strange})
+def _together(stream: RankableQueries) -> LoggedQueries:
+    queries = list(stream)[::-1]  # so that those of one moment stand in the order of writing
+    queries.sort(key=lambda query: query.at)
+    return LoggedQueries(queries=tuple(queries), incomplete=stream.incomplete)
+
+
+def _is_of(traces: frozenset[str], start: OpsEvent, _rest: Sequence[OpsEvent]) -> bool:
+    return start.trace_id in traces
 
 
 async def _log(desk: LearningDesk) -> Path:

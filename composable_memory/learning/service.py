@@ -2,9 +2,10 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from composable_memory.config import default_state_dir, load_settings
@@ -16,7 +17,7 @@ from composable_memory.learning.experimenting import Experimenting
 from composable_memory.learning.golden_questions import Asked, GoldenQuestions
 from composable_memory.learning.in_force import WeightsReport
 from composable_memory.learning.judging import Judging, OutcomeCallback, TextReader
-from composable_memory.learning.logged import judged_cases, queries_of, window
+from composable_memory.learning.logged import RankableQueries, judged_cases, queries_of, streamed, window
 from composable_memory.learning.stats import no_stats, stats_of
 from composable_memory.learning.tables import WeightTables
 from composable_memory.learning.values import (
@@ -28,7 +29,7 @@ from composable_memory.learning.values import (
 )
 from composable_memory.operations_log import open_ops_log
 from composable_memory.places import existing_folder, made_folder
-from composable_memory.replaying import Replayer, is_reproduced
+from composable_memory.replaying import Replayer
 from composable_memory.settings import Settings
 from composable_memory.weights import LiveWeights, WeightTable
 from composable_memory_feedback.advice import Proposal
@@ -39,8 +40,8 @@ from composable_memory_feedback.experiments.values import ExperimentRecord, Expe
 from composable_memory_feedback.golden import GoldenQuestion
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.judgements import Judgement
-from composable_memory_feedback.logged import LoggedQueries
-from composable_memory_feedback.replay import GateVerdict, PolicyChange, ReplayReport, gate, replay
+from composable_memory_feedback.logged import LoggedQueries, LoggedQuery
+from composable_memory_feedback.replay import GateVerdict, PolicyChange, gate, replay
 from composable_memory_feedback.store import WeightChange
 from composable_memory_ops_logs import utc_now
 
@@ -187,9 +188,15 @@ class Learning:
 
     # --- replay
 
-    async def queries(self, *, since: datetime | None = None, until: datetime | None = None) -> LoggedQueries:
-        """Return the logged queries of this memory, and what of the log cannot be used."""
-        return await queries_of(self._desk, since=since, until=until)
+    async def queries(
+        self,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        traces: Collection[str] | None = None,
+    ) -> LoggedQueries:
+        """Return the logged queries of this memory, or those of some traces, and what cannot be used."""
+        return await queries_of(self._desk, since=since, until=until, traces=traces)
 
     async def replay(
         self,
@@ -198,12 +205,15 @@ class Learning:
         since: datetime | None = None,
         until: datetime | None = None,
         k: int | None = None,
+        keep: int = 100,
     ) -> ReplayRun:
-        """Rank logged queries again as they were and under a change, and compare with the judgements."""
-        logged = await queries_of(self._desk, since=since, until=until)
+        """Rank logged queries again as they were and under a change, and compare with the judgements.
+
+        The report holds at most `keep` of the queries that change, the most important first.
+        """
         cases = await judged_cases(self._desk, since=since, until=until)
-        depth = k or self.settings.depth
-        return await asyncio.to_thread(_replayed, logged, cases, change, depth)
+        work = partial(_replayed, cases=cases, change=change, depth=k or self.settings.depth, keep=keep)
+        return await streamed(self._desk, work, since=since, until=until)
 
     async def gate(
         self,
@@ -297,13 +307,22 @@ async def open_learning(
             await learning.close()
 
 
-def _replayed(logged: LoggedQueries, cases: Sequence[Case], change: PolicyChange, depth: int) -> ReplayRun:
-    report: ReplayReport = replay(logged.queries, change, ranker=Replayer(), cases=cases, k=depth)
-    other = tuple(query.trace_id for query in logged.queries if not is_reproduced(query))
+def _replayed(
+    queries: RankableQueries, *, cases: Sequence[Case], change: PolicyChange, depth: int, keep: int
+) -> ReplayRun:
+    ranker, other = Replayer(keeps=1), []
+
+    def checked() -> Iterator[LoggedQuery]:
+        for query in queries:
+            if not ranker.reproduces(query):
+                other.append(query.trace_id)
+            yield query
+
+    report = replay(checked(), change, ranker=ranker, cases=cases, k=depth, keep=keep)
     return ReplayRun(
         report=report,
-        reproduced=len(logged.queries) - len(other),
-        total=len(logged.queries),
-        not_reproduced=other,
-        incomplete=logged.incomplete,
+        reproduced=report.total - len(other),
+        total=report.total,
+        not_reproduced=tuple(reversed(other)),
+        incomplete=queries.incomplete,
     )

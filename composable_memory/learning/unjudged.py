@@ -1,9 +1,9 @@
 """Chooses the results of logged queries that a language model has still to judge (pure)."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from composable_memory.replaying import Replayer, is_reproduced
+from composable_memory.replaying import Replayer
 from composable_memory.weights import WeightTable
 from composable_memory_feedback.advice.evidence import EvidenceOfQuery, QueryKey, evidence_of
 from composable_memory_feedback.judgements import Judgement
@@ -26,28 +26,27 @@ class Unjudged:
         return self.query.trace_id, self.query.query_id
 
 
-def never_judged(queries: Iterable[LoggedQuery], done: Collection[QueryKey]) -> list[Unjudged]:
-    """Return what was shown for queries that are not `done`, in their order."""
+def never_judged(queries: Iterable[LoggedQuery], done: Collection[QueryKey]) -> Iterator[Unjudged]:
+    """Yield what was shown for queries that are not `done`, in their order."""
     shown = (Unjudged(query=query, hits=query.shown) for query in queries)
-    return [one for one in shown if one.hits and one.key not in done]
+    return (one for one in shown if one.hits and one.key not in done)
 
 
 def unjudged_under(
     table: WeightTable, queries: Iterable[LoggedQuery], judgements: Sequence[Judgement], *, depth: int
-) -> list[Unjudged]:
-    """Return what judged queries would show under other weights, of the first `depth` results, unjudged.
+) -> Iterator[Unjudged]:
+    """Yield what judged queries would show under other weights, of the first `depth` results, unjudged.
 
     They keep their order. Queries of which only use is known are left to a judgement of what they did show.
     """
-    known, ranker, change = evidence_of(judgements), Replayer(), PolicyChange(table=table)
-    found = []
+    known, ranker, change = evidence_of(judgements), Replayer(keeps=1), PolicyChange(table=table)
     for query in queries:
         evidence = known.get((query.trace_id, query.query_id), {})
-        if _is_judged(evidence) and is_reproduced(query):
+        if _is_judged(evidence) and ranker.reproduces(query):
             ranking = ranker(query, changed(query, change))[:depth]
             hits = tuple(hit for hit in ranking if not any(key in evidence for key in hit.keys))
-            found.append(Unjudged(query=query, hits=hits))
-    return [one for one in found if one.hits]
+            if hits:
+                yield Unjudged(query=query, hits=hits)
 
 
 def _is_judged(evidence: EvidenceOfQuery) -> bool:

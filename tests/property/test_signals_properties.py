@@ -1,5 +1,6 @@
 """Signals for any traffic: sound judgements of what was shown, whatever the order; quotations of any text."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from hypothesis import given, settings
@@ -16,7 +17,7 @@ from composable_memory_feedback.logged import (
     RankingPolicy,
     Traffic,
 )
-from composable_memory_feedback.signals import ShownText, gather, quoted_places
+from composable_memory_feedback.signals import ShownText, gather, quoted_places, related
 from composable_memory_ops_logs import TakenFrom
 
 NOON = datetime(2026, 3, 31, 12, tzinfo=UTC)
@@ -93,6 +94,21 @@ def test_reads_and_answers_may_come_in_any_order(traffic: Traffic) -> None:
     turned = Traffic(queries=traffic.queries, reads=traffic.reads[::-1], answers=traffic.answers[::-1])
 
     assert gather(turned) == gather(traffic)
+
+
+@given(traffics())
+def test_from_what_is_related_the_same_is_inferred_as_from_all(traffic: Traffic) -> None:
+    newest_first = sorted(traffic.queries, key=lambda one: one.at, reverse=True)
+    kept = list(related([*traffic.reads, *traffic.answers, *newest_first]))
+    queries = [one for one in kept if isinstance(one, LoggedQuery)]
+
+    assert gather(replace(traffic, queries=tuple(queries))) == gather(traffic)
+    used = {one.query_trace_id for one in (*traffic.reads, *traffic.answers)}
+    assert traffic.reads or all(
+        one.trace_id in used or any(abs(one.at - other.at) <= timedelta(minutes=3) and one is not other
+                                    for other in queries)
+        for one in queries
+    )  # fmt: skip
 
 
 @few

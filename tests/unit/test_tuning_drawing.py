@@ -10,7 +10,7 @@ import pytest
 from composable_memory.cli.experiment_documents import ExperimentDocument
 from composable_memory.cli.golden_documents import EvalDocument
 from composable_memory.cli.graph_lines import Line
-from composable_memory.cli.tuning_documents import GateDocument, by_importance
+from composable_memory.cli.tuning_documents import GateDocument
 from composable_memory.cli.tuning_drawing import (
     change_lines,
     eval_lines,
@@ -32,6 +32,7 @@ from composable_memory_feedback.replay import (
     PolicyChange,
     QueryReplay,
     ReplayReport,
+    by_importance,
 )
 from composable_memory_feedback.weights import WeightTable
 
@@ -80,9 +81,17 @@ def replayed(question: str, *moves: tuple[int | None, int | None], gain: float |
     )
 
 
-def report(*queries: QueryReplay, judged: Judged | None = None) -> ReplayReport:
+def report(*queries: QueryReplay, judged: Judged | None = None, keep: int = 5) -> ReplayReport:
     change = PolicyChange(table=B, fusion="rrf", dropped=frozenset({"qmd"}))
-    return ReplayReport(change=change, k=10, queries=queries, judged=judged)
+    changed = by_importance(queries)
+    return ReplayReport(
+        change=change,
+        k=10,
+        total=len(queries),
+        changed=len(changed),
+        queries=tuple(changed[:keep]),
+        judged=judged,
+    )
 
 
 def texts(lines: Iterable[Line]) -> list[str]:
@@ -102,7 +111,7 @@ def test_a_proof_counts_what_came_out_as_logged() -> None:
 
 
 def test_a_change_is_told_with_all_that_it_changes() -> None:
-    first, second = texts(change_lines(report(replayed("who?")), limit=5))
+    first, second = texts(change_lines(report(replayed("who?"))))
 
     assert first == (
         "With the weights v3 (builtin 0.60, graphiti 1.00; time: builtin 0.25), rrf fusion, qmd dropped:"
@@ -113,7 +122,7 @@ def test_a_change_is_told_with_all_that_it_changes() -> None:
 def test_moves_are_told_in_the_new_order_and_what_is_out_last() -> None:
     one = replayed("who has the\nspare key?", (1, 2), (3, None), (2, 1), (None, 3), gain=0.25)
 
-    assert texts(change_lines(report(one), limit=5))[3:] == [
+    assert texts(change_lines(report(one)))[3:] == [
         "who has the spare key?",
         f"  01234567  {NOW.astimezone():%Y-%m-%d %H:%M}  entity  nDCG 0.500 -> 0.750",
         "  up     2 ->  1  n3.md:3-9 [builtin]",
@@ -126,14 +135,14 @@ def test_moves_are_told_in_the_new_order_and_what_is_out_last() -> None:
 def test_of_many_moves_those_nearest_to_the_top_are_told() -> None:
     one = replayed("who?", *((place, place + 1) for place in range(10, 0, -1)))
 
-    told = texts(change_lines(report(one), limit=5))
+    told = texts(change_lines(report(one)))
 
     assert [line.split()[1] for line in told if line.startswith("  down")] == ["1", "2", "3", "4", "5", "6"]
     assert told[-1] == "  4 moves more, further down"
 
 
 def test_what_is_not_shown_is_counted() -> None:
-    told = texts(change_lines(report(*[replayed("who?", (1, 2))] * 3), limit=1))
+    told = texts(change_lines(report(*[replayed("who?", (1, 2))] * 3, keep=1)))
 
     assert told[-1] == "2 more; --limit 3 shows all."
 
@@ -165,7 +174,7 @@ def test_the_judgements_say_better_only_where_the_interval_does(low: float, high
         by_intent={IntentKind.TIME: BETTER},
     )
 
-    told = texts(change_lines(report(judged=judged), limit=5))[3:]
+    told = texts(change_lines(report(judged=judged)))[3:]
 
     assert told[:2] == ["What 96 judged queries say", "  nDCG@10 0.712 -> 0.724"]
     assert told[2].endswith(word)

@@ -13,6 +13,8 @@ USE = (JudgementKind.OPENED, JudgementKind.QUOTED)
 def credit(query: LoggedQuery, judgements: Iterable[Judgement]) -> tuple[float, float]:
     """Return how many results of `a`, and of `b`, were of use; judgements of other queries do not count.
 
+    The judgements stand in the order in which they were stored.
+
     A result was of use when it was opened or quoted. What a person or an agent said of it stands above that,
     the last word of several: it was used, or is relevant. What a model thinks of it is no use. A result
     counts once, whatever duplicates it stands for; one that both sides wanted counts for neither, nor does
@@ -31,10 +33,7 @@ def credit(query: LoggedQuery, judgements: Iterable[Judgement]) -> tuple[float, 
 
 def _useful(query: LoggedQuery, judgements: Iterable[Judgement]) -> Mapping[str, bool]:
     """Return for each key that anything is known of whether it was of use."""
-    own = sorted(
-        (one for one in judgements if (one.trace_id, one.query_id) == (query.trace_id, query.query_id)),
-        key=lambda one: one.at,
-    )
+    own = [one for one in judgements if (one.trace_id, one.query_id) == (query.trace_id, query.query_id)]
     used = {one.key: True for one in own if one.kind in USE and _tells_use(one)}
     return used | {one.key: _tells_use(one) for one in own if one.kind is JudgementKind.EXPLICIT}
 

@@ -13,7 +13,13 @@ from composable_memory_feedback.logged.queries import (
 )
 
 if TYPE_CHECKING:
-    from composable_memory_feedback.logged.reading import read_queries, read_traffic
+    from composable_memory_feedback.logged.reading import (
+        LineTest,
+        QueryStream,
+        TrafficItem,
+        read_queries,
+        read_traffic,
+    )
     from composable_memory_feedback.logged.traffic import (
         LoggedAnswer,
         LoggedDelivery,
@@ -23,6 +29,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "LineTest",
     "LoggedAnswer",
     "LoggedDelivery",
     "LoggedExperiment",
@@ -30,16 +37,18 @@ __all__ = [
     "LoggedQueries",
     "LoggedQuery",
     "LoggedRead",
+    "QueryStream",
     "RankedHit",
     "Ranker",
     "RankingPolicy",
     "Traffic",
+    "TrafficItem",
     "read_queries",
     "read_traffic",
 ]
 
 _ROOMS = {
-    "reading": "read_queries read_traffic",
+    "reading": "LineTest QueryStream TrafficItem read_queries read_traffic",
     "traffic": "LoggedAnswer LoggedDelivery LoggedQueries LoggedRead Traffic",
 }
 

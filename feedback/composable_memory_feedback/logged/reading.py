@@ -5,10 +5,11 @@ between its `query.start` and its `query.merged`; when its start is met, all tha
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import islice
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from composable_memory_feedback.logged.parsing import (
     MissingLines,
@@ -35,6 +36,9 @@ __all__ = [
     "NOT_UNDERSTOOD",
     "OLDER_VERSION",
     "WRITTEN_TWICE",
+    "LineTest",
+    "QueryStream",
+    "TrafficItem",
     "read_queries",
     "read_traffic",
 ]
@@ -60,6 +64,62 @@ _STEPS = ("query.backend_result", "query.merged")
 
 Read = TypeVar("Read")
 
+TrafficItem: TypeAlias = LoggedQuery | LoggedRead | LoggedAnswer | LoggedDelivery
+LineTest = Callable[[OpsEvent, Sequence[OpsEvent]], bool]
+"""Says by the lines of a query, its start and the rest, whether it is wanted: cheaper than to make it."""
+
+
+class QueryStream:
+    """The complete queries that began from `since` to `until`, both inclusive, newest first, one at a time.
+
+    `memory` is the mark of the memory that must have been asked; None takes all. What `wants` refuses is
+    passed over without a count.
+
+    Raises:
+        OpsLogError: the directory or a file in it cannot be read, as the queries are taken; that it is
+            missing is no error.
+        ValueError: a time has no time zone.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        memory: str | None = None,
+        wants: LineTest | None = None,
+    ) -> None:
+        self._directory = directory
+        self._reading = _Reading(since=since, until=until, memory=memory, wants=wants)
+        self._memory = memory
+
+    @property
+    def incomplete(self) -> Mapping[str, int]:
+        """Return how many could not be used, by the reason, as far as was read."""
+        return dict(self._reading.incomplete)
+
+    def __iter__(self) -> Iterator[LoggedQuery]:
+        for event in _newest_first(self._directory, self._reading):
+            if (query := self._reading.query_of(event)) is not None:
+                yield query
+        self._reading.finish()
+
+    def with_traffic(self) -> Iterator[TrafficItem]:
+        """Yield the queries, and the reads, answers and deliveries of the same time among them."""
+        reading, memory = self._reading, self._memory
+        for event in _newest_first(self._directory, reading):
+            if event.action == "memory.read":
+                reads = reading.others_of(event, read_from)
+                yield from (one for one in reads if memory is None or one.memory in (None, memory))
+            elif event.action == "answer.given":
+                yield from reading.others_of(event, answer_from)
+            elif event.action == "query.delivered":
+                yield from reading.others_of(event, delivery_from)
+            elif (query := reading.query_of(event)) is not None:
+                yield query
+        reading.finish()
+
 
 def read_queries(
     directory: Path,
@@ -68,11 +128,11 @@ def read_queries(
     until: datetime | None = None,
     memory: str | None = None,
     limit: int | None = None,
+    wants: LineTest | None = None,
 ) -> LoggedQueries:
-    """Return the complete queries that began from `since` to `until`, both inclusive, oldest first.
+    """Return the queries of a `QueryStream` together, oldest first.
 
-    `memory` is the mark of the memory that must have been asked; None takes all. Of more than `limit` queries
-    the newest are returned, and nothing before them is read.
+    Of more than `limit` queries the newest are returned, and nothing before them is read.
 
     Raises:
         OpsLogError: the directory or a file in it cannot be read; that it is missing is no error.
@@ -80,17 +140,9 @@ def read_queries(
     """
     if limit is not None and limit < 0:
         raise ValueError(f"limit is {limit}; give 0 or more")
-    reading = _Reading(since=since, until=until, memory=memory)
-    queries: list[LoggedQuery] = []
-    events = _newest_first(directory, reading)
-    while limit is None or len(queries) < limit:
-        event = next(events, None)
-        if event is None:
-            reading.finish()
-            break
-        if (query := reading.query_of(event)) is not None:
-            queries.append(query)
-    return LoggedQueries(queries=_oldest_first(queries), incomplete=dict(reading.incomplete))
+    stream = QueryStream(directory, since=since, until=until, memory=memory, wants=wants)
+    queries = list(islice(stream, limit))
+    return LoggedQueries(queries=_oldest_first(queries), incomplete=stream.incomplete)
 
 
 def read_traffic(
@@ -99,46 +151,56 @@ def read_traffic(
     since: datetime | None = None,
     until: datetime | None = None,
     memory: str | None = None,
+    sift: Callable[[Iterable[TrafficItem]], Iterable[TrafficItem]] = iter,
 ) -> Traffic:
     """Return the queries as `read_queries` does, and the reads, answers and deliveries of the same time.
 
+    `sift` is given all of it, newest first, and returns what is kept: the whole need not fit into memory.
     Give a `since` that is early enough for the queries which the newest reads and answers followed.
 
     Raises:
         OpsLogError: the directory or a file in it cannot be read; that it is missing is no error.
         ValueError: a time has no time zone.
     """
-    reading = _Reading(since=since, until=until, memory=memory)
+    stream = QueryStream(directory, since=since, until=until, memory=memory)
     queries: list[LoggedQuery] = []
     reads: list[LoggedRead] = []
     answers: list[LoggedAnswer] = []
     deliveries: list[LoggedDelivery] = []
-    for event in _newest_first(directory, reading):
-        if event.action == "memory.read":
-            reads += reading.others_of(event, read_from)
-        elif event.action == "answer.given":
-            answers += reading.others_of(event, answer_from)
-        elif event.action == "query.delivered":
-            deliveries += reading.others_of(event, delivery_from)
-        elif (query := reading.query_of(event)) is not None:
-            queries.append(query)
-    reading.finish()
+    for item in sift(stream.with_traffic()):
+        match item:
+            case LoggedQuery():
+                queries.append(item)
+            case LoggedRead():
+                reads.append(item)
+            case LoggedAnswer():
+                answers.append(item)
+            case LoggedDelivery():
+                deliveries.append(item)
     return Traffic(
         queries=_oldest_first(queries),
-        reads=tuple(one for one in reversed(reads) if memory is None or one.memory in (None, memory)),
+        reads=tuple(reversed(reads)),
         answers=tuple(reversed(answers)),
         deliveries=tuple(reversed(deliveries)),
-        incomplete=dict(reading.incomplete),
+        incomplete=stream.incomplete,
     )
 
 
 class _Reading:
     """One pass over a log, newest event first: gathers the lines of each query until its start is met."""
 
-    def __init__(self, *, since: datetime | None, until: datetime | None, memory: str | None) -> None:
+    def __init__(
+        self,
+        *,
+        since: datetime | None,
+        until: datetime | None,
+        memory: str | None,
+        wants: LineTest | None,
+    ) -> None:
         self.wanted = EventFilter(start=since, end=until)
         self.incomplete: Counter[str] = Counter()
         self._memory = memory
+        self._wants = wants
         self._open: dict[tuple[str, str], list[OpsEvent]] = {}
         self._made: set[tuple[str, str]] = set()
 
@@ -148,7 +210,7 @@ class _Reading:
             self._open.setdefault(_name(event), []).append(event)
         elif event.action == "query.start":
             rest = self._open.pop(_name(event), [])[::-1]
-            if self._is_wanted(event):
+            if self._is_wanted(event) and (self._wants is None or self._wants(event, rest)):
                 return self._query(event, rest)
         return None
 

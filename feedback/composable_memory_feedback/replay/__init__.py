@@ -1,6 +1,6 @@
 """Replays logged queries under another policy: which rankings change, and what the judgements say of it."""
 
-from composable_memory_feedback.replay.comparing import LEAST_CASES, changed, gate, replay
+from composable_memory_feedback.replay.comparing import LEAST_CASES, by_importance, changed, gate, replay
 from composable_memory_feedback.replay.values import (
     GateVerdict,
     Judged,
@@ -18,6 +18,7 @@ __all__ = [
     "PolicyChange",
     "QueryReplay",
     "ReplayReport",
+    "by_importance",
     "changed",
     "gate",
     "replay",

@@ -1,10 +1,10 @@
 """Ranks logged queries as they were and under a change, and scores both by what is known."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from composable_memory_feedback.advice.estimating import Comparison, Rankings, compare
-from composable_memory_feedback.advice.evidence import Case
+from composable_memory_feedback.advice.evidence import Case, QueryKey
 from composable_memory_feedback.advice.imputation import Imputation
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.intents import IntentKind
@@ -19,10 +19,12 @@ from composable_memory_feedback.replay.values import (
     ReplayReport,
 )
 
-__all__ = ["LEAST_CASES", "changed", "gate", "replay"]
+__all__ = ["LEAST_CASES", "by_importance", "changed", "gate", "replay"]
 
 LEAST_CASES = 10
 """An interval over fewer judged queries says nothing that a gate could stand on."""
+_SLACK = 100
+"""So many more queries are gathered before the less important ones are let go."""
 TOLERANCE = 1e-9
 """Scores that differ by less are equal; it covers what floating point loses."""
 
@@ -44,39 +46,69 @@ def changed(query: LoggedQuery, change: PolicyChange) -> RankingPolicy:
 
 
 def replay(
-    queries: Sequence[LoggedQuery],
+    queries: Iterable[LoggedQuery],
     change: PolicyChange,
     *,
     ranker: Ranker,
     cases: Sequence[Case] = (),
     k: int = 10,
-    pace: Callable[[], None] = lambda: None,
+    keep: int | None = None,
 ) -> ReplayReport:
     """Rank logged queries anew, as they were and under a change, and compare.
 
     Both rankings come from the ranker, so that a query that was served from two tables is compared with what
     its policy says and not with the mixture that was shown. `cases` may hold further queries; those among
-    `queries` are scored. `pace` is called after each query and may raise to stop.
+    `queries` are scored. The queries are taken one by one and may be more than fit into memory: with `keep`,
+    the report holds only so many of those that change, the most important first.
 
     Raises:
         FeedbackError: The change names a backend that none of the queries asked.
     """
-    _refuse_strangers(queries, change)
-    case_of = {(one.query.trace_id, one.query.query_id): one for one in cases}
-    pairs: list[Rankings] = []
+    judged = {(one.query.trace_id, one.query.query_id) for one in cases}
+    compared: dict[QueryKey, QueryReplay] = {}
+    others: list[QueryReplay] = []
+    backends: set[str] = set()
+    total = changes = 0
     for query in queries:
-        pairs.append((ranker(query, query.policy)[:k], ranker(query, changed(query, change))[:k]))
-        pace()
-    at = [place for place, query in enumerate(queries) if (query.trace_id, query.query_id) in case_of]
-    own = [case_of[queries[place].trace_id, queries[place].query_id] for place in at]
-    scored = _scored(own, [pairs[place] for place in at], ranker, k) if own else None
-    ndcgs = dict(zip(at, scored.ndcgs, strict=True)) if scored else {}
-    compared = [
-        _compare(*one, ndcgs.get(place)) for place, one in enumerate(zip(queries, pairs, strict=True))
-    ]
+        one = _compare(query, change, ranker, k)
+        backends.update(query.backends)
+        total += 1
+        changes += one.is_changed
+        name = query.trace_id, query.query_id
+        if name in judged or keep is None:
+            compared[name] = one
+        elif one.is_changed:
+            others.append(one)
+            if len(others) > 2 * keep + _SLACK:
+                others = by_importance(others)[:keep]
+    _refuse_strangers(backends, change)
+    own = [one for one in cases if (one.query.trace_id, one.query.query_id) in compared]
+    scored = None
+    if own:
+        names = [(one.query.trace_id, one.query.query_id) for one in own]
+        pairs = [(compared[name].before, compared[name].after) for name in names]
+        scored = _scored(own, pairs, ranker, k)
+        for name, (before, after) in zip(names, scored.ndcgs, strict=True):
+            compared[name] = replace(compared[name], ndcg_before=before, ndcg_after=after)
+    shown = [*compared.values(), *others]
     return ReplayReport(
-        change=change, k=k, queries=tuple(compared), judged=_judged(scored) if scored else None
+        change=change,
+        k=k,
+        total=total,
+        changed=changes,
+        queries=tuple(shown if keep is None else by_importance(shown)[:keep]),
+        judged=_judged(scored) if scored else None,
     )
+
+
+def by_importance(queries: Iterable[QueryReplay]) -> list[QueryReplay]:
+    """Return the queries that change: first by how much nDCG does, then by how many results go."""
+    return sorted((one for one in queries if one.is_changed), key=_importance)
+
+
+def _importance(one: QueryReplay) -> tuple[float, float, float, float]:
+    gain = (one.ndcg_after or 0.0) - (one.ndcg_before or 0.0)
+    return -abs(gain), one.overlap, one.kendall, -one.query.at.timestamp()
 
 
 def gate(
@@ -102,8 +134,9 @@ def gate(
             subject=f"{len(cases)} of at least {LEAST_CASES}",
             advice="run `cmem feedback evaluate`, or read more of the log",
         )
+    backends = {one for case in cases for one in case.query.backends}
     for change in (baseline, candidate):
-        _refuse_strangers([case.query for case in cases], change)
+        _refuse_strangers(backends, change)
     pairs = []
     for case in cases:
         before, after = (ranker(case.query, changed(case.query, one)) for one in (baseline, candidate))
@@ -134,9 +167,8 @@ class _Scored:
         return list(zip(self.comparison.before.tolist(), self.comparison.after.tolist(), strict=True))
 
 
-def _refuse_strangers(queries: Iterable[LoggedQuery], change: PolicyChange) -> None:
-    known = {one for query in queries for one in query.backends}
-    strangers = sorted(change.backends - known) if known else []
+def _refuse_strangers(known: Collection[str], change: PolicyChange) -> None:
+    strangers = sorted(change.backends.difference(known)) if known else []
     if strangers:
         raise FeedbackError(
             "no query in the log asked this backend",
@@ -156,8 +188,10 @@ def _known(case: Case, hits: Sequence[RankedHit]) -> float:
     return sum(any(key in case.evidence for key in hit.keys) for hit in hits) / len(hits) if hits else 1.0
 
 
-def _compare(query: LoggedQuery, pair: Rankings, ndcgs: tuple[float, float] | None) -> QueryReplay:
-    before, after = tuple(pair[0]), tuple(pair[1])
+def _compare(query: LoggedQuery, change: PolicyChange, ranker: Ranker, k: int) -> QueryReplay:
+    policy = changed(query, change)
+    before = tuple(ranker(query, query.policy)[:k])
+    after = before if policy == query.policy else tuple(ranker(query, policy)[:k])
     way = way_between(before, after)
     return QueryReplay(
         query=query,
@@ -166,8 +200,6 @@ def _compare(query: LoggedQuery, pair: Rankings, ndcgs: tuple[float, float] | No
         moves=way.moves,
         overlap=way.overlap,
         kendall=way.kendall,
-        ndcg_before=ndcgs[0] if ndcgs else None,
-        ndcg_after=ndcgs[1] if ndcgs else None,
     )
 
 

@@ -27,6 +27,8 @@ def way_between(before: Sequence[RankedHit], after: Sequence[RankedHit]) -> Way:
 
     A result may be represented by another of its duplicates, so its own key is tried before the others'.
     """
+    if before == after:
+        return Way(moves=(), overlap=1.0, kendall=1.0)
     came_from = _came_from(before, after)
     longest = max(len(before), len(after))
     return Way(

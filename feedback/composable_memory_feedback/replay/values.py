@@ -100,17 +100,17 @@ class Judged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayReport:
-    """Logged queries under a change; `judged` is None where none of them was judged."""
+    """Logged queries under a change; `judged` is None where none of them was judged.
+
+    Of `total` queries the top k of `changed` ones changed; `queries` holds those that were to be kept.
+    """
 
     change: PolicyChange
     k: int
+    total: int
+    changed: int
     queries: tuple[QueryReplay, ...]
     judged: Judged | None = None
-
-    @property
-    def changed(self) -> int:
-        """Return the number of queries whose top k changed."""
-        return sum(one.is_changed for one in self.queries)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,24 +5,34 @@ from them has to allow for the rank, which every judgement tells.
 """
 
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import TypeAlias
 
 from composable_memory_feedback.judgements import Judgement, JudgementKind
-from composable_memory_feedback.logged import LoggedAnswer, LoggedQuery, LoggedRead, RankedHit, Traffic
+from composable_memory_feedback.logged import (
+    LoggedAnswer,
+    LoggedQuery,
+    LoggedRead,
+    RankedHit,
+    Traffic,
+    TrafficItem,
+)
 from composable_memory_feedback.signals.rephrasing import is_rephrased
-from composable_memory_ops_logs import TakenFrom
+from composable_memory_ops_logs import Candidate, TakenFrom
 
-__all__ = ["gather"]
+__all__ = ["gather", "related"]
 
 REQUERY_WINDOW = timedelta(minutes=3)
 """A question that is put again counts as a sign of failure within this time."""
 REQUERY_DEPTH = 3
 """So many results are held to have been looked at before the question was put again."""
+
+_MANY_CONVERSATIONS = 1000
+"""Of more conversations than that, those that are over are let go."""
 
 Conversation: TypeAlias = tuple[str | None, str | None, str]
 """Session key, memory and composite; a composite inside another has conversations of its own."""
@@ -45,6 +55,73 @@ def gather(traffic: Traffic, *, window: timedelta = timedelta(minutes=30)) -> li
     for one in judgements:
         first.setdefault((one.trace_id, one.query_id, one.key, one.kind), one)
     return list(first.values())
+
+
+def related(
+    items: Iterable[TrafficItem],
+    *,
+    answers: Sequence[LoggedAnswer] = (),
+    window: timedelta = timedelta(minutes=30),
+) -> Iterator[TrafficItem]:
+    """Pass on, of traffic that comes newest first, all that `gather` can infer something from.
+
+    Of the queries these are those that a read or an answer may have followed on, and those that were put
+    again with the question that did so; of their candidates, those that say where a result was taken from. So
+    what is held grows with what can be inferred, not with what was asked. `answers` are further ones.
+    """
+    traces: set[str | None] = {one.query_trace_id for one in answers}
+    read_at: dict[str | None, dict[str, list[datetime]]] = defaultdict(lambda: defaultdict(list))
+    later: dict[Conversation, deque[_Later]] = defaultdict(deque)
+    for item in items:
+        if not isinstance(item, LoggedQuery):
+            if isinstance(item, LoggedRead) and item.query_trace_id is None:
+                read_at[item.session_key][item.path].append(item.at)
+            elif isinstance(item, LoggedRead | LoggedAnswer):
+                traces.add(item.query_trace_id)
+            yield item
+            continue
+        shown = _Shown(_without_candidates(item))
+        reads = (at for path in shown.paths for at in read_at[item.session_key].get(path, ()))
+        is_used = item.trace_id in traces or any(item.at <= at <= item.at + window for at in reads)
+        one, following = _Later(shown.query), later[shown.conversation]
+        while following and following[-1].query.at - item.at > REQUERY_WINDOW:
+            following.pop()
+        again = next((other for other in following if _is_again(item, other.query)), None)
+        following.appendleft(one)
+        if len(later) > _MANY_CONVERSATIONS:
+            over = [key for key, some in later.items() if some[0].query.at - item.at > REQUERY_WINDOW]
+            for key in over:
+                del later[key]
+        for each in (one, again) if again else (one,) if is_used else ():
+            if not each.is_passed_on:
+                each.is_passed_on = True
+                yield each.query
+
+
+@dataclass(slots=True)
+class _Later:
+    """A query that was met, and whether it was passed on."""
+
+    query: LoggedQuery
+    is_passed_on: bool = False
+
+
+def _without_candidates(query: LoggedQuery) -> LoggedQuery:
+    """Return a query with those candidates alone that say where a result that was shown was taken from."""
+    shown = {hit.key for hit in query.shown}
+    lists = tuple(
+        replace(found, candidates=tuple(one for one in found.candidates if one.origin and _key(one) in shown))
+        for found in query.lists
+    )
+    return replace(query, lists=lists, near=frozenset(), final_results=(), dropped_results=())
+
+
+def _key(candidate: Candidate) -> str:
+    return f"{candidate.path}:{candidate.start_line}:{candidate.end_line}"
+
+
+def _is_again(query: LoggedQuery, later: LoggedQuery) -> bool:
+    return later.at - query.at <= REQUERY_WINDOW and is_rephrased(query.query, later.query)
 
 
 class _Shown:

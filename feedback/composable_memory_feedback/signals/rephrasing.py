@@ -1,5 +1,6 @@
 """Says when one question is another one in other words (pure)."""
 
+from functools import lru_cache
 from itertools import pairwise
 
 from composable_memory_feedback.signals.words import is_unspaced, words_of
@@ -31,6 +32,7 @@ def is_rephrased(earlier: str, later: str) -> bool:
     return one != other and shared >= max(MIN_SHARED, SHARED_PART * len(other))
 
 
+@lru_cache(maxsize=4096)  # a question is compared with all that were asked within minutes of it
 def _content_words(text: str) -> frozenset[str]:
     return frozenset(part for word in words_of(text) for part in _parts(word))
 

@@ -112,7 +112,8 @@ def test_the_word_of_a_person_stands_above_what_happened() -> None:
 
 def test_the_last_word_of_a_person_goes() -> None:
     first, last = (said(0, JudgementKind.EXPLICIT, relevance=one, later=int(one)) for one in (0.0, 1.0))
-    assert credit(query(), [last, first]) == (1.0, 0.0)
+    assert credit(query(), [first, last]) == (1.0, 0.0)
+    assert credit(query(), [last, first]) == (0.0, 0.0), "stored later, whatever the clock said"
 
 
 @pytest.mark.parametrize("kind", [JudgementKind.MODEL, JudgementKind.GOLDEN, JudgementKind.REQUERIED])

@@ -1,6 +1,6 @@
 """Logged queries under another policy: what moves, what the judgements say, what the gate lets through."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import nan
 
@@ -12,7 +12,7 @@ from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.judgements import JudgementKind
 from composable_memory_feedback.logged import LoggedQuery, RankedHit
 from composable_memory_feedback.metrics import Interval
-from composable_memory_feedback.replay import Move, PolicyChange, changed, gate, replay
+from composable_memory_feedback.replay import Move, PolicyChange, by_importance, changed, gate, replay
 from composable_memory_feedback.replay.moves import way_between
 from composable_memory_feedback.weights import WeightTable
 from tests.unit.feedback.worlds import key_of, logged, plain_ranker
@@ -197,15 +197,21 @@ def test_an_empty_log_replays_to_nothing() -> None:
     assert (report.queries, report.changed, report.judged) == ((), 0, None)
 
 
-def test_a_replay_can_be_stopped() -> None:
-    class Stopped(Exception):
-        pass
+def test_queries_are_taken_one_by_one_and_of_those_that_change_the_most_important_are_kept() -> None:
+    known = case(0)
+    asked: list[LoggedQuery] = []
 
-    def stop() -> None:
-        raise Stopped
+    def queries() -> Iterator[LoggedQuery]:
+        for at in range(500):
+            asked.append(known.query if at == 0 else logged(LISTS, at=at))
+            yield asked[-1]
 
-    with pytest.raises(Stopped):
-        replay([logged(LISTS)], LESS_BAD, ranker=plain_ranker, pace=stop)
+    report = replay(queries(), LESS_BAD, ranker=plain_ranker, cases=[known], k=3, keep=2)
+    everything = replay(asked, LESS_BAD, ranker=plain_ranker, cases=[known], k=3)
+
+    assert (report.total, report.changed) == (everything.total, everything.changed) == (500, 500)
+    assert list(report.queries) == by_importance(everything.queries)[:2]
+    assert (report.queries[0].query, report.judged) == (known.query, everything.judged)
 
 
 def test_the_gate_is_open_for_what_is_better() -> None:
