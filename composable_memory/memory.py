@@ -18,6 +18,7 @@ from composable_memory.interfaces import (
     Capability,
     MemorySearchManager,
     ProgressCallback,
+    SupportsBackup,
     SupportsCheck,
     SupportsFacts,
     SupportsIngest,
@@ -219,6 +220,14 @@ class Memory:
         """
         able = self._able(Capability.FACTS, "keeps facts", backend)
         return next(one for one in able.values() if isinstance(one, SupportsFacts))
+
+    def backends_to_back_up(self) -> Mapping[str, SupportsBackup]:
+        """Return the open backends that keep what no source can bring back, by their ids."""
+        able = {
+            **self._behind_stand_in(Capability.BACKUP),
+            **self.manager.backends_with(Capability.BACKUP),
+        }
+        return {backend_id: one for backend_id, one in able.items() if isinstance(one, SupportsBackup)}
 
     def status(self) -> MemoryProviderStatus:
         """Return a snapshot of the primary, with what the composite adds under `custom`."""

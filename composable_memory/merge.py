@@ -105,7 +105,7 @@ class _Group:
 
     @property
     def calibrated(self) -> float:
-        return max(member.calibrated for member in self.members)
+        return max(member.calibrated for member in self.members) if self.others else self.best.calibrated
 
     @property
     def exact(self) -> bool:
@@ -173,9 +173,12 @@ def _group(
     groups: list[_Group] = []
     by_path: dict[str, list[_Group]] = {}
     by_origin: dict[str, list[_Group]] = {}
-    is_searched = _Searched.of(candidates)
-    for one in sorted(candidates, key=lambda one: one.result.origin is not None):
-        home, reason = _home(one.result, by_path.get(one.result.path, ()), dedup)
+    taken = [one for one in candidates if one.result.origin is not None]
+    passages_first = [*(one for one in candidates if one.result.origin is None), *taken]
+    is_searched = _Searched.of(candidates if taken else ())
+    for one in passages_first:
+        near_by = by_path.get(one.result.path)
+        home, reason = _home(one.result, near_by, dedup) if near_by else (None, None)
         origin = one.result.origin if dedup is not Dedup.EXACT else None
         passages = _passages_of(origin, by_path) if origin is not None else []
         if origin is not None and home is None:
@@ -285,7 +288,7 @@ def _support(group: _Group) -> float:
     if group.is_unconfirmed:
         return (UNCONFIRMED_FACTOR - 1.0) * group.best.weighted
     supporting = (one for one in group.others if one.result.origin and one.place != group.best.place)
-    if group.best.result.origin is not None:
+    if group.best.result.origin is not None or not group.others:
         return 0.0
     return SUPPORT_SHARE * max((one.weighted for one in supporting), default=0.0)
 

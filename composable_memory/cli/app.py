@@ -14,6 +14,7 @@ from composable_memory.cli.tuning_app import tuning
 __all__ = [
     "app",
     "backends_list",
+    "backup",
     "config_show",
     "demo",
     "embedders_list",
@@ -25,6 +26,7 @@ __all__ = [
     "logs_tail",
     "mcp",
     "pack",
+    "restore",
     "search",
     "status",
     "watch",
@@ -294,6 +296,41 @@ def watch(workspace: Workspace = Here, state_dir: StateDir = None, as_json: AsJs
     from composable_memory.cli import watching
 
     run(watching.watch(Place(workspace=workspace, state_dir=state_dir), as_json=as_json), as_json=as_json)
+
+
+@app.command(epilog="Example: cmem backup ~/backups/notes-2026-07-02")
+def backup(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", file_okay=False, help="A folder that is not there yet, or empty.")
+    ],
+    workspace: Workspace = Here,
+    state_dir: StateDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Copy what cannot be rebuilt: judgements, weights, golden answers, facts and settings."""
+    from composable_memory.cli import backing_up
+
+    place = Place(workspace=workspace, state_dir=state_dir)
+    run(backing_up.backup(place, folder, as_json=as_json), as_json=as_json)
+
+
+@app.command(epilog="Example: cmem restore ~/backups/notes-2026-07-02")
+def restore(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", exists=True, file_okay=False, help="What a backup wrote.")
+    ],
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace what this memory holds of it already.")
+    ] = False,
+    workspace: Workspace = Here,
+    state_dir: StateDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take in what a backup holds, in this workspace or another. Every file is checked by its hash first."""
+    from composable_memory.cli import backing_up
+
+    place = Place(workspace=workspace, state_dir=state_dir)
+    run(backing_up.take_in(place, folder, force=force, as_json=as_json), as_json=as_json)
 
 
 @app.command()

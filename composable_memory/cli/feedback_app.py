@@ -15,6 +15,8 @@ __all__ = [
     "feedback",
     "feedback_add",
     "feedback_evaluate",
+    "feedback_export",
+    "feedback_import",
     "feedback_plot",
     "feedback_stats",
     "weights",
@@ -146,6 +148,42 @@ def feedback_plot(
     place = Place(workspace=workspace, state_dir=state_dir)
     command = commands.plot(place, since=parse_time(since, "--since"), output=file, as_json=as_json)
     run(command, as_json=as_json)
+
+
+@feedback.command("export", epilog="Example: cmem feedback export --output judged.jsonl")
+def feedback_export(
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", dir_okay=False, help="Write into this file."),
+    ] = None,
+    workspace: Workspace = Here,
+    state_dir: StateDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write judgements, weights, golden answers and experiments as JSON lines, to stdout or a file."""
+    if as_json and output is None:
+        raise typer.BadParameter("what is exported takes up stdout; give --output", param_hint="--json")
+    from composable_memory.cli import backing_up
+
+    place = Place(workspace=workspace, state_dir=state_dir)
+    run(backing_up.export(place, output, as_json=as_json), as_json=as_json)
+
+
+@feedback.command("import", epilog="Example: cmem feedback import judged.jsonl")
+def feedback_import(
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="What an export wrote."),
+    ],
+    workspace: Workspace = Here,
+    state_dir: StateDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Add what an export holds; what is known stays as it is. With a bad line, everything does."""
+    from composable_memory.cli import backing_up
+
+    place = Place(workspace=workspace, state_dir=state_dir)
+    run(backing_up.import_(place, file, as_json=as_json), as_json=as_json)
 
 
 @weights.command("show", epilog="Example: cmem weights show")

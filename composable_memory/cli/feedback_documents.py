@@ -15,13 +15,39 @@ from composable_memory_feedback.judging.evaluator import EvaluationState
 from composable_memory_feedback.store.values import BackendDay
 
 __all__ = [
+    "BackupDocument",
     "EvaluateDocument",
     "EvaluatedDocument",
+    "ExportDocument",
+    "ImportDocument",
     "JudgementDocument",
     "PlotDocument",
     "StatsDocument",
     "WaitingDocument",
 ]
+
+
+class BackupDocument(Document):
+    """`cmem backup` and `cmem restore`: how much of what is in each part."""
+
+    folder: str
+    created_at: datetime
+    parts: Mapping[str, Mapping[str, int]]
+
+
+class ExportDocument(Document):
+    """`cmem feedback export --output`: how many rows of each table were written."""
+
+    output: str
+    rows: Mapping[str, int]
+
+
+class ImportDocument(Document):
+    """`cmem feedback import`: rows by table that were added or there already; what was left out, why."""
+
+    added: Mapping[str, int]
+    known: Mapping[str, int]
+    left_out: tuple[str, ...]
 
 
 class JudgementDocument(Document):

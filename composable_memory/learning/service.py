@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from functools import partial
@@ -42,7 +42,8 @@ from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.judgements import Judgement
 from composable_memory_feedback.logged import LoggedQueries, LoggedQuery
 from composable_memory_feedback.replay import GateVerdict, PolicyChange, gate, replay
-from composable_memory_feedback.store import WeightChange
+from composable_memory_feedback.store import FeedbackStore, WeightChange
+from composable_memory_feedback.store.exchange import Imported
 from composable_memory_ops_logs import utc_now
 
 __all__ = ["Learning", "open_learning"]
@@ -129,6 +130,38 @@ class Learning:
         return await self._judging.evaluate(
             since=since, limit=limit, read=read, on_outcome=on_outcome, advice=advice
         )
+
+    async def export(self, write: Callable[[bytes], object]) -> Mapping[str, int]:
+        """Write what was judged and learnt as JSON lines, of one moment; return rows by table."""
+        return await self._desk.stored(lambda store: store.export(write, memory=self._desk.mark))
+
+    async def export_into(self, file: Path) -> Mapping[str, int]:
+        """Write the lines into a file for its owner alone, which they replace at once."""
+
+        def write(store: FeedbackStore) -> Mapping[str, int]:
+            scratch = file.with_name(f".{file.name}.{os.getpid()}.new")
+            try:
+                with os.fdopen(os.open(scratch, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "wb") as out:
+                    counts = store.export(out.write, memory=self._desk.mark)
+                    out.flush()
+                    os.fsync(out.fileno())
+                scratch.replace(file)
+            finally:
+                scratch.unlink(missing_ok=True)
+            return counts
+
+        return await self._desk.stored(write)
+
+    async def import_from(self, file: Path) -> Imported:
+        """Add what an export holds and the store does not have; all of it, or nothing and an error."""
+
+        def read(store: FeedbackStore) -> Imported:
+            with file.open("rb") as lines:
+                return store.import_(lines, memory=self._desk.mark)
+
+        found = await self._desk.stored(read)
+        await self._tables.refresh()
+        return found
 
     async def stats(self, since: datetime | None = None) -> LearningStats:
         """Return what is known about the quality of the answers since then."""

@@ -20,7 +20,10 @@ from composable_memory.cli.documents import (
 )
 from composable_memory.cli.experiment_documents import ExperimentDocument, LatestExperimentDocument
 from composable_memory.cli.feedback_documents import (
+    BackupDocument,
     EvaluateDocument,
+    ExportDocument,
+    ImportDocument,
     JudgementDocument,
     PlotDocument,
     StatsDocument,
@@ -50,6 +53,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
 DOCUMENTS: dict[str, type[Document]] = {
     "advise": AdviceDocument,
     "backends list": BackendsDocument,
+    "backup": BackupDocument,
     "config show": SettingsDocument,
     "embedders list": EmbeddersDocument,
     "eval": EvalDocument,
@@ -58,6 +62,8 @@ DOCUMENTS: dict[str, type[Document]] = {
     "experiment stop": ExperimentDocument,
     "feedback add": JudgementDocument,
     "feedback evaluate": EvaluateDocument,
+    "feedback export": ExportDocument,
+    "feedback import": ImportDocument,
     "feedback plot": PlotDocument,
     "feedback stats": StatsDocument,
     "gate": GateDocument,
@@ -75,6 +81,7 @@ DOCUMENTS: dict[str, type[Document]] = {
     "logs tail": EventsDocument,
     "pack": MemoryContextPackReply,
     "replay": ReplayDocument,
+    "restore": BackupDocument,
     "search": SearchDocument,
     "status": MemoryStatusReply,
     "watch": WatchDocument,
@@ -89,6 +96,7 @@ TOLD_ELSEWHERE = {
     "experiment start": ("experiment stop",),
     "experiment status": ("experiment stop",),
     "feedback stats": ("advise", "weights show"),
+    "restore": ("backup",),
     "graph export": ("graph entities", "graph facts"),
     "graph timeline": ("graph facts",),
     "weights rollback": ("weights show",),

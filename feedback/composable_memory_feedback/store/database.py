@@ -10,6 +10,7 @@ from pathlib import Path
 from threading import Lock
 
 from composable_memory_feedback.errors import FeedbackError
+from composable_memory_feedback.store.copies import copy_into, take_over
 from composable_memory_feedback.store.schema import APPLICATION_ID, MIGRATIONS, VERSION
 
 __all__ = ["BUSY_TIMEOUT_S", "Database"]
@@ -72,6 +73,19 @@ class Database:
             (others,) = connection.execute("PRAGMA data_version").fetchone()
             return int(others) + connection.total_changes
 
+    def copy_into(self, target: Path) -> None:
+        """Write a copy of this moment into a file, which it replaces at once."""
+        with self.reading() as connection:
+            copy_into(connection, target)
+
+    def take_over(self, source: Path) -> None:
+        """Make a copy the content of this store, all or nothing; it is brought to the present version."""
+        with _told(source):
+            _refuse_strangers(source, BUSY_TIMEOUT_S, is_copy=True)
+        with self.reading() as connection:
+            take_over(connection, source)
+            _migrate(connection)
+
     def close(self) -> None:
         """Close the file; a second time is fine."""
         with self._lock:
@@ -100,11 +114,12 @@ def _make_room(path: Path) -> None:
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
 
 
-def _refuse_strangers(path: Path, busy_timeout_s: float) -> None:
+def _refuse_strangers(path: Path, busy_timeout_s: float, *, is_copy: bool = False) -> None:
     """Look before anything is written: a file that we do not understand stays as it is."""
     # What a power cut left half written is undone by the first who opens the file, and who only reads cannot.
     is_half_written = path.with_name(f"{path.name}-journal").exists()
-    address = f"{path.absolute().as_uri()}?mode={'rw' if is_half_written else 'ro'}"
+    way = "mode=rw" if is_half_written else "mode=ro&immutable=1" if is_copy else "mode=ro"
+    address = f"{path.absolute().as_uri()}?{way}"
     with closing(sqlite3.connect(address, uri=True, timeout=busy_timeout_s, isolation_level=None)) as file:
         file.execute("BEGIN")  # all three of one moment: another process may be making the file
         (tables,) = file.execute("SELECT count(*) FROM sqlite_schema").fetchone()

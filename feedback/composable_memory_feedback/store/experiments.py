@@ -11,6 +11,7 @@ from composable_memory_feedback.store.codecs import EXPERIMENTS, plain_text, tim
 
 __all__ = [
     "end_experiment",
+    "move_experiments",
     "read_experiments",
     "read_outcomes",
     "record_outcome",
@@ -108,6 +109,17 @@ def record_outcome(connection: Connection, outcome: Outcome) -> bool:
 def read_outcomes(connection: Connection, experiment_id: str) -> list[Outcome]:
     """Return what queries told, in the order in which they were first heard of."""
     return _outcomes_of(connection.execute(_OUTCOMES, (experiment_id,)))
+
+
+def move_experiments(connection: Connection, was: str, memory: str) -> None:
+    """Make the experiments of one memory those of another one."""
+    for record in read_experiments(connection):
+        if record.memory == was != memory:
+            moved = replace(record, memory=memory)
+            connection.execute(
+                "UPDATE experiments SET memory = ?, detail = ? WHERE id = ?",
+                (memory, EXPERIMENTS.write(moved), record.id),
+            )
 
 
 def _row_of(connection: Connection, experiment_id: str) -> Row:

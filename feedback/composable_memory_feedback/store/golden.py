@@ -6,9 +6,9 @@ from sqlite3 import Connection
 from composable_memory_feedback.golden import GoldenQuestion, GoldenRecord
 from composable_memory_feedback.store.codecs import Codec, Kept, logged_query_of, logged_query_text
 
-__all__ = ["clear_golden", "put_golden", "read_golden"]
+__all__ = ["QUESTIONS", "clear_golden", "put_golden", "read_golden"]
 
-_QUESTIONS = Codec(what="golden question", model=Kept[GoldenQuestion])
+QUESTIONS = Codec(what="golden question", model=Kept[GoldenQuestion])
 
 _PUT = "INSERT INTO golden (question, query) VALUES (?, ?)"
 
@@ -21,14 +21,14 @@ def put_golden(connection: Connection, records: Iterable[GoldenRecord]) -> None:
     """Keep records in the place of all that were kept before."""
     clear_golden(connection)
     connection.executemany(
-        _PUT, [(_QUESTIONS.write(one.question), logged_query_text(one.query)) for one in records]
+        _PUT, [(QUESTIONS.write(one.question), logged_query_text(one.query)) for one in records]
     )
 
 
 def read_golden(connection: Connection) -> list[GoldenRecord]:
     """Return the records in the order in which they were put."""
     return [
-        GoldenRecord(question=_QUESTIONS.read(row["question"]), query=logged_query_of(row["query"]))
+        GoldenRecord(question=QUESTIONS.read(row["question"]), query=logged_query_of(row["query"]))
         for row in connection.execute(_SELECT)
     ]
 

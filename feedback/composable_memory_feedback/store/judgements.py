@@ -14,6 +14,7 @@ __all__ = [
     "BEGINNING",
     "END",
     "add_judgements",
+    "count_again",
     "forget_judgements",
     "judged_queries",
     "judged_traces",
@@ -94,8 +95,13 @@ def add_judgements(connection: Connection, judgements: Iterable[Judgement]) -> i
             )
         new += is_new
     for query in touched:
-        count_query(connection, query, _judgements_of(connection.execute(_OF_QUERY, query)))
+        count_again(connection, query)
     return new
+
+
+def count_again(connection: Connection, query: tuple[str, str]) -> None:
+    """Count a query, by its trace and query ids, by all that is judged of it."""
+    count_query(connection, query, _judgements_of(connection.execute(_OF_QUERY, query)))
 
 
 def read_judgements(

@@ -1,6 +1,7 @@
 """The one door to what the learning remembers: every method is one transaction."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -22,6 +23,7 @@ from composable_memory_feedback.store import (
 )
 from composable_memory_feedback.store.database import Database
 from composable_memory_feedback.store.days import read_days
+from composable_memory_feedback.store.exchange import Imported, export_lines, import_lines
 from composable_memory_feedback.store.values import (
     AuditEntry,
     BackendDay,
@@ -305,6 +307,54 @@ class FeedbackStore:
         """Keep no golden questions any more."""
         with self._database.writing() as connection:
             golden.clear_golden(connection)
+
+    # Copies, export and import
+
+    def is_empty(self) -> bool:
+        """Say whether nothing is kept that could be lost."""
+        with self._database.reading() as connection:
+            return not any(
+                True for table, _ in export_lines(connection, memory="", at=self._clock()) if table
+            )
+
+    def copy_into(self, target: Path) -> None:
+        """Write a copy of this moment into a file, also while other processes write."""
+        self._database.copy_into(target)
+
+    def restore_from(self, source: Path, *, memory: str, was: str) -> None:
+        """Make a copy the content of this store, all or nothing; other processes see it with their next look.
+
+        An experiment of the memory that it `was` is one of `memory` then.
+
+        Raises:
+            FeedbackError: The copy is no store, or of a later version; this one is as before.
+        """
+        self._database.take_over(source)
+        with self._database.writing() as connection:
+            experiments.move_experiments(connection, was, memory)
+
+    def export(self, write: Callable[[bytes], object], *, memory: str) -> Counter[str]:
+        """Write all that nothing else can bring back, of one moment, as JSON lines; return rows by table."""
+        with self._database.reading() as connection:
+            connection.execute("BEGIN")
+            try:
+                counts: Counter[str] = Counter()
+                for table, line in export_lines(connection, memory=memory, at=self._clock()):
+                    write(line)
+                    counts[table] += 1
+            finally:
+                connection.execute("ROLLBACK")
+        del counts[""]
+        return counts
+
+    def import_(self, lines: Iterable[bytes], *, memory: str) -> Imported:
+        """Add what an export holds and the store does not; what it has stays. Twice is as good as once.
+
+        Raises:
+            FeedbackError: A line is not what an export writes; nothing was imported.
+        """
+        with self._database.writing() as connection:
+            return import_lines(connection, lines, memory=memory)
 
     # Audits, marks and retention
 

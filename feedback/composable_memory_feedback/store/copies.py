@@ -1,0 +1,42 @@
+"""Copies of the feedback store: one consistent moment in one file, put in its place at once."""
+
+import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+__all__ = ["copy_into", "sync_folder", "take_over"]
+
+
+def copy_into(connection: sqlite3.Connection, target: Path) -> None:
+    """Write what the connection sees now into a file, also while others write; an older copy is replaced."""
+    scratch = target.with_name(f".{target.name}.{os.getpid()}.new")
+    scratch.unlink(missing_ok=True)
+    try:
+        os.close(os.open(scratch, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        connection.execute("VACUUM INTO ?", (str(scratch),))
+        with scratch.open("rb") as file:
+            os.fsync(file.fileno())
+        scratch.replace(target)
+        sync_folder(target.parent)
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
+def take_over(connection: sqlite3.Connection, source: Path) -> None:
+    """Make a copy the content of the store that a connection has open, in one transaction.
+
+    Other connections go on, and see it from their next transaction on.
+    """
+    address = f"{source.absolute().as_uri()}?mode=ro&immutable=1"
+    with closing(sqlite3.connect(address, uri=True)) as copy:
+        copy.backup(connection)
+
+
+def sync_folder(folder: Path) -> None:
+    """Have the names in a folder survive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

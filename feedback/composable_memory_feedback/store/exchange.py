@@ -1,0 +1,389 @@
+"""The feedback store as JSON lines and back: everything in it that nothing else can bring back.
+
+The first line names the format, its version and that of the store; each other line is one row of a table, its
+columns by name. What the store calculates or counts again (the quota, marks, a proposal in its shadow phase)
+is not there. A line that was written once is read by all later versions.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from sqlite3 import Connection
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from composable_memory_feedback.errors import FeedbackError
+from composable_memory_feedback.intents import IntentKind
+from composable_memory_feedback.judgements import JudgementKind
+from composable_memory_feedback.store.codecs import EVALUATIONS, EXPERIMENTS, INTERVALS, TABLES, WEIGHTS
+from composable_memory_feedback.store.codecs import logged_query_of as read_query
+from composable_memory_feedback.store.golden import QUESTIONS
+from composable_memory_feedback.store.judgements import count_again
+from composable_memory_feedback.store.schema import VERSION
+
+__all__ = ["Imported", "export_lines", "import_lines"]
+
+FORMAT = "composable-memory-feedback"
+FORMAT_VERSION = 1
+TOLD_LINES = 10
+"""So many bad lines are told with what is wrong with them."""
+
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+Count = Annotated[int, Field(ge=0, lt=2**63)]
+
+
+class _Row(BaseModel):
+    """A row of a table, as it stands on a line."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    def check(self) -> None:
+        """Read what the columns hold as the store will read it; a `FeedbackError` says what is wrong."""
+
+
+class _Head(BaseModel):
+    """The first line."""
+
+    format: Literal["composable-memory-feedback"]
+    version: int
+    store_version: int = 0
+    exported_at: str = ""
+    memory: str | None = None
+
+
+class _Judgement(_Row):
+    table: Literal["judgements"]
+    trace_id: str
+    query_id: str
+    path: str
+    start_line: int
+    end_line: int
+    kind: JudgementKind
+    judge: str
+    at: AwareDatetime
+    rank: int
+    backend: str | None
+    intent: IntentKind
+    relevance: Share
+    was_used: Literal[0, 1]
+    rationale: str
+
+
+class _BackendQuery(_Row):
+    table: Literal["backend_queries"]
+    trace_id: str
+    query_id: str
+    backend: str
+    kind_group: Literal["judged", "implicit"]
+    day: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")]
+    intent: IntentKind
+    precision: Share
+    mean_relevance: Share
+    used: Count
+    results: Count
+
+
+class _Evaluation(_Row):
+    table: Literal["evaluations"]
+    reserved_at: AwareDatetime
+    at: AwareDatetime
+    detail: str
+
+    def check(self) -> None:
+        EVALUATIONS.read(self.detail)
+
+
+class _WeightTable(_Row):
+    table: Literal["weight_tables"]
+    number: Count
+    version: str
+    replaced: str | None
+    detail: str
+
+    def check(self) -> None:
+        TABLES.read(self.detail)
+
+
+class _WeightChange(_Row):
+    table: Literal["weight_changes"]
+    version: str | None
+    replaced: str | None
+    at: AwareDatetime
+    actor: str
+    action: Literal["adopt", "rollback", "reset"]
+    reason: str
+    base: str
+    gain: str | None
+
+    def check(self) -> None:
+        WEIGHTS.read(self.base)
+        if self.gain is not None:
+            INTERVALS.read(self.gain)
+
+
+class _Experiment(_Row):
+    table: Literal["experiments"]
+    id: str
+    memory: str | None
+    state: Literal["running", "decided", "stopped"]
+    started_at: AwareDatetime
+    detail: str
+
+    def check(self) -> None:
+        EXPERIMENTS.read(self.detail)
+
+
+class _Outcome(_Row):
+    table: Literal["outcomes"]
+    experiment_id: str
+    trace_id: str
+    query_id: str
+    at: AwareDatetime
+    a: float
+    b: float
+
+
+class _Golden(_Row):
+    table: Literal["golden"]
+    question: str
+    query: str
+
+    def check(self) -> None:
+        QUESTIONS.read(self.question)
+        read_query(self.query)
+
+
+class _Audit(_Row):
+    table: Literal["audits"]
+    at: AwareDatetime
+    action: str
+    actor: str
+    detail: str
+
+    def check(self) -> None:
+        json.loads(self.detail)
+
+
+_Line: TypeAlias = Annotated[
+    _Judgement
+    | _BackendQuery
+    | _Evaluation
+    | _WeightTable
+    | _WeightChange
+    | _Experiment
+    | _Outcome
+    | _Golden
+    | _Audit,
+    Field(discriminator="table"),
+]
+
+_KINDS: Mapping[str, type[_Row]] = {
+    "weight_tables": _WeightTable,
+    "weight_changes": _WeightChange,
+    "golden": _Golden,
+    "experiments": _Experiment,
+    "outcomes": _Outcome,
+    "evaluations": _Evaluation,
+    "audits": _Audit,
+    "backend_queries": _BackendQuery,
+    "judgements": _Judgement,
+}
+"""In the order of writing: what the loss of would cost most comes first."""
+
+_HISTORY = ("weight_tables", "weight_changes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imported:
+    """How many rows of each table an import added, how many the store had, and what was left out and why."""
+
+    added: Mapping[str, int] = field(default_factory=dict)
+    known: Mapping[str, int] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
+
+
+def export_lines(connection: Connection, *, memory: str, at: datetime) -> Iterator[tuple[str, bytes]]:
+    """Yield each line with the name of its table, the first line with a blank one."""
+    head = _Head.model_construct(
+        format=FORMAT,
+        version=FORMAT_VERSION,
+        store_version=VERSION,
+        exported_at=at.isoformat(timespec="seconds"),
+        memory=memory,
+    )
+    yield "", _line(head.model_dump())
+    for table in _KINDS:
+        columns = _columns(table)
+        finished = " WHERE detail IS NOT NULL" if table == "evaluations" else ""
+        order = "day, trace_id, query_id" if table == "backend_queries" else "rowid"
+        rows = connection.execute(
+            f"SELECT {', '.join(columns)} FROM {table}{finished} ORDER BY {order}"  # noqa: S608 - our own names
+        )
+        for row in rows:
+            yield table, _line({"table": table, **dict(row)})
+
+
+def import_lines(connection: Connection, lines: Iterable[bytes], *, memory: str) -> Imported:
+    """Add what is not there yet, inside a transaction; what the store has stays as it is.
+
+    Golden questions, and the history of weights, are taken as a whole: where the store has others, they are
+    left out. An experiment of the memory that the lines come from is one of `memory` afterwards.
+
+    Raises:
+        FeedbackError: A line is not what an export writes; the transaction has to be undone.
+    """
+    numbered = enumerate(lines, 1)
+    head = _head_of(next(numbered, (1, b""))[1])
+    rows: dict[str, list[dict[str, object]]] = {table: [] for table in _KINDS}
+    problems: list[str] = []
+    for number, line in numbered:
+        try:
+            table, row = _row_of(line)
+        except (FeedbackError, ValueError) as error:
+            problems.append(f"line {number}: {_reason(error)}")
+        else:
+            if table == "experiments" and row["memory"] in (head.memory, None):
+                row["memory"] = memory
+            rows[table].append(row)
+    if problems:
+        more = f" and {len(problems) - TOLD_LINES} more" if len(problems) > TOLD_LINES else ""
+        raise FeedbackError(
+            f"{len(problems)} lines cannot be read" if len(problems) > 1 else "a line cannot be read",
+            subject="; ".join(problems[:TOLD_LINES]) + more,
+            advice="nothing was imported; mend them, or export again",
+        )
+    return _Import(connection, rows).run()
+
+
+class _Import:
+    """One import of rows that were checked."""
+
+    def __init__(self, connection: Connection, rows: Mapping[str, Sequence[dict[str, object]]]) -> None:
+        self._connection = connection
+        self._rows = rows
+        self._added: Counter[str] = Counter()
+        self._known: Counter[str] = Counter()
+        self._left_out: list[str] = []
+
+    def run(self) -> Imported:
+        self._history()
+        self._golden()
+        for table in ("experiments", "outcomes", "evaluations", "audits", "backend_queries"):
+            self._add(table, self._rows[table])
+        judged = self._add("judgements", self._rows["judgements"])
+        for trace_id, query_id in dict.fromkeys((row["trace_id"], row["query_id"]) for row in judged):
+            count_again(self._connection, (str(trace_id), str(query_id)))
+        return Imported(added=+self._added, known=+self._known, left_out=tuple(self._left_out))
+
+    def _add(self, table: str, rows: Sequence[dict[str, object]]) -> list[dict[str, object]]:
+        """Insert rows that are not there, and return those; a conflict with another row leaves a row out."""
+        columns = _columns(table)
+        names, values = ", ".join(columns), ", ".join(f":{one}" for one in columns)
+        same = " AND ".join(f"{one} IS :{one}" for one in _IDENTITY[table])
+        find = f"SELECT 1 FROM {table} WHERE {same}"  # noqa: S608 - our own names
+        insert = f"INSERT OR IGNORE INTO {table} ({names}) VALUES ({values})"  # noqa: S608 - our own names
+        refused, added = 0, []
+        for row in rows:
+            if self._connection.execute(find, row).fetchone():
+                self._known[table] += 1
+            elif self._connection.execute(insert, row).rowcount:
+                added.append(row)
+            else:
+                refused += 1
+        if added:
+            self._added[table] += len(added)
+        if refused:
+            self._left_out.append(f"{refused} of {table}: the store holds others in their place")
+        return added
+
+    def _history(self) -> None:
+        """Add what follows on the history of weights that the store has, if that is how the lines begin."""
+        own = {table: self._all(table) for table in _HISTORY}
+        given = {table: [_plain(row) for row in self._rows[table]] for table in _HISTORY}
+        if all(given[table][: len(own[table])] == own[table] for table in _HISTORY):
+            for table in _HISTORY:
+                self._known[table] += len(own[table]) if given[table] else 0
+                self._add(table, self._rows[table][len(own[table]) :])
+        elif all(own[table][: len(given[table])] == given[table] for table in _HISTORY):
+            self._known.update({table: len(given[table]) for table in _HISTORY})
+        else:
+            self._left_out.append("the history of weights: the store has another one")
+
+    def _golden(self) -> None:
+        own, given = self._all("golden"), [_plain(row) for row in self._rows["golden"]]
+        if given and own == given:
+            self._known["golden"] += len(own)
+        elif given and own:
+            self._left_out.append("the golden questions: the store has others")
+        else:
+            self._add("golden", self._rows["golden"])
+
+    def _all(self, table: str) -> list[dict[str, object]]:
+        columns = ", ".join(_columns(table))
+        rows = self._connection.execute(f"SELECT {columns} FROM {table} ORDER BY rowid")  # noqa: S608 - our own
+        return [dict(row) for row in rows]
+
+
+_IDENTITY: Mapping[str, Sequence[str]] = {
+    "weight_tables": ("version", "detail"),
+    "weight_changes": ("version", "at", "actor", "action", "reason", "base"),
+    "golden": ("question", "query"),
+    "experiments": ("id",),
+    "outcomes": ("experiment_id", "trace_id", "query_id"),
+    "evaluations": ("reserved_at", "detail"),
+    "audits": ("at", "action", "actor", "detail"),
+    "backend_queries": ("trace_id", "query_id", "backend", "kind_group"),
+    "judgements": ("trace_id", "query_id", "path", "start_line", "end_line", "kind", "judge"),
+}
+"""By which columns a row is known again."""
+
+_LINES: TypeAdapter[_Line] = TypeAdapter(_Line)
+
+
+def _columns(table: str) -> list[str]:
+    return [name for name in _KINDS[table].model_fields if name != "table"]
+
+
+def _line(row: Mapping[str, object]) -> bytes:
+    return json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
+def _head_of(line: bytes) -> _Head:
+    try:
+        head = _Head.model_validate_json(line)
+    except ValidationError as error:
+        raise FeedbackError(
+            "this is no export of the feedback store",
+            subject="line 1",
+            advice="give a file that `cmem feedback export` wrote",
+        ) from error
+    if head.version > FORMAT_VERSION:
+        raise FeedbackError(
+            f"the export is of version {head.version}, this program knows {FORMAT_VERSION}",
+            subject="line 1",
+            advice="update composable-memory",
+        )
+    return head
+
+
+def _row_of(line: bytes) -> tuple[str, dict[str, object]]:
+    """Return the table and the columns of a line, times as they were written."""
+    found = _LINES.validate_python(json.loads(line), strict=False)
+    found.check()
+    row: dict[str, object] = json.loads(line)
+    return found.table, _plain(row)
+
+
+def _plain(row: Mapping[str, object]) -> dict[str, object]:
+    return {name: value for name, value in row.items() if name != "table"}
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        first = error.errors()[0]
+        where = ".".join(str(one) for one in first["loc"][1:])
+        return f"{where}: {first['msg']}" if where else first["msg"]
+    return str(error)

@@ -1,0 +1,58 @@
+"""A backend that keeps what no source brings back: one file of words in the state folder."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from composable_memory.errors import BackendError, BackendRejected
+from composable_memory.interfaces import BackendServices, BackendSpec, Capability
+from composable_memory.settings import SettingsModel
+from composable_memory.testing.in_memory import FakeBackend
+from composable_memory.types import MemorySearchResult, SearchOptions
+
+__all__ = ["ENTRY_POINTS", "WORDS", "keeping"]
+
+ENTRY_POINTS = f"keeping = {__name__}:keeping\n"
+WORDS = "words.txt"
+
+
+class KeepingBackend(FakeBackend):
+    """Finds nothing, and keeps a file."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__("keeping")
+        self._file = file
+
+    async def search(self, query: str, options: SearchOptions | None = None) -> Sequence[MemorySearchResult]:
+        """Return nothing."""
+        self.note_question(query, options)
+        return []
+
+    async def backup(self, folder: Path) -> Mapping[str, int]:
+        """Copy the file."""
+        if not await asyncio.to_thread(self._file.exists):
+            raise BackendError("keeping", "backup", "its words are gone")
+        await asyncio.to_thread(lambda: (folder / WORDS).write_bytes(self._file.read_bytes()))
+        return {"words": 1}
+
+    async def restore(self, folder: Path, *, replace: bool = False) -> Mapping[str, int]:
+        """Take the file in."""
+        if await asyncio.to_thread(self._file.exists) and not replace:
+            raise BackendRejected("keeping", "restore", "it keeps words already")
+        await asyncio.to_thread(lambda: self._file.write_bytes((folder / WORDS).read_bytes()))
+        return {"words": 1}
+
+
+@asynccontextmanager
+async def _opened(_settings: SettingsModel, services: BackendServices) -> AsyncIterator[KeepingBackend]:
+    yield KeepingBackend(services.state_dir / WORDS)
+
+
+keeping = BackendSpec(
+    id="keeping",
+    summary="Keeps words.",
+    settings=SettingsModel,
+    open=_opened,
+    capabilities=frozenset({Capability.BACKUP, Capability.CALIBRATED}),
+)
