@@ -155,6 +155,8 @@ async def _weights_lost(desk: LearningDesk, live: LiveWeights) -> tuple[Degradat
     except FeedbackError as error:
         reason = f"the weights of the settings are in force, since learnt ones cannot be read: {error}"
         return (Degradation(backend_id="weights", code="unavailable", reason=reason),)
+    if desk.remark:
+        return (Degradation(backend_id="feedback", code="unavailable", reason=desk.remark),)
     return ()
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from composable_memory.backup import BackupReport, back_up, restore
 from composable_memory.cli.fact_words import counted
 from composable_memory.cli.feedback_documents import BackupDocument, ExportDocument, ImportDocument
+from composable_memory.cli.learning_place import learning_of
 from composable_memory.cli.running import ExitCode, Place
 from composable_memory.cli.screen import say, warn, write_json
-from composable_memory.learning import open_learning
 
 __all__ = ["backup", "export", "import_", "take_in"]
 
@@ -30,7 +30,7 @@ async def take_in(place: Place, folder: Path, *, force: bool, as_json: bool) -> 
 
 async def export(place: Place, output: Path | None, *, as_json: bool) -> ExitCode:
     """Write the feedback store as JSON lines."""
-    async with open_learning(place.workspace, state_dir=place.state_dir) as learning:
+    async with learning_of(place) as learning:
         if output is None:
             sys.stdout.flush()
             await learning.export(sys.stdout.buffer.write)
@@ -46,7 +46,7 @@ async def export(place: Place, output: Path | None, *, as_json: bool) -> ExitCod
 
 async def import_(place: Place, file: Path, *, as_json: bool) -> ExitCode:
     """Add what an export holds to the feedback store; what that has stays."""
-    async with open_learning(place.workspace, state_dir=place.state_dir) as learning:
+    async with learning_of(place) as learning:
         found = await learning.import_from(file)
     if as_json:
         document = ImportDocument(added=found.added, known=found.known, left_out=found.left_out)

@@ -1,10 +1,10 @@
 """`cmem experiment`: start, look at and end the comparison of two weight tables in real questions."""
 
 from composable_memory.cli.experiment_documents import ExperimentDocument, LatestExperimentDocument
+from composable_memory.cli.learning_place import learning_of
 from composable_memory.cli.running import ExitCode, Place
 from composable_memory.cli.screen import say, warn, write_json
 from composable_memory.cli.tuning_drawing import experiment_lines, say_lines, told_table
-from composable_memory.learning import open_learning
 from composable_memory_feedback.experiments.values import ExperimentStatus
 
 __all__ = ["start", "status", "stop"]
@@ -17,7 +17,7 @@ HOW_TO_ADOPT = "hint: `cmem experiment stop --adopt` puts the weights of b in fo
 
 async def start(place: Place, a: str, b: str, *, alpha: float, max_queries: int, as_json: bool) -> ExitCode:
     """Start an experiment between two tables, given by their names."""
-    async with open_learning(place.workspace, state_dir=place.state_dir) as learning:
+    async with learning_of(place) as learning:
         tables = await learning.table(a), await learning.table(b)
         await learning.start_experiment(*tables, alpha=alpha, max_queries=max_queries)
         found = await learning.experiment()
@@ -28,7 +28,7 @@ async def start(place: Place, a: str, b: str, *, alpha: float, max_queries: int,
 
 async def status(place: Place, *, as_json: bool) -> ExitCode:
     """Show how the running or the latest experiment stands."""
-    async with open_learning(place.workspace, state_dir=place.state_dir) as learning:
+    async with learning_of(place) as learning:
         found = await learning.experiment()
     _show(found, as_json=as_json)
     if found is None:
@@ -40,7 +40,7 @@ async def status(place: Place, *, as_json: bool) -> ExitCode:
 
 async def stop(place: Place, *, adopt: bool, as_json: bool) -> ExitCode:
     """End the running experiment; with `adopt`, put the table that won in force."""
-    async with open_learning(place.workspace, state_dir=place.state_dir) as learning:
+    async with learning_of(place) as learning:
         ended = await learning.stop_experiment(adopt=adopt)
         table = (await learning.weights()).table
     document = ExperimentDocument.of(ended, table)

@@ -19,6 +19,7 @@ from composable_memory.cli.feedback_drawing import (
     stats_lines,
 )
 from composable_memory.cli.learning_charts import charts_of
+from composable_memory.cli.learning_place import learning_of
 from composable_memory.cli.log_reading import named_trace
 from composable_memory.cli.pictures import write_picture
 from composable_memory.cli.running import ExitCode, Place
@@ -26,7 +27,7 @@ from composable_memory.cli.screen import complain, say, tell_degraded, warn, wri
 from composable_memory.cli.tuning_drawing import say_lines
 from composable_memory.cli.weighing import HOW_TO_JUDGE
 from composable_memory.cli.weight_words import told_moment
-from composable_memory.learning import EvaluationRun, Learning, LearningStats, open_learning
+from composable_memory.learning import EvaluationRun, Learning, LearningStats
 from composable_memory.runtime import open_memory
 from composable_memory.weights import WeightTable
 from composable_memory_feedback.judging import EvaluationOutcome
@@ -42,7 +43,7 @@ async def add(
     place: Place, trace_id: str, result: str, *, relevance: float, was_used: bool, as_json: bool
 ) -> ExitCode:
     """Remember how well one result answered."""
-    async with open_learning(place.workspace, state_dir=place.state_dir) as learning:
+    async with learning_of(place) as learning:
         trace_id = await named_trace(place, trace_id, memory=learning.mark)
         judgement = await learning.judge(trace_id, result, relevance=relevance, used=was_used)
     if as_json:
@@ -80,7 +81,7 @@ async def evaluate(
 
 async def stats(place: Place, *, since: datetime | None, as_json: bool) -> ExitCode:
     """Show how the backends did, what is judged, and what that has cost."""
-    async with open_learning(place.workspace, state_dir=place.state_dir) as learning:
+    async with learning_of(place) as learning:
         found = await learning.stats(since)
     if as_json:
         write_json(StatsDocument.of(found).as_json())
@@ -94,7 +95,7 @@ async def stats(place: Place, *, since: datetime | None, as_json: bool) -> ExitC
 
 async def plot(place: Place, *, since: datetime | None, output: Path | None, as_json: bool) -> ExitCode:
     """Draw weights over time, quality by day and the gain: into a file, or in the terminal."""
-    async with open_learning(place.workspace, state_dir=place.state_dir) as learning:
+    async with learning_of(place) as learning:
         found = await learning.stats(since)
         history = await learning.history(ALL_CHANGES)
     charts = charts_of(

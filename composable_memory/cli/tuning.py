@@ -4,11 +4,12 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from composable_memory.cli.fact_words import counted
+from composable_memory.cli.learning_place import learning_of
 from composable_memory.cli.running import ExitCode, Place
 from composable_memory.cli.screen import complain, warn, write_json
 from composable_memory.cli.tuning_documents import GateDocument, ReplayDocument
 from composable_memory.cli.tuning_drawing import change_lines, gate_lines, proof_lines, say_lines
-from composable_memory.learning import Learning, ReplayRun, open_learning
+from composable_memory.learning import Learning, ReplayRun
 from composable_memory_feedback.replay import PolicyChange
 
 __all__ = ["GateRequest", "ReplayRequest", "gate", "replay"]
@@ -49,7 +50,7 @@ class GateRequest:
 
 async def replay(place: Place, request: ReplayRequest, *, as_json: bool) -> ExitCode:
     """Rank logged queries again; without a change, fail where one comes out otherwise."""
-    async with open_learning(place.workspace, state_dir=place.state_dir) as learning:
+    async with learning_of(place) as learning:
         change = await _change(learning, request)
         found = await learning.replay(
             change, since=request.since, until=request.until, k=request.k, keep=request.limit
@@ -65,7 +66,7 @@ async def replay(place: Place, request: ReplayRequest, *, as_json: bool) -> Exit
 
 async def gate(place: Place, request: GateRequest, *, as_json: bool) -> ExitCode:
     """Compare two tables on judged queries; fail where the candidate may be worse than is tolerated."""
-    async with open_learning(place.workspace, state_dir=place.state_dir) as learning:
+    async with learning_of(place) as learning:
         baseline = await learning.table(request.baseline)
         candidate = await learning.table(request.candidate)
         depth = request.k or learning.settings.depth

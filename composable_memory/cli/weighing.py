@@ -7,6 +7,7 @@ from datetime import datetime
 
 import typer
 
+from composable_memory.cli.learning_place import learning_of
 from composable_memory.cli.running import ExitCode, Place
 from composable_memory.cli.screen import complain, say, warn, write_json
 from composable_memory.cli.tuning_drawing import say_lines
@@ -26,7 +27,7 @@ from composable_memory.cli.weight_drawing import (
     weights_lines,
 )
 from composable_memory.cli.weight_words import told_moment
-from composable_memory.learning import Advice, Learning, WeightsReport, open_learning
+from composable_memory.learning import Advice, Learning, WeightsReport
 from composable_memory_feedback.advice.values import AdvisorName
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.weights import is_weight
@@ -190,7 +191,7 @@ def _answer_changed(report: WeightsReport, learning: Learning, *, as_json: bool)
 
 
 def _open(place: Place) -> AbstractAsyncContextManager[Learning]:
-    return open_learning(place.workspace, state_dir=place.state_dir)
+    return learning_of(place)
 
 
 def _named(learning: Learning, report: WeightsReport) -> Sequence[str]:

@@ -41,6 +41,7 @@ class LearningDesk:
     store_path: Path
     clock: Clock
     _store: "FeedbackStore | None" = None
+    _remark: str | None = None
     _is_closed: bool = False
     _opening: Lock = field(default_factory=Lock)
 
@@ -79,6 +80,11 @@ class LearningDesk:
         """
         return await asyncio.to_thread(lambda: work(self._opened()) if self._is_there() else None)
 
+    @property
+    def remark(self) -> str | None:
+        """Return what the user must know of the store, such as what was saved of a damaged one."""
+        return self._remark if self._store is None else self._store.remark
+
     async def close(self) -> None:
         """Close the store for good."""
         await asyncio.to_thread(self._close)
@@ -111,4 +117,5 @@ class LearningDesk:
             self._is_closed = True
             store, self._store = self._store, None
         if store is not None:
+            self._remark = store.remark
             store.close()

@@ -1,11 +1,29 @@
 """Copies of the feedback store: one consistent moment in one file, put in its place at once."""
 
+import glob
 import os
 import sqlite3
 from contextlib import closing
+from datetime import datetime
 from pathlib import Path
 
-__all__ = ["copy_into", "sync_folder", "take_over"]
+__all__ = ["copies_of", "copy_into", "keep_copy", "sync_folder", "take_over"]
+
+KEPT_COPIES = 3
+
+
+def copies_of(path: Path) -> list[Path]:
+    """Return the copies that were kept of a store, oldest first."""
+    return sorted(path.parent.glob(f"{glob.escape(path.name)}.????-??-??.copy"))
+
+
+def keep_copy(connection: sqlite3.Connection, path: Path, now: datetime) -> None:
+    """Keep a copy of a store beside it if there is none of today; the oldest go."""
+    target = path.with_name(f"{path.name}.{now:%Y-%m-%d}.copy")
+    if not target.exists():
+        copy_into(connection, target)
+        for old in copies_of(path)[:-KEPT_COPIES]:
+            old.unlink(missing_ok=True)
 
 
 def copy_into(connection: sqlite3.Connection, target: Path) -> None:

@@ -3,15 +3,18 @@
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from datetime import datetime
 from itertools import chain
 from pathlib import Path
 from threading import Lock
 
 from composable_memory_feedback.errors import FeedbackError
-from composable_memory_feedback.store.copies import copy_into, take_over
+from composable_memory_feedback.store.copies import copy_into, keep_copy, take_over
+from composable_memory_feedback.store.salvage import damage_in, salvage
 from composable_memory_feedback.store.schema import APPLICATION_ID, MIGRATIONS, VERSION
+from composable_memory_ops_logs import utc_now
 
 __all__ = ["BUSY_TIMEOUT_S", "Database"]
 
@@ -27,32 +30,46 @@ class Database:
     Every error of SQLite leaves as a `FeedbackError` that names the file.
     """
 
-    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+    def __init__(
+        self,
+        path: Path,
+        connection: sqlite3.Connection,
+        *,
+        clock: Callable[[], datetime] = utc_now,
+        busy_timeout_s: float = BUSY_TIMEOUT_S,
+        remark: str | None = None,
+    ) -> None:
         self.path = path
+        self.remark = remark
+        """What became of a damaged file, or why no copy could be kept, for the user to know."""
         self._connection: sqlite3.Connection | None = connection
+        self._file = _identity(path)
+        self._clock = clock
+        self._busy_timeout_s = busy_timeout_s
+        self._has_copy = False
         self._lock = Lock()
 
     @classmethod
-    def open(cls, path: Path, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> "Database":
+    def open(
+        cls,
+        path: Path,
+        *,
+        busy_timeout_s: float = BUSY_TIMEOUT_S,
+        clock: Callable[[], datetime] = utc_now,
+    ) -> "Database":
         """Open a file, make it where there is none, and bring it to the present version.
 
-        A wait for another process that is writing ends after `busy_timeout_s`.
+        Of a file that is damaged, all that can be read is saved first; `remark` says so. A wait for another
+        process that is writing ends after `busy_timeout_s`.
 
         Raises:
-            FeedbackError: The file is damaged, of another program or of a later version (it is left as it
-                was), or cannot be opened.
+            FeedbackError: The file is of another program or of a later version (it is left as it was), or
+                cannot be opened.
         """
         with _told(path):
-            _make_room(path)
-            _refuse_strangers(path, busy_timeout_s)
-            connection = _connect(path, busy_timeout_s)
-            try:
-                _write_ahead(connection, busy_timeout_s)
-                _migrate(connection)
-            except sqlite3.Error:
-                connection.close()
-                raise
-        return cls(path, connection)
+            remark = _mended(path, busy_timeout_s, clock)
+            connection = _opened_file(path, busy_timeout_s)
+        return cls(path, connection, clock=clock, busy_timeout_s=busy_timeout_s, remark=remark)
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
@@ -63,9 +80,16 @@ class Database:
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
         """Hold the connection for one transaction; it is undone when the block raises."""
-        with self._lock, _told(self.path), self._opened() as connection:
+        with self._lock, _told(self.path):
+            self._keep_copy(self._opened())
+            connection = self._opened()
             connection.execute("BEGIN IMMEDIATE")
-            yield connection
+            while _identity(self.path) != self._file:  # it was replaced while we waited for our turn
+                connection.execute("ROLLBACK")
+                connection = self._opened()
+                connection.execute("BEGIN IMMEDIATE")
+            with connection:
+                yield connection
 
     def change_mark(self) -> int:
         """Return a number that grows when this or another connection has changed the file."""
@@ -98,7 +122,62 @@ class Database:
             raise FeedbackError(
                 "the feedback store is closed", subject=str(self.path), advice="open it again"
             )
+        if _identity(self.path) != self._file and self.path.exists():
+            # Another process saved what could be read of a damaged file, and put that in its place.
+            self._connection.close()
+            self._connection = _opened_file(self.path, self._busy_timeout_s)
+            self._file = _identity(self.path)
         return self._connection
+
+    def _keep_copy(self, connection: sqlite3.Connection) -> None:
+        """Keep a copy from before the first change of a day; that it fails is no reason not to write."""
+        if self._has_copy:
+            return
+        self._has_copy = True
+        try:
+            if connection.execute("SELECT 1 FROM sqlite_sequence UNION SELECT 1 FROM judgements").fetchone():
+                keep_copy(connection, self.path, self._clock())
+        except (sqlite3.Error, OSError) as error:
+            self.remark = self.remark or f"no copy of the feedback store could be kept: {error}"
+
+
+def _opened_file(path: Path, busy_timeout_s: float) -> sqlite3.Connection:
+    _make_room(path)
+    _refuse_strangers(path, busy_timeout_s)
+    connection = _connect(path, busy_timeout_s)
+    try:
+        _write_ahead(connection, busy_timeout_s)
+        _migrate(connection)
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection
+
+
+def _mended(path: Path, busy_timeout_s: float, clock: Callable[[], datetime]) -> str | None:
+    """Save what can be read of a damaged file, and return what became of it; None for a sound one."""
+    reason = damage_in(path)
+    if reason is None:
+        return None
+    scratch = path.with_name(f".{path.name}.{os.getpid()}.new")
+    scratch.unlink(missing_ok=True)
+    _make_room(scratch)
+    fresh = _connect(scratch, busy_timeout_s)
+    try:
+        _migrate(fresh)
+        return salvage(path, fresh, scratch, reason=reason, at=clock())
+    finally:
+        fresh.close()
+        scratch.unlink(missing_ok=True)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Return what tells a file from another one of its name; None where there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _connect(path: Path, busy_timeout_s: float) -> sqlite3.Connection:
@@ -198,7 +277,7 @@ def _code(error: sqlite3.Error) -> int:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
-_DAMAGED = ("the feedback store is damaged", "move the file away; a new one begins empty")
+_DAMAGED = ("the feedback store is damaged", "open it again, which saves what can be read")
 _REFUSED = ("the feedback store refused a value", "see the cause")
 
 _EXPLAINED = {

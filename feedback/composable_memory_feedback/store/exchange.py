@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cache
 from sqlite3 import Connection
 from typing import Annotated, Literal, TypeAlias
 
@@ -24,7 +25,7 @@ from composable_memory_feedback.store.golden import QUESTIONS
 from composable_memory_feedback.store.judgements import count_again
 from composable_memory_feedback.store.schema import VERSION
 
-__all__ = ["Imported", "export_lines", "import_lines"]
+__all__ = ["ROWS", "Imported", "Row", "export_lines", "import_lines"]
 
 FORMAT = "composable-memory-feedback"
 FORMAT_VERSION = 1
@@ -35,10 +36,10 @@ Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 
 
-class _Row(BaseModel):
+class Row(BaseModel):
     """A row of a table, as it stands on a line."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
     def check(self) -> None:
         """Read what the columns hold as the store will read it; a `FeedbackError` says what is wrong."""
@@ -54,7 +55,7 @@ class _Head(BaseModel):
     memory: str | None = None
 
 
-class _Judgement(_Row):
+class _Judgement(Row):
     table: Literal["judgements"]
     trace_id: str
     query_id: str
@@ -72,7 +73,7 @@ class _Judgement(_Row):
     rationale: str
 
 
-class _BackendQuery(_Row):
+class _BackendQuery(Row):
     table: Literal["backend_queries"]
     trace_id: str
     query_id: str
@@ -86,7 +87,7 @@ class _BackendQuery(_Row):
     results: Count
 
 
-class _Evaluation(_Row):
+class _Evaluation(Row):
     table: Literal["evaluations"]
     reserved_at: AwareDatetime
     at: AwareDatetime
@@ -96,7 +97,7 @@ class _Evaluation(_Row):
         EVALUATIONS.read(self.detail)
 
 
-class _WeightTable(_Row):
+class _WeightTable(Row):
     table: Literal["weight_tables"]
     number: Count
     version: str
@@ -107,7 +108,7 @@ class _WeightTable(_Row):
         TABLES.read(self.detail)
 
 
-class _WeightChange(_Row):
+class _WeightChange(Row):
     table: Literal["weight_changes"]
     version: str | None
     replaced: str | None
@@ -124,7 +125,7 @@ class _WeightChange(_Row):
             INTERVALS.read(self.gain)
 
 
-class _Experiment(_Row):
+class _Experiment(Row):
     table: Literal["experiments"]
     id: str
     memory: str | None
@@ -136,7 +137,7 @@ class _Experiment(_Row):
         EXPERIMENTS.read(self.detail)
 
 
-class _Outcome(_Row):
+class _Outcome(Row):
     table: Literal["outcomes"]
     experiment_id: str
     trace_id: str
@@ -146,7 +147,7 @@ class _Outcome(_Row):
     b: float
 
 
-class _Golden(_Row):
+class _Golden(Row):
     table: Literal["golden"]
     question: str
     query: str
@@ -156,7 +157,7 @@ class _Golden(_Row):
         read_query(self.query)
 
 
-class _Audit(_Row):
+class _Audit(Row):
     table: Literal["audits"]
     at: AwareDatetime
     action: str
@@ -180,7 +181,7 @@ _Line: TypeAlias = Annotated[
     Field(discriminator="table"),
 ]
 
-_KINDS: Mapping[str, type[_Row]] = {
+ROWS: Mapping[str, type[Row]] = {
     "weight_tables": _WeightTable,
     "weight_changes": _WeightChange,
     "golden": _Golden,
@@ -215,7 +216,7 @@ def export_lines(connection: Connection, *, memory: str, at: datetime) -> Iterat
         memory=memory,
     )
     yield "", _line(head.model_dump())
-    for table in _KINDS:
+    for table in ROWS:
         columns = _columns(table)
         finished = " WHERE detail IS NOT NULL" if table == "evaluations" else ""
         order = "day, trace_id, query_id" if table == "backend_queries" else "rowid"
@@ -237,7 +238,7 @@ def import_lines(connection: Connection, lines: Iterable[bytes], *, memory: str)
     """
     numbered = enumerate(lines, 1)
     head = _head_of(next(numbered, (1, b""))[1])
-    rows: dict[str, list[dict[str, object]]] = {table: [] for table in _KINDS}
+    rows: dict[str, list[dict[str, object]]] = {table: [] for table in ROWS}
     problems: list[str] = []
     for number, line in numbered:
         try:
@@ -340,11 +341,14 @@ _IDENTITY: Mapping[str, Sequence[str]] = {
 }
 """By which columns a row is known again."""
 
-_LINES: TypeAdapter[_Line] = TypeAdapter(_Line)
+
+@cache
+def _lines() -> TypeAdapter[_Line]:
+    return TypeAdapter(_Line)  # takes a moment, which every search would wait for
 
 
 def _columns(table: str) -> list[str]:
-    return [name for name in _KINDS[table].model_fields if name != "table"]
+    return [name for name in ROWS[table].model_fields if name != "table"]
 
 
 def _line(row: Mapping[str, object]) -> bytes:
@@ -371,7 +375,7 @@ def _head_of(line: bytes) -> _Head:
 
 def _row_of(line: bytes) -> tuple[str, dict[str, object]]:
     """Return the table and the columns of a line, times as they were written."""
-    found = _LINES.validate_python(json.loads(line), strict=False)
+    found = _lines().validate_python(json.loads(line), strict=False)
     found.check()
     row: dict[str, object] = json.loads(line)
     return found.table, _plain(row)

@@ -57,9 +57,14 @@ class FeedbackStore:
         """Open the store of a file; the file and its folder are made where there are none.
 
         Raises:
-            FeedbackError: The file is damaged, of another program or of a later version, or cannot be opened.
+            FeedbackError: The file is of another program or of a later version, or cannot be opened.
         """
-        return cls(Database.open(path), clock=clock)
+        return cls(Database.open(path, clock=clock), clock=clock)
+
+    @property
+    def remark(self) -> str | None:
+        """Return what became of a damaged file, or why no copy was kept; None where all is well."""
+        return self._database.remark
 
     def close(self) -> None:
         """Close the file; a second time is fine."""

@@ -1,6 +1,9 @@
 """The file of the feedback store: made, refused, damaged, closed."""
 
+import os
+import random
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -10,9 +13,10 @@ import pytest
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.judgements import Judgement
 from composable_memory_feedback.store import FeedbackStore
+from composable_memory_feedback.store.copies import copies_of
 from composable_memory_feedback.store.database import Database
 from composable_memory_feedback.store.schema import VERSION
-from tests.unit.feedback.store_makers import NOON, evaluation, judgement, table
+from tests.unit.feedback.store_makers import DAY, NOON, evaluation, judgement, table
 
 
 @pytest.fixture
@@ -67,30 +71,134 @@ def test_the_database_of_another_program_is_left_alone(path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_a_file_that_is_no_database_is_named(path: Path) -> None:
+def test_a_file_that_is_no_database_is_put_aside_and_told(path: Path) -> None:
     path.parent.mkdir()
-    path.write_bytes(b"not a database, though long enough to be looked at\n" * 40)
+    content = b"not a database, though long enough to be looked at\n" * 40
+    path.write_bytes(content)
 
-    with pytest.raises(FeedbackError, match=f"damaged.*{path}; move the file away"):
-        FeedbackStore.open(path)
+    with FeedbackStore.open(path) as store:
+        assert store.judgements() == []
+        assert store.remark is not None
+        (aside,) = path.parent.glob("*.damaged-*")
+        assert aside.name in store.remark
+
+    assert aside.read_bytes() == content
+    with FeedbackStore.open(path) as store:
+        assert store.remark is None
 
 
-def test_damage_inside_is_told_when_it_is_met(path: Path) -> None:
+def test_a_table_that_is_gone_is_damage_and_the_others_are_saved(path: Path) -> None:
+    with FeedbackStore.open(path) as store:
+        store.adopt(table(0.25), base={}, actor="cli", at=NOON)
+    execute(path, "DROP TABLE judgements")
+
+    with FeedbackStore.open(path) as store:
+        assert "judgements" in (store.remark or "")
+        assert store.add([judgement()]) == 1
+        assert [one.version for one in store.history()] == ["v1"]
+
+
+def _flip(content: bytes) -> bytes:
+    """Change one byte of 64, by a fixed choice."""
+    chosen = random.Random(7)
+    return bytes(byte ^ 0xFF if chosen.random() < 1 / 64 else byte for byte in content)
+
+
+CORRUPTIONS: dict[str, Callable[[bytes], bytes]] = {
+    "flipped": _flip,
+    "truncated": lambda content: content[: len(content) * 2 // 3],
+    "zero page": lambda content: content[: 5 * 4096] + bytes(4096) + content[6 * 4096 :],
+    "zero first page": lambda content: bytes(4096) + content[4096:],
+    "garbage": lambda content: bytes(random.Random(3).randbytes(len(content))),
+    "half garbage": lambda content: content[: len(content) // 2] + b"\xff" * (len(content) // 2),
+    "empty": lambda content: b"",
+}
+
+
+def filled(path: Path) -> None:
+    """Make a store with a copy of its first day, and words of a second day in it."""
+    for day in range(2):
+        with FeedbackStore.open(path, clock=lambda day=day: NOON + day * DAY) as store:  # type: ignore[misc]
+            store.set_mark("day", str(day))
+            store.add(
+                [judgement(f"{day}-{at}.md", rationale="why " * 40, query=f"q{at}") for at in range(100)]
+            )
+            store.adopt(table(0.25 + day), base={}, actor="cli", at=NOON)
+            if day == 0:
+                store.copy_into(path.with_name(f"{path.name}.{NOON:%Y-%m-%d}.copy"))
+
+
+@pytest.mark.parametrize("kind", CORRUPTIONS)
+def test_damage_is_seen_when_the_store_is_opened_and_what_can_be_read_is_saved(path: Path, kind: str) -> None:
+    filled(path)
+    path.write_bytes(CORRUPTIONS[kind](path.read_bytes()))
+
+    with FeedbackStore.open(path) as store:
+        saved = store.judgements()
+        assert store.remark is not None
+        assert {one.path for one in saved} >= {f"0-{at}.md" for at in range(100)}, "the copy has these"
+        assert store.current() is not None
+        assert store.add([judgement("new.md")]) == 1
+    (aside,) = path.parent.glob("*.damaged-????-??-??")
+    assert aside.stat().st_mode & 0o777 == 0o600
+    with FeedbackStore.open(path) as store:
+        assert store.remark is None
+        assert len(store.judgements()) == len(saved) + 1
+
+
+def test_rows_beside_a_page_that_is_gone_are_saved_without_any_copy(path: Path) -> None:
     with FeedbackStore.open(path) as store:
         store.add([judgement(f"{n}.md", rationale="x" * 500) for n in range(200)])
     content = path.read_bytes()
-    path.write_bytes(content[: len(content) // 2] + b"\xff" * (len(content) // 2))
+    page = content.index(b"100.md") // 4096
+    path.write_bytes(content[: page * 4096] + bytes(4096) + content[(page + 1) * 4096 :])
 
-    with FeedbackStore.open(path) as store, pytest.raises(FeedbackError, match="damaged"):
-        store.judgements()
+    with FeedbackStore.open(path) as store:
+        saved = store.judgements()
+
+    assert 180 <= len(saved) < 200
+    places = [int(one.path.removesuffix(".md")) for one in saved]
+    assert places == sorted(places)
 
 
-def test_a_table_that_is_gone_is_damage(path: Path) -> None:
-    FeedbackStore.open(path).close()
-    execute(path, "DROP TABLE judgements")
+def test_another_who_has_the_file_open_goes_on_with_what_was_saved(path: Path) -> None:
+    filled(path)
+    with FeedbackStore.open(path) as beside:
+        beside.mark("day")
+        for companion in ("-wal", "-shm"):
+            path.with_name(path.name + companion).unlink(missing_ok=True)
+        path.write_bytes(b"garbage" * 1000)
+        with FeedbackStore.open(path) as store:
+            store.set_mark("day", "saved")
 
-    with FeedbackStore.open(path) as store, pytest.raises(FeedbackError, match=r"damaged.*no such table"):
+        assert beside.mark("day") == "saved"
+        beside.add([judgement("new.md")])
+    with FeedbackStore.open(path) as store:
+        assert judgement("new.md") in store.judgements()
+
+
+def test_a_copy_a_day_is_kept_and_the_oldest_go(path: Path) -> None:
+    for day in range(5):
+        with FeedbackStore.open(path, clock=lambda day=day: NOON + day * DAY) as store:  # type: ignore[misc]
+            for at in range(2):
+                store.add([judgement(f"{day}-{at}.md")])
+
+    copies = copies_of(path)
+    assert [one.name[-15:-5] for one in copies] == [f"{NOON + day * DAY:%Y-%m-%d}" for day in (2, 3, 4)]
+    assert {one.stat().st_mode & 0o777 for one in copies} == {0o600}
+    with FeedbackStore.open(copies[-1]) as copy:
+        assert len(copy.judgements()) == 8, "from before the first word of its day"
+
+
+def test_that_no_copy_can_be_kept_stops_nobody_and_is_told(path: Path) -> None:
+    with FeedbackStore.open(path, clock=lambda: NOON) as store:
         store.add([judgement()])
+    with FeedbackStore.open(path, clock=lambda: NOON + DAY) as store:
+        path.with_name(f".{path.name}.{os.getpid()}.new").mkdir()
+        (path.parent / f".{path.name}.{NOON + DAY:%Y-%m-%d}.copy.{os.getpid()}.new").mkdir()
+
+        assert store.add([judgement("b.md")]) == 1
+        assert "copy" in (store.remark or "")
 
 
 @pytest.mark.parametrize(

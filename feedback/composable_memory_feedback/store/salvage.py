@@ -1,0 +1,204 @@
+"""Looks whether the file of a feedback store is sound, and saves what can be read of one that is not.
+
+What is damaged is put aside under a name with the date, never deleted. Every row that can be read, and says
+something that the store could have written, goes into a new file; where a table could not be read whole, rows
+of the newest sound copy fill it up.
+"""
+
+import os
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from contextlib import closing
+from datetime import datetime
+from pathlib import Path
+from shutil import copyfile
+
+from composable_memory_feedback.errors import FeedbackError
+from composable_memory_feedback.store.copies import copies_of, sync_folder
+from composable_memory_feedback.store.exchange import ROWS
+from composable_memory_feedback.store.schema import APPLICATION_ID, VERSION
+
+__all__ = ["damage_in", "salvage"]
+
+MOST_CHECKED_BYTES = 16 * 2**20
+"""A larger file is looked through when the copy of a day is made, not whenever it is opened."""
+_MOST_RANGES = 20_000
+"""So many ranges of rows that cannot be read are looked into; what is left of a table is lost then."""
+_COMPANIONS = ("-wal", "-journal")
+
+Row = Mapping[str, object]
+
+
+def damage_in(path: Path, *, however_large: bool = False) -> str | None:
+    """Return what is wrong with the file of a store; None where nothing is, or it is not ours to judge."""
+    if not path.exists():
+        return None
+    size = path.stat().st_size
+    if size == 0:
+        return "it is empty, and was not" if copies_of(path) else None
+    if size > MOST_CHECKED_BYTES and not however_large:
+        return None
+    try:
+        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            (application,) = connection.execute("PRAGMA application_id").fetchone()
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+            if application != APPLICATION_ID or version != VERSION:
+                # Another program's, or another version's, unless what says whose it is was lost itself.
+                is_ours = application == APPLICATION_ID or not tables
+                return "what it says of itself is lost" if is_ours and 0 < version < VERSION else None
+            known = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
+            (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
+            if missing := sorted({*ROWS, "marks"} - known):
+                return f"{', '.join(missing)} is gone"
+            return None if found == "ok" else str(found).splitlines()[-1]
+    except sqlite3.DatabaseError as error:
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+            return str(error)
+        raise
+
+
+def salvage(path: Path, fresh: sqlite3.Connection, scratch: Path, *, reason: str, at: datetime) -> str:
+    """Fill `fresh`, the store in the file `scratch`, put that in the place of `path`, and say what was saved.
+
+    The damaged file is kept beside it.
+    """
+    aside = _put_aside(path, at)
+    saved, from_copy, broken = Counter[str](), Counter[str](), []
+    copies = [copy for copy in reversed(copies_of(path)) if damage_in(copy, however_large=True) is None]
+    versions: set[object] = {None}
+    with fresh:
+        fresh.execute("BEGIN IMMEDIATE")
+        for table in ROWS:
+            rows, is_whole = _rows_of(aside, table)
+            saved[table] = _insert(fresh, table, rows, versions)
+            is_whole = is_whole and saved[table] == len(rows)
+            if not is_whole and copies:
+                from_copy[table] = _insert(fresh, table, _rows_of(copies[0], table)[0], versions)
+            if not is_whole:
+                broken.append(table)
+    fresh.close()
+    for companion in ("-wal", "-shm", "-journal"):
+        path.with_name(path.name + companion).unlink(missing_ok=True)
+    scratch.replace(path)
+    sync_folder(path.parent)
+    return _told(path, aside, reason, saved, from_copy, broken, copies[0].name if copies else None)
+
+
+def _put_aside(path: Path, at: datetime) -> Path:
+    """Copy the file, with what was not yet written into it, to a name of its own."""
+    aside = path.with_name(f"{path.name}.damaged-{at:%Y-%m-%d}")
+    number = 1
+    while aside.exists():
+        number += 1
+        aside = path.with_name(f"{path.name}.damaged-{at:%Y-%m-%d}-{number}")
+    for companion in ("", *_COMPANIONS):
+        source = path.with_name(path.name + companion)
+        if source.exists():
+            target = aside.with_name(aside.name + companion)
+            os.close(os.open(target, os.O_CREAT | os.O_WRONLY, 0o600))
+            copyfile(source, target)
+    sync_folder(path.parent)
+    return aside
+
+
+def _insert(connection: sqlite3.Connection, table: str, rows: Iterable[Row], versions: set[object]) -> int:
+    """Insert the rows that the store could have written, and return how many there were."""
+    count = 0
+    for row in rows:
+        values = dict(row)
+        place = values.pop("place", None)
+        try:
+            ROWS[table].model_validate({"table": table, **values}).check()
+        except (FeedbackError, ValueError):
+            continue
+        if table == "weight_changes" and values["version"] not in versions:
+            continue
+        names = ", ".join(values)
+        marks = ", ".join(f":{name}" for name in values)
+        if place is not None:
+            names, marks, values["place"] = f"rowid, {names}", f":place, {marks}", place
+        added = connection.execute(f"INSERT OR IGNORE INTO {table} ({names}) VALUES ({marks})", values)  # noqa: S608
+        count += added.rowcount
+        if table == "weight_tables":
+            versions.add(values["version"])
+    return count
+
+
+def _rows_of(path: Path, table: str) -> tuple[list[Row], bool]:
+    """Return the rows of a table that can be read, and whether those are all."""
+    columns = ", ".join(name for name in ROWS[table].model_fields if name != "table")
+    by_place = table != "backend_queries"
+    finished = " AND detail IS NOT NULL" if table == "evaluations" else ""
+    what = f"{columns}, rowid AS place" if by_place else columns
+    try:
+        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            connection.row_factory = sqlite3.Row
+            connection.text_factory = _text
+            if by_place:
+                sql = f"SELECT {what} FROM {table} WHERE rowid BETWEEN ? AND ?{finished}"  # noqa: S608
+                return _in_ranges(connection, sql, table)
+            return _until_broken(connection, f"SELECT {what} FROM {table}")  # noqa: S608 - our own names
+    except sqlite3.Error:
+        return [], False
+
+
+def _in_ranges(connection: sqlite3.Connection, sql: str, table: str) -> tuple[list[Row], bool]:
+    """Read by ranges of row ids, each cut in two as long as something in it cannot be read."""
+    last = 2**20
+    try:
+        found = connection.execute(f"SELECT max(rowid) FROM {table}").fetchone()[0]  # noqa: S608 - our own names
+        last = min(found or 0, 2**40)
+    except sqlite3.Error:
+        pass
+    rows: list[Row] = []
+    is_whole, broken = True, 0
+    ranges = [(0, last)]
+    while ranges:
+        first, end = ranges.pop()
+        got, is_read = _until_broken(connection, sql, first, end)
+        if is_read:
+            rows += got
+            continue
+        is_whole, broken = False, broken + 1
+        if first == end or broken > _MOST_RANGES:
+            continue
+        middle = (first + end) // 2
+        ranges += [(middle + 1, end), (first, middle)]
+    return rows, is_whole
+
+
+def _until_broken(connection: sqlite3.Connection, sql: str, *values: int) -> tuple[list[Row], bool]:
+    rows: list[Row] = []
+    try:
+        rows.extend(dict(row) for row in connection.execute(sql, values))
+    except (sqlite3.Error, OverflowError):
+        return rows, False
+    return rows, True
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", errors="surrogateescape")  # what is no text fails to be a row
+
+
+def _told(
+    path: Path,
+    aside: Path,
+    reason: str,
+    saved: Mapping[str, int],
+    from_copy: Mapping[str, int],
+    broken: Iterable[str],
+    copy: str | None,
+) -> str:
+    told = ", ".join(f"{count} {table.replace('_', ' ')}" for table, count in saved.items() if count)
+    filled = ", ".join(f"{count} {table.replace('_', ' ')}" for table, count in from_copy.items() if count)
+    lost = ", ".join(table.replace("_", " ") for table in broken)
+    parts = [
+        f"the feedback store was damaged ({reason}): {path}",
+        f"saved {told or 'nothing'}",
+        f"{filled} more from {copy}" if filled else "",
+        f"not all could be read of {lost}" if lost else "nothing is lost",
+        f"the damaged file is kept as {aside.name}",
+    ]
+    return "; ".join(part for part in parts if part)
