@@ -22,6 +22,8 @@ BUSY_TIMEOUT_S = 5.0
 """How long a store waits for another process that is writing."""
 
 _WAL_PAUSE_S = 0.02
+_MANY_CHANGES = 2**40
+"""More than anybody makes in one file, so that the mark of a file that took its place is greater."""
 
 
 class Database:
@@ -46,6 +48,7 @@ class Database:
         self._file = _identity(path)
         self._clock = clock
         self._busy_timeout_s = busy_timeout_s
+        self._files_before = 0
         self._has_copy = False
         self._lock = Lock()
 
@@ -95,7 +98,7 @@ class Database:
         """Return a number that grows when this or another connection has changed the file."""
         with self.reading() as connection:
             (others,) = connection.execute("PRAGMA data_version").fetchone()
-            return int(others) + connection.total_changes
+            return self._files_before * _MANY_CHANGES + int(others) + connection.total_changes
 
     def copy_into(self, target: Path) -> None:
         """Write a copy of this moment into a file, which it replaces at once."""
@@ -127,6 +130,7 @@ class Database:
             self._connection.close()
             self._connection = _opened_file(self.path, self._busy_timeout_s)
             self._file = _identity(self.path)
+            self._files_before += 1
         return self._connection
 
     def _keep_copy(self, connection: sqlite3.Connection) -> None:

@@ -333,13 +333,15 @@ async def test_with_a_damaged_store_a_search_answers_and_says_so(place: Place) -
 
     async with place.memory(long_lived=True) as memory:
         response = await memory.query("where is item 7?")
-        with pytest.raises(FeedbackError, match="feedback-main"):
-            await memory.learning.stats()
+        assert (await memory.learning.stats()).judged_queries == 0
 
     assert [one.path for one in response.results] == SHOWN
     (lost,) = response.degraded
-    assert (lost.backend_id, lost.code) == ("weights", "unavailable")
-    assert "the weights of the settings are in force" in lost.reason
+    assert (lost.backend_id, lost.code) == ("feedback", "unavailable")
+    (aside,) = place.store.parent.glob("*.damaged-*")
+    assert aside.name in lost.reason
+    async with place.memory() as memory:
+        assert (await memory.query("where is item 7?")).degraded == ()
 
 
 async def test_what_a_closed_memory_is_asked_to_learn_is_refused_and_opens_nothing(place: Place) -> None:
