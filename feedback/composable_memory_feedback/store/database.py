@@ -265,6 +265,9 @@ def _told(path: Path) -> Iterator[None]:
     except sqlite3.Error as error:
         problem, advice = _EXPLAINED.get(_code(error), ("the feedback store cannot be used", "see the cause"))
         raise FeedbackError(f"{problem} ({error})", subject=str(path), advice=advice) from error
+    except UnicodeDecodeError as error:
+        problem, advice = _DAMAGED
+        raise FeedbackError(f"{problem} ({error})", subject=str(path), advice=advice) from error
     except (OverflowError, UnicodeEncodeError) as error:
         problem, advice = _REFUSED
         raise FeedbackError(f"{problem} ({error})", subject=str(path), advice=advice) from error

@@ -25,6 +25,7 @@ MOST_CHECKED_BYTES = 16 * 2**20
 """A larger file is looked through when the copy of a day is made, not whenever it is opened."""
 _MOST_RANGES = 20_000
 """So many ranges of rows that cannot be read are looked into; what is left of a table is lost then."""
+_DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
 _COMPANIONS = ("-wal", "-journal")
 
 Row = Mapping[str, object]
@@ -41,6 +42,7 @@ def damage_in(path: Path, *, however_large: bool = False) -> str | None:
         return None
     try:
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            connection.text_factory = _text
             (application,) = connection.execute("PRAGMA application_id").fetchone()
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
@@ -53,8 +55,10 @@ def damage_in(path: Path, *, however_large: bool = False) -> str | None:
             if missing := sorted({*ROWS, "marks"} - known):
                 return f"{', '.join(missing)} is gone"
             return None if found == "ok" else str(found).splitlines()[-1]
+    except UnicodeDecodeError as error:  # Python reads SQLite's message, which quotes what is damaged
+        return str(error)
     except sqlite3.DatabaseError as error:
-        if getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGE:
             return str(error)
         raise
 
@@ -140,7 +144,7 @@ def _rows_of(path: Path, table: str) -> tuple[list[Row], bool]:
                 sql = f"SELECT {what} FROM {table} WHERE rowid BETWEEN ? AND ?{finished}"  # noqa: S608
                 return _in_ranges(connection, sql, table)
             return _until_broken(connection, f"SELECT {what} FROM {table}")  # noqa: S608 - our own names
-    except sqlite3.Error:
+    except (sqlite3.Error, UnicodeDecodeError):
         return [], False
 
 
@@ -150,7 +154,7 @@ def _in_ranges(connection: sqlite3.Connection, sql: str, table: str) -> tuple[li
     try:
         found = connection.execute(f"SELECT max(rowid) FROM {table}").fetchone()[0]  # noqa: S608 - our own names
         last = min(found or 0, 2**40)
-    except sqlite3.Error:
+    except (sqlite3.Error, UnicodeDecodeError):
         pass
     rows: list[Row] = []
     is_whole, broken = True, 0
@@ -173,7 +177,7 @@ def _until_broken(connection: sqlite3.Connection, sql: str, *values: int) -> tup
     rows: list[Row] = []
     try:
         rows.extend(dict(row) for row in connection.execute(sql, values))
-    except (sqlite3.Error, OverflowError):
+    except (sqlite3.Error, OverflowError, UnicodeDecodeError):
         return rows, False
     return rows, True
 

@@ -98,14 +98,15 @@ def test_a_table_that_is_gone_is_damage_and_the_others_are_saved(path: Path) -> 
         assert [one.version for one in store.history()] == ["v1"]
 
 
-def _flip(content: bytes) -> bytes:
+def _flip(content: bytes, seed: int = 7) -> bytes:
     """Change one byte of 64, by a fixed choice."""
-    chosen = random.Random(7)
+    chosen = random.Random(seed)
     return bytes(byte ^ 0xFF if chosen.random() < 1 / 64 else byte for byte in content)
 
 
 CORRUPTIONS: dict[str, Callable[[bytes], bytes]] = {
     "flipped": _flip,
+    "flipped in the names of tables": lambda content: _flip(content, seed=0),
     "truncated": lambda content: content[: len(content) * 2 // 3],
     "zero page": lambda content: content[: 5 * 4096] + bytes(4096) + content[6 * 4096 :],
     "zero first page": lambda content: bytes(4096) + content[4096:],
