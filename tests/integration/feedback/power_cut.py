@@ -14,7 +14,7 @@ from pathlib import Path
 from shutil import copyfile
 
 _INT, _POINTER, _TEXT = ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p
-_OPEN = ctypes.CFUNCTYPE(_INT, _POINTER, _TEXT, _POINTER, _INT, _POINTER)
+_OPEN = ctypes.CFUNCTYPE(_INT, _POINTER, _POINTER, _POINTER, _INT, _POINTER)
 _SYNC = ctypes.CFUNCTYPE(_INT, _POINTER, _INT)
 
 
@@ -64,7 +64,8 @@ class SyncedCopies:
         self._layer.open = ctypes.cast(own_open, _POINTER)
         self._library.sqlite3_vfs_register(ctypes.byref(self._layer), 1)
 
-    def _open(self, vfs: int, name: bytes | None, file: int, flags: int, out: int) -> int:
+    def _open(self, vfs: int, name: int | None, file: int, flags: int, out: int) -> int:
+        # The name goes on as a pointer: SQLite keeps it, and a text made by Python would not live as long.
         code: int = self._plain_open(vfs, name, file, flags, out)
         opened = ctypes.cast(file, ctypes.POINTER(File)).contents
         if code == 0 and name and opened.methods:
@@ -80,7 +81,7 @@ class SyncedCopies:
 
             own_sync = _SYNC(sync)
             methods.sync = ctypes.cast(own_sync, _POINTER)
-            self._names[file] = os.fsdecode(name)
+            self._names[file] = os.fsdecode(ctypes.string_at(name))
             self._kept += [own_sync, methods]
             opened.methods = ctypes.pointer(methods)
         return code
