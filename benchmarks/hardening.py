@@ -16,6 +16,7 @@ Prints a row for each and what went wrong, and exits with 1 if anything did.
 
 import argparse
 import asyncio
+import gzip
 import json
 import os
 import random
@@ -190,8 +191,9 @@ def differences(where: Place) -> list[str]:
 def broken_lines(state: Path) -> int:
     """Return how many lines of the ops log are not whole."""
     broken = 0
-    for file in (state / "ops-logs").rglob("*.jsonl"):
-        for line in file.read_bytes().splitlines():
+    for file in (state / "ops-logs").rglob("*.jsonl*"):
+        data = file.read_bytes()
+        for line in (gzip.decompress(data) if file.suffix == ".gz" else data).splitlines():
             try:
                 json.loads(line)
             except ValueError:
