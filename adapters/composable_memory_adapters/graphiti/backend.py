@@ -2,8 +2,8 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -45,6 +45,7 @@ from composable_memory_adapters.graphiti.service import open_service
 from composable_memory_adapters.graphiti.settings import GraphitiSettings
 from composable_memory_adapters.graphiti.status import Standing, describe
 from composable_memory_adapters.graphiti.stores import Counts, FactAnswer, FactStore, Question
+from composable_memory_adapters.graphiti.writing.comparing import Comparison
 from composable_memory_adapters.graphiti.writing.entries import Entry
 from composable_memory_adapters.graphiti.writing.ledger import Ledger, LedgerCounts
 from composable_memory_adapters.graphiti.writing.merging import plan_merges
@@ -133,6 +134,7 @@ class GraphitiMemory:
             clock=services.clock,
             batch_size=1 if settings.uses_llm else BATCH_BY_RULES,
         )
+        self._comparison = Comparison(ledger, store, is_shared=settings.url is not None)
         self._waiting = LedgerCounts()
         self._counted_at: datetime | None = None
         self._counts = Counts()
@@ -186,6 +188,7 @@ class GraphitiMemory:
     async def _ask(self, question: Question) -> FactAnswer:
         began = perf_counter()
         try:
+            await self._compare(question.groups)
             answer = await self._store.search(question)
         except ComposableMemoryError as error:
             self._log_query(question, began, error=error)
@@ -358,6 +361,8 @@ class GraphitiMemory:
         wait: bool,
     ) -> IngestReport:
         if wait:
+            with suppress(ComposableMemoryError):  # the ledger knows what waits for a graph that is not there
+                await self._compare(self._touched(drafts))
             outcome = await self._worker.work(self._touched(drafts))
             await self._take_stock()
         else:
@@ -388,6 +393,8 @@ class GraphitiMemory:
             if self._is_empty:
                 _tell(progress, 1)
                 return SyncReport(reason=reason)
+            with suppress(ComposableMemoryError):  # which says itself that it cannot be reached
+                await self._comparison.go_anew(force=force)
             outcome = await self._worker.work()
             self._worker.wake()  # for what has to be tried again
             lacking = await self._store.refresh(self._groups, force=force)
@@ -420,6 +427,8 @@ class GraphitiMemory:
         """Ask the place of the facts how it is."""
         self._require_open("ask for its health")
         health = await self._store.health()
+        if health.ok and not self._is_empty:
+            await self._compare(self._groups)
         self._note_health(health, always=True)
         return health
 
@@ -473,7 +482,16 @@ class GraphitiMemory:
     async def _has_facts(self, operation: str) -> bool:
         self._require_open(operation)
         await self._count_waiting(anew=True)
-        return not self._is_empty
+        if self._is_empty:
+            return False
+        await self._compare(self._groups)
+        return True
+
+    async def _compare(self, groups: Iterable[str]) -> None:
+        """See to it, once, that the graph holds what the ledger calls stored."""
+        if await self._comparison.go(groups):
+            await self._count_waiting(anew=True)
+            self._worker.wake()
 
     async def _count_waiting(self, *, anew: bool = False) -> None:
         now = self._services.clock()
@@ -498,6 +516,12 @@ class GraphitiMemory:
         why = f": {self._waiting.last_error}" if self._waiting.last_error else ""
         if waiting:
             yield _degradation("stale", f"{waiting} episodes wait to be stored{why}")
+        if missing := self._comparison.missing:
+            yield _degradation(
+                "stale",
+                f"{missing} episodes that were stored from here are not in the graph any more: it lost them, or "
+                "somebody removed them; `cmem index --force` stores them again",
+            )
         if failed:
             yield _degradation("stale", f"{failed} episodes were given up, see `cmem index --force`{why}")
         if self._worker.problem:

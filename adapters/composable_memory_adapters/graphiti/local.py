@@ -35,7 +35,7 @@ from composable_memory_adapters.graphiti.library.space import space_of, stored_s
 from composable_memory_adapters.graphiti.reading import browsing, vector_index
 from composable_memory_adapters.graphiti.reading.search import search
 from composable_memory_adapters.graphiti.settings import GraphitiSettings
-from composable_memory_adapters.graphiti.stores import Added, Counts, FactAnswer, Question
+from composable_memory_adapters.graphiti.stores import Added, Counts, FactAnswer, Held, Question
 
 if TYPE_CHECKING:
     from composable_memory_adapters.graphiti.library.episode_reader import EpisodeReader
@@ -184,6 +184,11 @@ class LocalStore:
             return await self._read(drafts)
         graph = await self._graph(group_id)
         await graph.save_episodes(drafts)
+        added = await self._by_rules(graph, drafts)
+        await graph.mark_as_read([draft.id for draft in drafts])
+        return added
+
+    async def _by_rules(self, graph: "GraphitiGraph", drafts: Sequence[EpisodeDraft]) -> Added:
         extractor = await self._rules()
         if extractor is None:
             return Added()
@@ -217,6 +222,10 @@ class LocalStore:
         """Put one episode in the place of several; their facts stay and point to it."""
         graph = await self._graph(group_id)
         await _whole(lambda: graph.merge_episodes(merged, episode_ids))
+
+    async def held(self, group_id: str) -> Held:
+        """Return which episodes are there."""
+        return await browsing.held(self._database, group_id)
 
     async def forget(self, group_id: str, episode_id: str) -> Forgotten | None:
         """Remove an episode with what only it supports; None if it is not there."""

@@ -10,7 +10,7 @@ from composable_memory.facts import Episode, Fact, Forgotten, GraphEntity, Neigh
 from composable_memory.types import Degradation
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft
 
-__all__ = ["Added", "Counts", "FactAnswer", "FactStore", "Question", "ScoredFact"]
+__all__ = ["Added", "Counts", "FactAnswer", "FactStore", "Held", "Question", "ScoredFact"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +67,18 @@ class Counts:
     episodes: int | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """The ids of the episodes in a group.
+
+    Of those that are `whole` everything was written to the end; `retired` are those that hold no more.
+    """
+
+    present: frozenset[str] = frozenset()
+    whole: frozenset[str] = frozenset()
+    retired: frozenset[str] = frozenset()
+
+
 class FactStore(Protocol):
     """Facts in groups. Every call raises a `BackendError` when the place cannot be reached."""
 
@@ -90,6 +102,10 @@ class FactStore(Protocol):
 
     async def merge(self, group_id: str, merged: EpisodeDraft, episode_ids: Sequence[str]) -> None:
         """Put one episode in the place of several, whose facts stay and point to it; twice is as once."""
+        ...
+
+    async def held(self, group_id: str) -> Held | None:
+        """Return which episodes are there; None where the place cannot tell."""
         ...
 
     async def forget(self, group_id: str, episode_id: str) -> Forgotten | None:

@@ -23,7 +23,7 @@ from composable_memory_adapters.graphiti.reading.rows import (
 )
 from composable_memory_adapters.graphiti.reading.search import add_origins
 from composable_memory_adapters.graphiti.reading.together import all_of
-from composable_memory_adapters.graphiti.stores import Counts
+from composable_memory_adapters.graphiti.stores import Counts, Held
 
 __all__ = [
     "counts",
@@ -32,6 +32,7 @@ __all__ = [
     "episodes",
     "fact",
     "facts",
+    "held",
     "history",
     "neighbourhood",
     "timeline",
@@ -55,6 +56,10 @@ ONE_EPISODE = f"MATCH (p:Episodic) WHERE {{p_in_group}} AND (p.uuid = $id OR p.n
 FACTS_OF_EPISODES = """
 MATCH ()-[e:RELATES_TO]->() WHERE {e_in_group} AND {told} UNWIND e.episodes AS id
 WITH id, e WHERE id IN $ids RETURN id, count(e) AS facts
+"""
+HELD = """
+MATCH (p:Episodic) WHERE {p_in_group}
+RETURN p.read_at IS NOT NULL AS is_whole, p.retired_at IS NOT NULL AS is_retired, collect(p.uuid) AS uuids
 """
 COUNT_FACTS = "MATCH ()-[e:RELATES_TO]->() WHERE {e_in_group} RETURN count(e) AS number"
 COUNT_ENTITIES = "MATCH (n:Entity) WHERE {n_in_group} RETURN count(n) AS number"
@@ -152,6 +157,17 @@ async def counts(database: CypherDatabase, groups: Sequence[str]) -> Counts:
 
     facts, nodes, texts = await all_of(map(total, (COUNT_FACTS, COUNT_ENTITIES, COUNT_EPISODES)))
     return Counts(facts=facts, entities=nodes, episodes=texts)
+
+
+async def held(database: CypherDatabase, group_id: str) -> Held:
+    """Return which episodes are in a group, by one answer of four rows at most."""
+    rows = await database.read(group_id, _statement(database, HELD))
+    sets = [(row, frozenset(ids)) for row in rows if isinstance(ids := row["uuids"], list)]
+    return Held(
+        present=frozenset().union(*(ids for _, ids in sets)),
+        whole=frozenset().union(*(ids for row, ids in sets if row["is_whole"])),
+        retired=frozenset().union(*(ids for row, ids in sets if row["is_retired"])),
+    )
 
 
 async def _facts(

@@ -9,7 +9,7 @@ from composable_memory.errors import UnsupportedOperation
 from composable_memory.facts import GraphEntity, Neighbourhood
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft
 from composable_memory_adapters.graphiti.service.connection import BACKEND_ID
-from composable_memory_adapters.graphiti.stores import Counts
+from composable_memory_adapters.graphiti.stores import Counts, Held
 
 __all__ = ["BeyondService", "refuse"]
 
@@ -36,6 +36,10 @@ class BeyondService:
     async def merge(self, group_id: str, merged: EpisodeDraft, episode_ids: Sequence[str]) -> None:
         """Refuse: the service changes no episodes."""
         refuse("merge episodes, which a Graphiti service does not do")
+
+    async def held(self, group_id: str) -> Held | None:
+        """Return None: the service shows the last episodes alone."""
+        return None
 
     async def counts(self, groups: Sequence[str]) -> Counts:
         """Return nothing known: the service does not count."""

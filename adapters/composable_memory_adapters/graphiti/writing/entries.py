@@ -24,13 +24,13 @@ __all__ = [
 ]
 
 EntryState = Literal[
-    "queued", "sent", "done", "failed", "retiring", "retired", "merging", "merged", "forgotten"
+    "queued", "sent", "done", "failed", "retiring", "retired", "lost", "merging", "merged", "forgotten"
 ]
 """Where an episode is on its way.
 
 `queued` is to be stored, `sent` was taken by a service that has not shown it yet, `done` is in the graph,
 `failed` waits for somebody to ask for another try. What its source says no more is `retiring`, and then
-`retired`. An episode that takes the place of several is `merging` until it has, these are `merged` then.
+`retired`; what the graph no longer has of that is `lost` until it is stored and retired again. An episode that takes the place of several is `merging` until it has, these are `merged` then.
 `forgotten` keeps of an episode that it must not come back.
 """
 
@@ -41,7 +41,7 @@ Another text is another episode to the graph, with a mark at the end of its id, 
 when it is stored: what both say goes on to hold, and what was said before stays in the history.
 """
 
-DUE: tuple[EntryState, ...] = ("queued", "retiring", "merging", "sent")
+DUE: tuple[EntryState, ...] = ("queued", "retiring", "merging", "lost", "sent")
 """States in which there is something to do, in the order in which it is done.
 
 What was restated is stored before what vanished is retired, so that facts of both stay.
@@ -71,7 +71,7 @@ SET_STATE = "UPDATE episodes SET state = ?, since = ?, next_try_at = 0 WHERE id 
 
 ALIVE: tuple[EntryState, ...] = ("queued", "sent", "done", "failed")
 MARK_CHARS = 8
-GONE: tuple[EntryState, ...] = ("retiring", "retired")
+GONE: tuple[EntryState, ...] = ("retiring", "retired", "lost")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,6 +31,7 @@ async def retire(shelf: Shelf, episodes: Sequence[str], at: datetime, now: datet
     gone = await retired(shelf, {uuid for one in facts for uuid in one.episodes})
     ended = [replace(one, retired_at=at) for one in facts if gone.keys() >= set(one.episodes)]
     await settle(shelf, ended, now)
+    await shelf.change(statements.MARK_AS_READ, {"uuids": episodes}, at=now)
     return len(ended)
 
 
@@ -53,7 +54,7 @@ async def move_facts(shelf: Shelf, episodes: Sequence[str], merged: str, now: da
     await shelf.link([(merged, str(row["uuid"])) for row in mentioned], now)
     links = [{"episode": merged, "facts": sorted(facts)}] if facts else []
     await shelf.change(statements.ADD_FACTS_TO_EPISODES, {"links": links})
-    await shelf.database.write(shelf.group_id, statements.MARK_AS_READ, uuid=merged, at=now)
+    await shelf.change(statements.MARK_AS_READ, {"uuids": [merged]}, at=now)
     await shelf.change(statements.DELETE_EPISODES, {"uuids": old})
 
 

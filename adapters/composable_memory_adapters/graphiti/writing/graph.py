@@ -117,6 +117,11 @@ class GraphitiGraph:
         async with self._lock:
             await self._save_episodes(drafts)
 
+    async def mark_as_read(self, episode_ids: Sequence[str]) -> None:
+        """Say that all that episodes state is stored; without that they count as cut off in between."""
+        async with self._lock:
+            await self._shelf.change(statements.MARK_AS_READ, {"uuids": episode_ids}, at=self._clock())
+
     async def link(self, episode_id: str, node_ids: Sequence[str]) -> None:
         """Say that an episode mentions entities, by our ids; those of its facts are linked anyway."""
         pairs = [(episode_id, graph_id(self._group_id, node_id)) for node_id in node_ids]

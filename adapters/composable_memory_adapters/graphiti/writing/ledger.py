@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import NamedTuple, TypeVar, cast
 
 from composable_memory.errors import BackendUnavailable, IndexDamaged, IndexProblem, IndexTooNew
 from composable_memory.interfaces import Clock
@@ -19,7 +19,7 @@ from composable_memory_adapters.graphiti.writing.entries import DUE, Entry, Entr
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
 from composable_memory_ops_logs.trace import current_trace_id
 
-__all__ = ["FILE_NAME", "Ledger", "LedgerCounts", "Taken"]
+__all__ = ["FILE_NAME", "Ledger", "LedgerCounts", "Stored", "Taken"]
 
 T = TypeVar("T")
 
@@ -52,6 +52,16 @@ class LedgerCounts:
     def pending(self) -> int:
         """Return how many are still to be worked on."""
         return sum(self.by_state.get(state, 0) for state in DUE)
+
+
+class Stored(NamedTuple):
+    """An episode that went all its way; `is_marked` if the graph tells whether it holds all of it."""
+
+    id: str
+    sequence: int
+    state: EntryState
+    is_marked: int
+    merged_into: str | None
 
 
 class Ledger:
@@ -274,6 +284,42 @@ class Ledger:
             connection.executemany(ledger_statements.FORGET, [(now, own_id, own_id) for own_id in ids])
 
         await self._write(work)
+
+    # --- against the graph ---
+
+    async def groups(self) -> tuple[str, ...]:
+        """Return the groups that anything was ever handed in for."""
+        return await self._read(
+            lambda connection: tuple(
+                str(row[0]) for row in connection.execute(ledger_statements.GROUPS).fetchall()
+            )
+        )
+
+    async def stored(self, group_id: str) -> tuple[Stored, ...]:
+        """Return what the graph should hold of a group by now, and what it should not hold any more."""
+        return await self._read(
+            lambda connection: tuple(
+                Stored(*row) for row in connection.execute(ledger_statements.STORED, (group_id,))
+            )
+        )
+
+    async def store_again(self, lacking: Mapping[EntryState, Sequence[Stored]], why: str) -> int:
+        """Bring what the graph lacks to the states in which it is worked on; return how many that are.
+
+        What has changed since it was read is left alone.
+        """
+
+        def work(connection: Connection) -> int:
+            before = connection.total_changes()
+            for state, some in lacking.items():
+                rows = [
+                    {"id": one.id, "sequence": one.sequence, "state": one.state, "to": state, "why": why}
+                    for one in some
+                ]
+                connection.executemany(ledger_statements.STORE_AGAIN, rows)
+            return connection.total_changes() - before
+
+        return await self._write(work) if any(lacking.values()) else 0
 
     # --- merging ---
 

@@ -12,6 +12,7 @@ __all__ = [
     "FORGET",
     "GIVE_UP",
     "GO_ON",
+    "GROUPS",
     "GROUPS_DUE",
     "HURRY",
     "IS_RESTING",
@@ -25,13 +26,15 @@ __all__ = [
     "POSTPONE",
     "REST",
     "REVIVE",
+    "STORED",
+    "STORE_AGAIN",
     "WAKE_GROUPS",
 ]
 
 # Nothing waits longer than an hour: a time beyond that is left only where the clock was set back.
 GROUPS_DUE = """
 SELECT DISTINCT episodes.group_id FROM episodes LEFT JOIN turns USING (group_id)
-WHERE state IN ('queued', 'retiring', 'merging', 'sent')
+WHERE state IN ('queued', 'retiring', 'merging', 'lost', 'sent')
   AND NOT (episodes.next_try_at > :now AND episodes.next_try_at <= :now + 3600)
   AND NOT (coalesce(turns.next_try_at, 0) > :now AND turns.next_try_at <= :now + 3600)
 """
@@ -40,12 +43,14 @@ SELECT min(max(
   iif(episodes.next_try_at > :now + 3600, 0, episodes.next_try_at),
   iif(turns.next_try_at > :now + 3600, 0, coalesce(turns.next_try_at, 0))
 ))
-FROM episodes LEFT JOIN turns USING (group_id) WHERE state IN ('queued', 'retiring', 'merging', 'sent')
+FROM episodes LEFT JOIN turns USING (group_id) WHERE state IN ('queued', 'retiring', 'merging', 'lost', 'sent')
 """
 IS_RESTING = "SELECT 1 FROM turns WHERE group_id = ?1 AND next_try_at > ?2 AND next_try_at <= ?2 + 3600"
 DUE_NOW = "group_id = ?1 AND state = ?2 AND NOT (next_try_at > ?3 AND next_try_at <= ?3 + 3600)"
 COMPLETE = """
-UPDATE episodes SET state = :now_in, since = :now, next_try_at = :next_try_at, last_error = NULL
+UPDATE episodes SET state = :now_in, next_try_at = :next_try_at, last_error = NULL,
+  since = iif(:now_in = 'retired', since, :now),
+  is_marked = iif(state IN ('queued', 'merging', 'lost'), 1, is_marked)
 WHERE id = :id AND sequence = :sequence AND state = :state
 """
 FAIL = """
@@ -76,13 +81,22 @@ UPDATE episodes SET state = 'queued', attempts = 0, next_try_at = 0, since = ? W
 """
 HURRY = """
 UPDATE episodes SET next_try_at = 0
-WHERE state IN ('queued', 'retiring', 'merging', 'sent') AND next_try_at > 0
+WHERE state IN ('queued', 'retiring', 'merging', 'lost', 'sent') AND next_try_at > 0
 """
 WAKE_GROUPS = "UPDATE turns SET failures = 0, next_try_at = 0"
 COUNT = "SELECT state, count(*) FROM episodes GROUP BY state"
 LAST_ERROR = """
-SELECT last_error FROM episodes WHERE last_error IS NOT NULL AND state IN ('queued', 'failed')
+SELECT last_error FROM episodes WHERE last_error IS NOT NULL AND state IN ('queued', 'failed', 'lost', 'retiring')
 ORDER BY sequence DESC LIMIT 1
+"""
+GROUPS = "SELECT DISTINCT group_id FROM episodes"
+STORED = """
+SELECT id, sequence, state, is_marked, merged_into FROM episodes
+WHERE group_id = ? AND state IN ('done', 'retired', 'merged', 'forgotten')
+"""
+STORE_AGAIN = """
+UPDATE episodes SET state = :to, attempts = 0, next_try_at = 0, last_error = :why
+WHERE id = :id AND sequence = :sequence AND state = :state
 """
 NAMED = "group_id = ?1 AND ?2 IN (id, draft_id, content_id, part_of)"
 FORGET = """

@@ -95,6 +95,8 @@ class Rounds:
                 return await self._retire(group, entries, tally)
             case "merging":
                 return await self._merge(group, entries[0], tally)
+            case "lost":
+                return await self._store_and_retire(group, entries, tally)
             case _:
                 return await self._confirm(group, entries, tally)
 
@@ -158,6 +160,14 @@ class Rounds:
             await self.ledger.complete(gone, "retired")
             tally.retired += len(gone)
         return True
+
+    async def _store_and_retire(self, group: str, entries: Sequence[Entry], tally: Tally) -> bool:
+        """Bring back what held once and was retired, so that the history is as it was."""
+        answer = await self._hand_over(group, entries)
+        if isinstance(answer, ComposableMemoryError):
+            await self._postpone(entries, answer, tally)
+            return False
+        return await self._retire(group, entries, tally)
 
     async def _say_no_more(self, group: str, gone: Sequence[Entry], at: datetime) -> int:
         return await self.store.retire(group, [entry.id for entry in gone], at=at)

@@ -52,7 +52,9 @@ CREATE TABLE turns (
   next_try_at REAL NOT NULL DEFAULT 0
 ) WITHOUT ROWID;
 """
-STEPS = (TABLES,)
+MARKS = "ALTER TABLE episodes ADD COLUMN is_marked INTEGER NOT NULL DEFAULT 0"
+"""Says of an episode that the graph marks it when all of it is stored; earlier versions did not."""
+STEPS = (TABLES, MARKS)
 """What brings a file from each version to the next."""
 
 SCHEMA_VERSION = len(STEPS)

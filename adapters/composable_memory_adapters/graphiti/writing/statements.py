@@ -73,7 +73,7 @@ SET p.entity_edges = [one IN coalesce(p.entity_edges, []) WHERE NOT one IN link.
 """
 RETIRE_EPISODES = """
 UNWIND $uuids AS uuid MATCH (p:Episodic {uuid: uuid})
-SET p.retired_at = coalesce(p.retired_at, $at)
+SET p.retired_at = coalesce(p.retired_at, $at) WITH p SET p.read_at = NULL
 """
 RETIRED = """
 UNWIND $uuids AS uuid MATCH (p:Episodic {uuid: uuid}) WHERE p.retired_at IS NOT NULL
@@ -92,7 +92,9 @@ MENTIONED = """
 MATCH (p:Episodic)-[:MENTIONS]->(n:Entity) WHERE p.uuid IN $uuids
 RETURN DISTINCT n.uuid AS uuid
 """
-MARK_AS_READ = "MATCH (p:Episodic {uuid: $uuid}) SET p.read_at = $at"
+MARK_AS_READ = """
+UNWIND $uuids AS uuid MATCH (p:Episodic {uuid: uuid}) SET p.read_at = $at
+"""
 DELETE_EPISODES = """
 UNWIND $uuids AS uuid MATCH (p:Episodic {uuid: uuid}) DETACH DELETE p
 """
