@@ -200,11 +200,10 @@ async def _open(place: Place, backend: str | None) -> AsyncIterator[_Graph]:
         found = memory.facts_of(backend)
         able = memory.manager.backends_with(Capability.FACTS)
         tell_degraded(memory.unavailable())
-        yield _Graph(
-            backend_id=next(backend_id for backend_id, one in able.items() if id(one) == id(found)),
-            memory=found,
-            now=utc_now(),
-        )
+        backend_id = next(backend_id for backend_id, one in able.items() if id(one) == id(found))
+        yield _Graph(backend_id=backend_id, memory=found, now=utc_now())
+        if able[backend_id].status().dirty:
+            warn(f"degraded: {backend_id}: stale: not all that was ingested is stored; see `cmem status`")
 
 
 async def _hint(graph: _Graph, found: Sequence[object]) -> str | None:

@@ -416,6 +416,7 @@ class GraphitiMemory:
         standing = Standing(
             place=self._store.describe(),
             waiting=self._waiting,
+            missing=self._comparison.missing,
             counts=self._counts,
             health=self._health,
             groups=self._groups,
@@ -517,11 +518,9 @@ class GraphitiMemory:
         if waiting:
             yield _degradation("stale", f"{waiting} episodes wait to be stored{why}")
         if missing := self._comparison.missing:
-            yield _degradation(
-                "stale",
-                f"{missing} episodes that were stored from here are not in the graph any more: it lost them, or "
-                "somebody removed them; `cmem index --force` stores them again",
-            )
+            gone = f"{missing} episodes that were stored from here are not in the graph any more"
+            why = "it lost them, or somebody removed them; `cmem index --force` stores them again"
+            yield _degradation("stale", f"{gone}: {why}")
         if failed:
             yield _degradation("stale", f"{failed} episodes were given up, see `cmem index --force`{why}")
         if self._worker.problem:

@@ -19,6 +19,7 @@ class Standing:
 
     place: Mapping[str, str]
     waiting: LedgerCounts
+    missing: int
     counts: Counts
     health: Health | None
     groups: tuple[str, ...]
@@ -36,7 +37,7 @@ def describe(
         model=settings.llm.model if settings.uses_llm else None,
         files=standing.counts.episodes,
         chunks=standing.counts.facts,
-        dirty=standing.waiting.pending > 0,
+        dirty=standing.waiting.pending > 0 or standing.missing > 0,
         workspace_dir=str(services.workspace_dir),
         vector=VectorStatus(
             enabled=bool(embedder or settings.service_url), dims=embedder.dimensions if embedder else None
@@ -53,6 +54,7 @@ def _custom(settings: GraphitiSettings, standing: Standing) -> dict[str, JsonVal
         "extractor": _extractor(settings),
         "entities": standing.counts.entities,
         "episodes": {state: count for state, count in standing.waiting.by_state.items() if count},
+        "missing": standing.missing or None,
         "lastError": standing.waiting.last_error,
         "background": standing.background_problem,
         "health": None if health is None else "ok" if health.ok else health.message or "down",

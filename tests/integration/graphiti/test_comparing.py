@@ -1,29 +1,36 @@
-"""What the ledger calls stored and the graph has lost: it is named, and stored again until all is as it was."""
+"""What the ledger calls stored and the graph has lost is named, and stored again until all is as it was."""
 
-import json
+import asyncio
 import shutil
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from typer.testing import CliRunner
 
+from composable_memory.cli import app
 from composable_memory.content import MemoryContentObject, MemoryProvenance, MemoryTemporalMetadata
+from composable_memory.interfaces import Capability
 from composable_memory.runtime import Memory, open_memory
 from composable_memory_adapters.graphiti.database import binaries
+from composable_memory_adapters.graphiti.database.opening import open_database
+from composable_memory_adapters.graphiti.settings import GraphitiSettings
+from tests.integration.graphiti.conftest import TcpServer
 
 pytest.importorskip("falkordb")
 pytest.importorskip("graphiti_core")
 pytestmark = pytest.mark.skipif(binaries.find() is None, reason="there is no graph server for this system")
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+PATIENCE_S = 30.0
 QUESTION = "Where does Mirela work?"
 PEOPLE, PLACES = "memory/people.md", "memory/places.md"
 
-Open = Callable[[], AbstractAsyncContextManager[Memory]]
+Open = Callable[..., AbstractAsyncContextManager[Memory]]
 
 
 class Known(NamedTuple):
@@ -57,8 +64,13 @@ HOMES = tuple(
 
 @pytest.fixture
 def opened(workspace: Path, state_dir: Path) -> Open:
-    config = {"graphiti": {"enabled": True}, "embedding": {"provider": "none"}}
-    return lambda: open_memory(workspace, state_dir, config, clock=lambda: NOW, long_lived=False)
+    def open_it(
+        now: datetime = NOW, *, long_lived: bool = False, **graphiti: object
+    ) -> AbstractAsyncContextManager[Memory]:
+        config = {"graphiti": {"enabled": True, **graphiti}, "embedding": {"provider": "none"}}
+        return open_memory(workspace, state_dir, config, clock=lambda: now, long_lived=long_lived)
+
+    return open_it
 
 
 async def fill(opened: Open) -> set[Known]:
@@ -84,14 +96,13 @@ async def told(memory: Memory) -> str:
     return "; ".join(one.reason for one in response.degraded)
 
 
-async def shown(memory: Memory) -> str:
-    statuses = await memory.status(deep=True)
-    return json.dumps([status.custom for status in statuses.values()], default=str)
-
-
 def journal(state_dir: Path) -> Path:
     (found,) = state_dir.glob("**/appendonlydir/*.incr.aof")
     return found
+
+
+def ledgers(state_dir: Path) -> list[Path]:
+    return [*state_dir.glob("**/episodes.sqlite")]
 
 
 def cut(fraction: float) -> Callable[[Path], None]:
@@ -134,3 +145,125 @@ async def test_what_a_damaged_journal_lost_is_named_and_comes_back_with_its_time
     async with opened() as memory:
         assert await facts_of(memory) == before
         assert "lost" not in await told(memory)
+
+
+async def test_status_and_the_commands_of_the_graph_say_that_facts_are_missing(
+    opened: Open, workspace: Path, state_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill(opened)
+    cut(1 / 2)(state_dir)
+    monkeypatch.setenv("COMPOSABLE_MEMORY__GRAPHITI__ENABLED", "true")
+    monkeypatch.setenv("COMPOSABLE_MEMORY__EMBEDDING__PROVIDER", "none")
+    place = ["--workspace", str(workspace), "--state-dir", str(state_dir)]
+
+    looked = await asyncio.to_thread(CliRunner().invoke, app, ["status", "--deep", *place])
+    listed = await asyncio.to_thread(CliRunner().invoke, app, ["graph", "facts", *place])
+
+    assert "lost" in looked.stdout
+    assert listed.exit_code == 0
+    assert "stale" in listed.stderr
+
+
+async def test_a_memory_that_stays_open_stores_again_by_itself(opened: Open, state_dir: Path) -> None:
+    before = await fill(opened)
+    cut(1 / 2)(state_dir)
+
+    async with opened(long_lived=True) as memory:
+        await told(memory)
+        async with asyncio.timeout(PATIENCE_S):
+            while await facts_of(memory) != before:
+                pass  # a call that asks the graph lets others go on
+
+
+async def test_what_the_graph_has_and_the_ledger_does_not_know_stays(opened: Open, state_dir: Path) -> None:
+    before = await fill(opened)
+    for file in ledgers(state_dir):
+        file.unlink()
+    async with opened() as memory:
+        await memory.ingest([said("memory/new.md", "Zora lives in Lisbon.", "2026-03-01")])
+    cut(0.99)(state_dir)
+
+    async with opened() as memory:
+        await memory.sync()
+        facts = await facts_of(memory)
+    assert before < facts
+    assert {one.text for one in facts - before} == {"Zora lives in Lisbon."}
+
+
+async def test_what_was_forgotten_does_not_come_back_with_an_older_journal(
+    opened: Open, state_dir: Path
+) -> None:
+    await fill(opened)
+    older = journal(state_dir).read_bytes()
+    async with opened() as memory:
+        await memory.facts_of().forget(HOMES[3].id)
+        before = await facts_of(memory)
+    journal(state_dir).write_bytes(older)
+
+    async with opened() as memory:
+        assert await facts_of(memory) == before
+
+
+async def test_messages_that_were_merged_come_back_merged(opened: Open, state_dir: Path) -> None:
+    day = datetime(2026, 3, 1, 9, tzinfo=UTC)
+    messages = [
+        MemoryContentObject(
+            id=f"message-{number}",
+            kind="message",
+            text=f"Person{number} lives in Town{number}.",
+            provenance=MemoryProvenance(source="session", session_key="agent:main:main"),
+            temporal=MemoryTemporalMetadata(observed_at=day.replace(minute=number)),
+        )
+        for number in range(4)
+    ]
+    async with opened(now=day) as memory:
+        await memory.ingest(messages)
+    async with opened() as memory:
+        await memory.sync()
+        before = await facts_of(memory)
+        texts = [one.text for one in await memory.facts_of().episodes()]
+    assert (len(before), len(texts)) == (4, 1)
+    for fraction in (0.2, 0.6, 0.8, 0.95):
+        cut(fraction)(state_dir)
+        async with opened() as memory:
+            await memory.sync()
+            assert await facts_of(memory) == before
+            assert [one.text for one in await memory.facts_of().episodes()] == texts
+
+
+async def test_a_ledger_of_an_earlier_version_is_taken_as_it_is(opened: Open, state_dir: Path) -> None:
+    before = await fill(opened)
+    (ledger,) = ledgers(state_dir)
+    with closing(sqlite3.connect(ledger)) as file, file:
+        file.execute("ALTER TABLE episodes DROP COLUMN is_marked")
+        file.execute("PRAGMA user_version = 1")
+    async with open_database(GraphitiSettings(), data_dir=ledger.parent) as database:
+        for group in await database.groups():
+            await database.write(group, "MATCH (p:Episodic) SET p.read_at = NULL")
+
+    async with opened() as memory:
+        assert "lost" not in await told(memory)
+        report = await memory.manager.backends_with(Capability.SYNC)["graphiti"].sync()
+        assert report is not None
+        assert report.files_indexed == 0
+        assert await facts_of(memory) == before
+
+
+async def test_of_a_shared_graph_what_is_missing_is_told_and_stored_again_when_asked_for(
+    opened: Open, tcp_server: TcpServer, group_id: str
+) -> None:
+    shared = {"url": tcp_server.url, "password": tcp_server.password, "group": group_id}
+    async with opened(**shared) as memory:
+        await memory.ingest(HOMES)
+        before = await facts_of(memory)
+    settings = GraphitiSettings.model_validate(shared)
+    async with open_database(settings, data_dir=Path("unused")) as database:
+        await database.drop(group_id)
+
+    async with opened(**shared) as memory:
+        assert "cmem index --force" in await told(memory)
+        await memory.sync()
+        assert await facts_of(memory) == set()
+        await memory.sync(force=True)
+        assert await facts_of(memory) == before
+        assert "cmem index --force" not in await told(memory)

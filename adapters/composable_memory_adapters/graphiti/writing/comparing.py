@@ -71,7 +71,7 @@ class Comparison:
         return changed > 0
 
     async def _forget(self, group: str, ids: Sequence[str]) -> int:
-        """Remove again what was forgotten, unless somebody stores in the group just now; then the next time."""
+        """Remove again what was forgotten; where somebody stores in the group just now, the next time."""
         async with self._ledger.turn(group) as is_ours:
             if not is_ours:
                 self._compared.discard(group)

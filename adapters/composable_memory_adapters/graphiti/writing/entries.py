@@ -30,8 +30,9 @@ EntryState = Literal[
 
 `queued` is to be stored, `sent` was taken by a service that has not shown it yet, `done` is in the graph,
 `failed` waits for somebody to ask for another try. What its source says no more is `retiring`, and then
-`retired`; what the graph no longer has of that is `lost` until it is stored and retired again. An episode that takes the place of several is `merging` until it has, these are `merged` then.
-`forgotten` keeps of an episode that it must not come back.
+`retired`; what the graph has lost of that is `lost` until it is stored and retired again. An episode that
+takes the place of several is `merging` until it has, these are `merged` then. `forgotten` keeps of an episode
+that it must not come back.
 """
 
 Fate = Literal["new", "known", "changed"]

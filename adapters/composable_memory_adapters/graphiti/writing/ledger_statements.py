@@ -43,7 +43,8 @@ SELECT min(max(
   iif(episodes.next_try_at > :now + 3600, 0, episodes.next_try_at),
   iif(turns.next_try_at > :now + 3600, 0, coalesce(turns.next_try_at, 0))
 ))
-FROM episodes LEFT JOIN turns USING (group_id) WHERE state IN ('queued', 'retiring', 'merging', 'lost', 'sent')
+FROM episodes LEFT JOIN turns USING (group_id)
+WHERE state IN ('queued', 'retiring', 'merging', 'lost', 'sent')
 """
 IS_RESTING = "SELECT 1 FROM turns WHERE group_id = ?1 AND next_try_at > ?2 AND next_try_at <= ?2 + 3600"
 DUE_NOW = "group_id = ?1 AND state = ?2 AND NOT (next_try_at > ?3 AND next_try_at <= ?3 + 3600)"
@@ -86,7 +87,8 @@ WHERE state IN ('queued', 'retiring', 'merging', 'lost', 'sent') AND next_try_at
 WAKE_GROUPS = "UPDATE turns SET failures = 0, next_try_at = 0"
 COUNT = "SELECT state, count(*) FROM episodes GROUP BY state"
 LAST_ERROR = """
-SELECT last_error FROM episodes WHERE last_error IS NOT NULL AND state IN ('queued', 'failed', 'lost', 'retiring')
+SELECT last_error FROM episodes
+WHERE last_error IS NOT NULL AND state IN ('queued', 'failed', 'lost', 'retiring')
 ORDER BY sequence DESC LIMIT 1
 """
 GROUPS = "SELECT DISTINCT group_id FROM episodes"
