@@ -50,6 +50,9 @@ def problem_with(search: SubSearch) -> str | None:
 @given(query=TYPED, mode=MODES, rerank=st.booleans())
 @example(query='"-x', mode="vsearch", rerank=False)
 @example(query="lex:vec:x", mode="query", rerank=True)
+@example(query='-"lex:x', mode="query", rerank=True)
+@example(query='- "-lex:-vec:-x', mode="vsearch", rerank=False)
+@example(query="a - -b", mode="query", rerank=True)
 def test_any_text_makes_a_request_that_qmd_takes(query: str, mode: SearchMode, rerank: bool) -> None:
     asked = request_of(query, mode=mode, rerank=rerank, collections=["notes"], limit=40)
 
@@ -60,6 +63,7 @@ def test_any_text_makes_a_request_that_qmd_takes(query: str, mode: SearchMode, r
     assert len(asked.text) <= MAX_CHARACTERS
     assert not PREFIX.match(asked.text)
     assert not asked.text.startswith("-")
+    assert not NEGATED.search(asked.text)
     asked.text.encode()  # a lone surrogate could not be handed over
 
 

@@ -27,7 +27,7 @@ MAX_SEARCHES = 10
 
 # What JavaScript takes for a space, and what would end the line or the text.
 _GAP = re.compile("[\\s\x00-\x1f\x7f-\x9f\ufeff\ud800-\udfff]+")
-_NEGATION = re.compile(r"(?:^|(?<=\s))[-\u2010-\u2015]+(?=\S)")
+_NEGATION = re.compile(r"^[-\u2010-\u2015\s]+|(?<=\s)[-\u2010-\u2015]+(?=\S)")
 _KIND = re.compile(r"^(lex|vec|hyde|expand|intent)\s*:", re.IGNORECASE)
 _ARABIC = re.compile("[\u0610-\u06ff]")
 
@@ -56,8 +56,8 @@ def request_of(
 
 def _without_syntax(line: str) -> str:
     """Return a line in which nothing quotes, excludes, or names a kind of search."""
-    bare = _NEGATION.sub("", _GAP.sub(" ", line.replace('"', " ")).strip())
-    return _KIND.sub(r"\1 ", bare)
+    bare = _NEGATION.sub("", _GAP.sub(" ", line.replace('"', " "))).strip()
+    return _NEGATION.sub("", _KIND.sub(r"\1 ", bare))  # what stood behind the name of a kind
 
 
 def _by_likeness(text: str, mode: SearchMode) -> Iterator[SubSearch]:
