@@ -141,6 +141,7 @@ INSTALLED = "tests/integration/qmd/test_installation.py::test_"
 PROCESS = "tests/integration/qmd/test_process.py::test_"
 EXCLUSIVE = "tests/integration/qmd/test_exclusive.py::test_"
 COMMAND_LINE = "tests/integration/qmd/test_command_line.py::test_"
+COMPARING = "tests/integration/graphiti/test_comparing.py::test_"
 DAEMON = "tests/integration/qmd/test_daemon.py::test_"
 MCPORTER = "tests/integration/qmd/test_mcporter.py::test_"
 UPKEEP = "tests/integration/qmd/test_upkeep.py::test_"
@@ -1722,6 +1723,14 @@ INTERFACES = document(
                  f"{WRITING}episodes_that_state_the_same_support_one_fact",
                  f"{WRITING}facts_end_when_all_that_supported_them_is_retired",
                  f"{WRITING}what_a_source_says_again_holds_again"),
+            kept("own:graph:whole", "what the graph has lost is named, and stored again with its times",
+                 f"{COMPARING}what_a_damaged_journal_lost_is_named_and_comes_back_with_its_times",
+                 f"{COMPARING}status_and_the_commands_of_the_graph_say_that_facts_are_missing",
+                 f"{COMPARING}a_memory_that_stays_open_stores_again_by_itself",
+                 f"{COMPARING}what_the_graph_has_and_the_ledger_does_not_know_stays",
+                 f"{COMPARING}what_was_forgotten_does_not_come_back_with_an_older_journal",
+                 f"{COMPARING}messages_that_were_merged_come_back_merged",
+                 f"{COMPARING}of_a_shared_graph_what_is_missing_is_told_and_stored_again_when_asked_for"),
             kept("own:graph:space", "vectors of two embedders are never compared",
                  f"{WRITING}vectors_of_another_embedder_are_not_mixed_in_and_can_be_made_anew",
                  f"{FACT_SEARCH}vectors_of_another_model_are_not_compared",
@@ -2535,6 +2544,10 @@ INTERFACES = document(
                  f"{DAEMON}a_server_ends_with_a_killed_owner_and_a_guest_starts_another",
                  f"{DAEMON}a_daemon_that_is_closed_while_it_starts_leaves_nothing",
                  f"{DAEMON}opening_and_closing_leave_neither_descriptor_nor_process"),
+            kept("own:daemon:private", "nobody else of the machine can ask it",
+                 f"{DAEMON}no_port_is_opened_and_the_socket_is_ours_alone",
+                 f"{DAEMON}a_qmd_that_would_open_a_port_all_the_same_does_not_start",
+                 f"{DAEMON}a_killed_owner_leaves_no_socket"),
             kept("own:daemon:back", "a killed one is soon back, a broken one is tried ever less often",
                  f"{DAEMON}a_killed_server_is_missed_at_once_and_soon_back",
                  f"{DAEMON}what_fails_again_and_again_is_tried_ever_less_often",

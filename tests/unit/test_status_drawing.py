@@ -15,7 +15,7 @@ QMD: dict[str, JsonValue] = {
         {"name": "wiki", "path": "/wiki", "pattern": "**/*.md", "files": None},
     ],
     "index": {"file": "/state/index.sqlite", "bytes": 3_250_586},
-    "daemon": {"state": "running", "address": "http://127.0.0.1:4321", "pid": 17, "problem": None},
+    "daemon": {"state": "running", "address": "/tmp/cmem-x/s", "pid": 17, "problem": None},
     "update": {"last": "2026-05-04T09:00:00Z", "failures": 0},
     "problems": ["the collection `old` is gone: there is no such folder", "no model for embedding"],
 }
@@ -43,7 +43,7 @@ def test_what_a_backend_adds_is_drawn_in_blocks_rows_and_tables(capsys: pytest.C
         "                   memory-root  /notes  {MEMORY,memory}.md  2",
         "                   wiki         /wiki   **/*.md             -",
         "      index        file /state/index.sqlite, bytes 3.1 MiB",
-        "      daemon       state running, address http://127.0.0.1:4321, pid 17",
+        "      daemon       state running, address /tmp/cmem-x/s, pid 17",
         "      update       last 2026-05-04T09:00:00Z, failures 0",
         "      problems     the collection `old` is gone: there is no such folder",
         "                   no model for embedding",

@@ -13,6 +13,7 @@ import re
 import resource
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -125,7 +126,7 @@ def main(words: list[str]) -> None:
     if real:
         os.execvp(real[0], [*real, *words])
     if command == "mcp":
-        _serve(words)
+        _serve()
     _answered(command, words).write()
 
 
@@ -342,10 +343,22 @@ def _hit(place: tuple[str, str], seen: Seen, terms: Words, score: float) -> dict
     }
 
 
-def _serve(words: Words) -> NoReturn:
-    port = int(words[words.index("--port") + 1]) if "--port" in words else 8181
-    server = ThreadingHTTPServer(("127.0.0.1", port), _Server)
-    _put(sys.stderr.fileno(), f"QMD MCP server listening on http://127.0.0.1:{port}/mcp\n")
+class _SocketServer(ThreadingHTTPServer):
+    """Listens on a Unix socket, as QMD's server is told to."""
+
+    address_family = socket.AF_UNIX
+
+    def server_bind(self) -> None:
+        self.socket.bind(self.server_address)
+
+    def get_request(self) -> tuple[socket.socket, object]:
+        accepted, _ = self.socket.accept()
+        return accepted, ("us", 0)
+
+
+def _serve() -> NoReturn:
+    server = _SocketServer(os.environ["COMPOSABLE_MEMORY_QMD_SOCKET"], _Server)
+    _put(sys.stderr.fileno(), "QMD MCP server listening on http://socket.invalid/mcp\n")
     server.serve_forever()
     raise AssertionError("a server that a signal ends")
 

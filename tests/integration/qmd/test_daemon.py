@@ -4,10 +4,11 @@ import asyncio
 import json
 import os
 import signal
-import socket
+import stat
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +25,6 @@ from composable_memory_adapters.process_identity import host, start_of
 from composable_memory_adapters.qmd.asking.command_line import CommandLine
 from composable_memory_adapters.qmd.asking.daemon import Daemon
 from composable_memory_adapters.qmd.asking.daemon.keeper import pause_s
-from composable_memory_adapters.qmd.asking.daemon.server import Server, free_port
 from composable_memory_adapters.qmd.machine.installation import find_command
 from composable_memory_adapters.qmd.settings import DaemonSettings
 from composable_memory_adapters.qmd.values import Home, Installation, SubSearch
@@ -196,6 +196,52 @@ async def test_a_server_that_is_slow_is_waited_for_no_longer_than_allowed(daemon
     assert pid_of(daemon) == pid
 
 
+# --- nobody else --------------------------------------------------------------------------------------------
+
+
+def listening_ports(pid: int) -> list[str]:
+    """Return the ports that a process and those of its session listen on."""
+    inodes = set()
+    for process in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208
+        with suppress(OSError):
+            if os.getsid(int(process)) == os.getsid(pid):
+                inodes |= {str(one.readlink()) for one in Path(f"/proc/{process}/fd").iterdir()}
+    assert inodes
+    tables = [Path(f"/proc/{pid}/net/{kind}").read_text().splitlines()[1:] for kind in ("tcp", "tcp6")]
+    rows = [line.split() for table in tables for line in table]
+    return [row[1] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in inodes]
+
+
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="there is no list of ports here")
+async def test_no_port_is_opened_and_the_socket_is_ours_alone(daemon: Daemon) -> None:
+    socket = str(daemon.standing().address)
+    modes = [os.stat(one).st_mode for one in (socket, os.path.dirname(socket))]  # noqa: PTH116, PTH120
+
+    assert listening_ports(pid_of(daemon)) == []
+    assert stat.S_ISSOCK(modes[0])
+    assert [mode & 0o077 for mode in modes] == [0, 0]
+
+
+async def test_a_qmd_that_would_open_a_port_all_the_same_does_not_start(
+    make: Make, installation: Installation
+) -> None:
+    heedless = ("sh", "-c", 'unset NODE_OPTIONS; exec "$@"', "sh", *installation.command)
+
+    daemon = make(qmd=replace(installation, command=heedless))
+    daemon.start()
+    await eventually(lambda: daemon.standing().problem is not None)
+
+    assert "ended at once" in str(daemon.standing().problem)
+
+
+async def test_a_killed_owner_leaves_no_socket(installation: Installation, home: Home) -> None:
+    async with owner_of_a_server(installation, home) as (owner, _):
+        folder = Path(json.loads(note_in(home).read_text(encoding="utf-8"))["address"]).parent
+        assert folder.exists()
+        os.kill(owner, signal.SIGKILL)
+        await eventually(lambda: not folder.exists())
+
+
 # --- beginning and end --------------------------------------------------------------------------------------
 
 
@@ -203,8 +249,6 @@ async def test_it_tells_how_it_is(daemon: Daemon) -> None:
     standing = daemon.standing()
 
     assert (standing.state, standing.is_ours, standing.problem) == ("running", True, None)
-    assert standing.address is not None
-    assert standing.address.startswith("http://127.0.0.1:")
     assert standing.since is not None
     assert is_running(pid_of(daemon))
 
@@ -372,7 +416,7 @@ async def test_a_server_ends_with_a_killed_owner_and_a_guest_starts_another(
 
 
 OURS: dict[str, object] = {
-    "address": "http://127.0.0.1:9",
+    "address": "/tmp/there-is-none",
     "pid": os.getpid(),
     "host": host(),
     "started": start_of(os.getpid()),
@@ -386,7 +430,7 @@ OURS: dict[str, object] = {
         pytest.param(json.dumps(OURS | {"pid": 2**22 + 1}), id="of a dead process"),
         pytest.param(json.dumps(OURS | {"started": "1"}), id="of another process by now"),
         pytest.param(json.dumps(OURS), id="of a process that does not listen"),
-        pytest.param(json.dumps(OURS | {"address": "http://example.org:80"}), id="of another machine"),
+        pytest.param(json.dumps(OURS | {"address": "http://127.0.0.1:8181"}), id="of one that has a port"),
         pytest.param("{", id="no note at all"),
         pytest.param("", id="empty"),
     ],
@@ -398,18 +442,6 @@ async def test_a_stale_note_does_not_keep_it_from_starting(make: Make, home: Hom
 
     assert daemon.standing().is_ours
     assert json.loads(note_in(home).read_text(encoding="utf-8"))["pid"] == pid_of(daemon)
-
-
-async def test_a_port_that_was_taken_meanwhile_is_passed_over(installation: Installation, home: Home) -> None:
-    with socket.socket() as rival:
-        rival.bind(("127.0.0.1", 0))
-        rival.listen()
-        ports = iter([rival.getsockname()[1], free_port()])
-
-        server = await Server.start(installation, home, timeout_s=PATIENCE_S, choose_port=lambda: next(ports))
-        await server.stop()
-
-    assert list(ports) == []
 
 
 def faulty(tmp_path: Path, script: str) -> Installation:
@@ -424,7 +456,6 @@ def faulty(tmp_path: Path, script: str) -> Installation:
         ("echo Error: no luck >&2; exit 1", "no luck", PATIENCE_S),
         ("kill -SEGV $$", "it said nothing", PATIENCE_S),
         ("exec sleep 600", "did not listen after 0.5 s", 0.5),
-        ("echo Port 1 already in use. >&2; exit 1", "5 ports taken", PATIENCE_S),
     ],
 )
 async def test_a_server_that_does_not_start_is_told(
@@ -453,11 +484,11 @@ async def answering(home: Home, answer: bytes) -> AsyncIterator[None]:
         await writer.drain()
         writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with server:
-        address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        note_in(home).write_text(json.dumps(OURS | {"address": address}), encoding="utf-8")
-        yield
+    with tempfile.TemporaryDirectory() as folder:
+        address = f"{folder}/s"
+        async with await asyncio.start_unix_server(serve, address):
+            note_in(home).write_text(json.dumps(OURS | {"address": address}), encoding="utf-8")
+            yield
 
 
 OK = b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n"

@@ -7,6 +7,7 @@ import json
 import os
 import resource
 import signal
+import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
@@ -189,8 +190,28 @@ async def test_where_no_more_files_can_be_opened_nothing_can_be_started(tmp_path
     with every_file_open():
         with pytest.raises(BackendUnavailable, match="cannot be started"):
             await CommandLine(installation, home).ask(QUESTION, timeout_s=PATIENCE_S)
-        with pytest.raises(BackendUnavailable, match="no port"):
+        with pytest.raises(BackendUnavailable, match="cannot be started"):
             await Server.start(installation, home, timeout_s=PATIENCE_S)
+
+
+async def test_what_is_written_is_closed_to_others_whatever_the_umask_is(
+    open_memory: OpenQmd, services: BackendServices
+) -> None:
+    before = os.umask(0)
+    try:
+        async with open_memory(daemon=True, sessions={"enabled": True}) as memory:
+            await memory.answer("espresso gauge")
+            root = Path(memory.status().db_path or "").parents[2]
+            modes = await asyncio.to_thread(modes_below, root.parents[1])
+    finally:
+        os.umask(before)
+
+    assert {"index.yml", "index.sqlite", "daemon.json"} <= {path.name for path in modes}
+    assert [str(path) for path, mode in modes.items() if mode & 0o077] == []
+
+
+def modes_below(folder: Path) -> dict[Path, int]:
+    return {one: one.stat().st_mode for one in (folder, *folder.rglob("*")) if not one.is_symlink()}
 
 
 # --- servers ------------------------------------------------------------------------------------------------
@@ -214,8 +235,9 @@ async def server(*, health: bytes, query: bytes, ends: bool = True) -> AsyncIter
     def begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         served.append(asyncio.create_task(serve(reader, writer)))
 
-    async with await asyncio.start_server(begin, "127.0.0.1", 0) as listening:
-        yield f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+    with tempfile.TemporaryDirectory() as folder:
+        async with await asyncio.start_unix_server(begin, f"{folder}/s"):
+            yield f"{folder}/s"
     await asyncio.gather(*served, return_exceptions=True)
 
 
@@ -256,35 +278,36 @@ async def test_a_process_answers_where_the_server_in_the_note_is_of_no_use(
     assert found.results
 
 
+@asynccontextmanager
+async def closing_client(address: str) -> AsyncIterator[Client]:
+    client = Client(address)
+    yield client
+    await client.close()
+
+
 async def test_an_answer_that_was_packed_unasked_is_not_unpacked() -> None:
     packed = http("200 OK", gzip.compress(b'{"results": []}'), "content-encoding: gzip")
-    client = Client()
 
-    async with server(health=WELL, query=packed) as address:
+    async with server(health=WELL, query=packed) as address, closing_client(address) as client:
         with pytest.raises(BackendGarbled):
-            await client.ask(address, QUESTION, timeout_s=PATIENCE_S)
-    await client.close()
+            await client.ask(QUESTION, timeout_s=PATIENCE_S)
 
 
 async def test_no_more_is_read_of_a_server_that_is_well_than_that_it_is() -> None:
-    client = Client()
     endless = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n10\r\n"
 
-    async with server(health=endless, query=WELL, ends=False) as address:
-        is_healthy = await client.is_healthy(address, timeout_s=PATIENCE_S)
-    await client.close()
-
-    assert is_healthy
+    serving = server(health=endless, query=WELL, ends=False)
+    async with serving as address, closing_client(address) as client:
+        assert await client.is_healthy(timeout_s=PATIENCE_S)
 
 
 @pytest.mark.parametrize(
     "lie",
     [
-        {"address": "http://127.0.0.1:65536"},
-        {"address": "http://127.0.0.1:99999"},
-        {"address": "http://127.0.0.1:8080@example.org"},
-        {"address": "http://127.0.0.1.example.org:80"},
-        {"address": "http://127.0.0.1:\u0663\u0663"},
+        {"address": "http://127.0.0.1:8080"},
+        {"address": "s"},
+        {"address": "/no/such/folder/s"},
+        {"address": "/\0/s"},
         {"host": "another machine that shares the folder"},
         {"pid": 10**30},
     ],
@@ -292,7 +315,7 @@ async def test_no_more_is_read_of_a_server_that_is_well_than_that_it_is() -> Non
 )
 def test_a_note_that_leads_elsewhere_leads_nowhere(tmp_path: Path, lie: dict[str, object]) -> None:
     note = tmp_path / "daemon.json"
-    truth = whereabouts.publish(note, address="http://127.0.0.1:65535", pid=os.getpid())
+    truth = whereabouts.publish(note, address=str(tmp_path / "s"), pid=os.getpid())
     assert whereabouts.read(note) == truth
 
     note.write_text(json.dumps(truth.model_dump() | lie), encoding="utf-8")

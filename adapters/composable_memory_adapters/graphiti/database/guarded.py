@@ -9,18 +9,14 @@ import os
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["GuardedProcess", "new_socket"]
+__all__ = ["GuardedProcess"]
 
 STOP_S = 5.0
 """How long a server may take to write out what it holds; it needs about 0.1 s."""
-
-LONGEST_SOCKET = 103  # bytes; macOS takes no more, Linux four
-SOCKET = "s"
 
 # The server gets the lock as its standard input, and from then on nobody else has it: it is held exactly as
 # long as the server lives.
@@ -86,17 +82,3 @@ class GuardedProcess:
     def _kill(self) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._guard.pid, signal.SIGKILL)
-
-
-def new_socket() -> Path:
-    """Return a path for a socket, short enough for one, in a new folder that only we can enter.
-
-    Raises:
-        OSError: there is no place for one.
-    """
-    for base in (None, "/tmp"):  # noqa: S108 - mkdtemp makes it safe, and some places for such things are too long
-        socket = Path(tempfile.mkdtemp(prefix="cmem-", dir=base)) / SOCKET
-        if len(os.fsencode(socket)) <= LONGEST_SOCKET:
-            return socket
-        socket.parent.rmdir()
-    raise OSError(f"the path of a temporary folder is too long for a socket: {tempfile.gettempdir()}")

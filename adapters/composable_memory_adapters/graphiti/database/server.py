@@ -13,9 +13,10 @@ from pathlib import Path
 
 from composable_memory.errors import BackendError, BackendTimeout, BackendUnavailable
 from composable_memory_adapters.graphiti.database import binaries, journal, whereabouts
-from composable_memory_adapters.graphiti.database.guarded import GuardedProcess, new_socket
+from composable_memory_adapters.graphiti.database.guarded import GuardedProcess
 from composable_memory_adapters.graphiti.database.last_words import Reason, read_reason
 from composable_memory_adapters.graphiti.settings import PrivateServerSettings
+from composable_memory_adapters.private_sockets import new_socket
 
 __all__ = ["PrivateServer"]
 

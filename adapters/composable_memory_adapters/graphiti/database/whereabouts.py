@@ -38,6 +38,7 @@ def publish(data_dir: Path, address: Path, *, guard: int) -> None:
     """Write down where the server of a folder listens, and the process number of its guard."""
     note = data_dir / NOTE
     fresh = note.with_suffix(".new")
+    fresh.touch(mode=0o600)
     fresh.write_text(json.dumps([str(address), guard, _namespace()]), encoding="utf-8")
     fresh.replace(note)
 

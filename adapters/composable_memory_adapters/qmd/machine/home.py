@@ -65,14 +65,14 @@ def prepare_home(
     """
     root = state_dir.absolute() / "agents" / agent_id / BACKEND_ID
     config, cache = root / "config", root / "cache"
-    folders = [config, cache / "qmd"]
+    # One by one: the parents that `mkdir` makes are open to all.
+    folders = [root.parents[1], root.parent, root, config, cache, cache / "qmd"]
     if settings.sessions.enabled and settings.sessions.export_dir is None:
         folders.append(root / "sessions")
     try:
-        root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        root.chmod(0o700)
         for folder in folders:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        root.chmod(0o700)
     except OSError as error:
         raise _unusable(root, error) from error
     models = cache / "qmd" / "models"

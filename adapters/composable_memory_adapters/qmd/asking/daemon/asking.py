@@ -23,6 +23,9 @@ __all__ = ["Client"]
 
 MAX_ANSWER_BYTES = 4 * 2**20
 OPERATION = "search"
+BASE = "http://localhost"
+"""What the server is called in a request; QMD refuses other names."""
+
 EVENT_DATA = b"data:"
 
 # A server that runs on Node closes an idle connection after 5 s.
@@ -37,21 +40,22 @@ HEADERS = {
 
 
 class Client:
-    """Asks QMD servers on this machine. Several questions may go on at once; each can be cancelled."""
+    """Asks the QMD server at a socket. Several questions may go on at once; each can be cancelled."""
 
-    def __init__(self) -> None:
+    def __init__(self, address: str) -> None:
+        self.address = address
+        # Without certificates, whose reading takes its time.
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        transport = httpx.AsyncHTTPTransport(uds=address, limits=LIMITS, verify=context)
         self._client = httpx.AsyncClient(
+            transport=transport,
             timeout=None,  # noqa: S113 - every question has its own limit
             headers=HEADERS,
-            limits=LIMITS,
-            trust_env=False,  # no proxy is wanted for this machine
-            verify=ssl.SSLContext(
-                ssl.PROTOCOL_TLS_CLIENT
-            ),  # without certificates, whose reading takes its time
+            base_url=BASE,
         )
 
-    async def ask(self, address: str, request: SearchRequest, *, timeout_s: float) -> Sequence[Hit]:
-        """Return the documents that the server at `address` finds, best first.
+    async def ask(self, request: SearchRequest, *, timeout_s: float) -> Sequence[Hit]:
+        """Return the documents that the server finds, best first.
 
         Raises:
             BackendTimeout: no answer within `timeout_s`.
@@ -63,19 +67,19 @@ class Client:
         try:
             async with asyncio.timeout(timeout_s):
                 if request.expand:
-                    body = await self._post(f"{address}/mcp", _tool_call(request))
+                    body = await self._post("/mcp", _tool_call(request))
                     return hits_of(_tool_result(body), encoded=False)
-                body = await self._post(f"{address}/query", _structured(request))
+                body = await self._post("/query", _structured(request))
                 return hits_of(_object(body).get("results"), encoded=True)
         except TimeoutError as error:
             elapsed_s = time.monotonic() - started
             raise BackendTimeout(BACKEND_ID, OPERATION, limit_s=timeout_s, elapsed_s=elapsed_s) from error
 
-    async def is_healthy(self, address: str, *, timeout_s: float) -> bool:
-        """Say whether the server at `address` answers within `timeout_s` that it is well."""
+    async def is_healthy(self, *, timeout_s: float) -> bool:
+        """Say whether the server answers within `timeout_s` that it is well."""
         try:
             async with asyncio.timeout(timeout_s):
-                async with self._client.stream("GET", f"{address}/health") as response:
+                async with self._client.stream("GET", "/health") as response:
                     return response.is_success
         except (TimeoutError, httpx.HTTPError):
             return False
@@ -89,7 +93,7 @@ class Client:
             async with self._client.stream("POST", url, json=payload) as response:
                 body = await _bounded(response)
         except httpx.HTTPError as error:
-            what = f"QMD's server at {url} broke off ({error or type(error).__name__})"
+            what = f"QMD's server at {self.address} broke off ({error or type(error).__name__})"
             raise BackendUnavailable(BACKEND_ID, what, fix="ask again", operation=OPERATION) from error
         if not response.is_success:
             status = f"{response.status_code} {response.reason_phrase}"

@@ -128,7 +128,7 @@ class Daemon:
             fix = "a process for the question answers as well"
             raise BackendUnavailable(BACKEND_ID, "QMD's server is not running", fix=fix, operation="search")
         try:
-            return await client.ask(where.address, request, timeout_s=timeout_s)
+            return await client.ask(request, timeout_s=timeout_s)
         except (BackendUnavailable, BackendTimeout):
             self._doubt.set()
             raise
@@ -240,9 +240,12 @@ class Daemon:
         return "the process that had started QMD's server has ended it"
 
     async def _is_well(self, where: Whereabouts) -> bool:
-        if self._client is None:
-            self._client = await asyncio.to_thread(Client)  # the first one takes its time
-        return await self._client.is_healthy(where.address, timeout_s=HEALTH_S)
+        if self._client is None or self._client.address != where.address:
+            former = self._client
+            self._client = await asyncio.to_thread(Client, where.address)  # the first one takes its time
+            if former is not None:
+                await former.close()
+        return await self._client.is_healthy(timeout_s=HEALTH_S)
 
     async def _let_go(self) -> None:
         """End the server that was started here, and do not let anybody find it any more."""

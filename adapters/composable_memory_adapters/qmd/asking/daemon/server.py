@@ -1,30 +1,34 @@
-"""Starts a QMD server on a free port of this machine's own address, and ends it."""
+"""Starts a QMD server that nobody but us can reach, and ends it.
+
+QMD's server listens on a port, where every user of the machine could ask it for the notes, and takes no
+password. So its Node is told to have it listen on a Unix socket instead, in a folder that is ours alone.
+Where that is not heeded (QMD under Bun), it is given a host that does not exist, and cannot listen at all.
+"""
 
 import asyncio
-import socket
-from collections.abc import Callable
+import shutil
+from pathlib import Path
+from urllib.parse import quote
 
 from composable_memory.errors import BackendUnavailable
+from composable_memory_adapters.private_sockets import new_socket
 from composable_memory_adapters.qmd.machine.process import GuardedProcess, comes_first
 from composable_memory_adapters.qmd.values import BACKEND_ID, Home, Installation
 
-__all__ = ["Server", "free_port"]
+__all__ = ["SOCKET_VARIABLE", "Server"]
 
-LOOPBACK = "127.0.0.1"
-PORTS = 5
-"""How many ports are tried: between its choice and its use, another program may take one."""
-
+NO_HOST = "socket.invalid"
+SOCKET_VARIABLE = "COMPOSABLE_MEMORY_QMD_SOCKET"
+LISTEN_ON_SOCKET = f"""
+import net from "node:net";
+const {{ listen }} = net.Server.prototype;
+net.Server.prototype.listen = function (port, host, ready) {{
+  return listen.call(this, process.env.{SOCKET_VARIABLE}, ready);
+}};
+"""
 WORDS_BYTES = 4096
 LISTENING = b"listening on http"
-TAKEN = "already in use"
 OPERATION = "start its server"
-
-
-def free_port() -> int:
-    """Return a port that nobody listened on just now; QMD cannot choose one itself."""
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        return int(probe.getsockname()[1])
 
 
 class Server:
@@ -37,32 +41,26 @@ class Server:
         self._words = words
 
     @classmethod
-    async def start(
-        cls,
-        installation: Installation,
-        home: Home,
-        *,
-        timeout_s: float,
-        choose_port: Callable[[], int] = free_port,
-    ) -> "Server":
+    async def start(cls, installation: Installation, home: Home, *, timeout_s: float) -> "Server":
         """Start one and return when it listens.
 
         Raises:
-            BackendUnavailable: it ended, or did not listen after `timeout_s`, or no port was free.
+            BackendUnavailable: it ended, or did not listen after `timeout_s`, or there is no place for it.
         """
         try:
+            socket = await asyncio.to_thread(new_socket)
+        except OSError as error:
+            raise _failed(f"QMD's server has no place for its socket ({error})") from error
+        server: Server | None = None
+        try:
             async with asyncio.timeout(timeout_s):
-                for _ in range(PORTS):
-                    started = await _start(installation, home, choose_port())
-                    if isinstance(started, Server):
-                        return started
-                    if TAKEN not in started:
-                        raise _failed(f"QMD's server ended at once ({started})")
+                server = await _start(installation, home, socket)
         except TimeoutError as error:
             raise _failed(f"QMD's server did not listen after {timeout_s:g} s") from error
-        except OSError as error:  # no port can be had, as too many files are open
-            raise _failed(f"QMD's server has no port ({error.strerror})") from error
-        raise _failed(f"QMD found {PORTS} ports taken, one after the other")
+        finally:
+            if server is None:
+                await asyncio.to_thread(_remove, socket)
+        return server
 
     async def ended(self) -> str:
         """Wait until the server ends by itself or by others; return why, as far as it told."""
@@ -72,24 +70,33 @@ class Server:
     async def stop(self) -> None:
         """End it; calling it again does nothing."""
         await self._process.stop()
+        await asyncio.to_thread(_remove, Path(self.address))  # where its guard was killed
 
 
-async def _start(installation: Installation, home: Home, port: int) -> Server | str:
-    """Return a server that listens, or the last words of one that ended before."""
+async def _start(installation: Installation, home: Home, socket: Path) -> Server:
+    """Return a server that listens.
+
+    Raises:
+        BackendUnavailable: it ended before.
+    """
     words = _Words()
-    options = ("--index", "index", "mcp", "--http", "--host", LOOPBACK, "--port", str(port))
+    hook = f"--import=data:text/javascript,{quote(LISTEN_ON_SOCKET)}"
+    node_options = f"{home.environ.get('NODE_OPTIONS', '')} {hook}".strip()
+    options = ("--index", "index", "mcp", "--http", "--host", NO_HOST)
     process = await GuardedProcess.start(
         [*installation.command, *options],
-        environ=home.environ,
+        environ={**home.environ, "NODE_OPTIONS": node_options, SOCKET_VARIABLE: str(socket)},
         cwd=home.root,
         operation=OPERATION,
         on_output=words.add,
+        folder=socket.parent,
     )
     server: Server | None = None
     try:
         if await comes_first(words.listening.wait(), process.wait()) and (pid := process.pid) is not None:
-            server = Server(process, words, address=f"http://{LOOPBACK}:{port}", pid=pid)
-        return server or words.last
+            server = Server(process, words, address=str(socket), pid=pid)
+            return server
+        raise _failed(f"QMD's server ended at once ({words.last})")
     finally:
         if server is None:
             await process.stop()
@@ -112,6 +119,10 @@ class _Words:
     def last(self) -> str:
         lines = self._written.decode("utf-8", "replace").strip().splitlines()
         return lines[-1].strip() if lines else "it said nothing"
+
+
+def _remove(socket: Path) -> None:
+    shutil.rmtree(socket.parent, ignore_errors=True)
 
 
 def _failed(what: str) -> BackendUnavailable:

@@ -4,35 +4,26 @@ import contextlib
 import os
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from composable_memory_adapters.process_identity import host, is_gone, start_of
 
 __all__ = ["Whereabouts", "index_id", "publish", "read", "withdraw"]
 
-LAST_PORT = 65_535
-
 
 class Whereabouts(BaseModel):
-    """Where a server listens, and the process it is: a number, and the host and time that make it unique.
+    """The socket of a server, and the process it is: a number, and the host and time that make it unique.
 
     `index` tells QMD's database that the server has opened from one that has taken its place since.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    address: str = Field(pattern=r"^http://127\.0\.0\.1:[0-9]{1,5}$")
+    address: str = Field(pattern=r"^/")
     pid: int = Field(gt=0)
     host: str
     started: str | None
     index: str | None = None
-
-    @field_validator("address")
-    @classmethod
-    def _with_a_port(cls, address: str) -> str:
-        if int(address.rpartition(":")[2]) > LAST_PORT:
-            raise ValueError("there is no such port")
-        return address
 
 
 def index_id(file: Path) -> str | None:
@@ -79,6 +70,8 @@ def withdraw(note: Path, *, address: str, pid: int) -> None:
 
 def _written(note: Path) -> Whereabouts | None:
     try:
-        return Whereabouts.model_validate_json(note.read_bytes())
-    except (OSError, ValidationError):
+        where = Whereabouts.model_validate_json(note.read_bytes())
+        # The name of a folder that is gone may have been taken by another user.
+        return where if Path(where.address).parent.stat().st_uid == os.geteuid() else None
+    except (OSError, ValueError):
         return None

@@ -35,10 +35,12 @@ KILLED = 128 + signal.SIGKILL
 # where the command writes, or there would be no end of that. A `wait` may have been interrupted by a signal:
 # the code counts when the command is no longer there.
 GUARD = f"""
+folder=$1; shift
+tidy() {{ [ -z "$folder" ] || rm -rf "$folder"; }}
 exec 3<&0 </dev/null
 trap 'trap "" TERM; kill -TERM 0' TERM
 trap 'kill -KILL "${{child:-0}}"' USR1
-(trap "" TERM; exec >/dev/null 2>&1; read -r _ <&3; kill -TERM 0; sleep {GRACE_S:g}; kill -KILL 0) &
+(trap "" TERM; exec >/dev/null 2>&1; read -r _ <&3; tidy; kill -TERM 0; sleep {GRACE_S:g}; kill -KILL 0) &
 watcher=$!
 "$@" 3<&- &
 child=$!
@@ -52,6 +54,7 @@ while :; do
 done
 kill -KILL "$watcher"
 wait "$watcher"
+tidy
 echo "$code" >&3
 kill -KILL 0
 """
@@ -78,8 +81,11 @@ class GuardedProcess:
         cwd: Path,
         operation: str,
         on_output: Callable[[int, bytes], None],
+        folder: Path | None = None,
     ) -> "GuardedProcess":
         """Start a command; `on_output` gets what it writes, with 1 for standard output and 2 for the other.
+
+        `folder` is removed when it has ended.
 
         Raises:
             BackendUnavailable: no process can be started, or not in `cwd`.
@@ -94,7 +100,7 @@ class GuardedProcess:
                 asyncio.get_running_loop().subprocess_exec(
                     lambda: _Listener(on_output),
                     "/bin/sh",
-                    *("-c", GUARD, BACKEND_ID, *command),
+                    *("-c", GUARD, BACKEND_ID, str(folder or ""), *command),
                     stdin=its.fileno(),
                     env=environ,
                     cwd=cwd,
