@@ -2076,7 +2076,7 @@ INTERFACES = document(
                  f"{LEDGER}another_text_is_another_episode_and_the_earlier_one_is_retired_after_it",
                  f"{WORKER}the_earlier_text_is_retired_after_a_changed_one_is_stored"),
             kept("own:ledger:files", "a damaged or newer file is named and left alone",
-                 f"{LEDGER}what_is_no_ledger_is_named_and_left_alone",
+                 f"{LEDGER}what_is_no_ledger_is_set_aside_and_named",
                  f"{LEDGER}a_file_of_a_later_version_is_not_touched",
                  f"{LEDGER}a_damaged_episode_is_named"),
         ],

@@ -417,6 +417,7 @@ class GraphitiMemory:
             place=self._store.describe(),
             waiting=self._waiting,
             missing=self._comparison.missing,
+            ledger_problem=self._ledger.problem,
             counts=self._counts,
             health=self._health,
             groups=self._groups,
@@ -517,6 +518,8 @@ class GraphitiMemory:
         why = f": {self._waiting.last_error}" if self._waiting.last_error else ""
         if waiting:
             yield _degradation("stale", f"{waiting} episodes wait to be stored{why}")
+        if self._ledger.problem:
+            yield _degradation("stale", self._ledger.problem)
         if missing := self._comparison.missing:
             gone = f"{missing} episodes that were stored from here are not in the graph any more"
             why = "it lost them, or somebody removed them; `cmem index --force` stores them again"

@@ -20,6 +20,7 @@ class Standing:
     place: Mapping[str, str]
     waiting: LedgerCounts
     missing: int
+    ledger_problem: str | None
     counts: Counts
     health: Health | None
     groups: tuple[str, ...]
@@ -55,6 +56,7 @@ def _custom(settings: GraphitiSettings, standing: Standing) -> dict[str, JsonVal
         "entities": standing.counts.entities,
         "episodes": {state: count for state, count in standing.waiting.by_state.items() if count},
         "missing": standing.missing or None,
+        "ledger": standing.ledger_problem,
         "lastError": standing.waiting.last_error,
         "background": standing.background_problem,
         "health": None if health is None else "ok" if health.ok else health.message or "down",

@@ -2,8 +2,9 @@
 
 import asyncio
 import os
+import random
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -339,14 +340,74 @@ async def test_a_file_of_a_later_version_is_not_touched(tmp_path: Path, clock: C
             pass
 
 
-async def test_what_is_no_ledger_is_named_and_left_alone(tmp_path: Path, clock: Clock) -> None:
+async def test_what_is_no_ledger_is_set_aside_and_named(tmp_path: Path, clock: Clock) -> None:
     (tmp_path / FILE_NAME).write_bytes(b"something else entirely" * 100)
 
-    with pytest.raises(BackendUnavailable, match="move the file away"):
-        async with Ledger.open(tmp_path, clock=clock):
-            pass
+    async with Ledger.open(tmp_path, clock=clock) as ledger:
+        problem = str(ledger.problem)
+        await ledger.enqueue([draft(1)])
+    async with Ledger.open(tmp_path, clock=clock) as ledger:
+        assert ledger.problem is None
 
-    assert (tmp_path / FILE_NAME).read_bytes().startswith(b"something else")
+    (aside,) = await asyncio.to_thread(lambda: [*tmp_path.glob("*.damaged-*")])
+    assert str(aside) in problem
+    assert aside.read_bytes() == b"something else entirely" * 100
+
+
+def flip(data: bytearray) -> None:
+    for at in range(0, len(data), 64):
+        data[at] ^= 1 << at % 8
+
+
+def zero_a_page(data: bytearray) -> None:
+    data[16384 * 5 : 16384 * 6] = bytes(16384)
+
+
+def garble(data: bytearray) -> None:
+    data[len(data) // 2 : len(data) // 2 + 4000] = random.Random(1).randbytes(4000)
+
+
+def truncate(data: bytearray) -> None:
+    del data[len(data) * 9 // 10 :]
+
+
+@pytest.mark.parametrize("damage", [flip, zero_a_page, garble, truncate])
+@pytest.mark.parametrize("round_", range(3))
+async def test_what_can_be_read_of_a_damaged_ledger_is_saved_and_that_is_said(
+    tmp_path: Path, clock: Clock, damage: Callable[[bytearray], None], round_: int
+) -> None:
+    drafts = [draft(number, text="x" * 700 * (round_ + 1)) for number in range(60)]
+    async with Ledger.open(tmp_path, clock=clock) as ledger:
+        await ledger.enqueue(drafts)
+    file = tmp_path / FILE_NAME
+    data = bytearray(file.read_bytes())
+    damage(data)
+    file.write_bytes(data)
+
+    async with Ledger.open(tmp_path, clock=clock) as ledger:
+        assert "set aside" in str(ledger.problem)
+        saved = await ledger.entries([one.id for one in drafts])
+        taken = await ledger.enqueue(drafts)
+    if damage is not flip:
+        assert saved
+    assert all(entry.draft in drafts for entry in saved)
+    assert len(taken.known) == len(saved)
+    assert len(taken.new) == len(drafts) - len(saved)
+    async with Ledger.open(tmp_path, clock=clock) as ledger:
+        assert ledger.problem is None
+
+
+async def test_a_damaged_episode_that_waits_is_seen_when_the_ledger_is_opened(
+    tmp_path: Path, clock: Clock
+) -> None:
+    async with Ledger.open(tmp_path, clock=clock) as ledger:
+        await ledger.enqueue([draft(1), draft(2)])
+    wrong = "UPDATE episodes SET draft = replace(draft, 'text', 'tex') WHERE sequence = 1"
+    await asyncio.to_thread(run, tmp_path / FILE_NAME, wrong)
+
+    async with Ledger.open(tmp_path, clock=clock) as ledger:
+        assert "set aside" in str(ledger.problem)
+        assert [entry.draft.id for entry in await ledger.due("main", limit=9)] == [draft(2).id]
 
 
 async def test_a_damaged_episode_is_named(ledger: Ledger, tmp_path: Path) -> None:

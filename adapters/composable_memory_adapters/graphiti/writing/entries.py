@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from hashlib import sha256
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from composable_memory_adapters.graphiti.episodes import PART_OF, EpisodeDraft, graph_id
 from composable_memory_adapters.graphiti.writing.draft_wire import draft_from_json, draft_to_json
@@ -13,6 +13,7 @@ from composable_memory_adapters.sqlite_file import Connection, Unreadable
 
 __all__ = [
     "DUE",
+    "STATES",
     "Entry",
     "EntryState",
     "Fate",
@@ -35,6 +36,8 @@ takes the place of several is `merging` until it has, these are `merged` then. `
 that it must not come back.
 """
 
+STATES: frozenset[str] = frozenset(get_args(EntryState))
+
 Fate = Literal["new", "known", "changed"]
 """What an episode that is handed in is to the ledger: its id was unknown, had the same text, had another.
 
@@ -49,8 +52,8 @@ What was restated is stored before what vanished is retired, so that facts of bo
 """
 
 SELECT = """
-SELECT sequence, state, draft_id, draft, source_path, attempts, next_try_at, last_error, merged_into,
-  trace_id, enqueued_at, since
+SELECT id, sequence, state, draft_id, draft, hash, source_path, attempts, next_try_at, last_error,
+  merged_into, trace_id, enqueued_at, since
 FROM episodes WHERE state <> 'forgotten' AND ({where}) ORDER BY {order} LIMIT ?
 """
 FIND = "SELECT id, state, hash FROM episodes WHERE draft_id = ?"
@@ -113,7 +116,7 @@ def add(
     trace_id: str | None = None,
 ) -> Fate:
     """Take an episode in; one that is known with the same text stays as it is, unless it was retired."""
-    digest = sha256(draft.text.encode("utf-8", "surrogatepass")).hexdigest()
+    digest = _digest(draft)
     rows = connection.execute(FIND, (draft.id,)).fetchall()
     same = next((row for row in rows if row[2] == digest), None)
     others = [str(row[0]) for row in rows if row[2] != digest and row[1] in ALIVE]
@@ -130,6 +133,10 @@ def add(
             connection.execute(ADOPT, (source_path, same[0]))
         return "known"
     return "changed" if others else "new"
+
+
+def _digest(draft: EpisodeDraft) -> str:
+    return sha256(draft.text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _marked(draft: EpisodeDraft, digest: str) -> EpisodeDraft:
@@ -207,10 +214,13 @@ def _entries(rows: Iterable[tuple[Any, ...]]) -> Iterator[Entry]:
 
 
 def _entry(row: tuple[Any, ...]) -> Entry:
-    (sequence, state, draft_id, draft, source_path, attempts, *rest) = row
+    (own_id, sequence, state, draft_id, wire, digest, source_path, attempts, *rest) = row
+    draft = draft_from_json(wire)
+    if (draft.id, _digest(draft)) != (own_id, digest):
+        raise ValueError("it is not the one that was stored")
     (next_try_at, last_error, merged_into, trace_id, enqueued_at, since) = rest
     return Entry(
-        draft=draft_from_json(draft),
+        draft=draft,
         state=state,
         sequence=sequence,
         draft_id=draft_id,

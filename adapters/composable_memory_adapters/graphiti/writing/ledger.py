@@ -5,7 +5,7 @@ killed. An episode is done only after the graph has said so.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +16,7 @@ from composable_memory.interfaces import Clock
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft
 from composable_memory_adapters.graphiti.writing import entries, ledger_statements, schema, turns
 from composable_memory_adapters.graphiti.writing.entries import DUE, Entry, EntryState
+from composable_memory_adapters.graphiti.writing.salvage import check, salvage
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
 from composable_memory_ops_logs.trace import current_trace_id
 
@@ -73,19 +74,48 @@ class Ledger:
     def __init__(self, file: SqliteFile, *, clock: Clock) -> None:
         self._file = file
         self._clock = clock
+        self.problem: str | None = None
+        """What had to be done about the file to open it."""
 
     @classmethod
     @asynccontextmanager
     async def open(cls, folder: Path, *, clock: Clock) -> AsyncIterator["Ledger"]:
-        """Yield the ledger of a folder; both are created where they are missing."""
-        async with SqliteFile.open(folder / FILE_NAME, readers=1, on_connect=_overwrite_freed) as file:
-            ledger = cls(file, clock=clock)
-            await ledger.prepare()
+        """Yield the ledger of a folder; both are created where they are missing.
+
+        One that is damaged is set aside, and a new one has what can be read of it.
+        """
+        async with AsyncExitStack() as stack:
+            ledger = cls(await stack.enter_async_context(_file_in(folder)), clock=clock)
+            try:
+                await ledger.prepare()
+            except BackendUnavailable as error:
+                if not isinstance(error.__cause__, IndexDamaged):
+                    raise
+                problem = await ledger._set_aside(error.__cause__)
+                ledger = cls(await stack.enter_async_context(_file_in(folder)), clock=clock)
+                ledger.problem = problem
+                await ledger.prepare()
             yield ledger
 
     async def prepare(self) -> None:
-        """Make the tables if they are not there."""
-        await self._write(lambda connection: schema.ensure(connection, self._file.path), doing="be opened")
+        """Make the tables if they are not there, and look at those that are."""
+
+        def work(connection: Connection) -> None:
+            schema.ensure(connection, self._file.path)
+            check(connection)
+
+        await self._write(work, doing="be opened")
+
+    async def _set_aside(self, damage: IndexDamaged) -> str:
+        try:
+            await self._file.close()
+            aside, kept = await salvage(self._file.path)
+        except (IndexProblem, OSError) as cause:
+            raise self._unusable(damage, "be opened") from cause
+        return (
+            f"the ledger of the graph was damaged; {kept} episodes of it were saved, and it was set aside as "
+            f"{aside}; ingest again, so that none is missing (what the graph holds stays)"
+        )
 
     # --- taking in ---
 
@@ -372,6 +402,10 @@ class Ledger:
         said = cause.__cause__ or cause
         missing = f"the ledger {self._file.path} could not {doing} ({said})"
         return BackendUnavailable("graphiti", missing, fix=_advice(cause), operation="keep episodes")
+
+
+def _file_in(folder: Path) -> AbstractAsyncContextManager[SqliteFile]:
+    return SqliteFile.open(folder / FILE_NAME, readers=1, on_connect=_overwrite_freed)
 
 
 def _overwrite_freed(connection: Connection) -> None:
