@@ -71,6 +71,7 @@ class Loopback:
         self.arrived = asyncio.Event()
         self.deserted = asyncio.Event()
         self._talks: set[asyncio.Task[None]] = set()
+        self._is_stopped = False
 
     async def start(self) -> asyncio.Server:
         server = await asyncio.start_server(self._meet, "127.0.0.1", 0)
@@ -78,15 +79,20 @@ class Loopback:
         return server
 
     async def stop(self) -> None:
+        self._is_stopped = True
         for talk in self._talks:
             talk.cancel()
         if self._talks:
             await asyncio.wait(self._talks)
 
     def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._is_stopped:  # it was accepted just before the end
+            writer.close()
+            return
         talk = asyncio.create_task(self._talk(reader, writer))
         self._talks.add(talk)
         talk.add_done_callback(self._talks.discard)
+        talk.add_done_callback(lambda _: writer.close())  # also of one that is cancelled before it begins
 
     async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         begun = b""
@@ -98,8 +104,6 @@ class Loopback:
                 begun = await self._serve(received, reader, writer)
         except (ConnectionError, asyncio.IncompleteReadError):
             self.deserted.set()
-        finally:
-            writer.close()
 
     async def _serve(
         self, received: Received, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
