@@ -99,6 +99,7 @@ def services(
         workspace_dir=root / "notes",
         state_dir=root / state,
         agent_id="main",
+        workspace_id="notes",
         ops_log=OpsLog(None),
         clock=lambda: datetime.now(UTC),
         embedder=embedder(),

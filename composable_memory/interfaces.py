@@ -535,12 +535,15 @@ class BackendServices:
     for the one that was asked for. `embedder_is_local` says that embedding costs nothing and sends nothing
     away. `is_long_lived` is false for a single command: nothing has to be followed in the background then.
     `load_extractor` returns what finds entities and relations in texts; it is not for the loop, and may take
-    a moment.
+    a moment. What a backend keeps is kept under `workspace_id` as well as `agent_id`, so that no workspace
+    sees what is another's; the id stays the same when the folder is moved. `inherits` says that this
+    workspace alone used the state folder before workspaces were told apart.
     """
 
     workspace_dir: Path
     state_dir: Path
     agent_id: str
+    workspace_id: str
     ops_log: OpsLog
     clock: Clock
     embedder: EmbedderAdapter | None = None
@@ -550,10 +553,26 @@ class BackendServices:
     requested_embedder: str = "auto"
     is_long_lived: bool = True
     load_extractor: Callable[[], EntityExtractor] | None = None
+    inherits: bool = False
 
 
 OpenBackend = Callable[[Any, BackendServices], AbstractAsyncContextManager[MemorySearchManager]]
 """Opens a backend: `(settings, services)` to an async context manager that yields the memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptStore:
+    """What is kept for a workspace at a path in the state folder.
+
+    `is_rebuildable` says that it can be made anew from the notes, `is_empty` that nothing is in it.
+    """
+
+    workspace_id: str
+    kind: str
+    path: Path
+    bytes: int
+    is_rebuildable: bool = False
+    is_empty: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -563,7 +582,8 @@ class BackendSpec:
     Files, threads, processes and tasks of the backend live inside the context manager that `open` returns,
     and end with it. `missing` returns what the backend lacks on this machine whatever its settings are, and
     how to get it, or None; `lacks` the same for given settings. `condition` says for which queries it is
-    asked where its settings do not say that; None for all.
+    asked where its settings do not say that; None for all. `kept` lists what it keeps in a state folder, of
+    all workspaces; it reads files.
     """
 
     id: str
@@ -574,6 +594,7 @@ class BackendSpec:
     missing: Callable[[], str | None] = field(default=lambda: None)
     lacks: Callable[[Any], str | None] = field(default=lambda _settings: None)
     condition: Callable[[QueryIntent], bool] | None = None
+    kept: Callable[[Path], Sequence[KeptStore]] = field(default=lambda _state_dir: ())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Where a memory keeps what is its own: its folders, and the mark that tells it from others beside it.
+"""Where a memory keeps what is its own: its folders, and the id that tells it from others beside it.
 
 Looks at the disk, so call it in a thread where an event loop runs.
 """
@@ -21,9 +21,9 @@ __all__ = [
 OPS_LOG_FOLDER = "ops-logs"
 
 
-def memory_mark(agent_id: str, workspace: Path) -> str:
-    """Return what names the memory of an agent in a workspace, in file names and in the log."""
-    return f"{file_name_of(agent_id)}-{workspace_mark(workspace)}"
+def memory_mark(agent_id: str, workspace_id: str) -> str:
+    """Return the id of an agent's memory of a workspace, in file names and in the log."""
+    return f"{file_name_of(agent_id)}-{workspace_id}"
 
 
 def file_name_of(agent_id: str) -> str:
@@ -32,7 +32,7 @@ def file_name_of(agent_id: str) -> str:
 
 
 def workspace_mark(workspace: Path) -> str:
-    """Return what tells a workspace from all others, by its real path."""
+    """Return a hash of the real path of a workspace: its id where nothing else is known of it."""
     return sha256(str(workspace.resolve()).encode("utf-8", "surrogateescape")).hexdigest()[:8]
 
 

@@ -37,6 +37,7 @@ from composable_memory.types import (
     SearchOptions,
 )
 from composable_memory.weights import LiveWeights
+from composable_memory.workspaces import WorkspaceIdentity, identify
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_ops_logs import OpsLog, trace, utc_now
 
@@ -75,9 +76,10 @@ async def open_memory(
     loaded = await asyncio.to_thread(load_settings, folder, overrides=config, environ=environ)
     require_log_to_learn(loaded)
     state = await asyncio.to_thread(made_folder, Path(state_dir or default_state_dir(environ)))
+    now = clock or utc_now
+    identity = await asyncio.to_thread(identify, state, folder, now=now(), name=loaded.settings.memory.id)
     registry = await asyncio.to_thread(partial(discover_backends, backends, embedders=embedders))
     logging = loaded.settings.memory.ops_log
-    now = clock or utc_now
     async with AsyncExitStack() as stack:
         ops_log = open_ops_log(logging, state_dir=state, clock=now)
         await stack.enter_async_context(ops_log)
@@ -88,6 +90,7 @@ async def open_memory(
                 workspace_dir=folder,
                 state_dir=state,
                 agent_id=loaded.settings.memory.agent_id,
+                workspace_id=identity.id,
                 ops_log=ops_log,
                 clock=now,
                 embedder=choice.embedder,
@@ -97,15 +100,14 @@ async def open_memory(
                 requested_embedder=loaded.settings.memory.embedding.provider,
                 is_long_lived=long_lived,
                 load_extractor=load_extractor,
+                inherits=identity.inherits,
             )
             opener = BackendOpener(loaded=loaded, registry=registry, services=services)
             backends_open = await opener.open_all(stack)
-        desk = await asyncio.to_thread(
-            partial(LearningDesk.of, loaded, workspace=folder, state_dir=state, ops_log=ops_log, clock=now)
-        )
+        desk = LearningDesk.of(loaded, workspace_id=identity.id, state_dir=state, ops_log=ops_log, clock=now)
         live = LiveWeights(desk.base)
         stack.push_async_callback(desk.close)
-        lost = await _weights_lost(desk, live)
+        lost = (*_told_of_replacement(identity, folder), *await _weights_lost(desk, live))
         manager = _composed(backends_open, loaded.settings.memory, ops_log, live, lost, desk.mark)
         manager.require_usable("open")  # from here on, on this event loop
         stack.push_async_callback(manager.close)
@@ -146,6 +148,17 @@ def require_log_to_learn(loaded: LoadedSettings) -> None:
         problem = "learning reads the log, and memory.ops_log.enabled is false; set both to true or to false"
         origin = loaded.origins.get(key)
         raise ConfigError(key, problem, origin=str(origin) if origin else None)
+
+
+def _told_of_replacement(identity: WorkspaceIdentity, folder: Path) -> tuple[Degradation, ...]:
+    """Say once that another folder is at the path of a workspace, whose memory this one does not have."""
+    if identity.instead_of is None:
+        return ()
+    reason = (
+        f"{folder} is another folder than before, so it begins as a workspace of its own; if it takes the "
+        f"place of the former, `cmem workspace adopt {identity.instead_of}` gives it what was kept of that"
+    )
+    return (Degradation(backend_id="workspace", code="unavailable", reason=reason),)
 
 
 async def _weights_lost(desk: LearningDesk, live: LiveWeights) -> tuple[Degradation, ...]:

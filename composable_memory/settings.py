@@ -178,6 +178,11 @@ class MemorySettings(SettingsModel):
         pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
         description="Whose memory it is; part of the name of the index file.",
     )
+    id: str | None = Field(
+        default=None,
+        pattern="^[a-z0-9][a-z0-9_]{0,39}$",
+        description="The workspace's own name: it is that one in whichever folder; unset, the folder tells.",
+    )
     query: QuerySettings = QuerySettings()
     embedding: EmbeddingSettings = EmbeddingSettings()
     ops_log: OpsLogSettings = OpsLogSettings()

@@ -149,6 +149,7 @@ def services(workspace: Path, state_dir: Path, ops_log: OpsLog) -> BackendServic
         workspace_dir=workspace,
         state_dir=state_dir,
         agent_id="main",
+        workspace_id="notes",
         ops_log=ops_log,
         clock=lambda: FIXED_NOW,
         embedder_problem="no embedder is configured",

@@ -47,11 +47,11 @@ class LearningDesk:
 
     @classmethod
     def of(
-        cls, loaded: LoadedSettings, *, workspace: Path, state_dir: Path, ops_log: OpsLog, clock: Clock
+        cls, loaded: LoadedSettings, *, workspace_id: str, state_dir: Path, ops_log: OpsLog, clock: Clock
     ) -> "LearningDesk":
-        """Return the desk of the memory of `workspace`; looks at the disk."""
+        """Return the desk of the memory of a workspace."""
         memory = loaded.settings.memory
-        mark = memory_mark(memory.agent_id, workspace)
+        mark = memory_mark(memory.agent_id, workspace_id)
         enabled = {id_: section.weight for id_, section in memory.sections.items() if section.enabled}
         return cls(
             mark=mark,

@@ -32,6 +32,7 @@ from composable_memory.places import existing_folder, made_folder
 from composable_memory.replaying import Replayer
 from composable_memory.settings import Settings
 from composable_memory.weights import LiveWeights, WeightTable
+from composable_memory.workspaces import identify
 from composable_memory_feedback.advice import Proposal
 from composable_memory_feedback.advice.evidence import Case
 from composable_memory_feedback.advice.values import AdvisorName
@@ -328,11 +329,10 @@ async def open_learning(
     folder = await asyncio.to_thread(existing_folder, Path(workspace))
     loaded = await asyncio.to_thread(load_settings, folder, overrides=config, environ=environ)
     state = await asyncio.to_thread(made_folder, Path(state_dir or default_state_dir(environ)))
+    identity = await asyncio.to_thread(identify, state, folder, now=now(), name=loaded.settings.memory.id)
     logging = loaded.settings.memory.ops_log
     async with open_ops_log(logging, state_dir=state, clock=now) as ops_log:
-        desk = await asyncio.to_thread(
-            lambda: LearningDesk.of(loaded, workspace=folder, state_dir=state, ops_log=ops_log, clock=now)
-        )
+        desk = LearningDesk.of(loaded, workspace_id=identity.id, state_dir=state, ops_log=ops_log, clock=now)
         learning = Learning(desk)
         try:
             yield learning

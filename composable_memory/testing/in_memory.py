@@ -183,6 +183,7 @@ def make_services(
         workspace_dir=workspace_dir,
         state_dir=state_dir or workspace_dir / ".state",
         agent_id="main",
+        workspace_id="notes",
         ops_log=OpsLog(None),
         clock=lambda: FIXED_NOW,
         embedder=embedder,

@@ -340,8 +340,8 @@ class Stuck(HashEmbedder):
 
 async def main(workspace, state):
     services = BackendServices(
-        workspace_dir=Path(workspace), state_dir=Path(state), agent_id="main", ops_log=OpsLog(None),
-        clock=utc_now, embedder=Stuck(48), is_long_lived=False,
+        workspace_dir=Path(workspace), state_dir=Path(state), agent_id="main", workspace_id="notes",
+        ops_log=OpsLog(None), clock=utc_now, embedder=Stuck(48), is_long_lived=False,
     )
     async with open_builtin(BuiltinSettings(), services) as memory:
         await memory.sync()

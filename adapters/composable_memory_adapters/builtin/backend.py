@@ -121,12 +121,11 @@ class BuiltinMemory:
 
     async def open(self) -> None:
         """Open the index file and take stock of it; called once, by `open_builtin`."""
-        self._path = await asyncio.to_thread(
-            filled_in,
+        self._path = filled_in(
             self._settings.store.path,
             state_dir=self._services.state_dir,
             agent_id=self._services.agent_id,
-            workspace=self._services.workspace_dir,
+            workspace_id=self._services.workspace_id,
         )
         self._transcripts = await asyncio.to_thread(transcripts_folder, self._settings, self._services)
         self._index = await self._open_index()

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
-from composable_memory.places import file_name_of, workspace_mark
+from composable_memory.places import file_name_of
 from composable_memory.settings import SettingsModel
 
 __all__ = [
@@ -238,7 +238,7 @@ class StoreSettings(SettingsModel):
     driver: Literal["sqlite"] = Field(default="sqlite", description="Kind of the index file.")
     path: str = Field(
         default=DEFAULT_INDEX,
-        description="The index file; `{stateDir}`, `{agentId}`, `{workspace}` (8 digits that name it) and `~`"
+        description="The index file; `{stateDir}`, `{agentId}`, `{workspace}` (its id) and `~`"
         " are filled in, a relative path begins at the state folder.",
     )
     vector: VectorSettings = VectorSettings()
@@ -268,14 +268,14 @@ class BuiltinSettings(SettingsModel):
     store: StoreSettings = StoreSettings()
 
 
-def filled_in(template: str, *, state_dir: Path, agent_id: str, workspace: Path) -> Path:
-    """Return the path that `template` names; looks at the disk for the real path of the workspace.
+def filled_in(template: str, *, state_dir: Path, agent_id: str, workspace_id: str) -> Path:
+    """Return the path that `template` names.
 
-    The default of the index holds a mark of the workspace, so that two workspaces never share one.
+    The default of the index holds the id of the workspace, so that two workspaces never share one.
     """
     filled = (
         template.replace("{stateDir}", str(state_dir))
         .replace("{agentId}", file_name_of(agent_id))
-        .replace("{workspace}", workspace_mark(workspace))
+        .replace("{workspace}", workspace_id)
     )
     return state_dir / Path(filled).expanduser()

@@ -101,30 +101,16 @@ def test_extra_paths_are_trimmed_expanded_and_listed_once(monkeypatch: pytest.Mo
 
 def test_two_workspaces_have_two_indexes(tmp_path: Path) -> None:
     default = parse().store.path
-    one, two = (
-        filled_in(default, state_dir=tmp_path, agent_id="main", workspace=tmp_path / name) for name in "ab"
-    )
+    one, two = (filled_in(default, state_dir=tmp_path, agent_id="main", workspace_id=name) for name in "ab")
 
     assert one != two
     assert one.parent == tmp_path / "memory"
     assert one.name.startswith("main-")
 
 
-def test_a_workspace_behind_a_link_has_the_index_of_the_real_one(tmp_path: Path) -> None:
-    (tmp_path / "ws").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path / "ws")
-    template = parse().store.path
-    real, linked = (
-        filled_in(template, state_dir=tmp_path, agent_id="main", workspace=tmp_path / name)
-        for name in ("ws", "link")
-    )
-
-    assert real == linked
-
-
 def test_the_path_of_the_index_can_be_chosen(tmp_path: Path) -> None:
     def place(template: str) -> Path:
-        return filled_in(template, state_dir=tmp_path, agent_id="a/b", workspace=tmp_path)
+        return filled_in(template, state_dir=tmp_path, agent_id="a/b", workspace_id="a1b2")
 
     assert place("{agentId}.db") == tmp_path / "a_b.db"
     assert place("/var/index.db") == Path("/var/index.db")

@@ -88,7 +88,7 @@ def transcripts_folder(settings: BuiltinSettings, services: BackendServices) -> 
         settings.sessions.folder,
         state_dir=services.state_dir,
         agent_id=services.agent_id,
-        workspace=services.workspace_dir,
+        workspace_id=services.workspace_id,
     )
 
 

@@ -1,0 +1,252 @@
+"""A folder is known again: moved, copied, replaced, on another device, under a name, by many at once."""
+
+import asyncio
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from composable_memory.errors import ConfigError
+from composable_memory.places import workspace_mark
+from composable_memory.runtime import open_memory
+from composable_memory.workspaces import WorkspaceIdentity, adopt, forget, identify, known_workspaces
+
+NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    folder = tmp_path / "state"
+    folder.mkdir()
+    return folder
+
+
+def of(state: Path, folder: Path, name: str | None = None) -> WorkspaceIdentity:
+    folder.mkdir(exist_ok=True)
+    return identify(state, folder, now=NOW, name=name)
+
+
+def test_a_folder_is_the_same_workspace_each_time_and_behind_a_link(state: Path, tmp_path: Path) -> None:
+    first = of(state, tmp_path / "a")
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+
+    assert of(state, tmp_path / "a") == first == of(state, tmp_path / "link")
+    assert [one.id for one in known_workspaces(state)] == [first.id]
+
+
+def test_a_folder_that_was_moved_is_the_same_workspace(state: Path, tmp_path: Path) -> None:
+    before = of(state, tmp_path / "a")
+    (tmp_path / "a").rename(tmp_path / "b")
+
+    assert of(state, tmp_path / "b").id == before.id
+    (known,) = known_workspaces(state)
+    assert known.path == tmp_path / "b"
+    assert known.is_there
+
+
+def test_a_copy_is_another_workspace(state: Path, tmp_path: Path) -> None:
+    before = of(state, tmp_path / "a")
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    copy = of(state, tmp_path / "b")
+
+    assert copy.id != before.id
+    assert copy.instead_of is None
+    assert of(state, tmp_path / "a").id == before.id
+
+
+def test_another_folder_at_the_path_is_another_workspace_and_says_so_once(
+    state: Path, tmp_path: Path
+) -> None:
+    before = of(state, tmp_path / "a")
+    (tmp_path / "a").rename(tmp_path / "moved")
+    after = of(state, tmp_path / "a")
+
+    assert after.id != before.id
+    assert after.instead_of == before.id
+    assert of(state, tmp_path / "a") == WorkspaceIdentity(id=after.id)
+    assert of(state, tmp_path / "moved").id == before.id
+
+
+def test_a_folder_with_the_inode_of_a_removed_one_is_another_workspace(state: Path, tmp_path: Path) -> None:
+    """File systems hand out the inode of what was removed at once."""
+    folder = tmp_path / "a"
+    seen = {}
+    for _ in range(20):
+        found = of(state, folder)
+        assert found.id not in seen.values()
+        seen[folder.stat().st_ino] = found.id
+        folder.rmdir()
+    if len(seen) == 20:
+        pytest.skip("this file system used no inode twice")
+
+
+def test_a_folder_is_the_same_after_its_disk_got_another_number(state: Path, tmp_path: Path) -> None:
+    before = of(state, tmp_path / "a")
+    rewrite(state, "UPDATE folders SET device = device + 7")
+
+    assert of(state, tmp_path / "a").id == before.id
+    (tmp_path / "a").rename(tmp_path / "b")
+    assert of(state, tmp_path / "b").id == before.id
+
+
+def test_a_snapshot_of_the_disk_is_another_workspace(state: Path, tmp_path: Path) -> None:
+    """Inode and birth time are those of the original, the device and the path are not."""
+    before = of(state, tmp_path / "a")
+    rewrite(state, "UPDATE folders SET device = device + 7")
+    (tmp_path / "a").rename(tmp_path / "snapshot")
+
+    assert of(state, tmp_path / "snapshot").id != before.id
+
+
+def test_without_birth_times_a_folder_is_known_at_its_path_alone(state: Path, tmp_path: Path) -> None:
+    before = of(state, tmp_path / "a")
+    rewrite(state, "UPDATE folders SET birth = NULL")
+    (tmp_path / "a").rename(tmp_path / "b")
+    assert of(state, tmp_path / "b").id != before.id
+
+    (tmp_path / "b").rename(tmp_path / "a")
+    rewrite(state, "UPDATE folders SET birth = NULL")
+    rewrite(state, "DELETE FROM folders WHERE rowid > 1")
+    assert of(state, tmp_path / "a").id == before.id
+
+
+def test_a_name_is_that_workspace_in_any_folder_and_keeps_what_the_folder_had(
+    state: Path, tmp_path: Path
+) -> None:
+    before = of(state, tmp_path / "a")
+    named = of(state, tmp_path / "a", "team_notes")
+    elsewhere = of(state, tmp_path / "clone", "team_notes")
+
+    assert named.id == before.id == elsewhere.id
+    assert of(state, tmp_path / "fresh", "other").id == "other"
+    assert of(state, tmp_path / "a", "third").id == "third"
+    assert of(state, tmp_path / "a").id == before.id
+
+
+def test_a_state_folder_from_before_calls_a_workspace_by_its_path(state: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "a"
+    folder.mkdir()
+    (state / "memory").mkdir()
+    (state / "memory" / f"main-{workspace_mark(folder)}.sqlite").touch()
+
+    assert of(state, folder) == WorkspaceIdentity(id=workspace_mark(folder), inherits=True)
+    folder.rename(tmp_path / "moved")
+    assert of(state, folder).id != workspace_mark(folder)
+    assert of(state, tmp_path / "moved").id == workspace_mark(folder)
+    assert of(state, tmp_path / "moved").inherits
+
+
+def test_nobody_inherits_alone_what_two_have_used(state: Path, tmp_path: Path) -> None:
+    (state / "memory").mkdir()
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        (state / "memory" / f"main-{workspace_mark(tmp_path / name)}.sqlite").touch()
+
+    found = [of(state, tmp_path / name) for name in "ab"]
+
+    assert [one.id for one in found] == [workspace_mark(tmp_path / name) for name in "ab"]
+    assert not any(one.inherits for one in found)
+
+
+def test_a_folder_can_be_made_a_known_workspace(state: Path, tmp_path: Path) -> None:
+    before = of(state, tmp_path / "a")
+    (tmp_path / "a").rmdir()
+    new = of(state, tmp_path / "b")
+
+    adopt(state, tmp_path / "b", before.id, now=NOW)
+
+    assert of(state, tmp_path / "b").id == before.id
+    assert {one.id: one.is_there for one in known_workspaces(state)} == {before.id: True, new.id: False}
+
+
+def test_a_forgotten_workspace_is_new_when_it_comes_back(state: Path, tmp_path: Path) -> None:
+    before = of(state, tmp_path / "a")
+    forget(state, [before.id])
+
+    assert known_workspaces(state) == ()
+    assert of(state, tmp_path / "a").id != before.id
+
+
+def test_the_last_use_is_noted(state: Path, tmp_path: Path) -> None:
+    of(state, tmp_path / "a")
+    identify(state, tmp_path / "a", now=NOW + timedelta(days=2))
+
+    assert known_workspaces(state)[0].used_at == NOW + timedelta(days=2)
+
+
+def test_eight_processes_that_meet_a_folder_at_once_agree_on_it(state: Path, tmp_path: Path) -> None:
+    program = """
+import sys
+from datetime import datetime, UTC
+from pathlib import Path
+from composable_memory.workspaces import identify
+state, *folders = map(Path, sys.argv[1:])
+sys.stdin.readline()
+print([identify(state, folder, now=datetime.now(UTC)).id for folder in folders])
+"""
+    folders = [tmp_path / name for name in "abcd"]
+    for folder in folders:
+        folder.mkdir()
+    command = [sys.executable, "-c", program, *map(str, (state, *folders))]
+    running = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(8)
+    ]
+    for one in running:
+        assert one.stdin is not None
+        one.stdin.write("\n")
+        one.stdin.flush()
+    told = {one.communicate()[0] for one in running}
+
+    assert len(told) == 1
+    assert len(set(json.loads(told.pop().replace("'", '"')))) == 4
+    assert len(known_workspaces(state)) == 4
+    assert (state / "workspaces.sqlite").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_state_folder_that_cannot_be_written_is_said(state: Path, tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    state.chmod(0o500)
+    try:
+        with pytest.raises(ConfigError, match="cannot be used"):
+            of(state, tmp_path / "a")
+    finally:
+        state.chmod(0o700)
+
+
+def test_a_damaged_registry_is_said_and_left_as_it_is(state: Path, tmp_path: Path) -> None:
+    (state / "workspaces.sqlite").write_bytes(b"no database" * 1000)
+
+    with pytest.raises(ConfigError, match="move it away"):
+        of(state, tmp_path / "a")
+    assert (state / "workspaces.sqlite").read_bytes() == b"no database" * 1000
+
+
+def test_the_first_answer_tells_that_another_folder_took_the_place(tmp_path: Path) -> None:
+    notes, state = tmp_path / "notes", tmp_path / "state"
+
+    async def told() -> bool:
+        async with open_memory(notes, state, environ={}, long_lived=False) as memory:
+            degraded = (await memory.query("kayak")).degraded
+            return any("cmem workspace adopt" in one.reason for one in degraded)
+
+    notes.mkdir()
+    seen = [asyncio.run(told())]
+    notes.rename(tmp_path / "old")
+    notes.mkdir()
+    seen += [asyncio.run(told()) for _ in range(2)]
+
+    assert seen == [False, True, False]
+
+
+def rewrite(state: Path, statement: str) -> None:
+    """Change what the registry holds, as another machine or disk would have made it."""
+    with sqlite3.connect(state / "workspaces.sqlite") as registry:
+        registry.execute(statement)
+    registry.close()
