@@ -6,7 +6,7 @@ from datetime import datetime
 
 from composable_memory.types import JsonValue, Origin
 
-__all__ = ["Episode", "Fact", "Forgotten", "GraphEntity", "Neighbourhood", "TimeWindow"]
+__all__ = ["Adopted", "Episode", "Fact", "Forgotten", "GraphEntity", "Neighbourhood", "TimeWindow"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +97,14 @@ class Neighbourhood:
 
     entities: tuple[GraphEntity, ...] = ()
     facts: tuple[Fact, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adopted:
+    """How many episodes from before workspaces were told apart were taken over, and how many are left."""
+
+    episodes: int
+    left: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
         VectorQueryResult,
         VectorRecord,
     )
-    from composable_memory.facts import Episode, Fact, Forgotten, GraphEntity, Neighbourhood
+    from composable_memory.facts import Adopted, Episode, Fact, Forgotten, GraphEntity, Neighbourhood
     from composable_memory_ops_logs import OpsLog
 
 __all__ = [
@@ -67,12 +67,14 @@ __all__ = [
     "EmbedderSpec",
     "EntityExtractor",
     "GraphAdapter",
+    "KeptStore",
     "MemorySearchManager",
     "OpenBackend",
     "OpenEmbedder",
     "ProgressCallback",
     "QueryOrchestrator",
     "Readiness",
+    "SupportsAdoption",
     "SupportsAnswer",
     "SupportsBackup",
     "SupportsCheck",
@@ -329,6 +331,15 @@ class SupportsBackup(Protocol):
                 is not known, or are not of this kind of backend.
             BackendError: it could not be done; the data are those of before.
         """
+        ...
+
+
+@runtime_checkable
+class SupportsAdoption(Protocol):
+    """A memory that may hold what was taken in before workspaces were told apart, and belongs to none."""
+
+    async def adopt(self, *, everything: bool = False) -> Adopted:
+        """Take over what the workspace's notes say as well or, on its owner's word, everything."""
         ...
 
 

@@ -120,8 +120,8 @@ def test_a_name_is_that_workspace_in_any_folder_and_keeps_what_the_folder_had(
     state: Path, tmp_path: Path
 ) -> None:
     before = of(state, tmp_path / "a")
-    named = of(state, tmp_path / "a", "team_notes")
-    elsewhere = of(state, tmp_path / "clone", "team_notes")
+    named = of(state, tmp_path / "a", "teamnotes")
+    elsewhere = of(state, tmp_path / "clone", "teamnotes")
 
     assert named.id == before.id == elsewhere.id
     assert of(state, tmp_path / "fresh", "other").id == "other"

@@ -20,7 +20,7 @@ from composable_memory.errors import (
     EmbeddingError,
     MemoryPathError,
 )
-from composable_memory.facts import Episode, Fact, Forgotten, GraphEntity, Neighbourhood
+from composable_memory.facts import Adopted, Episode, Fact, Forgotten, GraphEntity, Neighbourhood
 from composable_memory.intent import parse_query_intent
 from composable_memory.interfaces import BackendServices, ProgressCallback
 from composable_memory.time_windows import FAR_FUTURE, FAR_PAST, window_of
@@ -32,14 +32,36 @@ from composable_memory.types import (
     MemoryProviderStatus,
     MemorySearchResult,
     MemorySyncProgressUpdate,
+    Origin,
     SearchAnswer,
     SearchOptions,
     SyncReport,
 )
 from composable_memory_adapters.excerpts import excerpt
-from composable_memory_adapters.graphiti.episodes import EpisodeDraft, drafts_of, no_text, storable
-from composable_memory_adapters.graphiti.facts import PATH_ROOT, as_result, episode_page, fact_page, ids_in
-from composable_memory_adapters.graphiti.groups import group_of, groups_to_search, is_readable
+from composable_memory_adapters.graphiti.episodes import (
+    EpisodeDraft,
+    drafts_of,
+    named_in,
+    no_text,
+    owner_of,
+    storable,
+)
+from composable_memory_adapters.graphiti.facts import (
+    PATH_ROOT,
+    as_result,
+    episode_page,
+    fact_page,
+    ids_in,
+    seen_from,
+)
+from composable_memory_adapters.graphiti.groups import (
+    default_group,
+    group_of,
+    groups_to_search,
+    is_of,
+    is_readable,
+    safe_group_id,
+)
 from composable_memory_adapters.graphiti.local import open_local
 from composable_memory_adapters.graphiti.service import open_service
 from composable_memory_adapters.graphiti.settings import GraphitiSettings
@@ -47,6 +69,7 @@ from composable_memory_adapters.graphiti.status import Standing, describe
 from composable_memory_adapters.graphiti.stores import Counts, FactAnswer, FactStore, Question
 from composable_memory_adapters.graphiti.writing.comparing import Comparison
 from composable_memory_adapters.graphiti.writing.entries import Entry
+from composable_memory_adapters.graphiti.writing.inheritance import moved_to, proven, stays_in
 from composable_memory_adapters.graphiti.writing.ledger import Ledger, LedgerCounts
 from composable_memory_adapters.graphiti.writing.merging import plan_merges
 from composable_memory_adapters.graphiti.writing.worker import Outcome, Worker
@@ -92,7 +115,9 @@ async def open_graphiti(
             store = await stack.enter_async_context(open_service(settings, services))
         else:
             store = await stack.enter_async_context(open_local(settings, services, folder))
-        ledger = await stack.enter_async_context(Ledger.open(folder, clock=services.clock))
+        ledger = await stack.enter_async_context(
+            Ledger.open(folder, clock=services.clock, workspace=services.workspace_id)
+        )
         is_new = await asyncio.to_thread(_holds_no_graph, settings, folder)
         memory = GraphitiMemory(
             settings, services, store=store, ledger=ledger, is_new=is_new, stack=stack.pop_all()
@@ -138,15 +163,55 @@ class GraphitiMemory:
         self._waiting = LedgerCounts()
         self._counted_at: datetime | None = None
         self._counts = Counts()
+        self._default = default_group(services.agent_id, services.workspace_id)
+        self._claimed: frozenset[str] = frozenset()
+        self._set_aside: Mapping[str, int] = {}
         self._health: Health | None = None
         self._is_closed = False
         self._release: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         """Look into the ledger, and begin to work through it where the memory stays open."""
+        await self._take_over()
         await self._count_waiting()
         if self._services.is_long_lived:
             self._worker.start()
+
+    async def _take_over(self) -> None:
+        """Take over what was taken in before workspaces were told apart, as far as it is certainly ours."""
+        self._set_aside = await self._ledger.of_nobody()
+        is_private = not (self._settings.service_url or self._settings.url)
+        if self._set_aside and self._services.inherits and is_private:
+            shared = safe_group_id(self._settings.group) if self._settings.group else None
+            await self._ledger.inherit(shared=shared)
+        elif self._set_aside and (self._services.is_long_lived or not (await self._ledger.counts()).by_state):
+            await self._adopt_what_is_free()
+        self._set_aside = await self._ledger.of_nobody()
+        self._claimed = await self._ledger.claimed()
+        if safe_group_id(self._services.agent_id) in self._claimed:
+            self._default = self._services.agent_id
+
+    async def _adopt_what_is_free(self) -> None:
+        """Take over what is certainly ours; what a model would read once more waits for its owner's word."""
+        is_free = not (self._settings.uses_llm or self._settings.service_url)
+        await self._adopt(everything=self._services.inherits, again=is_free)
+
+    async def _adopt(self, *, everything: bool, again: bool) -> int:
+        """Take episodes over; with `again` also those that have to be read once more, for another group."""
+        entries = await self._ledger.entries_of_nobody()
+        if not everything:
+            entries = await asyncio.to_thread(proven, entries, self._services.workspace_dir)
+        taken = [entry for entry in entries if stays_in(entry, self._settings)]
+        moved = [
+            (entry, draft)
+            for entry in (entries if again else ())
+            if (draft := self._moved(entry)) is not None
+        ]
+        await self._ledger.move(moved, taken)
+        return len(taken) + len(moved)
+
+    def _moved(self, entry: Entry) -> EpisodeDraft | None:
+        return moved_to(entry, self._settings, agent_id=self._services.agent_id, default=self._default)
 
     # --- asking ---------------------------------------------------------------------------------------------
 
@@ -170,14 +235,14 @@ class GraphitiMemory:
         window = window_of(hints, now)
         question = Question(
             text=query,
-            groups=groups_to_search(self._settings, self._services.agent_id, options.session_key),
+            groups=groups_to_search(self._settings, self._default, options.session_key),
             limit=min(max(DEPTH, options.max_results), MOST),
             now=now,
             window=window,
             when=" ".join(hint.phrase for hint in hints) if window else "",
         )
         answer = await self._ask(question)
-        results = [as_result(scored, now) for scored in answer.facts]
+        results = [as_result(replace(scored, fact=self._cited(scored.fact)), now) for scored in answer.facts]
         kept = [one for one in results if one.exact or one.score >= options.min_score]
         return SearchAnswer(
             results=tuple(kept[: options.max_results]),
@@ -217,9 +282,12 @@ class GraphitiMemory:
         fact = await self._store.fact(group_id, own_id)
         if fact is None:
             episode = await self._store.episode(group_id, own_id)
-            return episode_page(episode, await self._originals(episode.id)) if episode else ""
+            if episode is None:
+                return ""
+            return episode_page(self._episode_cited(episode), await self._originals(episode.id))
         history = await self._store.history(fact)
-        sources = [one for id_ in fact.episodes if (one := await self._store.episode(group_id, id_))]
+        found = [one for id_ in fact.episodes if (one := await self._store.episode(group_id, id_))]
+        sources = [self._episode_cited(one) for one in found]
         return fact_page(fact, self._services.clock(), history=history, sources=sources)
 
     async def _originals(self, episode_id: str) -> Sequence[EpisodeDraft]:
@@ -240,9 +308,10 @@ class GraphitiMemory:
             return ()
         current_at = self._services.clock() if current_only else None
         as_of = None if as_of is None else _in_utc(as_of)
-        return await self._store.facts(
+        found = await self._store.facts(
             self._groups, about=about, as_of=as_of, current_at=current_at, limit=limit
         )
+        return [self._cited(fact) for fact in found]
 
     async def entities(self, *, named: str | None = None, limit: int = 50) -> Sequence[GraphEntity]:
         """Return entities, those with most facts first."""
@@ -254,13 +323,13 @@ class GraphitiMemory:
         """Return what was ingested, the latest observed first."""
         if not await self._has_facts("list episodes"):
             return ()
-        return await self._store.episodes(self._groups, limit=limit)
+        return [self._episode_cited(one) for one in await self._store.episodes(self._groups, limit=limit)]
 
     async def timeline(self, entity: str, *, limit: int = 100) -> Sequence[Fact]:
         """Return the facts about one entity in the order of the time they hold from."""
         if not await self._has_facts("tell a timeline"):
             return ()
-        return await self._store.timeline(self._groups, entity, limit=limit)
+        return [self._cited(one) for one in await self._store.timeline(self._groups, entity, limit=limit)]
 
     async def neighbourhood(
         self, entity: str | None = None, *, depth: int = 1, limit: int = 200
@@ -268,7 +337,8 @@ class GraphitiMemory:
         """Return at most `limit` facts within `depth` steps of an entity, or the newest of all."""
         if not await self._has_facts("draw a neighbourhood"):
             return Neighbourhood()
-        return await self._store.neighbourhood(self._groups, entity, depth=depth, limit=limit)
+        found = await self._store.neighbourhood(self._groups, entity, depth=depth, limit=limit)
+        return replace(found, facts=tuple(map(self._cited, found.facts)))
 
     async def forget(self, episode_id: str) -> Forgotten:
         """Remove an episode for good: from the graph, with what only it supports, and from the ledger.
@@ -301,6 +371,8 @@ class GraphitiMemory:
 
     async def _forget(self, group: str, wanted: str) -> list[Forgotten]:
         kept = await self._ledger.named(group, wanted)
+        if not kept:
+            kept = await self._ledger.named(group, named_in(self._services.workspace_id, wanted))
         _refuse_merged(kept)
         gone: list[Forgotten] = []
         for id_ in dict.fromkeys([*(entry.id for entry in kept), wanted]):
@@ -308,6 +380,19 @@ class GraphitiMemory:
             gone += [forgotten] if forgotten else []
         await self._ledger.forget([entry.id for entry in kept])
         return gone or [Forgotten(episode_id=entry.id, facts=0, entities=0) for entry in kept]
+
+    async def adopt(self, *, everything: bool = False) -> Adopted:
+        """Take over episodes from before workspaces were told apart, and store them with what else waits.
+
+        Without `everything` they are those whose text is in the note of this workspace that they name.
+        """
+        self._require_open("take episodes over")
+        with trace():
+            adopted = await self._adopt(everything=everything, again=True)
+            await self._worker.work()
+            await self._take_stock()
+            self._set_aside = await self._ledger.of_nobody()
+        return Adopted(episodes=adopted, left=sum(self._set_aside.values()))
 
     # --- taking in ------------------------------------------------------------------------------------------
 
@@ -332,7 +417,8 @@ class GraphitiMemory:
             with self._worker.leaving(self._touched(drafts) if wait else ()):
                 for group in self._touched(drafts):
                     of_group = [one for some in drafts for one in some if one.group_id == group]
-                    taken = await self._ledger.replace_source(storable(path), of_group, group_id=group)
+                    source = named_in(self._told_apart_by, storable(path))
+                    taken = await self._ledger.replace_source(source, of_group, group_id=group)
                     known |= set(taken.known)
                 return await self._work_off(contents, drafts, known, wait=wait)
 
@@ -347,9 +433,10 @@ class GraphitiMemory:
     def _drafts_of(self, content: MemoryContentObject) -> tuple[EpisodeDraft, ...]:
         return drafts_of(
             content,
-            group_id=group_of(self._settings, self._services.agent_id, content.provenance),
+            group_id=group_of(self._settings, self._default, content.provenance),
             now=self._services.clock(),
             max_chars=self._settings.ingest.max_episode_chars,
+            workspace_id=self._told_apart_by,
         )
 
     async def _work_off(
@@ -388,6 +475,9 @@ class GraphitiMemory:
         with trace():
             _tell(progress, 0)
             await (self._ledger.revive() if force else self._ledger.hurry())
+            if self._set_aside:
+                await self._adopt_what_is_free()
+                self._set_aside = await self._ledger.of_nobody()
             await plan_merges(self._ledger, self._ingest, now=self._services.clock())
             await self._count_waiting(anew=True)
             if self._is_empty:
@@ -422,6 +512,7 @@ class GraphitiMemory:
             health=self._health,
             groups=self._groups,
             background_problem=self._worker.problem,
+            set_aside=self._set_aside,
         )
         return describe(self._settings, self._services, standing)
 
@@ -471,10 +562,33 @@ class GraphitiMemory:
 
     @property
     def _groups(self) -> tuple[str, ...]:
-        return groups_to_search(self._settings, self._services.agent_id)
+        return groups_to_search(self._settings, self._default)
 
     def _may_read(self, group_id: str) -> bool:
-        return is_readable(self._settings, self._services.agent_id, group_id)
+        return is_readable(self._settings, self._default, group_id)
+
+    @property
+    def _told_apart_by(self) -> str | None:
+        """Return what tells our episodes from those of others in a group that is asked for by name."""
+        return self._services.workspace_id if self._settings.group else None
+
+    def _cited(self, fact: Fact) -> Fact:
+        """Return a fact with its origins as this workspace cites them, its own files first."""
+        seen = [self._seen(origin, fact.group_id) for origin in fact.origins]
+        return replace(
+            fact, origins=tuple(sorted(seen, key=lambda one: one.path.startswith(f"{PATH_ROOT}/")))
+        )
+
+    def _episode_cited(self, episode: Episode) -> Episode:
+        origin = episode.origin and self._seen(episode.origin, episode.group_id)
+        owner, content_id = owner_of(episode.content_id)
+        if owner != self._services.workspace_id:
+            content_id = episode.content_id
+        return replace(episode, origin=origin, content_id=content_id)
+
+    def _seen(self, origin: Origin, group_id: str) -> Origin:
+        is_ours = group_id in self._claimed or is_of(self._default, group_id)
+        return seen_from(origin, group_id, workspace_id=self._services.workspace_id, is_ours=is_ours)
 
     @property
     def _is_empty(self) -> bool:

@@ -25,8 +25,10 @@ __all__ = [
     "description_of",
     "drafts_of",
     "graph_id",
+    "named_in",
     "no_text",
     "origin_of",
+    "owner_of",
     "storable",
 ]
 
@@ -36,6 +38,8 @@ NAMESPACE = UUID("5b8d3c1e-6f0a-5e7b-9a44-0d1c2e3f4a5b")
 PART_OF = "graphiti.partOf"
 """The key of the metadata under which a part of a long text names the whole; nobody else may set it."""
 
+OF_WORKSPACE = re.compile(r"workspace:(?P<workspace>[a-z0-9]+)/(?P<name>.*)", re.DOTALL)
+"""How ids and paths begin in a group that several workspaces may share."""
 PLACE = re.compile(r"(?P<path>.+?)#(?:L(?P<start>[0-9]{1,9})(?:-L(?P<end>[0-9]{1,9}))?)?", re.DOTALL)
 FILE_LIKE = re.compile(r"[^\s/]*+/\S++|\S*[^\s./]\.\w++")
 
@@ -65,21 +69,38 @@ def graph_id(group_id: str, own_id: str) -> str:
     return str(uuid5(NAMESPACE, f"{group_id}\n{own_id}"))
 
 
+def named_in(workspace_id: str | None, name: str) -> str:
+    """Return an id or a path with the workspace that it is of; as it is where that need not be told."""
+    return f"workspace:{workspace_id}/{name}" if workspace_id else name
+
+
+def owner_of(name: str) -> tuple[str | None, str]:
+    """Return the workspace that an id or a path is of, None where it tells none, and the rest of it."""
+    told = OF_WORKSPACE.fullmatch(name)
+    return (told["workspace"], told["name"]) if told else (None, name)
+
+
 def drafts_of(
-    content: MemoryContentObject, *, group_id: str, now: datetime, max_chars: int
+    content: MemoryContentObject,
+    *,
+    group_id: str,
+    now: datetime,
+    max_chars: int,
+    workspace_id: str | None = None,
 ) -> tuple[EpisodeDraft, ...]:
     """Return the episodes that a content becomes: one, more for a long text, none for a blank one.
 
     Parts of a long text are called `id`, `id#2`, `id#3`, and name the whole in their metadata. Secrets are
-    masked in all of it. Warnings about the content are on the first.
+    masked in all of it. Warnings about the content are on the first. With `workspace_id`, for a group that
+    several workspaces may share, their ids and what they say of where they are from tell the workspace.
     """
-    clean = _clean(content)
+    clean = _clean(replace(content, id=named_in(workspace_id, content.id)))
     times = Times.of(clean, now)
     clean = replace(clean, temporal=times.temporal)
     origin = _origin_in(clean)
     pieces = list(pieces_of(clean.text or "", origin, max_chars))
     return tuple(
-        _draft(clean, piece, group_id, times, number, len(pieces))
+        _draft(clean, piece, group_id, times, number, len(pieces), workspace_id)
         for number, piece in enumerate(pieces, start=1)
     )
 
@@ -216,8 +237,15 @@ def _source_of(content: MemoryContentObject) -> EpisodeSource:
 
 
 def _draft(
-    content: MemoryContentObject, piece: Piece, group_id: str, times: Times, number: int, count: int
+    content: MemoryContentObject,
+    piece: Piece,
+    group_id: str,
+    times: Times,
+    number: int,
+    count: int,
+    workspace_id: str | None,
 ) -> EpisodeDraft:
+    place = piece.origin and replace(piece.origin, path=named_in(workspace_id, piece.origin.path))
     part = replace(content, text=piece.text)
     if count > 1:
         own_id = content.id if number == 1 else f"{content.id}#{number}"
@@ -230,9 +258,7 @@ def _draft(
         observed_at=times.observed_at,
         ingested_at=times.ingested_at,
         source=_source_of(content),
-        description=description_of(
-            piece.origin, content.provenance.source if content.provenance else content.kind
-        ),
+        description=description_of(place, content.provenance.source if content.provenance else content.kind),
         origin=piece.origin,
         warnings=times.warnings if number == 1 else (),
     )

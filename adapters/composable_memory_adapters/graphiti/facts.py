@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from composable_memory.facts import Episode, Fact
 from composable_memory.types import MAX_SNIPPET_CHARS, JsonValue, MemorySearchResult, Origin
-from composable_memory_adapters.graphiti.episodes import EpisodeDraft
+from composable_memory_adapters.graphiti.episodes import EpisodeDraft, owner_of
 from composable_memory_adapters.graphiti.stores import ScoredFact
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "fact_page",
     "fact_path",
     "ids_in",
+    "seen_from",
     "told_validity",
 ]
 
@@ -34,6 +36,18 @@ def ids_in(path: str) -> tuple[str, str] | None:
     """Return the ids of the group and of the fact or episode that a path names, or None for other paths."""
     match = _PATH.fullmatch(path)
     return (match[1], match[2]) if match else None
+
+
+def seen_from(origin: Origin, group_id: str, *, workspace_id: str, is_ours: bool) -> Origin:
+    """Return an origin as a workspace cites it: a file of its own by its path, others by whose they are.
+
+    `is_ours` says that the group is the workspace's alone; what tells no workspace in it is its own too.
+    """
+    owner, path = owner_of(origin.path)
+    if owner == workspace_id or (owner is None and is_ours):
+        return replace(origin, path=path)
+    whose = (PATH_ROOT, group_id, *filter(None, [owner]), path.lstrip("/"))
+    return replace(origin, path="/".join(whose))
 
 
 def as_result(scored: ScoredFact, now: datetime) -> MemorySearchResult:

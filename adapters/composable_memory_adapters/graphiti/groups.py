@@ -7,7 +7,7 @@ from hashlib import sha256
 from composable_memory.content import MemoryProvenance
 from composable_memory_adapters.graphiti.settings import GraphitiSettings
 
-__all__ = ["group_of", "groups_to_search", "is_readable", "safe_group_id"]
+__all__ = ["default_group", "group_of", "groups_to_search", "is_of", "is_readable", "safe_group_id"]
 
 SAFE = re.compile(r"[A-Za-z0-9_-]{1,64}")
 UNSAFE_RUN = re.compile(r"[^A-Za-z0-9]+")
@@ -20,9 +20,17 @@ DIRECT = frozenset({"direct", "dm"})
 """What stands before the other's id in the key of a conversation between two."""
 
 
-def group_of(settings: GraphitiSettings, agent_id: str, provenance: MemoryProvenance | None) -> str:
-    """Return the group that a content goes to; without a user or a session known, it is the agent's."""
-    base = settings.group or agent_id
+def default_group(agent_id: str, workspace_id: str) -> str:
+    """Return the group of an agent's memory of one workspace, which no other workspace shares."""
+    return f"{agent_id}_{workspace_id}"
+
+
+def group_of(settings: GraphitiSettings, default: str, provenance: MemoryProvenance | None) -> str:
+    """Return the group that a content goes to.
+
+    Without a user or a session known it is the one that the settings name, or `default`.
+    """
+    base = settings.group or default
     if provenance is None:
         return safe_group_id(base)
     match settings.ingest.group_by:
@@ -35,32 +43,33 @@ def group_of(settings: GraphitiSettings, agent_id: str, provenance: MemoryProven
 
 
 def groups_to_search(
-    settings: GraphitiSettings, agent_id: str, session_key: str | None = None
+    settings: GraphitiSettings, default: str, session_key: str | None = None
 ) -> tuple[str, ...]:
     """Return the groups that a question of a session may see, its own first.
 
     What belongs to nobody in particular, such as the notes, is the agent's and everybody's.
     """
-    base = settings.group or agent_id
-    own = group_of(settings, agent_id, MemoryProvenance(source="search", session_key=session_key))
+    base = settings.group or default
+    own = group_of(settings, default, MemoryProvenance(source="search", session_key=session_key))
     others = (safe_group_id(key) for key in (base, *settings.also_search))
     return tuple(dict.fromkeys((own, *others)))
 
 
-def is_readable(settings: GraphitiSettings, agent_id: str, group_id: str) -> bool:
+def is_readable(settings: GraphitiSettings, default: str, group_id: str) -> bool:
     """Say whether a path may name a group: one that is searched, or one of the agent's users or sessions.
 
     Which session asks for a path is not known, so within an agent paths are open to all of its sessions.
     """
-    if group_id in groups_to_search(settings, agent_id):
+    if group_id in groups_to_search(settings, default):
         return True
     kind = settings.ingest.group_by
-    begins = _slug(f"{settings.group or agent_id}\n{kind}\n")
-    return (
-        kind != "agent"
-        and group_id.startswith(begins)
-        and HASHED.fullmatch(group_id, len(begins)) is not None
-    )
+    return kind != "agent" and _is_within(settings.group or default, kind, group_id)
+
+
+def is_of(base: str, group_id: str) -> bool:
+    """Say whether a group is the one that is called `base`, or that of a user or a session within it."""
+    within = any(_is_within(base, kind, group_id) for kind in ("user", "session"))
+    return group_id == safe_group_id(base) or within
 
 
 def safe_group_id(key: str) -> str:
@@ -83,6 +92,13 @@ def _slug(key: str) -> str:
 def _group_within(base: str, kind: str, key: str | None) -> str:
     # The line break keeps "a" and user "b" apart from an agent that is called like both together.
     return safe_group_id(f"{base}\n{kind}\n{key}" if key else base)
+
+
+def _is_within(base: str, kind: str, group_id: str) -> bool:
+    begins = _slug(f"{base}\n{kind}\n")
+    # A name that had to be cut says too little of whose it is.
+    is_whole = len(begins) < SLUG_CHARS
+    return is_whole and group_id.startswith(begins) and HASHED.fullmatch(group_id, len(begins)) is not None
 
 
 def _user_of(provenance: MemoryProvenance) -> str | None:

@@ -148,7 +148,9 @@ class GraphitiSettings(SettingsModel):
         default=None, min_length=1, description="The database on a Neo4j server; unset, the server's default."
     )
     group: str | None = Field(
-        default=None, min_length=1, description="The group that contents go to; unset, the agent's id."
+        default=None,
+        min_length=1,
+        description="The group that contents go to, which workspaces may share; unset, one of its own.",
     )
     also_search: tuple[str, ...] = Field(default=(), description="Further groups that are searched.")
     private: PrivateServerSettings = PrivateServerSettings()

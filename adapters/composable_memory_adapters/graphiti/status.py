@@ -15,7 +15,10 @@ __all__ = ["Standing", "describe"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """What is known when somebody asks; `health` and the counts are those of the last call that looked."""
+    """What is known when somebody asks; `health` and the counts are those of the last call that looked.
+
+    `set_aside` tells by group how many episodes are of no workspace.
+    """
 
     place: Mapping[str, str]
     waiting: LedgerCounts
@@ -25,6 +28,7 @@ class Standing:
     health: Health | None
     groups: tuple[str, ...]
     background_problem: str | None
+    set_aside: Mapping[str, int]
 
 
 def describe(
@@ -57,11 +61,19 @@ def _custom(settings: GraphitiSettings, standing: Standing) -> dict[str, JsonVal
         "episodes": {state: count for state, count in standing.waiting.by_state.items() if count},
         "missing": standing.missing or None,
         "ledger": standing.ledger_problem,
+        "setAside": _set_aside(standing.set_aside),
         "lastError": standing.waiting.last_error,
         "background": standing.background_problem,
         "health": None if health is None else "ok" if health.ok else health.message or "down",
     }
     return {name: value for name, value in told.items() if value is not None}
+
+
+def _set_aside(groups: Mapping[str, int]) -> str | None:
+    if not groups:
+        return None
+    told = ", ".join(f"{count} in group {group}" for group, count in sorted(groups.items()))
+    return f"{told}: episodes from before workspaces were told apart; `cmem graph adopt` takes them over"
 
 
 def _extractor(settings: GraphitiSettings) -> str:

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from composable_memory.interfaces import BackendServices
-from composable_memory_adapters.graphiti.groups import group_of
+from composable_memory_adapters.graphiti.groups import default_group, group_of
 from composable_memory_adapters.graphiti.service.client import GraphitiClient
 from composable_memory_adapters.graphiti.service.store import ServiceStore
 from composable_memory_adapters.graphiti.settings import GraphitiSettings
@@ -29,7 +29,7 @@ async def open_service(settings: GraphitiSettings, services: BackendServices) ->
     )
     store = ServiceStore(
         client,
-        group=group_of(settings, services.agent_id, None),
+        group=group_of(settings, default_group(services.agent_id, services.workspace_id), None),
         search=settings.search,
         clock=services.clock,
         stalled_after_s=settings.ingest.timeout_ms / 1000,

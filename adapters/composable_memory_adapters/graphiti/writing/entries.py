@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, Literal, get_args
 
-from composable_memory_adapters.graphiti.episodes import PART_OF, EpisodeDraft, graph_id
+from composable_memory_adapters.graphiti.episodes import PART_OF, EpisodeDraft, graph_id, owner_of
 from composable_memory_adapters.graphiti.writing.draft_wire import draft_from_json, draft_to_json
 from composable_memory_adapters.sqlite_file import Connection, Unreadable
 
@@ -25,15 +25,25 @@ __all__ = [
 ]
 
 EntryState = Literal[
-    "queued", "sent", "done", "failed", "retiring", "retired", "lost", "merging", "merged", "forgotten"
+    "queued",
+    "sent",
+    "done",
+    "failed",
+    "retiring",
+    "retired",
+    "lost",
+    "merging",
+    "merged",
+    "moved",
+    "forgotten",
 ]
 """Where an episode is on its way.
 
 `queued` is to be stored, `sent` was taken by a service that has not shown it yet, `done` is in the graph,
 `failed` waits for somebody to ask for another try. What its source says no more is `retiring`, and then
 `retired`; what the graph has lost of that is `lost` until it is stored and retired again. An episode that
-takes the place of several is `merging` until it has, these are `merged` then. `forgotten` keeps of an episode
-that it must not come back.
+takes the place of several is `merging` until it has, these are `merged` then. `moved` was taken in once more,
+in a group of the workspace that it is of. `forgotten` keeps of an episode that it must not come back.
 """
 
 STATES: frozenset[str] = frozenset(get_args(EntryState))
@@ -59,9 +69,16 @@ FROM episodes WHERE state <> 'forgotten' AND ({where}) ORDER BY {order} LIMIT ?
 FIND = "SELECT id, state, hash FROM episodes WHERE draft_id = ?"
 ADD = """
 INSERT INTO episodes (id, sequence, group_id, draft_id, content_id, part_of, session_key, source_path, state,
-  draft, hash, trace_id, observed_at, enqueued_at, since)
+  draft, hash, trace_id, observed_at, enqueued_at, since, workspace)
 VALUES (:id, (SELECT coalesce(max(sequence), 0) + 1 FROM episodes), :group_id, :draft_id, :content_id,
-  :part_of, :session_key, :source_path, :state, :draft, :hash, :trace_id, :observed_at, :now, :now)
+  :part_of, :session_key, :source_path, :state, :draft, :hash, :trace_id, :observed_at, :now, :now,
+  :workspace)
+"""
+RECOGNIZE = """
+UPDATE episodes SET draft_id = :draft_id, part_of = :part_of, workspace = :workspace,
+  source_path = coalesce(:source_path, source_path)
+WHERE draft_id = :before AND (workspace = :workspace OR workspace IS NULL AND EXISTS (
+  SELECT 1 FROM episodes AS same WHERE same.draft_id = :before AND same.hash = :hash))
 """
 AGAIN = """
 UPDATE episodes SET sequence = (SELECT max(sequence) + 1 FROM episodes), state = 'queued', attempts = 0,
@@ -111,12 +128,14 @@ def add(
     draft: EpisodeDraft,
     *,
     now: float,
+    workspace: str,
     state: EntryState = "queued",
     source_path: str | None = None,
     trace_id: str | None = None,
 ) -> Fate:
     """Take an episode in; one that is known with the same text stays as it is, unless it was retired."""
     digest = _digest(draft)
+    _recognize(connection, draft, digest, workspace=workspace, source_path=source_path)
     rows = connection.execute(FIND, (draft.id,)).fetchall()
     same = next((row for row in rows if row[2] == digest), None)
     others = [str(row[0]) for row in rows if row[2] != digest and row[1] in ALIVE]
@@ -124,7 +143,7 @@ def add(
     if same is None:
         own = _marked(draft, digest) if rows else draft
         values = _values(own, draft, state=state, digest=digest)
-        more = {"source_path": source_path, "trace_id": trace_id, "now": now}
+        more = {"source_path": source_path, "trace_id": trace_id, "now": now, "workspace": workspace}
         connection.execute(ADD, {**values, **more})
     elif same[1] in GONE:
         connection.execute(AGAIN, {"id": same[0], "source_path": source_path, "now": now})
@@ -137,6 +156,24 @@ def add(
 
 def _digest(draft: EpisodeDraft) -> str:
     return sha256(draft.text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _recognize(
+    connection: Connection, draft: EpisodeDraft, digest: str, *, workspace: str, source_path: str | None
+) -> None:
+    """Take what was handed in before ids told the workspace for the same episode; nothing is stored twice."""
+    owner, name = owner_of(draft.content.id)
+    if owner is None:
+        return
+    values = {
+        "draft_id": draft.id,
+        "part_of": str(draft.content.metadata.get(PART_OF) or draft.content.id),
+        "before": graph_id(draft.group_id, name),
+        "hash": digest,
+        "workspace": workspace,
+        "source_path": source_path,
+    }
+    connection.execute(RECOGNIZE, values)
 
 
 def _marked(draft: EpisodeDraft, digest: str) -> EpisodeDraft:

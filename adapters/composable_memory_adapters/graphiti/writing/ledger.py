@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar, cast
 
 from composable_memory.errors import BackendUnavailable, IndexDamaged, IndexProblem, IndexTooNew
 from composable_memory.interfaces import Clock
-from composable_memory_adapters.graphiti.episodes import EpisodeDraft
+from composable_memory_adapters.graphiti.episodes import EpisodeDraft, named_in
 from composable_memory_adapters.graphiti.writing import entries, ledger_statements, schema, turns
 from composable_memory_adapters.graphiti.writing.entries import DUE, Entry, EntryState
 from composable_memory_adapters.graphiti.writing.salvage import check, salvage
@@ -66,33 +66,37 @@ class Stored(NamedTuple):
 
 
 class Ledger:
-    """The book of episodes in one file, shared with other processes.
+    """The book of a workspace's episodes in one file, shared with other processes and other workspaces.
 
     Every method raises `BackendUnavailable` when the file cannot be used; nothing of the call was done then.
     """
 
-    def __init__(self, file: SqliteFile, *, clock: Clock) -> None:
+    def __init__(self, file: SqliteFile, *, clock: Clock, workspace: str = "") -> None:
         self._file = file
         self._clock = clock
+        self._workspace = workspace
         self.problem: str | None = None
         """What had to be done about the file to open it."""
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, folder: Path, *, clock: Clock) -> AsyncIterator["Ledger"]:
+    async def open(cls, folder: Path, *, clock: Clock, workspace: str = "") -> AsyncIterator["Ledger"]:
         """Yield the ledger of a folder; both are created where they are missing.
 
-        One that is damaged is set aside, and a new one has what can be read of it.
+        Of the episodes that others have handed in, only those of `workspace` are counted and worked on. A
+        ledger that is damaged is set aside, and a new one has what can be read of it.
         """
         async with AsyncExitStack() as stack:
-            ledger = cls(await stack.enter_async_context(_file_in(folder)), clock=clock)
+            file = await stack.enter_async_context(_file_in(folder))
+            ledger = cls(file, clock=clock, workspace=workspace)
             try:
                 await ledger.prepare()
             except BackendUnavailable as error:
                 if not isinstance(error.__cause__, IndexDamaged):
                     raise
                 problem = await ledger._set_aside(error.__cause__)
-                ledger = cls(await stack.enter_async_context(_file_in(folder)), clock=clock)
+                file = await stack.enter_async_context(_file_in(folder))
+                ledger = cls(file, clock=clock, workspace=workspace)
                 ledger.problem = problem
                 await ledger.prepare()
             yield ledger
@@ -135,7 +139,14 @@ class Ledger:
             now = self._now()
             fates: dict[entries.Fate, list[str]] = {"new": [], "known": [], "changed": []}
             for draft in drafts:
-                fate = entries.add(connection, draft, now=now, source_path=path, trace_id=trace_id)
+                fate = entries.add(
+                    connection,
+                    draft,
+                    now=now,
+                    workspace=self._workspace,
+                    source_path=path,
+                    trace_id=trace_id,
+                )
                 fates[fate].append(draft.id)
             vanished: list[str] = []
             for group_id in dict.fromkeys([*filter(None, [group]), *(draft.group_id for draft in drafts)]):
@@ -152,14 +163,14 @@ class Ledger:
         return await self._read(
             lambda connection: tuple(
                 str(row[0])
-                for row in connection.execute(ledger_statements.GROUPS_DUE, {"now": self._now()}).fetchall()
+                for row in connection.execute(ledger_statements.GROUPS_DUE, self._here()).fetchall()
             )
         )
 
     async def next_due(self) -> datetime | None:
         """Return when there is something to do next, which may be in the past; None if there is nothing."""
         found = await self._read(
-            lambda connection: connection.execute(ledger_statements.NEXT_DUE, {"now": self._now()}).get
+            lambda connection: connection.execute(ledger_statements.NEXT_DUE, self._here()).get
         )
         return None if found is None else datetime.fromtimestamp(found, UTC)
 
@@ -182,7 +193,13 @@ class Ledger:
                 return ()
             for state in DUE:
                 found = entries.select(
-                    connection, ledger_statements.DUE_NOW, group_id, state, now, limit=limit
+                    connection,
+                    ledger_statements.DUE_NOW,
+                    group_id,
+                    state,
+                    now,
+                    self._workspace,
+                    limit=limit,
                 )
                 if found:
                     return _until_a_tried_one(found)
@@ -258,16 +275,16 @@ class Ledger:
         """Try everything that failed or waits again now; return how many had failed."""
 
         def work(connection: Connection) -> int:
-            connection.execute(ledger_statements.REVIVE, (self._now(),))
+            connection.execute(ledger_statements.REVIVE, (self._now(), self._workspace))
             revived = connection.changes()
-            _hurry(connection)
+            self._hurry(connection)
             return revived
 
         return await self._write(work)
 
     async def hurry(self) -> None:
         """Try everything that waits now; what failed stays as it is."""
-        await self._write(_hurry)
+        await self._write(self._hurry)
 
     # --- looking things up ---
 
@@ -277,10 +294,11 @@ class Ledger:
             lambda connection: LedgerCounts(
                 by_state=dict(
                     cast(
-                        "list[tuple[EntryState, int]]", connection.execute(ledger_statements.COUNT).fetchall()
+                        "list[tuple[EntryState, int]]",
+                        connection.execute(ledger_statements.COUNT, (self._workspace,)).fetchall(),
                     )
                 ),
-                last_error=connection.execute(ledger_statements.LAST_ERROR).get,
+                last_error=connection.execute(ledger_statements.LAST_ERROR, (self._workspace,)).get,
             )
         )
 
@@ -318,18 +336,20 @@ class Ledger:
     # --- against the graph ---
 
     async def groups(self) -> tuple[str, ...]:
-        """Return the groups that anything was ever handed in for."""
+        """Return the groups that this workspace ever handed anything in for."""
         return await self._read(
             lambda connection: tuple(
-                str(row[0]) for row in connection.execute(ledger_statements.GROUPS).fetchall()
+                str(row[0])
+                for row in connection.execute(ledger_statements.GROUPS, (self._workspace,)).fetchall()
             )
         )
 
     async def stored(self, group_id: str) -> tuple[Stored, ...]:
-        """Return what the graph should hold of a group by now, and what it should not hold any more."""
+        """Return what of ours the graph should hold of a group by now, and what it should not any more."""
         return await self._read(
             lambda connection: tuple(
-                Stored(*row) for row in connection.execute(ledger_statements.STORED, (group_id,))
+                Stored(*row)
+                for row in connection.execute(ledger_statements.STORED, (group_id, self._workspace))
             )
         )
 
@@ -358,7 +378,7 @@ class Ledger:
         order = "group_id, session_key, observed_at, sequence"
         return await self._read(
             lambda connection: entries.select(
-                connection, ledger_statements.OLD_MESSAGES, before.timestamp(), order=order
+                connection, ledger_statements.OLD_MESSAGES, before.timestamp(), self._workspace, order=order
             )
         )
 
@@ -366,12 +386,81 @@ class Ledger:
         """Note that an episode is to take the place of others; which, stays the same whatever happens."""
 
         def note(connection: Connection) -> None:
-            entries.add(connection, merged, now=self._now(), state="merging")
+            entries.add(connection, merged, now=self._now(), workspace=self._workspace, state="merging")
             connection.executemany(ledger_statements.MEMBER, [(merged.id, entry.id) for entry in originals])
 
         await self._write(note)
 
+    # --- what was taken in before workspaces were told apart ---
+
+    async def of_nobody(self) -> Mapping[str, int]:
+        """Return how many episodes are known to be of no workspace, by group."""
+        return await self._read(
+            lambda connection: dict(
+                cast(
+                    "list[tuple[str, int]]",
+                    connection.execute(ledger_statements.COUNT_OF_NOBODY).fetchall(),
+                )
+            )
+        )
+
+    async def entries_of_nobody(self) -> tuple[Entry, ...]:
+        """Return the episodes that are known to be of no workspace."""
+        return await self._read(lambda connection: entries.select(connection, ledger_statements.OF_NOBODY))
+
+    async def claimed(self) -> frozenset[str]:
+        """Return the groups that are this workspace's alone though they are not called by it."""
+        return await self._read(
+            lambda connection: frozenset(
+                str(row[0])
+                for row in connection.execute(
+                    "SELECT group_id FROM claims WHERE workspace = ?", (self._workspace,)
+                ).fetchall()
+            )
+        )
+
+    async def inherit(self, *, shared: str | None) -> None:
+        """Take all episodes of no workspace, and their groups, for this workspace's.
+
+        In the group `shared`, which others may use as well, sources are told apart by their workspace.
+        """
+        values = {"workspace": self._workspace, "shared": shared, "prefix": named_in(self._workspace, "")}
+
+        def work(connection: Connection) -> None:
+            connection.execute(ledger_statements.CLAIM, {"workspace": self._workspace})
+            connection.execute(ledger_statements.TAKE_ALL, values)
+
+        await self._write(work)
+
+    async def move(self, moved: Sequence[tuple[Entry, EpisodeDraft]], taken: Sequence[Entry]) -> None:
+        """Take episodes of no workspace for this one's: `moved` anew as these drafts, `taken` as they are."""
+
+        def work(connection: Connection) -> None:
+            now = self._now()
+            for entry, draft in moved:
+                entries.add(
+                    connection,
+                    draft,
+                    now=now,
+                    workspace=self._workspace,
+                    source_path=entry.source_path,
+                    trace_id=entry.trace_id,
+                )
+                connection.execute(ledger_statements.MOVED, (self._workspace, now, entry.id))
+            prefix = named_in(self._workspace, "")
+            for entry in taken:
+                connection.execute(ledger_statements.TAKE, (self._workspace, prefix, entry.id))
+
+        await self._write(work)
+
     # --- the file ---
+
+    def _here(self) -> dict[str, str | float]:
+        return {"now": self._now(), "workspace": self._workspace}
+
+    def _hurry(self, connection: Connection) -> None:
+        connection.execute(ledger_statements.HURRY, (self._workspace,))
+        connection.execute(ledger_statements.WAKE_GROUPS)
 
     async def _change(self, statement: str, of: Sequence[Entry], **extra: str | float) -> None:
         await self._write(lambda connection: connection.executemany(statement, self._values(of, **extra)).get)
@@ -411,11 +500,6 @@ def _file_in(folder: Path) -> AbstractAsyncContextManager[SqliteFile]:
 def _overwrite_freed(connection: Connection) -> None:
     """Let nothing of what was forgotten stay in the file."""
     connection.execute("PRAGMA secure_delete = ON")
-
-
-def _hurry(connection: Connection) -> None:
-    connection.execute(ledger_statements.HURRY)
-    connection.execute(ledger_statements.WAKE_GROUPS)
 
 
 def _advice(cause: IndexProblem) -> str:

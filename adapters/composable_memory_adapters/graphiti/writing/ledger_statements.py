@@ -5,8 +5,10 @@ have been changed, or have vanished from its source, while it was worked on.
 """
 
 __all__ = [
+    "CLAIM",
     "COMPLETE",
     "COUNT",
+    "COUNT_OF_NOBODY",
     "DUE_NOW",
     "FAIL",
     "FORGET",
@@ -20,21 +22,25 @@ __all__ = [
     "LOOK_AGAIN",
     "MEMBER",
     "MERGED",
+    "MOVED",
     "NAMED",
     "NEXT_DUE",
+    "OF_NOBODY",
     "OLD_MESSAGES",
     "POSTPONE",
     "REST",
     "REVIVE",
     "STORED",
     "STORE_AGAIN",
+    "TAKE",
+    "TAKE_ALL",
     "WAKE_GROUPS",
 ]
 
 # Nothing waits longer than an hour: a time beyond that is left only where the clock was set back.
 GROUPS_DUE = """
 SELECT DISTINCT episodes.group_id FROM episodes LEFT JOIN turns USING (group_id)
-WHERE state IN ('queued', 'retiring', 'merging', 'lost', 'sent')
+WHERE workspace = :workspace AND state IN ('queued', 'retiring', 'merging', 'lost', 'sent')
   AND NOT (episodes.next_try_at > :now AND episodes.next_try_at <= :now + 3600)
   AND NOT (coalesce(turns.next_try_at, 0) > :now AND turns.next_try_at <= :now + 3600)
 """
@@ -44,10 +50,12 @@ SELECT min(max(
   iif(turns.next_try_at > :now + 3600, 0, coalesce(turns.next_try_at, 0))
 ))
 FROM episodes LEFT JOIN turns USING (group_id)
-WHERE state IN ('queued', 'retiring', 'merging', 'lost', 'sent')
+WHERE workspace = :workspace AND state IN ('queued', 'retiring', 'merging', 'lost', 'sent')
 """
 IS_RESTING = "SELECT 1 FROM turns WHERE group_id = ?1 AND next_try_at > ?2 AND next_try_at <= ?2 + 3600"
-DUE_NOW = "group_id = ?1 AND state = ?2 AND NOT (next_try_at > ?3 AND next_try_at <= ?3 + 3600)"
+DUE_NOW = """
+group_id = ?1 AND state = ?2 AND NOT (next_try_at > ?3 AND next_try_at <= ?3 + 3600) AND workspace = ?4
+"""
 COMPLETE = """
 UPDATE episodes SET state = :now_in, next_try_at = :next_try_at, last_error = NULL,
   since = iif(:now_in = 'retired', since, :now),
@@ -78,23 +86,24 @@ ON CONFLICT (group_id) DO UPDATE SET failures = failures + 1,
 """
 GO_ON = "UPDATE turns SET failures = 0, next_try_at = 0 WHERE group_id = ? AND failures > 0"
 REVIVE = """
-UPDATE episodes SET state = 'queued', attempts = 0, next_try_at = 0, since = ? WHERE state = 'failed'
+UPDATE episodes SET state = 'queued', attempts = 0, next_try_at = 0, since = ?
+WHERE state = 'failed' AND workspace = ?
 """
 HURRY = """
 UPDATE episodes SET next_try_at = 0
-WHERE state IN ('queued', 'retiring', 'merging', 'lost', 'sent') AND next_try_at > 0
+WHERE workspace = ? AND state IN ('queued', 'retiring', 'merging', 'lost', 'sent') AND next_try_at > 0
 """
 WAKE_GROUPS = "UPDATE turns SET failures = 0, next_try_at = 0"
-COUNT = "SELECT state, count(*) FROM episodes GROUP BY state"
+COUNT = "SELECT state, count(*) FROM episodes WHERE workspace = ? GROUP BY state"
 LAST_ERROR = """
 SELECT last_error FROM episodes
-WHERE last_error IS NOT NULL AND state IN ('queued', 'failed', 'lost', 'retiring')
+WHERE workspace = ? AND last_error IS NOT NULL AND state IN ('queued', 'failed', 'lost', 'retiring')
 ORDER BY sequence DESC LIMIT 1
 """
-GROUPS = "SELECT DISTINCT group_id FROM episodes"
+GROUPS = "SELECT DISTINCT group_id FROM episodes WHERE workspace = ?"
 STORED = """
 SELECT id, sequence, state, is_marked, merged_into FROM episodes
-WHERE group_id = ? AND state IN ('done', 'retired', 'merged', 'forgotten')
+WHERE group_id = ? AND workspace = ? AND state IN ('done', 'retired', 'merged', 'forgotten')
 """
 STORE_AGAIN = """
 UPDATE episodes SET state = :to, attempts = 0, next_try_at = 0, last_error = :why
@@ -107,4 +116,22 @@ WHERE id = ? OR merged_into = ?
 """
 MEMBER = "UPDATE episodes SET merged_into = ? WHERE id = ?"
 MERGED = "UPDATE episodes SET state = 'merged', since = ? WHERE merged_into = ? AND state = 'done'"
-OLD_MESSAGES = "state = 'done' AND session_key IS NOT NULL AND merged_into IS NULL AND observed_at < ?"
+OLD_MESSAGES = """
+state = 'done' AND session_key IS NOT NULL AND merged_into IS NULL AND observed_at < ? AND workspace = ?
+"""
+OF_NOBODY = "workspace IS NULL AND state IN ('queued', 'sent', 'done', 'failed')"
+COUNT_OF_NOBODY = """
+SELECT group_id, count(*) FROM episodes INDEXED BY episodes_of_nobody
+WHERE workspace IS NULL AND state IN ('queued', 'sent', 'done', 'failed') GROUP BY group_id
+"""
+CLAIM = """
+INSERT INTO claims SELECT DISTINCT group_id, :workspace FROM episodes WHERE workspace IS NULL
+ON CONFLICT DO NOTHING
+"""
+TAKE_ALL = """
+UPDATE episodes SET workspace = :workspace,
+  source_path = iif(group_id IS :shared, :prefix || source_path, source_path)
+WHERE workspace IS NULL
+"""
+TAKE = "UPDATE episodes SET workspace = ?, source_path = ? || source_path WHERE id = ?"
+MOVED = "UPDATE episodes SET state = 'moved', workspace = ?, since = ? WHERE id = ?"

@@ -1,8 +1,8 @@
 """The tables of the ledger file, and the one place that creates and checks them.
 
 `episodes` has a row for every text that was ever handed in under an id: it is the queue as well as the
-book. `turns` says who works on a group now, and until when a group that gave trouble is left alone. Times are
-seconds since 1970.
+book. `claims` says which groups are a workspace's alone though they are not called by it. `turns` says who
+works on a group now, and until when a group that gave trouble is left alone. Times are seconds since 1970.
 """
 
 from pathlib import Path
@@ -54,7 +54,12 @@ CREATE TABLE turns (
 """
 MARKS = "ALTER TABLE episodes ADD COLUMN is_marked INTEGER NOT NULL DEFAULT 0"
 """Says of an episode that the graph marks it when all of it is stored; earlier versions did not."""
-STEPS = (TABLES, MARKS)
+WORKSPACES = """
+ALTER TABLE episodes ADD COLUMN workspace TEXT; -- NULL where it was taken in before they were told apart
+CREATE INDEX episodes_of_nobody ON episodes (group_id) WHERE workspace IS NULL;
+CREATE TABLE claims (group_id TEXT PRIMARY KEY, workspace TEXT NOT NULL) WITHOUT ROWID;
+"""
+STEPS = (TABLES, MARKS, WORKSPACES)
 """What brings a file from each version to the next."""
 
 SCHEMA_VERSION = len(STEPS)
