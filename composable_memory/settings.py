@@ -180,7 +180,7 @@ class MemorySettings(SettingsModel):
     )
     id: str | None = Field(
         default=None,
-        pattern="^[a-z0-9]{1,40}$",
+        pattern="^[a-z0-9]{1,20}$",
         description="The workspace's own name: it is that one in whichever folder; unset, the folder tells.",
     )
     query: QuerySettings = QuerySettings()

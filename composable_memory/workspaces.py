@@ -24,7 +24,7 @@ from uuid import uuid4
 from composable_memory.errors import ConfigError
 from composable_memory.places import workspace_mark
 
-__all__ = ["KnownWorkspace", "WorkspaceIdentity", "adopt", "forget", "identify", "known_workspaces"]
+__all__ = ["KnownWorkspace", "WorkspaceIdentity", "adopt", "identify", "known_workspaces"]
 
 FILE_NAME = "workspaces.sqlite"
 BUSY_TIMEOUT_S = 30.0
@@ -150,18 +150,6 @@ def adopt(state_dir: Path, folder: Path, workspace_id: str, *, now: datetime) ->
             " ON CONFLICT (id) DO UPDATE SET path = excluded.path, used_at = excluded.used_at",
             (workspace_id, os.fsencode(here.path), now.timestamp()),
         )
-
-
-def forget(state_dir: Path, workspace_ids: Sequence[str]) -> None:
-    """Remove workspaces of which nothing is kept.
-
-    Raises:
-        ConfigError: the registry cannot be used.
-    """
-    values = [(one,) for one in workspace_ids]
-    with _registry(state_dir) as registry, _transaction(registry):
-        registry.executemany("DELETE FROM folders WHERE workspace = ?", values)
-        registry.executemany("DELETE FROM workspaces WHERE id = ?", values)
 
 
 # --- a folder on the disk -----------------------------------------------------------------------------------

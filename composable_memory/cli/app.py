@@ -10,6 +10,7 @@ from composable_memory.cli.graph_app import Backend, graph, parse_moment
 from composable_memory.cli.options import AsJson, Here, Limit, Session, StateDir, Strict, Workspace
 from composable_memory.cli.running import Place, run
 from composable_memory.cli.tuning_app import tuning
+from composable_memory.cli.workspace_app import workspaces
 
 __all__ = [
     "app",
@@ -50,6 +51,7 @@ backends = typer.Typer(help="Look at the backends.", no_args_is_help=True)
 embedders = typer.Typer(help="Look at the embedding providers.", no_args_is_help=True)
 config = typer.Typer(help="Look at the settings.", no_args_is_help=True)
 app.add_typer(graph, name="graph")
+app.add_typer(workspaces, name="workspace")
 app.add_typer(logs, name="logs")
 app.add_typer(backends, name="backends")
 app.add_typer(embedders, name="embedders")

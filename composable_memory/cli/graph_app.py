@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Backend",
     "graph",
+    "graph_adopt",
     "graph_entities",
     "graph_episodes",
     "graph_export",
@@ -151,6 +152,26 @@ def graph_forget(
     if not (yes or as_json):
         graphing.ask_to_forget(place, backend, episode)
     run(graphing.forget(place, backend, episode, as_json=as_json), as_json=as_json)
+
+
+@graph.command("adopt")
+def graph_adopt(
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also what no note of this workspace says: all of it is yours.")
+    ] = False,
+    backend: Backend = None,
+    workspace: Workspace = Here,
+    state_dir: StateDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take over what was ingested before workspaces were told apart, as far as it is in these notes.
+
+    It is read once more, which costs calls where a language model reads.
+    """
+    from composable_memory.cli import graphing
+
+    place = Place(workspace=workspace, state_dir=state_dir)
+    run(graphing.adopt(place, backend, everything=everything, as_json=as_json), as_json=as_json)
 
 
 @graph.command("export", epilog="Example: cmem graph export Alice --output alice.html")

@@ -11,6 +11,7 @@ from composable_memory.tools.documents import AnyJson
 from composable_memory.types import Origin
 
 __all__ = [
+    "AdoptedEpisodesDocument",
     "EntitiesDocument",
     "EntityDocument",
     "EpisodeDocument",
@@ -25,6 +26,13 @@ __all__ = [
     "PassedOverDocument",
     "WarningDocument",
 ]
+
+
+class AdoptedEpisodesDocument(Document):
+    """`cmem graph adopt`: how many episodes were taken over, and how many are left of no workspace."""
+
+    episodes: int
+    left: int
 
 
 class IngestedDocument(Document):

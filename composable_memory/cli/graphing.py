@@ -13,6 +13,7 @@ import typer
 
 from composable_memory.cli.fact_words import counted, one_line
 from composable_memory.cli.graph_documents import (
+    AdoptedEpisodesDocument,
     EntitiesDocument,
     EntityDocument,
     EpisodeDocument,
@@ -27,8 +28,9 @@ from composable_memory.cli.graph_pictures import html_page, mermaid
 from composable_memory.cli.running import ExitCode, Place, run
 from composable_memory.cli.screen import say, tell_degraded, warn, write_json, write_text
 from composable_memory.cli.searching import check_names
+from composable_memory.errors import ConfigError
 from composable_memory.facts import Episode, Fact
-from composable_memory.interfaces import Capability, SupportsFacts
+from composable_memory.interfaces import Capability, SupportsAdoption, SupportsFacts
 from composable_memory.runtime import open_memory
 from composable_memory.tools import Document
 from composable_memory_ops_logs import utc_now
@@ -36,6 +38,7 @@ from composable_memory_ops_logs import utc_now
 __all__ = [
     "Picture",
     "PictureFormat",
+    "adopt",
     "ask_to_forget",
     "entities",
     "episodes",
@@ -163,6 +166,19 @@ async def forget(place: Place, backend: str | None, episode: str, *, as_json: bo
         write_json(ForgottenDocument.of(gone).as_json())
     else:
         say(f"Forgot {one_line(gone.episode_id)}, with {_told(gone.entities, gone.facts)}.")
+    return ExitCode.FINE
+
+
+async def adopt(place: Place, backend: str | None, *, everything: bool, as_json: bool) -> ExitCode:
+    """Take over what was ingested before workspaces were told apart."""
+    async with _open(place, backend) as graph:
+        if not isinstance(graph.memory, SupportsAdoption):
+            raise ConfigError("backend", f"{graph.backend_id} keeps nothing that could be taken over")
+        adopted = await graph.memory.adopt(everything=everything)
+    if as_json:
+        write_json(AdoptedEpisodesDocument(episodes=adopted.episodes, left=adopted.left).as_json())
+    else:
+        say(f"Took over {counted(adopted.episodes, 'episode', 'episodes')}; {adopted.left} are left.")
     return ExitCode.FINE
 
 

@@ -15,7 +15,7 @@ import pytest
 from composable_memory.errors import ConfigError
 from composable_memory.places import workspace_mark
 from composable_memory.runtime import open_memory
-from composable_memory.workspaces import WorkspaceIdentity, adopt, forget, identify, known_workspaces
+from composable_memory.workspaces import WorkspaceIdentity, adopt, identify, known_workspaces
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 
@@ -163,14 +163,6 @@ def test_a_folder_can_be_made_a_known_workspace(state: Path, tmp_path: Path) -> 
 
     assert of(state, tmp_path / "b").id == before.id
     assert {one.id: one.is_there for one in known_workspaces(state)} == {before.id: True, new.id: False}
-
-
-def test_a_forgotten_workspace_is_new_when_it_comes_back(state: Path, tmp_path: Path) -> None:
-    before = of(state, tmp_path / "a")
-    forget(state, [before.id])
-
-    assert known_workspaces(state) == ()
-    assert of(state, tmp_path / "a").id != before.id
 
 
 def test_the_last_use_is_noted(state: Path, tmp_path: Path) -> None:

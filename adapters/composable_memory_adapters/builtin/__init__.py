@@ -1,6 +1,9 @@
 """The builtin memory: Markdown notes of a workspace in one SQLite file, searched by words and meaning."""
 
-from composable_memory.interfaces import BackendSpec, Capability, OpenBackend
+from collections.abc import Sequence
+from pathlib import Path
+
+from composable_memory.interfaces import BackendSpec, Capability, KeptStore, OpenBackend
 from composable_memory_adapters.builtin.settings import BuiltinSettings
 from composable_memory_adapters.late_opening import opened_late
 
@@ -13,6 +16,12 @@ def _load() -> OpenBackend:
     return open_builtin
 
 
+def _kept(state_dir: Path) -> Sequence[KeptStore]:
+    from composable_memory_adapters.builtin.store.kept import kept
+
+    return kept(state_dir)
+
+
 spec = BackendSpec(
     id="builtin",
     summary="Markdown notes of the workspace, searched by words and by meaning",
@@ -21,4 +30,5 @@ spec = BackendSpec(
     capabilities=frozenset(
         {Capability.ANSWER, Capability.CALIBRATED, Capability.CHECK, Capability.READ_FILE, Capability.SYNC}
     ),
+    kept=_kept,
 )

@@ -1,6 +1,9 @@
 """The graph memory: facts about people and things with the time in which they hold, kept by Graphiti."""
 
-from composable_memory.interfaces import BackendSpec, Capability, OpenBackend
+from collections.abc import Sequence
+from pathlib import Path
+
+from composable_memory.interfaces import BackendSpec, Capability, KeptStore, OpenBackend
 from composable_memory_adapters.graphiti.database.requirements import lacking
 from composable_memory_adapters.graphiti.settings import GraphitiSettings
 from composable_memory_adapters.late_opening import opened_late
@@ -12,6 +15,12 @@ def _load() -> OpenBackend:
     from composable_memory_adapters.graphiti.backend import open_graphiti
 
     return open_graphiti
+
+
+def _kept(state_dir: Path) -> Sequence[KeptStore]:
+    from composable_memory_adapters.graphiti.writing.kept import kept
+
+    return kept(state_dir)
 
 
 spec = BackendSpec(
@@ -30,4 +39,5 @@ spec = BackendSpec(
         }
     ),
     lacks=lacking,
+    kept=_kept,
 )

@@ -15,13 +15,20 @@ TAKEN = frozenset({"_", "default_db"})
 """What Graphiti and FalkorDB call a graph that nobody named."""
 SLUG_CHARS = 40
 HASH_CHARS = 12
+AGENT_CHARS = 8
 HASHED = re.compile(rf"(?:-[A-Za-z0-9-]*)?-[0-9a-f]{{{HASH_CHARS}}}")
 DIRECT = frozenset({"direct", "dm"})
 """What stands before the other's id in the key of a conversation between two."""
 
 
 def default_group(agent_id: str, workspace_id: str) -> str:
-    """Return the group of an agent's memory of one workspace, which no other workspace shares."""
+    """Return the group of an agent's memory of one workspace, which no other workspace shares.
+
+    It is short enough that the names of groups within it begin with all of it.
+    """
+    room = SLUG_CHARS - len(f"_{workspace_id}-session")
+    if len(agent_id) > room:
+        agent_id = sha256(agent_id.encode()).hexdigest()[:AGENT_CHARS]
     return f"{agent_id}_{workspace_id}"
 
 
@@ -96,9 +103,7 @@ def _group_within(base: str, kind: str, key: str | None) -> str:
 
 def _is_within(base: str, kind: str, group_id: str) -> bool:
     begins = _slug(f"{base}\n{kind}\n")
-    # A name that had to be cut says too little of whose it is.
-    is_whole = len(begins) < SLUG_CHARS
-    return is_whole and group_id.startswith(begins) and HASHED.fullmatch(group_id, len(begins)) is not None
+    return group_id.startswith(begins) and HASHED.fullmatch(group_id, len(begins)) is not None
 
 
 def _user_of(provenance: MemoryProvenance) -> str | None:

@@ -1,6 +1,9 @@
 """The QMD memory: Markdown searched by the QMD command, which runs beside us and keeps its own index."""
 
-from composable_memory.interfaces import BackendSpec, Capability, OpenBackend
+from collections.abc import Sequence
+from pathlib import Path
+
+from composable_memory.interfaces import BackendSpec, Capability, KeptStore, OpenBackend
 from composable_memory_adapters.late_opening import opened_late
 from composable_memory_adapters.qmd.asking import mcporter
 from composable_memory_adapters.qmd.machine import installation
@@ -13,6 +16,12 @@ def _load() -> OpenBackend:
     from composable_memory_adapters.qmd.backend import open_qmd
 
     return open_qmd
+
+
+def _kept(state_dir: Path) -> Sequence[KeptStore]:
+    from composable_memory_adapters.qmd.machine.home import kept
+
+    return kept(state_dir)
 
 
 def _lacking(settings: QmdSettings) -> str | None:
@@ -30,4 +39,5 @@ spec = BackendSpec(
     open=opened_late(_load),
     capabilities=frozenset({Capability.ANSWER, Capability.CALIBRATED, Capability.READ_FILE, Capability.SYNC}),
     lacks=_lacking,
+    kept=_kept,
 )

@@ -74,9 +74,7 @@ async def open_qmd(settings: QmdSettings, services: BackendServices) -> AsyncIte
     Raises:
         BackendError: QMD or the Node it needs is not installed, or its folders cannot be used.
     """
-    home = await asyncio.to_thread(
-        prepare_home, settings, state_dir=services.state_dir, agent_id=services.agent_id
-    )
+    home = await asyncio.to_thread(prepare_home, settings, services)
     command = await asyncio.to_thread(find_command, settings.command, home.environ)
     installation = await probe(command, home)
     async with AsyncExitStack() as stack:

@@ -143,7 +143,7 @@ async def test_an_agent_can_neither_read_nor_forget_what_another_remembers(tmp_p
         await anna.ingest([said("a-note", SAID)])
         (fact, *_) = await anna.facts_of().facts()
         (episode,) = await anna.facts_of().episodes()
-    paths = [f"graphiti/anna/{one}" for one in (fact.id, episode.id, "a-note")]
+    paths = [f"graphiti/{fact.group_id}/{one}" for one in (fact.id, episode.id, "a-note")]
 
     async with opened(tmp_path, "bob") as bob:
         await bob.ingest([said("own", "Bob works at Quay.")])
@@ -152,7 +152,7 @@ async def test_an_agent_can_neither_read_nor_forget_what_another_remembers(tmp_p
             with pytest.raises(BackendRejected, match="no such episode"):
                 await bob.facts_of().forget(path)
         found = await bob.query("Ines Harbour kestrel")
-    async with opened(tmp_path, "bob", also_search=["anna"]) as bob:
+    async with opened(tmp_path, "bob", also_search=[fact.group_id]) as bob:
         shared = (await bob.read_file(paths[0])).text
 
     assert read == ["", "", ""]

@@ -58,13 +58,20 @@ async def memory(
         yield memory
 
 
+def group_of(memory: Memory) -> str:
+    """Return the group that the workspace has of its own."""
+    groups = memory.backend_statuses()["graphiti"].custom["groups"]
+    assert isinstance(groups, list)
+    return str(groups[0])
+
+
 async def test_the_keys_of_the_documents_lead_to_the_service(service: GraphService, memory: Memory) -> None:
-    service.tell("main", "Ada likes tea")
+    service.tell(group_of(memory), "Ada likes tea")
 
     response = await memory.query(QUESTION, backends=["graphiti"])
 
     assert [result.source_backend for result in response.results] == ["graphiti"]
-    assert service.bodies("/search")[0]["group_ids"] == ["main"]
+    assert service.bodies("/search")[0]["group_ids"] == [group_of(memory)]
 
 
 async def test_what_a_service_took_is_pending_until_it_shows_it(
@@ -89,7 +96,7 @@ async def test_a_question_to_the_graph_is_told_with_its_facts_and_when_it_fails(
 ) -> None:
     events = MemorySink()
     memory.ops_log.subscribe(events)
-    service.tell("main", "Ada likes tea", episodes=["e1"])
+    service.tell(group_of(memory), "Ada likes tea", episodes=["e1"])
 
     good = await memory.query(QUESTION, backends=["graphiti"])
     service.fault = lambda _: Reply(status=500)

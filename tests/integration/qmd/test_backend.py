@@ -43,7 +43,7 @@ async def until_found(memory: QmdMemory, query: str, path: str) -> SearchAnswer:
 
 
 def lock_of_updates(state_dir: Path) -> Path:
-    return state_dir / "agents" / "main" / "qmd" / "update.lock"
+    return state_dir / "agents" / "main" / "qmd-notes" / "update.lock"
 
 
 # --- what is found ---

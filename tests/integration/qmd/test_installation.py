@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from composable_memory.errors import BackendGarbled, BackendUnavailable
+from composable_memory.interfaces import BackendServices
 from composable_memory_adapters.qmd.machine.home import prepare_home
 from composable_memory_adapters.qmd.machine.installation import (
     find_command,
@@ -25,8 +26,8 @@ PATIENCE_S = 20.0
 
 
 @pytest.fixture
-def home(state_dir: Path) -> Home:
-    return prepare_home(QmdSettings(), state_dir=state_dir, agent_id="main")
+def home(services: BackendServices) -> Home:
+    return prepare_home(QmdSettings(), services)
 
 
 @pytest.fixture

@@ -4,8 +4,10 @@ import pytest
 
 from composable_memory.content import MemoryProvenance
 from composable_memory_adapters.graphiti.groups import (
+    default_group,
     group_of,
     groups_to_search,
+    is_of,
     is_readable,
     safe_group_id,
 )
@@ -104,6 +106,17 @@ def test_a_path_may_name_what_is_searched_and_nothing_of_another_agent() -> None
     assert is_readable(also, "anna", "anna")
     assert is_readable(also, "anna", "team")
     assert not is_readable(also, "anna", "bob")
+
+
+def test_two_workspaces_of_an_agent_read_nothing_of_each_other() -> None:
+    for agent in ("main", "a" * 64):
+        for kind in ("user", "session"):
+            one, two = (default_group(agent, workspace) for workspace in ("1a2b3c4d5e6f", "1a2b3c4d5e60"))
+            theirs = group_of(by(kind), two, said(session_key=DIRECT))
+
+            assert is_readable(by(kind), two, theirs)
+            assert not is_readable(by(kind), one, theirs)
+            assert not is_of(one, theirs)
 
 
 @pytest.mark.parametrize("kind", ["user", "session"])

@@ -1,4 +1,4 @@
-"""The folders of one agent's QMD, the environment it runs in, and the list of collections that it is handed.
+"""The folders of a workspace's QMD, the environment it runs in, and the list of collections it is handed.
 
 It is run apart from the QMD that its user may keep: with a configuration, an index and a cache of its own.
 Only the models are shared, which are large.
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from composable_memory.errors import BackendUnavailable
+from composable_memory.interfaces import BackendServices, KeptStore
 from composable_memory_adapters.qmd.machine.index_config import (
     chosen_models,
     mapping_at,
@@ -23,7 +24,7 @@ from composable_memory_adapters.qmd.machine.installation import find_node
 from composable_memory_adapters.qmd.settings import ModelSettings, QmdSettings
 from composable_memory_adapters.qmd.values import BACKEND_ID, Collection, Home
 
-__all__ = ["prepare_home", "write_collections"]
+__all__ = ["kept", "prepare_home", "write_collections"]
 
 WRITTEN = "composable-memory.json"
 """Beside `index.yml`: what in it is ours, and so ours to remove."""
@@ -56,14 +57,18 @@ KEPT_BEGINNINGS = ("LC_", "CUDA", "GGML", "HIP_", "ROCR_", "VK_")
 
 
 def prepare_home(
-    settings: QmdSettings, *, state_dir: Path, agent_id: str, environ: Mapping[str, str] = os.environ
+    settings: QmdSettings, services: BackendServices, *, environ: Mapping[str, str] = os.environ
 ) -> Home:
     """Make the folders of an agent's QMD, closed to all others, and return where they are; looks at the disk.
+
+    Those of an earlier version, which all workspaces shared, become those of the workspace that used them.
 
     Raises:
         BackendUnavailable: they cannot be made.
     """
-    root = state_dir.absolute() / "agents" / agent_id / BACKEND_ID
+    shared = services.state_dir.absolute() / "agents" / services.agent_id / BACKEND_ID
+    root = shared.with_name(f"{BACKEND_ID}-{services.workspace_id}")
+    _take_over(shared, root, services.workspace_dir)
     config, cache = root / "config", root / "cache"
     # One by one: the parents that `mkdir` makes are open to all.
     folders = [root.parents[1], root.parent, root, config, cache, cache / "qmd"]
@@ -97,6 +102,20 @@ def prepare_home(
     )
 
 
+def kept(state_dir: Path) -> tuple[KeptStore, ...]:
+    """Return the folders that are kept for workspaces; reads them."""
+    return tuple(
+        KeptStore(
+            workspace_id=root.name.removeprefix(f"{BACKEND_ID}-"),
+            kind="qmd",
+            path=root,
+            bytes=sum(file.lstat().st_size for file in root.rglob("*") if file.is_file()),
+            is_rebuildable=True,
+        )
+        for root in sorted(state_dir.glob(f"agents/*/{BACKEND_ID}-*"))
+    )
+
+
 def write_collections(home: Home, collections: Iterable[Collection], models: ModelSettings) -> bool:
     """Write down for QMD which collections there are; say whether that changed anything. Looks at the disk.
 
@@ -107,7 +126,7 @@ def write_collections(home: Home, collections: Iterable[Collection], models: Mod
         BackendUnavailable: the list cannot be read or written.
     """
     file = home.config_file
-    before, now = read_config(file), _Ours.last_written(home)
+    before, now = read_config(file), _Ours.written_in(file.parent)
     ours = _Ours(
         collections={one.name: {"path": str(one.path), "pattern": one.pattern} for one in collections},
         models=chosen_models(models),
@@ -135,10 +154,10 @@ class _Ours:
     models: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def last_written(cls, home: Home) -> "_Ours":
+    def written_in(cls, folder: Path) -> "_Ours":
         """Return what was ours when it was last written; nothing where nobody knows any more."""
         try:
-            told = json.loads((home.config_file.parent / WRITTEN).read_text(encoding="utf-8"))
+            told = json.loads((folder / WRITTEN).read_text(encoding="utf-8"))
             return cls(collections=dict(told["collections"]), models=dict(told["models"]))
         except (OSError, ValueError, KeyError, TypeError):
             return cls()
@@ -158,6 +177,14 @@ class _Ours:
         """Return the models that are to be there; one that was ours and is no longer named gives way."""
         left = {role: name for role, name in there.items() if (role, name) not in last.models.items()}
         return {**left, **self.models}
+
+
+def _take_over(shared: Path, root: Path, workspace: Path) -> None:
+    """Move the folders of all workspaces to those of one, if its own folder is what was indexed last."""
+    folders = {one["path"] for one in _Ours.written_in(shared / "config").collections.values()}
+    if not root.exists() and any(Path(one).is_relative_to(workspace) for one in folders):
+        with contextlib.suppress(OSError):  # the index is made anew then
+            shared.rename(root)
 
 
 def _entry(there: object) -> dict[str, object]:
