@@ -19,6 +19,7 @@ from composable_memory.config_trees import Origin, plain, tree_of
 from composable_memory.errors import BackendError, BackendUnavailable, ComposableMemoryError, ConfigError
 from composable_memory.interfaces import BackendSpec
 from composable_memory.keeping import OnDemand
+from composable_memory.places import existing_folder
 from composable_memory.plugins import discover_backends
 from composable_memory.runtime import Memory, open_memory
 from composable_memory.settings import CitationMode, Settings, check
@@ -256,9 +257,11 @@ class _Request:
         environ = os.environ if self.environ is None else self.environ
         loaded = load_settings(self.workspace, overrides=self.overrides, environ=environ)
         state_dir = self.state_dir or default_state_dir(environ)
+        folder = existing_folder(self.workspace)
+        seen = folder.stat()  # another folder at the same path is another workspace
         return (
             loaded.settings.memory.agent_id,
-            self.workspace.expanduser().resolve(),
+            (folder, seen.st_dev, seen.st_ino),
             state_dir.expanduser().resolve(),
             _digest(loaded.settings.model_dump()),
             _digest(self.environ),

@@ -358,8 +358,8 @@ def _new(
     instead_of = before[-1].workspace if before else None
     (was_used,) = registry.execute("SELECT was_used FROM origin").fetchone()
     by_path = workspace_mark(here.path)
-    if was_used and _named(registry, by_path) is None:
+    others = {file.stem[-len(by_path) :] for file in state_dir.glob(INDEXES_BEFORE)}
+    if (was_used or by_path in others) and _named(registry, by_path) is None:
         is_first = registry.execute("SELECT 1 FROM workspaces").fetchone() is None
-        others = {file.stem[-len(by_path) :] for file in state_dir.glob(INDEXES_BEFORE)}
         return WorkspaceIdentity(id=by_path, inherits=is_first and others == {by_path}, instead_of=instead_of)
     return WorkspaceIdentity(id=name or new_id(), instead_of=instead_of)

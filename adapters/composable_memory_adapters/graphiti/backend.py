@@ -68,7 +68,7 @@ from composable_memory_adapters.graphiti.settings import GraphitiSettings
 from composable_memory_adapters.graphiti.status import Standing, describe
 from composable_memory_adapters.graphiti.stores import Counts, FactAnswer, FactStore, Question
 from composable_memory_adapters.graphiti.writing.comparing import Comparison
-from composable_memory_adapters.graphiti.writing.entries import Entry
+from composable_memory_adapters.graphiti.writing.entries import ALIVE, Entry
 from composable_memory_adapters.graphiti.writing.inheritance import moved_to, proven, stays_in
 from composable_memory_adapters.graphiti.writing.ledger import Ledger, LedgerCounts
 from composable_memory_adapters.graphiti.writing.merging import plan_merges
@@ -199,8 +199,9 @@ class GraphitiMemory:
     async def _adopt(self, *, everything: bool, again: bool) -> int:
         """Take episodes over; with `again` also those that have to be read once more, for another group."""
         entries = await self._ledger.entries_of_nobody()
-        if not everything:
-            entries = await asyncio.to_thread(proven, entries, self._services.workspace_dir)
+        # What another workspace took back, by a note of the same name, holds if a note of ours still says it.
+        ours = {one.id for one in await asyncio.to_thread(proven, entries, self._services.workspace_dir)}
+        entries = [one for one in entries if one.id in ours or (everything and one.state in ALIVE)]
         taken = [entry for entry in entries if stays_in(entry, self._settings)]
         moved = [
             (entry, draft)

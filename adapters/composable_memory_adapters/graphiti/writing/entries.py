@@ -12,6 +12,7 @@ from composable_memory_adapters.graphiti.writing.draft_wire import draft_from_js
 from composable_memory_adapters.sqlite_file import Connection, Unreadable
 
 __all__ = [
+    "ALIVE",
     "DUE",
     "STATES",
     "Entry",

@@ -405,7 +405,7 @@ class Ledger:
         )
 
     async def entries_of_nobody(self) -> tuple[Entry, ...]:
-        """Return the episodes that are known to be of no workspace."""
+        """Return the episodes that are known to be of no workspace, also those that were taken back."""
         return await self._read(lambda connection: entries.select(connection, ledger_statements.OF_NOBODY))
 
     async def claimed(self) -> frozenset[str]:

@@ -119,7 +119,7 @@ MERGED = "UPDATE episodes SET state = 'merged', since = ? WHERE merged_into = ? 
 OLD_MESSAGES = """
 state = 'done' AND session_key IS NOT NULL AND merged_into IS NULL AND observed_at < ? AND workspace = ?
 """
-OF_NOBODY = "workspace IS NULL AND state IN ('queued', 'sent', 'done', 'failed')"
+OF_NOBODY = "workspace IS NULL AND state IN ('queued', 'sent', 'done', 'failed', 'retiring', 'retired')"
 COUNT_OF_NOBODY = """
 SELECT group_id, count(*) FROM episodes INDEXED BY episodes_of_nobody
 WHERE workspace IS NULL AND state IN ('queued', 'sent', 'done', 'failed') GROUP BY group_id
