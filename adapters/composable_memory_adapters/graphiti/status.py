@@ -73,7 +73,7 @@ def _set_aside(groups: Mapping[str, int]) -> str | None:
     if not groups:
         return None
     told = ", ".join(f"{count} in group {group}" for group, count in sorted(groups.items()))
-    return f"{told}: from before workspaces were told apart; `cmem graph adopt` takes over what these notes say"
+    return f"{told}: from before workspaces were told apart; `cmem graph adopt` takes what these notes say"
 
 
 def _extractor(settings: GraphitiSettings) -> str:
