@@ -99,7 +99,7 @@ class Plain:
 
     def __init__(self, place: Place) -> None:
         settings = QmdSettings(command=place.command)
-        home = prepare_home(settings, state_dir=place.state, agent_id="main")
+        home = prepare_home(settings, state_dir=place.state, agent_id="main", workspace_id="notes")
         self._command = [*find_command(settings.command, home.environ), "--index", "index"]
         self._environ = dict(home.environ)
         self._folder = home.root

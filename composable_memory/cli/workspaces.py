@@ -20,12 +20,21 @@ from composable_memory.workspaces import KnownWorkspace, identify, known_workspa
 from composable_memory.workspaces import adopt as adopt_workspace
 from composable_memory_ops_logs import utc_now
 
-__all__ = ["AdoptedDocument", "PrunedDocument", "WorkspacesDocument", "adopt", "listing", "prune"]
+__all__ = [
+    "AdoptedDocument",
+    "KeptDocument",
+    "PrunedDocument",
+    "WorkspaceDocument",
+    "WorkspacesDocument",
+    "adopt",
+    "listing",
+    "prune",
+]
 
 JUDGEMENTS = "memory/feedback-*-*.sqlite"
 
 
-class StoreDocument(Document):
+class KeptDocument(Document):
     """What is kept for a workspace at a path; what is rebuildable can be made anew from the notes."""
 
     kind: str
@@ -34,7 +43,7 @@ class StoreDocument(Document):
     rebuildable: bool
 
     @classmethod
-    def of(cls, store: KeptStore) -> "StoreDocument":
+    def of(cls, store: KeptStore) -> "KeptDocument":
         """Return the document of a store."""
         return cls(kind=store.kind, path=str(store.path), bytes=store.bytes, rebuildable=store.is_rebuildable)
 
@@ -48,7 +57,7 @@ class WorkspaceDocument(Document):
     used_at: datetime | None = None
     is_there: bool
     bytes: int
-    stores: tuple[StoreDocument, ...]
+    stores: tuple[KeptDocument, ...]
 
 
 class WorkspacesDocument(Document):
@@ -68,7 +77,7 @@ class AdoptedDocument(Document):
 class PrunedDocument(Document):
     """`cmem workspace prune`: what goes, and whether it is gone."""
 
-    stores: tuple[StoreDocument, ...]
+    stores: tuple[KeptDocument, ...]
     bytes: int
     removed: bool
 
@@ -99,7 +108,7 @@ class _Kept:
             used_at=known.used_at if known else None,
             is_there=self.is_there,
             bytes=sum(store.bytes for store in self.stores),
-            stores=tuple(map(StoreDocument.of, self.stores)),
+            stores=tuple(map(KeptDocument.of, self.stores)),
         )
 
 
@@ -133,7 +142,7 @@ async def prune(place: Place, *, remove: bool, as_json: bool) -> ExitCode:
     if remove:
         for store in stores:
             await asyncio.to_thread(_remove, store.path)
-    told = tuple(map(StoreDocument.of, stores))
+    told = tuple(map(KeptDocument.of, stores))
     document = PrunedDocument(stores=told, bytes=sum(one.bytes for one in told), removed=remove)
     if as_json:
         write_json(document.as_json())

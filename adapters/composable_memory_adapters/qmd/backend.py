@@ -31,7 +31,7 @@ from composable_memory_adapters.qmd.documents.collections import CollectionPlan,
 from composable_memory_adapters.qmd.documents.passages import passages_of
 from composable_memory_adapters.qmd.documents.reading import read
 from composable_memory_adapters.qmd.documents.stemming import StemMemory
-from composable_memory_adapters.qmd.machine.home import prepare_home, write_collections
+from composable_memory_adapters.qmd.machine.home import open_home, write_collections
 from composable_memory_adapters.qmd.machine.installation import find_command, probe
 from composable_memory_adapters.qmd.machine.models import describe_models
 from composable_memory_adapters.qmd.scope import verdict
@@ -74,7 +74,7 @@ async def open_qmd(settings: QmdSettings, services: BackendServices) -> AsyncIte
     Raises:
         BackendError: QMD or the Node it needs is not installed, or its folders cannot be used.
     """
-    home = await asyncio.to_thread(prepare_home, settings, services)
+    home = await asyncio.to_thread(open_home, settings, services)
     command = await asyncio.to_thread(find_command, settings.command, home.environ)
     installation = await probe(command, home)
     async with AsyncExitStack() as stack:

@@ -13,6 +13,7 @@ from composable_memory.errors import BackendRejected
 from composable_memory.runtime import Memory, open_memory
 from composable_memory.tools import MemorySearchRequest, query_cited
 from composable_memory_ops_logs import OpsLogReader
+from tests.integration.graphiti.neighbour import beside_a_neighbour
 
 pytest.importorskip("falkordb")
 
@@ -52,10 +53,13 @@ async def opened(
 ) -> AsyncIterator[Memory]:
     config = {"graphiti": {"enabled": True, **graphiti}}
     async with open_memory(*folders, config, clock=lambda: NOW, long_lived=False) as memory:
-        if contents:
-            reports = await memory.ingest(contents)
-            assert reports["graphiti"].ok, reports
-        yield memory
+        if not contents:
+            yield memory
+            return
+        reports = await memory.ingest(contents)
+        assert reports["graphiti"].ok, reports
+        async with beside_a_neighbour(memory, contents, config, root=folders[1].parent, clock=lambda: NOW):
+            yield memory
 
 
 async def snippets(memory: Memory, query: str) -> list[str]:
@@ -188,7 +192,7 @@ async def test_each_step_is_an_event_under_one_trace(folders: tuple[Path, Path])
         log_dir = memory.ops_log_dir
     events = await asyncio.to_thread(OpsLogReader(log_dir).tail, 100)
     of_query = {event.action for event in events if event.trace_id == response.trace_id}
-    (ingested,) = [event for event in events if event.action == "graphiti.ingest"]
+    ingested = next(event for event in events if event.action == "graphiti.ingest")
     around = {event.action for event in events if event.trace_id == ingested.trace_id}
 
     assert {"query.start", "graphiti.query", "query.backend_result", "query.merged"} <= of_query

@@ -15,6 +15,7 @@ from composable_memory.interfaces import Capability
 from composable_memory.runtime import Memory, open_memory
 from composable_memory.types import SearchOptions
 from composable_memory_adapters.graphiti.database import binaries
+from tests.integration.graphiti.neighbour import beside_a_neighbour
 
 pytest.importorskip("falkordb")
 pytest.importorskip("graphiti_core")
@@ -55,7 +56,9 @@ async def opened(folder: Path, agent: str = "main", **graphiti: object) -> Async
         "embedding": {"provider": "none"},
     }
     async with open_memory(folder, folder / "state", config, clock=lambda: NOW, long_lived=False) as memory:
-        yield memory
+        theirs = [said(own_id, "") for own_id in ("a", "a-note", "own")]
+        async with beside_a_neighbour(memory, theirs, config, root=folder, clock=lambda: NOW):
+            yield memory
 
 
 # --- what is handed in --------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from composable_memory.content import MemoryContentObject
 from composable_memory.hooks import (
     CompactionSummary,
     MessageReceived,
@@ -15,6 +16,7 @@ from composable_memory.hooks import (
     SessionRecorder,
 )
 from composable_memory.runtime import Memory, open_memory
+from tests.integration.graphiti.neighbour import beside_a_neighbour
 
 pytest.importorskip("falkordb")
 
@@ -65,7 +67,9 @@ async def opened(tmp_path: Path, clock: Clock) -> AsyncIterator[Memory]:
     workspace = tmp_path / "notes"
     workspace.mkdir(exist_ok=True)
     async with open_memory(workspace, tmp_path / "state", config, clock=clock, long_lived=False) as memory:
-        yield memory
+        theirs = [MemoryContentObject(id=f"event-{number}", kind="message") for number in range(3)]
+        async with beside_a_neighbour(memory, theirs, config, root=tmp_path, clock=clock):
+            yield memory
 
 
 async def record(memory: Memory) -> list[str]:

@@ -76,7 +76,7 @@ def qmd(qmd_command: str, state_dir: Path, tmp_path: Path) -> RealQmd:
     write(workspace / "MEMORY.md", "# Main\n\nthe main file\n")
     write(workspace / "memory" / "2026 [draft]" / "an ö note.md", "# Note\n\na note on ferries\n")
     settings = QmdSettings(command=qmd_command)
-    home = prepare_home(settings, state_dir=state_dir, agent_id="main")
+    home = prepare_home(settings, state_dir=state_dir, agent_id="main", workspace_id="notes")
     command = find_command(qmd_command, home.environ)
     return RealQmd(settings=settings, command=command, home=home, workspace=workspace)
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from composable_memory.errors import BackendGarbled, BackendUnavailable
-from composable_memory.interfaces import BackendServices
 from composable_memory_adapters.qmd.machine.home import prepare_home
 from composable_memory_adapters.qmd.machine.installation import (
     find_command,
@@ -26,8 +25,8 @@ PATIENCE_S = 20.0
 
 
 @pytest.fixture
-def home(services: BackendServices) -> Home:
-    return prepare_home(QmdSettings(), services)
+def home(state_dir: Path) -> Home:
+    return prepare_home(QmdSettings(), state_dir=state_dir, agent_id="main", workspace_id="notes")
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ def environ(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def home(state_dir: Path, environ: dict[str, str]) -> Home:
-    return prepare_home(PLAIN, state_dir=state_dir, agent_id="main", environ=environ)
+    return prepare_home(PLAIN, state_dir=state_dir, agent_id="main", workspace_id="notes", environ=environ)
 
 
 def mode_of(path: Path) -> int:
@@ -35,10 +35,10 @@ def mode_of(path: Path) -> int:
 
 
 def test_its_folders_are_below_the_state_of_the_agent_and_closed_to_others(state_dir: Path) -> None:
-    root = state_dir / "agents" / "main" / "qmd"
+    root = state_dir / "agents" / "main" / "qmd-notes"
     root.mkdir(parents=True, mode=0o755)
 
-    home = prepare_home(PLAIN, state_dir=state_dir, agent_id="main")
+    home = prepare_home(PLAIN, state_dir=state_dir, agent_id="main", workspace_id="notes")
 
     assert home.root == root
     assert mode_of(root) == 0o700
@@ -50,7 +50,7 @@ def test_a_folder_for_transcripts_is_made_only_where_they_are_exported_to_it(sta
     for exporting, agent in ((False, "a"), (True, "b")):
         settings = QmdSettings.model_validate({"sessions": {"enabled": exporting}})
 
-        home = prepare_home(settings, state_dir=state_dir, agent_id=agent)
+        home = prepare_home(settings, state_dir=state_dir, agent_id=agent, workspace_id="notes")
 
         assert (home.root / "sessions").exists() is exporting
 
@@ -59,7 +59,7 @@ def test_a_place_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
 
     with pytest.raises(BackendUnavailable, match=r"file/agents.*another state folder"):
-        prepare_home(PLAIN, state_dir=tmp_path / "file", agent_id="main")
+        prepare_home(PLAIN, state_dir=tmp_path / "file", agent_id="main", workspace_id="notes")
 
 
 def test_models_are_those_of_the_user(home: Home, tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_models_are_those_of_the_user(home: Home, tmp_path: Path) -> None:
 def test_models_are_where_the_user_keeps_caches(state_dir: Path, tmp_path: Path) -> None:
     environ = {"HOME": str(tmp_path / "home"), "XDG_CACHE_HOME": str(tmp_path / "caches")}
 
-    home = prepare_home(PLAIN, state_dir=state_dir, agent_id="main", environ=environ)
+    home = prepare_home(PLAIN, state_dir=state_dir, agent_id="main", workspace_id="notes", environ=environ)
 
     assert home.models_dir.resolve() == tmp_path / "caches" / "qmd" / "models"
 
@@ -80,7 +80,7 @@ def test_models_that_are_there_stay(home: Home, state_dir: Path, environ: dict[s
     home.models_dir.mkdir()
     (home.models_dir / "own.gguf").write_text("GGUF")
 
-    prepare_home(PLAIN, state_dir=state_dir, agent_id="main", environ=environ)
+    prepare_home(PLAIN, state_dir=state_dir, agent_id="main", workspace_id="notes", environ=environ)
 
     assert [file.name for file in home.models_dir.iterdir()] == ["own.gguf"]
     assert not home.models_dir.is_symlink()
@@ -90,7 +90,7 @@ def test_a_cache_that_cannot_be_written_is_done_without(state_dir: Path, tmp_pat
     (tmp_path / "file").write_text("no folder")
     environ = {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "file")}
 
-    home = prepare_home(PLAIN, state_dir=state_dir, agent_id="main", environ=environ)
+    home = prepare_home(PLAIN, state_dir=state_dir, agent_id="main", workspace_id="notes", environ=environ)
 
     assert not os.path.lexists(home.models_dir)
 
@@ -119,7 +119,11 @@ def test_qmd_gets_of_the_environment_what_it_needs_and_no_more(
     }
 
     home = prepare_home(
-        PLAIN, state_dir=state_dir, agent_id="main", environ={**environ, **wanted, **unwanted}
+        PLAIN,
+        state_dir=state_dir,
+        agent_id="main",
+        workspace_id="notes",
+        environ={**environ, **wanted, **unwanted},
     )
 
     assert wanted.items() <= home.environ.items()
@@ -133,7 +137,9 @@ def test_a_node_that_is_new_enough_comes_first(state_dir: Path, tmp_path: Path) 
     node.chmod(0o755)
     path = f"/usr/nothing:{node.parent}:/bin"
 
-    home = prepare_home(PLAIN, state_dir=state_dir, agent_id="main", environ={"PATH": path})
+    home = prepare_home(
+        PLAIN, state_dir=state_dir, agent_id="main", workspace_id="notes", environ={"PATH": path}
+    )
 
     assert home.environ["PATH"] == f"{node.parent}:{path}"
 
@@ -199,7 +205,7 @@ def test_a_collection_that_is_no_longer_named_goes_even_after_a_restart(
     home: Home, state_dir: Path, environ: dict[str, str]
 ) -> None:
     write_collections(home, [collection("a", "/a")], NO_MODELS)
-    again = prepare_home(PLAIN, state_dir=state_dir, agent_id="main", environ=environ)
+    again = prepare_home(PLAIN, state_dir=state_dir, agent_id="main", workspace_id="notes", environ=environ)
 
     write_collections(again, [], NO_MODELS)
 

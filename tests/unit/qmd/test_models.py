@@ -15,7 +15,9 @@ ALL = ("embed", "generate", "rerank")
 @pytest.fixture
 def home(state_dir: Path, tmp_path: Path) -> Home:
     environ = {"HOME": str(tmp_path / "home"), "PATH": "", "QMD_RERANK_MODEL": "of-environment.gguf"}
-    return prepare_home(QmdSettings(), state_dir=state_dir, agent_id="main", environ=environ)
+    return prepare_home(
+        QmdSettings(), state_dir=state_dir, agent_id="main", workspace_id="notes", environ=environ
+    )
 
 
 def settings(**models: str) -> QmdSettings:

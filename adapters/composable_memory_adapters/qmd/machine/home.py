@@ -24,7 +24,7 @@ from composable_memory_adapters.qmd.machine.installation import find_node
 from composable_memory_adapters.qmd.settings import ModelSettings, QmdSettings
 from composable_memory_adapters.qmd.values import BACKEND_ID, Collection, Home
 
-__all__ = ["kept", "prepare_home", "write_collections"]
+__all__ = ["kept", "open_home", "prepare_home", "write_collections"]
 
 WRITTEN = "composable-memory.json"
 """Beside `index.yml`: what in it is ours, and so ours to remove."""
@@ -56,19 +56,37 @@ with the NODE_CHANNEL_FD of a Node above us, its own does not start."""
 KEPT_BEGINNINGS = ("LC_", "CUDA", "GGML", "HIP_", "ROCR_", "VK_")
 
 
-def prepare_home(
-    settings: QmdSettings, services: BackendServices, *, environ: Mapping[str, str] = os.environ
-) -> Home:
-    """Make the folders of an agent's QMD, closed to all others, and return where they are; looks at the disk.
-
-    Those of an earlier version, which all workspaces shared, become those of the workspace that used them.
+def open_home(settings: QmdSettings, services: BackendServices) -> Home:
+    """Make the folders of a workspace's QMD; those that all shared once become those of who used them last.
 
     Raises:
         BackendUnavailable: they cannot be made.
     """
-    shared = services.state_dir.absolute() / "agents" / services.agent_id / BACKEND_ID
-    root = shared.with_name(f"{BACKEND_ID}-{services.workspace_id}")
-    _take_over(shared, root, services.workspace_dir)
+    _take_over(services)
+    return prepare_home(
+        settings,
+        state_dir=services.state_dir,
+        agent_id=services.agent_id,
+        workspace_id=services.workspace_id,
+    )
+
+
+def prepare_home(
+    settings: QmdSettings,
+    *,
+    state_dir: Path,
+    agent_id: str,
+    workspace_id: str,
+    environ: Mapping[str, str] = os.environ,
+) -> Home:
+    """Make the folders of a workspace's QMD, closed to all others, and return where they are.
+
+    Looks at the disk.
+
+    Raises:
+        BackendUnavailable: they cannot be made.
+    """
+    root = _root(state_dir, agent_id, workspace_id)
     config, cache = root / "config", root / "cache"
     # One by one: the parents that `mkdir` makes are open to all.
     folders = [root.parents[1], root.parent, root, config, cache, cache / "qmd"]
@@ -179,10 +197,16 @@ class _Ours:
         return {**left, **self.models}
 
 
-def _take_over(shared: Path, root: Path, workspace: Path) -> None:
-    """Move the folders of all workspaces to those of one, if its own folder is what was indexed last."""
+def _root(state_dir: Path, agent_id: str, workspace_id: str) -> Path:
+    return state_dir.absolute() / "agents" / agent_id / f"{BACKEND_ID}-{workspace_id}"
+
+
+def _take_over(services: BackendServices) -> None:
+    """Move the folders that all workspaces shared to the one whose notes were indexed in them last."""
+    root = _root(services.state_dir, services.agent_id, services.workspace_id)
+    shared = root.with_name(BACKEND_ID)
     folders = {one["path"] for one in _Ours.written_in(shared / "config").collections.values()}
-    if not root.exists() and any(Path(one).is_relative_to(workspace) for one in folders):
+    if not root.exists() and any(Path(one).is_relative_to(services.workspace_dir) for one in folders):
         with contextlib.suppress(OSError):  # the index is made anew then
             shared.rename(root)
 
