@@ -30,6 +30,7 @@ from composable_memory.cli.feedback_documents import (
 )
 from composable_memory.cli.golden_documents import EvalDocument
 from composable_memory.cli.graph_documents import (
+    AdoptedEpisodesDocument,
     EntitiesDocument,
     EpisodesDocument,
     FactsDocument,
@@ -47,6 +48,7 @@ from composable_memory.cli.weight_documents import (
     HistoryDocument,
     WeightsDocument,
 )
+from composable_memory.cli.workspaces import AdoptedDocument, PrunedDocument, WorkspacesDocument
 from composable_memory.tools import Document, MemoryContextPackReply, MemoryGetReply, MemoryStatusReply
 
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
@@ -68,6 +70,7 @@ DOCUMENTS: dict[str, type[Document]] = {
     "feedback stats": StatsDocument,
     "gate": GateDocument,
     "get": MemoryGetReply,
+    "graph adopt": AdoptedEpisodesDocument,
     "graph entities": EntitiesDocument,
     "graph episodes": EpisodesDocument,
     "graph export": NeighbourhoodDocument,
@@ -90,6 +93,9 @@ DOCUMENTS: dict[str, type[Document]] = {
     "weights rollback": WeightsDocument,
     "weights set": WeightsDocument,
     "weights show": WeightsDocument,
+    "workspace adopt": AdoptedDocument,
+    "workspace list": WorkspacesDocument,
+    "workspace prune": PrunedDocument,
 }
 TOLD_ELSEWHERE = {
     "backends list": ("status",),
@@ -104,7 +110,12 @@ TOLD_ELSEWHERE = {
 }
 """Commands whose documents hold what those of others show in full."""
 SHARED = {"--workspace", "-w", "--state-dir", "--json", "--help", "-h"}
-WITHOUT_SHARED = {"demo": {"--workspace", "-w", "--state-dir"}, "mcp": {"--json"}}
+WITHOUT_SHARED = {
+    "demo": {"--workspace", "-w", "--state-dir"},
+    "mcp": {"--json"},
+    "workspace list": {"--workspace", "-w"},
+    "workspace prune": {"--workspace", "-w"},
+}
 """Commands that lack a shared option; the page says so."""
 
 
