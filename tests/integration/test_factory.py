@@ -197,6 +197,16 @@ async def test_secrets_tell_settings_apart_and_are_not_kept_in_the_open(asking: 
     assert await manager("sk-one") is await manager("sk-one")
 
 
+async def test_another_folder_at_the_same_path_gets_a_manager_of_its_own(
+    asking: Asking, workspace: Path
+) -> None:
+    before = await asking.manager()
+    await asyncio.to_thread(workspace.rename, workspace.with_name("moved"))
+    await asyncio.to_thread(workspace.mkdir)
+
+    assert await asking.manager() is not before
+
+
 async def test_a_workspace_may_be_named_in_other_words(asking: Asking) -> None:
     one = await asking.manager()
     asking.workspace = asking.workspace / "memory" / ".."

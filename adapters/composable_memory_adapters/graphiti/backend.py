@@ -198,10 +198,10 @@ class GraphitiMemory:
 
     async def _adopt(self, *, everything: bool, again: bool) -> int:
         """Take episodes over; with `again` also those that have to be read once more, for another group."""
-        entries = await self._ledger.entries_of_nobody()
+        found = await self._ledger.entries_of_nobody()
         # What another workspace took back, by a note of the same name, holds if a note of ours still says it.
-        ours = {one.id for one in await asyncio.to_thread(proven, entries, self._services.workspace_dir)}
-        entries = [one for one in entries if one.id in ours or (everything and one.state in ALIVE)]
+        ours = {one.id for one in await asyncio.to_thread(proven, found, self._services.workspace_dir)}
+        entries = [one for one in found if one.id in ours or (everything and one.state in ALIVE)]
         taken = [entry for entry in entries if stays_in(entry, self._settings)]
         moved = [
             (entry, draft)

@@ -146,6 +146,20 @@ def test_another_workspace_leaves_waiting_episodes_to_their_own(cmem: Cmem, two:
     assert "Lyon" in facts(cmem, "A")
 
 
+def test_a_named_workspace_has_its_facts_in_every_clone_and_a_clone_cannot_name_itself(
+    cmem: Cmem, two: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COMPOSABLE_MEMORY__ID", "diary")
+    assert "Alice" in facts(cmem, "A")
+    (tmp_path / "clone").mkdir()
+    assert "Alice" in facts(cmem, "clone")
+
+    monkeypatch.delenv("COMPOSABLE_MEMORY__ID")
+    (tmp_path / "thief").mkdir()
+    (tmp_path / "thief" / ".composable-memory.yaml").write_text("memory: {id: diary}\n", encoding="utf-8")
+    assert "memory.id" in cmem("thief", "graph", "facts", code=1)
+
+
 # --- what an earlier version has left -----------------------------------------------------------------------
 
 
