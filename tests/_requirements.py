@@ -174,6 +174,8 @@ CLIENT = "tests/integration/graphiti/test_service_client.py::test_"
 SERVICE = "tests/integration/graphiti/test_service_store.py::test_"
 SERVICE_MEMORY = "tests/integration/graphiti/test_service_memory.py::test_"
 RECORDING = "tests/integration/graphiti/test_session_recording.py::test_"
+APART = "tests/integration/graphiti/test_workspaces_apart.py::test_"
+WORKSPACES = "tests/integration/test_workspaces.py::test_"
 WRITING_LAWS = "tests/property/test_graphiti_writing_properties.py::test_"
 
 PIPELINE = "tests/unit/ingest/test_pipeline.py::test_"
@@ -1600,6 +1602,28 @@ REPORT = document(
 
 INTERFACES = document(
     "our interfaces",
+    (
+        "Workspaces",
+        [
+            kept("own:workspace:known", "a folder is known again though it was moved; a copy is another",
+                 f"{WORKSPACES}a_folder_that_was_moved_is_the_same_workspace",
+                 f"{WORKSPACES}a_copy_is_another_workspace",
+                 f"{WORKSPACES}a_folder_with_the_inode_of_a_removed_one_is_another_workspace",
+                 f"{WORKSPACES}eight_processes_that_meet_a_folder_at_once_agree_on_it"),
+            kept("own:workspace:replaced", "who replaced a folder is told how to get its memory back",
+                 f"{WORKSPACES}the_first_answer_tells_that_another_folder_took_the_place",
+                 f"{APART}a_restored_folder_is_told_how_it_gets_its_facts_back"),
+            kept("own:workspace:facts", "no workspace finds, ends or cites what another says",
+                 f"{APART}a_fact_is_found_in_its_own_workspace_alone",
+                 f"{APART}no_workspace_ends_what_another_says"),
+            kept("own:workspace:shared", "facts are shared by name, and tell whose they are",
+                 f"{APART}what_is_shared_by_name_tells_whose_it_is"),
+            kept("own:workspace:earlier", "what an earlier version kept is found, or set aside and told",
+                 f"{APART}who_alone_used_the_state_folder_keeps_all_of_it",
+                 f"{APART}what_was_mixed_up_goes_to_the_workspaces_whose_notes_say_it",
+                 f"{APART}what_no_note_proves_is_set_aside_until_its_owner_says_so"),
+        ],
+    ),
     (
         "MemorySearchManager",
         [

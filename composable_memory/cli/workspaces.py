@@ -10,7 +10,7 @@ from pathlib import Path
 
 from composable_memory.cli.running import ExitCode, Place
 from composable_memory.cli.screen import plain, say, write_json
-from composable_memory.config import default_state_dir
+from composable_memory.config import default_state_dir, load_settings
 from composable_memory.errors import ConfigError
 from composable_memory.interfaces import KeptStore
 from composable_memory.places import existing_folder, made_folder
@@ -176,6 +176,8 @@ def _stores(state: Path) -> Iterator[KeptStore]:
 def _adopt(place: Place, wanted: str, *, force: bool) -> AdoptedDocument:
     folder = existing_folder(place.workspace)
     state = made_folder(place.state_dir or default_state_dir(os.environ))
+    if name := load_settings(folder).settings.memory.id:
+        raise ConfigError("memory.id", f"it says already that {folder} is workspace {name!r}; unset it first")
     before = identify(state, folder, now=utc_now())
     kept = _kept_in(place)
     target = next((one for one in kept if wanted in (one.id, one.known and one.known.name)), None)

@@ -247,7 +247,7 @@ class GraphitiMemory:
         kept = [one for one in results if one.exact or one.score >= options.min_score]
         return SearchAnswer(
             results=tuple(kept[: options.max_results]),
-            degraded=(*answer.degraded, *self._shortcomings()),
+            degraded=(*answer.degraded, *self._shortcomings(), *self._emptiness(answer)),
             engines=answer.engines,
         )
 
@@ -626,6 +626,12 @@ class GraphitiMemory:
             self._note_health(Health(ok=False, message=str(error)))
         else:
             self._note_health(Health(ok=True))
+
+    def _emptiness(self, answer: FactAnswer) -> Iterator[Degradation]:
+        """Say that nothing was found since this workspace has told nothing, and where others' facts are."""
+        if not answer.facts and not any(self._waiting.by_state.values()):
+            others = "; the graph of others is asked by its name, in memory.graphiti.group or also_search"
+            yield _degradation("never-indexed", NOTHING_INGESTED + others)
 
     def _shortcomings(self) -> Iterator[Degradation]:
         """Say in what the graph falls short of what was handed in."""

@@ -68,6 +68,8 @@ def test_a_fact_is_found_in_its_own_workspace_alone(cmem: Cmem, two: tuple[Path,
         assert other not in found
         assert f"from {NOTE}#L1" in found
         assert other not in cmem(name, "graph", "entities")
+    (two[0].parent / "empty").mkdir()
+    assert "never-indexed" in cmem("empty", "search", "--backend", "graphiti", "Acme", "--strict", code=3)
 
 
 def test_no_workspace_ends_what_another_says(cmem: Cmem, two: tuple[Path, Path]) -> None:
@@ -153,6 +155,7 @@ def test_a_named_workspace_has_its_facts_in_every_clone_and_a_clone_cannot_name_
     assert "Alice" in facts(cmem, "A")
     (tmp_path / "clone").mkdir()
     assert "Alice" in facts(cmem, "clone")
+    assert "memory.id" in cmem("B", "workspace", "adopt", "diary", code=1)
 
     monkeypatch.delenv("COMPOSABLE_MEMORY__ID")
     (tmp_path / "thief").mkdir()
