@@ -2,8 +2,10 @@
 
 A folder is known again by its device, inode and birth time. One that was moved or renamed keeps these and is
 the same workspace; a copy has others and is another one. After a restart a disk may have another device
-number, so at the same path inode and birth time suffice. An inode is soon given to another folder: where the
-file system tells no birth times, a folder at another path is taken for a new one, and can be adopted.
+number, so at the same path inode and birth time suffice. An inode alone says little: it is soon given to
+another folder, and on network drives and mounts of virtual machines it may differ each time. So where the
+file system tells no birth times, the path decides; a folder that is moved there is taken for a new one, and
+can be adopted.
 
 Looks at the disk, so call it in a thread where an event loop runs.
 """
@@ -13,7 +15,7 @@ import os
 import sqlite3
 import struct
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -141,7 +143,7 @@ def adopt(state_dir: Path, folder: Path, workspace_id: str, *, now: datetime) ->
         for row in _folders(registry, "workspace = ?", workspace_id):
             if not row.is_there():
                 registry.execute("DELETE FROM folders WHERE rowid = ?", (row.row_id,))
-        mine = _match(_folders(registry, "inode = ?", here.inode), here)
+        mine = _match(registry, here)
         if mine is not None:
             registry.execute("DELETE FROM folders WHERE rowid = ?", (mine.row_id,))
         _add_folder(registry, here, workspace_id)
@@ -186,21 +188,23 @@ class _Row(NamedTuple):
 
 
 def _is_same(known: _Folder, seen: _Folder) -> bool:
-    """Say whether a folder is one that is known; inodes are used again, so a birth time has to agree."""
-    if known.inode != seen.inode or (known.birth and seen.birth and known.birth != seen.birth):
-        return False
-    are_dated = known.birth is not None and seen.birth is not None
-    return known.path == seen.path or (are_dated and known.device == seen.device)
+    """Say whether a folder is one that is known."""
+    if known.birth is None or seen.birth is None:
+        return known.path == seen.path
+    is_same = (known.inode, known.birth) == (seen.inode, seen.birth)
+    return is_same and (known.path == seen.path or known.device == seen.device)
 
 
-def _match(rows: Sequence[_Row], here: _Folder) -> _Row | None:
+def _match(registry: sqlite3.Connection, here: _Folder) -> _Row | None:
+    """Return what the registry knows of a folder; None if it is new."""
+    rows = _folders(registry, "inode = ? OR path = ?", here.inode, os.fsencode(here.path))
     same = [row for row in rows if _is_same(row.folder, here)]
     return max(same, key=lambda row: (row.folder.path == here.path, row.row_id), default=None)
 
 
-def _dated(here: _Folder, known: _Row) -> _Folder:
-    """Return a folder with the birth time that is known of it, where it is not told any more."""
-    return here._replace(birth=here.birth or known.folder.birth)
+def _better_known(here: _Folder, row: _Row) -> _Folder:
+    """Return a folder as it is known best: one whose birth time is not told this time keeps what it has."""
+    return row.folder if here.birth is None and row.folder.birth else here
 
 
 def _birth_of(path: Path, found: os.stat_result) -> str | None:
@@ -258,10 +262,10 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
         yield
 
 
-def _folders(registry: sqlite3.Connection, where: str, value: str | bytes) -> list[_Row]:
+def _folders(registry: sqlite3.Connection, where: str, *values: str | bytes) -> list[_Row]:
     return [
         _Row(row_id, _Folder(Path(os.fsdecode(path)), device, inode, birth), workspace)
-        for row_id, path, device, inode, birth, workspace in registry.execute(FOLDERS.format(where), (value,))
+        for row_id, path, device, inode, birth, workspace in registry.execute(FOLDERS.format(where), values)
     ]
 
 
@@ -288,9 +292,9 @@ def _known(
     registry: sqlite3.Connection, here: _Folder, name: str | None, now: datetime
 ) -> WorkspaceIdentity | None:
     """Return a workspace of which nothing has to be written down."""
-    row = _match(_folders(registry, "inode = ?", here.inode), here)
+    row = _match(registry, here)
     workspace_id = _named(registry, name) if name else row.workspace if row else None
-    if row is None or row.folder != _dated(here, row) or workspace_id is None:
+    if row is None or row.folder != _better_known(here, row) or workspace_id is None:
         return None
     path, used_at, inherits = registry.execute(
         "SELECT path, used_at, inherits FROM workspaces WHERE id = ?", (workspace_id,)
@@ -311,10 +315,10 @@ def _registered(
     new_id: Callable[[], str],
 ) -> WorkspaceIdentity:
     """Return the workspace of a folder, as it is written down after this."""
-    row = _match(_folders(registry, "inode = ?", here.inode), here)
-    if row is not None and row.folder != _dated(here, row):
+    row = _match(registry, here)
+    if row is not None and row.folder != _better_known(here, row):
         registry.execute("DELETE FROM folders WHERE rowid = ?", (row.row_id,))
-        _add_folder(registry, _dated(here, row), row.workspace)
+        _add_folder(registry, _better_known(here, row), row.workspace)
     workspace_id = _named(registry, name) if name else row.workspace if row else None
     if workspace_id is None and row is not None:
         # A name that nobody has: the folder's own workspace takes it, unless it has another one.
