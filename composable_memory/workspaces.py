@@ -16,7 +16,7 @@ import sqlite3
 import struct
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -233,7 +233,8 @@ def _registry(state_dir: Path) -> Iterator[sqlite3.Connection]:
     path = state_dir / FILE_NAME
     try:
         was_used = any(next(state_dir.glob(name), None) for name in WRITTEN_BEFORE)
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        with suppress(FileExistsError):  # closing one that exists would drop SQLite's locks on it
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         with closing(sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)) as connection:
             if not _has_tables(connection):
                 with _transaction(connection):
