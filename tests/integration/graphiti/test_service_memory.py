@@ -1,12 +1,14 @@
 """A graph behind a REST service as one of the memories: settings, what it took, and when it goes away."""
 
+import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from composable_memory.content import MemoryContentObject
+from composable_memory.content import MemoryContentObject, MemoryProvenance
 from composable_memory.errors import BackendUnavailable
 from composable_memory.interfaces import BackendServices, SupportsHealth
 from composable_memory.runtime import Memory, open_memory
@@ -72,6 +74,29 @@ async def test_the_keys_of_the_documents_lead_to_the_service(service: GraphServi
 
     assert [result.source_backend for result in response.results] == ["graphiti"]
     assert service.bodies("/search")[0]["group_ids"] == [group_of(memory)]
+
+
+async def test_workspaces_that_share_a_group_of_a_service_are_told_apart(
+    service: GraphService, tmp_path: Path, clock: Clock
+) -> None:
+    """The same words under the same id, from a note of the same name, are two episodes."""
+    config = {"graphiti": {"enabled": True, "baseUrl": service.url, "apiKey": KEY, "group": "team"}}
+    note = MemoryProvenance(source="note", citations=("memory/tea.md#L1",))
+    cited: list[str] = []
+    for name in "ab":
+        await asyncio.to_thread((tmp_path / name).mkdir)
+        async with open_memory(
+            tmp_path / name, tmp_path / "state", config, clock=clock, long_lived=False
+        ) as memory:
+            await memory.ingest([replace(TEA, provenance=note)])
+            await service.caught_up()
+            episodes = await memory.facts_of().episodes()
+            cited = [one.origin.path for one in episodes if one.origin]
+
+    assert [body["group_id"] for body in service.bodies("/messages")] == ["team", "team"]
+    assert len({one["name"] for body in service.bodies("/messages") for one in body["messages"]}) == 2
+    assert sorted(path.startswith("graphiti/team/") for path in cited) == [False, True]
+    assert "memory/tea.md" in cited
 
 
 async def test_what_a_service_took_is_pending_until_it_shows_it(
