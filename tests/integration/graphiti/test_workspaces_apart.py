@@ -222,6 +222,23 @@ def test_what_no_note_proves_is_set_aside_until_its_owner_says_so(cmem: Cmem, tm
     assert "Carla Diaz works at Globex." in facts(cmem, "B")
 
 
+@pytest.mark.parametrize("which", ["sole", "mixed"])
+def test_who_names_the_former_group_goes_on_in_it(
+    cmem: Cmem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: str
+) -> None:
+    monkeypatch.setenv("COMPOSABLE_MEMORY__GRAPHITI__GROUP", "main")
+    restored(which, tmp_path)
+    name, who = (
+        ("A", "Alice Moreau works at Acme.") if which == "sole" else ("B", "Carla Diaz works at Globex.")
+    )
+
+    assert "1 known" in cmem(name, "ingest", str(tmp_path / name / NOTE))
+    assert who in cmem(name, "graph", "facts", "--current")
+    write(tmp_path / name, "Nothing of note happened.")
+    cmem(name, "ingest", str(tmp_path / name / NOTE))
+    assert who not in cmem(name, "graph", "facts", "--current")
+
+
 # --- cmem workspace -----------------------------------------------------------------------------------------
 
 
