@@ -68,7 +68,7 @@ def told(response: QueryResponse) -> set[tuple[str, str]]:
 
 
 def indexes(state_dir: Path) -> list[Path]:
-    return list(state_dir.rglob("*.sqlite"))
+    return list(state_dir.rglob("memory/*.sqlite"))
 
 
 async def test_a_primary_that_works_is_asked_alone_and_nothing_is_indexed_twice(
