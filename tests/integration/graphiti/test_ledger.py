@@ -397,6 +397,44 @@ async def test_what_can_be_read_of_a_damaged_ledger_is_saved_and_that_is_said(
         assert ledger.problem is None
 
 
+async def test_what_is_saved_of_a_damaged_ledger_stays_with_its_workspace(
+    tmp_path: Path, clock: Clock
+) -> None:
+    async with Ledger.open(tmp_path, clock=clock, workspace="one") as ledger:
+        await ledger.enqueue([draft(1)])
+        await finish(ledger)
+    async with Ledger.open(tmp_path, clock=clock, workspace="two") as ledger:
+        await ledger.enqueue([draft(2), draft(3)])
+    wrong = "UPDATE episodes SET draft = '{' WHERE sequence = 3; INSERT INTO claims VALUES ('main', 'one')"
+    await asyncio.to_thread(run, tmp_path / FILE_NAME, wrong)
+
+    async with Ledger.open(tmp_path, clock=clock, workspace="one") as ledger:
+        assert "set aside" in str(ledger.problem)
+        assert await states(ledger) == {"done": 1}
+        assert await ledger.claimed() == {"main"}
+        (stored,) = await ledger.stored("main")
+        assert stored.is_marked
+    async with Ledger.open(tmp_path, clock=clock, workspace="two") as ledger:
+        assert await due(ledger) == ["2"]
+
+
+async def test_what_an_earlier_version_wrote_is_saved_of_its_damaged_ledger(
+    tmp_path: Path, clock: Clock
+) -> None:
+    async with Ledger.open(tmp_path, clock=clock) as ledger:
+        await ledger.enqueue([draft(1), draft(2)])
+    earlier = """
+    DROP INDEX episodes_of_nobody; DROP TABLE claims;
+    ALTER TABLE episodes DROP COLUMN workspace; ALTER TABLE episodes DROP COLUMN is_marked;
+    UPDATE episodes SET draft = '{' WHERE sequence = 2; PRAGMA user_version = 1
+    """
+    await asyncio.to_thread(run, tmp_path / FILE_NAME, earlier)
+
+    async with Ledger.open(tmp_path, clock=clock) as ledger:
+        assert "set aside" in str(ledger.problem)
+        assert await ledger.of_nobody() == {"main": 1}
+
+
 async def test_a_damaged_episode_that_waits_is_seen_when_the_ledger_is_opened(
     tmp_path: Path, clock: Clock
 ) -> None:
@@ -416,6 +454,39 @@ async def test_a_damaged_episode_is_named(ledger: Ledger, tmp_path: Path) -> Non
 
     with pytest.raises(BackendUnavailable, match="could not be read"):
         await ledger.due("main", limit=1)
+
+
+# --- against the graph ---
+
+
+async def test_the_graph_is_asked_only_for_what_this_workspace_told_it(tmp_path: Path, clock: Clock) -> None:
+    async with Ledger.open(tmp_path, clock=clock, workspace="one") as ledger:
+        await ledger.enqueue([draft(1)])
+        await finish(ledger)
+    async with Ledger.open(tmp_path, clock=clock, workspace="two") as ledger:
+        await ledger.enqueue([draft(2)])
+        await finish(ledger)
+
+        assert [one.id for one in await ledger.stored("main")] == [draft(2).id]
+        assert await ledger.groups() == ("main",)
+    async with Ledger.open(tmp_path, clock=clock, workspace="three") as ledger:
+        assert await ledger.groups() == ()
+
+
+async def test_what_was_moved_is_no_loss_of_the_group_that_it_was_in(tmp_path: Path, clock: Clock) -> None:
+    async with Ledger.open(tmp_path, clock=clock) as ledger:
+        await ledger.enqueue([draft(1)])
+        await finish(ledger)
+    await asyncio.to_thread(run, tmp_path / FILE_NAME, "UPDATE episodes SET workspace = NULL")
+
+    async with Ledger.open(tmp_path, clock=clock, workspace="one") as ledger:
+        (entry,) = await ledger.entries_of_nobody()
+        await ledger.move([(entry, draft(1, group="ours"))], [])
+        await finish(ledger, "ours")
+
+        assert await ledger.stored("main") == ()
+        (stored,) = await ledger.stored("ours")
+        assert (stored.state, stored.is_marked) == ("done", 1)
 
 
 def run(path: Path, statement: str) -> None:

@@ -19,10 +19,6 @@ __all__ = ["ASIDE", "check", "salvage"]
 ASIDE = ".damaged-"
 """What stands in the name of a ledger that was set aside, before the time."""
 
-COLUMNS = (
-    "id, sequence, group_id, draft_id, content_id, part_of, session_key, source_path, state, draft, hash, "
-    "attempts, next_try_at, last_error, merged_into, trace_id, observed_at, enqueued_at, since"
-)
 PARTS = [f"{part:02x}" for part in range(256)]
 """Beginnings of ids. Reading ends at a damaged page: so it is done in parts, and each from both sides."""
 
@@ -34,9 +30,12 @@ IDS = (
     "SELECT id FROM episodes WHERE id >= ?1 AND id < ?1 || 'g' ORDER BY id DESC",
 )
 
-FIND = f"SELECT {COLUMNS} FROM episodes WHERE id = ?"  # noqa: S608 - our own columns
-PLACES = ", ".join("?" for _ in COLUMNS.split(","))
-KEEP = f"INSERT OR IGNORE INTO episodes ({COLUMNS}) VALUES ({PLACES})"  # noqa: S608 - as above
+COLUMNS = "SELECT name FROM pragma_table_info('episodes')"
+FIND = "SELECT {columns} FROM episodes WHERE id = ?"
+KEEP = "INSERT OR IGNORE INTO episodes ({columns}) VALUES ({places})"
+STATE = "SELECT state FROM episodes WHERE id = ?"
+CLAIMS = "SELECT group_id, workspace FROM claims"
+CLAIM = "INSERT OR IGNORE INTO claims (group_id, workspace) VALUES (?, ?)"
 
 
 def check(connection: Connection) -> None:
@@ -63,11 +62,20 @@ async def salvage(path: Path) -> tuple[Path, int]:
         SqliteFile.open(fresh, readers=1) as new,
     ):
         await new.write(lambda connection: schema.ensure(connection, fresh))
+        columns = await new.read(_columns)
+        with suppress(IndexProblem):  # an earlier version wrote fewer
+            there = await damaged.read(_columns)
+            columns = [name for name in columns if name in there]
+        find = FIND.format(columns=", ".join(columns))
+        keep = KEEP.format(columns=", ".join(columns), places=", ".join("?" for _ in columns))
         for own_id in await _ids(damaged):
             with suppress(IndexProblem):
-                row = await damaged.read(partial(_sound, own_id=own_id))
-                await new.write(partial(_keep, row=row))
+                row = await damaged.read(partial(_sound, find=find, own_id=own_id))
+                await new.write(partial(_keep, statement=keep, row=row))
                 kept += 1
+        with suppress(IndexProblem):
+            for claim in await damaged.read(lambda connection: connection.execute(CLAIMS).fetchall()):
+                await new.write(partial(_keep, statement=CLAIM, row=claim))
     return await asyncio.to_thread(_swap, path, fresh), kept
 
 
@@ -99,14 +107,18 @@ async def _ids(file: SqliteFile) -> list[str]:
     return [*found]
 
 
-def _sound(connection: Connection, *, own_id: str) -> tuple[Any, ...]:
+def _columns(connection: Connection) -> list[str]:
+    return [str(row[0]) for row in connection.execute(COLUMNS)]
+
+
+def _sound(connection: Connection, *, find: str, own_id: str) -> tuple[Any, ...]:
     """Return the row of an episode, if all of it can be read."""
-    row = connection.execute(FIND, (own_id,)).fetchone()
-    if row is None or row[8] not in entries.STATES:
+    row = connection.execute(find, (own_id,)).fetchone()
+    if row is None or connection.execute(STATE, (own_id,)).get not in entries.STATES:
         raise Unreadable(f"episode {own_id}")
     entries.select(connection, "id = ?", own_id)
     return tuple(row)
 
 
-def _keep(connection: Connection, *, row: tuple[Any, ...]) -> None:
-    connection.execute(KEEP, row)
+def _keep(connection: Connection, *, statement: str, row: tuple[Any, ...]) -> None:
+    connection.execute(statement, row)
