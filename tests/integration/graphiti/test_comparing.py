@@ -30,6 +30,12 @@ PATIENCE_S = 30.0
 QUESTION = "Where does Mirela work?"
 PEOPLE, PLACES = "memory/people.md", "memory/places.md"
 
+TO_VERSION_1 = """
+DROP TABLE claims; DROP INDEX episodes_of_nobody;
+ALTER TABLE episodes DROP COLUMN workspace; ALTER TABLE episodes DROP COLUMN is_marked;
+PRAGMA user_version = 1
+"""
+
 Open = Callable[..., AbstractAsyncContextManager[Memory]]
 
 
@@ -234,9 +240,10 @@ async def test_messages_that_were_merged_come_back_merged(opened: Open, state_di
 async def test_a_ledger_of_an_earlier_version_is_taken_as_it_is(opened: Open, state_dir: Path) -> None:
     before = await fill(opened)
     (ledger,) = ledgers(state_dir)
-    with closing(sqlite3.connect(ledger)) as file, file:
-        file.execute("ALTER TABLE episodes DROP COLUMN is_marked")
-        file.execute("PRAGMA user_version = 1")
+    with closing(sqlite3.connect(ledger)) as file:
+        file.executescript(TO_VERSION_1)
+    with closing(sqlite3.connect(state_dir / "workspaces.sqlite")) as registry, registry:
+        registry.execute("UPDATE workspaces SET inherits = 1")
     async with open_database(GraphitiSettings(), data_dir=ledger.parent) as database:
         for group in await database.groups():
             await database.write(group, "MATCH (p:Episodic) SET p.read_at = NULL")
