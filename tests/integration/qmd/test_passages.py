@@ -205,12 +205,13 @@ async def test_a_file_that_two_collections_hold_is_one_document(workspace: Path)
     assert [one.metadata["collection"] for one in found] == ["all"]
 
 
-async def test_pieces_of_one_long_line_are_one_result(workspace: Path) -> None:
+async def test_pieces_of_one_long_line_are_told_apart_by_where_in_it_they_begin(workspace: Path) -> None:
     (workspace / "memory" / "line.md").write_text("the rate limit " * 400, encoding="utf-8")
 
     found = await passages_in(workspace, [hit("line.md", snippet="the rate limit", line=1, start_line=1)])
 
-    assert [(one.start_line, one.end_line) for one in found] == [(1, 1)]
+    assert {(one.start_line, one.end_line) for one in found} == {(1, 1)}
+    assert len({one.start_char for one in found}) == len(found) > 1
 
 
 async def test_of_what_is_too_much_to_read_the_passage_is_scored_that_qmd_names(

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from composable_memory import paths
 from composable_memory.interfaces import BackendServices
 from composable_memory_adapters.qmd.settings import SessionExportSettings
 from composable_memory_adapters.qmd.upkeep import session_export
@@ -414,7 +415,7 @@ def test_a_transcript_that_is_too_large_is_a_problem_for_itself_alone(
     sessions: Path, exported: Path, export: Export
 ) -> None:
     talk(sessions, "main.jsonl", "Hello.")
-    os.truncate(talk(sessions, "huge.jsonl", "Hello."), session_export.MAX_FILE_BYTES + 1)
+    os.truncate(talk(sessions, "huge.jsonl", "Hello."), paths.MAX_FILE_BYTES + 1)
 
     report = export()
 
