@@ -15,10 +15,12 @@ from composable_memory.testing import HashEmbedder
 from composable_memory.types import SearchAnswer
 from composable_memory_adapters.builtin.backend import open_builtin
 from composable_memory_adapters.builtin.settings import BuiltinSettings
-from composable_memory_adapters.builtin.store import schema
+from composable_memory_adapters.builtin.store import integrity, schema
+from composable_memory_adapters.sqlite_file import SqliteFile
 
 NO_SYNC = BuiltinSettings.model_validate({"sync": {"onSearch": False}})
 CODE = "The code of the harbour gate is 487."
+HARBOUR = "SELECT count(*) FROM chunks_fts WHERE chunks_fts MATCH 'harbour'"
 FROM_VERSION_2 = """
 ALTER TABLE files DROP COLUMN is_utf8;
 ALTER TABLE chunks DROP COLUMN start_char;
@@ -200,3 +202,20 @@ async def test_whatever_is_damaged_is_never_served_and_mended_by_a_sync(tmp_path
     tally = await corruption.run(tmp_path, kind=kind, rounds=3, notes=30, seed=7)
 
     assert (tally.rounds, tally.faults) == (3, [])
+
+
+async def test_a_keyword_index_that_others_have_written_since_is_not_taken_for_damaged(
+    handed: BackendServices,
+) -> None:
+    """SQLite's own check goes by what its connection read of the keyword index last."""
+    path = await index_of(handed)
+    async with SqliteFile.open(path, readers=1) as file:
+        assert await file.read(lambda connection: connection.execute(HARBOUR).get)
+        async with open_builtin(NO_SYNC, handed) as other:
+            for number in range(3):
+                text = f"# Tide\n\nHigh water {number} at the harbour.\n"
+                (handed.workspace_dir / "memory" / "tide.md").write_text(text, encoding="utf-8")
+                await other.sync()
+        damage(path, "INSERT INTO chunks_fts(chunks_fts) VALUES ('optimize')")
+
+        assert (await file.read(integrity.examine)).told() is None

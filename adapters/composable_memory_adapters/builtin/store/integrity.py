@@ -163,6 +163,9 @@ def restore_vectors(connection: Connection, rows: Iterable[StoredVector]) -> Non
 
 
 def _problem_with_structure(connection: Connection) -> str | None:
+    # A cursor makes FTS5 look whether others have written: its check alone goes by the segments that it read
+    # last, and calls those damaged that others have merged since.
+    connection.execute("SELECT rowid FROM chunks_fts LIMIT 1").fetchall()
     # It covers the keyword index as well: SQLite asks each module for its own check.
     told = connection.execute("PRAGMA integrity_check(1)").get
     if told != "ok":
