@@ -17,7 +17,7 @@ from composable_memory_ops_logs.secret_values import is_masked
 
 __all__ = ["REDACTION_VERSION", "CleanTexts", "is_secret_name", "redact", "redact_value"]
 
-REDACTION_VERSION = 3
+REDACTION_VERSION = 4
 """Grows with every change of the rules, so that texts which were kept redacted can be redacted anew."""
 
 _MASK = "***"

@@ -8,11 +8,29 @@ plain code that looks at its first characters. So the time is linear in the text
 import base64
 import binascii
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from composable_memory_ops_logs.secret_formats import FORMAT_FINDERS
 from composable_memory_ops_logs.secret_shapes import PEM_HEADER, SHAPES, Shape
+from composable_memory_ops_logs.secret_text import (
+    ALNUM,
+    ALNUM_KINDS,
+    DIGIT_KINDS,
+    JUDGED,
+    TOKEN_KINDS,
+    TOUCHING,
+    TRAILING,
+    Finder,
+    Span,
+    Text,
+    anchored,
+    has_run,
+    line_end,
+    places,
+    run_before,
+)
 from composable_memory_ops_logs.secret_values import (
     Given,
     is_code,
@@ -32,114 +50,16 @@ from composable_memory_ops_logs.secret_words import (
     HARMLESS_QUALIFIERS,
     KEY_QUALIFIERS,
     KEYS_ABROAD,
+    PREDICATES,
     VERBS,
 )
 
 __all__ = ["FINDERS", "Finder", "Span", "Text", "is_secret_name"]
 
-
-class Span(NamedTuple):
-    """Where a secret stands. Of a token the ends may be kept, so that people can tell which it was."""
-
-    start: int
-    end: int
-    is_token: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Text:
-    """A text, and the same without capitals and typographic signs; both have the same length."""
-
-    raw: str
-    low: str
-
-    @classmethod
-    def of(cls, raw: str) -> "Text":
-        """Return the text with its simple form."""
-        low = raw.lower()
-        if not raw.isascii():
-            low = raw.replace("İ", "i").lower()
-            for sign, simple in _SIMPLE:
-                low = low.replace(sign, simple)
-        return cls(raw, low)
-
-
-_SIMPLE = tuple(
-    (sign, simple)
-    for simple, signs in (
-        (" ", "\u200b\u200c\u200d\u2060\ufeff\u00a0\u3000"),
-        (":", "："),
-        ("=", "＝"),
-        ('"', "“”„"),
-    )
-    for sign in signs
-)
-
 _WINDOW = 4096
 """How far the end of a quoted value is looked for."""
 _REMEMBERED = 2_000
 """How many names and values that were looked at are remembered within a text."""
-_JUDGED = 128
-"""How much of a value is looked at to tell whether it is a secret."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finder:
-    """`find` yields spans of a text that holds one of the hints, in its simple form, or one of the runs."""
-
-    hints: tuple[str, ...]
-    find: Callable[[Text], Iterable[Span]]
-    abroad: tuple[str, ...] = ()
-    """Hints that a text of ASCII cannot hold."""
-    runs: tuple[str, ...] = ()
-    """Hints within long runs of characters, as they are written."""
-    mark: str = ""
-    """A sign that texts with one of the hints must hold as well."""
-
-
-_TOKEN_KINDS = bytes(
-    ord("x") if code < 128 and (chr(code).isalnum() or chr(code) in "-_:") else ord(" ")
-    for code in range(256)
-)
-_ALNUM_KINDS = bytes(ord("x") if code < 128 and chr(code).isalnum() else ord(" ") for code in range(256))
-_DIGIT_KINDS = bytes(ord("x") if chr(code) in "0123456789 -" else ord(" ") for code in range(256))
-
-
-def _has_run(text: str, kinds: bytes, least: int) -> bool:
-    return b"x" * least in text.encode("utf-8", "replace").translate(kinds)
-
-
-def _places(text: str, word: str) -> Iterator[int]:
-    place = text.find(word)
-    while place >= 0:
-        yield place
-        place = text.find(word, place + len(word))
-
-
-def _anchored(low: str, word: str, pattern: re.Pattern[str]) -> Iterator[re.Match[str]]:
-    """Yield the matches of `pattern` that start with a word of this beginning."""
-    end = 0
-    for place in _places(low, word):
-        if place >= end and (not place or low[place - 1] not in _ALNUM):
-            match = pattern.match(low, place)
-            if match is not None:
-                end = match.end()
-                yield match
-
-
-def _line_end(text: str, start: int, limit: int) -> int:
-    end = text.find("\n", start, start + limit)
-    return end if end >= 0 else min(len(text), start + limit)
-
-
-_WORD_CHARS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-"
-_ALNUM = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
-
-
-def _before(text: str, place: int, characters: str = _WORD_CHARS, most: int = 48) -> str:
-    """Return the run of `characters` that ends at `place`, or as much of it as counts."""
-    part = text[max(0, place - most) : place]
-    return part[len(part.rstrip(characters)) :]
 
 
 # --- private keys -------------------------------------------------------------------------------------------
@@ -187,9 +107,9 @@ def _shape_finder(shape: Shape) -> Finder:
 
     def find(text: Text) -> Iterator[Span]:
         raw, end, pattern = text.raw, 0, shape.pattern
-        for place in _places(raw, literal):
+        for place in places(raw, literal):
             start = place - back
-            if start < end or (start and raw[start - 1] in _ALNUM):
+            if start < end or (start and raw[start - 1] in ALNUM):
                 continue
             match = pattern.match(raw, start)
             if match is not None:
@@ -206,7 +126,7 @@ _PARTS = re.compile(r"[A-Za-z]+[0-9][A-Za-z0-9]*|[0-9]+[A-Za-z][A-Za-z0-9]*|[A-Z
 
 
 def _is_no_prose(body: str, literal: str, before: str) -> bool:
-    parts = _PARTS.findall(body[:_JUDGED])
+    parts = _PARTS.findall(body[:JUDGED])
     if literal == "sk-":
         return before not in {"-", "_"} and any(
             len(part) >= 16 or (len(part) >= 8 and not part.isalpha() and not part.isdigit())
@@ -220,8 +140,8 @@ _JWT = re.compile(r"eyJ[\w.=-]{16,}", re.ASCII)
 
 def _web_tokens(text: Text) -> Iterator[Span]:
     end = 0
-    for place in _places(text.raw, "eyJ"):
-        if place < end or (place and (text.raw[place - 1] in _ALNUM or text.raw[place - 1] in "_-.")):
+    for place in places(text.raw, "eyJ"):
+        if place < end or (place and (text.raw[place - 1] in ALNUM or text.raw[place - 1] in "_-.")):
             continue
         match = _JWT.match(text.raw, place)
         if match is not None:
@@ -236,16 +156,16 @@ _TELEGRAM = re.compile(r":AA[\w-]{18,}")
 
 
 def _bot_tokens(text: Text) -> Iterator[Span]:
-    if not _has_run(text.raw, _TOKEN_KINDS, 27):
+    if not has_run(text.raw, TOKEN_KINDS, 27):
         return
     for match in _DISCORD.finditer(text.raw):
-        head = _before(text.raw, match.start(), most=30)
+        head = run_before(text.raw, match.start(), most=30)
         if 22 < len(head) < 30 and head[0] in "MNO":
             yield Span(match.start() - len(head), match.end(), is_token=True)
     for match in _ASANA.finditer(text.raw):
         yield Span(*match.span())
     for match in _TELEGRAM.finditer(text.raw):
-        head = _before(text.raw, match.start(), "0123456789", most=17)
+        head = run_before(text.raw, match.start(), "0123456789", most=17)
         if 5 < len(head) < 17:
             yield Span(match.start() - len(head), match.end(), is_token=True)
 
@@ -260,7 +180,7 @@ _COIN_HINTS = ("wif", "priv", "wallet", "bitcoin", "btc", "import")
 
 def _nameless_tokens(text: Text) -> Iterator[Span]:
     """Tokens known by their length and alphabet: Azure DevOps, private keys of Bitcoin."""
-    if not _has_run(text.raw, _ALNUM_KINDS, 50):
+    if not has_run(text.raw, ALNUM_KINDS, 50):
         return
     for match in _LONG_RUN.finditer(text.raw):
         token, start = match[0], match.start()
@@ -285,10 +205,18 @@ def _nameless_tokens(text: Text) -> Iterator[Span]:
 # --- beside another -----------------------------------------------------------------------------------------
 
 _NEAR = 400
-_AWS_ID = re.compile(r"(?:AKIA|ASIA)[A-Z0-9]{16}")
 _FORTY = re.compile(r"[A-Za-z0-9/+]{40,}={0,2}")
-_TWILIO_ID = re.compile(r"\bAC[0-9a-f]{32}\b")
 _HEX_RUN = re.compile(r"[0-9a-f]{32,}")
+_THIRTY = re.compile(r"(?<![A-Za-z0-9])[A-Za-z0-9]{30,32}(?![A-Za-z0-9])")
+_UUID = re.compile(r"(?<![0-9a-f-])[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?![0-9a-f-])")
+_AWS_ID = re.compile(r"(?:AKIA|ASIA)[A-Z0-9]{16}")
+_TWILIO_ID = re.compile(r"\bAC[0-9a-f]{32}\b")
+# Of these any token nearby that is drawn at random.
+_IDS = (
+    (re.compile(r"\bSCW[A-Z0-9]{17}\b"), _UUID),
+    (re.compile(r"\bLTAI[A-Za-z0-9]{12,24}\b"), _THIRTY),
+    (re.compile(r"\bSK[0-9a-f]{32}\b"), _THIRTY),
+)
 
 
 def _near(text: Text, beacon: re.Pattern[str], tokens: re.Pattern[str]) -> Iterator[re.Match[str]]:
@@ -311,8 +239,12 @@ def _beside_cloud_ids(text: Text) -> Iterator[Span]:
         if len(token) == 40 and not set(token) <= _HEX_CHARS and not token.isalpha():
             yield Span(match.start(), match.start() + 40)
     for match in _near(text, _TWILIO_ID, _HEX_RUN):
-        if len(match[0]) == 32 and text.raw[match.start() - 1 : match.start()] not in _ALNUM:
+        if len(match[0]) == 32 and text.raw[match.start() - 1 : match.start()] not in ALNUM:
             yield Span(*match.span())
+    for beacon, tokens in _IDS:
+        for match in _near(text, beacon, tokens):
+            if not beacon.match(match[0]) and (tokens is _UUID or is_random(match[0])):
+                yield Span(*match.span())
 
 
 # --- addresses ----------------------------------------------------------------------------------------------
@@ -354,8 +286,8 @@ def _credentials(piece: str, start: int) -> Iterator[Span]:
 
 
 _HOOKS = re.compile(
-    r"(?:/webhooks/[0-9]{1,30}/|hooks\.slack\.com/(?:services|workflows|triggers)/\w{1,20}/\w{1,20}/"
-    r"|hooks\.zapier\.com/hooks/catch/[0-9]{1,12}/|/webhookb2/|maker\.ifttt\.com/trigger/\w{1,60}/"
+    r"(?:/webhooks/(?=[0-9]{1,30}/)|hooks\.slack\.com/(?:services|workflows|triggers)/"
+    r"|hooks\.zapier\.com/hooks/catch/|/webhookb2/|maker\.ifttt\.com/trigger/\w{1,60}/"
     r"(?:json/)?with/key/"
     r"|/bot/v2/hook/|webhook/send\?key=|webhook\.office\.com/)([\w@/-]{6,})",
     re.ASCII,
@@ -364,7 +296,7 @@ _HOOKS = re.compile(
 
 def _webhooks(text: Text) -> Iterator[Span]:
     for match in _HOOKS.finditer(text.raw):
-        yield Span(*match.span(1), is_token=len(match[1]) >= 24)
+        yield Span(*match.span(1))
 
 
 _QUERY = re.compile(
@@ -394,7 +326,8 @@ def _query_secrets(text: Text) -> Iterator[Span]:
 _AUTH = re.compile(
     r"""authorization["'`\\\]]{0,4}[ \t]{0,4}(?:[:=,]|=>)[ \t]{0,4}["'`\\]{0,4}
     (?P<scheme>(?:bearer|basic|digest|token|apikey|api-key|key|bot|geniekey|splunk|jwt|ntlm|negotiate
-    |sso-key|oauth)
+    |sso-key|oauth|ssws|snowflake|zoho-oauthtoken|discogs|sharedkey|hmac
+    |[a-z][a-z0-9_-]{1,24}(?=[ ][^\s"'`<>,;\\=]{16}))
     (?:[ \t]{1,4}|:[ ]?)(?:token=|api_key=|key=)?)?["']?(?P<value>[^\s"'`<>,;\\]{1,})""",
     re.VERBOSE,
 )
@@ -414,7 +347,7 @@ def _headers(text: Text) -> Iterator[Span]:
             yield Span(match.start("value"), match.start("value") + len(value))
     for match in _BEARER.finditer(text.low):
         value = text.raw[slice(*match.span("value"))].rstrip(".")
-        has_both = not value.islower() or any(map(str.isdigit, value[:_JUDGED])) or len(value) >= 24
+        has_both = not value.islower() or any(map(str.isdigit, value[:JUDGED])) or len(value) >= 24
         if len(value) >= 16 and has_both and "…" not in text.raw[match.end() : match.end() + 1]:
             yield Span(match.start("value"), match.start("value") + len(value))
 
@@ -443,7 +376,19 @@ _SESSION = re.compile(
 )
 
 
+_COOKIE_TABLE = re.compile(r"""cookies?["']?[ ]?[:=(][ ]?(?:dict\()?\{""")
+_COOKIE_ENTRY = re.compile(r"""[\s,]{0,8}["']([\w.-]{1,80})["'][ ]?:[ ]?["']([^"'\n]{0,4096})["']""")
+
+
 def _cookies(text: Text) -> Iterator[Span]:
+    end = 0
+    for start in _COOKIE_TABLE.finditer(text.low):
+        place = start.end()
+        while place >= end and (entry := _COOKIE_ENTRY.match(text.low, place)):
+            place = entry.end()
+            if entry[1] not in _COOKIE_ATTRIBUTES and len(entry[2]) >= 6 and not is_masked(entry[2]):
+                yield Span(*entry.span(2))
+        end = max(end, place)
     end = 0
     for start in _COOKIE_START.finditer(text.low):
         place = start.end()
@@ -506,8 +451,8 @@ def _commands(text: Text) -> Iterator[Span]:
     low = text.low
     for command, patterns in _COMMANDS:
         end = 0
-        for place in _places(low, command):
-            if place < end or (place and low[place - 1] in _ALNUM):
+        for place in places(low, command):
+            if place < end or (place and low[place - 1] in ALNUM):
                 continue
             end = _command_end(low, place)
             for pattern in patterns:
@@ -561,7 +506,7 @@ _SAID_PATTERNS = tuple((word, re.compile(source, re.VERBOSE)) for word, source i
 
 def _said_to_programs(text: Text) -> Iterator[Span]:
     for word, pattern in _SAID_PATTERNS:
-        for match in _anchored(text.low, word, pattern):
+        for match in anchored(text.low, word, pattern):
             start, end = match.span("value")
             value = text.raw[start:end].rstrip(";")
             if not is_masked(value) and not is_placeholder(value):
@@ -601,31 +546,28 @@ _IBAN = re.compile(r"[a-z]{2}[0-9]{2}(?:[ ]?[a-z0-9]{4}){2,7}(?:[ ]?[a-z0-9]{1,3
 
 def _numbers(text: Text) -> Iterator[Span]:
     low = text.low
-    if not _has_run(low, _DIGIT_KINDS, 12) and not _has_run(low, _ALNUM_KINDS, 15):
+    if not has_run(low, DIGIT_KINDS, 12) and not has_run(low, ALNUM_KINDS, 15):
         return
     for match in _CARD.finditer(low):
         digits = match[0].replace(" ", "").replace("-", "")
         is_apart = (
-            low[match.start() - 1 : match.start()] not in _TOUCHING
-            and low[match.end() : match.end() + 1] not in _TOUCHING
+            low[match.start() - 1 : match.start()] not in TOUCHING
+            and low[match.end() : match.end() + 1] not in TOUCHING
         )
         if is_apart and len(digits) in _CARD_SIZES[digits[0]] and _is_luhn(digits) and len(set(digits)) > 1:
             yield Span(*match.span())
     for name in _CARD_NAMES:
-        for place in _places(low, name):
+        for place in places(low, name):
             number = _LONG_NUMBER.match(low, place + len(name))
             if number is not None:
                 yield Span(*number.span("value"))
     for match in _IBAN.finditer(low):
-        if low[match.start() - 1 : match.start()] in _TOUCHING:
+        if low[match.start() - 1 : match.start()] in TOUCHING:
             continue
         for stop in range(match.end(), match.start() + 14, -1):
-            if low[stop : stop + 1] not in _TOUCHING and _is_iban(low[match.start() : stop]):
+            if low[stop : stop + 1] not in TOUCHING and _is_iban(low[match.start() : stop]):
                 yield Span(match.start(), stop)
                 break
-
-
-_TOUCHING = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-.")
 
 
 _CARD_NAMES = (
@@ -678,7 +620,7 @@ def _seed_phrases(text: Text) -> Iterator[Span]:
     low, done = text.low, 0
     for hint in _SEEDS:
         done = 0
-        for place in _places(low, hint):
+        for place in places(low, hint):
             if place < done:
                 continue
             gap = _SEED_GAP.match(low, place + len(hint))
@@ -691,16 +633,20 @@ def _seed_phrases(text: Text) -> Iterator[Span]:
                 yield Span(start, end)
 
 
+_ABOUT = r"""(?:[ ](?:\([^()\n]{1,40}\)|(?:at|da|de|del|do|du|for|from|für|in|of|on|para|per|pour|to|vom
+|von|der|des|dem|zu|zum|zur|am|beim|login|code|phrase|wifi|di|della)
+    (?:[ ][^\s:=|"`]{1,30}){1,5}?))?"""
 _PHRASE = re.compile(
-    r"""passphrase(?:[ ]{0,2}[:=][ ]?|[ ]is:?[ ])["'`]?(?P<value>[a-z]{2,12}(?:[ -][a-z]{2,12}){3,23})"""
-    r"""(?=["'`.]{0,2}[ ]{0,4}(?:\r?\n|\Z))"""
+    rf"""passphrases?{_ABOUT}(?:[ ]{{0,2}}[:=→][ ]?|[ ]is:?[ ])["'`]?
+    (?P<value>[^\W_]{{1,16}}(?:[ -][^\W_]{{1,16}}){{2,23}})(?=["'`.,;)]{{0,2}}[ ]{{0,4}}(?:\r?\n|\Z))""",
+    re.VERBOSE,
 )
 
 
 def _passphrases(text: Text) -> Iterator[Span]:
-    for match in _PHRASE.finditer(text.low):
-        words = match["value"].split()
-        if sum(word in FUNCTION_WORDS for word in words) < 2:
+    for match in anchored(text.low, "passphrase", _PHRASE):
+        words = match["value"].replace("-", " ").split()
+        if 4 * sum(word in FUNCTION_WORDS or word in PREDICATES for word in words) <= len(words):
             yield Span(*match.span("value"))
 
 
@@ -748,6 +694,7 @@ _KEY_NAMES = {
     "dsn": r"dsn",
     "segreto": r"segreto",
     "privkey": r"privkey",
+    "hmac": r"hmac",
 }
 _KEY_NAMES_ABROAD = {"секрет": "секрет"}
 _CODE_NAMES = {
@@ -760,6 +707,7 @@ _CODE_NAMES = {
     "geheimzahl": "geheimzahl",
     "puk": r"puk",
     "code": r"codes?",
+    "combin": r"combin(?:ation|azione|aison|ación)",
     "codice": r"codice(?:[ ]pin)?",
     "codigo": r"codigo",
     "2fa": "2fa",
@@ -769,22 +717,24 @@ _CODE_NAMES_ABROAD = {"código": r"código(?:[ ]pin)?"}
 _CLOSE = r"""["'`\\\])*_]{0,6}"""
 _OPEN = r"""(?:["'`]|\*{1,2}(?!\*)){0,3}"""
 _TYPED = r":[ ]{0,2}(?:str|string|secretstr|final|&str|varchar)(?:[ ]\|[ ]none)?[ ]{0,2}=(?!=)"
-_ABOUT = r"""(?:[ ](?:\([^()\n]{1,40}\)|(?:at|da|de|del|do|du|for|from|für|in|of|on|para|per|pour|to|vom
-|von|zu|zum|zur|am|beim|login|code|phrase|wifi|di|della)
-    (?:[ ][^\s:=|"`]{1,30}){1,5}?))?"""
 _TO = re.compile(r"\b(?:set|chang|reset|updat|rotat|switch)[a-z]{0,3}\b")
-_SIGNS = rf"""(?P<sign>{_CLOSE}[ \t]{{0,30}}(?:{_TYPED}|=>|:=|=(?![=~>])|:(?!:|//))(?:\*{{1,2}}
-(?!\*)|_{{1,2}})?[ \t]{{0,8}})(?P<eol>\r?\n)?
+_SIGNS = rf"""(?P<sign>{_CLOSE}[ \t]{{0,30}}(?:{_TYPED}|=>|:=|=(?![=~>])|[!=]==?(?=[ ]?["'])
+    |:(?!:|//))(?:\*{{1,2}}
+(?!\*)|_{{1,2}})?[ \t]{{0,8}}(?:\{{\s{{0,8}}
+    ["'](?:current|old|new|previous|next|value|plain|text|raw|primary|secondary)["'][ ]?:[ ]?)?)
+    (?P<eol>\r?\n)?
     |(?P<attr>{_CLOSE}(?:[,\s/]{{1,24}}|[ \t]{{0,4}},?[ \t]{{0,4}}\r?\n[ \t]{{1,24}}-?[ ]?)["']?(?:value
     |content|val)["']?[ \t]{{0,4}}[:=][ \t]{{0,4}}
         |["'][ ]?\{{\s{{1,8}}
         (?:[a-z]{{1,12}}[ ]{{0,8}}=[^\n]{{0,60}}\n[ \t]{{1,8}}){{0,3}}default[ ]{{0,8}}=[ ]{{0,8}})
     |(?P<call>["'\]]?[ ]{{0,2}}[(,][ ]{{0,4}}(?=["'])|[ ](?=["']))
     |(?P<cell>[*`]{{0,3}}[ \t]{{0,40}}\|[ \t]{{0,40}}(?:`|\*{{1,2}}(?!\*)){{0,3}})
-    |(?P<xml>>)"""
+    |(?P<xml>["']?>)"""
 _PROSE = rf"""{_ABOUT}(?:(?P<is>[ ]{{1,2}}(?:{VERBS.replace(" ", "[ ]")})(?:[ ](?:now|still|currently|just
-    |also))?[ ]?:?[ ]{{1,2}}{_OPEN})
-        |(?P<for>[ ]?[:=][ ]{_OPEN})|(?P<to>[ ]to[ ]{_OPEN})|(?P<arrow>[ ]{{1,2}}(?:→|->|—|–|-
+    |also|jetzt|nun|neu|ahora|maintenant|adesso|agora))?[ ]?:?[ ]{{1,2}}{_OPEN})
+        |(?P<for>[ ]?[:=](?:[ ]{_OPEN}|(?=\r?\n)))
+        |(?P<to>[ ]to[ ](?!(?:your|my|the|our|an?|his|her|their)[ ]){_OPEN})
+        |(?P<arrow>[ ]{{1,2}}(?:→|->|—|–|-
         |~)[ ]{{1,2}}{_OPEN}))
     |(?P<far>(?:[ ][^\s:=|"`]{{1,20}}){{1,3}}[ ]?[:=][ ]{_OPEN})
     |(?P<gap>[ \t]{{1,4}}(?=GAP))"""
@@ -805,10 +755,11 @@ _RUN_AFTER = {
     "<": re.compile(r"[^<\n]*"),
     "|": re.compile(r"[^|\s`*]*"),
 }
-_BOUND_RUN = {sign: re.compile(run.pattern[:-1] + f"{{0,{_JUDGED}}}") for sign, run in _RUN_AFTER.items()}
-_TRAILING = "\"'`&;<>,.:)}]\\」』。，、；"
+_BOUND_RUN = {sign: re.compile(run.pattern[:-1] + f"{{0,{JUDGED}}}") for sign, run in _RUN_AFTER.items()}
 
 
+_BRACED = re.compile(r"""\{[^{}\s"']{4,128}\}(?=;)""")  # a connection of ODBC
+_ENTITY = re.compile(r"&(?:amp|lt|gt|quot|apos|#x?[0-9a-f]{1,5});")
 # Google shows the passwords of apps so.
 _FOUR_FOURS = re.compile(r"[a-z]{4}(?:[ ][a-z]{4}){3}(?=[ \t]{0,4}(?:\r?\n|\Z))")
 
@@ -838,12 +789,15 @@ def _value_at(text: Text, place: int, kind: str) -> _Value:
         if end < 0:
             end = min(len(text.low), start + _WINDOW)
         return _Value(start, text.raw[start:end], end, True, "")
+    braced = _BRACED.match(text.low, place) if kind == "=" else None
+    if braced is not None:
+        return _Value(place, text.raw[place + 1 : braced.end() - 1], braced.end(), True, "")
     match = _FOUR_FOURS.match(text.low, place) or _BOUND_RUN[kind].match(text.low, place)
     end = match.end() if match else place
-    rest = kind if end - place == _JUDGED else ""
+    rest = kind if end - place == JUDGED else ""
     value = text.raw[place:end]
     if not rest:
-        value = value.rstrip(_TRAILING)
+        value = value.rstrip(TRAILING)
     return _Value(place, value, place + len(value), False, rest)
 
 
@@ -851,7 +805,10 @@ def _span(text: Text, value: _Value) -> Span:
     end = value.end
     if value.rest:
         match = _RUN_AFTER[value.rest].match(text.low, value.start)
-        end = value.start + len(text.raw[value.start : match.end() if match else end].rstrip(_TRAILING))
+        end = value.start + len(text.raw[value.start : match.end() if match else end].rstrip(TRAILING))
+    while not value.is_quoted and (entity := _ENTITY.match(text.low, end)):
+        match = _RUN_AFTER["="].match(text.low, entity.end())
+        end = match.end() if match else entity.end()
     return Span(value.start, end)
 
 
@@ -868,7 +825,7 @@ def _strength_of_key(words: list[str], before: str, name: str) -> int:
         return 0  # a word of its own, such as `monkey`
     if qualifier in HARMLESS_QUALIFIERS:
         return 0
-    if stem in {"auth", "dsn"}:
+    if stem in {"auth", "dsn", "hmac"}:
         return 1
     if stem in {"key", "cred", "credential"}:
         return 3 if qualifier in KEY_QUALIFIERS else 1
@@ -905,7 +862,7 @@ def _after_names(
     low, end = text.low, 0
     connect, connect_words = _CONNECT[sort], _CONNECT_WORDS[sort]
     refused: set[str] = set()  # a text may say the same again and again
-    for place in _places(low, word):
+    for place in places(low, word):
         if place < end:
             continue
         name = pattern.match(low, place)
@@ -923,9 +880,14 @@ def _after_names(
         if join is None:
             refused.add(around)
             continue
-        ident = _before(text.raw, place) + text.raw[place : name.end()]
+        ident = run_before(text.raw, place) + text.raw[place : name.end()]
         more = name["more"] or ""
         if more and not _is_open_ending(more):
+            refused.add(around)
+            continue
+        if join[0].startswith(":") and text.raw[place - 1 : place] == "$":  # the value of a variable
+            continue
+        if join.lastgroup == "far" and join[0].split()[0].rstrip(":=") in HARMLESS_ENDINGS:
             refused.add(around)
             continue
         strength = _strength(
@@ -967,9 +929,9 @@ def _strength(sort: str, text: Text, place: int, ident: str, name: str) -> int:
     before = ""
     if not left.strip("_-"):
         part = text.low[max(0, place - len(left) - 30) : place - len(left)].rstrip(" -")
-        before = _before(part, len(part))
+        before = run_before(part, len(part))
     if sort == "code":
-        return _strength_of_code(name, left, before, words)
+        return _strength_of_code(text, name, place, left, before, words)
     if not name.isascii():
         return 1
     return _strength_of_key(words, before, name.rstrip("0123456789_-"))
@@ -984,6 +946,12 @@ def _strength_of_password(text: Text, place: int, left: str, name: str) -> int:
     if name == "pass":
         if touching == "_" or left in {"--", "-"} or is_hump:
             return 3 if left.lower().rstrip("_").endswith(_LOGINS) or left == "--" or left.isupper() else 0
+        if (
+            touching == ""
+            and text.raw[place - 1 : place] == "."
+            and text.raw[place + 4 : place + 5] in {'"', "'"}
+        ):
+            return 2  # the name of a setting
         if is_apart and _USER.search(text.low, max(0, place - 80), place):
             return 2
         return (
@@ -995,6 +963,8 @@ def _strength_of_password(text: Text, place: int, left: str, name: str) -> int:
         )
     if name in {"passe", "passes"}:
         return 3 if text.low[max(0, place - 8) : place].endswith(("mot de ", "palavra-")) else 0
+    if name == "schlüssel" and left.lower().rstrip("-_").endswith(_NETWORKS):
+        return 3
     if name.split()[0] in KEYS_ABROAD or (not name.isascii() and name[0] in "скт"):
         return 1 if is_apart else 0
     if name in {"pw", "pws", "pwds", "p/w"}:
@@ -1006,6 +976,18 @@ def _strength_of_password(text: Text, place: int, left: str, name: str) -> int:
     return 3 if is_apart or is_hump else 0
 
 
+_NETWORKS = (
+    "wlan",
+    "wifi",
+    "wi-fi",
+    "wpa",
+    "wpa2",
+    "netzwerk",
+    "netzwerksicherheits",
+    "privat",
+    "geheim",
+    "api",
+)
 _USER = re.compile(
     r"(?:user|login|e-?mail|benutzer|usuario|utente|usr|account|账号|帐号|用户名|ユーザー|アカウント|아이디"
     r"|utilisateur)[^\n]{2,70}\Z"
@@ -1031,12 +1013,29 @@ _LOGINS = (
 )
 
 
-def _strength_of_code(name: str, left: str, before: str, words: list[str]) -> int:
+_COMPOUNDS = (
+    "tür", "tor", "haus", "alarm", "zugangs", "sicherheits", "bestätigungs", "freischalt", "entsperr", "safe",
+    "tresor", "garagen", "schließfach", "door", "gate", "sms", "zugriffs", "einmal",
+)  # fmt: skip
+_OPENS = re.compile(
+    r"[ ](?:(?:de|del|della|dell'|du|de la|da|do|di|d')[ ']?)?"
+    r"(?:cassaforte|porta|portone|allarme|sblocco|verifica"
+    r"|sicurezza|accesso|puerta|alarma|acceso|verificación|seguridad|desbloqueo|segurança|porte|alarme|immeuble|entrée"
+    r"|wi-?fi|pin|garage|coffre|caja fuerte|cofre)"
+)
+
+
+def _strength_of_code(text: Text, name: str, place: int, left: str, before: str, words: list[str]) -> int:
     if left.strip("_-") and not left.endswith(("_", "-")):
-        return 0
-    if name.startswith("code"):
+        return (
+            1 if name.startswith("code") and text.low[max(0, place - 14) : place].endswith(_COMPOUNDS) else 0
+        )
+    opens = _OPENS.match(text.low, place + len(name)) is not None
+    if name.startswith(("code", "combin")):
         qualifier = words[-2] if len(words) > 1 else before
-        return 1 if qualifier in CODES_AFTER else 0
+        return 1 if opens or qualifier in CODES_AFTER else 0
+    if name in {"codice", "codigo", "código"}:
+        return 1 if opens or text.low[place + len(name) : place + len(name) + 1] != " " else 0
     return 1
 
 
@@ -1059,6 +1058,9 @@ def _joined(
             yield from _on_next_line(text, named, join.end())
             return
         sign = "=" if "=" in named.sign else ":"
+    elif kind == "for" and text.low[join.end() : join.end() + 1] in {"\r", "\n"}:
+        yield from _on_next_line(text, named, join.end())
+        return
     elif kind == "xml":
         if not _in_tag(text.low, place):
             return
@@ -1081,7 +1083,7 @@ def _joined(
         return
     follows = _goes_on(text.low, value.end)
     given = Given(
-        value=value.text[:_JUDGED],
+        value=value.text[:JUDGED],
         join=kind,
         sign=named.sign,
         strength=named.strength,
@@ -1142,10 +1144,10 @@ _CODE_JOIN = re.compile(
 )
 _SHARED = re.compile(r"[A-Z2-7]{16,128}(?![A-Za-z0-9])")
 _CODES = re.compile(
-    r"(?:[0-9]{1,2}-[0-9]{1,2}-[0-9]{1,2}|[0-9]{3}[ -][0-9]{3}|[0-9]{3}-[0-9]{2}-[0-9]{4}|[0-9]{4,10}"
-    r"|[0-9]{3})(?![\w%.:/])"
+    r"(?:[0-9]{1,2}-[0-9]{1,2}-[0-9]{1,2}|[0-9]{3}[ -][0-9]{3}|[0-9]{3}-[0-9]{2}-[0-9]{4}|[0-9]{4}[ ][0-9]{4}"
+    r"|[0-9]{4,10}[a-z]?|[0-9]{3})(?![\w%:/]|\.\w)"
 )
-_SHORT_CODES = ("pin", "cvv", "cvc", "ssn", "cod")
+_SHORT_CODES = ("pin", "cvv", "cvc", "ssn", "cod", "com")
 _CODE_LIST = re.compile(
     r"(?:[ ,;\r\n|*-]{0,6}(?:[0-9]{1,2}[.)][ ])?(?=[a-z]{0,8}-?[a-z]{0,8}[0-9])[a-z0-9]{4,10}"
     r"(?:-[a-z0-9]{4,10}){0,4}(?![\w]))"
@@ -1159,7 +1161,9 @@ def _code_values(text: Text, join: re.Match[str], name: str) -> Iterator[Span]:
     if shared is not None and name in {"otp", "tot", "2fa"}:
         yield Span(*shared.span())
         return
-    if kind not in {"sign", "is", "for", "eol", "cell"} and not (kind == "gap" and name in _SHORT_CODES):
+    if kind not in {"sign", "is", "for", "far", "eol", "cell", "arrow"} and not (
+        kind == "gap" and name in _SHORT_CODES
+    ):
         return
     place = join.end()
     match = _CODES.match(low, place)
@@ -1203,15 +1207,15 @@ def _far_names(text: Text) -> Iterator[Span]:
     low, end = text.low, 0
     for word in FAR_NAMES:
         name, end = word.replace("\N{NO-BREAK SPACE}", " "), 0
-        for place in _places(low, name):
+        for place in places(low, name):
             if place < end:
                 continue
             sign = _FAR_SIGN.match(low, place + len(name))
             value = _FAR_VALUE.match(low, sign.end()) if sign else None
             if value is None:
                 continue
-            raw = text.raw[value.start() : value.end()].rstrip('.,:;)}]」』`"*!?')
-            if _is_far_secret(raw[:_JUDGED], low[value.end() : value.end() + 2]):
+            raw = text.raw[value.start() : value.end()].rstrip('.,:;()}]」』`"*!?')
+            if _is_far_secret(raw[:JUDGED], low[value.end() : value.end() + 2]):
                 end = value.start() + len(raw)
                 yield Span(value.start(), end)
 
@@ -1286,17 +1290,18 @@ _ADMIN_WORDS = ("admin", "root", "superuser", "sysadmin", "sa:", "sa/", "adminis
 
 def _logins(text: Text) -> Iterator[Span]:
     for word in _LOGIN_WORDS:
-        for match in _anchored(text.low, word, _LOGIN):
-            yield from _strong_value(text, match)
+        for match in anchored(text.low, word, _LOGIN):
+            if match["user"] not in HARMLESS_ENDINGS:
+                yield from _strong_value(text, match)
     for word in _ADMIN_WORDS:
-        for match in _anchored(text.low, word, _ADMIN):
-            if text.low[match.start() - 1 : match.start()] not in _TOUCHING | {"/", "@"}:
+        for match in anchored(text.low, word, _ADMIN):
+            if text.low[match.start() - 1 : match.start()] not in TOUCHING | {"/", "@"}:
                 yield from _strong_value(text, match, least=6, is_alone=True)
 
 
 def _strong_value(text: Text, match: re.Match[str], least: int = 5, is_alone: bool = False) -> Iterator[Span]:
     start, end = match.span("value")
-    value = text.raw[start:end].rstrip(_TRAILING)
+    value = text.raw[start:end].rstrip(TRAILING)
     if len(value) < least or is_masked(value) or is_placeholder(value) or is_code(value):
         return
     if is_strong(value, is_alone=is_alone):
@@ -1314,7 +1319,7 @@ def _tables(text: Text) -> Iterator[Span]:
     if "\n" not in low:
         return
     known: dict[str, dict[int, str]] = {}
-    for place in sorted({place for hint in _HEADING_HINTS for place in _places(low, hint)}):
+    for place in sorted({place for hint in _HEADING_HINTS for place in places(low, hint)}):
         if place < end:
             continue
         start, stop = low.rfind("\n", max(0, place - 1000), place) + 1, low.find("\n", place, place + 1000)
@@ -1323,15 +1328,17 @@ def _tables(text: Text) -> Iterator[Span]:
             continue
         end = stop
         heading = low[start:stop]
-        separator = next((one for one in _SEPARATORS if one in heading), "")
+        separator = next(
+            (one for one in _SEPARATORS if one in heading), "  " if "  " in heading.strip() else ""
+        )
         if heading not in known:
             known[heading] = _secret_columns(heading, separator) if separator else {}
-        columns, width = known[heading], heading.count(separator or "|")
+        columns, width = known[heading], _width(heading, separator)
         while (columns and (stop := low.find("\n", end + 1)) > end + 1) or (
             stop < 0 and columns and end + 1 < len(low)
         ):
             line = text.raw[end + 1 : stop if stop >= 0 else len(low)]
-            if line.count(separator) < width:
+            if _width(line, separator) < width:
                 break
             yield from _cells(line, end + 1, separator, columns)
             end += 1 + len(line)
@@ -1361,8 +1368,12 @@ _HEADING_HINTS = (
 )
 
 
+def _width(line: str, separator: str) -> int:
+    return len(_ALIGNED.findall(line)) if separator == "  " else line.count(separator or "|")
+
+
 def _secret_columns(line: str, separator: str) -> dict[int, str]:
-    cells = [cell.strip(" \t*`\"'_\r").lower() for cell in line.split(separator)]
+    cells = [cell.strip(" \t*`\"'_\r").lower() for _, cell in _split(line, separator)]
     if separator in ",;" and (len(cells) < 2 or any(len(cell) > 30 or cell.count(" ") > 2 for cell in cells)):
         return {}
     return {number: cell for number, cell in enumerate(cells) if _is_heading(cell)}
@@ -1376,17 +1387,32 @@ def _is_heading(cell: str) -> bool:
 
 
 def _cells(line: str, place: int, separator: str, columns: dict[int, str]) -> Iterator[Span]:
-    for number, cell in enumerate(line.split(separator)):
+    for number, (start, cell) in enumerate(_split(line, separator)):
         bare = cell.strip(" \t*`\"'\r")
         if number in columns and bare and not set(bare) <= set("-: "):
-            start = place + cell.index(bare)
+            start += cell.index(bare)
             heading = columns[number]
             is_key_column = heading == "key" or heading.endswith(("token", "secret"))
             is_open = is_masked(bare) or is_placeholder(bare) or is_code(bare) or bare.lower() in _NO_CELL
             is_likely = is_random(bare) or (len(bare) > 7 and is_strong(bare))
             if not is_open and (is_likely or (not is_key_column and " " not in bare)):
-                yield Span(start, start + len(bare))
-        place += len(cell) + len(separator)
+                yield Span(place + start, place + start + len(bare))
+
+
+_ALIGNED = re.compile(r"(?:\S|[ ](?=\S))+")
+
+
+def _split(line: str, separator: str) -> Iterator[tuple[int, str]]:
+    """Yield the cells of a line and where they start; a comma in quotes parts none."""
+    if separator == "  ":
+        yield from ((match.start(), match[0]) for match in _ALIGNED.finditer(line))
+        return
+    start = 0
+    while start <= len(line):
+        stop = line.find(separator, line.find('"', start + 1) if line[start : start + 1] == '"' else start)
+        stop = stop if stop >= 0 else len(line)
+        yield start, line[start:stop]
+        start = stop + len(separator)
 
 
 _NO_CELL = frozenset(
@@ -1404,11 +1430,12 @@ _LOOSE_RUN = re.compile(r"[A-Za-z0-9_+/=.~-]{20,}")
 def _loose_tokens(text: Text) -> Iterator[Span]:
     """Yield what looks random soon after the words key, token or secret, on the same line."""
     low, end = text.low, 0
-    places = sorted(place for word in _LOOSE_WORDS for place in _places(low, word))
-    for place in places:
+    for place in sorted(place for word in _LOOSE_WORDS for place in places(low, word)):
         if place < end:
             continue
-        end = _line_end(low, place, 160)
+        if low[max(0, place - 8) : place].rstrip(" _-").endswith(("public", "pub")):
+            continue
+        end = line_end(low, place, 160)
         for match in _LOOSE_RUN.finditer(text.raw, place, end):
             if match[0].startswith("AAAA") or _SUM.search(
                 low, max(0, match.start() - 12), match.start()
@@ -1463,7 +1490,7 @@ FINDERS = (
     Finder((), _web_tokens, runs=("eyJ",)),
     Finder((), _bot_tokens, runs=(".", ":")),
     Finder((), _nameless_tokens, runs=("",)),
-    Finder((), _beside_cloud_ids, runs=("AKIA", "ASIA", "AC")),
+    Finder((), _beside_cloud_ids, runs=("AKIA", "ASIA", "AC", "SCW", "LTAI", "SK")),
     Finder(("://",), _credentials_in_addresses),
     Finder(("/webhook", "hooks.", "/bot/v2/hook/", "maker.ifttt.com", "webhook.office"), _webhooks),
     Finder(
@@ -1485,6 +1512,7 @@ FINDERS = (
     Finder(_HEADING_HINTS, _tables),
     Finder(_LOOSE_WORDS, _loose_tokens),
     Finder(("auth",), _encoded_logins),
+    *FORMAT_FINDERS,
 )
 
 
@@ -1503,7 +1531,7 @@ def is_secret_name(name: str) -> bool:
             match = place >= 0 and re.compile(source + _TAIL).fullmatch(low, place)
             if not match or match["more"] or (match[0].endswith("s") and match[0] != "pass"):
                 continue
-            ident = _before(text.raw, place) + text.raw[place:]
+            ident = run_before(text.raw, place) + text.raw[place:]
             if _strength(sort, text, place, ident, match[0]) >= 2:
                 return True
     return False

@@ -102,6 +102,7 @@ SHAPES = (
     _special("pat", r"pat[A-Za-z0-9]{14}\.[0-9a-f]{32,}"),
     _special("SK", rf"SK[0-9a-f]{{32}}{_END}"),
     _special("s.", r"s\.(?=[A-Za-z]{0,23}[0-9])[A-Za-z0-9]{24}(?![\w.-])"),
+    _special("00D", r"00D[A-Za-z0-9]{9,15}![\w.]{30,}"),
     _special("re_", r"re_[A-Za-z0-9]{8}_[A-Za-z0-9]{16,}"),
     _special("1//0", r"1//0[\w-]{20,}"),
     _special("-us", rf"[0-9a-f]{{32}}-us[0-9]{{1,2}}{_END}", 32),

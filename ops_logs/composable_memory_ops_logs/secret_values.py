@@ -20,7 +20,8 @@ __all__ = [
 _MASKED = re.compile(r"\*{3}|[*…]+\Z|.{1,12}….{0,8}", re.DOTALL)
 _PLACEHOLDER = re.compile(
     r"""\$(?:[{(]|[a-z_]\w*[,;)\]}"']{0,2}\Z)|\{\{|\{[a-z_.]{0,40}\}|<[^>]{0,60}>?\Z|<your|%[(sd{]|%[a-z_]{1,40}%
-    |-----begin|x{3,}\W{0,2}\Z|\.{3}|\[?\(?(?:redacted|hidden|masked|filtered)|your[-_ ]|\#\{|!env
+    |-----begin|[a-z]{2,4}-(?:\.{3})?\Z
+    |x{3,}\W{0,2}\Z|\.{3}|\[?\(?(?:redacted|hidden|masked|filtered)|your[-_ ]|\#\{|!env
     |!secret|!vault|vault:|op://|arn:
     |(?:/run|/etc|/var|/home|/opt|/usr|/tmp|~|\.|\.\.)/|@[a-z_]{1,40}@|secrets\.|env\.|var\.|local\.
     |data\.|module\.""",
@@ -165,7 +166,7 @@ def is_password(given: Given) -> bool:
         return (
             is_strong(value)
             and not _UNIT.match(low)
-            and given.join in {"sign", "is", "for", "gap", "cell", "line"}
+            and given.join in {"sign", "is", "for", "gap", "cell", "line", "arrow", "far"}
         )
     if (
         given.join in {"sign", "for", "line", "attr", "xml", "gap"}

@@ -70,8 +70,8 @@ HARMLESS_ENDINGS = _words(
     endpoint error errors exists expired expires expiration expiry field fields file filename folder
     format generator guard handler hash header help hint id ids index info input invalid issuer kind
     label last_four len length lengths level limit limits link list locked location manager map max mask
-    masked metadata min minimum missing mode name names needed never nonce now number object ok only ops
-    page parser param params path pattern per phrase_count placeholder plain policy position prefix
+    masked metadata method min minimum missing mode name names needed never nonce now number object ok
+    only ops page parser param params path pattern per phrase_count placeholder plain policy position prefix
     price prompt provider ref reference refs regex renewed required requirement requirements reset
     resource result role rotated rotation rule rules scope scopes selector set size sizes source
     splitter state status store strategy strength style suffix table template text times ttl type types

@@ -78,6 +78,7 @@ CANDIDATES = st.builds(
     end_line=st.integers(0, 10**6),
     score=FLOATS,
     rank=st.integers(1, 100),
+    start_char=st.none() | st.integers(0, 10**9),
     source=st.sampled_from(["memory", "sessions"]),
     snippet_preview=st.text(max_size=120),
     content_hash=st.text(alphabet="0123456789abcdef", max_size=16),

@@ -9,7 +9,14 @@ from typing import Any
 
 import pytest
 
-from composable_memory_ops_logs import redact, redact_value, secret_rules, secret_shapes, secret_values
+from composable_memory_ops_logs import (
+    redact,
+    redact_value,
+    secret_formats,
+    secret_rules,
+    secret_shapes,
+    secret_values,
+)
 from composable_memory_ops_logs.redaction import CleanTexts, is_secret_name
 from tests.unit.ops_logs.secret_corpora.reading import ordinary_lines, readable, secret_cases
 
@@ -216,11 +223,11 @@ MASKED = [
     ),
     (
         "https://discord.com/api/webhooks/123456789/a1B2a1B2a1B2a1B2a1B2a1B2a1B2a1B2a1B2a1B2a1B2a1B2a1B2a1B2a1B2a1B2a1B2",
-        "https://discord.com/api/webhooks/123456789/a1B2a1…a1B2",
+        "https://discord.com/api/webhooks/***",
     ),
     (
         "https://hooks.slack.com/services/T000/B000/abcdefghijklmnopqrstuvwx",
-        "https://hooks.slack.com/services/T000/B000/abcdef…uvwx",
+        "https://hooks.slack.com/services/***",
     ),
     # further shapes
     ("ya29.a0AfH6SMBabcdefghijklmnop", "ya29.a…mnop"),
@@ -588,7 +595,7 @@ def _repeats(parsed: Any, *, depth: int = 0) -> list[int]:
 def _patterns() -> list[tuple[str, re.Pattern[str]]]:
     named = [
         (f"{module.__name__}.{name}", value)
-        for module in (secret_rules, secret_values, secret_shapes)
+        for module in (secret_formats, secret_rules, secret_values, secret_shapes)
         for name, value in vars(module).items()
         if isinstance(value, re.Pattern)
     ]
@@ -599,6 +606,7 @@ def _patterns() -> list[tuple[str, re.Pattern[str]]]:
         *listed,
         *commands,
         *secret_rules._SAID_PATTERNS,
+        *secret_formats.FORMATS,
         *secret_rules._CONNECT.items(),
         *secret_rules._CONNECT_WORDS.items(),
     ]
