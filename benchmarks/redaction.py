@@ -14,7 +14,13 @@ from composable_memory_ops_logs.secret_rules import FINDERS
 from composable_memory_ops_logs.secret_shapes import SHAPES
 
 EVERY_HINT = "\n" + " ".join(
-    sorted({hint for finder in FINDERS for hint in (*finder.hints, *finder.abroad, *finder.runs)})
+    sorted(
+        {
+            hint.replace("&", " ")
+            for finder in FINDERS
+            for hint in (*finder.hints, *finder.numeric, *finder.abroad, *finder.runs, *finder.prefixes)
+        }
+    )
 )
 ORDINARY = (
     "We decided that the port of the staging database stays 5433 and Anna owns the review of the parser, see"

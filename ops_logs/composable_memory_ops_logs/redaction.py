@@ -86,8 +86,11 @@ class CleanTexts:
 # --- which rules --------------------------------------------------------------------------------------------
 
 
-_MARKS = ("$", "=", "{", "/", "_", ":", ".", "-")
+_MARKS = ("$", "=", "{", "/", "_", ":", ".", "-", "j", "q", "z", "x")
 _Hints = Mapping[str, Mapping[str, Sequence[int]]]
+_START = 2
+"""How much of a token's prefix is looked at first."""
+_STARTS = re.compile(rf"(?<![A-Za-z0-9])[A-Za-z0-9].{{{_START - 1}}}")
 
 
 def _by_mark(hints: Callable[[Finder], Iterable[str]]) -> _Hints:
@@ -95,8 +98,9 @@ def _by_mark(hints: Callable[[Finder], Iterable[str]]) -> _Hints:
     groups: dict[str, dict[str, list[int]]] = {}
     for number, finder in enumerate(FINDERS):
         for hint in hints(finder):
-            mark = finder.mark or next((sign for sign in _MARKS if sign in hint), "")
-            groups.setdefault(mark, {}).setdefault(hint, []).append(number)
+            mark, _, word = hint.rpartition("&")
+            mark = mark or next((sign for sign in _MARKS if sign in word), "")
+            groups.setdefault(mark, {}).setdefault(word, []).append(number)
     for group in groups.values():
         for hint in sorted(group, key=len, reverse=True):
             shorter = next(
@@ -107,30 +111,75 @@ def _by_mark(hints: Callable[[Finder], Iterable[str]]) -> _Hints:
     return groups
 
 
+def _by_start() -> _Hints:
+    """Group the prefixes of tokens by their first characters."""
+    groups: dict[str, dict[str, list[int]]] = {}
+    for number, finder in enumerate(FINDERS):
+        for prefix in finder.prefixes:
+            groups.setdefault(prefix[:_START], {}).setdefault(prefix, []).append(number)
+    return groups
+
+
 _WORDS = _by_mark(lambda finder: finder.hints)
+_PROSE = _by_mark(lambda finder: finder.hints if finder.in_prose else ())
+_NUMERIC = _by_mark(lambda finder: finder.numeric)
 _ABROAD = _by_mark(lambda finder: finder.abroad)
 _RUNS = _by_mark(lambda finder: finder.runs)
+_PREFIXES = _by_start()
 
 
-def _present(groups: _Hints, text: str) -> set[int]:
+def _present(groups: _Hints, text: str, marks: Iterable[str]) -> set[int]:
     return {
         number
-        for mark, hints in groups.items()
-        if mark in text
-        for hint, numbers in hints.items()
+        for mark in marks
+        for hint, numbers in groups[mark].items()
         if hint in text
         for number in numbers
     }
 
 
+_KINDS = bytes(
+    ord(
+        "a" if sign.isalpha() else "1" if sign.isdigit() else "." if sign in ".,?)"
+        else sign if sign in " ('-" else "x"
+    )
+    if code < 128
+    else ord("x")
+    for code, sign in ((code, chr(code)) for code in range(256))
+)  # fmt: skip
+
+
+def _is_prose(text: str) -> bool:
+    """Tell whether a text has words and numbers alone: no sign, nothing long, nothing that mixes both."""
+    if not text.isascii():
+        return False
+    kinds = b" " + text.encode().translate(_KINDS)
+    if b"x" in kinds or b".a" in kinds or b"a" * 16 in kinds:
+        return False
+    if b"1" in kinds and any(unusual in kinds for unusual in (b"a1", b"1a", b".1", b"1" * 6)):
+        return False
+    if b"-" in kinds and (kinds.count(b"-") != kinds.count(b"a-a") or _LONG_WORD.search(kinds)):
+        return False
+    if b"'" in kinds and kinds.count(b"'") != kinds.count(b"a'a"):
+        return False
+    return b"(" not in kinds or kinds.count(b"(") == kinds.count(b" (a")
+
+
+_LONG_WORD = re.compile(rb"[a-]{16}")
+
+
 def _concerned(text: Text) -> list[Finder]:
     """Return the finders whose hints the text holds."""
     low, runs = text.low, long_runs(text.raw)
-    numbers = _present(_WORDS, low)
+    words = _PROSE if _is_prose(text.raw) else _WORDS
+    numbers = _present(words, low, (mark for mark in words if mark in low))
+    if any(digit in low for digit in "1234567890"):
+        numbers |= _present(_NUMERIC, low, _NUMERIC)
     if not low.isascii():
-        numbers |= _present(_ABROAD, low)
+        numbers |= _present(_ABROAD, low, (mark for mark in _ABROAD if mark in low))
     if runs:
-        numbers |= _present(_RUNS, runs)
+        numbers |= _present(_RUNS, runs, (mark for mark in _RUNS if mark in runs))
+        numbers |= _present(_PREFIXES, runs, _PREFIXES.keys() & set(_STARTS.findall(runs)))
     return [FINDERS[number] for number in sorted(numbers)]
 
 

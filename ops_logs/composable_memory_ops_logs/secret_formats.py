@@ -7,7 +7,7 @@ is bounded, but for one run at its end.
 import re
 from collections.abc import Iterator
 
-from composable_memory_ops_logs.secret_text import TOUCHING, TRAILING, Finder, Span, Text, anchored, places
+from composable_memory_ops_logs.secret_text import TRAILING, Finder, Span, Text, anchored, places
 from composable_memory_ops_logs.secret_values import is_masked, is_placeholder, is_random, is_strong
 
 __all__ = ["FORMATS", "FORMAT_FINDERS"]
@@ -40,7 +40,7 @@ _SOURCES = (
     ),
     (
         "$ansible_vault;",
-        r"\$ansible_vault;[^\n]{1,60}\n\s{0,24}([0-9a-f]{8}(?:[0-9a-f]|\r?\n[ \t]{0,24}(?=[0-9a-f])){1,65536})",
+        r"\$ansible_vault;[^\n]{1,60}\s{1,24}([0-9a-f]{8}(?:[0-9a-f]|\r?\n[ \t]{0,24}(?=[0-9a-f])){1,65536})",
     ),
     # what programs print
     ("ugfzc3dvcmq6", r"ugfzc3dvcmq6[\"']?\s{1,4}(?:c: )?([\w+/=]{4,})"),
@@ -52,13 +52,15 @@ _SOURCES = (
 FORMATS = tuple((word, re.compile(source.replace("[kK]", "k"))) for word, source in _SOURCES)
 
 
-def _formats(text: Text) -> Iterator[Span]:
-    for word, pattern in FORMATS:
+def _format_finder(word: str, pattern: re.Pattern[str]) -> Finder:
+    def find(text: Text) -> Iterator[Span]:
         for match in anchored(text.low, word, pattern):
             start, end = match.span(match.lastindex or 0)
             value = text.raw[start:end].rstrip(";,")
             if not is_masked(value) and not is_placeholder(value):
                 yield Span(start, start + len(value))
+
+    return Finder((word,), find)
 
 
 # --- lines of a known form ----------------------------------------------------------------------------------
@@ -78,18 +80,6 @@ def _pgpass_lines(text: Text) -> Iterator[Span]:
             line = _PGPASS.match(low, place)
             if line is not None and _HOST.fullmatch(low, start + 1, place) and not is_masked(line[1]):
                 yield Span(*line.span(1))
-
-
-_GROUPS_OF_SIX = re.compile(r"[0-9]{6}(?:-[0-9]{6}){7}")
-
-
-def _recovery_keys(text: Text) -> Iterator[Span]:
-    """Eight groups of six digits: what opens a drive of BitLocker."""
-    for match in _GROUPS_OF_SIX.finditer(text.low):
-        if not {text.low[match.start() - 1 : match.start()], text.low[match.end() : match.end() + 1]} & (
-            TOUCHING - {"."}
-        ):
-            yield Span(*match.span())
 
 
 _AUTHENTICATORS = ("authenticator", "2fa", "totp", "two-factor", "mfa")
@@ -113,16 +103,22 @@ def _near_words(text: Text, words: tuple[str, ...], pattern: re.Pattern[str]) ->
             seen = stop
 
 
-def _grouped_keys(text: Text) -> Iterator[Span]:
-    """Keys that are shown in groups, or as one number, beside a word that says what they open."""
+def _authenticator_keys(text: Text) -> Iterator[Span]:
     for match in _near_words(text, _AUTHENTICATORS, _GROUPS_OF_FOUR):
         groups = match[0].replace("-", " ").split()
-        if sum(not group.isalpha() for group in groups) * 4 >= len(groups):
+        mixed = [group for group in groups if not group.isalpha() and not group.isdigit()]
+        if len(mixed) * 4 >= len(groups):
             yield Span(*match.span())
+
+
+def _licence_keys(text: Text) -> Iterator[Span]:
     for match in _near_words(text, _LICENCES, _LICENCE):
         has_digit, has_letter = any(map(str.isdigit, match[0])), any(map(str.isalpha, match[0]))
         if has_digit and has_letter and not match[0].startswith(("ISO", "RFC", "CVE")):
             yield Span(*match.span())
+
+
+def _private_numbers(text: Text) -> Iterator[Span]:
     for match in _near_words(text, _PRIVATE, _HEX_KEY):
         yield Span(*match.span())
 
@@ -178,7 +174,7 @@ def _networks(text: Text) -> Iterator[Span]:
             start, end = match.span("value")
             value = text.raw[start:end].rstrip(TRAILING)
             stop = start + len(value)
-            is_pair = "-" in value and text.low[stop : stop + 1] in {"", "\n", ".", ","}
+            is_pair = "-" in value and ":" in match[0] and text.low[stop : stop + 1] in {"", "\n", ".", ","}
             is_number = value.isdigit() and len(value) >= 8
             if (is_strong(value) or is_pair or is_number) and not is_masked(value):
                 yield Span(start, stop)
@@ -191,23 +187,28 @@ _CHANGED = re.compile(
 )
 
 
-def _changed(text: Text) -> Iterator[Span]:
-    if not any(word in text.low for word in ("passw", "passphrase", "token", "secret", "credential", " key")):
-        return
-    for word in ("rotat", "chang", "reset", "switch", "updat"):
+def _change_finder(word: str) -> Finder:
+    def find(text: Text) -> Iterator[Span]:
+        if not any(
+            name in text.low for name in ("passw", "passphrase", "token", "secret", "credential", " key")
+        ):
+            return
         for match in anchored(text.low, word, _CHANGED):
             start, end = match.span("value")
             value = text.raw[start:end].rstrip(TRAILING)
             if is_random(value, is_strict=True) and not is_masked(value):
                 yield Span(start, start + len(value))
 
+    return Finder((word,), find)
+
 
 FORMAT_FINDERS = (
-    Finder(tuple(word for word, _ in FORMATS), _formats),
+    *(_format_finder(word, pattern) for word, pattern in FORMATS),
     Finder(_PGPASS_WORDS, _pgpass_lines),
-    Finder(("-",), _recovery_keys),
-    Finder((*_AUTHENTICATORS, *_LICENCES, *_PRIVATE), _grouped_keys),
+    Finder(_AUTHENTICATORS, _authenticator_keys),
+    Finder(_LICENCES, _licence_keys),
+    Finder(_PRIVATE, _private_numbers),
     Finder(("kind: secret\n",), _cluster_secrets),
     Finder(("wifi", "wi-fi", "wlan", "guest net", "guestnet"), _networks),
-    Finder((" to ",), _changed),
+    *map(_change_finder, ("rotat", "chang", "reset", "switch", "updat")),
 )

@@ -27,9 +27,9 @@ from composable_memory_ops_logs.secret_text import (
     Text,
     anchored,
     has_run,
-    line_end,
     places,
     run_before,
+    runs,
 )
 from composable_memory_ops_logs.secret_values import (
     Given,
@@ -119,7 +119,10 @@ def _shape_finder(shape: Shape) -> Finder:
                     yield Span(start, end, is_token=True)
 
     is_run = _RUN.fullmatch(literal) and literal != "sk-"
-    return Finder((), find, runs=(literal,)) if is_run else Finder((literal.lower(),), find)
+    if not is_run:
+        return Finder((literal.lower(),), find)
+    is_start = not back and literal[0] in ALNUM
+    return Finder((), find, prefixes=(literal,)) if is_start else Finder((), find, runs=(literal,))
 
 
 _PARTS = re.compile(r"[A-Za-z]+[0-9][A-Za-z0-9]*|[0-9]+[A-Za-z][A-Za-z0-9]*|[A-Za-z]+|[0-9]+")
@@ -345,6 +348,9 @@ def _headers(text: Text) -> Iterator[Span]:
             is_secret = len(value) >= 12 and (is_random(value) or is_strong(value)) and not is_code(value)
         if is_secret:
             yield Span(match.start("value"), match.start("value") + len(value))
+
+
+def _bearers(text: Text) -> Iterator[Span]:
     for match in _BEARER.finditer(text.low):
         value = text.raw[slice(*match.span("value"))].rstrip(".")
         has_both = not value.islower() or any(map(str.isdigit, value[:JUDGED])) or len(value) >= 24
@@ -447,10 +453,9 @@ _COMMANDS = (
 )
 
 
-def _commands(text: Text) -> Iterator[Span]:
-    low = text.low
-    for command, patterns in _COMMANDS:
-        end = 0
+def _command_finder(command: str, patterns: tuple[re.Pattern[str], ...]) -> Finder:
+    def find(text: Text) -> Iterator[Span]:
+        low, end = text.low, 0
         for place in places(low, command):
             if place < end or (place and low[place - 1] in ALNUM):
                 continue
@@ -458,6 +463,8 @@ def _commands(text: Text) -> Iterator[Span]:
             for pattern in patterns:
                 for match in pattern.finditer(low, place, end):
                     yield from _given(text, match)
+
+    return Finder((f" -&{command}",), find)
 
 
 def _command_end(low: str, place: int) -> int:
@@ -501,16 +508,26 @@ _SAID = (
     ("rabbitmqctl", r"rabbitmqctl[ ](?:add_user|change_password)[ ]\S{1,64}[ ](?P<value>\S+)"),
     ("net use", r"net[ ]user?[ ](?:\S{1,128}[ ]){0,2}?(?:/user:\S{1,64}[ ](?P<value>[^\s/]\S*))"),
 )
+_SAID_SIGNS = {
+    "rabbitmqctl": "_&",
+    "machine": "password&",
+    "echo": "|&",
+    "sqlplus": "/&",
+    "net use": "/&",
+    "identified": "'&",
+}
 _SAID_PATTERNS = tuple((word, re.compile(source, re.VERBOSE)) for word, source in _SAID)
 
 
-def _said_to_programs(text: Text) -> Iterator[Span]:
-    for word, pattern in _SAID_PATTERNS:
+def _said_finder(word: str, pattern: re.Pattern[str]) -> Finder:
+    def find(text: Text) -> Iterator[Span]:
         for match in anchored(text.low, word, pattern):
             start, end = match.span("value")
             value = text.raw[start:end].rstrip(";")
             if not is_masked(value) and not is_placeholder(value):
                 yield Span(start, start + len(value))
+
+    return Finder((f"{_SAID_SIGNS.get(word, '')}{word}",), find, in_prose=True)
 
 
 # --- hashes of passwords ------------------------------------------------------------------------------------
@@ -540,34 +557,43 @@ _CARD = re.compile(
     r"[3-6][0-9]{3}(?:[ -]?[0-9]{4}){2}[ -]?[0-9]{2,4}(?:[ -]?[0-9]{3})?"
     r"|3[47][0-9]{2}[ -]?[0-9]{6}[ -]?[0-9]{5}"
 )
+_GROUPS_OF_SIX = re.compile(r"[0-9]{6}(?:-[0-9]{6}){7}")  # what opens a drive of BitLocker
 _CARD_SIZES = {"4": (16,), "5": (16,), "2": (16,), "6": (16, 19), "3": (14, 15, 16)}
 _IBAN = re.compile(r"[a-z]{2}[0-9]{2}(?:[ ]?[a-z0-9]{4}){2,7}(?:[ ]?[a-z0-9]{1,3})?")
 
 
 def _numbers(text: Text) -> Iterator[Span]:
-    low = text.low
-    if not has_run(low, DIGIT_KINDS, 12) and not has_run(low, ALNUM_KINDS, 15):
-        return
-    for match in _CARD.finditer(low):
-        digits = match[0].replace(" ", "").replace("-", "")
-        is_apart = (
-            low[match.start() - 1 : match.start()] not in TOUCHING
-            and low[match.end() : match.end() + 1] not in TOUCHING
-        )
-        if is_apart and len(digits) in _CARD_SIZES[digits[0]] and _is_luhn(digits) and len(set(digits)) > 1:
-            yield Span(*match.span())
-    for name in _CARD_NAMES:
+    low, is_long = text.low, False
+    for start, end in runs(low, DIGIT_KINDS, 13):
+        is_long = is_long or any(digit in low[start:end] for digit in "0123456789")
+        for match in _CARD.finditer(low, start, end):
+            digits = match[0].replace(" ", "").replace("-", "")
+            is_known = len(digits) in _CARD_SIZES[digits[0]] and len(set(digits)) > 1
+            if is_known and _is_luhn(digits) and _is_apart(low, match):
+                yield Span(*match.span())
+        for match in _GROUPS_OF_SIX.finditer(low, start, end):
+            if _is_apart(low, match):
+                yield Span(*match.span())
+    for name in _CARD_NAMES if is_long else ():
         for place in places(low, name):
             number = _LONG_NUMBER.match(low, place + len(name))
             if number is not None:
                 yield Span(*number.span("value"))
-    for match in _IBAN.finditer(low):
-        if low[match.start() - 1 : match.start()] in TOUCHING:
+    for place in _heads_of_ibans(low):
+        head = _IBAN.match(low, place) if place == 0 or low[place - 1] not in TOUCHING else None
+        if head is None:
             continue
-        for stop in range(match.end(), match.start() + 14, -1):
-            if low[stop : stop + 1] not in TOUCHING and _is_iban(low[match.start() : stop]):
-                yield Span(match.start(), stop)
+        for stop in range(head.end(), place + 14, -1):
+            if low[stop : stop + 1] not in TOUCHING and _is_iban(low[place:stop]):
+                yield Span(place, stop)
                 break
+
+
+def _is_apart(low: str, match: re.Match[str]) -> bool:
+    before, after = low[match.start() - 1 : match.start()], low[match.end() : match.end() + 2]
+    return before not in TOUCHING and (
+        after[:1] not in TOUCHING or (after[:1] == "." and not after[1:].isalnum())
+    )
 
 
 _CARD_NAMES = (
@@ -586,6 +612,20 @@ _LONG_NUMBER = re.compile(r"[ :=#.：是]{0,4}(?P<value>[0-9](?:[ -]?[0-9]){12,1
 def _is_luhn(digits: str) -> bool:
     total = sum(int(digit) for digit in digits[-1::-2])
     return (total + sum(sum(divmod(2 * int(digit), 10)) for digit in digits[-2::-2])) % 10 == 0
+
+
+def _heads_of_ibans(low: str) -> Iterator[int]:
+    kinds = low.encode("latin-1", "replace").translate(_HEAD_KINDS)
+    place = kinds.find(b"xx99")
+    while place >= 0:
+        yield place
+        place = kinds.find(b"xx99", place + 4)
+
+
+_HEAD_KINDS = bytes(
+    ord("9") if chr(code) in "0123456789" else ord("x") if code < 128 and chr(code).isalpha() else ord(" ")
+    for code in range(256)
+)
 
 
 def _is_iban(text: str) -> bool:
@@ -607,6 +647,8 @@ _SEEDS = (
     "助记词",
     "ニーモニック",
 )
+_SEEDS_ABROAD = tuple(hint for hint in _SEEDS if not hint.isascii())
+_SEED_HINTS = ("seed", "mnemonic", "phrase", " words")
 _SEED_GAP = re.compile(
     r"""(?:[ ](?:phrase|words|key|is|are|was|my|for|the|of|wallet|ledger|metamask|trezor|12|24"""
     r"""|word)){0,6}[ "'`:=(*]{0,6}\s{0,4}["'`(]{0,2}"""
@@ -845,15 +887,21 @@ class _Named:
     in_flag: bool
 
 
-def _named_finder(sort: str, names: dict[str, str], abroad: dict[str, str]) -> Finder:
-    patterns = {word: re.compile(source + _TAIL) for word, source in (names | abroad).items()}
+def _named_finders(sort: str, names: dict[str, str], abroad: dict[str, str]) -> Iterator[Finder]:
+    for word, source in (names | abroad).items():
+        yield _named_finder(sort, word, re.compile(source + _TAIL))
 
+
+def _named_finder(sort: str, word: str, pattern: re.Pattern[str]) -> Finder:
     def find(text: Text) -> Iterator[Span]:
-        known: dict[Given, bool] = {}
-        for word, pattern in patterns.items():
-            yield from _after_names(text, sort, word, pattern, known)
+        return _after_names(text, sort, word, pattern, {})
 
-    return Finder(tuple(names), find, tuple(abroad))
+    if not word.isascii():
+        return Finder((), find, (word,))
+    if sort == "code" and word != "otp":  # which may be followed by letters
+        return Finder((), find, numeric=(word,))
+    is_prose = sort == "password" and word not in KEYS_ABROAD | {"community"}
+    return Finder((word,), find, in_prose=is_prose or sort == "code")
 
 
 def _after_names(
@@ -1288,15 +1336,22 @@ _ADMIN = re.compile(r"""[a-z]{2,13}[0-9]?[ ]?[:/][ ]?(?P<value>[^\s"'`<>|,;/]{5,
 _ADMIN_WORDS = ("admin", "root", "superuser", "sysadmin", "sa:", "sa/", "administrator")
 
 
-def _logins(text: Text) -> Iterator[Span]:
-    for word in _LOGIN_WORDS:
+def _login_finder(word: str) -> Finder:
+    def find(text: Text) -> Iterator[Span]:
         for match in anchored(text.low, word, _LOGIN):
             if match["user"] not in HARMLESS_ENDINGS:
                 yield from _strong_value(text, match)
-    for word in _ADMIN_WORDS:
+
+    return Finder((word,), find)
+
+
+def _admin_finder(word: str) -> Finder:
+    def find(text: Text) -> Iterator[Span]:
         for match in anchored(text.low, word, _ADMIN):
             if text.low[match.start() - 1 : match.start()] not in TOUCHING | {"/", "@"}:
                 yield from _strong_value(text, match, least=6, is_alone=True)
+
+    return Finder((word,), find)
 
 
 def _strong_value(text: Text, match: re.Match[str], least: int = 5, is_alone: bool = False) -> Iterator[Span]:
@@ -1424,33 +1479,32 @@ _NO_CELL = frozenset(
 
 # --- random strings behind a word ---------------------------------------------------------------------------
 
-_LOOSE_RUN = re.compile(r"[A-Za-z0-9_+/=.~-]{20,}")
+_LOOSE_KINDS = bytes(
+    ord("x") if code < 128 and (chr(code).isalnum() or chr(code) in "_+/=.~-") else ord(" ")
+    for code in range(256)
+)
 
 
 def _loose_tokens(text: Text) -> Iterator[Span]:
     """Yield what looks random soon after the words key, token or secret, on the same line."""
-    low, end = text.low, 0
-    for place in sorted(place for word in _LOOSE_WORDS for place in places(low, word)):
-        if place < end:
+    low = text.low
+    for start, end in runs(text.raw, _LOOSE_KINDS, 20):
+        line = low[max(low.rfind("\n", max(0, start - 160), start) + 1, start - 160) : start]
+        run = text.raw[start:end]
+        if run.startswith("AAAA") or _SUM.search(line, max(0, len(line) - 12)):  # a public key of SSH
             continue
-        if low[max(0, place - 8) : place].rstrip(" _-").endswith(("public", "pub")):
+        assigned = run.rpartition("=")[0] if "=" in run.rstrip("=") else ""
+        place = max((line + assigned.lower()).rfind(word) for word in _LOOSE_WORDS)
+        if place < 0 or line[max(0, place - 8) : place].rstrip(" _-").endswith(("public", "pub")):
             continue
-        end = line_end(low, place, 160)
-        for match in _LOOSE_RUN.finditer(text.raw, place, end):
-            if match[0].startswith("AAAA") or _SUM.search(
-                low, max(0, match.start() - 12), match.start()
-            ):  # a public key of SSH
-                continue
-            if match.end() == end < len(low) and low[end] != "\n":
-                break
-            token = match[0].strip("=.").rpartition("=")[2]
-            start = match.start() + match[0].rfind(token)
-            if (
-                len(token) >= 20
-                and is_random(token, is_strict=True)
-                and not is_masked(text.raw[start : start + len(token) + 2])
-            ):
-                yield Span(start, start + len(token))
+        token = run.strip("=.").rpartition("=")[2]
+        start += run.rfind(token)
+        if (
+            len(token) >= 20
+            and is_random(token, is_strict=True)
+            and not is_masked(text.raw[start : start + len(token) + 2])
+        ):
+            yield Span(start, start + len(token))
 
 
 _SUM = re.compile(r"(?:sha|md)-?[0-9]{1,3}[:= -]{1,2}\Z")
@@ -1487,30 +1541,40 @@ FINDERS = (
     Finder(("-----begin",), _private_keys),
     Finder(("private-lines:",), _putty_keys),
     *(_shape_finder(shape) for shape in SHAPES),
-    Finder((), _web_tokens, runs=("eyJ",)),
+    Finder((), _web_tokens, prefixes=("eyJ",)),
     Finder((), _bot_tokens, runs=(".", ":")),
     Finder((), _nameless_tokens, runs=("",)),
-    Finder((), _beside_cloud_ids, runs=("AKIA", "ASIA", "AC", "SCW", "LTAI", "SK")),
+    Finder((), _beside_cloud_ids, prefixes=("AKIA", "ASIA", "AC", "SCW", "LTAI", "SK")),
     Finder(("://",), _credentials_in_addresses),
     Finder(("/webhook", "hooks.", "/bot/v2/hook/", "maker.ifttt.com", "webhook.office"), _webhooks),
     Finder(
         ("sig=", "signature=", "code=", "auth=", "otpauth", "st=", "sid=", "ticket=", "k="), _query_secrets
     ),
-    Finder(("authorization", "bearer"), _headers),
+    Finder(("authorization",), _headers, in_prose=True),
+    Finder(("bearer",), _bearers),
     Finder(("cookie", "sess", "sid", " -b "), _cookies),
-    Finder(tuple(command for command, _ in _COMMANDS), _commands, mark=" -"),
-    Finder(tuple(word for word, _ in _SAID), _said_to_programs),
+    *(_command_finder(command, patterns) for command, patterns in _COMMANDS),
+    *(_said_finder(word, pattern) for word, pattern in _SAID_PATTERNS),
     Finder(("$", "{s", "{md5", "scram-", "pbkdf2"), _hashes),
-    Finder(("0", "1", "2", "3", "4", "5"), _numbers),
-    Finder(_SEEDS, _seed_phrases),
-    Finder(("passphrase",), _passphrases),
-    _named_finder("password", _PASSWORD_NAMES, _PASSWORD_NAMES_ABROAD),
-    _named_finder("key", _KEY_NAMES, _KEY_NAMES_ABROAD),
-    _named_finder("code", _CODE_NAMES, _CODE_NAMES_ABROAD),
+    Finder((), _numbers, numeric=("",)),
+    Finder(_SEED_HINTS, _seed_phrases, _SEEDS_ABROAD, in_prose=True),
+    Finder(("passphrase",), _passphrases, in_prose=True),
+    *_named_finders("password", _PASSWORD_NAMES, _PASSWORD_NAMES_ABROAD),
+    *_named_finders("key", _KEY_NAMES, _KEY_NAMES_ABROAD),
+    *_named_finders("code", _CODE_NAMES, _CODE_NAMES_ABROAD),
     Finder((), _far_names, tuple(name.replace("\N{NO-BREAK SPACE}", " ") for name in FAR_NAMES)),
-    Finder((*_LOGIN_WORDS, *_ADMIN_WORDS), _logins),
-    Finder(_HEADING_HINTS, _tables),
-    Finder(_LOOSE_WORDS, _loose_tokens),
+    *map(_login_finder, _LOGIN_WORDS),
+    *map(_admin_finder, _ADMIN_WORDS),
+    Finder(
+        tuple(f"\n&{hint}" for hint in _HEADING_HINTS if hint.isascii()),
+        _tables,
+        tuple(hint for hint in _HEADING_HINTS if not hint.isascii()),
+    ),
+    Finder(
+        tuple(w for w in _LOOSE_WORDS if w.isascii()),
+        _loose_tokens,
+        tuple(w for w in _LOOSE_WORDS if not w.isascii()),
+    ),
     Finder(("auth",), _encoded_logins),
     *FORMAT_FINDERS,
 )

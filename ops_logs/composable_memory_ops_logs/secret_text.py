@@ -22,6 +22,7 @@ __all__ = [
     "line_end",
     "places",
     "run_before",
+    "runs",
 ]
 
 
@@ -71,13 +72,18 @@ class Finder:
     """`find` yields spans of a text that holds one of the hints, in its simple form, or one of the runs."""
 
     hints: tuple[str, ...]
+    """Words, or a sign and a word (`" -&curl"`): a text with one of the words and its sign is looked at."""
     find: Callable[[Text], Iterable[Span]]
     abroad: tuple[str, ...] = ()
     """Hints that a text of ASCII cannot hold."""
     runs: tuple[str, ...] = ()
     """Hints within long runs of characters, as they are written."""
-    mark: str = ""
-    """A sign that texts with one of the hints must hold as well."""
+    prefixes: tuple[str, ...] = ()
+    """The same, where a token starts with them."""
+    numeric: tuple[str, ...] = ()
+    """Hints that count in a text with a digit only."""
+    in_prose: bool = False
+    """Whether words without any sign, digits beside them or long runs can hold what it finds."""
 
 
 TOKEN_KINDS = bytes(
@@ -90,7 +96,16 @@ DIGIT_KINDS = bytes(ord("x") if chr(code) in "0123456789 -" else ord(" ") for co
 
 def has_run(text: str, kinds: bytes, least: int) -> bool:
     """Tell whether the text holds so many characters of a kind in a row."""
-    return b"x" * least in text.encode("utf-8", "replace").translate(kinds)
+    return b"x" * least in text.encode("latin-1", "replace").translate(kinds)
+
+
+def runs(text: str, kinds: bytes, least: int) -> Iterator[tuple[int, int]]:
+    """Yield where so many characters of a kind stand in a row."""
+    data = text.encode("latin-1", "replace").translate(kinds) + b" "
+    end = 0
+    while (start := data.find(b"x" * least, end)) >= 0:
+        end = data.index(b" ", start)
+        yield start, end
 
 
 def places(text: str, word: str) -> Iterator[int]:

@@ -129,6 +129,37 @@ def test_hints_never_hide_a_secret(text: str) -> None:
     assert [finder for finder in FINDERS if finder not in concerned and list(finder.find(simple))] == []
 
 
+PROSE_WORDS = st.sampled_from(
+    [
+        *(hint.rpartition("&")[2] for finder in FINDERS for hint in (*finder.hints, *finder.numeric)),
+        *(
+            "password",
+            "is",
+            "is now",
+            "to",
+            "and",
+            "for",
+            "of the",
+            "or",
+            "it's",
+            "four-fold",
+            "(or",
+            "so)",
+            "4711",
+        ),
+        *("111-22", "a1", "two words.", "no,", "x" * 17, "-", "'a", "'", "well.known", "seed phrase is"),
+    ]
+)
+
+
+@given(st.lists(PROSE_WORDS | st.text(alphabet=string.ascii_letters, max_size=8), max_size=16).map(" ".join))
+def test_plain_words_hide_no_secret_either(text: str) -> None:
+    simple = Text.of(text)
+    concerned = redaction._concerned(simple)
+
+    assert [finder for finder in FINDERS if finder not in concerned and list(finder.find(simple))] == []
+
+
 @given(SUSPICIOUS)
 def test_the_simple_form_of_a_text_is_as_long(text: str) -> None:
     assert len(Text.of(text).low) == len(text)
