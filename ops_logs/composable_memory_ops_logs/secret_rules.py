@@ -579,10 +579,13 @@ def _numbers(text: Text) -> Iterator[Span]:
             number = _LONG_NUMBER.match(low, place + len(name))
             if number is not None:
                 yield Span(*number.span("value"))
+    done = 0
     for place in _heads_of_ibans(low):
-        head = _IBAN.match(low, place) if place == 0 or low[place - 1] not in TOUCHING else None
+        is_start = place >= done and (place == 0 or low[place - 1] not in TOUCHING)
+        head = _IBAN.match(low, place) if is_start else None
         if head is None:
             continue
+        done = head.end()
         for stop in range(head.end(), place + 14, -1):
             if low[stop : stop + 1] not in TOUCHING and _is_iban(low[place:stop]):
                 yield Span(place, stop)
@@ -631,7 +634,11 @@ _HEAD_KINDS = bytes(
 def _is_iban(text: str) -> bool:
     number = text.replace(" ", "")
     turned = number[4:] + number[:4]
-    return 15 <= len(number) <= 34 and int("".join(str(int(sign, 36)) for sign in turned)) % 97 == 1
+    return (
+        15 <= len(number) <= 33
+        and len(number) != 32
+        and int("".join(str(int(sign, 36)) for sign in turned)) % 97 == 1
+    )
 
 
 # --- words that restore a wallet ----------------------------------------------------------------------------
@@ -1125,8 +1132,9 @@ def _joined(
         return  # part of an address
     if not value.text or is_masked(value.text) or _SUM_NAME.match(value.text.lower()):
         return
-    if named.sort == "key" and named.strength == 1 and value.end - value.start < 8:
-        return  # too short to look random
+    must_be_random = named.sort == "key" and named.strength == 1 and not named.in_flag
+    if must_be_random and kind not in {"gap", "arrow", "far"} and not is_random(value.text[:JUDGED]):
+        return
     if kind == "to" and not _TO.search(text.low, max(0, place - 60), place):
         return
     follows = _goes_on(text.low, value.end)
@@ -1566,7 +1574,7 @@ FINDERS = (
     *map(_login_finder, _LOGIN_WORDS),
     *map(_admin_finder, _ADMIN_WORDS),
     Finder(
-        tuple(f"\n&{hint}" for hint in _HEADING_HINTS if hint.isascii()),
+        tuple(f"\n&{hint}" if hint in {"pin", "cvv"} else hint for hint in _HEADING_HINTS if hint.isascii()),
         _tables,
         tuple(hint for hint in _HEADING_HINTS if not hint.isascii()),
     ),
