@@ -60,7 +60,10 @@ def _format_finder(word: str, pattern: re.Pattern[str]) -> Finder:
             if not is_masked(value) and not is_placeholder(value):
                 yield Span(start, start + len(value))
 
-    return Finder((word,), find)
+    sign = next(
+        (f"{sign}&" for sign in (" -", " /") if sign in pattern.pattern), ""
+    )  # without it none matches
+    return Finder((f"{sign}{word}",), find)
 
 
 # --- lines of a known form ----------------------------------------------------------------------------------
@@ -202,12 +205,20 @@ def _change_finder(word: str) -> Finder:
     return Finder((word,), find)
 
 
+def _in_ascii(words: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(filter(str.isascii, words))
+
+
+def _abroad(words: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(word for word in words if not word.isascii())
+
+
 FORMAT_FINDERS = (
     *(_format_finder(word, pattern) for word, pattern in FORMATS),
     Finder(_PGPASS_WORDS, _pgpass_lines),
     Finder(_AUTHENTICATORS, _authenticator_keys),
-    Finder(_LICENCES, _licence_keys),
-    Finder(_PRIVATE, _private_numbers),
+    Finder(_in_ascii(_LICENCES), _licence_keys, _abroad(_LICENCES)),
+    Finder(_in_ascii(_PRIVATE), _private_numbers, _abroad(_PRIVATE)),
     Finder(("kind: secret\n",), _cluster_secrets),
     Finder(("wifi", "wi-fi", "wlan", "guest net", "guestnet"), _networks),
     *map(_change_finder, ("rotat", "chang", "reset", "switch", "updat")),
