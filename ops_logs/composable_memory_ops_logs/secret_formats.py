@@ -116,8 +116,8 @@ def _authenticator_keys(text: Text) -> Iterator[Span]:
 
 def _licence_keys(text: Text) -> Iterator[Span]:
     for match in _near_words(text, _LICENCES, _LICENCE):
-        has_digit, has_letter = any(map(str.isdigit, match[0])), any(map(str.isalpha, match[0]))
-        if has_digit and has_letter and not match[0].startswith(("ISO", "RFC", "CVE")):
+        # Names and years, as in APACHE-2024, are groups of one kind each.
+        if any(not group.isdigit() and not group.isalpha() for group in match[0].split("-")):
             yield Span(*match.span())
 
 
