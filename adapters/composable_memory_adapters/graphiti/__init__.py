@@ -31,6 +31,7 @@ spec = BackendSpec(
     capabilities=frozenset(
         {
             Capability.ANSWER,
+            Capability.BACKUP,
             Capability.CALIBRATED,
             Capability.FACTS,
             Capability.INGEST,

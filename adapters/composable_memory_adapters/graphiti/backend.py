@@ -67,6 +67,7 @@ from composable_memory_adapters.graphiti.service import open_service
 from composable_memory_adapters.graphiti.settings import GraphitiSettings
 from composable_memory_adapters.graphiti.status import Standing, describe
 from composable_memory_adapters.graphiti.stores import Counts, FactAnswer, FactStore, Question
+from composable_memory_adapters.graphiti.writing.backing_up import GraphBackup
 from composable_memory_adapters.graphiti.writing.comparing import Comparison
 from composable_memory_adapters.graphiti.writing.entries import ALIVE, Entry
 from composable_memory_adapters.graphiti.writing.inheritance import moved_to, proven, stays_in
@@ -159,7 +160,7 @@ class GraphitiMemory:
             clock=services.clock,
             batch_size=1 if settings.uses_llm else BATCH_BY_RULES,
         )
-        self._comparison = Comparison(ledger, store, is_shared=settings.url is not None)
+        self._comparison = self._new_comparison()
         self._waiting = LedgerCounts()
         self._counted_at: datetime | None = None
         self._counts = Counts()
@@ -172,6 +173,7 @@ class GraphitiMemory:
 
     async def open(self) -> None:
         """Look into the ledger, and begin to work through it where the memory stays open."""
+        await self._backups.finish()
         await self._take_over()
         await self._count_waiting()
         if self._services.is_long_lived:
@@ -395,6 +397,30 @@ class GraphitiMemory:
             self._set_aside = await self._ledger.of_nobody()
         return Adopted(episodes=adopted, left=sum(self._set_aside.values()))
 
+    async def backup(self, folder: Path) -> Mapping[str, int]:
+        """Copy what this workspace told a private graph; of another, only count what is there."""
+        self._require_open("back up")
+        with trace():
+            await self._count_waiting(anew=True)
+            if self._is_empty:
+                return {}
+            with suppress(ComposableMemoryError):  # it shows again when the graph is copied
+                await self._compare(self._groups)
+            return await self._backups.write(folder)
+
+    async def restore(self, folder: Path, *, replace: bool = False) -> Mapping[str, int]:
+        """Make what `backup` wrote what this workspace has told the graph."""
+        self._require_open("restore")
+        with trace():
+            counts = await self._backups.restore(folder, replace=replace)
+            self._is_new = False
+            self._comparison = self._new_comparison()
+            with suppress(ComposableMemoryError):  # vectors that are lacking are made with the next index
+                await self._store.refresh(self._groups, force=False)
+            await self._take_stock()
+            self._worker.wake()
+        return counts
+
     # --- taking in ------------------------------------------------------------------------------------------
 
     async def ingest(self, contents: Sequence[MemoryContentObject], *, wait: bool = True) -> IngestReport:
@@ -590,6 +616,20 @@ class GraphitiMemory:
     def _seen(self, origin: Origin, group_id: str) -> Origin:
         is_ours = group_id in self._claimed or is_of(self._default, group_id)
         return seen_from(origin, group_id, workspace_id=self._services.workspace_id, is_ours=is_ours)
+
+    def _new_comparison(self) -> Comparison:
+        return Comparison(self._ledger, self._store, is_shared=self._settings.url is not None)
+
+    @property
+    def _backups(self) -> GraphBackup:
+        return GraphBackup(
+            self._ledger,
+            self._store.copies(),
+            self._settings,
+            alone=self._worker.alone,
+            default=self._default,
+            workspace_id=self._services.workspace_id,
+        )
 
     @property
     def _is_empty(self) -> bool:

@@ -26,7 +26,9 @@ from composable_memory.ingest import (
 )
 from composable_memory.interfaces import BackendServices, EntityExtractor
 from composable_memory.types import Degradation
+from composable_memory_adapters.graphiti.database.copies import FalkorCopies
 from composable_memory_adapters.graphiti.database.cypher import CutOff, CypherDatabase
+from composable_memory_adapters.graphiti.database.falkor import FalkorDatabase
 from composable_memory_adapters.graphiti.database.opening import open_database
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft
 from composable_memory_adapters.graphiti.library import loading
@@ -35,7 +37,7 @@ from composable_memory_adapters.graphiti.library.space import space_of, stored_s
 from composable_memory_adapters.graphiti.reading import browsing, vector_index
 from composable_memory_adapters.graphiti.reading.search import search
 from composable_memory_adapters.graphiti.settings import GraphitiSettings
-from composable_memory_adapters.graphiti.stores import Added, Counts, FactAnswer, Held, Question
+from composable_memory_adapters.graphiti.stores import Added, Counts, FactAnswer, GroupCopies, Held, Question
 
 if TYPE_CHECKING:
     from composable_memory_adapters.graphiti.library.episode_reader import EpisodeReader
@@ -257,6 +259,12 @@ class LocalStore:
         if force or stored != space:
             await (await self._graph(group_id)).reembed()
         return ()
+
+    def copies(self) -> GroupCopies | None:
+        """Return what copies groups out and in; None for a server that belongs to others too."""
+        if self._settings.url is None and isinstance(self._database, FalkorDatabase):
+            return FalkorCopies(self._database)
+        return None
 
     # --- how it is ------------------------------------------------------------------------------------------
 

@@ -1,16 +1,38 @@
 """What the graph memory needs of the place where its facts are: a database of ours, or somebody's service."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
+from typing import Annotated, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from composable_memory.content import Health
 from composable_memory.facts import Episode, Fact, Forgotten, GraphEntity, Neighbourhood, TimeWindow
 from composable_memory.types import Degradation
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft
 
-__all__ = ["Added", "Counts", "FactAnswer", "FactStore", "Held", "Question", "ScoredFact"]
+__all__ = [
+    "LINES",
+    "VECTORS",
+    "Added",
+    "Counts",
+    "FactAnswer",
+    "FactStore",
+    "GroupCopies",
+    "Held",
+    "LinkLine",
+    "NodeLine",
+    "Question",
+    "ScoredFact",
+]
+
+LINES = 250
+"""So many lines of a copy are handled at once: each may have a vector of a thousand numbers."""
+VECTORS = ("name_embedding", "fact_embedding")
+"""Properties that are vectors; a node or a relationship has one at most."""
+
+Label = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +99,65 @@ class Held:
     present: frozenset[str] = frozenset()
     whole: frozenset[str] = frozenset()
     retired: frozenset[str] = frozenset()
+
+
+class NodeLine(BaseModel):
+    """A node of a group's graph."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    group: str
+    labels: tuple[Label, ...]
+    properties: dict[str, object]
+
+
+class LinkLine(BaseModel):
+    """A relationship between two nodes, which are named by a label and their UUIDs."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    group: str
+    type: Label
+    source_label: Label
+    source: str
+    target_label: Label
+    target: str
+    properties: dict[str, object]
+
+
+class GroupCopies(Protocol):
+    """The graphs of groups as lines, where nobody else uses the place. Raises a `BackendError` as it does.
+
+    While a group is copied, or another graph takes its place, nobody may write to it.
+    """
+
+    async def has_anything(self, group: str) -> bool:
+        """Say whether there is an entity or an episode in a group."""
+        ...
+
+    def nodes(self, group: str) -> AsyncIterator[list[NodeLine]]:
+        """Yield all nodes."""
+        ...
+
+    def links(self, group: str) -> AsyncIterator[list[LinkLine]]:
+        """Yield all relationships."""
+        ...
+
+    async def discard(self, group: str) -> None:
+        """Remove a graph that was being made; one that is not there is fine."""
+        ...
+
+    async def make_nodes(self, group: str, nodes: Sequence[NodeLine]) -> None:
+        """Store nodes in a graph, beside what is in it."""
+        ...
+
+    async def make_links(self, group: str, links: Sequence[LinkLine]) -> None:
+        """Store relationships between nodes that are there."""
+        ...
+
+    async def put_in_place(self, group: str, staged: str | None) -> None:
+        """Let a graph that was made take the place of a group's at once, or none; twice is as once."""
+        ...
 
 
 class FactStore(Protocol):
@@ -162,6 +243,10 @@ class FactStore(Protocol):
 
     async def refresh(self, groups: Sequence[str], *, force: bool) -> Sequence[str]:
         """Bring indexes and vectors in step with the settings; return what could not be, in words."""
+        ...
+
+    def copies(self) -> GroupCopies | None:
+        """Return what copies groups out and in; None where the place belongs to others too."""
         ...
 
     def describe(self) -> Mapping[str, str]:

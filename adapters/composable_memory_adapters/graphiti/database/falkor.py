@@ -53,6 +53,10 @@ class FalkorDatabase:
         """Remove the graph of a group."""
         await (await self._ready()).drop(group_id)
 
+    async def rename(self, group_id: str, to: str) -> None:
+        """Let the graph of a group take the place of another one's; one that is not there is fine."""
+        await (await self._ready()).rename(group_id, to)
+
     def describe(self) -> Mapping[str, str]:
         """Return kind, place and, once it was asked, version."""
         version = self._session.version if self._session else None

@@ -66,7 +66,7 @@ def is_about_limit(error: BackendError) -> bool:
 
 def is_about_nothing(error: BackendError) -> bool:
     """Say whether a graph was refused since it is not there."""
-    return "Invalid graph operation on empty key" in str(error)
+    return re.search("Invalid graph operation on empty key|no such key", str(error)) is not None
 
 
 def is_done_already(error: BackendError) -> bool:

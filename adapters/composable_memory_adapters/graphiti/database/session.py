@@ -84,6 +84,14 @@ class Session:
             if not is_about_nothing(error):
                 raise
 
+    async def rename(self, group_id: str, to: str) -> None:
+        """Let a graph take the place of another at once, if it is there."""
+        try:
+            await self.execute_command("RENAME", group_id, to)
+        except BackendError as error:
+            if not is_about_nothing(error):
+                raise
+
     async def execute_command(self, *command: object) -> object:
         """Send a command and return the answer."""
         return await self._send(command, may_repeat=command[0] != WRITE)

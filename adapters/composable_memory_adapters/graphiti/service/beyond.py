@@ -41,6 +41,9 @@ class BeyondService:
         """Return None: the service shows the last episodes alone."""
         return None
 
+    def copies(self) -> None:
+        """Return None: what the service keeps is for its owner to copy."""
+
     async def counts(self, groups: Sequence[str]) -> Counts:
         """Return nothing known: the service does not count."""
         return Counts()

@@ -20,6 +20,7 @@ __all__ = [
     "Fate",
     "add",
     "by_ids",
+    "digest_of",
     "select",
     "set_state",
     "vanish",
@@ -135,7 +136,7 @@ def add(
     trace_id: str | None = None,
 ) -> Fate:
     """Take an episode in; one that is known with the same text stays as it is, unless it was retired."""
-    digest = _digest(draft)
+    digest = digest_of(draft)
     _recognize(connection, draft, digest, workspace=workspace, source_path=source_path)
     rows = connection.execute(FIND, (draft.id,)).fetchall()
     same = next((row for row in rows if row[2] == digest), None)
@@ -155,7 +156,8 @@ def add(
     return "changed" if others else "new"
 
 
-def _digest(draft: EpisodeDraft) -> str:
+def digest_of(draft: EpisodeDraft) -> str:
+    """Return the SHA-256 of a text."""
     return sha256(draft.text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -254,7 +256,7 @@ def _entries(rows: Iterable[tuple[Any, ...]]) -> Iterator[Entry]:
 def _entry(row: tuple[Any, ...]) -> Entry:
     (own_id, sequence, state, draft_id, wire, digest, source_path, attempts, *rest) = row
     draft = draft_from_json(wire)
-    if (draft.id, _digest(draft)) != (own_id, digest):
+    if (draft.id, digest_of(draft)) != (own_id, digest):
         raise ValueError("it is not the one that was stored")
     (next_try_at, last_error, merged_into, trace_id, enqueued_at, since) = rest
     return Entry(

@@ -4,7 +4,8 @@ What the ledger has taken is safe: it is stored in the end, though the graph is 
 killed. An episode is done only after the graph has said so.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+import json
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -16,6 +17,7 @@ from composable_memory.interfaces import Clock
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft, named_in
 from composable_memory_adapters.graphiti.writing import entries, ledger_statements, schema, turns
 from composable_memory_adapters.graphiti.writing.entries import DUE, Entry, EntryState
+from composable_memory_adapters.graphiti.writing.renaming import EpisodeRow
 from composable_memory_adapters.graphiti.writing.salvage import check, salvage
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
 from composable_memory_ops_logs.trace import current_trace_id
@@ -370,6 +372,58 @@ class Ledger:
             return connection.total_changes() - before
 
         return await self._write(work) if any(lacking.values()) else 0
+
+    # --- out of the file, and into it again ---
+
+    async def groups_of_others(self) -> frozenset[str]:
+        """Return the groups that another workspace has handed anything in for, or nobody who is known."""
+        return await self._read(
+            lambda connection: frozenset(
+                str(row[0])
+                for row in connection.execute(ledger_statements.GROUPS_OF_OTHERS, (self._workspace,))
+            )
+        )
+
+    async def rows(self, groups: Collection[str]) -> list[EpisodeRow]:
+        """Return all that this workspace handed in for some groups, and what became of it."""
+        asked = json.dumps(sorted(groups))
+        found = await self._read(
+            lambda connection: connection.execute(ledger_statements.ROWS, (self._workspace, asked)).fetchall()
+        )
+        names = EpisodeRow.model_fields
+        return [EpisodeRow.model_validate(dict(zip(names, row, strict=True))) for row in found]
+
+    async def put_back(
+        self, rows: Sequence[EpisodeRow], *, instead_of: Collection[str], staged: Mapping[str, str | None]
+    ) -> None:
+        """Put rows in the place of those of some groups, and note which graphs have to follow."""
+        cleared = json.dumps(sorted(instead_of))
+
+        def work(connection: Connection) -> None:
+            connection.execute(ledger_statements.CLEAR, (self._workspace, cleared))
+            last = connection.execute(ledger_statements.LAST_SEQUENCE).get
+            values = [
+                row.model_dump() | {"workspace": self._workspace, "sequence": last + number}
+                for number, row in enumerate(rows, start=1)
+            ]
+            connection.executemany(ledger_statements.PUT_BACK, values)
+            connection.executemany(ledger_statements.STAGE, list(staged.items()))
+
+        await self._write(work)
+
+    async def staged(self) -> dict[str, str | None]:
+        """Return by group which graph has to take the place of its own; None for none."""
+        return await self._read(
+            lambda connection: {
+                str(group): staged for group, staged in connection.execute(ledger_statements.STAGED)
+            }
+        )
+
+    async def note_in_place(self, group_id: str) -> None:
+        """Note that a group has the graph that it was to have."""
+        await self._write(
+            lambda connection: connection.execute(ledger_statements.IN_PLACE, (group_id,)).fetchall()
+        )
 
     # --- merging ---
 

@@ -6,6 +6,7 @@ have been changed, or have vanished from its source, while it was worked on.
 
 __all__ = [
     "CLAIM",
+    "CLEAR",
     "COMPLETE",
     "COUNT",
     "COUNT_OF_NOBODY",
@@ -16,9 +17,12 @@ __all__ = [
     "GO_ON",
     "GROUPS",
     "GROUPS_DUE",
+    "GROUPS_OF_OTHERS",
     "HURRY",
+    "IN_PLACE",
     "IS_RESTING",
     "LAST_ERROR",
+    "LAST_SEQUENCE",
     "LOOK_AGAIN",
     "MEMBER",
     "MERGED",
@@ -28,8 +32,12 @@ __all__ = [
     "OF_NOBODY",
     "OLD_MESSAGES",
     "POSTPONE",
+    "PUT_BACK",
     "REST",
     "REVIVE",
+    "ROWS",
+    "STAGE",
+    "STAGED",
     "STORED",
     "STORE_AGAIN",
     "TAKE",
@@ -100,7 +108,29 @@ SELECT last_error FROM episodes
 WHERE workspace = ? AND last_error IS NOT NULL AND state IN ('queued', 'failed', 'lost', 'retiring')
 ORDER BY sequence DESC LIMIT 1
 """
-GROUPS = "SELECT DISTINCT group_id FROM episodes WHERE workspace = ?"
+GROUPS = "SELECT DISTINCT group_id FROM episodes WHERE workspace = ? AND state <> 'moved'"
+GROUPS_OF_OTHERS = "SELECT DISTINCT group_id FROM episodes WHERE workspace IS NOT ?"
+ROWS = """
+SELECT id, sequence, group_id, draft_id, content_id, part_of, session_key, source_path, state, draft, hash,
+  attempts, last_error, merged_into, trace_id, observed_at, enqueued_at, since, is_marked
+FROM episodes WHERE workspace = ? AND state <> 'moved'
+  AND group_id IN (SELECT value FROM json_each(?)) ORDER BY sequence
+"""
+CLEAR = """
+DELETE FROM episodes WHERE workspace = ? AND state <> 'moved' AND group_id IN (SELECT value FROM json_each(?))
+"""
+LAST_SEQUENCE = "SELECT coalesce(max(sequence), 0) FROM episodes"
+PUT_BACK = """
+INSERT INTO episodes (id, sequence, group_id, draft_id, content_id, part_of, session_key, source_path, state,
+  draft, hash, attempts, last_error, merged_into, trace_id, observed_at, enqueued_at, since, is_marked,
+  workspace)
+VALUES (:id, :sequence, :group_id, :draft_id, :content_id, :part_of, :session_key, :source_path, :state,
+  :draft, :hash, :attempts, :last_error, :merged_into, :trace_id, :observed_at, :enqueued_at, :since,
+  :is_marked, :workspace)
+"""
+STAGE = "INSERT OR REPLACE INTO restored (group_id, staged) VALUES (?, ?)"
+STAGED = "SELECT group_id, staged FROM restored"
+IN_PLACE = "DELETE FROM restored WHERE group_id = ?"
 STORED = """
 SELECT id, sequence, state, is_marked, merged_into FROM episodes
 WHERE group_id = ? AND workspace = ? AND state IN ('done', 'retired', 'merged', 'forgotten')

@@ -2,7 +2,8 @@
 
 `episodes` has a row for every text that was ever handed in under an id: it is the queue as well as the
 book. `claims` says which groups are a workspace's alone though they are not called by it. `turns` says who
-works on a group now, and until when a group that gave trouble is left alone. Times are seconds since 1970.
+works on a group now, and until when a group that gave trouble is left alone. `restored` has what is still to
+be done of a restore. Times are seconds since 1970.
 """
 
 from pathlib import Path
@@ -59,7 +60,13 @@ ALTER TABLE episodes ADD COLUMN workspace TEXT; -- NULL where it was taken in be
 CREATE INDEX episodes_of_nobody ON episodes (group_id) WHERE workspace IS NULL;
 CREATE TABLE claims (group_id TEXT PRIMARY KEY, workspace TEXT NOT NULL) WITHOUT ROWID;
 """
-STEPS = (TABLES, MARKS, WORKSPACES)
+RESTORED = """
+CREATE TABLE restored (
+  group_id TEXT PRIMARY KEY,
+  staged TEXT                  -- the graph that takes the place of the group's; NULL if none does
+) WITHOUT ROWID;
+"""
+STEPS = (TABLES, MARKS, WORKSPACES, RESTORED)
 """What brings a file from each version to the next."""
 
 SCHEMA_VERSION = len(STEPS)

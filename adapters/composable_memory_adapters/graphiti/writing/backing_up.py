@@ -1,0 +1,260 @@
+"""Copies what a workspace told its graph into a folder, facts, times and all, and takes such a copy in again.
+
+A copy is three files: `format.json` says how the memory named what is in the others, `episodes.jsonl` has the
+rows of the ledger, `graph.jsonl` the nodes and relationships, those of a group together and its nodes first.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from itertools import chain, islice
+from pathlib import Path
+from typing import Final, Literal
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter
+
+from composable_memory.errors import BackendRejected
+from composable_memory_adapters.graphiti.episodes import named_in
+from composable_memory_adapters.graphiti.groups import group_of, safe_group_id
+from composable_memory_adapters.graphiti.settings import GraphitiSettings
+from composable_memory_adapters.graphiti.stores import LINES, GroupCopies, LinkLine, NodeLine
+from composable_memory_adapters.graphiti.writing.draft_wire import draft_from_json
+from composable_memory_adapters.graphiti.writing.entries import ALIVE
+from composable_memory_adapters.graphiti.writing.ledger import Ledger
+from composable_memory_adapters.graphiti.writing.renaming import EpisodeRow, Renaming
+
+__all__ = ["GraphBackup"]
+
+FORMAT, EPISODES, GRAPH = "format.json", "episodes.jsonl", "graph.jsonl"
+STAGED = "~restored"
+"""Stands behind the name of a group in that of a graph which is being made; no group is called so."""
+FACT = "RELATES_TO"
+LINE: Final[TypeAdapter[NodeLine | LinkLine]] = TypeAdapter(NodeLine | LinkLine)
+
+Alone = Callable[[str], AbstractAsyncContextManager[None]]
+"""Holds a group, so that nobody else writes to it."""
+
+
+class _Format(BaseModel):
+    """How a memory names what it keeps."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    version: Literal[1] = 1
+    base: str
+    """What the names of its groups begin with."""
+    group_by: Literal["agent", "user", "session"]
+    prefix: str
+    """What its ids begin with in a group that others may share."""
+    groups: tuple[str, ...]
+
+
+class GraphBackup:
+    """Backups of one workspace's part of a graph: of the groups that nobody else has told anything.
+
+    `default` is the group of the memory where the settings name none. What is in other groups, or in a
+    database that is not private (`copies` is None), is counted and left to whoever keeps that.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        copies: GroupCopies | None,
+        settings: GraphitiSettings,
+        *,
+        alone: Alone,
+        default: str,
+        workspace_id: str,
+    ) -> None:
+        self._ledger = ledger
+        self._copies = copies
+        self._settings = settings
+        self._alone = alone
+        self._base = settings.group or default
+        self._prefix = named_in(workspace_id, "")
+
+    async def write(self, folder: Path) -> Mapping[str, int]:
+        """Write a copy of one moment; return what is in it, and how many episodes are `elsewhere`.
+
+        Raises:
+            BackendError: the graph or the ledger cannot be read, or somebody else does not stop writing.
+        """
+        own, others = await self._groups()
+        elsewhere = _counted(await self._ledger.rows(others if self._copies else own | others))
+        counts = {"elsewhere": elsewhere} if elsewhere else {}
+        if self._copies is None:
+            return counts
+        async with AsyncExitStack() as stack:
+            for group in sorted(own):
+                await stack.enter_async_context(self._alone(group))
+            rows = await self._ledger.rows(own)
+            await asyncio.to_thread(_append, folder / EPISODES, rows)
+            nodes, facts = await self._copy_graphs(self._copies, own, folder / GRAPH)
+        naming = _Format(
+            base=self._base,
+            group_by=self._settings.ingest.group_by,
+            prefix=self._prefix,
+            groups=tuple(sorted(own)),
+        )
+        await asyncio.to_thread((folder / FORMAT).write_text, naming.model_dump_json(indent=1), "utf-8")
+        return {"episodes": _counted(rows), "entities": nodes, "facts": facts, **counts}
+
+    async def _copy_graphs(self, copies: GroupCopies, groups: Collection[str], file: Path) -> tuple[int, int]:
+        entities = facts = 0
+        for group in sorted(groups):
+            async for nodes in copies.nodes(group):
+                entities += sum("Entity" in one.labels for one in nodes)
+                await asyncio.to_thread(_append, file, nodes)
+            async for links in copies.links(group):
+                facts += sum(one.type == FACT for one in links)
+                await asyncio.to_thread(_append, file, links)
+        return entities, facts
+
+    async def restore(self, folder: Path, *, replace: bool) -> Mapping[str, int]:
+        """Make a copy what this workspace told its graph, whichever it was of; return what is in it.
+
+        The graphs are made beside those that are there, and take their place after the ledger has noted it.
+
+        Raises:
+            BackendRejected: it cannot be read, others would lose their facts, or there are facts already and
+                `replace` is false.
+            BackendError: the graph or the ledger cannot be used.
+        """
+        if self._copies is None:
+            raise _refused("a graph that is not private", "restore what it held by means of its own server")
+        naming, rows = await asyncio.to_thread(_read, folder)
+        groups = self._new_groups(naming, rows)
+        own, others = await self._groups()
+        if taken := sorted(set(groups.values()) & others):
+            raise _refused("facts of others", f"other workspaces use {', '.join(taken)} too; name another")
+        if not replace and await self._holds(self._copies, own):
+            raise _refused(
+                "facts already", "this memory holds facts; nothing was changed, --force replaces them"
+            )
+        after = self._prefix if self._settings.group else ""
+        renaming = Renaming(groups, before=naming.prefix, after=after)
+        rows = [row for row in rows if row.group_id in groups]
+        graph = folder / GRAPH
+        await asyncio.to_thread(_learn, renaming, chain(rows, _lines(graph, groups)))
+        async with AsyncExitStack() as stack:
+            for group in sorted({*own, *groups.values()}):
+                await stack.enter_async_context(self._alone(group))
+            for group in groups.values():
+                await self._copies.discard(group + STAGED)
+            counts = {"episodes": _counted(rows), "entities": 0, "facts": 0}
+            made = await self._make(self._copies, renaming, _lines(graph, groups), counts)
+            staged = dict.fromkeys(own) | {group: group + STAGED for group in made}
+            renamed = await asyncio.to_thread(lambda: [renaming.row(row) for row in rows])
+            await self._ledger.put_back(renamed, instead_of=own, staged=staged)
+            for group, instead in staged.items():
+                await self._put_in_place(self._copies, group, instead)
+        return counts
+
+    async def _make(
+        self,
+        copies: GroupCopies,
+        renaming: Renaming,
+        lines: Iterator[NodeLine | LinkLine],
+        counts: dict[str, int],
+    ) -> set[str]:
+        """Make the graphs beside those that are there; return of which groups."""
+        made: set[str] = set()
+        while batch := await asyncio.to_thread(lambda: list(islice(lines, LINES))):
+            nodes = [renaming.node(one) for one in batch if isinstance(one, NodeLine)]
+            links = [renaming.link(one) for one in batch if isinstance(one, LinkLine)]
+            for group in dict.fromkeys([*(one.group for one in nodes), *(one.group for one in links)]):
+                await copies.make_nodes(group + STAGED, [one for one in nodes if one.group == group])
+                await copies.make_links(group + STAGED, [one for one in links if one.group == group])
+                made.add(group)
+            counts["entities"] += sum("Entity" in one.labels for one in nodes)
+            counts["facts"] += sum(one.type == FACT for one in links)
+        return made
+
+    async def finish(self) -> None:
+        """Complete what was cut off after the ledger had noted it.
+
+        Raises:
+            BackendError: the graph or the ledger cannot be used.
+        """
+        if self._copies is None:
+            return
+        for group in await self._ledger.staged():
+            async with self._alone(group):
+                left = await self._ledger.staged()  # others may have completed it meanwhile
+                if group in left:
+                    await self._put_in_place(self._copies, group, left[group])
+
+    async def _put_in_place(self, copies: GroupCopies, group: str, staged: str | None) -> None:
+        await copies.put_in_place(group, staged)
+        await self._ledger.note_in_place(group)
+
+    async def _groups(self) -> tuple[frozenset[str], frozenset[str]]:
+        """Return the groups that are this workspace's alone, and those that others use too."""
+        mine = {safe_group_id(self._base), *await self._ledger.groups()}
+        others = await self._ledger.groups_of_others()
+        return frozenset(mine - others), others
+
+    async def _holds(self, copies: GroupCopies, groups: Collection[str]) -> bool:
+        return bool(await self._ledger.rows(groups)) or any(
+            [await copies.has_anything(group) for group in sorted(groups)]
+        )
+
+    def _new_groups(self, naming: _Format, rows: Iterable[EpisodeRow]) -> dict[str, str]:
+        """Return what each group of a copy is called here; one that only holds what was forgotten is left."""
+        if naming.base == self._base:
+            return {group: group for group in naming.groups}
+        old, new = safe_group_id(naming.base), safe_group_id(self._base)
+        found = {old: new} if old in naming.groups else {}
+        ingest = self._settings.ingest.model_copy(update={"group_by": naming.group_by})
+        settings = self._settings.model_copy(update={"group": None, "ingest": ingest})
+        for row in rows:
+            if row.group_id not in found and row.draft:
+                provenance = draft_from_json(row.draft).content.provenance
+                found[row.group_id] = group_of(settings, self._base, provenance)
+        return found
+
+
+def _refused(status: str, body: str) -> BackendRejected:
+    return BackendRejected("graphiti", "restore", status=status, body=body)
+
+
+def _counted(rows: Iterable[EpisodeRow]) -> int:
+    return sum(row.state in ALIVE for row in rows)
+
+
+def _append(file: Path, lines: Iterable[BaseModel]) -> None:
+    with file.open("a", encoding="utf-8") as opened:
+        opened.writelines(f"{line.model_dump_json()}\n" for line in lines)
+
+
+def _read(folder: Path) -> tuple[_Format, list[EpisodeRow]]:
+    """Read all but the graph, and look whether every line of that can be read."""
+    try:
+        naming = _Format.model_validate_json((folder / FORMAT).read_bytes())
+        with (folder / EPISODES).open("rb") as file:
+            rows = [EpisodeRow.model_validate_json(line) for line in file]
+        for row in rows:
+            _ = row.draft and draft_from_json(row.draft)
+        for _line in _lines(folder / GRAPH, naming.groups):
+            pass
+    except OSError as error:
+        problem = f"{Path(error.filename or folder).name}: {error.strerror}"
+        raise _refused("no backup of a graph", problem) from error
+    except (ValueError, TypeError, KeyError) as error:
+        raise _refused("no backup of a graph that this version knows", str(error)) from error
+    return naming, rows
+
+
+def _lines(file: Path, groups: Collection[str]) -> Iterator[NodeLine | LinkLine]:
+    if not file.exists():
+        return
+    with file.open("rb") as opened:
+        for text in opened:
+            line = LINE.validate_json(text)
+            if line.group in groups:
+                yield line
+
+
+def _learn(renaming: Renaming, lines: Iterable[EpisodeRow | NodeLine | LinkLine]) -> None:
+    for line in lines:
+        renaming.learn(line)
