@@ -141,6 +141,7 @@ INSTALLED = "tests/integration/qmd/test_installation.py::test_"
 PROCESS = "tests/integration/qmd/test_process.py::test_"
 EXCLUSIVE = "tests/integration/qmd/test_exclusive.py::test_"
 COMMAND_LINE = "tests/integration/qmd/test_command_line.py::test_"
+BACKUP = "tests/integration/graphiti/test_backup.py::test_"
 COMPARING = "tests/integration/graphiti/test_comparing.py::test_"
 DAEMON = "tests/integration/qmd/test_daemon.py::test_"
 MCPORTER = "tests/integration/qmd/test_mcporter.py::test_"
@@ -1755,6 +1756,13 @@ INTERFACES = document(
                  f"{COMPARING}what_was_forgotten_does_not_come_back_with_an_older_journal",
                  f"{COMPARING}messages_that_were_merged_come_back_merged",
                  f"{COMPARING}of_a_shared_graph_what_is_missing_is_told_and_stored_again_when_asked_for"),
+            kept("own:graph:backup", "a backup brings the facts of a workspace back, in it or in another",
+                 f"{BACKUP}a_backup_restored_elsewhere_knows_the_same_and_goes_on_the_same",
+                 f"{BACKUP}a_fresh_state_folder_gets_all_back",
+                 f"{BACKUP}facts_are_replaced_only_when_that_is_asked_for_and_those_of_others_never",
+                 f"{BACKUP}what_a_kill_cut_off_is_completed_by_whoever_opens_the_memory_next",
+                 f"{BACKUP}what_cannot_be_read_is_refused_and_nothing_is_changed",
+                 f"{BACKUP}what_is_in_the_graph_of_others_is_counted_and_left_to_them"),
             kept("own:graph:space", "vectors of two embedders are never compared",
                  f"{WRITING}vectors_of_another_embedder_are_not_mixed_in_and_can_be_made_anew",
                  f"{FACT_SEARCH}vectors_of_another_model_are_not_compared",
