@@ -31,7 +31,7 @@ QUESTION = "Where does Mirela work?"
 PEOPLE, PLACES = "memory/people.md", "memory/places.md"
 
 TO_VERSION_1 = """
-DROP TABLE claims; DROP INDEX episodes_of_nobody;
+DROP TABLE claims; DROP TABLE restored; DROP INDEX episodes_of_nobody;
 ALTER TABLE episodes DROP COLUMN workspace; ALTER TABLE episodes DROP COLUMN is_marked;
 PRAGMA user_version = 1
 """

@@ -364,7 +364,7 @@ def zero_a_page(data: bytearray) -> None:
 
 
 def garble(data: bytearray) -> None:
-    data[len(data) // 2 : len(data) // 2 + 4000] = random.Random(1).randbytes(4000)
+    data[16384 * 6 - 4000 : 16384 * 6] = random.Random(1).randbytes(4000)  # what is in a page is at its end
 
 
 def truncate(data: bytearray) -> None:
@@ -424,7 +424,7 @@ async def test_what_an_earlier_version_wrote_is_saved_of_its_damaged_ledger(
     async with Ledger.open(tmp_path, clock=clock) as ledger:
         await ledger.enqueue([draft(1), draft(2)])
     earlier = """
-    DROP INDEX episodes_of_nobody; DROP TABLE claims;
+    DROP INDEX episodes_of_nobody; DROP TABLE claims; DROP TABLE restored;
     ALTER TABLE episodes DROP COLUMN workspace; ALTER TABLE episodes DROP COLUMN is_marked;
     UPDATE episodes SET draft = '{' WHERE sequence = 2; PRAGMA user_version = 1
     """
