@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import pairwise
 from math import isfinite
 from time import perf_counter
+from types import NoneType
 from typing import TypeGuard, TypeVar, get_args
 
 from pydantic_core import to_json
@@ -141,9 +142,10 @@ def _readable(
     Raises:
         BackendGarbled: there are results and none of them is sound.
     """
+    is_on_scale = _is_on_scale(seat)
     sound, wrong = [], []
     for result in _listed(seat, answered):
-        expected = _expected_of(seat, result)
+        expected = _expected_of(seat, result, is_on_scale)
         if expected is None:
             sound.append(result)
         else:
@@ -152,17 +154,17 @@ def _readable(
         raise _garbled(seat, *wrong[0])
     if any(one.score < other.score for one, other in pairwise(sound)):
         sound.sort(key=lambda result: -result.score)
-    first = tuple(_trimmed(seat, result) for result in sound[:depth])
+    first = tuple(_trimmed(result, is_on_scale) for result in sound[:depth])
     if not wrong:
         return first, ()
     reason = f"{len(wrong)} of {len(answered)} results were left out: {_garbled(seat, *wrong[0]).problem}"
     return first, (Degradation(backend_id=seat.entry.id, code="garbled", reason=reason),)
 
 
-def _trimmed(seat: Seat, result: MemorySearchResult) -> MemorySearchResult:
+def _trimmed(result: MemorySearchResult, is_on_scale: bool) -> MemorySearchResult:
     """Return a result as its type says: a snippet of the length allowed, a score that reads back the same."""
     score = float(result.score)
-    if _is_on_scale(seat):
+    if is_on_scale and not 0.0 <= score <= 1.0:
         score = min(1.0, max(0.0, score))
     snippet = result.snippet[:MAX_SNIPPET_CHARS]
     if not snippet.isascii():
@@ -177,16 +179,17 @@ def _is_on_scale(seat: Seat) -> bool:
     return seat.entry.calibration is Calibration.AUTO and Capability.CALIBRATED in seat.capabilities
 
 
-def _expected_of(seat: Seat, result: object) -> str | None:
+def _expected_of(seat: Seat, result: object, is_on_scale: bool) -> str | None:
     """Return what was expected in place of a result; None for one that is what its type says.
 
-    A stranger's backend may put anything into it.
+    A stranger's backend may put anything into it. Every result of every answer comes by here: what is cheap
+    and nearly always true goes first.
     """
     if not isinstance(result, MemorySearchResult):
         return "a MemorySearchResult"
     if not (_is_number(result.score) and isfinite(result.score)):
         return "finite scores"
-    if _is_on_scale(seat) and not -SCORE_TOLERANCE <= result.score <= 1.0 + SCORE_TOLERANCE:
+    if is_on_scale and not -SCORE_TOLERANCE <= result.score <= 1.0 + SCORE_TOLERANCE:
         return "scores from 0 to 1; for others set the backend's calibration to max, min-max or rank"
     if not _are_lines(result.start_line, result.end_line):
         return "whole lines, the first not after the last"
@@ -198,9 +201,9 @@ def _expected_of(seat: Seat, result: object) -> str | None:
         return "a path inside the workspace"
     if result.origin is not None and not _is_origin(result.origin):
         return "an origin that names a file"
-    if result.source not in SOURCES or not isinstance(result.citation, str | None):
+    if result.source not in SOURCES or not isinstance(result.citation, (str, NoneType)):
         return f"a source ({', '.join(SOURCES)}) and at most a citation"
-    if not isinstance(result.metadata, Mapping):
+    if result.metadata.__class__ is not dict and not isinstance(result.metadata, Mapping):
         return "metadata by name"
     if result.metadata:
         to_json(dict(result.metadata), fallback=str)  # raises what the backend is told of
@@ -217,7 +220,7 @@ def _is_origin(origin: object) -> bool:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float)
+    return value.__class__ is float or isinstance(value, (int, float))
 
 
 def _are_lines(start: object, end: object) -> bool:

@@ -75,6 +75,8 @@ def relative_key(path: Path, workspace: Path) -> str:
 
 def leads_outside(name: str) -> bool:
     """Say whether a name is not that of a file in the workspace: absolute, or with `..` in it."""
+    if ".." not in name and name[:1] not in "/\\" and name[1:2] != ":":
+        return False
     names = name.replace("\\", "/").split("/")
     return ".." in names or names[0] == "" or names[0][1:2] == ":"
 
@@ -131,6 +133,8 @@ def _describe(root: Path, extras: Sequence[Path]) -> list[str]:
 
 def problem_with_text(text: str) -> str | None:
     """Say why `text` can be no path, wherever it leads; None where it can."""
+    if len(text) <= MAX_NAME_BYTES and text.isascii() and "\0" not in text and not text.isspace() and text:
+        return None
     if not text.strip():
         return "the path is empty"
     if "\0" in text:
