@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import pairwise
 from math import isfinite
 from time import perf_counter
@@ -143,9 +144,10 @@ def _readable(
         BackendGarbled: there are results and none of them is sound.
     """
     is_on_scale = _is_on_scale(seat)
+    has_extra_paths = cache(lambda: bool(seat.entry.manager.status().extra_paths))  # asked once, and seldom
     sound, wrong = [], []
     for result in _listed(seat, answered):
-        expected = _expected_of(seat, result, is_on_scale)
+        expected = _expected_of(result, is_on_scale, has_extra_paths)
         if expected is None:
             sound.append(result)
         else:
@@ -179,7 +181,7 @@ def _is_on_scale(seat: Seat) -> bool:
     return seat.entry.calibration is Calibration.AUTO and Capability.CALIBRATED in seat.capabilities
 
 
-def _expected_of(seat: Seat, result: object, is_on_scale: bool) -> str | None:
+def _expected_of(result: object, is_on_scale: bool, has_extra_paths: Callable[[], bool]) -> str | None:
     """Return what was expected in place of a result; None for one that is what its type says.
 
     A stranger's backend may put anything into it. Every result of every answer comes by here: what is cheap
@@ -197,7 +199,7 @@ def _expected_of(seat: Seat, result: object, is_on_scale: bool) -> str | None:
         return "a place in a line from 0 on"
     if not isinstance(result.snippet, str):
         return "a snippet of text"
-    if not _may_name(seat, result.path):
+    if not _may_name(result.path, has_extra_paths):
         return "a path inside the workspace"
     if result.origin is not None and not _is_origin(result.origin):
         return "an origin that names a file"
@@ -227,11 +229,11 @@ def _are_lines(start: object, end: object) -> bool:
     return isinstance(start, int) and isinstance(end, int) and 0 <= start <= end
 
 
-def _may_name(seat: Seat, path: object) -> bool:
+def _may_name(path: object, has_extra_paths: Callable[[], bool]) -> bool:
     """Say whether a result may have this path; outside the workspace, only a backend with extra paths."""
     if not _is_name(path):
         return False
-    return not leads_outside(path) or bool(seat.entry.manager.status().extra_paths)
+    return not leads_outside(path) or has_extra_paths()
 
 
 def _is_name(path: object) -> TypeGuard[str]:

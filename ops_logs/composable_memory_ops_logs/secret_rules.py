@@ -178,7 +178,6 @@ _LONG_RUN = re.compile(r"[A-Za-z0-9]{50,}")
 _HEX_CHARS = frozenset("0123456789abcdefABCDEF")
 _BASE58 = re.compile(r"[1-9A-HJ-NP-Za-km-z]+")
 _BASE32 = re.compile(r"[a-z2-7]+")
-_COIN_HINTS = ("wif", "priv", "wallet", "bitcoin", "btc", "import")
 
 
 def _nameless_tokens(text: Text) -> Iterator[Span]:
@@ -1195,9 +1194,6 @@ def _on_next_line(text: Text, named: _Named, place: int) -> Iterator[Span]:
         yield Span(start, end)
 
 
-_CODE_JOIN = re.compile(
-    r"""["'`*]{0,3}[ ]{0,3}(?:[:=]|is|was|ist|lautet|es|est|è|é|are|→|->)?[*]{0,2}[ ]{0,3}["'`*(]{0,3}"""
-)
 _SHARED = re.compile(r"[A-Z2-7]{16,128}(?![A-Za-z0-9])")
 _CODES = re.compile(
     r"(?:[0-9]{1,2}-[0-9]{1,2}-[0-9]{1,2}|[0-9]{3}[ -][0-9]{3}|[0-9]{3}-[0-9]{2}-[0-9]{4}|[0-9]{4}[ ][0-9]{4}"
