@@ -223,10 +223,7 @@ class Memory:
 
     def backends_to_back_up(self) -> Mapping[str, SupportsBackup]:
         """Return the open backends that keep what no source can bring back, by their ids."""
-        able = {
-            **self._behind_stand_in(Capability.BACKUP),
-            **self.manager.backends_with(Capability.BACKUP),
-        }
+        able = self._able_at(Capability.BACKUP)
         return {backend_id: one for backend_id, one in able.items() if isinstance(one, SupportsBackup)}
 
     def status(self) -> MemoryProviderStatus:
