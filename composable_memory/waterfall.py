@@ -32,7 +32,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waterfall:
-    """One trace, in the order in which its steps began.
+    """One trace, in the order in which its events were logged: its question first, what came of it last.
 
     `results`, `dropped` and `degraded` are those of the last merge, as they were logged.
     """
@@ -48,7 +48,7 @@ class Waterfall:
 
 
 def waterfall(events: Sequence[OpsEvent]) -> Waterfall:
-    """Lay out the events of one trace, given in any order.
+    """Lay out the events of one trace; those of one millisecond stay in the order in which they are given.
 
     An event is written when its step ends, so a step began `duration_ms` before its time stamp.
 
@@ -59,7 +59,7 @@ def waterfall(events: Sequence[OpsEvent]) -> Waterfall:
     if len(traces) != 1:
         raise ValueError(f"a waterfall shows the events of one trace, not of {len(traces)}")
     begun = min(_start_of(event) for event in events)
-    steps = sorted((_step(event, begun) for event in events), key=_order)
+    steps = [_step(event, begun) for event in sorted(events, key=lambda event: event.ts)]
     merged = _last_detail(events, "query.merged")
     query = _last_detail(events, "query.start").get("query")
     return Waterfall(
@@ -99,11 +99,6 @@ def note_on(event: OpsEvent) -> str:
 
 def _start_of(event: OpsEvent) -> datetime:
     return event.ts - timedelta(milliseconds=event.duration_ms or 0.0)
-
-
-def _order(step: Step) -> tuple[int, bool, float, str]:
-    # Times in the log are whole milliseconds: what began in the same one began together.
-    return int(step.start_ms), not step.action.endswith(".start"), -step.duration_ms, step.backend or ""
 
 
 def _step(event: OpsEvent, begun: datetime) -> Step:

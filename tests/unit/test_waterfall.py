@@ -1,4 +1,4 @@
-"""A waterfall is laid out from the events of one trace, whatever order they come in."""
+"""A waterfall is laid out from the events of one trace, in the order of their times."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -46,19 +46,30 @@ def a_step(start_ms: float, duration_ms: float) -> Step:
     return Step(action="x", status="success", start_ms=start_ms, duration_ms=duration_ms, note="")
 
 
-def test_steps_stand_in_the_order_in_which_they_began() -> None:
+def test_steps_stand_in_the_order_in_which_they_were_logged() -> None:
     steps = waterfall([MERGED, GRAPH, NOTES, START]).steps
 
     assert [(step.action, step.backend) for step in steps] == [
         ("query.start", None),
-        ("query.merged", None),
-        ("query.backend_result", "graph"),
         ("query.backend_result", "notes"),
+        ("query.backend_result", "graph"),
+        ("query.merged", None),
     ]
 
 
+def test_a_step_that_took_longer_than_the_start_is_ago_comes_after_it_all_the_same() -> None:
+    """A query is timed from before its start is logged, and several events have one millisecond."""
+    notes = an_event("query.backend_result", at_ms=0, took_ms=0.2, backend="notes")
+    merged = an_event("query.merged", at_ms=0, took_ms=7.1)
+
+    drawn = waterfall([START, notes, merged])
+
+    assert [step.action for step in drawn.steps] == ["query.start", "query.backend_result", "query.merged"]
+    assert drawn.total_ms == pytest.approx(7.1)
+
+
 def test_a_step_begins_its_duration_before_it_was_logged() -> None:
-    notes = waterfall(TRACE).steps[-1]
+    notes = waterfall(TRACE).steps[1]
 
     assert (notes.start_ms, notes.duration_ms) == (pytest.approx(1), 29)
 
