@@ -131,6 +131,16 @@ def _show_status(reply: MemoryStatusReply) -> None:
         say()
         say(f"backend {lost.backend_id}  not open", bold=True)
         show_rows([("missing", lost.reason)])
+    if reply.ops_log:
+        say()
+        say("ops log  not all of it could be written", bold=True)
+        show_rows(
+            [
+                ("written", f"{reply.ops_log.written} events"),
+                ("dropped", f"{reply.ops_log.dropped} events"),
+                ("last error", reply.ops_log.last_error),
+            ]
+        )
     if reply.probe:
         say()
         _show_probe(reply.probe)

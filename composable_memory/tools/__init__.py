@@ -23,6 +23,7 @@ from composable_memory.tools.documents import (
     MemorySearchRequest,
     MemoryStatusReply,
     MemoryStatusRequest,
+    OpsLogTrouble,
     PackedSource,
     ProviderStatus,
     ReadErrorCode,
@@ -194,8 +195,18 @@ async def memory_status(memory: "Memory", request: MemoryStatusRequest) -> Memor
         status=ProviderStatus.of(memory.status()),
         backends={name: ProviderStatus.of(status) for name, status in memory.backend_statuses().items()},
         unavailable=tuple(memory.unavailable()),
+        ops_log=await _log_trouble(memory),
         probe=probe,
     )
+
+
+async def _log_trouble(memory: "Memory") -> OpsLogTrouble | None:
+    """Return what the log could not write, with all that was logged until now; None where it wrote all."""
+    await memory.ops_log.flush()
+    stats = memory.ops_log.stats
+    if stats.last_error is None:
+        return None
+    return OpsLogTrouble(written=stats.written, dropped=stats.dropped, last_error=stats.last_error)
 
 
 async def query_cited(memory: "Memory", request: MemorySearchRequest) -> QueryResponse:

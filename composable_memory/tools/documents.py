@@ -37,6 +37,7 @@ __all__ = [
     "MemorySearchRequest",
     "MemoryStatusReply",
     "MemoryStatusRequest",
+    "OpsLogTrouble",
     "PackSize",
     "PackedSource",
     "ProviderStatus",
@@ -270,10 +271,22 @@ class DeepProbe(Document):
     damage: dict[str, tuple[str, ...]] = Field(default_factory=dict)
 
 
+class OpsLogTrouble(Document):
+    """What became of the events of this process in a log that could not take them all; the last error."""
+
+    written: int
+    dropped: int
+    last_error: str
+
+
 class MemoryStatusReply(Document):
-    """The memory as a whole, each of its backends, those that could not be opened, and a deep probe."""
+    """The memory as a whole, each of its backends, those that could not be opened, and a deep probe.
+
+    `ops_log` is there only if the log had trouble since the memory was opened.
+    """
 
     status: ProviderStatus
     backends: dict[str, ProviderStatus]
     unavailable: tuple[Degradation, ...] = ()
+    ops_log: OpsLogTrouble | None = None
     probe: DeepProbe | None = None
