@@ -27,8 +27,8 @@ from statistics import fmean, median, pvariance
 from time import perf_counter
 
 from composable_memory import open_memory
-from composable_memory.calibration import Calibration
-from composable_memory.ranking import CalibrationRule, MergePolicy, rank
+from composable_memory.query.calibration import Calibration
+from composable_memory.query.ranking import CalibrationRule, MergePolicy, rank
 from composable_memory.types import BackendAnswer, SearchOptions
 from composable_memory_feedback.experiments import seed_of, team_draft
 from composable_memory_feedback.experiments.sequential import SequentialVerdict, judge

@@ -44,17 +44,17 @@ from pydantic import TypeAdapter
 from retrieval import interval
 
 from composable_memory import Memory, open_memory
-from composable_memory.calibration import Calibration
-from composable_memory.entries import ComposableBackendEntry
-from composable_memory.intent import parse_query_intent
 from composable_memory.interfaces import Capability
-from composable_memory.manager import ComposableMemoryManager
-from composable_memory.merge import Fusion
-from composable_memory.replaying import Replayer, is_reproduced
+from composable_memory.query.backend_handle import ComposableBackendEntry
+from composable_memory.query.calibration import Calibration
+from composable_memory.query.fusion import Fusion
+from composable_memory.query.intent import parse_query_intent
+from composable_memory.query.manager import ComposableMemoryManager
+from composable_memory.query.replay import Replayer, is_reproduced
 from composable_memory_feedback.advice.evidence import Case, cases_of
 from composable_memory_feedback.advice.statistical import advise
 from composable_memory_feedback.advice.values import AdviceLimits, Proposal
-from composable_memory_feedback.guardrails import check, tame
+from composable_memory_feedback.guardrails import check, clamp_steps
 from composable_memory_feedback.judgements import Judgement, JudgementKind
 from composable_memory_feedback.logged import LoggedQuery, RankedHit, RankingPolicy, read_queries
 from composable_memory_feedback.weights import WeightTable
@@ -347,9 +347,9 @@ class Learner:
     def _proposal(self, cases: Sequence[Case], current: WeightTable, *, is_tamed: bool) -> Proposal:
         backends, ranks = self._bench.third.backends, self._bench.ranks
         samples = Counter(case.query.intent for case in cases)
-        tamed = partial(tame, current=current, limits=LIMITS, backends=backends, samples=samples)
+        tamed = partial(clamp_steps, current=current, limits=LIMITS, backends=backends, samples=samples)
         cut = (lambda table: tamed(table).table) if is_tamed else (lambda table: table)
-        return ADVISE(cases, current=current, backends=backends, ranker=ranks, tame=cut)
+        return ADVISE(cases, current=current, backends=backends, ranker=ranks, clamp_steps=cut)
 
 
 def expected(proposal: Proposal) -> str:

@@ -28,9 +28,9 @@ import orjson
 from orchestrator import QUESTION, Ready
 
 from composable_memory import open_memory
+from composable_memory.config.settings import SettingsModel
 from composable_memory.interfaces import BackendServices, BackendSpec, Capability
 from composable_memory.learning import open_learning
-from composable_memory.settings import SettingsModel
 from composable_memory.types import MemorySearchResult, SearchOptions
 from composable_memory_feedback.judgements import Judgement, JudgementKind
 

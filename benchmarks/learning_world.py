@@ -3,7 +3,7 @@
 Three backends, four kinds of questions. For each way of judging, many worlds are learnt from once, and the
 95 % interval of the expected gain is compared with the true gain of the proposed table on fresh questions;
 so are the intervals of gates over given changes.
-Then the whole loop runs for some rounds: serve, judge, advise, tame, check against golden questions, adopt;
+Then the whole loop runs for some rounds: serve, judge, advise, clamp, check against golden questions, adopt;
 what was truly served is compared with fixed equal weights and with the best fixed table of a grid. Prints
 tables in Markdown.
 """
@@ -19,11 +19,11 @@ from time import perf_counter
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "feedback"), str(ROOT / "ops_logs")]
 
+from composable_memory_feedback.advice.candidates import coarse  # noqa: E402
 from composable_memory_feedback.advice.evidence import cases_of  # noqa: E402
-from composable_memory_feedback.advice.grid import coarse  # noqa: E402
 from composable_memory_feedback.advice.statistical import advise  # noqa: E402
 from composable_memory_feedback.advice.values import AdviceLimits, Proposal  # noqa: E402
-from composable_memory_feedback.guardrails import tame  # noqa: E402
+from composable_memory_feedback.guardrails import clamp_steps  # noqa: E402
 from composable_memory_feedback.logged import LoggedQuery  # noqa: E402
 from composable_memory_feedback.replay import PolicyChange, gate  # noqa: E402
 from composable_memory_feedback.weights import WeightTable  # noqa: E402
@@ -86,7 +86,7 @@ def proposal_of(world: World, count: int, current: WeightTable) -> Proposal:
         backends=BACKENDS,
         ranker=plain_ranker,
         limits=LIMITS,
-        tame=lambda table: tame(table, current=current, limits=LIMITS, backends=BACKENDS).table,
+        clamp_steps=lambda table: clamp_steps(table, current=current, limits=LIMITS, backends=BACKENDS).table,
         now=BEGINNING,
     )
 

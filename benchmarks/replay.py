@@ -23,10 +23,10 @@ from time import process_time
 from orchestrator import QUESTION, Ready
 
 from composable_memory import ComposableBackendEntry, ComposableMemoryManager, parse_query_intent
-from composable_memory.calibration import Calibration
-from composable_memory.ranking import CalibrationRule, MergePolicy, rank
-from composable_memory.replaying import Replayer, is_reproduced
-from composable_memory.sameness import near_pairs_shown
+from composable_memory.query.calibration import Calibration
+from composable_memory.query.near_duplicates import near_pairs_shown
+from composable_memory.query.ranking import CalibrationRule, MergePolicy, rank
+from composable_memory.query.replay import Replayer, is_reproduced
 from composable_memory.types import BackendAnswer, SearchOptions
 from composable_memory_feedback.logged import LoggedQuery, read_queries
 from composable_memory_ops_logs import OpsLog

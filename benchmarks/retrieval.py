@@ -35,8 +35,8 @@ from composable_memory_adapters.builtin.search.hybrid import FusedHit, KeywordHi
 from composable_memory_adapters.builtin.settings import FusionMethod
 from composable_memory_adapters.chunking import chunk_markdown
 from composable_memory_adapters.embedders import local, wordllama
-from composable_memory_adapters.words.forms import word_set
-from composable_memory_adapters.words.query_terms import analyse, index_text
+from composable_memory_adapters.text.forms import word_set
+from composable_memory_adapters.text.query_terms import analyse, index_text
 from composable_memory_ops_logs import OpsLog, utc_now
 
 Kind: TypeAlias = Literal["query", "document"]

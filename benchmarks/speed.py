@@ -35,6 +35,7 @@ from composable_memory_adapters.builtin.settings import BuiltinSettings, VectorS
 from composable_memory_adapters.builtin.store import queries, schema
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
+from composable_memory_adapters.text.query_terms import KeywordQuery, analyse
 from composable_memory_adapters.vectors import sqlite_vec
 from composable_memory_adapters.vectors.resident import (
     ExactVectors,
@@ -46,7 +47,6 @@ from composable_memory_adapters.vectors.resident import (
     from_bytes,
     unit_rows,
 )
-from composable_memory_adapters.words.query_terms import KeywordQuery, analyse
 from composable_memory_ops_logs import utc_now
 
 K = 24

@@ -4,10 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from composable_memory.breaker import Breaker
-    from composable_memory.calibration import Calibration
     from composable_memory.content import IngestReport, MemoryContentObject
-    from composable_memory.entries import ComposableBackendEntry
     from composable_memory.errors import (
         BackendError,
         BackendTimeout,
@@ -16,17 +13,7 @@ if TYPE_CHECKING:
         ConfigError,
         MemoryPathError,
     )
-    from composable_memory.factory import (
-        MemorySearchManagers,
-        ResolvedMemoryBackendConfig,
-        SearchManagerResult,
-        close_all_memory_search_managers,
-        get_memory_search_manager,
-        resolve_memory_backend_config,
-    )
     from composable_memory.facts import Fact
-    from composable_memory.fallback import FallbackMemoryManager
-    from composable_memory.intent import parse_query_intent
     from composable_memory.interfaces import (
         BackendServices,
         BackendSpec,
@@ -34,10 +21,24 @@ if TYPE_CHECKING:
         EmbedderAdapter,
         MemorySearchManager,
     )
-    from composable_memory.manager import ComposableMemoryManager
-    from composable_memory.merge import Dedup, Fusion
-    from composable_memory.ranking import MergePolicy
-    from composable_memory.runtime import Memory, open_memory
+    from composable_memory.query.backend_handle import ComposableBackendEntry
+    from composable_memory.query.calibration import Calibration
+    from composable_memory.query.fusion import Dedup, Fusion
+    from composable_memory.query.intent import parse_query_intent
+    from composable_memory.query.manager import ComposableMemoryManager
+    from composable_memory.query.ranking import MergePolicy
+    from composable_memory.query.weights import WeightTable
+    from composable_memory.runtime.factory import (
+        MemorySearchManagers,
+        ResolvedMemoryBackendConfig,
+        SearchManagerResult,
+        close_all_memory_search_managers,
+        get_memory_search_manager,
+        resolve_memory_backend_config,
+    )
+    from composable_memory.runtime.failover import FallbackMemoryManager
+    from composable_memory.runtime.opening import Memory, open_memory
+    from composable_memory.supervision.breaker import Breaker
     from composable_memory.types import (
         MemorySearchResult,
         QueryIntent,
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
         QueryResponse,
         SearchOptions,
     )
-    from composable_memory.weights import WeightTable
 
     __version__: str
 
@@ -91,27 +91,27 @@ __all__ = [
 ]
 
 _ROOMS = {
-    "breaker": "Breaker",
-    "calibration": "Calibration",
+    "supervision.breaker": "Breaker",
+    "query.calibration": "Calibration",
     "content": "IngestReport MemoryContentObject",
-    "entries": "ComposableBackendEntry",
+    "query.backend_handle": "ComposableBackendEntry",
     "errors": (
         "BackendError BackendTimeout BackendUnavailable ComposableMemoryError ConfigError MemoryPathError"
     ),
-    "factory": (
+    "runtime.factory": (
         "MemorySearchManagers ResolvedMemoryBackendConfig SearchManagerResult "
         "close_all_memory_search_managers get_memory_search_manager resolve_memory_backend_config"
     ),
     "facts": "Fact",
-    "fallback": "FallbackMemoryManager",
-    "intent": "parse_query_intent",
+    "runtime.failover": "FallbackMemoryManager",
+    "query.intent": "parse_query_intent",
     "interfaces": "BackendServices BackendSpec Capability EmbedderAdapter MemorySearchManager",
-    "manager": "ComposableMemoryManager",
-    "merge": "Dedup Fusion",
-    "ranking": "MergePolicy",
-    "runtime": "Memory open_memory",
+    "query.manager": "ComposableMemoryManager",
+    "query.fusion": "Dedup Fusion",
+    "query.ranking": "MergePolicy",
+    "runtime.opening": "Memory open_memory",
     "types": "MemorySearchResult QueryIntent QueryRequest QueryResponse SearchOptions",
-    "weights": "WeightTable",
+    "query.weights": "WeightTable",
 }
 
 if not TYPE_CHECKING:  # a type checker would take this for a promise of any name

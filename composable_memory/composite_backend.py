@@ -33,7 +33,6 @@ from composable_memory.ingest import IngestPipeline, IngestRequest, IngestResult
 from composable_memory.ingest.attempts import PipelineError, PipelineErrorCode, attempt
 from composable_memory.ingest.enriching import STANDARD_HOOKS, EnrichHook
 from composable_memory.ingest.indexing import content_of, lifetime_in
-from composable_memory.intent import parse_query_intent
 from composable_memory.interfaces import (
     Capability,
     Clock,
@@ -44,7 +43,8 @@ from composable_memory.interfaces import (
     TemporalPolicy,
     VectorAdapter,
 )
-from composable_memory.merge import BackendList, Dedup, merge
+from composable_memory.query.fusion import BackendList, Dedup, merge
+from composable_memory.query.intent import parse_query_intent
 from composable_memory.types import (
     Degradation,
     DegradationCode,

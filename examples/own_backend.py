@@ -7,7 +7,7 @@ from composable_memory.composite_backend import CompositeBackend
 from composable_memory.content import GraphQueryResult, MemoryContentObject, MemoryTemporalMetadata
 from composable_memory.ingest import StandardTemporalPolicy
 from composable_memory_adapters.embedders.wordllama import WordLlamaEmbedder
-from composable_memory_adapters.entities import HeuristicExtractor
+from composable_memory_adapters.extractors import HeuristicExtractor
 from composable_memory_adapters.vectors.brute_force import BruteForceVectors
 
 MESSAGES = (

@@ -8,7 +8,7 @@ import typer
 from composable_memory.cli.feedback_app import advising, feedback, weights
 from composable_memory.cli.graph_app import Backend, graph, parse_moment
 from composable_memory.cli.options import AsJson, Here, Limit, Session, StateDir, Strict, Workspace
-from composable_memory.cli.running import Place, run
+from composable_memory.cli.runner import Place, run
 from composable_memory.cli.tuning_app import tuning
 from composable_memory.cli.workspace_app import workspaces
 

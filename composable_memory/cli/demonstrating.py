@@ -17,13 +17,13 @@ from composable_memory.cli.drawing import draw
 from composable_memory.cli.indexing import show_report, sync
 from composable_memory.cli.log_documents import TraceDocument
 from composable_memory.cli.log_reading import read_trace
-from composable_memory.cli.running import ExitCode, Place
+from composable_memory.cli.runner import ExitCode, Place
 from composable_memory.cli.screen import say, tell_degraded, write_json
 from composable_memory.errors import ConfigError
-from composable_memory.runtime import open_memory
+from composable_memory.query.waterfall import waterfall
+from composable_memory.runtime.opening import open_memory
 from composable_memory.tools import Document, MemorySearchRequest, query_cited
 from composable_memory.types import QueryResponse
-from composable_memory.waterfall import waterfall
 
 __all__ = ["DemoAnswer", "DemoDocument", "demo", "telling_lines"]
 

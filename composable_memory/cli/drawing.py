@@ -5,7 +5,7 @@ from datetime import UTC
 from shutil import get_terminal_size
 
 from composable_memory.cli.screen import can_draw, say
-from composable_memory.waterfall import Step, Waterfall, bar
+from composable_memory.query.waterfall import Step, Waterfall, bar
 
 __all__ = ["draw"]
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from composable_memory.cli.options import AsJson, Here, StateDir, Workspace
-from composable_memory.cli.running import Place, run
+from composable_memory.cli.runner import Place, run
 
 __all__ = [
     "advise",

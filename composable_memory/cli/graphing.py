@@ -25,13 +25,13 @@ from composable_memory.cli.graph_documents import (
 )
 from composable_memory.cli.graph_lines import Line, entity_lines, episode_lines, fact_lines, timeline_lines
 from composable_memory.cli.graph_pictures import html_page, mermaid
-from composable_memory.cli.running import ExitCode, Place, run
+from composable_memory.cli.runner import ExitCode, Place, run
 from composable_memory.cli.screen import say, tell_degraded, warn, write_json, write_text
 from composable_memory.cli.searching import check_names
 from composable_memory.errors import ConfigError
 from composable_memory.facts import Episode, Fact
 from composable_memory.interfaces import Capability, SupportsAdoption, SupportsFacts
-from composable_memory.runtime import open_memory
+from composable_memory.runtime.opening import open_memory
 from composable_memory.tools import Document
 from composable_memory_ops_logs import utc_now
 

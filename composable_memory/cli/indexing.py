@@ -8,10 +8,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from composable_memory.cli.documents import IndexDocument
-from composable_memory.cli.running import ExitCode, Place
+from composable_memory.cli.runner import ExitCode, Place
 from composable_memory.cli.screen import plain, say, tell_degraded, tell_if_empty, warn, write_json
 from composable_memory.interfaces import ProgressCallback
-from composable_memory.runtime import Memory, open_memory
+from composable_memory.runtime.opening import Memory, open_memory
 from composable_memory.types import MemoryProviderStatus, MemorySyncProgressUpdate
 
 __all__ = ["index", "show_report", "sync"]

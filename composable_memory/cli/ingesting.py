@@ -13,12 +13,12 @@ from composable_memory.cli.fact_words import counted
 from composable_memory.cli.graph_documents import IngestDocument, IngestedDocument
 from composable_memory.cli.ingest_paths import FoundFile, find_files, read_text
 from composable_memory.cli.progress import progress_bar
-from composable_memory.cli.running import ExitCode, Place
+from composable_memory.cli.runner import ExitCode, Place
 from composable_memory.cli.screen import complain, say, tell_degraded, warn, write_json
 from composable_memory.cli.searching import check_names
 from composable_memory.content import IngestReport
 from composable_memory.ingest.reading_files import WrittenSource, contents_of
-from composable_memory.runtime import Memory, open_memory
+from composable_memory.runtime.opening import Memory, open_memory
 from composable_memory_ops_logs import utc_now
 
 __all__ = ["IngestRequest", "ingest", "read_stdin"]

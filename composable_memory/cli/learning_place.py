@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from composable_memory.cli.running import Place
+from composable_memory.cli.runner import Place
 from composable_memory.cli.screen import warn
 from composable_memory.learning import Learning, open_learning
 
@@ -17,5 +17,5 @@ async def learning_of(place: Place) -> AsyncIterator[Learning]:
         try:
             yield learning
         finally:
-            if learning.desk.remark:
-                warn(learning.desk.remark)
+            if learning.context.remark:
+                warn(learning.context.remark)

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
+from composable_memory.query.waterfall import Step, waterfall
 from composable_memory.tools import Document
-from composable_memory.waterfall import Step, waterfall
 from composable_memory_ops_logs import OpsEvent
 from composable_memory_ops_logs.wire import event_to_wire
 

@@ -10,11 +10,11 @@ import typer
 
 from composable_memory.cli.drawing import draw
 from composable_memory.cli.log_documents import EventsDocument, TraceDocument
-from composable_memory.cli.running import ExitCode, Place
+from composable_memory.cli.runner import ExitCode, Place
 from composable_memory.cli.screen import say, warn, write_json
-from composable_memory.config import default_state_dir
-from composable_memory.runtime import OPS_LOG_FOLDER
-from composable_memory.waterfall import note_on, waterfall
+from composable_memory.config.layers import default_state_dir
+from composable_memory.query.waterfall import note_on, waterfall
+from composable_memory.runtime.opening import OPS_LOG_FOLDER
 from composable_memory_ops_logs import EventFilter, OpsEvent, OpsLogError, OpsLogReader
 from composable_memory_ops_logs.wire import event_to_wire
 

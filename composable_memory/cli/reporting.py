@@ -16,22 +16,22 @@ from composable_memory.cli.documents import (
     SettingDocument,
     SettingsDocument,
 )
-from composable_memory.cli.running import ExitCode, Place
+from composable_memory.cli.runner import ExitCode, Place
 from composable_memory.cli.screen import complain, say, tell_degraded, warn, write_json
 from composable_memory.cli.status_drawing import known_rows, show_fields, show_rows
-from composable_memory.config import (
+from composable_memory.config.layers import (
     LoadedSettings,
     default_state_dir,
     describe,
     load_settings,
     validate_backend_options,
 )
-from composable_memory.embedder_choice import EmbedderPlan, plan_embedder
+from composable_memory.config.settings import BackendSection
 from composable_memory.errors import ConfigError
 from composable_memory.interfaces import EmbedderServices
-from composable_memory.plugins import FoundBackend, discover_backends
-from composable_memory.runtime import open_memory, require_log_to_learn
-from composable_memory.settings import BackendSection
+from composable_memory.runtime.embedder_choice import EmbedderPlan, plan_embedder
+from composable_memory.runtime.opening import open_memory, require_log_to_learn
+from composable_memory.runtime.registry import FoundBackend, discover_backends
 from composable_memory.tools import (
     DeepProbe,
     MemoryStatusReply,

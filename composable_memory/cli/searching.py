@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import typer
 
 from composable_memory.cli.documents import DroppedHit, SearchDocument
-from composable_memory.cli.running import ExitCode, Place
+from composable_memory.cli.runner import ExitCode, Place
 from composable_memory.cli.screen import (
     complain,
     say,
@@ -15,8 +15,8 @@ from composable_memory.cli.screen import (
     write_json,
     write_text,
 )
-from composable_memory.context_pack import validity_of
-from composable_memory.runtime import Memory, open_memory
+from composable_memory.query.context_pack import validity_of
+from composable_memory.runtime.opening import Memory, open_memory
 from composable_memory.tools import (
     MemoryGetRequest,
     MemorySearchRequest,

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from composable_memory.cli.fact_words import counted
 from composable_memory.cli.learning_place import learning_of
-from composable_memory.cli.running import ExitCode, Place
+from composable_memory.cli.runner import ExitCode, Place
 from composable_memory.cli.screen import complain, warn, write_json
 from composable_memory.cli.tuning_documents import GateDocument, ReplayDocument
 from composable_memory.cli.tuning_drawing import change_lines, gate_lines, proof_lines, say_lines

@@ -7,10 +7,10 @@ import socket
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
-from composable_memory.cli.running import ExitCode, Place
+from composable_memory.cli.runner import ExitCode, Place
 from composable_memory.cli.screen import say, tell_degraded, tell_if_empty, warn, write_json
 from composable_memory.errors import BackendUnavailable, ConfigError
-from composable_memory.runtime import Memory, open_memory
+from composable_memory.runtime.opening import Memory, open_memory
 from composable_memory.tools import Document
 from composable_memory.types import JsonValue
 from composable_memory_ops_logs import (

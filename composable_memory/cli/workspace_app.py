@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from composable_memory.cli.options import AsJson, Here, StateDir, Workspace
-from composable_memory.cli.running import Place, run
+from composable_memory.cli.runner import Place, run
 
 __all__ = ["workspace_adopt", "workspace_list", "workspace_prune", "workspaces"]
 

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from composable_memory.cli.running import ExitCode, Place
+from composable_memory.cli.runner import ExitCode, Place
 from composable_memory.cli.screen import plain, say, write_json
-from composable_memory.config import default_state_dir, load_settings
+from composable_memory.config.layers import default_state_dir, load_settings
 from composable_memory.errors import ConfigError
 from composable_memory.interfaces import KeptStore
-from composable_memory.places import existing_folder, made_folder
-from composable_memory.plugins import discover_backends
+from composable_memory.runtime.registry import discover_backends
+from composable_memory.state.folders import existing_folder, made_folder
+from composable_memory.state.workspaces import KnownWorkspace, identify, known_workspaces
+from composable_memory.state.workspaces import adopt as adopt_workspace
 from composable_memory.tools import Document
-from composable_memory.workspaces import KnownWorkspace, identify, known_workspaces
-from composable_memory.workspaces import adopt as adopt_workspace
 from composable_memory_ops_logs import utc_now
 
 __all__ = [

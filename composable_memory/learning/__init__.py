@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from composable_memory.learning.in_force import WeightsReport
+    from composable_memory.learning.active_weights import WeightsReport
     from composable_memory.learning.judging import OutcomeCallback, TextReader
     from composable_memory.learning.service import Learning, open_learning
     from composable_memory.learning.values import (
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 _ROOMS = {
-    "in_force": "WeightsReport",
+    "active_weights": "WeightsReport",
     "judging": "OutcomeCallback TextReader",
     "service": "Learning open_learning",
     "values": "Advice EvaluationRun GoldenRun LearningStats QuestionScore ReplayRun",

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
-from composable_memory.feedback_settings import JudgeSettings
-from composable_memory.learning.desk import LearningDesk
+from composable_memory.config.feedback import JudgeSettings
+from composable_memory.learning.context import LearningContext
 from composable_memory.learning.logged import judged_cases, window
 from composable_memory.learning.tables import WeightTables
 from composable_memory.learning.values import Advice
-from composable_memory.replaying import Replayer
-from composable_memory.weights import WeightTable
+from composable_memory.query.replay import Replayer
+from composable_memory.query.weights import WeightTable
 from composable_memory_feedback.advice import Objection, Proposal
 from composable_memory_feedback.advice.evidence import Case
 from composable_memory_feedback.advice.llm_prompt import JudgedPreview, WorstQuery
@@ -22,7 +22,7 @@ from composable_memory_feedback.advice.scoring import score
 from composable_memory_feedback.advice.values import AdvisorName
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.golden import GoldenRecord, compare_golden
-from composable_memory_feedback.guardrails import ShadowOutcome, check, same_proportions, tame
+from composable_memory_feedback.guardrails import ShadowOutcome, check, clamp_steps, same_proportions
 from composable_memory_feedback.language_model import LanguageModel
 from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.replay import LEAST_CASES, PolicyChange, gate
@@ -85,8 +85,8 @@ class _Known:
 class Advising:
     """Makes advice for one memory and applies it."""
 
-    def __init__(self, desk: LearningDesk, tables: WeightTables) -> None:
-        self._desk = desk
+    def __init__(self, context: LearningContext, tables: WeightTables) -> None:
+        self._context = context
         self._tables = tables
 
     async def advise(
@@ -135,10 +135,10 @@ class Advising:
         return await self._tables.adopt_proposal(advice.proposal, actor=actor)
 
     async def _known(self, since: datetime | None) -> _Known:
-        desk, first = self._desk, window(self._desk, since)
-        cases = await judged_cases(desk, since=first)
+        context, first = self._context, window(self._context, since)
+        cases = await judged_cases(context, since=first)
         report = await self._tables.report()
-        read = await desk.stored_if_any(
+        read = await context.stored_if_any(
             lambda store: (
                 store.backend_days(since=first),
                 store.golden(),
@@ -159,20 +159,20 @@ class Advising:
     async def _ask_model(self, known: _Known) -> Proposal:
         from composable_memory_feedback.advice.llm import propose
 
-        limits = self._desk.settings.limits
+        limits = self._context.settings.limits
         worst = await asyncio.to_thread(self._worst, known.cases)
-        async with language_model(self._desk.settings.llm) as model:
+        async with language_model(self._context.settings.llm) as model:
             return await propose(
                 model,
                 current=self._full(known.current),
                 days=known.days,
                 worst=worst,
                 limits=limits,
-                clock=self._desk.clock,
+                clock=self._context.clock,
             )
 
     def _computed(self, known: _Known, advisor: AdvisorName, *, automatic: bool, pace: Pace) -> Advice:
-        now, current = self._desk.clock(), self._full(known.current)
+        now, current = self._context.clock(), self._full(known.current)
         if advisor == "formula":
             from composable_memory_feedback.advice import formula
 
@@ -183,11 +183,11 @@ class Advising:
         proposal = statistical.advise(
             known.cases,
             current=current,
-            backends=self._desk.backends,
+            backends=self._context.backends,
             ranker=Replayer(),
-            limits=self._desk.settings.limits,
-            tame=lambda table: self._tamed(table, known)[0],
-            k=self._desk.settings.depth,
+            limits=self._context.settings.limits,
+            clamp_steps=lambda table: self._tamed(table, known)[0],
+            k=self._context.settings.depth,
             now=now,
             pace=pace,
         )
@@ -206,17 +206,17 @@ class Advising:
         golden = None
         if known.golden:
             golden = compare_golden(
-                known.golden, None, proposal.table, Replayer(), k=self._desk.settings.depth
+                known.golden, None, proposal.table, Replayer(), k=self._context.settings.depth
             )
         verdict = check(
             proposal,
-            limits=self._desk.settings.limits,
+            limits=self._context.settings.limits,
             golden=golden,
             last_change=known.last_change,
-            now=self._desk.clock(),
+            now=self._context.clock(),
             automatic=automatic,
             shadow=None if known.shadow is None else self._outcome(known, known.shadow),
-            backends=self._desk.backends,
+            backends=self._context.backends,
             in_force=self._full(known.current),
             adjustments=adjustments,
         )
@@ -226,17 +226,17 @@ class Advising:
 
     def _tamed(self, table: WeightTable, known: _Known) -> tuple[WeightTable, Sequence[str]]:
         samples = Counter(case.query.intent for case in known.cases)
-        tamed = tame(
+        tamed = clamp_steps(
             table,
             current=self._full(known.current),
-            limits=self._desk.settings.limits,
-            backends=self._desk.backends,
+            limits=self._context.settings.limits,
+            backends=self._context.backends,
             samples=dict(samples),
         )
         return tamed.table, tamed.adjustments
 
     def _was_taken_back(self, table: WeightTable, known: _Known) -> bool:
-        backends = self._desk.backends
+        backends = self._context.backends
         return any(same_proportions(table, one, backends=backends) for one in known.taken_back)
 
     def _outcome(self, known: _Known, shadow: ShadowRecord) -> ShadowOutcome:
@@ -252,17 +252,17 @@ class Advising:
             PolicyChange(table=current),
             PolicyChange(table=table),
             ranker=Replayer(),
-            k=self._desk.settings.depth,
+            k=self._context.settings.depth,
         )
         return verdict.difference
 
     def _full(self, table: WeightTable) -> WeightTable:
         """Return a table that lists every enabled backend, and no other."""
-        return replace(table, weights={one: table[one] for one in self._desk.backends})
+        return replace(table, weights={one: table[one] for one in self._context.backends})
 
     def _worst(self, cases: Sequence[Case]) -> list[WorstQuery]:
         """Return the queries that were answered worst, as a model may be shown them."""
-        depth = self._desk.settings.depth
+        depth = self._context.settings.depth
         scored = sorted(
             ((score(case.query.shown, case.evidence, k=depth), at) for at, case in enumerate(cases))
         )
@@ -270,7 +270,7 @@ class Advising:
 
     def _tell(self, advice: Advice) -> None:
         proposal, gain = advice.proposal, advice.proposal.gain
-        self._desk.ops_log.emit(
+        self._context.ops_log.emit(
             WeightsAdvised(
                 advisor=proposal.advisor,
                 current=proposal.current.weights,

@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from threading import Event
 
-from composable_memory.learning.following import SURVIVED, Sleep, follow, goes_on, tell_failure
 from composable_memory.learning.judging import TextReader
 from composable_memory.learning.logged import log_mark
 from composable_memory.learning.service import Learning
-from composable_memory.weights import WeightTable
+from composable_memory.learning.weight_refresh import SURVIVED, Sleep, follow, goes_on, tell_failure
+from composable_memory.query.weights import WeightTable
 from composable_memory_feedback.advice import Proposal
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.guardrails import is_waiting
@@ -45,9 +45,9 @@ class LoopWork:
 
     async def gather_signals(self) -> int:
         """Keep what use implied since the last round, and forget what is too old."""
-        oldest = self._learning.desk.clock() - timedelta(days=self._learning.settings.retention_days)
-        await self._learning.desk.stored_if_any(lambda store: store.forget_before(oldest))
-        mark = await log_mark(self._learning.desk)
+        oldest = self._learning.context.clock() - timedelta(days=self._learning.settings.retention_days)
+        await self._learning.context.stored_if_any(lambda store: store.forget_before(oldest))
+        mark = await log_mark(self._learning.context)
         if mark == self._done.get("signals"):
             return 0
         found = await self._learning.gather()
@@ -58,7 +58,7 @@ class LoopWork:
         """Have the language model judge what the quota allows; without a model nothing is judged."""
         if self._learning.settings.llm.base_url is None:
             return 0
-        mark = await log_mark(self._learning.desk)
+        mark = await log_mark(self._learning.context)
         if mark == self._done.get("judge"):
             return 0
         run = await self._learning.evaluate(read=self._read)
@@ -68,8 +68,8 @@ class LoopWork:
 
     async def end_decided_experiment(self) -> str | None:
         """End the running experiment when it is decided."""
-        judged = await self._learning.desk.stored_if_any(lambda store: store.judgements_mark())
-        mark = judged, await log_mark(self._learning.desk)
+        judged = await self._learning.context.stored_if_any(lambda store: store.judgements_mark())
+        mark = judged, await log_mark(self._learning.context)
         if mark == self._done.get("experiment"):
             return None
         ended = await self._learning.end_decided_experiment()
@@ -78,12 +78,12 @@ class LoopWork:
 
     async def news(self) -> Hashable:
         """Return a mark that changes with every judgement and with the weights in force."""
-        judged = await self._learning.desk.stored_if_any(lambda store: store.judgements_mark())
+        judged = await self._learning.context.stored_if_any(lambda store: store.judgements_mark())
         return judged, (await self._learning.weights()).table.version
 
     async def review_shadow(self) -> ShadowReview | None:
         """Return the proposal in shadow with what speaks against adopting it."""
-        shadow = await self._learning.desk.stored_if_any(lambda store: store.shadow())
+        shadow = await self._learning.context.stored_if_any(lambda store: store.shadow())
         if shadow is None:
             return None
         advice = await self._learning.advising.review(shadow)
@@ -91,7 +91,7 @@ class LoopWork:
 
     async def drop_shadow(self, reason: str) -> None:
         """Take the proposal out of the shadow."""
-        await self._learning.desk.stored(lambda store: store.clear_shadow(reason))
+        await self._learning.context.stored(lambda store: store.clear_shadow(reason))
 
     async def advise(self) -> Proposal | None:
         """Return what the statistical advisor proposes, if nothing but time speaks against it."""
@@ -100,8 +100,8 @@ class LoopWork:
 
     async def put_shadow(self, proposal: Proposal) -> None:
         """Keep a proposal in shadow."""
-        at = self._learning.desk.clock()
-        await self._learning.desk.stored(lambda store: store.put_shadow(proposal, at))
+        at = self._learning.context.clock()
+        await self._learning.context.stored(lambda store: store.put_shadow(proposal, at))
 
     async def adopt(self, proposal: Proposal) -> WeightTable:
         """Put the table of a proposal in force."""
@@ -109,7 +109,7 @@ class LoopWork:
 
     def trouble(self, step: StepName, error: Exception) -> None:
         """Log that a step failed."""
-        tell_failure(self._learning.desk.ops_log, step, error)
+        tell_failure(self._learning.context.ops_log, step, error)
 
     def _rest(self) -> None:
         if self._is_over.is_set():
@@ -126,17 +126,17 @@ async def learning_goes_on(
     `sleep` is waited for between two looks and between two rounds of learning.
     """
     work = LoopWork(learning, read)
-    doing = {"follow weights": follow(learning.desk, learning.refresh, sleep)}
+    doing = {"follow weights": follow(learning.context, learning.refresh, sleep)}
     if learning.settings.enabled:
         loop = LearningLoop(
             work,
             interval_s=learning.settings.interval_s,
-            clock=learning.desk.clock,
+            clock=learning.context.clock,
             sleep=sleep,
             survives=SURVIVED,
         )
         doing["learn"] = loop.run()
-    async with goes_on(learning.desk.ops_log, doing):
+    async with goes_on(learning.context.ops_log, doing):
         try:
             yield
         finally:

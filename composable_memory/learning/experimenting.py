@@ -7,13 +7,13 @@ from itertools import groupby
 from typing import Literal
 from uuid import uuid4
 
-from composable_memory.learning.desk import LearningDesk
+from composable_memory.learning.context import LearningContext
 from composable_memory.learning.logged import from_log, streamed
 from composable_memory.learning.tables import WeightTables
-from composable_memory.weights import WeightTable
+from composable_memory.query.weights import WeightTable
 from composable_memory_feedback.errors import FeedbackError
-from composable_memory_feedback.experiments.conduct import status_of
 from composable_memory_feedback.experiments.credit import credit
+from composable_memory_feedback.experiments.experiment_status import status_of
 from composable_memory_feedback.experiments.values import ExperimentRecord, ExperimentStatus, Outcome
 from composable_memory_feedback.guardrails import same_proportions
 from composable_memory_feedback.judgements import Judgement
@@ -27,8 +27,8 @@ __all__ = ["Experimenting"]
 class Experimenting:
     """Runs the experiments of one memory, one at a time."""
 
-    def __init__(self, desk: LearningDesk, tables: WeightTables) -> None:
-        self._desk = desk
+    def __init__(self, context: LearningContext, tables: WeightTables) -> None:
+        self._context = context
         self._tables = tables
 
     async def start(
@@ -40,11 +40,11 @@ class Experimenting:
             FeedbackError: both rank alike, one finds nothing, another experiment is running, a number is out
                 of range, or there is no log to tell who wins.
         """
-        await from_log(self._desk, bool)
-        if not all(any(table[one] for one in self._desk.backends) for table in (a, b)):
+        await from_log(self._context, bool)
+        if not all(any(table[one] for one in self._context.backends) for table in (a, b)):
             advice = "give one backend at least more than 0"
             raise FeedbackError("nothing would be found", subject="every weight is 0", advice=advice)
-        if same_proportions(a, b, backends=self._desk.backends):
+        if same_proportions(a, b, backends=self._context.backends):
             advice = "name two tables of different proportions"
             raise FeedbackError(
                 "there is nothing to compare", subject=f"{a.version}, {b.version}", advice=advice
@@ -54,14 +54,14 @@ class Experimenting:
                 id=uuid4().hex[:8],
                 a=a,
                 b=b,
-                started_at=self._desk.clock(),
+                started_at=self._context.clock(),
                 alpha=alpha,
                 max_queries=max_queries,
-                memory=self._desk.mark,
+                memory=self._context.mark,
             )
         except ValueError as error:
             raise FeedbackError("no such experiment", subject=str(error), advice="change it") from error
-        await self._desk.stored(lambda store: store.start_experiment(record))
+        await self._context.stored(lambda store: store.start_experiment(record))
         await self._tables.refresh()
         self._tell("start", record)
         return record
@@ -73,13 +73,13 @@ class Experimenting:
             FeedbackError: there is no log or store.
             OpsLogError: the log cannot be read.
         """
-        records = await self._desk.stored_if_any(lambda store: store.experiments()) or []
+        records = await self._context.stored_if_any(lambda store: store.experiments()) or []
         if not records:
             return None
         record = next((one for one in records if one.is_running), records[-1])
-        if record.is_running and self._desk.log_dir is not None:
+        if record.is_running and self._context.log_dir is not None:
             await self._credit(record)
-        outcomes = await self._desk.stored(lambda store: store.outcomes(record.id))
+        outcomes = await self._context.stored(lambda store: store.outcomes(record.id))
         return status_of(record, outcomes)
 
     async def end_if_over(self) -> str | None:
@@ -89,7 +89,9 @@ class Experimenting:
             FeedbackError: there is no log or store.
             OpsLogError: the log cannot be read.
         """
-        running = await self._desk.stored_if_any(lambda store: store.running_experiment(self._desk.mark))
+        running = await self._context.stored_if_any(
+            lambda store: store.running_experiment(self._context.mark)
+        )
         if running is None:
             return None
         status = await self.status()
@@ -127,8 +129,8 @@ class Experimenting:
         return status
 
     async def _end(self, status: ExperimentStatus, reason: str) -> ExperimentStatus:
-        record, at = status.record, self._desk.clock()
-        ended = await self._desk.stored(
+        record, at = status.record, self._context.clock()
+        ended = await self._context.stored(
             lambda store: store.end_experiment(record.id, at, reason, status.decision)
         )
         await self._tables.refresh()
@@ -136,7 +138,7 @@ class Experimenting:
         return replace(status, record=ended)
 
     async def _credit(self, record: ExperimentRecord) -> None:
-        judgements = await self._desk.stored(lambda store: store.judgements(since=record.started_at))
+        judgements = await self._context.stored(lambda store: store.judgements(since=record.started_at))
         judgements.sort(key=_trace_of)
         told = {trace_id: list(several) for trace_id, several in groupby(judgements, _trace_of)}
 
@@ -156,7 +158,7 @@ class Experimenting:
             ][::-1]
 
         outcomes = await streamed(
-            self._desk, credits_of, since=record.started_at, wants=partial(_may_be_of, record.id)
+            self._context, credits_of, since=record.started_at, wants=partial(_may_be_of, record.id)
         )
 
         def keep(store: FeedbackStore) -> None:
@@ -165,10 +167,10 @@ class Experimenting:
                 if known.get((one.trace_id, one.query_id)) != (one.a, one.b):
                     store.record_outcome(record.id, one.trace_id, one.query_id, one.a, one.b, one.at)
 
-        await self._desk.stored(keep)
+        await self._context.stored(keep)
 
     def _tell(self, change: Literal["start", "decided", "stop"], record: ExperimentRecord) -> None:
-        self._desk.ops_log.emit(
+        self._context.ops_log.emit(
             ExperimentChanged(
                 change=change,
                 id=record.id,

@@ -6,11 +6,11 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Protocol
 
-from composable_memory.learning.desk import LearningDesk
+from composable_memory.learning.context import LearningContext
 from composable_memory.learning.logged import queries_of
 from composable_memory.learning.tables import WeightTables
 from composable_memory.learning.values import GoldenRun, QuestionScore
-from composable_memory.replaying import Replayer
+from composable_memory.query.replay import Replayer
 from composable_memory.types import QueryResponse
 from composable_memory_feedback.golden import (
     GoldenComparison,
@@ -37,8 +37,8 @@ class Asked(Protocol):
 class GoldenQuestions:
     """The golden questions of one memory."""
 
-    def __init__(self, desk: LearningDesk, tables: WeightTables) -> None:
-        self._desk = desk
+    def __init__(self, context: LearningContext, tables: WeightTables) -> None:
+        self._context = context
         self._tables = tables
 
     async def record(
@@ -50,22 +50,22 @@ class GoldenQuestions:
             FeedbackError: there is no log or store.
             OpsLogError: the log cannot be read.
         """
-        began = self._desk.clock() - timedelta(seconds=1)
+        began = self._context.clock() - timedelta(seconds=1)
         traces = {}
         for question in questions:
             response = await memory.query(question.question, max_results=k)
             traces[response.trace_id] = question
-        logged = await queries_of(self._desk, since=began)
+        logged = await queries_of(self._context, since=began)
         asked = {one.trace_id: one for one in logged.queries if one.trace_id in traces and _was_asked(one)}
         records = [
             GoldenRecord(question=_masked(question), query=asked[trace_id])
             for trace_id, question in traces.items()
             if trace_id in asked
         ]
-        before = await self._desk.stored_if_any(lambda store: store.golden()) or []
+        before = await self._context.stored_if_any(lambda store: store.golden()) or []
         floor = await self._floor(before, k) if before else None
         if keep and records:
-            await self._desk.stored(lambda store: store.put_golden(records))
+            await self._context.stored(lambda store: store.put_golden(records))
         return GoldenRun(
             score=await asyncio.to_thread(score_golden, records, weights=None, ranker=Replayer(), k=k),
             questions=tuple(_scored(record, k) for record in records),

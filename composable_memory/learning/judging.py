@@ -11,13 +11,13 @@ from operator import itemgetter
 from pathlib import Path
 
 from composable_memory.learning.advising import language_model
-from composable_memory.learning.desk import LearningDesk
+from composable_memory.learning.context import LearningContext
 from composable_memory.learning.logged import from_log, streamed, traffic_of, window
 from composable_memory.learning.naming import named_result
 from composable_memory.learning.transcript_answers import answers_in_transcripts, quotes_in_transcripts
 from composable_memory.learning.unjudged import Unjudged, never_judged, unjudged_under
 from composable_memory.learning.values import EvaluationRun
-from composable_memory.weights import WeightTable
+from composable_memory.query.weights import WeightTable
 from composable_memory_feedback.advice.evidence import QueryKey
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.judgements import Judgement, JudgementKind
@@ -49,8 +49,8 @@ ALL_ADVISED = "all that judged queries would show under the advice is judged"
 class Judging:
     """Judges the logged queries of one memory."""
 
-    def __init__(self, desk: LearningDesk) -> None:
-        self._desk = desk
+    def __init__(self, context: LearningContext) -> None:
+        self._context = context
 
     async def judge(self, trace_id: str, result: str, *, relevance: float, used: bool, by: str) -> Judgement:
         """Keep what somebody says of a result.
@@ -70,7 +70,7 @@ class Judging:
         judgement = Judgement(
             trace_id=query.trace_id,
             query_id=query.query_id,
-            at=self._desk.clock(),
+            at=self._context.clock(),
             path=hit.path,
             start_line=hit.start_line,
             end_line=hit.end_line,
@@ -82,7 +82,7 @@ class Judging:
             was_used=used,
             by=by,
         )
-        await self._desk.stored(lambda store: store.add([judgement]))
+        await self._context.stored(lambda store: store.add([judgement]))
         return judgement
 
     async def gather(self) -> int:
@@ -92,15 +92,15 @@ class Judging:
             FeedbackError: there is no log or store.
             OpsLogError: the log cannot be read.
         """
-        now = self._desk.clock()
-        until = await self._desk.stored_if_any(lambda store: store.mark(GATHERED))
-        first = window(self._desk, None)
+        now = self._context.clock()
+        until = await self._context.stored_if_any(lambda store: store.mark(GATHERED))
+        first = window(self._context, None)
         # A mark that is still to come was set by a clock that ran ahead; all is looked at again.
         if until is not None and (last := datetime.fromisoformat(until)) <= now:
             first = last - LOOK_BACK
         quotes = await self._quotes(first)
         since = min([first, *(one.at - LOOK_BACK for one in quotes)])
-        traffic = await traffic_of(self._desk, since=since, answers=quotes)
+        traffic = await traffic_of(self._context, since=since, answers=quotes)
         found = await asyncio.to_thread(gather, traffic)
         if not found and until is None:
             return 0
@@ -110,7 +110,7 @@ class Judging:
             store.set_mark(GATHERED, now.isoformat())
             return new
 
-        return await self._desk.stored(keep)
+        return await self._context.stored(keep)
 
     async def evaluate(
         self,
@@ -130,7 +130,7 @@ class Judging:
             OpsLogError: the log cannot be read.
         """
         signals = await self.gather()
-        most = self._desk.settings.evaluations_per_hour + 1  # the one too many tells of the quota
+        most = self._context.settings.evaluations_per_hour + 1  # the one too many tells of the quota
         most = most if limit is None else min(limit, most)
         waiting, left = await (
             self._unjudged_under(advice, since, most) if advice else self._never_judged(since, most)
@@ -139,7 +139,7 @@ class Judging:
         if not left:
             return replace(run, stopped=ALL_ADVISED if advice else "no query is left to judge")
         try:
-            async with language_model(self._desk.settings.llm) as model:
+            async with language_model(self._context.settings.llm) as model:
                 return await self._evaluate(model, waiting, run, read, on_outcome)
         except FeedbackError as error:
             return replace(run, stopped=str(error))
@@ -152,8 +152,8 @@ class Judging:
         read: TextReader | None,
         on_outcome: OutcomeCallback | None,
     ) -> EvaluationRun:
-        per_hour, clock = self._desk.settings.evaluations_per_hour, self._desk.clock
-        store = await self._desk.stored(lambda store: store)
+        per_hour, clock = self._context.settings.evaluations_per_hour, self._context.clock
+        store = await self._context.stored(lambda store: store)
         evaluator = Evaluator(model, store, per_hour=per_hour, clock=clock)
         answers = await self._answers(min(one.query.at for one in waiting)) if waiting else {}
         for one in waiting:
@@ -174,11 +174,11 @@ class Judging:
         return run
 
     async def _never_judged(self, since: datetime | None, most: int) -> tuple[list[Unjudged], int]:
-        first = since or self._desk.clock() - DEFAULT_SPAN
-        done = await self._desk.stored_if_any(lambda store: store.judged_queries(first))
+        first = since or self._context.clock() - DEFAULT_SPAN
+        done = await self._context.stored_if_any(lambda store: store.judged_queries(first))
         failed = await self._failures(first)
         return await streamed(
-            self._desk,
+            self._context,
             lambda queries: _in_turn(never_judged(queries, done or ()), failed, most),
             since=first,
         )
@@ -186,19 +186,19 @@ class Judging:
     async def _unjudged_under(
         self, table: WeightTable, since: datetime | None, most: int
     ) -> tuple[list[Unjudged], int]:
-        first, depth = window(self._desk, since), self._desk.settings.depth
-        judgements = await self._desk.stored_if_any(lambda store: store.judgements(since=first)) or []
+        first, depth = window(self._context, since), self._context.settings.depth
+        judgements = await self._context.stored_if_any(lambda store: store.judgements(since=first)) or []
         traces = {one.trace_id for one in judgements}
         failed = await self._failures(first)
         return await streamed(
-            self._desk,
+            self._context,
             lambda queries: _in_turn(unjudged_under(table, queries, judgements, depth=depth), failed, most),
             since=first,
             wants=lambda start, _rest: start.trace_id in traces,
         )
 
     async def _failures(self, since: datetime) -> Counter[QueryKey]:
-        evaluations = await self._desk.stored_if_any(lambda store: store.evaluations(since))
+        evaluations = await self._context.stored_if_any(lambda store: store.evaluations(since))
         return Counter((one.trace_id, one.query_id) for one in evaluations or () if one.error)
 
     async def _texts(self, unjudged: Unjudged, read: TextReader) -> Mapping[str, str]:
@@ -211,21 +211,21 @@ class Judging:
 
     async def _quotes(self, since: datetime) -> list[LoggedAnswer]:
         """Return what answers in the transcripts quote, where the settings name their folder."""
-        folder = self._desk.settings.transcripts_dir
+        folder = self._context.settings.transcripts_dir
         if folder is None:
             return []
         return await asyncio.to_thread(quotes_in_transcripts, folder.expanduser(), since=since)
 
     async def _answers(self, since: datetime) -> Mapping[str, str]:
         """Return what was answered after searches, by their traces, as far as transcripts tell."""
-        folder = self._desk.settings.transcripts_dir
+        folder = self._context.settings.transcripts_dir
         if folder is None:
             return {}
         found = await asyncio.to_thread(answers_in_transcripts, folder.expanduser(), since=since)
         return {one.trace_id: one.text for one in found}
 
     async def _query(self, trace_id: str) -> LoggedQuery:
-        found = await from_log(self._desk, partial(_queries_of, trace_id, self._desk.mark))
+        found = await from_log(self._context, partial(_queries_of, trace_id, self._context.mark))
         if not found:
             advice = "give at least 4 characters of a trace of `cmem logs query --action query.merged`"
             raise FeedbackError("no such query", subject=trace_id, advice=advice)
@@ -237,7 +237,7 @@ class Judging:
             return
         error = ErrorInfo(type="FeedbackError", message=evaluation.error) if evaluation.error else None
         with trace():
-            self._desk.ops_log.emit(
+            self._context.ops_log.emit(
                 FeedbackEvaluated(
                     query_trace_id=query.trace_id,
                     result_count=evaluation.judged_count,

@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from composable_memory.learning.desk import LearningDesk
-from composable_memory.replaying import can_be_ranked, is_reproduced
+from composable_memory.learning.context import LearningContext
+from composable_memory.query.replay import can_be_ranked, is_reproduced
 from composable_memory_feedback.advice.evidence import Case, cases_of
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.judgements import Judgement
@@ -41,9 +41,9 @@ UNKNOWN_RANKING = "ranked in a way that this version does not know"
 T = TypeVar("T")
 
 
-def window(desk: LearningDesk, since: datetime | None) -> datetime:
+def window(context: LearningContext, since: datetime | None) -> datetime:
     """Return from when on queries and judgements count: from `since`, or as far back as is set."""
-    return since or desk.clock() - timedelta(days=desk.settings.window_days)
+    return since or context.clock() - timedelta(days=context.settings.window_days)
 
 
 class RankableQueries:
@@ -68,7 +68,7 @@ class RankableQueries:
 
 
 async def streamed(
-    desk: LearningDesk,
+    context: LearningContext,
     read: Callable[[RankableQueries], T],
     *,
     since: datetime | None = None,
@@ -85,14 +85,16 @@ async def streamed(
     """
 
     def read_all(folder: Path) -> T:
-        stream = QueryStream(folder, since=window(desk, since), until=until, memory=desk.mark, wants=wants)
+        stream = QueryStream(
+            folder, since=window(context, since), until=until, memory=context.mark, wants=wants
+        )
         return read(RankableQueries(stream))
 
-    return await from_log(desk, read_all)
+    return await from_log(context, read_all)
 
 
 async def queries_of(
-    desk: LearningDesk,
+    context: LearningContext,
     *,
     since: datetime | None = None,
     until: datetime | None = None,
@@ -105,33 +107,35 @@ async def queries_of(
         OpsLogError: the log cannot be read.
     """
     wants = None if traces is None else partial(_is_of, frozenset(traces))
-    return await streamed(desk, _together, since=since, until=until, wants=wants)
+    return await streamed(context, _together, since=since, until=until, wants=wants)
 
 
-async def from_log(desk: LearningDesk, read: Callable[[Path], T]) -> T:
+async def from_log(context: LearningContext, read: Callable[[Path], T]) -> T:
     """Return what `read` makes of the folder of the log, in a thread.
 
     Raises:
         FeedbackError: there is no log.
         OpsLogError: the log cannot be read.
     """
-    return await asyncio.to_thread(read, await _log(desk))
+    return await asyncio.to_thread(read, await _log(context))
 
 
-async def log_mark(desk: LearningDesk) -> Hashable:
+async def log_mark(context: LearningContext) -> Hashable:
     """Return a mark that changes with all that is logged, or said in transcripts; nothing is read for it.
 
     Raises:
         FeedbackError: there is no log.
         OSError: its folder cannot be looked at.
     """
-    logged, transcripts = await from_log(desk, _sizes), desk.settings.transcripts_dir
+    logged, transcripts = await from_log(context, _sizes), context.settings.transcripts_dir
     if transcripts is None:
         return logged
     return logged, await asyncio.to_thread(_sizes, transcripts.expanduser())
 
 
-async def traffic_of(desk: LearningDesk, *, since: datetime, answers: Sequence[LoggedAnswer] = ()) -> Traffic:
+async def traffic_of(
+    context: LearningContext, *, since: datetime, answers: Sequence[LoggedAnswer] = ()
+) -> Traffic:
     """Return what use followed on in this memory, and the use; `answers` are further ones.
 
     Raises:
@@ -139,16 +143,16 @@ async def traffic_of(desk: LearningDesk, *, since: datetime, answers: Sequence[L
         OpsLogError: the log cannot be read.
     """
     found = await from_log(
-        desk,
+        context,
         lambda folder: read_traffic(
-            folder, since=since, memory=desk.mark, sift=partial(related, answers=answers)
+            folder, since=since, memory=context.mark, sift=partial(related, answers=answers)
         ),
     )
     return replace(found, answers=(*found.answers, *answers))
 
 
 async def judged_cases(
-    desk: LearningDesk, *, since: datetime | None = None, until: datetime | None = None
+    context: LearningContext, *, since: datetime | None = None, until: datetime | None = None
 ) -> list[Case]:
     """Return the logged queries that something relevant is known for.
 
@@ -156,10 +160,10 @@ async def judged_cases(
         FeedbackError: there is no log, or the store cannot be read.
         OpsLogError: the log cannot be read.
     """
-    first = window(desk, since)
-    judgements = await desk.stored_if_any(lambda store: store.judgements(since=first)) or []
+    first = window(context, since)
+    judgements = await context.stored_if_any(lambda store: store.judgements(since=first)) or []
     traces = {one.trace_id for one in judgements}
-    logged = await queries_of(desk, since=since, until=until, traces=traces)
+    logged = await queries_of(context, since=since, until=until, traces=traces)
     return await asyncio.to_thread(_exact_cases, logged, judgements)
 
 
@@ -184,12 +188,12 @@ def _is_of(traces: frozenset[str], start: OpsEvent, _rest: Sequence[OpsEvent]) -
     return start.trace_id in traces
 
 
-async def _log(desk: LearningDesk) -> Path:
-    if desk.log_dir is None:
+async def _log(context: LearningContext) -> Path:
+    if context.log_dir is None:
         raise FeedbackError(
             "nothing can be learnt without a log",
             subject="memory.ops_log.enabled is false",
             advice="set it to true; queries count from then on",
         )
-    await desk.ops_log.flush()
-    return desk.log_dir
+    await context.ops_log.flush()
+    return context.log_dir

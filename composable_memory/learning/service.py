@@ -8,14 +8,15 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 
-from composable_memory.config import default_state_dir, load_settings
-from composable_memory.feedback_settings import FeedbackSettings
+from composable_memory.config.feedback import FeedbackSettings
+from composable_memory.config.layers import default_state_dir, load_settings
+from composable_memory.config.settings import Settings
 from composable_memory.interfaces import Clock
+from composable_memory.learning.active_weights import WeightsReport
 from composable_memory.learning.advising import Advising
-from composable_memory.learning.desk import LearningDesk
+from composable_memory.learning.context import LearningContext
 from composable_memory.learning.experimenting import Experimenting
 from composable_memory.learning.golden_questions import Asked, GoldenQuestions
-from composable_memory.learning.in_force import WeightsReport
 from composable_memory.learning.judging import Judging, OutcomeCallback, TextReader
 from composable_memory.learning.logged import RankableQueries, judged_cases, queries_of, streamed, window
 from composable_memory.learning.stats import no_stats, stats_of
@@ -27,12 +28,11 @@ from composable_memory.learning.values import (
     LearningStats,
     ReplayRun,
 )
-from composable_memory.operations_log import open_ops_log
-from composable_memory.places import existing_folder, made_folder
-from composable_memory.replaying import Replayer
-from composable_memory.settings import Settings
-from composable_memory.weights import LiveWeights, WeightTable
-from composable_memory.workspaces import identify
+from composable_memory.query.replay import Replayer
+from composable_memory.query.weights import LiveWeights, WeightTable
+from composable_memory.state.folders import existing_folder, made_folder
+from composable_memory.state.ops_log import open_ops_log
+from composable_memory.state.workspaces import identify
 from composable_memory_feedback.advice import Proposal
 from composable_memory_feedback.advice.evidence import Case
 from composable_memory_feedback.advice.values import AdvisorName
@@ -57,33 +57,33 @@ class Learning:
     be done) and `OpsLogError` (the log cannot be read). `live` is told of every change of weights.
     """
 
-    def __init__(self, desk: LearningDesk, live: LiveWeights | None = None) -> None:
-        self._desk = desk
-        self._tables = WeightTables(desk, live)
-        self._judging = Judging(desk)
-        self._advising = Advising(desk, self._tables)
-        self._experimenting = Experimenting(desk, self._tables)
-        self._golden = GoldenQuestions(desk, self._tables)
+    def __init__(self, context: LearningContext, live: LiveWeights | None = None) -> None:
+        self._context = context
+        self._tables = WeightTables(context, live)
+        self._judging = Judging(context)
+        self._advising = Advising(context, self._tables)
+        self._experimenting = Experimenting(context, self._tables)
+        self._golden = GoldenQuestions(context, self._tables)
 
     @property
     def settings(self) -> FeedbackSettings:
         """Return the settings of learning."""
-        return self._desk.settings
+        return self._context.settings
 
     @property
     def mark(self) -> str:
         """Return what names this memory in the log."""
-        return self._desk.mark
+        return self._context.mark
 
     @property
     def backends(self) -> tuple[str, ...]:
         """Return the ids of the enabled backends, in their order."""
-        return self._desk.backends
+        return self._context.backends
 
     @property
     def base(self) -> WeightTable:
         """Return the weights of the settings."""
-        return self._desk.base
+        return self._context.base
 
     @property
     def advising(self) -> Advising:
@@ -91,9 +91,9 @@ class Learning:
         return self._advising
 
     @property
-    def desk(self) -> LearningDesk:
+    def context(self) -> LearningContext:
         """Return the log and the store, for the loop."""
-        return self._desk
+        return self._context
 
     # --- judgements
 
@@ -134,7 +134,7 @@ class Learning:
 
     async def export(self, write: Callable[[bytes], object]) -> Mapping[str, int]:
         """Write what was judged and learnt as JSON lines, of one moment; return rows by table."""
-        return await self._desk.stored(lambda store: store.export(write, memory=self._desk.mark))
+        return await self._context.stored(lambda store: store.export(write, memory=self._context.mark))
 
     async def export_into(self, file: Path) -> Mapping[str, int]:
         """Write the lines into a file for its owner alone, which they replace at once."""
@@ -143,7 +143,7 @@ class Learning:
             scratch = file.with_name(f".{file.name}.{os.getpid()}.new")
             try:
                 with os.fdopen(os.open(scratch, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "wb") as out:
-                    counts = store.export(out.write, memory=self._desk.mark)
+                    counts = store.export(out.write, memory=self._context.mark)
                     out.flush()
                     os.fsync(out.fileno())
                 scratch.replace(file)
@@ -151,24 +151,24 @@ class Learning:
                 scratch.unlink(missing_ok=True)
             return counts
 
-        return await self._desk.stored(write)
+        return await self._context.stored(write)
 
     async def import_from(self, file: Path) -> Imported:
         """Add what an export holds and the store does not have; all of it, or nothing and an error."""
 
         def read(store: FeedbackStore) -> Imported:
             with file.open("rb") as lines:
-                return store.import_(lines, memory=self._desk.mark)
+                return store.import_(lines, memory=self._context.mark)
 
-        found = await self._desk.stored(read)
+        found = await self._context.stored(read)
         await self._tables.refresh()
         return found
 
     async def stats(self, since: datetime | None = None) -> LearningStats:
         """Return what is known about the quality of the answers since then."""
         report, per_hour = await self._tables.report(), self.settings.evaluations_per_hour
-        first, now = window(self._desk, since), self._desk.clock()
-        found = await self._desk.stored_if_any(
+        first, now = window(self._context, since), self._context.clock()
+        found = await self._context.stored_if_any(
             lambda store: stats_of(store, report, since=first, now=now, per_hour=per_hour)
         )
         return found or no_stats(report, per_hour=per_hour)
@@ -230,7 +230,7 @@ class Learning:
         traces: Collection[str] | None = None,
     ) -> LoggedQueries:
         """Return the logged queries of this memory, or those of some traces, and what cannot be used."""
-        return await queries_of(self._desk, since=since, until=until, traces=traces)
+        return await queries_of(self._context, since=since, until=until, traces=traces)
 
     async def replay(
         self,
@@ -245,9 +245,9 @@ class Learning:
 
         The report holds at most `keep` of the queries that change, the most important first.
         """
-        cases = await judged_cases(self._desk, since=since, until=until)
+        cases = await judged_cases(self._context, since=since, until=until)
         work = partial(_replayed, cases=cases, change=change, depth=k or self.settings.depth, keep=keep)
-        return await streamed(self._desk, work, since=since, until=until)
+        return await streamed(self._context, work, since=since, until=until)
 
     async def gate(
         self,
@@ -264,7 +264,7 @@ class Learning:
         """
         if not 0.0 <= tolerance <= 1.0:
             raise FeedbackError("no tolerance", subject=f"{tolerance}", advice="give a number from 0 to 1")
-        cases = await judged_cases(self._desk, since=since)
+        cases = await judged_cases(self._context, since=since)
         depth = k or self.settings.depth
         return await asyncio.to_thread(
             gate, cases, baseline, candidate, ranker=Replayer(), k=depth, tolerance=tolerance
@@ -293,7 +293,9 @@ class Learning:
         return await self._experimenting.stop(adopt=adopt, actor=actor)
 
     async def _gather_for_credit(self) -> None:
-        if self._desk.log_dir is not None:  # an experiment that nothing is logged of any more can be stopped
+        if (
+            self._context.log_dir is not None
+        ):  # an experiment that nothing is logged of any more can be stopped
             await self._judging.gather()
 
     # --- golden questions
@@ -306,7 +308,7 @@ class Learning:
 
     async def close(self) -> None:
         """Close the store."""
-        await self._desk.close()
+        await self._context.close()
 
 
 @asynccontextmanager
@@ -332,8 +334,10 @@ async def open_learning(
     identity = await asyncio.to_thread(identify, state, folder, now=now(), name=loaded.settings.memory.id)
     logging = loaded.settings.memory.ops_log
     async with open_ops_log(logging, state_dir=state, clock=now) as ops_log:
-        desk = LearningDesk.of(loaded, workspace_id=identity.id, state_dir=state, ops_log=ops_log, clock=now)
-        learning = Learning(desk)
+        context = LearningContext.of(
+            loaded, workspace_id=identity.id, state_dir=state, ops_log=ops_log, clock=now
+        )
+        learning = Learning(context)
         try:
             yield learning
         finally:

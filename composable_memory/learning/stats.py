@@ -3,7 +3,7 @@
 from collections import Counter
 from datetime import datetime, timedelta
 
-from composable_memory.learning.in_force import WeightsReport
+from composable_memory.learning.active_weights import WeightsReport
 from composable_memory.learning.values import LearningStats
 from composable_memory_feedback.store import FeedbackStore
 

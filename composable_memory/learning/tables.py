@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import nan
 
-from composable_memory.learning.desk import LearningDesk
-from composable_memory.learning.in_force import WeightsReport, put_in_force, weights_in_force
-from composable_memory.replaying import Replayer
-from composable_memory.weights import LiveWeights, WeightTable, is_weight
+from composable_memory.learning.active_weights import WeightsReport, activate, active_weights
+from composable_memory.learning.context import LearningContext
+from composable_memory.query.replay import Replayer
+from composable_memory.query.weights import LiveWeights, WeightTable, is_weight
 from composable_memory_feedback.advice import Proposal
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.golden import compare_golden
@@ -26,21 +26,21 @@ __all__ = ["WeightTables"]
 class WeightTables:
     """The tables of one memory. What comes into force here is put into `live` for the queries to come."""
 
-    def __init__(self, desk: LearningDesk, live: LiveWeights | None) -> None:
-        self._desk = desk
+    def __init__(self, context: LearningContext, live: LiveWeights | None) -> None:
+        self._context = context
         self._live = live
 
     async def report(self) -> WeightsReport:
         """Return the weights in force, and why an adopted table is not, if so."""
-        return await weights_in_force(self._desk)
+        return await active_weights(self._context)
 
     async def refresh(self) -> WeightsReport:
         """Put in force what the store says, for the next query, and return it."""
-        return await put_in_force(self._desk, self._live)
+        return await activate(self._context, self._live)
 
     async def history(self, limit: int) -> list[WeightChange]:
         """Return the changes of the weights in force, the latest first."""
-        return await self._desk.stored_if_any(lambda store: store.history(limit)) or []
+        return await self._context.stored_if_any(lambda store: store.history(limit)) or []
 
     async def named(self, name: str) -> WeightTable:
         """Return a table by `now`, `settings`, `equal`, its version, or as `builtin=0.6,graphiti=0.3`.
@@ -52,15 +52,15 @@ class WeightTables:
             case "now":
                 return (await self.report()).table
             case "settings":
-                return self._desk.base
+                return self._context.base
             case "equal":
-                return WeightTable.fixed(dict.fromkeys(self._desk.backends, 1.0), reason="equal weights")
+                return WeightTable.fixed(dict.fromkeys(self._context.backends, 1.0), reason="equal weights")
             case text if "=" in text:
                 return WeightTable.fixed(
-                    {**self._desk.base.weights, **self.read(text.split(","))}, reason=text
+                    {**self._context.base.weights, **self.read(text.split(","))}, reason=text
                 )
             case version:
-                found = await self._desk.stored_if_any(lambda store: store.table(version))
+                found = await self._context.stored_if_any(lambda store: store.table(version))
         if found is None:
             raise FeedbackError(
                 "no such weights",
@@ -102,10 +102,10 @@ class WeightTables:
         else:
             own = {**now.by_intent.get(intent, {}), **weights}
             table = replace(now, by_intent={**now.by_intent, intent: own})
-        if all(table.of(one, intent) == 0.0 for one in self._desk.backends):
+        if all(table.of(one, intent) == 0.0 for one in self._context.backends):
             advice = "give one backend at least more than 0"
             raise FeedbackError("nothing would be found", subject="every weight is 0", advice=advice)
-        table = replace(table, reason=redact(reason) or "set by hand", made_at=self._desk.clock())
+        table = replace(table, reason=redact(reason) or "set by hand", made_at=self._context.clock())
         await self.keep_floor(table)
         return await self.adopt(table, actor=actor)
 
@@ -122,9 +122,9 @@ class WeightTables:
         Raises:
             FeedbackError: the store cannot be written, or what was adopted last is not what is `expected`.
         """
-        base, at = dict(self._desk.base.weights), self._desk.clock()
+        base, at = dict(self._context.base.weights), self._context.clock()
         before = (await self.report()).table.version
-        adopted = await self._desk.stored(
+        adopted = await self._context.stored(
             lambda store: store.adopt(table, base=base, actor=actor, at=at, gain=gain, expected=expected)
         )
         return await self._changed("adopt", before, adopted.reason, actor)
@@ -135,14 +135,14 @@ class WeightTables:
         Raises:
             FeedbackError: the weights changed after it was made, or the store cannot be written.
         """
-        stored = await self._desk.stored(lambda store: store.current())
+        stored = await self._context.stored(lambda store: store.current())
         now, made_for = (await self.report()).table, proposal.current
-        if not same_proportions(now, made_for, backends=self._desk.backends):
+        if not same_proportions(now, made_for, backends=self._context.backends):
             said = f"the advice was made for {made_for.version}, and {now.version} is in force"
             raise FeedbackError("the weights stay as they are", subject=said, advice="advise again")
         expected = SETTINGS if stored is None else stored.table.version
         table = await self.adopt(proposal.table, actor=actor, gain=proposal.gain, expected=expected)
-        await self._desk.stored(lambda store: store.clear_shadow(f"adopted as {table.version}"))
+        await self._context.stored(lambda store: store.clear_shadow(f"adopted as {table.version}"))
         return table
 
     async def rollback(self, to: str | None, *, actor: str) -> WeightTable:
@@ -151,14 +151,14 @@ class WeightTables:
         Raises:
             FeedbackError: there is no such version, or nothing to roll back.
         """
-        at, base = self._desk.clock(), dict(self._desk.base.weights)
+        at, base = self._context.clock(), dict(self._context.base.weights)
         before = (await self.report()).table.version
-        await self._desk.stored(lambda store: store.rollback(to, actor=actor, at=at, base=base))
+        await self._context.stored(lambda store: store.rollback(to, actor=actor, at=at, base=base))
         return await self._changed("reset" if to == "settings" else "rollback", before, "taken back", actor)
 
     async def _changed(self, change: WeightAction, before: str, reason: str, actor: str) -> WeightTable:
         table = (await self.refresh()).table
-        self._desk.ops_log.emit(
+        self._context.ops_log.emit(
             WeightsChanged(
                 change=change,
                 version=table.version,
@@ -176,13 +176,13 @@ class WeightTables:
         Raises:
             FeedbackError: the golden questions would be answered worse than is allowed.
         """
-        records = await self._desk.stored_if_any(lambda store: store.golden()) or []
+        records = await self._context.stored_if_any(lambda store: store.golden()) or []
         if not records:
             return
         golden = await asyncio.to_thread(
-            compare_golden, records, None, table, Replayer(), k=self._desk.settings.depth
+            compare_golden, records, None, table, Replayer(), k=self._context.settings.depth
         )
-        tolerance = self._desk.settings.golden_tolerance
+        tolerance = self._context.settings.golden_tolerance
         if golden.falls_by_more_than(tolerance):
             raise FeedbackError(
                 "the golden questions would be answered worse than when they were recorded",
@@ -192,8 +192,8 @@ class WeightTables:
             )
 
     def _check(self, backend: str, weight: float, *, said: str) -> None:
-        if backend not in self._desk.backends:
-            known = ", ".join(self._desk.backends) or "none"
+        if backend not in self._context.backends:
+            known = ", ".join(self._context.backends) or "none"
             raise FeedbackError(
                 "no such backend", subject=f"{backend!r} in {said!r}", advice=f"enabled backends: {known}"
             )

@@ -3,8 +3,8 @@
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from composable_memory.replaying import Replayer
-from composable_memory.weights import WeightTable
+from composable_memory.query.replay import Replayer
+from composable_memory.query.weights import WeightTable
 from composable_memory_feedback.advice.evidence import EvidenceOfQuery, QueryKey, evidence_of
 from composable_memory_feedback.judgements import Judgement
 from composable_memory_feedback.logged import LoggedQuery, RankedHit

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from composable_memory.learning.in_force import WeightsReport
+from composable_memory.learning.active_weights import WeightsReport
 from composable_memory_feedback.advice import Proposal, Verdict
 from composable_memory_feedback.golden import GoldenComparison, GoldenScore
 from composable_memory_feedback.judgements import JudgementKind

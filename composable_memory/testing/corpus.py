@@ -15,7 +15,7 @@ SEED_NOTES: Mapping[str, str] = MappingProxyType(
             "The harbour office answers on extension 4417.\n"
             "Spare keys hang behind the boiler.\n\n"
             "## Preferences\n\n"
-            "Coffee without sugar, window seats, trains rather than planes.\n"
+            "Coffee without sugar, window handles, trains rather than planes.\n"
         ),
         "memory/2026-03-02.md": (
             "# Monday\n\n"

@@ -11,11 +11,11 @@ from pathlib import Path, PurePosixPath
 
 from pydantic import Field
 
+from composable_memory.config.settings import SettingsModel
 from composable_memory.content import EmbedderInput, GraphEdge, GraphNode, GraphQuery, GraphQueryResult
 from composable_memory.errors import BackendUnavailable, MemoryPathError, UnsupportedOperation
 from composable_memory.interfaces import BackendServices, BackendSpec, Capability, EmbedderAdapter
 from composable_memory.paths import MAIN_FILES, MEMORY_FOLDER, is_markdown
-from composable_memory.settings import SettingsModel
 from composable_memory.testing.corpus import SEED_NOTES
 from composable_memory.types import (
     MAX_SNIPPET_CHARS,

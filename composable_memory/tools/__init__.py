@@ -8,9 +8,9 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from composable_memory.context_pack import PackBudget, estimate_tokens
 from composable_memory.errors import ComposableMemoryError, MemoryPathError
 from composable_memory.paths import NOTES, no_such_note
+from composable_memory.query.context_pack import PackBudget, estimate_tokens
 from composable_memory.tools.citations import CitationMode, cite, read_citation, with_source_line
 from composable_memory.tools.documents import (
     DeepProbe,
@@ -34,7 +34,7 @@ from composable_memory.types import MemoryFileSlice, QueryResponse
 from composable_memory_ops_logs import QueryDelivered, trace
 
 if TYPE_CHECKING:
-    from composable_memory.runtime import Memory
+    from composable_memory.runtime.opening import Memory
 
 __all__ = [
     "CitationMode",

@@ -39,7 +39,7 @@ DOORS = {
     "apsw": (
         "composable_memory_adapters.sqlite_file",
         "composable_memory_adapters.vectors.sqlite_vec",
-        "composable_memory_adapters.words.stems",  # SQLite's own tokenizer, without a file
+        "composable_memory_adapters.text.stems",  # SQLite's own tokenizer, without a file
     ),
     "falkordb": ("composable_memory_adapters.graphiti.database",),
     "graphiti_core": ("composable_memory_adapters.graphiti.library",),
@@ -47,7 +47,7 @@ DOORS = {
         "composable_memory_adapters.embedders.remote.http",
         "composable_memory_adapters.graphiti.library.completions",
         "composable_memory_adapters.graphiti.service.connection",
-        "composable_memory_adapters.qmd.asking.daemon",
+        "composable_memory_adapters.qmd.transport.daemon",
         "composable_memory_feedback.chat",
     ),
     "filelock": ("composable_memory_adapters.embedders.local",),
@@ -64,17 +64,17 @@ DOORS = {
         "composable_memory_feedback.advice.statistical",
     ),
     "orjson": ("composable_memory_adapters.builtin.search.keyword_leg", "composable_memory_ops_logs"),
-    "platformdirs": ("composable_memory.config",),
+    "platformdirs": ("composable_memory.config.layers",),
     "pytest": ("composable_memory.testing",),
     "redis": ("composable_memory_adapters.graphiti.database",),
     "rich": ("composable_memory.cli",),
     "sqlite_vec": ("composable_memory_adapters.vectors.sqlite_vec",),
     "structlog": ("composable_memory_ops_logs.log",),
-    "tenacity": ("composable_memory.retrying",),
+    "tenacity": ("composable_memory.supervision.retry",),
     "tokenizers": ("composable_memory_adapters.embedders.wordllama",),
     "typer": ("composable_memory.cli",),
     "watchdog": ("composable_memory_adapters.builtin.sync.watcher",),
-    "yaml": ("composable_memory.config_files", "composable_memory_adapters.qmd.machine.index_config"),
+    "yaml": ("composable_memory.config.files", "composable_memory_adapters.qmd.runtime.index_config"),
 }
 """Third-party package to the modules or packages of ours that may import it."""
 
@@ -158,7 +158,7 @@ def loaded_by(statement: str) -> set[str]:
 def test_importing_every_name_of_the_face_loads_nothing_heavy() -> None:
     loaded = loaded_by("from composable_memory import *")
 
-    assert "composable_memory.runtime" in loaded
+    assert "composable_memory.runtime.opening" in loaded
     assert sorted(loaded.intersection(HEAVY)) == []
 
 
@@ -166,15 +166,17 @@ def test_starting_the_command_line_loads_none_of_the_memory() -> None:
     loaded = loaded_by("import composable_memory.cli")
 
     assert {name for name in loaded if name.startswith("composable_memory_")} == set()
-    assert loaded.isdisjoint({"composable_memory.runtime", "composable_memory.types", "pydantic", "asyncio"})
+    assert loaded.isdisjoint(
+        {"composable_memory.runtime.opening", "composable_memory.types", "pydantic", "asyncio"}
+    )
 
 
 def test_settings_without_a_file_are_read_without_the_reader_of_yaml() -> None:
     nowhere = "{'XDG_CONFIG_HOME': '/nonexistent'}"
     loaded = loaded_by(
-        "from composable_memory.config import load_settings; from pathlib import Path; "
+        "from composable_memory.config.layers import load_settings; from pathlib import Path; "
         f"load_settings(Path('/nonexistent'), environ={nowhere})"
     )
 
-    assert "composable_memory.config_files" not in loaded
+    assert "composable_memory.config.files" not in loaded
     assert "yaml" not in loaded

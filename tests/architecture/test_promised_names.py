@@ -8,10 +8,11 @@ from typing import Protocol, get_args
 
 import pytest
 
-from composable_memory import content, factory, facts, hooks, ingest, interfaces, types
-from composable_memory.entries import ComposableBackendEntry
+from composable_memory import content, facts, hooks, ingest, interfaces, types
+from composable_memory.config.settings import Settings, known_keys
 from composable_memory.ingest.values import STAGES, Stage
-from composable_memory.settings import Settings, known_keys
+from composable_memory.query.backend_handle import ComposableBackendEntry
+from composable_memory.runtime import factory
 from composable_memory_adapters.builtin.settings import BuiltinSettings
 from composable_memory_adapters.builtin.store import schema
 from composable_memory_adapters.graphiti.service.client import GraphitiClient

@@ -14,10 +14,10 @@ PUBLIC = [module for module in modules() if module.is_public]
 CATCH_ALL = {
     "composable_memory.cli": "the top of a face: what nobody foresaw becomes a message and an exit code",
     "composable_memory.ingest.attempts": "a part that a stranger handed in may raise anything",
-    "composable_memory.bounded_calls": "the error of a stranger may raise again when it is told",
-    "composable_memory.opening": "a plug-in that cannot be opened keeps nobody else out",
-    "composable_memory.plugins": "the module of a stranger may raise anything when it is imported",
-    "composable_memory.routing": "a parser or a condition of a stranger must not take the answer down",
+    "composable_memory.supervision.deadline": "the error of a stranger may raise again when it is told",
+    "composable_memory.runtime.backends": "a plug-in that cannot be opened keeps nobody else out",
+    "composable_memory.runtime.registry": "the module of a stranger may raise anything when it is imported",
+    "composable_memory.query.routing": "a parser or a condition of a stranger must not take the answer down",
     "composable_memory_ops_logs.log": "a listener of a stranger may raise anything, and emit never does",
 }
 """The modules that may catch `Exception`, and why: where the code of others ends, and at the top."""

@@ -8,7 +8,7 @@ import apsw
 import pytest
 from blockbuster import BlockingError
 
-from composable_memory.config import load_settings
+from composable_memory.config.layers import load_settings
 from composable_memory.paths import resolve_memory_file
 from composable_memory_adapters.vectors.sqlite_vec import load
 

@@ -44,7 +44,7 @@ from composable_memory.testing import (
 from composable_memory.types import Origin
 from composable_memory_adapters.embedders.wordllama import DIMENSIONS, WordLlamaSettings
 from composable_memory_adapters.embedders.wordllama import spec as wordllama
-from composable_memory_adapters.entities import HeuristicExtractor
+from composable_memory_adapters.extractors import HeuristicExtractor
 from composable_memory_adapters.sqlite_file import SqliteFile
 from composable_memory_adapters.vectors.brute_force import BruteForceVectors
 from composable_memory_adapters.vectors.sqlite_vec import SqliteVecVectors

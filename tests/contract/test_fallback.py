@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from composable_memory.config.settings import SettingsModel
 from composable_memory.errors import BackendUnavailable
-from composable_memory.fallback import FallbackMemoryManager
 from composable_memory.interfaces import BackendServices, BackendSpec, Capability, MemorySearchManager
-from composable_memory.settings import SettingsModel
+from composable_memory.runtime.failover import FallbackMemoryManager
 from composable_memory.testing import (
     AnswerContract,
     BackendContract,

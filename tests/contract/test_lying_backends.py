@@ -13,12 +13,12 @@ import pytest
 from mcp.types import CallToolResult
 
 from composable_memory import tools
-from composable_memory.calibration import Calibration
-from composable_memory.entries import ComposableBackendEntry
 from composable_memory.errors import BackendError, BackendTimeout
 from composable_memory.interfaces import BackendSpec
-from composable_memory.manager import ComposableMemoryManager
-from composable_memory.runtime import open_memory
+from composable_memory.query.backend_handle import ComposableBackendEntry
+from composable_memory.query.calibration import Calibration
+from composable_memory.query.manager import ComposableMemoryManager
+from composable_memory.runtime.opening import open_memory
 from composable_memory.testing import fakes
 from composable_memory.types import (
     Degradation,

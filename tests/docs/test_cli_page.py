@@ -39,7 +39,7 @@ from composable_memory.cli.graph_documents import (
     NeighbourhoodDocument,
 )
 from composable_memory.cli.log_documents import EventsDocument, TraceDocument
-from composable_memory.cli.running import ExitCode
+from composable_memory.cli.runner import ExitCode
 from composable_memory.cli.tuning_documents import GateDocument, ReplayDocument
 from composable_memory.cli.watching import WatchDocument
 from composable_memory.cli.weight_documents import (

@@ -17,7 +17,7 @@ import pytest
 import typer.main
 
 from composable_memory.cli import app
-from composable_memory.config import load_settings
+from composable_memory.config.layers import load_settings
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from composable_memory_adapters.builtin.store import books, lease, schema
+from composable_memory_adapters.builtin.store import index_meta, lease, schema
 from composable_memory_adapters.sqlite_file import SqliteFile
 
 
@@ -27,8 +27,8 @@ async def write_holder(file: SqliteFile, **changes: object) -> None:
     names = ("token", "host", "pid", "started", "until")
 
     def change(connection: object) -> None:
-        stored = dict(zip(names, json.loads(books.value(connection, "lease") or ""), strict=True))
-        books.set_value(connection, "lease", json.dumps([*{**stored, **changes}.values()]))
+        stored = dict(zip(names, json.loads(index_meta.value(connection, "lease") or ""), strict=True))
+        index_meta.set_value(connection, "lease", json.dumps([*{**stored, **changes}.values()]))
 
     await file.write(change)
 

@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 import pytest
 
 from composable_memory import open_memory
+from composable_memory.config.settings import QuerySettings
 from composable_memory.content import EmbedderInput
 from composable_memory.errors import EmbeddingError, IndexProblem
 from composable_memory.interfaces import EmbedderAdapter
-from composable_memory.settings import QuerySettings
 from composable_memory.testing import FailingEmbedder, HashEmbedder
 from composable_memory.types import MAX_SNIPPET_CHARS, MemorySource, SearchAnswer, SearchOptions
 from composable_memory_adapters.builtin.notes.drafts import FileDraft
@@ -30,7 +30,7 @@ from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSp
 from composable_memory_adapters.builtin.store.tables import LIVE
 from composable_memory_adapters.chunking import chunk_markdown
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
-from composable_memory_adapters.words.query_terms import index_text
+from composable_memory_adapters.text.query_terms import index_text
 
 Found = TypeVar("Found")
 
@@ -753,8 +753,8 @@ async def test_age_counts_before_the_least_score_and_never_cuts_an_exact_hit(not
 
 MMR = ranked_by(mmr={"enabled": True})
 LAMPS = {
-    "memory/a.md": "the red lamp stands on the desk in the hall",
-    "memory/b.md": "the red lamp stands on the desk in the hall",
+    "memory/a.md": "the red lamp stands on the context in the hall",
+    "memory/b.md": "the red lamp stands on the context in the hall",
     "memory/c.md": "a lamp for Oslo, red, bought from Maya last winter together with tea",
     "memory/d.md": "a lamp",
 }

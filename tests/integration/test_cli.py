@@ -27,7 +27,7 @@ PROGRAM = [sys.executable, "-m", "composable_memory.cli"]
 FAULTY_PLUGIN = """
 from contextlib import asynccontextmanager
 from composable_memory.interfaces import BackendSpec
-from composable_memory.settings import SettingsModel
+from composable_memory.config.settings import SettingsModel
 from composable_memory.testing.fakes import RaisingBackend
 
 @asynccontextmanager

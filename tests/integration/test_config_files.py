@@ -8,9 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
-from composable_memory.config import LoadedSettings, load_settings
+from composable_memory.config.layers import LoadedSettings, load_settings
+from composable_memory.config.settings import Settings, known_keys
 from composable_memory.errors import ConfigError
-from composable_memory.settings import Settings, known_keys
 from composable_memory_adapters.builtin.settings import BuiltinSettings
 from composable_memory_adapters.qmd.settings import QmdSettings
 

@@ -13,6 +13,7 @@ from composable_memory import (
     get_memory_search_manager,
     resolve_memory_backend_config,
 )
+from composable_memory.config.settings import Settings
 from composable_memory.errors import BackendError, BackendUnavailable, ConfigError
 from composable_memory.interfaces import (
     BackendServices,
@@ -22,8 +23,7 @@ from composable_memory.interfaces import (
     QueryOrchestrator,
     SupportsSync,
 )
-from composable_memory.settings import Settings
-from composable_memory.shared_memory import SharedMemory
+from composable_memory.runtime.shared_memory import SharedMemory
 from composable_memory.testing import InMemoryBackend, InMemorySettings
 from composable_memory.testing.in_memory import IN_MEMORY_CAPABILITIES
 from composable_memory_adapters.qmd import spec as qmd_spec

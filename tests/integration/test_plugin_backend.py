@@ -14,7 +14,7 @@ PLUGIN = """
 import asyncio
 from contextlib import asynccontextmanager
 from composable_memory.interfaces import BackendSpec
-from composable_memory.settings import SettingsModel
+from composable_memory.config.settings import SettingsModel
 from composable_memory.testing.fakes import SlowBackend
 
 class WikiSettings(SettingsModel):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from composable_memory import open_memory
+from composable_memory.config.settings import SettingsModel
 from composable_memory.errors import BackendUnavailable, ConfigError
 from composable_memory.interfaces import (
     BackendServices,
@@ -18,7 +19,6 @@ from composable_memory.interfaces import (
     EmbedderSpec,
     MemorySearchManager,
 )
-from composable_memory.settings import SettingsModel
 from composable_memory.testing import fakes
 from composable_memory_ops_logs import OpsLogReader
 

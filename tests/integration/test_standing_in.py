@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from composable_memory import Memory, open_memory
-from composable_memory.config import load_settings
+from composable_memory.config.layers import load_settings
 from composable_memory.content import MemoryContentObject
 from composable_memory.errors import BackendUnavailable, ConfigError
 from composable_memory.interfaces import BackendServices, BackendSpec, Capability, MemorySearchManager
-from composable_memory.opening import BackendOpener, OpenBackends
-from composable_memory.plugins import discover_backends
+from composable_memory.runtime.backends import BackendOpener, OpenBackends
+from composable_memory.runtime.registry import discover_backends
 from composable_memory.testing.fakes import InMemoryBackend, RaisingBackend
 from composable_memory.testing.fakes import spec as in_memory
 from composable_memory.types import QueryIntent, QueryResponse, TimeHint

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from composable_memory.errors import ConfigError
-from composable_memory.places import workspace_mark
-from composable_memory.runtime import open_memory
-from composable_memory.workspaces import WorkspaceIdentity, adopt, identify, known_workspaces
+from composable_memory.runtime.opening import open_memory
+from composable_memory.state.folders import workspace_mark
+from composable_memory.state.workspaces import WorkspaceIdentity, adopt, identify, known_workspaces
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 
@@ -175,7 +175,7 @@ def test_eight_processes_that_meet_a_folder_at_once_agree_on_it(state: Path, tmp
 import sys
 from datetime import datetime, UTC
 from pathlib import Path
-from composable_memory.workspaces import identify
+from composable_memory.state.workspaces import identify
 state, *folders = map(Path, sys.argv[1:])
 sys.stdin.readline()
 print([identify(state, folder, now=datetime.now(UTC)).id for folder in folders])

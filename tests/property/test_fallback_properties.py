@@ -17,10 +17,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from composable_memory.breaker import Breaker
 from composable_memory.errors import BackendError, BackendUnavailable, MemoryPathError
-from composable_memory.fallback import FallbackMemoryManager
 from composable_memory.interfaces import Capability
+from composable_memory.runtime.failover import FallbackMemoryManager
+from composable_memory.supervision.breaker import Breaker
 from composable_memory.testing import FIXED_NOW
 from composable_memory.types import (
     MemoryEmbeddingProbeResult,

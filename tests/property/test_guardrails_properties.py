@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from composable_memory_feedback.advice import AdviceLimits
-from composable_memory_feedback.guardrails import same_proportions, tame
+from composable_memory_feedback.guardrails import clamp_steps, same_proportions
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.weights import WeightTable
 
@@ -38,7 +38,7 @@ def proportion(table: WeightTable, backend: str, kind: IntentKind | None) -> flo
 def test_no_weight_moves_farther_than_a_step(
     proposed: WeightTable, current: WeightTable, limits: AdviceLimits
 ) -> None:
-    table = tame(proposed, current=current, limits=limits, backends=BACKENDS).table
+    table = clamp_steps(proposed, current=current, limits=limits, backends=BACKENDS).table
 
     for kind in KINDS:
         for one in BACKENDS:
@@ -48,7 +48,7 @@ def test_no_weight_moves_farther_than_a_step(
 
 @given(proposed=TABLES, current=TABLES, limits=LIMITS)
 def test_no_backend_disappears(proposed: WeightTable, current: WeightTable, limits: AdviceLimits) -> None:
-    table = tame(proposed, current=current, limits=limits, backends=BACKENDS).table
+    table = clamp_steps(proposed, current=current, limits=limits, backends=BACKENDS).table
 
     for kind in KINDS:
         for one in BACKENDS:
@@ -60,20 +60,20 @@ def test_no_backend_disappears(proposed: WeightTable, current: WeightTable, limi
 def test_taming_twice_is_taming_once_but_for_rounding(
     proposed: WeightTable, current: WeightTable, limits: AdviceLimits
 ) -> None:
-    once = tame(proposed, current=current, limits=limits, backends=BACKENDS).table
-    twice = tame(once, current=current, limits=limits, backends=BACKENDS).table
+    once = clamp_steps(proposed, current=current, limits=limits, backends=BACKENDS).table
+    twice = clamp_steps(once, current=current, limits=limits, backends=BACKENDS).table
 
     assert same_proportions(once, twice, backends=BACKENDS, tolerance=ROUNDED)
 
 
 @given(current=TABLES, limits=LIMITS)
 def test_proposing_the_current_table_changes_nothing(current: WeightTable, limits: AdviceLimits) -> None:
-    assert current is tame(current, current=current, limits=limits, backends=BACKENDS).table
+    assert current is clamp_steps(current, current=current, limits=limits, backends=BACKENDS).table
 
 
 @given(proposed=TABLES, current=TABLES, limits=LIMITS)
 def test_every_weight_is_a_number(proposed: WeightTable, current: WeightTable, limits: AdviceLimits) -> None:
-    table = tame(proposed, current=current, limits=limits, backends=BACKENDS).table
+    table = clamp_steps(proposed, current=current, limits=limits, backends=BACKENDS).table
 
     assert all(
         isfinite(weight) for row in (table.weights, *table.by_intent.values()) for weight in row.values()

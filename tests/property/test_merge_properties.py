@@ -3,7 +3,7 @@
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from composable_memory.merge import BackendList, Dedup, Fusion, merge
+from composable_memory.query.fusion import BackendList, Dedup, Fusion, merge
 from composable_memory.types import MemorySearchResult, Origin
 
 WORDS = st.sampled_from(["port", "dock", "queue", "retry", "部署", "note"])

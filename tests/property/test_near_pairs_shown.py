@@ -6,10 +6,10 @@ from itertools import chain
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from composable_memory.calibration import Calibration
-from composable_memory.merge import Dedup, Fusion
-from composable_memory.ranking import CalibrationRule, MergePolicy, rank
-from composable_memory.sameness import near_pairs, near_pairs_shown
+from composable_memory.query.calibration import Calibration
+from composable_memory.query.fusion import Dedup, Fusion
+from composable_memory.query.near_duplicates import near_pairs, near_pairs_shown
+from composable_memory.query.ranking import CalibrationRule, MergePolicy, rank
 from composable_memory.types import BackendAnswer, MemorySearchResult, Origin, SearchOptions
 
 DEPTH = 12

@@ -9,8 +9,8 @@ import re
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from composable_memory_adapters.qmd.asking.questions import MAX_CHARACTERS, MAX_SEARCHES, request_of
 from composable_memory_adapters.qmd.settings import SearchMode
+from composable_memory_adapters.qmd.transport.questions import MAX_CHARACTERS, MAX_SEARCHES, request_of
 from composable_memory_adapters.qmd.values import SubSearch
 
 PIECES = st.one_of(

@@ -9,18 +9,18 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from composable_memory.calibration import Calibration
-from composable_memory.entries import ComposableBackendEntry
-from composable_memory.intent import parse_query_intent
 from composable_memory.interfaces import Capability
-from composable_memory.manager import ComposableMemoryManager
-from composable_memory.merge import Dedup, Fusion
-from composable_memory.ranking import MergePolicy
-from composable_memory.replaying import Replayer, can_be_ranked, is_reproduced
+from composable_memory.query.backend_handle import ComposableBackendEntry
+from composable_memory.query.calibration import Calibration
+from composable_memory.query.fusion import Dedup, Fusion
+from composable_memory.query.intent import parse_query_intent
+from composable_memory.query.manager import ComposableMemoryManager
+from composable_memory.query.ranking import MergePolicy
+from composable_memory.query.replay import Replayer, can_be_ranked, is_reproduced
+from composable_memory.query.weights import LiveWeights, WeightsInForce, WeightTable
 from composable_memory.testing.fakes import FakeBackend, RaisingBackend
 from composable_memory.testing.in_memory import FIXED_NOW
 from composable_memory.types import MemorySearchResult, Origin, QueryRequest, QueryResponse, SearchOptions
-from composable_memory.weights import LiveWeights, WeightsInForce, WeightTable
 from composable_memory_feedback.experiments.values import Experiment
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.logged import LoggedQueries, RankingPolicy, read_queries

@@ -8,12 +8,12 @@ from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 
-from composable_memory.entries import ComposableBackendEntry
-from composable_memory.intent import parse_query_intent
-from composable_memory.manager import ComposableMemoryManager
-from composable_memory.ranking import MergePolicy
+from composable_memory.query.backend_handle import ComposableBackendEntry
+from composable_memory.query.intent import parse_query_intent
+from composable_memory.query.manager import ComposableMemoryManager
+from composable_memory.query.ranking import MergePolicy
+from composable_memory.query.weights import WeightsInForce, WeightTable
 from composable_memory.types import MemorySearchResult, QueryRequest
-from composable_memory.weights import WeightsInForce, WeightTable
 from composable_memory_ops_logs import MemorySink, OpsEvent, OpsLog, OpsLogReader
 from composable_memory_ops_logs.short_form import events_from_line, short_line
 from composable_memory_ops_logs.wire import event_to_wire, to_line

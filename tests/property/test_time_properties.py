@@ -6,9 +6,9 @@ from itertools import pairwise
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from composable_memory.intent import parse_query_intent
-from composable_memory.time_windows import window_of
-from composable_memory.time_words import time_mentions
+from composable_memory.query.intent import parse_query_intent
+from composable_memory.time.expressions import time_mentions
+from composable_memory.time.windows import window_of
 
 PIECES = st.sampled_from(
     """as of | since | until | before | after | between | from | and | to | in | on |

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from composable_memory.config import (
+from composable_memory.config.layers import (
     LoadedSettings,
     Origin,
     default_state_dir,
@@ -15,9 +15,9 @@ from composable_memory.config import (
     user_config_path,
     validate_backend_options,
 )
+from composable_memory.config.settings import BackendSection, Settings, SettingsModel
 from composable_memory.errors import ConfigError
 from composable_memory.interfaces import BackendServices, BackendSpec, MemorySearchManager
-from composable_memory.settings import BackendSection, Settings, SettingsModel
 
 
 class ServiceSettings(SettingsModel):

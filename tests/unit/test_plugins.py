@@ -8,9 +8,10 @@ from typing import Any, cast
 
 import pytest
 
+from composable_memory.config.settings import SettingsModel
 from composable_memory.errors import BackendError
 from composable_memory.interfaces import BackendSpec, Capability, EmbedderSpec, MemorySearchManager
-from composable_memory.plugins import (
+from composable_memory.runtime.registry import (
     BACKEND_GROUP,
     EMBEDDER_GROUP,
     Found,
@@ -19,13 +20,12 @@ from composable_memory.plugins import (
     check_capabilities,
     discover_backends,
 )
-from composable_memory.settings import SettingsModel
 from composable_memory.testing.in_memory import FakeBackend, InMemoryBackend
 from composable_memory.testing.in_memory import spec as in_memory
 
 MODULE = """
 from composable_memory.interfaces import BackendSpec, EmbedderSpec
-from composable_memory.settings import SettingsModel
+from composable_memory.config.settings import SettingsModel
 
 def backend(id_, **more):
     return BackendSpec(id=id_, summary="a memory", settings=SettingsModel, open=None, **more)

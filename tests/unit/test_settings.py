@@ -6,10 +6,7 @@ from typing import get_args
 import pytest
 from pydantic import ValidationError
 
-from composable_memory.calibration import Calibration
-from composable_memory.errors import ConfigError
-from composable_memory.merge import Dedup, Fusion
-from composable_memory.settings import (
+from composable_memory.config.settings import (
     BackendSection,
     MemorySettings,
     QuerySettings,
@@ -19,6 +16,9 @@ from composable_memory.settings import (
     is_secret,
     known_keys,
 )
+from composable_memory.errors import ConfigError
+from composable_memory.query.calibration import Calibration
+from composable_memory.query.fusion import Dedup, Fusion
 
 
 def memory(**data: object) -> MemorySettings:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from composable_memory.types import MAX_SNIPPET_CHARS
-from composable_memory_adapters.words.snippets import snippet
+from composable_memory_adapters.text.snippets import snippet
 
 FILLER = "\n".join(f"row {number} of nothing much" for number in range(100))
 

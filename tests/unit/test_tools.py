@@ -7,14 +7,15 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from composable_memory.config import LoadedSettings
-from composable_memory.entries import ComposableBackendEntry
+from composable_memory.config.layers import LoadedSettings
+from composable_memory.config.settings import Settings
 from composable_memory.errors import BackendError, BackendUnavailable
 from composable_memory.interfaces import MemorySearchManager
-from composable_memory.manager import ComposableMemoryManager
-from composable_memory.plugins import Registry
-from composable_memory.runtime import Memory
-from composable_memory.settings import Settings
+from composable_memory.query.backend_handle import ComposableBackendEntry
+from composable_memory.query.manager import ComposableMemoryManager
+from composable_memory.query.weights import LiveWeights
+from composable_memory.runtime.opening import Memory
+from composable_memory.runtime.registry import Registry
 from composable_memory.testing.fakes import InMemoryBackend, RaisingBackend
 from composable_memory.tools import (
     MemoryContextPackRequest,
@@ -38,9 +39,8 @@ from composable_memory.types import (
     SearchAnswer,
     SearchOptions,
 )
-from composable_memory.weights import LiveWeights
 from composable_memory_ops_logs import OpsEvent, OpsLog
-from tests.desks import idle_desk
+from tests.learning_contexts import idle_context
 
 NOTES = {"memory/keys.md": "# Keys\n\nThe key of the boat hangs\nbehind the boiler.\n"}
 QUESTION = MemorySearchRequest(query="boiler key")
@@ -78,7 +78,7 @@ def a_memory(
         workspace_dir=Path(),
         state_dir=Path(),
         ops_log=ops_log,
-        desk=idle_desk(ops_log),
+        context=idle_context(ops_log),
         weights=LiveWeights({}),
     )
 

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from composable_memory.waterfall import Step, bar, waterfall
+from composable_memory.query.waterfall import Step, bar, waterfall
 from composable_memory_ops_logs import OpsEvent
 
 BEGIN = datetime(2026, 5, 3, 12, 0, tzinfo=UTC)

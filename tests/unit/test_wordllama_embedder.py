@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from composable_memory.config.settings import check
 from composable_memory.content import EmbedderInput
 from composable_memory.errors import ConfigError, EmbedderUnavailable
 from composable_memory.interfaces import EmbedderAdapter, EmbedderServices
-from composable_memory.settings import check
 from composable_memory.testing import FIXED_NOW, EmbedderContract, Opener
 from composable_memory_adapters.embedders.wordllama import (
     SLICE_TEXTS,

@@ -42,12 +42,12 @@ from composable_memory_adapters.builtin.notes.sources import TRANSCRIPTS_KEY, re
 from composable_memory_adapters.builtin.search.searcher import Searcher
 from composable_memory_adapters.builtin.settings import BuiltinSettings, filled_in
 from composable_memory_adapters.builtin.status import Standing, describe
-from composable_memory_adapters.builtin.store import books, integrity, schema
-from composable_memory_adapters.builtin.store.books import IndexSnapshot
+from composable_memory_adapters.builtin.store import index_meta, integrity, schema
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
-from composable_memory_adapters.builtin.sync.follower import FolderWatch, Follower
+from composable_memory_adapters.builtin.store.index_meta import IndexSnapshot
+from composable_memory_adapters.builtin.sync.sync_scheduler import FolderWatch, SyncScheduler
 from composable_memory_adapters.builtin.sync.synchroniser import Synchroniser
-from composable_memory_adapters.builtin.sync.territory import survey
+from composable_memory_adapters.builtin.sync.watch_scope import survey
 from composable_memory_adapters.excerpts import excerpt
 from composable_memory_adapters.single_flight import Flight, SingleFlight
 from composable_memory_adapters.sqlite_file import SqliteFile
@@ -105,7 +105,7 @@ class BuiltinMemory:
         self._transcripts: Path | None = None
         self._index: _Index | None = None
         self._flights = SingleFlight(self._fly, backend_id="builtin")
-        self._follower = Follower(
+        self._follower = SyncScheduler(
             settings.sync,
             open_watch=self._open_watch,
             sync=self._flights.attempt,
@@ -326,7 +326,7 @@ class BuiltinMemory:
         async with self._counting:
             opened = self._opened("read its index")
             self._snapshot, self._rebuild_cost = await opened.file.read(
-                lambda connection: (books.snapshot(connection), opened.sync.rebuild_cost(connection))
+                lambda connection: (index_meta.snapshot(connection), opened.sync.rebuild_cost(connection))
             )
 
     def _has_foreign_vectors(self) -> bool:

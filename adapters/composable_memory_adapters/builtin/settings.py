@@ -6,8 +6,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
-from composable_memory.places import file_name_of
-from composable_memory.settings import SettingsModel
+from composable_memory.config.settings import SettingsModel
+from composable_memory.state.folders import file_name_of
 
 __all__ = [
     "BuiltinSettings",

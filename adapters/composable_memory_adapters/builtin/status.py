@@ -16,9 +16,9 @@ from composable_memory.types import (
     VectorStatus,
 )
 from composable_memory_adapters.builtin.settings import BuiltinSettings
-from composable_memory_adapters.builtin.store.books import IndexSnapshot
-from composable_memory_adapters.builtin.sync.follower import WatchStatus
+from composable_memory_adapters.builtin.store.index_meta import IndexSnapshot
 from composable_memory_adapters.builtin.sync.rebuild import RebuildCost
+from composable_memory_adapters.builtin.sync.sync_scheduler import WatchStatus
 from composable_memory_adapters.single_flight import Flight
 from composable_memory_adapters.sqlite_file import Recovery
 

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from pydantic import Field
 
+from composable_memory.config.settings import SettingsModel
 from composable_memory.content import EmbedderInput
 from composable_memory.errors import EmbedderUnavailable
 from composable_memory.interfaces import EmbedderServices, EmbedderSpec
-from composable_memory.settings import SettingsModel
 
 if TYPE_CHECKING:
     import numpy as np

@@ -21,9 +21,9 @@ from composable_memory.errors import (
     MemoryPathError,
 )
 from composable_memory.facts import Adopted, Episode, Fact, Forgotten, GraphEntity, Neighbourhood
-from composable_memory.intent import parse_query_intent
 from composable_memory.interfaces import BackendServices, ProgressCallback
-from composable_memory.time_windows import FAR_FUTURE, FAR_PAST, window_of
+from composable_memory.query.intent import parse_query_intent
+from composable_memory.time.windows import FAR_FUTURE, FAR_PAST, window_of
 from composable_memory.types import (
     Degradation,
     DegradationCode,

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from composable_memory.interfaces import BackendSpec, Capability, KeptStore, OpenBackend
 from composable_memory_adapters.late_opening import opened_late
-from composable_memory_adapters.qmd.asking import mcporter
-from composable_memory_adapters.qmd.machine import installation
+from composable_memory_adapters.qmd.runtime import installation
 from composable_memory_adapters.qmd.settings import QmdSettings
+from composable_memory_adapters.qmd.transport import mcporter
 
 __all__ = ["QmdSettings", "spec"]
 
@@ -19,7 +19,7 @@ def _load() -> OpenBackend:
 
 
 def _kept(state_dir: Path) -> Sequence[KeptStore]:
-    from composable_memory_adapters.qmd.machine.home import kept
+    from composable_memory_adapters.qmd.runtime.home import kept
 
     return kept(state_dir)
 

@@ -21,25 +21,25 @@ from composable_memory.types import (
     SearchOptions,
     SyncReport,
 )
-from composable_memory_adapters.qmd.asking.command_line import CommandLine
-from composable_memory_adapters.qmd.asking.daemon import Daemon
-from composable_memory_adapters.qmd.asking.engine import Engine, QuickWay
-from composable_memory_adapters.qmd.asking.mcporter import Mcporter
-from composable_memory_adapters.qmd.asking.modes import PresentMode, present_mode
-from composable_memory_adapters.qmd.asking.questions import request_of
 from composable_memory_adapters.qmd.documents.collections import CollectionPlan, plan_collections
 from composable_memory_adapters.qmd.documents.passages import passages_of
 from composable_memory_adapters.qmd.documents.reading import read
 from composable_memory_adapters.qmd.documents.stemming import StemMemory
-from composable_memory_adapters.qmd.machine.home import open_home, write_collections
-from composable_memory_adapters.qmd.machine.installation import find_command, probe
-from composable_memory_adapters.qmd.machine.models import describe_models
+from composable_memory_adapters.qmd.maintenance.freshness import newest_change
+from composable_memory_adapters.qmd.maintenance.loop import Upkeep
+from composable_memory_adapters.qmd.maintenance.maintenance import Maintenance
+from composable_memory_adapters.qmd.runtime.home import open_home, write_collections
+from composable_memory_adapters.qmd.runtime.installation import find_command, probe
+from composable_memory_adapters.qmd.runtime.models import describe_models
 from composable_memory_adapters.qmd.scope import verdict
 from composable_memory_adapters.qmd.settings import QmdSettings
 from composable_memory_adapters.qmd.status import Standing, describe
-from composable_memory_adapters.qmd.upkeep.freshness import newest_change
-from composable_memory_adapters.qmd.upkeep.loop import Upkeep
-from composable_memory_adapters.qmd.upkeep.maintenance import Maintenance
+from composable_memory_adapters.qmd.transport.command_line import CommandLine
+from composable_memory_adapters.qmd.transport.daemon import Daemon
+from composable_memory_adapters.qmd.transport.engine import Engine, QuickWay
+from composable_memory_adapters.qmd.transport.mcporter import Mcporter
+from composable_memory_adapters.qmd.transport.modes import PresentMode, present_mode
+from composable_memory_adapters.qmd.transport.questions import request_of
 from composable_memory_adapters.qmd.values import (
     BACKEND_ID,
     Collection,

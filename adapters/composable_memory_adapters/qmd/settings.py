@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, field_validator
 
-from composable_memory.settings import SettingsModel
+from composable_memory.config.settings import SettingsModel
 
 __all__ = [
     "CollectionSettings",

@@ -12,11 +12,11 @@ from composable_memory.types import (
     SourceCount,
     VectorStatus,
 )
-from composable_memory_adapters.qmd.asking.daemon import DaemonStanding
-from composable_memory_adapters.qmd.asking.engine import Way
-from composable_memory_adapters.qmd.asking.mcporter import Mcporter
+from composable_memory_adapters.qmd.maintenance.loop import UpkeepStanding
 from composable_memory_adapters.qmd.settings import QmdSettings
-from composable_memory_adapters.qmd.upkeep.loop import UpkeepStanding
+from composable_memory_adapters.qmd.transport.daemon import DaemonStanding
+from composable_memory_adapters.qmd.transport.engine import Way
+from composable_memory_adapters.qmd.transport.mcporter import Mcporter
 from composable_memory_adapters.qmd.values import Collection, Home, Installation
 
 __all__ = ["Standing", "describe"]

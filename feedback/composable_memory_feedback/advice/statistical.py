@@ -19,9 +19,9 @@ from datetime import datetime
 import numpy as np
 from numpy.typing import NDArray
 
-from composable_memory_feedback.advice.board import Board, vector_of
+from composable_memory_feedback.advice.candidates import SMALLEST, Vector, coarse, neighbours, positive
 from composable_memory_feedback.advice.evidence import Case
-from composable_memory_feedback.advice.grid import SMALLEST, Vector, coarse, neighbours, positive
+from composable_memory_feedback.advice.score_matrix import Board, vector_of
 from composable_memory_feedback.advice.values import AdviceLimits, Proposal
 from composable_memory_feedback.advice.wording import Belief, advices
 from composable_memory_feedback.intents import IntentKind
@@ -53,7 +53,7 @@ def advise(
     backends: Sequence[str],
     ranker: Ranker,
     limits: AdviceLimits,
-    tame: Tame,
+    clamp_steps: Tame,
     k: int = 10,
     now: datetime,
     seed: int = 0,
@@ -85,8 +85,8 @@ def advise(
     board = Board(usable, backends=backends, ranker=ranker, k=k, pace=pace)
     study = _Study.of(usable, current, backends, board, limits, seed)
     wanted = study.table(study.choose(), now)
-    table = _kept_if_same(tame(wanted), current, backends)
-    gain, gain_by_intent = _gain(study, lambda choice: tame(study.table(choice, now)), seed)
+    table = _kept_if_same(clamp_steps(wanted), current, backends)
+    gain, gain_by_intent = _gain(study, lambda choice: clamp_steps(study.table(choice, now)), seed)
     goes_on = not _are_same(wanted, table, backends)
     destination_gain = _gain(study, lambda choice: study.table(choice, now), seed)[0] if goes_on else None
     if table is current:
@@ -114,7 +114,7 @@ def draw_table(
     backends: Sequence[str],
     ranker: Ranker,
     limits: AdviceLimits,
-    tame: Tame,
+    clamp_steps: Tame,
     k: int = 10,
     now: datetime,
     seed: int = 0,
@@ -126,7 +126,7 @@ def draw_table(
     board = Board(usable, backends=backends, ranker=ranker, k=k, pace=lambda: None)
     study = _Study.of(usable, current, backends, board, limits, seed)
     drawn = np.random.default_rng(seed).standard_exponential(len(usable))
-    return _kept_if_same(tame(study.table(study.choose(drawn), now)), current, backends)
+    return _kept_if_same(clamp_steps(study.table(study.choose(drawn), now)), current, backends)
 
 
 def _usable(cases: Sequence[Case], backends: Sequence[str]) -> list[Case]:

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from composable_memory_feedback.advice.board import vector_of
 from composable_memory_feedback.advice.evidence import Case
+from composable_memory_feedback.advice.score_matrix import vector_of
 from composable_memory_feedback.advice.values import BackendAdvice
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.judgements import RELEVANT

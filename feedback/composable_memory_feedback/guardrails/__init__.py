@@ -5,8 +5,8 @@ A proposal that turns the order round therefore arrives over several changes: fi
 up to the heaviest, then another one leads.
 """
 
-from composable_memory_feedback.guardrails.objections import ShadowOutcome, check, is_waiting
+from composable_memory_feedback.guardrails.checks import ShadowOutcome, check, is_waiting
 from composable_memory_feedback.guardrails.proportions import same_proportions
-from composable_memory_feedback.guardrails.taming import Tamed, tame
+from composable_memory_feedback.guardrails.step_limits import Tamed, clamp_steps
 
-__all__ = ["ShadowOutcome", "Tamed", "check", "is_waiting", "same_proportions", "tame"]
+__all__ = ["ShadowOutcome", "Tamed", "check", "clamp_steps", "is_waiting", "same_proportions"]

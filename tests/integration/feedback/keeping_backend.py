@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from composable_memory.config.settings import SettingsModel
 from composable_memory.errors import BackendError, BackendRejected
 from composable_memory.interfaces import BackendServices, BackendSpec, Capability
-from composable_memory.settings import SettingsModel
 from composable_memory.testing.in_memory import FakeBackend
 from composable_memory.types import MemorySearchResult, SearchOptions
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from composable_memory import Memory, open_memory
+from composable_memory.config.settings import SettingsModel
 from composable_memory.interfaces import BackendServices, BackendSpec, Capability
 from composable_memory.learning import Learning, open_learning
-from composable_memory.settings import SettingsModel
 from composable_memory.types import MemoryFileSlice, MemorySearchResult
 from composable_memory_feedback.judgements import Judgement, JudgementKind
 from tests.integration.embedders.loopback import Answerer, Reply
@@ -66,7 +66,7 @@ class Rest:
         await self.all_rest()
 
 
-class Shelf(ListingBackend):
+class TableSet(ListingBackend):
     """Lists notes, and has a file of every name; one note gives orders to whoever reads it."""
 
     async def read_file(
@@ -84,8 +84,8 @@ def shelf(backend_id: str, *listed: tuple[str, float]) -> BackendSpec:
     """Return the spec of a backend that lists these notes."""
 
     @asynccontextmanager
-    async def opened(_settings: SettingsModel, _services: BackendServices) -> AsyncIterator[Shelf]:
-        yield Shelf(backend_id, listed)
+    async def opened(_settings: SettingsModel, _services: BackendServices) -> AsyncIterator[TableSet]:
+        yield TableSet(backend_id, listed)
 
     return BackendSpec(
         id=backend_id,
@@ -163,7 +163,7 @@ async def ask(memory: Memory, number: int) -> str:
 async def judge(memory: Memory, numbers: Iterable[int], *, wanted: str = "item") -> None:
     """Ask for items, and keep of every result whether it is the note that was wanted."""
     asked = {await ask(memory, number): f"memory/{wanted}-{number}.md" for number in numbers}
-    logged, at = await memory.learning.queries(), memory.desk.clock()
+    logged, at = await memory.learning.queries(), memory.context.clock()
     judgements = [
         Judgement(
             trace_id=query.trace_id,
@@ -183,7 +183,7 @@ async def judge(memory: Memory, numbers: Iterable[int], *, wanted: str = "item")
         if query.trace_id in asked
         for rank, hit in enumerate(query.shown, 1)
     ]
-    await memory.desk.stored(lambda store: store.add(judgements))
+    await memory.context.stored(lambda store: store.add(judgements))
 
 
 def saying(text: str, **usage: Any) -> Answerer:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from composable_memory import Memory
-from composable_memory.weights import WeightTable
+from composable_memory.query.weights import WeightTable
 from composable_memory_feedback.judgements import Judgement, JudgementKind
 from tests.integration.embedders.loopback import listening
 from tests.integration.feedback.learners import START, Place, saying
@@ -25,7 +25,7 @@ async def ask(memory: Memory, number: int) -> str:
 
 
 async def kept(memory: Memory, kind: JudgementKind) -> Sequence[Judgement]:
-    judgements = await memory.desk.stored_if_any(lambda store: store.judgements()) or ()
+    judgements = await memory.context.stored_if_any(lambda store: store.judgements()) or ()
     return [one for one in judgements if one.kind is kind]
 
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from composable_memory.cli import app
 from composable_memory.learning import open_learning
-from composable_memory.runtime import open_memory
+from composable_memory.runtime.opening import open_memory
 from tests.integration.feedback.two_backends import ENTRY_POINTS, WRONG, sure, vague
 
 CONFIG = """

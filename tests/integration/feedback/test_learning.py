@@ -9,7 +9,7 @@ import pytest
 
 from composable_memory import open_memory
 from composable_memory.errors import ConfigError
-from composable_memory.shared_memory import SharedMemory
+from composable_memory.runtime.shared_memory import SharedMemory
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.judgements import Judgement, JudgementKind
 from composable_memory_ops_logs import OpsLogError
@@ -23,7 +23,7 @@ SHOWN = ["memory/around-7.md", "memory/beside-7.md", "memory/item-7.md", "memory
 
 async def kept(place: Place) -> Sequence[Judgement]:
     async with place.learning() as learning:
-        return await learning.desk.stored_if_any(lambda store: store.judgements()) or ()
+        return await learning.context.stored_if_any(lambda store: store.judgements()) or ()
 
 
 # --- what somebody says -------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from composable_memory import open_memory
-from composable_memory.config import load_settings
+from composable_memory.config.layers import load_settings
 from composable_memory.errors import ConfigError
 from composable_memory.learning.background import LoopWork
 from composable_memory_feedback.errors import FeedbackError
@@ -108,7 +108,7 @@ async def test_what_a_person_sets_while_a_proposal_is_checked_stands(judged: Pla
 async def test_of_two_who_adopt_over_the_same_weights_the_store_lets_one(judged: Place) -> None:
     async with judged.learning() as learning:
         await learning.set_weights({"sure": 0.2})
-        adopting = learning.desk.stored(
+        adopting = learning.context.stored(
             lambda store: store.adopt(
                 learning.base, base={}, actor="loop", at=judged.clock(), expected="settings"
             )

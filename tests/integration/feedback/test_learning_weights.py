@@ -16,7 +16,7 @@ from composable_memory import Memory
 from composable_memory.cli import app
 from composable_memory.learning import open_learning
 from composable_memory.learning.background import learning_goes_on
-from composable_memory.weights import WeightTable
+from composable_memory.query.weights import WeightTable
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.golden import GoldenPlace, GoldenQuestion
 from composable_memory_feedback.intents import IntentKind
@@ -372,7 +372,7 @@ async def test_what_another_process_changes_is_in_force_after_the_next_look(plac
 
 async def test_a_store_that_cannot_be_read_leaves_the_weights_until_it_can(place: Place) -> None:
     async with followed(place) as (memory, rest):
-        path = memory.desk.store_path
+        path = memory.context.store_path
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"this is no database at all" * 200)
         await rest.wake()

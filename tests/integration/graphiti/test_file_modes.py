@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from composable_memory.content import MemoryContentObject
-from composable_memory.runtime import open_memory
+from composable_memory.runtime.opening import open_memory
 from composable_memory_adapters.graphiti.database import binaries
 
 pytest.importorskip("falkordb")

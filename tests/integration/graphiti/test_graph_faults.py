@@ -21,11 +21,11 @@ from typer.testing import CliRunner, Result
 
 from benchmarks import graph_kill_rounds
 from composable_memory.cli import app
+from composable_memory.config.settings import SettingsModel
 from composable_memory.content import IngestReport, MemoryContentObject
 from composable_memory.errors import BackendError, ComposableMemoryError
 from composable_memory.interfaces import EmbedderAdapter, EmbedderServices, EmbedderSpec
-from composable_memory.runtime import Memory, open_memory
-from composable_memory.settings import SettingsModel
+from composable_memory.runtime.opening import Memory, open_memory
 from composable_memory.testing import FailingEmbedder, HashEmbedder
 from composable_memory.types import QueryResponse
 from composable_memory_adapters.graphiti.database import binaries
@@ -660,7 +660,7 @@ async def test_fifty_memories_leave_no_thread_no_descriptor_and_no_process(opene
 
 TOGETHER = """
 import asyncio, sys, time
-from composable_memory.runtime import open_memory
+from composable_memory.runtime.opening import open_memory
 from tests.integration.graphiti.test_graph_faults import config, some
 
 async def go(workspace, state, first, seconds):

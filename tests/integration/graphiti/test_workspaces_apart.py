@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from composable_memory.cli import app
-from composable_memory.places import workspace_mark
+from composable_memory.state.folders import workspace_mark
 
 pytest.importorskip("falkordb")
 

@@ -17,7 +17,7 @@ from composable_memory.testing import SEED_QUESTIONS, SeedQuestion
 from composable_memory.tools import cite
 from composable_memory.types import SearchAnswer, SearchOptions
 from composable_memory_adapters.qmd.backend import QmdMemory, open_qmd
-from composable_memory_adapters.qmd.machine.exclusive import exclusive
+from composable_memory_adapters.qmd.runtime.exclusive import exclusive
 from composable_memory_ops_logs import utc_now
 from tests.integration.qmd.conftest import OpenQmd, SettingsWith, standing_of
 

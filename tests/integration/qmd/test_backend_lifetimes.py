@@ -12,8 +12,8 @@ import pytest
 from composable_memory.errors import BackendUnavailable
 from composable_memory.interfaces import BackendServices
 from composable_memory.types import SearchAnswer
-from composable_memory_adapters.qmd.asking.daemon import keeper
 from composable_memory_adapters.qmd.backend import QmdMemory, open_qmd
+from composable_memory_adapters.qmd.transport.daemon import keeper
 from composable_memory_ops_logs import utc_now
 from tests.integration.graphiti.processes import children, eventually, is_running
 from tests.integration.qmd.conftest import OpenQmd, SettingsWith, daemon_running, standing_of

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from composable_memory.types import SearchAnswer
-from composable_memory_adapters.qmd.machine.installation import find_command
+from composable_memory_adapters.qmd.runtime.installation import find_command
 from tests.integration.qmd.conftest import OpenQmd, standing_of
 from tests.models.make_minilm_gguf import lacking, make
 

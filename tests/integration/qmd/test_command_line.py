@@ -14,8 +14,8 @@ from composable_memory.errors import (
     BackendTimeout,
     BackendUnavailable,
 )
-from composable_memory_adapters.qmd.asking.command_line import CommandLine
-from composable_memory_adapters.qmd.machine.installation import find_command
+from composable_memory_adapters.qmd.runtime.installation import find_command
+from composable_memory_adapters.qmd.transport.command_line import CommandLine
 from composable_memory_adapters.qmd.values import Home, Installation, SubSearch
 from tests.integration.qmd.homes import PATIENCE_S, QUESTION, furnish, update
 

@@ -22,11 +22,11 @@ from composable_memory.errors import (
     BackendUnavailable,
 )
 from composable_memory_adapters.process_identity import host, start_of
-from composable_memory_adapters.qmd.asking.command_line import CommandLine
-from composable_memory_adapters.qmd.asking.daemon import Daemon
-from composable_memory_adapters.qmd.asking.daemon.keeper import pause_s
-from composable_memory_adapters.qmd.machine.installation import find_command
+from composable_memory_adapters.qmd.runtime.installation import find_command
 from composable_memory_adapters.qmd.settings import DaemonSettings
+from composable_memory_adapters.qmd.transport.command_line import CommandLine
+from composable_memory_adapters.qmd.transport.daemon import Daemon
+from composable_memory_adapters.qmd.transport.daemon.keeper import pause_s
 from composable_memory_adapters.qmd.values import Home, Installation, SubSearch
 from composable_memory_ops_logs import BackendDegraded, MemorySink, OpsLog
 from tests.integration.graphiti.processes import HOUSES, children, eventually, is_running
@@ -35,7 +35,7 @@ from tests.integration.qmd.homes import PATIENCE_S, QUESTION, furnish, update
 OWNER = """
 import asyncio, sys
 from pathlib import Path
-from composable_memory_adapters.qmd.asking.daemon import Daemon
+from composable_memory_adapters.qmd.transport.daemon import Daemon
 from composable_memory_adapters.qmd.settings import DaemonSettings
 from composable_memory_adapters.qmd.values import Installation
 from composable_memory_ops_logs import OpsLog

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from composable_memory.errors import BackendUnavailable
-from composable_memory_adapters.qmd.machine.exclusive import exclusive
+from composable_memory_adapters.qmd.runtime.exclusive import exclusive
 from tests.integration.graphiti.processes import HOUSES, PATIENCE_S
 
 HOLDER = """
 import asyncio, sys
 from pathlib import Path
-from composable_memory_adapters.qmd.machine.exclusive import exclusive
+from composable_memory_adapters.qmd.runtime.exclusive import exclusive
 
 async def main():
     async with exclusive(Path(sys.argv[1]), patience_s=0.0) as is_ours:

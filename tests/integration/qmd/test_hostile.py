@@ -19,17 +19,17 @@ import pytest
 from composable_memory.errors import BackendGarbled, BackendTimeout, BackendUnavailable, MemoryPathError
 from composable_memory.interfaces import BackendServices
 from composable_memory.types import SearchOptions
-from composable_memory_adapters.qmd.asking.command_line import CommandLine
-from composable_memory_adapters.qmd.asking.daemon import whereabouts
-from composable_memory_adapters.qmd.asking.daemon.asking import Client
-from composable_memory_adapters.qmd.asking.daemon.server import Server
-from composable_memory_adapters.qmd.asking.replies import refusal
 from composable_memory_adapters.qmd.backend import open_qmd
 from composable_memory_adapters.qmd.documents.reading import read
-from composable_memory_adapters.qmd.machine.index_config import read_config
-from composable_memory_adapters.qmd.machine.process import GuardedProcess, run
-from composable_memory_adapters.qmd.upkeep.freshness import newest_change
-from composable_memory_adapters.qmd.upkeep.rules import UpkeepState
+from composable_memory_adapters.qmd.maintenance.freshness import newest_change
+from composable_memory_adapters.qmd.maintenance.rules import UpkeepState
+from composable_memory_adapters.qmd.runtime.index_config import read_config
+from composable_memory_adapters.qmd.runtime.process import GuardedProcess, run
+from composable_memory_adapters.qmd.transport.command_line import CommandLine
+from composable_memory_adapters.qmd.transport.daemon import server_registry
+from composable_memory_adapters.qmd.transport.daemon.asking import Client
+from composable_memory_adapters.qmd.transport.daemon.server import Server
+from composable_memory_adapters.qmd.transport.replies import refusal
 from composable_memory_adapters.qmd.values import Collection, Installation
 from composable_memory_ops_logs import utc_now
 from tests.integration.graphiti.processes import eventually, is_running
@@ -268,7 +268,7 @@ async def test_a_process_answers_where_the_server_in_the_note_is_of_no_use(
 
     async with server(health=WELL, query=answer) as address:
         note = root / "daemon.json"
-        await asyncio.to_thread(whereabouts.publish, note, address=address, pid=os.getpid())
+        await asyncio.to_thread(server_registry.publish, note, address=address, pid=os.getpid())
         opening = open_qmd(qmd_settings(), replace(services, is_long_lived=True, clock=utc_now))
         async with opening as memory:
             await eventually(lambda: standing_of(memory)["daemon"]["address"] == address)
@@ -315,12 +315,12 @@ async def test_no_more_is_read_of_a_server_that_is_well_than_that_it_is() -> Non
 )
 def test_a_note_that_leads_elsewhere_leads_nowhere(tmp_path: Path, lie: dict[str, object]) -> None:
     note = tmp_path / "daemon.json"
-    truth = whereabouts.publish(note, address=str(tmp_path / "s"), pid=os.getpid())
-    assert whereabouts.read(note) == truth
+    truth = server_registry.publish(note, address=str(tmp_path / "s"), pid=os.getpid())
+    assert server_registry.read(note) == truth
 
     note.write_text(json.dumps(truth.model_dump() | lie), encoding="utf-8")
 
-    assert whereabouts.read(note) is None
+    assert server_registry.read(note) is None
 
 
 # --- damaged files, and clocks ------------------------------------------------------------------------------

@@ -12,10 +12,10 @@ import pytest
 
 from composable_memory_adapters.qmd.documents.collections import canonical_path, plan_collections, resolve
 from composable_memory_adapters.qmd.documents.patterns import parse_pattern
-from composable_memory_adapters.qmd.machine.home import prepare_home, write_collections
-from composable_memory_adapters.qmd.machine.index_config import read_config
-from composable_memory_adapters.qmd.machine.installation import find_command
-from composable_memory_adapters.qmd.machine.process import Reply, run
+from composable_memory_adapters.qmd.runtime.home import prepare_home, write_collections
+from composable_memory_adapters.qmd.runtime.index_config import read_config
+from composable_memory_adapters.qmd.runtime.installation import find_command
+from composable_memory_adapters.qmd.runtime.process import Reply, run
 from composable_memory_adapters.qmd.settings import QmdSettings
 from composable_memory_adapters.qmd.values import Collection, Home
 

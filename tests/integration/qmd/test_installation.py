@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from composable_memory.errors import BackendGarbled, BackendUnavailable
-from composable_memory_adapters.qmd.machine.home import prepare_home
-from composable_memory_adapters.qmd.machine.installation import (
+from composable_memory_adapters.qmd.runtime.home import prepare_home
+from composable_memory_adapters.qmd.runtime.installation import (
     find_command,
     find_node,
     lacking,
     probe,
     version_of,
 )
-from composable_memory_adapters.qmd.machine.process import run
+from composable_memory_adapters.qmd.runtime.process import run
 from composable_memory_adapters.qmd.settings import QmdSettings
 from composable_memory_adapters.qmd.values import Home
 

@@ -9,14 +9,14 @@ import pytest
 
 from composable_memory.types import MAX_SNIPPET_CHARS, MemorySearchResult, SearchOptions
 from composable_memory_adapters.chunking import chunk_markdown
-from composable_memory_adapters.qmd.asking.command_line import CommandLine
-from composable_memory_adapters.qmd.asking.questions import request_of
 from composable_memory_adapters.qmd.documents import passages, reader
 from composable_memory_adapters.qmd.documents.passages import passages_of
 from composable_memory_adapters.qmd.documents.relevance import FOUND_SCORE
 from composable_memory_adapters.qmd.documents.stemming import StemMemory
-from composable_memory_adapters.qmd.machine.installation import find_command, probe
+from composable_memory_adapters.qmd.runtime.installation import find_command, probe
 from composable_memory_adapters.qmd.settings import LimitSettings, SearchMode
+from composable_memory_adapters.qmd.transport.command_line import CommandLine
+from composable_memory_adapters.qmd.transport.questions import request_of
 from composable_memory_adapters.qmd.values import Collection, Hit, Home
 from tests.integration.qmd.homes import furnish, update
 

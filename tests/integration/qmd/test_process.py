@@ -11,7 +11,7 @@ from typing import Literal
 import pytest
 
 from composable_memory.errors import BackendError, BackendGarbled, BackendTimeout, BackendUnavailable
-from composable_memory_adapters.qmd.machine.process import GuardedProcess, Reply, run
+from composable_memory_adapters.qmd.runtime.process import GuardedProcess, Reply, run
 from tests.integration.graphiti.processes import HOUSES, children, eventually, is_running
 
 FOREVER = "exec sleep 600"
@@ -19,7 +19,7 @@ STUBBORN = "trap '' TERM; while :; do sleep 600; done"
 OWNER = """
 import asyncio, os, sys
 from pathlib import Path
-from composable_memory_adapters.qmd.machine.process import run
+from composable_memory_adapters.qmd.runtime.process import run
 
 asyncio.run(run(
     ["sh", "-c", sys.argv[1]],

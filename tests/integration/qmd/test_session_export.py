@@ -16,10 +16,10 @@ import pytest
 
 from composable_memory import paths
 from composable_memory.interfaces import BackendServices
+from composable_memory_adapters.qmd.maintenance import session_export
+from composable_memory_adapters.qmd.maintenance.exporting import SessionExporter
+from composable_memory_adapters.qmd.maintenance.session_export import ExportReport, export_sessions
 from composable_memory_adapters.qmd.settings import SessionExportSettings
-from composable_memory_adapters.qmd.upkeep import session_export
-from composable_memory_adapters.qmd.upkeep.exporting import SessionExporter
-from composable_memory_adapters.qmd.upkeep.session_export import ExportReport, export_sessions
 from tests.integration.qmd.homes import home_in
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -517,7 +517,7 @@ EXPORT_AND_DIE = """
 import os, signal, sys
 from datetime import UTC, datetime
 from pathlib import Path
-from composable_memory_adapters.qmd.upkeep.session_export import export_sessions
+from composable_memory_adapters.qmd.maintenance.session_export import export_sessions
 
 step, *folders = sys.argv[1:]
 setattr(Path, step, lambda *_args, **_options: os.kill(os.getpid(), signal.SIGKILL))

@@ -15,12 +15,12 @@ import pytest
 
 from composable_memory.errors import BackendRejected, BackendUnavailable
 from composable_memory.interfaces import BackendServices
-from composable_memory.retrying import Pace
+from composable_memory.supervision.retry import Pace
 from composable_memory.testing import FIXED_NOW
-from composable_memory_adapters.qmd.machine.installation import find_command
+from composable_memory_adapters.qmd.maintenance.loop import Upkeep
+from composable_memory_adapters.qmd.maintenance.maintenance import Maintenance
+from composable_memory_adapters.qmd.runtime.installation import find_command
 from composable_memory_adapters.qmd.settings import QmdSettings
-from composable_memory_adapters.qmd.upkeep.loop import Upkeep
-from composable_memory_adapters.qmd.upkeep.maintenance import Maintenance
 from composable_memory_adapters.qmd.values import Home, Installation
 from composable_memory_ops_logs import BackendDegraded, MemorySink, SyncComplete, SyncFailed, SyncStart
 from tests.integration.graphiti.processes import is_running

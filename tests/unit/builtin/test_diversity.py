@@ -13,7 +13,7 @@ from composable_memory_adapters.builtin.search.diversity import (
     diverse_order,
     likeness,
 )
-from composable_memory_adapters.words.forms import word_set
+from composable_memory_adapters.text.forms import word_set
 
 SCORES = st.floats(0, 1)
 SAYINGS = st.lists(
@@ -45,13 +45,13 @@ def test_likeness_is_the_share_of_common_words(one: str, other: str, expected: f
 
 
 def test_what_was_said_already_makes_room() -> None:
-    results = says((0.9, "red lamp desk"), (0.88, "red lamp desk"), (0.8, "blue door"), (0.1, "tea"))
+    results = says((0.9, "red lamp context"), (0.88, "red lamp context"), (0.8, "blue door"), (0.1, "tea"))
 
     assert diverse_order(results, lambda_=0.7) == [0, 2, 1, 3]
 
 
 def test_something_new_that_hardly_fits_does_not_come_before_a_repetition() -> None:
-    results = says((0.9, "red lamp desk"), (0.88, "red lamp desk"), (0.2, "blue door"), (0.1, "tea"))
+    results = says((0.9, "red lamp context"), (0.88, "red lamp context"), (0.2, "blue door"), (0.1, "tea"))
 
     assert diverse_order(results, lambda_=0.7) == [0, 1, 2, 3]
 

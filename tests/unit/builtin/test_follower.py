@@ -12,12 +12,12 @@ from typing import ParamSpec, TypeVar
 import pytest
 
 from composable_memory_adapters.builtin.settings import SyncSettings
-from composable_memory_adapters.builtin.sync.changes import Changes
-from composable_memory_adapters.builtin.sync.follower import (
+from composable_memory_adapters.builtin.sync.debounce import Changes
+from composable_memory_adapters.builtin.sync.sync_scheduler import (
     FOLDERS_S,
     MAX_RETRY_S,
     MAX_SESSIONS,
-    Follower,
+    SyncScheduler,
     WatchStatus,
 )
 from composable_memory_adapters.builtin.sync.watcher import WatchReport
@@ -97,7 +97,7 @@ class Notes:
         self.is_fine = True
         self.is_watched = False
         self.tell: Callable[[], None] = lambda: None
-        self.follower: Follower
+        self.follower: SyncScheduler
 
     def keep_up(self) -> WatchReport:
         return self.found
@@ -125,9 +125,9 @@ class Notes:
 
 
 @asynccontextmanager
-async def followed(notes: Notes, ops_log: OpsLog, **options: object) -> AsyncIterator[Follower]:
+async def followed(notes: Notes, ops_log: OpsLog, **options: object) -> AsyncIterator[SyncScheduler]:
     settings = SyncSettings.model_validate({"watchDebounceMs": DEBOUNCE_S * 1000, **options})
-    follower = Follower(settings, open_watch=notes.watch, sync=notes.look, ops_log=ops_log)
+    follower = SyncScheduler(settings, open_watch=notes.watch, sync=notes.look, ops_log=ops_log)
     notes.follower = follower
     follower.start()
     try:
@@ -342,7 +342,7 @@ def test_nobody_waits_for_a_watch_that_ends_by_a_defect(hasty: Hasty, ops_log: O
         raise ValueError("a defect")
 
     async def test() -> None:
-        follower = Follower(SyncSettings(), open_watch=fail, sync=Notes().look, ops_log=ops_log)
+        follower = SyncScheduler(SyncSettings(), open_watch=fail, sync=Notes().look, ops_log=ops_log)
         follower.start()
         await follower.stand_ready()
         assert follower.status.state == "failed"

@@ -8,12 +8,12 @@ import pytest
 from composable_memory_adapters.builtin.search import keyword_leg
 from composable_memory_adapters.builtin.search.hybrid import FusedHit, fuse
 from composable_memory_adapters.builtin.search.keyword_leg import KeywordAnswer
-from composable_memory_adapters.words.query_terms import analyse, index_text
+from composable_memory_adapters.text.query_terms import analyse, index_text
 
 NOTES = [
     "The staging cluster is deployed from the release branch every Tuesday morning.",
     "Groceries: oat milk, lemons, bread. The bakery closes at six.",
-    "Maya prefers the window seat and reads about the history of tea.",
+    "Maya prefers the window handle and reads about the history of tea.",
 ]
 
 

@@ -3,7 +3,7 @@
 import apsw
 import pytest
 
-from composable_memory_adapters.words.query_terms import analyse, index_text
+from composable_memory_adapters.text.query_terms import analyse, index_text
 
 NOTES = {
     1: "Caroline joined the LGBTQ support group on 2023-05-08.",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from composable_memory_adapters.words.relevance import PassageMatch, Relevance, rarity
+from composable_memory_adapters.text.relevance import PassageMatch, Relevance, rarity
 
 EVEN = Relevance(rarities=[1.0, 1.0], average_length=100)
 

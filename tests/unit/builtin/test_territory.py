@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from composable_memory_adapters.builtin.sync.territory import Territory, survey
+from composable_memory_adapters.builtin.sync.watch_scope import WatchScope, survey
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def made(folder: Path) -> Path:
     return folder
 
 
-def watched(territory: Territory, start: Path) -> set[str]:
+def watched(territory: WatchScope, start: Path) -> set[str]:
     """Return the watched folders relative to `start`; a tree ends in `**`."""
     return {
         Path(folder.path).relative_to(start).as_posix() + ("/**" if folder.recursive else "")

@@ -1,6 +1,6 @@
 """The circuit breaker, on a clock of its own."""
 
-from composable_memory.breaker import Breaker, BreakerState
+from composable_memory.supervision.breaker import Breaker, BreakerState
 
 
 class Clock:

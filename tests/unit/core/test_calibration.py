@@ -2,7 +2,7 @@
 
 import pytest
 
-from composable_memory.calibration import Calibration, calibrate
+from composable_memory.query.calibration import Calibration, calibrate
 
 
 @pytest.mark.parametrize(

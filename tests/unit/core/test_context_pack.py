@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from composable_memory.context_pack import PackBudget, estimate_tokens, pack_results
+from composable_memory.query.context_pack import PackBudget, estimate_tokens, pack_results
 from composable_memory.types import MemorySearchResult, Origin
 
 

@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from composable_memory.breaker import Breaker
 from composable_memory.errors import (
     BackendError,
     BackendUnavailable,
@@ -16,8 +15,9 @@ from composable_memory.errors import (
     MemoryPathError,
     UnsupportedOperation,
 )
-from composable_memory.fallback import FallbackMemoryManager, OpenMemory
 from composable_memory.interfaces import Capability, MemorySearchManager
+from composable_memory.runtime.failover import FallbackMemoryManager, OpenMemory
+from composable_memory.supervision.breaker import Breaker
 from composable_memory.testing import (
     FIXED_NOW,
     FakeBackend,

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from composable_memory.breaker import Breaker, BreakerState
-from composable_memory.entries import ComposableBackendEntry, Seat
 from composable_memory.errors import BackendError, BackendGarbled, BackendTimeout
-from composable_memory.fan_out import FanOut
 from composable_memory.interfaces import MemorySearchManager
+from composable_memory.query.backend_handle import BackendHandle, ComposableBackendEntry
+from composable_memory.query.fan_out import FanOut
+from composable_memory.supervision.breaker import Breaker, BreakerState
 from composable_memory.testing import fakes
 from composable_memory.types import BackendAnswer, MemorySearchResult, SearchOptions
 
@@ -21,25 +21,25 @@ QUERY = "dock"
 class Asking:
     """Seats with their breakers, and the answers as they came in."""
 
-    seats: list[Seat] = field(default_factory=list)
+    handles: list[BackendHandle] = field(default_factory=list)
     came_in: list[str] = field(default_factory=list)
 
-    def seat(
+    def handle(
         self,
         backend_id: str,
         manager: MemorySearchManager,
         *,
         timeout_s: float = 5.0,
         cooldown_s: float = 30.0,
-    ) -> Seat:
+    ) -> BackendHandle:
         entry = ComposableBackendEntry(id=backend_id, manager=manager, timeout_s=timeout_s)
-        seat = Seat.take(entry, Breaker(threshold=1, cooldown_s=cooldown_s))
-        self.seats.append(seat)
-        return seat
+        handle = BackendHandle.take(entry, Breaker(threshold=1, cooldown_s=cooldown_s))
+        self.handles.append(handle)
+        return handle
 
     async def ask(self, fan_out: FanOut | None = None, depth: int = 24) -> list[BackendAnswer]:
         return await (fan_out or FanOut()).ask_all(
-            self.seats, QUERY, SearchOptions(max_results=depth), self._note
+            self.handles, QUERY, SearchOptions(max_results=depth), self._note
         )
 
     def _note(self, answer: BackendAnswer, depth: int) -> None:
@@ -63,8 +63,8 @@ class StubbornBackend(fakes.HangingBackend):
 
 async def test_a_failing_backend_does_not_hide_the_others() -> None:
     asking = Asking()
-    asking.seat("bad", fakes.RaisingBackend(RuntimeError("boom")))
-    asking.seat("good", fakes.FloodBackend(3))
+    asking.handle("bad", fakes.RaisingBackend(RuntimeError("boom")))
+    asking.handle("good", fakes.FloodBackend(3))
 
     bad, good = await asking.ask()
 
@@ -75,21 +75,21 @@ async def test_a_failing_backend_does_not_hide_the_others() -> None:
 async def test_a_hanging_backend_is_cut_at_its_deadline_and_cancelled() -> None:
     asking = Asking()
     hanging = fakes.HangingBackend()
-    seat = asking.seat("hanging", hanging, timeout_s=0.01)
-    asking.seat("good", fakes.FloodBackend(3))
+    handle = asking.handle("hanging", hanging, timeout_s=0.01)
+    asking.handle("good", fakes.FloodBackend(3))
 
     late, good = await asking.ask()
 
     assert isinstance(late.error, BackendTimeout)
     assert hanging.cancelled == 1
     assert len(good.results) == 3
-    assert seat.breaker.state is BreakerState.OPEN
+    assert handle.breaker.state is BreakerState.OPEN
 
 
 async def test_a_backend_that_ignores_its_cancellation_is_left_behind() -> None:
     asking = Asking()
     stubborn = StubbornBackend()
-    seat = asking.seat("stubborn", stubborn, timeout_s=0.01)
+    handle = asking.handle("stubborn", stubborn, timeout_s=0.01)
     fan_out = FanOut()
 
     [answer] = await asking.ask(fan_out)
@@ -98,14 +98,14 @@ async def test_a_backend_that_ignores_its_cancellation_is_left_behind() -> None:
 
     assert isinstance(answer.error, BackendTimeout)
     assert asking.came_in == ["stubborn"]
-    assert seat.breaker.state is BreakerState.OPEN
+    assert handle.breaker.state is BreakerState.OPEN
 
 
 async def test_cancelling_cancels_every_backend_and_frees_the_breakers() -> None:
     asking = Asking()
     one, other = fakes.HangingBackend(), fakes.HangingBackend()
-    asking.seat("one", one)
-    asking.seat("other", other)
+    asking.handle("one", one)
+    asking.handle("other", other)
     task = asyncio.create_task(asking.ask())
     await asyncio.wait_for(asyncio.gather(one.started.wait(), other.started.wait()), 5)
 
@@ -114,25 +114,25 @@ async def test_cancelling_cancels_every_backend_and_frees_the_breakers() -> None
         await task
 
     assert (one.cancelled, other.cancelled) == (1, 1)
-    assert all(seat.breaker.state is BreakerState.CLOSED for seat in asking.seats)
+    assert all(handle.breaker.state is BreakerState.CLOSED for handle in asking.handles)
 
 
 async def test_a_backend_that_cancels_itself_has_failed_and_hides_nobody() -> None:
     asking = Asking()
-    seat = asking.seat("bad", fakes.RaisingBackend(asyncio.CancelledError()))
-    asking.seat("good", fakes.FloodBackend(3))
+    handle = asking.handle("bad", fakes.RaisingBackend(asyncio.CancelledError()))
+    asking.handle("good", fakes.FloodBackend(3))
 
     bad, good = await asking.ask()
 
     assert isinstance(bad.error, BackendError)
     assert len(good.results) == 3
-    assert seat.breaker.state is BreakerState.OPEN
+    assert handle.breaker.state is BreakerState.OPEN
 
 
 async def test_cancelling_an_older_call_leaves_the_trial_of_another_alone() -> None:
     asking = Asking()
     hanging = fakes.HangingBackend()
-    breaker = asking.seat("hanging", hanging, cooldown_s=0.0).breaker
+    breaker = asking.handle("hanging", hanging, cooldown_s=0.0).breaker
     task = asyncio.create_task(asking.ask())
     await asyncio.wait_for(hanging.started.wait(), 5)
     breaker.record_failure()
@@ -150,7 +150,7 @@ async def test_cancelling_leaves_no_complaint_to_the_loop() -> None:
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
     asking = Asking()
     hanging = fakes.HangingBackend()
-    asking.seat("hanging", hanging)
+    asking.handle("hanging", hanging)
     task = asyncio.create_task(asking.ask())
     await asyncio.wait_for(hanging.started.wait(), 5)
 
@@ -165,7 +165,7 @@ async def test_cancelling_leaves_no_complaint_to_the_loop() -> None:
 
 async def test_a_flood_is_cut_to_the_depth() -> None:
     asking = Asking()
-    asking.seat("flood", fakes.FloodBackend(10_000))
+    asking.handle("flood", fakes.FloodBackend(10_000))
 
     [answer] = await asking.ask(depth=24)
 
@@ -175,7 +175,7 @@ async def test_a_flood_is_cut_to_the_depth() -> None:
 async def test_scores_of_another_type_become_plain_numbers() -> None:
     """What is written as 1 and read back as 1.0 would not be the same to the byte."""
     asking = Asking()
-    asking.seat(
+    asking.handle(
         "whole", fakes.RubbishBackend([_scored("a.md", 1), _scored("b.md", True), _scored("c.md", 0)])
     )
 
@@ -190,7 +190,7 @@ def _scored(path: str, score: float) -> MemorySearchResult:
 
 async def test_rubbish_is_left_out_and_counted() -> None:
     asking = Asking()
-    asking.seat("rubbish", fakes.RubbishBackend())
+    asking.handle("rubbish", fakes.RubbishBackend())
 
     [answer] = await asking.ask()
 
@@ -202,7 +202,7 @@ async def test_rubbish_is_left_out_and_counted() -> None:
 @pytest.mark.parametrize("rubbish", [None, 42, ("a", "b")])
 async def test_an_answer_of_nothing_but_rubbish_is_an_error(rubbish: object) -> None:
     asking = Asking()
-    asking.seat("rubbish", fakes.RubbishBackend(rubbish))
+    asking.handle("rubbish", fakes.RubbishBackend(rubbish))
 
     [answer] = await asking.ask()
 
@@ -211,8 +211,8 @@ async def test_an_answer_of_nothing_but_rubbish_is_an_error(rubbish: object) -> 
 
 async def test_answers_are_reported_as_they_come_in() -> None:
     asking = Asking()
-    asking.seat("slow", fakes.SlowBackend(0.02))
-    asking.seat("fast", fakes.FloodBackend(1))
+    asking.handle("slow", fakes.SlowBackend(0.02))
+    asking.handle("fast", fakes.FloodBackend(1))
 
     answers = await asking.ask()
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from pydantic import ValidationError
 
-from composable_memory.feedback_settings import FeedbackSettings, JudgeSettings
+from composable_memory.config.feedback import FeedbackSettings, JudgeSettings
 from composable_memory_feedback.advice import AdviceLimits
 
 

@@ -5,20 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from composable_memory.config import LoadedSettings
+from composable_memory.config.layers import LoadedSettings
+from composable_memory.config.settings import Settings
 from composable_memory.content import IngestReport, MemoryContentObject
-from composable_memory.entries import ComposableBackendEntry
 from composable_memory.errors import BackendError, ConfigError
 from composable_memory.interfaces import Capability, MemorySearchManager
-from composable_memory.manager import ComposableMemoryManager
-from composable_memory.plugins import Registry
-from composable_memory.runtime import Memory
-from composable_memory.settings import Settings
+from composable_memory.query.backend_handle import ComposableBackendEntry
+from composable_memory.query.manager import ComposableMemoryManager
+from composable_memory.query.weights import LiveWeights
+from composable_memory.runtime.opening import Memory
+from composable_memory.runtime.registry import Registry
 from composable_memory.testing.fakes import FakeBackend, InMemoryBackend
 from composable_memory.types import Degradation, MemorySearchResult, SearchOptions
-from composable_memory.weights import LiveWeights
 from composable_memory_ops_logs import OpsLog
-from tests.desks import idle_desk
+from tests.learning_contexts import idle_context
 
 CONTENTS = [MemoryContentObject(id=str(number), kind="message", text="hello") for number in range(3)]
 
@@ -62,7 +62,7 @@ def a_memory(*backends: MemorySearchManager, unavailable: tuple[Degradation, ...
         workspace_dir=Path(),
         state_dir=Path(),
         ops_log=ops_log,
-        desk=idle_desk(ops_log),
+        context=idle_context(ops_log),
         weights=LiveWeights({}),
     )
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from composable_memory.intent import parse_query_intent
+from composable_memory.query.intent import parse_query_intent
 from composable_memory.types import TimeHint
 
 

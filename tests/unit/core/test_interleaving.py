@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from composable_memory.calibration import Calibration
-from composable_memory.interleaving import Draw, interleave
-from composable_memory.merge import Merged
-from composable_memory.ranking import CalibrationRule, MergePolicy, Ranking, rank
+from composable_memory.query.calibration import Calibration
+from composable_memory.query.fusion import Merged
+from composable_memory.query.interleaving import Draw, interleave
+from composable_memory.query.ranking import CalibrationRule, MergePolicy, Ranking, rank
 from composable_memory.types import BackendAnswer, MemorySearchResult, SearchOptions
 
 RULE = CalibrationRule(method=Calibration.IDENTITY, is_absolute=True)

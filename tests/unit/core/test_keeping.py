@@ -7,7 +7,7 @@ from contextvars import ContextVar
 
 import pytest
 
-from composable_memory.keeping import Kept, OnDemand, keep
+from composable_memory.supervision.resource import Kept, OnDemand, keep
 
 place: ContextVar[str] = ContextVar("place", default="nowhere")
 

@@ -4,13 +4,13 @@ import asyncio
 
 import pytest
 
-from composable_memory.entries import ComposableBackendEntry
-from composable_memory.intent import parse_query_intent
-from composable_memory.manager import ComposableMemoryManager
+from composable_memory.query.backend_handle import ComposableBackendEntry
+from composable_memory.query.intent import parse_query_intent
+from composable_memory.query.manager import ComposableMemoryManager
+from composable_memory.query.weights import LiveWeights, WeightsInForce, WeightTable
 from composable_memory.testing.fakes import FakeBackend
 from composable_memory.testing.in_memory import FIXED_NOW
 from composable_memory.types import MemorySearchResult, SearchOptions
-from composable_memory.weights import LiveWeights, WeightsInForce, WeightTable
 from composable_memory_feedback.experiments.values import Experiment
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_ops_logs import BackendResult, MemorySink, OpsLog, QueryMerged, QueryStart

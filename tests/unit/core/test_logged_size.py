@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from composable_memory.entries import ComposableBackendEntry
-from composable_memory.intent import parse_query_intent
-from composable_memory.manager import ComposableMemoryManager
-from composable_memory.replaying import is_reproduced
+from composable_memory.query.backend_handle import ComposableBackendEntry
+from composable_memory.query.intent import parse_query_intent
+from composable_memory.query.manager import ComposableMemoryManager
+from composable_memory.query.replay import is_reproduced
 from composable_memory.testing.fakes import FakeBackend
 from composable_memory.types import MemorySearchResult, Origin, SearchAnswer, SearchOptions
 from composable_memory_feedback.logged import read_queries

@@ -7,9 +7,6 @@ from uuid import UUID
 
 import pytest
 
-from composable_memory.breaker import Breaker
-from composable_memory.calibration import Calibration
-from composable_memory.entries import ComposableBackendEntry
 from composable_memory.errors import (
     BackendError,
     BackendUnavailable,
@@ -17,11 +14,15 @@ from composable_memory.errors import (
     MemoryPathError,
     UnsupportedOperation,
 )
-from composable_memory.intent import parse_query_intent
 from composable_memory.interfaces import Capability, MemorySearchManager, QueryOrchestrator
-from composable_memory.manager import ComposableMemoryManager
-from composable_memory.merge import BackendList, Dedup, Fusion, merge
-from composable_memory.ranking import MergePolicy
+from composable_memory.query.backend_handle import ComposableBackendEntry
+from composable_memory.query.calibration import Calibration
+from composable_memory.query.fusion import BackendList, Dedup, Fusion, merge
+from composable_memory.query.intent import parse_query_intent
+from composable_memory.query.manager import ComposableMemoryManager
+from composable_memory.query.ranking import MergePolicy
+from composable_memory.query.weights import WeightTable
+from composable_memory.supervision.breaker import Breaker
 from composable_memory.testing import fakes
 from composable_memory.types import (
     Degradation,
@@ -32,7 +33,6 @@ from composable_memory.types import (
     SearchOptions,
     SyncReport,
 )
-from composable_memory.weights import WeightTable
 from composable_memory_ops_logs import BackendResult, OpsEvent, OpsLog, QueryMerged, QueryStart, trace
 from composable_memory_ops_logs.wire import event_from_line, event_to_wire, to_line
 

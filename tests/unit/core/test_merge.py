@@ -1,6 +1,6 @@
 """The merge of several ranked lists."""
 
-from composable_memory.merge import BackendList, Dedup, Fusion, Merged, merge
+from composable_memory.query.fusion import BackendList, Dedup, Fusion, Merged, merge
 from composable_memory.types import MemorySearchResult, Origin
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from composable_memory.replaying import Replayer, is_reproduced
-from composable_memory.waterfall import waterfall
+from composable_memory.query.replay import Replayer, is_reproduced
+from composable_memory.query.waterfall import waterfall
 from composable_memory_feedback.logged import read_queries, read_traffic
 from composable_memory_ops_logs import EventFilter, OpsLog, OpsLogReader, QueryDelivered
 from composable_memory_ops_logs.events import JsonValue

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from composable_memory.breaker import Breaker
-from composable_memory.calibration import Calibration
-from composable_memory.entries import ComposableBackendEntry
 from composable_memory.errors import BackendUnavailable
 from composable_memory.interfaces import Capability
-from composable_memory.manager import ComposableMemoryManager
-from composable_memory.replaying import is_reproduced
+from composable_memory.query.backend_handle import ComposableBackendEntry
+from composable_memory.query.calibration import Calibration
+from composable_memory.query.manager import ComposableMemoryManager
+from composable_memory.query.replay import is_reproduced
+from composable_memory.supervision.breaker import Breaker
 from composable_memory.testing import InMemoryBackend
 from composable_memory.testing.fakes import FakeBackend, HangingBackend, RaisingBackend
 from composable_memory.types import MemorySearchResult, SearchOptions

@@ -8,16 +8,16 @@ from typing import Any, cast
 
 import pytest
 
-from composable_memory.calibration import Calibration
-from composable_memory.entries import ComposableBackendEntry
-from composable_memory.manager import ComposableMemoryManager
-from composable_memory.merge import Dedup, Fusion
-from composable_memory.ranking import MergePolicy
-from composable_memory.replaying import Replayer, can_be_ranked, is_reproduced
+from composable_memory.query.backend_handle import ComposableBackendEntry
+from composable_memory.query.calibration import Calibration
+from composable_memory.query.fusion import Dedup, Fusion
+from composable_memory.query.manager import ComposableMemoryManager
+from composable_memory.query.ranking import MergePolicy
+from composable_memory.query.replay import Replayer, can_be_ranked, is_reproduced
+from composable_memory.query.weights import LiveWeights, WeightsInForce, WeightTable
 from composable_memory.testing.fakes import FakeBackend
 from composable_memory.testing.in_memory import FIXED_NOW
 from composable_memory.types import MemorySearchResult, Origin, SearchOptions
-from composable_memory.weights import LiveWeights, WeightsInForce, WeightTable
 from composable_memory_feedback.experiments.values import Experiment
 from composable_memory_feedback.logged import LoggedQuery, RankedHit, read_queries
 from composable_memory_ops_logs import SNIPPET_PREVIEW_CHARS, OpsLog

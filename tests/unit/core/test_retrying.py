@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from composable_memory.retrying import Pace, RetryPolicy, Verdict, retry, retry_after_s
+from composable_memory.supervision.retry import Pace, RetryPolicy, Verdict, retry, retry_after_s
 
 NOW = datetime(2026, 3, 9, 12, 0, tzinfo=UTC)
 

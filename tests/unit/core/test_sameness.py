@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from composable_memory.sameness import (
+from composable_memory.query.near_duplicates import (
     NearTexts,
     near_pairs,
     near_pairs_shown,

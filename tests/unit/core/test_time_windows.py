@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from composable_memory.facts import TimeWindow
-from composable_memory.intent import parse_query_intent
-from composable_memory.time_windows import FAR_PAST, window_of
+from composable_memory.query.intent import parse_query_intent
+from composable_memory.time.windows import FAR_PAST, window_of
 from composable_memory.types import TimeHint
 
 NOW = datetime(2026, 6, 10, 12, tzinfo=UTC)  # a Wednesday

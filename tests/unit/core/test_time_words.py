@@ -2,8 +2,8 @@
 
 import pytest
 
-from composable_memory.intent import parse_query_intent
-from composable_memory.time_words import time_mentions
+from composable_memory.query.intent import parse_query_intent
+from composable_memory.time.expressions import time_mentions
 from composable_memory.types import TimeHint
 
 

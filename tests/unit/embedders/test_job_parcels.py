@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from composable_memory.content import EmbedderInput
-from composable_memory_adapters.embedders.jobs.parcels import Parcel, ordered, parcelled
+from composable_memory_adapters.embedders.jobs.batches import Parcel, ordered, parcelled
 from composable_memory_adapters.embedders.remote.embedder import Kind
 
 INPUTS = st.lists(

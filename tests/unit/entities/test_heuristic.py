@@ -15,8 +15,8 @@ from composable_memory.content import (
 from composable_memory.ingest import SupportsExtraction
 from composable_memory.interfaces import EntityExtractor, SupportsRelations
 from composable_memory.testing import HOSTILE_TEXTS
-from composable_memory_adapters.entities import HeuristicExtractor
-from composable_memory_adapters.entities.heuristic import read_by_rules
+from composable_memory_adapters.extractors import HeuristicExtractor
+from composable_memory_adapters.extractors.heuristic import read_by_rules
 
 SAID = datetime(2026, 5, 13, tzinfo=UTC)
 WORKSPACE = Path(__file__).parents[3] / "examples" / "workspace"

@@ -16,8 +16,8 @@ from composable_memory.content import (
 from composable_memory.errors import BackendTimeout
 from composable_memory.interfaces import EntityExtractor, SupportsRelations
 from composable_memory.types import JsonValue
-from composable_memory_adapters.entities import ChatMessage, LlmExtractor
-from composable_memory_adapters.entities.heuristic import read_by_rules
+from composable_memory_adapters.extractors import ChatMessage, LlmExtractor
+from composable_memory_adapters.extractors.heuristic import read_by_rules
 
 CONTENT = MemoryContentObject(
     id="c",

@@ -3,7 +3,7 @@
 import pytest
 
 from composable_memory.content import MemoryContentObject, MemoryProvenance
-from composable_memory_adapters.entities.statements import MAX_SENTENCE_CHARS, statements_of, subject_of
+from composable_memory_adapters.extractors.statements import MAX_SENTENCE_CHARS, statements_of, subject_of
 
 
 def content(text: str, *, kind: str = "document", **fields: object) -> MemoryContentObject:

@@ -8,7 +8,7 @@ from math import log2
 
 import pytest
 
-from composable_memory_feedback.experiments.conduct import status_of
+from composable_memory_feedback.experiments.experiment_status import status_of
 from composable_memory_feedback.experiments.interleaving import team_draft
 from composable_memory_feedback.experiments.sequential import judge
 from composable_memory_feedback.experiments.values import Experiment, ExperimentRecord, Outcome

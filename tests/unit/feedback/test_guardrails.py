@@ -10,7 +10,7 @@ import pytest
 from composable_memory_feedback.advice import AdviceLimits, BackendAdvice, Proposal
 from composable_memory_feedback.advice.values import ObjectionCode
 from composable_memory_feedback.golden import GoldenComparison, GoldenScore
-from composable_memory_feedback.guardrails import ShadowOutcome, Tamed, check, is_waiting, tame
+from composable_memory_feedback.guardrails import ShadowOutcome, Tamed, check, clamp_steps, is_waiting
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.weights import WeightTable
@@ -30,7 +30,7 @@ def table(*weights: float, by_intent: Rows | None = None) -> WeightTable:
 
 
 def tamed(proposed: WeightTable, current: WeightTable) -> Tamed:
-    return tame(proposed, current=current, limits=LIMITS, backends=BACKENDS)
+    return clamp_steps(proposed, current=current, limits=LIMITS, backends=BACKENDS)
 
 
 def row(*weights: float) -> dict[str, float]:
@@ -101,13 +101,13 @@ def test_a_single_backend_cannot_be_weighed() -> None:
     current = WeightTable.fixed({"builtin": 0.4}, made_at=NOW)
     proposed = WeightTable.fixed({"builtin": 1.0}, made_at=NOW)
 
-    assert current is tame(proposed, current=current, limits=LIMITS, backends=["builtin"]).table
+    assert current is clamp_steps(proposed, current=current, limits=LIMITS, backends=["builtin"]).table
 
 
 def test_without_backends_nothing_changes() -> None:
     current = table(1.0, 0.5, 0.5)
 
-    assert current is tame(table(0.5, 1.0), current=current, limits=LIMITS, backends=[]).table
+    assert current is clamp_steps(table(0.5, 1.0), current=current, limits=LIMITS, backends=[]).table
 
 
 def test_the_same_proportions_are_the_current_table_itself() -> None:
@@ -129,7 +129,7 @@ def test_a_backend_that_is_not_asked_now_keeps_its_proportion() -> None:
     current = WeightTable.fixed({"builtin": 0.5, "qmd": 0.5, "absent": 0.25}, made_at=NOW)
     proposed = WeightTable.fixed({"builtin": 1.0, "qmd": 0.9}, made_at=NOW)
 
-    result = tame(proposed, current=current, limits=LIMITS, backends=["builtin", "qmd"])
+    result = clamp_steps(proposed, current=current, limits=LIMITS, backends=["builtin", "qmd"])
 
     assert result.table.weights == {"builtin": 1.0, "qmd": 0.9, "absent": 0.5}
 
@@ -155,7 +155,7 @@ def test_a_kind_with_too_few_samples_keeps_what_it_has() -> None:
     current = table(1.0, 0.5, 0.5, by_intent={TIME: row(1.0, 0.9, 0.5)})
     rows = {TIME: row(1.0, 1.0, 0.5), TOPIC: row(1.0, 0.6, 0.5)}
 
-    result = tame(
+    result = clamp_steps(
         table(1.0, 0.4, 0.5, by_intent=rows),
         current=current,
         limits=LIMITS,

@@ -32,7 +32,7 @@ def proposal(weight: float) -> Proposal:
 
 @dataclass
 class Desk:
-    """A desk in memory: what it is told to answer, and what was asked of it."""
+    """A context in memory: what it is told to answer, and what was asked of it."""
 
     auto_apply: bool = True
     signals: int = 0
@@ -108,16 +108,16 @@ class Desk:
         return asked
 
 
-def loop_over(desk: Desk) -> LearningLoop:
-    return LearningLoop(desk, interval_s=60.0, clock=lambda: NOW)
+def loop_over(context: Desk) -> LearningLoop:
+    return LearningLoop(context, interval_s=60.0, clock=lambda: NOW)
 
 
 async def test_a_round_goes_step_by_step() -> None:
-    desk = Desk(next_proposal=proposal(0.9))
+    context = Desk(next_proposal=proposal(0.9))
 
-    report = await loop_over(desk).tick()
+    report = await loop_over(context).tick()
 
-    assert desk.calls == [
+    assert context.calls == [
         "gather_signals",
         "judge",
         "end_decided_experiment",
@@ -126,113 +126,118 @@ async def test_a_round_goes_step_by_step() -> None:
         "advise",
         "put_shadow",
     ]
-    assert TickReport(at=NOW, proposal=desk.next_proposal) == report
+    assert TickReport(at=NOW, proposal=context.next_proposal) == report
 
 
 async def test_without_news_it_is_idle() -> None:
-    desk = Desk()
-    loop = loop_over(desk)
+    context = Desk()
+    loop = loop_over(context)
     await loop.tick()
-    desk.learnt()
+    context.learnt()
 
     report = await loop.tick()
 
-    assert (desk.learnt(), report.is_idle) == ([], True)
+    assert (context.learnt(), report.is_idle) == ([], True)
 
 
 async def test_with_nothing_to_learn_from_nothing_is_advised() -> None:
-    desk = Desk(judgements=0)
+    context = Desk(judgements=0)
 
-    await loop_over(desk).tick()
+    await loop_over(context).tick()
 
-    assert "advise" not in desk.calls
+    assert "advise" not in context.calls
 
 
 async def test_new_judgements_are_a_reason_to_advise() -> None:
-    desk = Desk()
-    loop = loop_over(desk)
+    context = Desk()
+    loop = loop_over(context)
     await loop.tick()
-    desk.learnt()
+    context.learnt()
 
-    desk.signals = 3
+    context.signals = 3
     report = await loop.tick()
 
-    assert (desk.learnt(), report.signals) == (["review_shadow", "advise"], 3)
+    assert (context.learnt(), report.signals) == (["review_shadow", "advise"], 3)
 
 
 async def test_a_proven_proposal_is_adopted() -> None:
-    desk = Desk(shadow=proposal(0.9))
+    context = Desk(shadow=proposal(0.9))
 
-    report = await loop_over(desk).tick()
+    report = await loop_over(context).tick()
 
-    assert (proposal(0.9).table, None) == (report.adopted, desk.shadow)
-    assert desk.learnt() == ["review_shadow", "adopt"]
+    assert (proposal(0.9).table, None) == (report.adopted, context.shadow)
+    assert context.learnt() == ["review_shadow", "adopt"]
 
 
 async def test_without_leave_a_proven_proposal_waits_for_a_person() -> None:
-    desk = Desk(shadow=proposal(0.9), auto_apply=False)
-    loop = loop_over(desk)
+    context = Desk(shadow=proposal(0.9), auto_apply=False)
+    loop = loop_over(context)
 
     reports = [await loop.tick() for _ in range(3)]
 
-    assert desk.learnt() == ["review_shadow"]
-    assert (None, proposal(0.9)) == (reports[0].adopted, desk.shadow)
+    assert context.learnt() == ["review_shadow"]
+    assert (None, proposal(0.9)) == (reports[0].adopted, context.shadow)
 
 
 async def test_changed_weights_are_news_once_they_are_in_force() -> None:
-    desk = Desk(shadow=proposal(0.9))
-    loop = loop_over(desk)
+    context = Desk(shadow=proposal(0.9))
+    loop = loop_over(context)
     await loop.tick()
-    desk.learnt()
+    context.learnt()
 
     await loop.tick()
 
-    assert desk.learnt() == ["review_shadow", "advise"]
+    assert context.learnt() == ["review_shadow", "advise"]
 
 
 async def test_while_a_proposal_proves_itself_no_other_is_made() -> None:
-    desk = Desk(shadow=proposal(0.9), verdict=against("shadow"), signals=1)
-    loop = loop_over(desk)
+    context = Desk(shadow=proposal(0.9), verdict=against("shadow"), signals=1)
+    loop = loop_over(context)
 
     await loop.tick()
     await loop.tick()
 
-    assert desk.learnt() == ["review_shadow", "review_shadow"]
+    assert context.learnt() == ["review_shadow", "review_shadow"]
 
 
 async def test_a_proposal_that_cools_down_is_reviewed_without_news() -> None:
-    desk = Desk(shadow=proposal(0.9), verdict=against("cool-down"))
-    loop = loop_over(desk)
+    context = Desk(shadow=proposal(0.9), verdict=against("cool-down"))
+    loop = loop_over(context)
     await loop.tick()
-    desk.learnt()
+    context.learnt()
 
     await loop.tick()
-    desk.verdict = ALLOWED
+    context.verdict = ALLOWED
     await loop.tick()
 
-    assert desk.learnt() == ["review_shadow", "review_shadow", "adopt"]
+    assert context.learnt() == ["review_shadow", "review_shadow", "adopt"]
 
 
 async def test_a_proposal_that_just_went_into_the_shadow_is_reviewed_once() -> None:
-    desk = Desk(next_proposal=proposal(0.9), verdict=against("shadow"))
-    loop = loop_over(desk)
+    context = Desk(next_proposal=proposal(0.9), verdict=against("shadow"))
+    loop = loop_over(context)
 
     for _ in range(3):
         await loop.tick()
 
-    assert desk.learnt() == ["review_shadow", "advise", "put_shadow", "review_shadow"]
+    assert context.learnt() == ["review_shadow", "advise", "put_shadow", "review_shadow"]
 
 
 async def test_a_refuted_proposal_is_dropped_and_another_is_made() -> None:
-    desk = Desk(
+    context = Desk(
         shadow=proposal(0.9), verdict=against("golden-floor", "cool-down"), next_proposal=proposal(0.8)
     )
 
-    report = await loop_over(desk).tick()
+    report = await loop_over(context).tick()
 
     assert report.dropped == "because of golden-floor"
-    assert desk.learnt() == ["review_shadow", "drop_shadow because of golden-floor", "advise", "put_shadow"]
-    assert proposal(0.8) == desk.shadow
+    assert context.learnt() == [
+        "review_shadow",
+        "drop_shadow because of golden-floor",
+        "advise",
+        "put_shadow",
+    ]
+    assert proposal(0.8) == context.shadow
 
 
 @pytest.mark.parametrize(
@@ -248,28 +253,28 @@ async def test_a_refuted_proposal_is_dropped_and_another_is_made() -> None:
     ],
 )
 async def test_a_step_that_fails_is_told_and_tried_again(call: str, step: StepName) -> None:
-    desk = Desk(next_proposal=proposal(0.9), verdict=against("shadow"), broken={call: NO_CONNECTION})
-    loop = loop_over(desk)
+    context = Desk(next_proposal=proposal(0.9), verdict=against("shadow"), broken={call: NO_CONNECTION})
+    loop = loop_over(context)
 
     report = await loop.tick()
-    desk.broken.clear()
+    context.broken.clear()
     await loop.tick()
 
-    assert ((step,), [(step, NO_CONNECTION)]) == (report.troubles, desk.troubles)
-    assert desk.shadow is not None
-    assert desk.calls.count(call) == 2
+    assert ((step,), [(step, NO_CONNECTION)]) == (report.troubles, context.troubles)
+    assert context.shadow is not None
+    assert context.calls.count(call) == 2
 
 
 async def test_an_adoption_that_fails_is_tried_again() -> None:
     error = FeedbackError("The store is full", subject="disk", advice="make room")
-    desk = Desk(shadow=proposal(0.9), broken={"adopt": error})
-    loop = loop_over(desk)
+    context = Desk(shadow=proposal(0.9), broken={"adopt": error})
+    loop = loop_over(context)
 
     await loop.tick()
-    desk.broken.clear()
+    context.broken.clear()
     report = await loop.tick()
 
-    assert ([("review", error)], proposal(0.9).table) == (desk.troubles, report.adopted)
+    assert ([("review", error)], proposal(0.9).table) == (context.troubles, report.adopted)
 
 
 async def test_a_mistake_of_ours_is_not_hidden() -> None:
@@ -282,27 +287,27 @@ async def test_a_mistake_of_ours_is_not_hidden() -> None:
     ["gather_signals", "judge", "end_decided_experiment", "news", "review_shadow", "advise", "put_shadow"],
 )
 async def test_a_round_that_was_cancelled_is_made_up_for(call: str) -> None:
-    desk = Desk(next_proposal=proposal(0.9), stuck=call)
-    loop = loop_over(desk)
+    context = Desk(next_proposal=proposal(0.9), stuck=call)
+    loop = loop_over(context)
     task = asyncio.create_task(loop.tick())
-    await desk.is_stuck.wait()
+    await context.is_stuck.wait()
 
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    desk.stuck = None
+    context.stuck = None
     report = await loop.tick()
 
     assert ((), proposal(0.9)) == (report.troubles, report.proposal)
 
 
 async def test_callers_take_turns() -> None:
-    desk = Desk()
-    loop = loop_over(desk)
+    context = Desk()
+    loop = loop_over(context)
 
     await asyncio.gather(loop.tick(), loop.tick())
 
-    assert (desk.calls[:6]) == [
+    assert (context.calls[:6]) == [
         "gather_signals",
         "judge",
         "end_decided_experiment",
@@ -313,7 +318,7 @@ async def test_callers_take_turns() -> None:
 
 
 async def test_it_goes_round_until_it_is_cancelled() -> None:
-    desk, rounds, slept = Desk(), count(1), list[float]()
+    context, rounds, slept = Desk(), count(1), list[float]()
     enough = asyncio.Event()
 
     async def sleep(seconds: float) -> None:
@@ -322,10 +327,10 @@ async def test_it_goes_round_until_it_is_cancelled() -> None:
             enough.set()
             await asyncio.Event().wait()
 
-    task = asyncio.create_task(LearningLoop(desk, interval_s=60.0, clock=lambda: NOW, sleep=sleep).run())
+    task = asyncio.create_task(LearningLoop(context, interval_s=60.0, clock=lambda: NOW, sleep=sleep).run())
     await enough.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
 
-    assert (slept, desk.calls.count("judge")) == ([60.0] * 3, 3)
+    assert (slept, context.calls.count("judge")) == ([60.0] * 3, 3)

@@ -3,8 +3,8 @@
 import asyncio
 from pathlib import Path
 
-from composable_memory.entries import ComposableBackendEntry
-from composable_memory.manager import ComposableMemoryManager
+from composable_memory.query.backend_handle import ComposableBackendEntry
+from composable_memory.query.manager import ComposableMemoryManager
 from composable_memory.testing import fakes
 from composable_memory.types import QueryRequest, SearchOptions
 from composable_memory_feedback.logged import read_queries

@@ -5,13 +5,13 @@ from functools import cache
 
 import pytest
 
-from composable_memory_feedback.advice.board import vector_of
+from composable_memory_feedback.advice.candidates import SMALLEST, coarse, neighbours, normalised, positive
 from composable_memory_feedback.advice.evidence import Case, cases_of
-from composable_memory_feedback.advice.grid import SMALLEST, coarse, neighbours, normalised, positive
+from composable_memory_feedback.advice.score_matrix import vector_of
 from composable_memory_feedback.advice.statistical import advise, draw_table
 from composable_memory_feedback.advice.values import AdviceLimits, Proposal
 from composable_memory_feedback.advice.wording import Belief, advices
-from composable_memory_feedback.guardrails import tame
+from composable_memory_feedback.guardrails import clamp_steps
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.weights import WeightTable
@@ -30,7 +30,7 @@ SAME_FOR_ALL = dict.fromkeys(IntentKind, (0.7, 0.2, 0.2))
 
 
 def tamed(table: WeightTable) -> WeightTable:
-    return tame(table, current=EQUAL, limits=LIMITS, backends=BACKENDS).table
+    return clamp_steps(table, current=EQUAL, limits=LIMITS, backends=BACKENDS).table
 
 
 def untamed(table: WeightTable) -> WeightTable:
@@ -43,7 +43,7 @@ def advised(cases: list[Case], current: WeightTable = EQUAL, **others: object) -
         "backends": BACKENDS,
         "ranker": plain_ranker,
         "limits": LIMITS,
-        "tame": untamed,
+        "clamp_steps": untamed,
         "now": BEGINNING,
     }
     return advise(cases, **(options | others))  # type: ignore[arg-type]
@@ -64,7 +64,7 @@ def test_a_world_is_learnt_and_the_learnt_weights_are_truly_better() -> None:
 def test_a_step_tells_where_it_leads_and_what_all_of_the_way_gains() -> None:
     cases, whole = learnt()
 
-    step = advised(cases, tame=tamed)
+    step = advised(cases, clamp_steps=tamed)
 
     assert (whole.destination, whole.destination_gain) == (None, None)
     assert step.destination is not None
@@ -77,7 +77,7 @@ def test_the_interval_of_the_gain_holds_the_truth_in_worlds_of_its_own() -> None
     held = 0
     for seed in range(5):
         world = World(seed + 40, judged_by_model=1.0)
-        proposal = advised(cases_of(*world.serve(40)), tame=tamed)
+        proposal = advised(cases_of(*world.serve(40)), clamp_steps=tamed)
         assert proposal.gain is not None
         held += proposal.gain.low <= world.gain(proposal.table, EQUAL, count=300) <= proposal.gain.high
     assert held >= 4
@@ -90,7 +90,7 @@ def test_the_same_arguments_give_the_same_proposal() -> None:
 
 def test_what_is_proposed_has_passed_the_guardrail() -> None:
     cases, _ = learnt()
-    proposal = advised(cases[:30], tame=tamed)
+    proposal = advised(cases[:30], clamp_steps=tamed)
     assert proposal.table.weights == {"builtin": 1.0, "graphiti": 0.8, "qmd": 0.8}
 
 
@@ -218,7 +218,7 @@ def test_draws_differ_where_little_is_known_and_repeat_with_their_seed() -> None
     options = {"current": EQUAL, "backends": BACKENDS, "ranker": plain_ranker, "limits": LIMITS}
 
     def drawn(seed: int) -> WeightTable:
-        return draw_table(cases, tame=untamed, now=BEGINNING, seed=seed, **options)  # type: ignore[arg-type]
+        return draw_table(cases, clamp_steps=untamed, now=BEGINNING, seed=seed, **options)  # type: ignore[arg-type]
 
     assert drawn(1) == drawn(1)
     assert len({drawn(seed).version for seed in range(5)}) > 1

@@ -2,8 +2,8 @@
 
 import pytest
 
+from composable_memory.config.settings import check
 from composable_memory.errors import ConfigError
-from composable_memory.settings import check
 from composable_memory_adapters.graphiti.settings import GraphitiSettings
 
 

@@ -12,7 +12,7 @@ from composable_memory.errors import (
     BackendTimeout,
     BackendUnavailable,
 )
-from composable_memory_adapters.qmd.asking.engine import Engine, Found, QuickWay
+from composable_memory_adapters.qmd.transport.engine import Engine, Found, QuickWay
 from composable_memory_adapters.qmd.values import Hit, SearchRequest, SubSearch
 
 REQUEST = SearchRequest(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from composable_memory_adapters.qmd.documents.collections import MAIN_PATTERN
-from composable_memory_adapters.qmd.upkeep.freshness import newest_change
+from composable_memory_adapters.qmd.maintenance.freshness import newest_change
 from composable_memory_adapters.qmd.values import Collection
 
 NEVER = float("inf")

@@ -10,8 +10,8 @@ import pytest
 
 from composable_memory.errors import BackendUnavailable
 from composable_memory.interfaces import BackendServices
-from composable_memory_adapters.qmd.machine.home import kept, open_home, prepare_home, write_collections
-from composable_memory_adapters.qmd.machine.index_config import read_config
+from composable_memory_adapters.qmd.runtime.home import kept, open_home, prepare_home, write_collections
+from composable_memory_adapters.qmd.runtime.index_config import read_config
 from composable_memory_adapters.qmd.settings import ModelSettings, QmdSettings
 from composable_memory_adapters.qmd.values import Collection, Home
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from composable_memory_adapters.qmd.machine.home import prepare_home
-from composable_memory_adapters.qmd.machine.models import describe_models, missing_models
+from composable_memory_adapters.qmd.runtime.home import prepare_home
+from composable_memory_adapters.qmd.runtime.models import describe_models, missing_models
 from composable_memory_adapters.qmd.settings import QmdSettings
 from composable_memory_adapters.qmd.values import Home
 

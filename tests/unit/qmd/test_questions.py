@@ -2,8 +2,8 @@
 
 import pytest
 
-from composable_memory_adapters.qmd.asking.questions import MAX_CHARACTERS, MAX_SEARCHES, request_of
 from composable_memory_adapters.qmd.settings import SearchMode
+from composable_memory_adapters.qmd.transport.questions import MAX_CHARACTERS, MAX_SEARCHES, request_of
 from composable_memory_adapters.qmd.values import SearchRequest, SubSearch
 
 

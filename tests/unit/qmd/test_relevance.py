@@ -3,7 +3,7 @@
 import pytest
 
 from composable_memory_adapters.qmd.documents.relevance import Scored, likeness, score
-from composable_memory_adapters.words.query_terms import analyse
+from composable_memory_adapters.text.query_terms import analyse
 
 ELSEWHERE = "The weather was fine and nobody had anything to report about it."
 

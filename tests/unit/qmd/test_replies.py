@@ -5,7 +5,13 @@ import json
 import pytest
 
 from composable_memory.errors import BackendError, BackendGarbled, BackendRejected, BackendUnavailable
-from composable_memory_adapters.qmd.asking.replies import BUSY, UNKNOWN_COLLECTION, hits_in, hits_of, refusal
+from composable_memory_adapters.qmd.transport.replies import (
+    BUSY,
+    UNKNOWN_COLLECTION,
+    hits_in,
+    hits_of,
+    refusal,
+)
 from composable_memory_adapters.qmd.values import Hit
 
 ITEM = {

@@ -3,8 +3,8 @@
 import pytest
 from pydantic import ValidationError
 
+from composable_memory.config.settings import check
 from composable_memory.errors import ConfigError
-from composable_memory.settings import check
 from composable_memory_adapters.qmd.settings import (
     DIRECT_ONLY,
     CollectionSettings,

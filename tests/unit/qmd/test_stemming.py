@@ -6,7 +6,7 @@ import pytest
 
 from composable_memory_adapters.qmd.documents import stemming
 from composable_memory_adapters.qmd.documents.stemming import StemMemory
-from composable_memory_adapters.words.stems import Stemmer
+from composable_memory_adapters.text.stems import Stemmer
 
 TEXTS = [
     "The gates are opening.",

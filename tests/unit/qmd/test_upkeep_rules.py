@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from composable_memory_adapters.qmd.settings import UpdateSettings
-from composable_memory_adapters.qmd.upkeep.maintenance import Counts, EmbedOutcome, UpdateOutcome
-from composable_memory_adapters.qmd.upkeep.rules import (
+from composable_memory_adapters.qmd.maintenance.maintenance import Counts, EmbedOutcome, UpdateOutcome
+from composable_memory_adapters.qmd.maintenance.rules import (
     UpkeepState,
     backoff_s,
     is_embedding_due,
@@ -16,6 +15,7 @@ from composable_memory_adapters.qmd.upkeep.rules import (
     pause_s,
     wait_s,
 )
+from composable_memory_adapters.qmd.settings import UpdateSettings
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

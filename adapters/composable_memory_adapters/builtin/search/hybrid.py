@@ -11,7 +11,7 @@ from math import isfinite
 from statistics import fmean
 
 from composable_memory_adapters.builtin.settings import FusionMethod
-from composable_memory_adapters.words.relevance import absolute_score
+from composable_memory_adapters.text.relevance import absolute_score
 
 __all__ = [
     "CANDIDATES",

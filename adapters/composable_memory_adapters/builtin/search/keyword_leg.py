@@ -13,8 +13,8 @@ import orjson
 from composable_memory.types import MemorySource
 from composable_memory_adapters.builtin.search.hybrid import CANDIDATES, KeywordHit
 from composable_memory_adapters.sqlite_file import Connection
-from composable_memory_adapters.words.query_terms import KeywordQuery
-from composable_memory_adapters.words.relevance import PassageMatch, Relevance, rarity
+from composable_memory_adapters.text.query_terms import KeywordQuery
+from composable_memory_adapters.text.relevance import PassageMatch, Relevance, rarity
 
 if TYPE_CHECKING:
     from apsw import FTS5ExtensionApi

@@ -19,8 +19,8 @@ from composable_memory_adapters.builtin.settings import HybridSettings
 from composable_memory_adapters.builtin.store import queries
 from composable_memory_adapters.builtin.store.queries import Origin, PassageRow
 from composable_memory_adapters.sqlite_file import Connection
-from composable_memory_adapters.words.forms import word_set
-from composable_memory_adapters.words.snippets import snippet
+from composable_memory_adapters.text.forms import word_set
+from composable_memory_adapters.text.snippets import snippet
 
 __all__ = ["Candidates", "Near", "Page", "RankingPolicy", "make_page"]
 

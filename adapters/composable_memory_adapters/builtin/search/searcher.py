@@ -30,7 +30,7 @@ from composable_memory_adapters.builtin.settings import BuiltinSettings
 from composable_memory_adapters.builtin.store import queries
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
-from composable_memory_adapters.words.query_terms import KeywordQuery, analyse
+from composable_memory_adapters.text.query_terms import KeywordQuery, analyse
 
 __all__ = ["EMBED_TIMEOUT_S", "Searcher"]
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from composable_memory_adapters.builtin.notes.drafts import FileDraft, FileState
-from composable_memory_adapters.builtin.store import books, embedding_cache, schema
+from composable_memory_adapters.builtin.store import embedding_cache, index_meta, schema
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.builtin.store.tables import LIVE, Tables
 from composable_memory_adapters.chunking import Chunk
@@ -100,7 +100,7 @@ def write_drafts(
     for draft in drafts:
         plan.add(draft)
     if plan.chunk_changes:
-        plan.write_chunks(space or books.stored_space(connection), keywords, now_ms)
+        plan.write_chunks(space or index_meta.stored_space(connection), keywords, now_ms)
         _tell_readers(connection, tables)
     connection.executemany(tables.sql(UPSERT_FILE), plan.files)
     return plan.count()
@@ -172,7 +172,7 @@ def store_vectors(
     rows = list(connection.executemany(select, [(chunk_id,) for chunk_id in chunk_ids]))
     wanted = {digest: vectors[digest] for _, digest in rows if digest in vectors}
     ids = embedding_cache.store(connection, space, wanted, now_ms=now_ms)
-    if tables is LIVE and books.stored_space(connection) != space:
+    if tables is LIVE and index_meta.stored_space(connection) != space:
         return False
     known = [(ids[digest], row, digest) for row, digest in rows if digest in ids]
     connection.executemany(tables.sql(GIVE_VECTOR), known)
@@ -336,4 +336,4 @@ def _delete_keywords(connection: Connection, tables: Tables, ids: Iterable[int])
 def _tell_readers(connection: Connection, tables: Tables) -> None:
     """Searches keep vectors in memory; they read nothing of what stands beside the live tables."""
     if tables is LIVE:
-        books.bump_revision(connection)
+        index_meta.bump_revision(connection)

@@ -14,10 +14,10 @@ from hashlib import sha256
 from itertools import zip_longest
 
 from composable_memory_adapters.builtin.notes.drafts import KEYWORD_VERSION
-from composable_memory_adapters.builtin.store import books, schema
+from composable_memory_adapters.builtin.store import index_meta, schema
 from composable_memory_adapters.builtin.store.tables import LIVE
 from composable_memory_adapters.sqlite_file import Connection, Unreadable
-from composable_memory_adapters.words.query_terms import index_text
+from composable_memory_adapters.text.query_terms import index_text
 
 __all__ = [
     "Findings",
@@ -121,20 +121,20 @@ def mend(connection: Connection, found: Findings) -> None:
     connection.executemany(READ_AGAIN, found.files)
     connection.executemany(LET_GO, [(id_,) for id_ in found.vectors])
     connection.executemany(DROP_VECTOR, [(id_,) for id_ in found.vectors])
-    books.set_value(connection, books.DAMAGE, None)
+    index_meta.set_value(connection, index_meta.DAMAGE, None)
     if found.vectors:
-        books.bump_revision(connection)
+        index_meta.bump_revision(connection)
 
 
 def note_damage(connection: Connection, what: str) -> None:
     """Note that the file is damaged; the first note stays, so that it is written once."""
     if damage_noted(connection) is None:
-        books.set_value(connection, books.DAMAGE, what)
+        index_meta.set_value(connection, index_meta.DAMAGE, what)
 
 
 def damage_noted(connection: Connection) -> str | None:
     """Return what somebody came upon, None where nobody did."""
-    return books.value(connection, books.DAMAGE)
+    return index_meta.value(connection, index_meta.DAMAGE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ def _problem_with_structure(connection: Connection) -> str | None:
     if told != "ok":
         return f"it does not pass the check of SQLite ({str(told)[:200]})"
     try:
-        books.snapshot(connection)
+        index_meta.snapshot(connection)
         for _ in connection.execute("SELECT path, hash FROM files"):
             pass
     except (UnicodeDecodeError, Unreadable) as error:

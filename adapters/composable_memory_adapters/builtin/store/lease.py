@@ -1,6 +1,6 @@
 """Lets one process at a time do a long piece of work on an index; one that dies is soon succeeded.
 
-The lease is a row of the index's own books, so it is as shared as the index. Whoever holds it renews it; a
+The lease is a row of the index_meta table, so it is as shared as the index. Whoever holds it renews it; a
 lease that was not renewed for a while, or whose process is gone, is free.
 """
 
@@ -15,7 +15,7 @@ from typing import NamedTuple
 from uuid import uuid4
 
 from composable_memory.errors import IndexProblem
-from composable_memory_adapters.builtin.store import books
+from composable_memory_adapters.builtin.store import index_meta
 from composable_memory_adapters.process_identity import host, is_gone, start_of
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
 
@@ -96,7 +96,7 @@ class _Held(NamedTuple):
 
 
 def _read(connection: Connection) -> _Held | None:
-    stored = books.value(connection, KEY)
+    stored = index_meta.value(connection, KEY)
     try:
         held = _Held(*json.loads(stored)) if stored else None
     except (TypeError, ValueError):
@@ -111,14 +111,14 @@ def _acquire(connection: Connection, token: str) -> bool:
         return False
     pid = os.getpid()
     ours = _Held(token, host(), pid, start_of(pid), time.time() + LIFETIME_S)
-    books.set_value(connection, KEY, json.dumps(ours))
+    index_meta.set_value(connection, KEY, json.dumps(ours))
     return True
 
 
 def _release(connection: Connection, token: str) -> None:
     held = _read(connection)
     if held is not None and held.token == token:
-        books.set_value(connection, KEY, None)
+        index_meta.set_value(connection, KEY, None)
 
 
 @asynccontextmanager

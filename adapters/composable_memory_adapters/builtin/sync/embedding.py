@@ -11,7 +11,7 @@ from composable_memory.interfaces import EmbedderAdapter, SupportsJobs
 from composable_memory_adapters.builtin.asking import answer_within
 from composable_memory_adapters.builtin.store import index
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
-from composable_memory_adapters.builtin.store.shelf import Shelf
+from composable_memory_adapters.builtin.store.table_set import TableSet
 
 __all__ = ["EmbedOutcome", "Embedding"]
 
@@ -53,14 +53,14 @@ class EmbedOutcome:
 
 
 class Embedding:
-    """Gives the chunks of a shelf their vectors.
+    """Gives the chunks of a table set their vectors.
 
     `refresh` is awaited between two batches; it says whether chunks have come or gone meanwhile.
     """
 
     def __init__(
         self,
-        shelf: Shelf,
+        tables: TableSet,
         embedder: EmbedderAdapter,
         space: EmbeddingSpace,
         *,
@@ -69,7 +69,7 @@ class Embedding:
         progress: Callable[[int, int], None],
         refresh: Callable[[], Awaitable[bool]],
     ) -> None:
-        self._shelf = shelf
+        self._tables = tables
         self._embedder = embedder
         self._space = space
         self._batch = FEW_TEXTS if is_local else MANY_TEXTS
@@ -84,7 +84,7 @@ class Embedding:
 
         A provider that fails stops the work and is named in the outcome: what was embedded before stays.
         """
-        if not await self._shelf.read(index.count_pending):
+        if not await self._tables.read(index.count_pending):
             return EmbedOutcome()
         problem = None
         try:
@@ -92,11 +92,11 @@ class Embedding:
             problem = await self._by_batches()
         except EmbeddingError as error:
             problem = str(error)
-        left = await self._shelf.read(index.count_pending)
+        left = await self._tables.read(index.count_pending)
         if not left or problem is None:
             return EmbedOutcome(embedded=self._embedded, pending=left)
         if len(self._refused) == left:
-            refused = await self._shelf.read(partial(index.places_of, chunk_ids=sorted(self._refused)))
+            refused = await self._tables.read(partial(index.places_of, chunk_ids=sorted(self._refused)))
             problem = f"{', '.join(refused[:NAMED_PLACES])}: {problem}"
         return EmbedOutcome(
             embedded=self._embedded, pending=left, problem=problem, refused=len(self._refused)
@@ -132,7 +132,7 @@ class Embedding:
 
     async def _parts(self) -> deque[Sequence[int]]:
         """Return what waits, in batches, without what was refused."""
-        pending = await self._shelf.read(index.pending_chunks)
+        pending = await self._tables.read(index.pending_chunks)
         waiting = [chunk_id for chunk_id in pending if chunk_id not in self._refused]
         return deque(waiting[start : start + self._batch] for start in range(0, len(waiting), self._batch))
 
@@ -159,7 +159,7 @@ class Embedding:
         embedder = self._embedder
         if not isinstance(embedder, SupportsJobs):
             return
-        waiting = await self._shelf.read(index.pending_chunks)
+        waiting = await self._tables.read(index.pending_chunks)
         for start in range(0, len(waiting), embedder.job_limit):
             part = waiting[start : start + embedder.job_limit]
             if not embedder.takes_jobs(len(part)):
@@ -174,7 +174,7 @@ class Embedding:
 
     async def _embed(self, chunk_ids: Sequence[int], ask: Ask) -> None:
         """Give these chunks their vectors."""
-        texts = await self._shelf.read(partial(index.texts_to_embed, chunk_ids=chunk_ids))
+        texts = await self._tables.read(partial(index.texts_to_embed, chunk_ids=chunk_ids))
         if not texts:  # another process was here
             return
         inputs = [EmbedderInput(text=text, id=digest) for digest, text in texts.items()]
@@ -196,6 +196,6 @@ class Embedding:
                 vectors=vectors,
                 now_ms=self._now_ms(),
             )
-            if not await self._shelf.write(store):
+            if not await self._tables.write(store):
                 raise EmbedderUnavailable(self._space.provider, self._space.model, MOVED, TWO_FOLDERS)
         self._embedded += len(vectors)

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from uuid import uuid4
 
 from composable_memory.errors import IndexProblem
-from composable_memory_adapters.builtin.store import books, embedding_cache, lease, schema
+from composable_memory_adapters.builtin.store import embedding_cache, index_meta, lease, schema
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
-from composable_memory_adapters.builtin.store.shelf import Shelf
+from composable_memory_adapters.builtin.store.table_set import TableSet
 from composable_memory_adapters.builtin.store.tables import BESIDE, GENERATION_BITS, LIVE
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
 
@@ -84,7 +84,7 @@ def cost(
 ) -> RebuildCost | None:
     """Return what it takes to make the index what the settings ask for; None if it is, or holds nothing."""
     has_chunks = connection.execute("SELECT EXISTS (SELECT 1 FROM chunks)").get
-    stored_space, stored_recipe = books.stored_space(connection), books.stored_recipe(connection)
+    stored_space, stored_recipe = index_meta.stored_space(connection), index_meta.stored_recipe(connection)
     is_of_other_space = space is not None and stored_space not in (None, space)
     is_cut_otherwise = stored_recipe not in (None, recipe)
     if not has_chunks or not (is_of_other_space or is_cut_otherwise):
@@ -105,7 +105,7 @@ def cost(
 
 
 @asynccontextmanager
-async def beside(file: SqliteFile) -> AsyncIterator[Shelf]:
+async def beside(file: SqliteFile) -> AsyncIterator[TableSet]:
     """Yield empty tables beside the live ones, for the caller alone; unless swapped in, they are dropped.
 
     Raises:
@@ -120,7 +120,7 @@ async def beside(file: SqliteFile) -> AsyncIterator[Shelf]:
         schema.create_passages(connection, BESIDE, f"_{generation}")
         connection.execute("DELETE FROM sqlite_sequence WHERE name = ?", (BESIDE.chunks,))
         connection.execute(START_IDS, (BESIDE.chunks, generation << GENERATION_BITS))
-        books.set_value(connection, KEY, token)
+        index_meta.set_value(connection, KEY, token)
 
     def guard(connection: Connection) -> None:
         if not _is_of(connection, token):
@@ -129,15 +129,15 @@ async def beside(file: SqliteFile) -> AsyncIterator[Shelf]:
     try:
         # Within the block, because a write that has begun is completed though its caller is cancelled.
         await file.write(prepare)
-        yield Shelf(file=file, tables=BESIDE, guard=guard)
+        yield TableSet(file=file, tables=BESIDE, guard=guard)
     finally:
         # Where nothing can be written any more, the next process drops the tables as litter.
         with contextlib.suppress(IndexProblem):
             await file.write(lambda connection: _drop(connection) if _is_of(connection, token) else None)
 
 
-async def swap(shelf: Shelf, *, space: EmbeddingSpace | None, recipe: str, now_ms: int) -> None:
-    """Put the tables of `shelf` in the place of the live ones.
+async def swap(tables: TableSet, *, space: EmbeddingSpace | None, recipe: str, now_ms: int) -> None:
+    """Put `tables` in the place of the live ones.
 
     Raises:
         IndexProblem: they are no longer the caller's, or the file cannot be written.
@@ -146,13 +146,13 @@ async def swap(shelf: Shelf, *, space: EmbeddingSpace | None, recipe: str, now_m
     def replace(connection: Connection, _tables: object) -> None:
         if space is not None:
             connection.execute(LET_GO_OF_VECTORS, (now_ms, *space.identity))
-            books.store_space(connection, space)
+            index_meta.store_space(connection, space)
         connection.execute(REPLACE)
-        books.store_recipe(connection, recipe)
-        books.set_value(connection, KEY, None)
-        books.bump_revision(connection)
+        index_meta.store_recipe(connection, recipe)
+        index_meta.set_value(connection, KEY, None)
+        index_meta.bump_revision(connection)
 
-    await shelf.write(replace)
+    await tables.write(replace)
 
 
 def drop_litter(connection: Connection) -> bool:
@@ -165,7 +165,7 @@ def drop_litter(connection: Connection) -> bool:
 
 def is_under_way(connection: Connection) -> bool:
     """Say whether there are tables beside the live ones."""
-    return books.value(connection, KEY) is not None
+    return index_meta.value(connection, KEY) is not None
 
 
 def prune_cache(connection: Connection, max_entries: int) -> int:
@@ -187,12 +187,12 @@ def _to_embed(
 
 
 def _is_of(connection: Connection, token: str) -> bool:
-    return books.value(connection, KEY) == token
+    return index_meta.value(connection, KEY) == token
 
 
 def _drop(connection: Connection) -> None:
     connection.execute(DROP)
-    books.set_value(connection, KEY, None)
+    index_meta.set_value(connection, KEY, None)
 
 
 def _named(space: EmbeddingSpace | None) -> str:

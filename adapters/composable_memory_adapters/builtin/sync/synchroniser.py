@@ -19,10 +19,10 @@ from composable_memory.interfaces import Clock, EmbedderAdapter
 from composable_memory.types import MemorySyncProgressUpdate, SyncReport
 from composable_memory_adapters.builtin.notes.drafts import Drafter
 from composable_memory_adapters.builtin.settings import BuiltinSettings
-from composable_memory_adapters.builtin.store import books, index, integrity, lease
-from composable_memory_adapters.builtin.store.books import SyncMark
+from composable_memory_adapters.builtin.store import index, index_meta, integrity, lease
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
-from composable_memory_adapters.builtin.store.shelf import Shelf
+from composable_memory_adapters.builtin.store.index_meta import SyncMark
+from composable_memory_adapters.builtin.store.table_set import TableSet
 from composable_memory_adapters.builtin.store.tables import Tables
 from composable_memory_adapters.builtin.sync import rebuild
 from composable_memory_adapters.builtin.sync.embedding import (
@@ -32,7 +32,7 @@ from composable_memory_adapters.builtin.sync.embedding import (
     Embedding,
     EmbedOutcome,
 )
-from composable_memory_adapters.builtin.sync.intake import Intake, Tally
+from composable_memory_adapters.builtin.sync.indexer import Intake, Tally
 from composable_memory_adapters.builtin.sync.rebuild import RebuildCost
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
 from composable_memory_ops_logs.events import (
@@ -147,7 +147,7 @@ class _Run:
     def __init__(self, sync: Synchroniser, *, reason: str, force: bool, tell: Tell) -> None:
         self._sync = sync
         self._file = sync.file
-        self._live = Shelf(file=sync.file)
+        self._live = TableSet(file=sync.file)
         self.reason = reason
         self._force = force
         self._tell = tell
@@ -182,7 +182,7 @@ class _Run:
     async def _begin(self) -> None:
         """Mend what is damaged, and see whether the index is what the settings ask for."""
         await self._mend()
-        self._mark = self._mark_before = await self._file.read(books.read_mark)
+        self._mark = self._mark_before = await self._file.read(index_meta.read_mark)
         self.is_full = self._force or self._mark is None
         await self._settle_in()
         self._sync.ops_log.emit(
@@ -212,12 +212,12 @@ class _Run:
             self._intake.keep_old_cuts(True)
             self.is_full |= self._must_rebuild
             return
-        if await self._file.read(books.stored_recipe) != recipe:
-            await self._file.write(partial(books.store_recipe, recipe=recipe))
+        if await self._file.read(index_meta.stored_recipe) != recipe:
+            await self._file.write(partial(index_meta.store_recipe, recipe=recipe))
         if space is None:
             return
-        if await self._file.read(books.stored_space) != space:
-            await self._file.write(partial(books.store_space, space=space))
+        if await self._file.read(index_meta.stored_space) != space:
+            await self._file.write(partial(index_meta.store_space, space=space))
         self._sync.history.is_settled = True
         if await self._live.read(index.count_pending):
             adopt = partial(index.adopt_cached_vectors, space=space)
@@ -243,8 +243,8 @@ class _Run:
         async with self._turn(self._is_rebuild_needed) as is_ours:
             if is_ours:
                 before = self._tally.indexed, self._tally.chunks
-                async with rebuild.beside(self._file) as shelf:
-                    self._problem = await self._fill(shelf)
+                async with rebuild.beside(self._file) as tables:
+                    self._problem = await self._fill(tables)
                 if self._problem is not None:  # what was made beside is gone
                     self._tally.indexed, self._tally.chunks = before
                 await self._file.compact()
@@ -254,10 +254,10 @@ class _Run:
             self._sync.history.is_settled = True
             await self._intake.settle()  # what another process has seen since, and we have not
 
-    async def _fill(self, beside: Shelf) -> str | None:
+    async def _fill(self, beside: TableSet) -> str | None:
         """Fill the tables beside and put them in place; return what kept us from it."""
         sync = self._sync
-        space = sync.space or await self._file.read(books.stored_space)
+        space = sync.space or await self._file.read(index_meta.stored_space)
         self._tally.indexed = self._tally.chunks = 0
         intake = self._intake_of(beside, space)
         await intake.settle()
@@ -286,13 +286,13 @@ class _Run:
             return None
         return f"{NOT_REBUILT}: {len(lost)} of its files cannot be read now, among them {lost[0]}"
 
-    async def _embed(self, shelf: Shelf, refresh: Refresh | None = None) -> EmbedOutcome:
+    async def _embed(self, tables: TableSet, refresh: Refresh | None = None) -> EmbedOutcome:
         """Make the vectors that are missing; of many, only one process at a time."""
         sync = self._sync
         if sync.embedder is None or sync.space is None:
             return EmbedOutcome()
         embedding = Embedding(
-            shelf,
+            tables,
             sync.embedder,
             sync.space,
             is_local=sync.embedder_is_local,
@@ -300,7 +300,7 @@ class _Run:
             progress=partial(self._progress, "Embedding"),
             refresh=refresh or self._refresh,
         )
-        if shelf is not self._live or await shelf.read(_is_soon_done):
+        if tables is not self._live or await tables.read(_is_soon_done):
             return await embedding.run()
         async with self._turn(self._are_vectors_missing) as is_ours:
             return await embedding.run() if is_ours else EmbedOutcome()
@@ -372,12 +372,12 @@ class _Run:
             return
         unreadable = tuple(self._troubles()[:MAX_PROBLEMS])
         self._mark = SyncMark(finished_ms=self._sync.now_ms(), unreadable=unreadable, problems=problems)
-        await self._file.write(partial(books.write_mark, mark=self._mark))
+        await self._file.write(partial(index_meta.write_mark, mark=self._mark))
 
     async def _count_cache_use(self) -> None:
         hits, misses = self._tally.vectors_reused, self._vectors.embedded
         if hits or misses:
-            await self._file.write(partial(books.add_cache_use, hits=hits, misses=misses))
+            await self._file.write(partial(index_meta.add_cache_use, hits=hits, misses=misses))
 
     def log_files(self) -> None:
         """Log the counts, and each file that could not be read when that is news."""
@@ -396,10 +396,10 @@ class _Run:
         )
         self._sync.ops_log.emit(counts, backend="builtin")
 
-    def _intake_of(self, shelf: Shelf, space: EmbeddingSpace | None = None) -> Intake:
-        """Return who takes notes into `shelf`; chunks point at vectors of `space`, or else of the index's."""
+    def _intake_of(self, tables: TableSet, space: EmbeddingSpace | None = None) -> Intake:
+        """Return an indexer into `tables`; chunks point at vectors of `space`, or else of the index's."""
         return Intake(
-            shelf,
+            tables,
             workspace=self._sync.workspace,
             transcripts=self._sync.transcripts,
             reason=self.reason,

@@ -29,7 +29,7 @@ from watchdog.events import (
 )
 from watchdog.observers.api import BaseObserver, ObservedWatch
 
-from composable_memory_adapters.builtin.sync.territory import Territory, WatchedFolder
+from composable_memory_adapters.builtin.sync.watch_scope import WatchedFolder, WatchScope
 
 if sys.platform == "linux":
     from watchdog.observers.inotify import InotifyEmitter
@@ -85,7 +85,7 @@ class Watcher:
     `on_change` is called from threads of the watcher, for every change that concerns the territory.
     """
 
-    def __init__(self, survey: Callable[[], Territory], on_change: Callable[[], None]) -> None:
+    def __init__(self, survey: Callable[[], WatchScope], on_change: Callable[[], None]) -> None:
         self._survey = survey
         self._ears = _Ears(on_change)
         self._observer: BaseObserver | None = None
@@ -123,7 +123,7 @@ class Watcher:
             self._observer = observer
         return self._observer
 
-    def _leave(self, observer: BaseObserver, territory: Territory) -> None:
+    def _leave(self, observer: BaseObserver, territory: WatchScope) -> None:
         """Give up the folders that are gone, were replaced, or have lost their watch."""
         lost = self._ears.take_lost()
         dead = {emitter.watch for emitter in observer.emitters if not emitter.is_alive()}
@@ -132,7 +132,7 @@ class Watcher:
                 observer.unschedule(watch)
                 del self._watches[folder]
 
-    def _enter(self, observer: BaseObserver, territory: Territory) -> WatchReport:
+    def _enter(self, observer: BaseObserver, territory: WatchScope) -> WatchReport:
         is_new, problem = False, self._ears.refusal
         for folder in territory.folders:
             if folder in self._watches:
@@ -165,7 +165,7 @@ class _Ears(FileSystemEventHandler):
     """Hears what happens, in watchdog's threads, and passes on that something did if it concerns us."""
 
     def __init__(self, on_change: Callable[[], None]) -> None:
-        self.territory = Territory(names={})
+        self.territory = WatchScope(names={})
         self.refusal: str | None = None
         """Why a folder within a tree is not watched."""
         self.on_change = on_change

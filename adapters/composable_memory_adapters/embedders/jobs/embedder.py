@@ -9,12 +9,12 @@ from urllib.parse import urlsplit
 from composable_memory.content import EmbedderInput
 from composable_memory.interfaces import EmbedderServices
 from composable_memory.types import BatchStatus
+from composable_memory_adapters.embedders.jobs.failure_counter import FAILURE_LIMIT, JobTally
 from composable_memory_adapters.embedders.jobs.settings import SettingsWithJobs
-from composable_memory_adapters.embedders.jobs.tally import FAILURE_LIMIT, JobTally
 from composable_memory_adapters.embedders.remote.embedder import RemoteEmbedder
 
 if TYPE_CHECKING:
-    from composable_memory.retrying import Pace
+    from composable_memory.supervision.retry import Pace
     from composable_memory_adapters.embedders.jobs.api import JobApi, JobWire
     from composable_memory_adapters.embedders.jobs.running import Jobs
 
@@ -90,7 +90,7 @@ class EmbedderWithJobs(RemoteEmbedder[SettingsT]):
         """Return how the provider is asked for jobs."""
 
     def _open_jobs(self) -> "Jobs[SettingsT]":
-        from composable_memory.retrying import Pace
+        from composable_memory.supervision.retry import Pace
         from composable_memory_adapters.embedders.jobs.api import JobWire
         from composable_memory_adapters.embedders.jobs.journal import JobJournal, VectorSource
         from composable_memory_adapters.embedders.jobs.running import Jobs

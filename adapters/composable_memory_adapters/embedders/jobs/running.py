@@ -9,13 +9,13 @@ from typing import Generic, TypeVar
 
 from composable_memory.content import EmbedderInput
 from composable_memory.errors import DimensionMismatch, EmbeddingError, EmbeddingPending
-from composable_memory.retrying import Pace
+from composable_memory.supervision.retry import Pace
 from composable_memory_adapters.embedders.jobs.api import JobApi, JobPhase, JobState
+from composable_memory_adapters.embedders.jobs.batches import JobText, Parcel, ordered, parcelled
+from composable_memory_adapters.embedders.jobs.failure_counter import JobTally
 from composable_memory_adapters.embedders.jobs.journal import JobJournal, NotedJob
-from composable_memory_adapters.embedders.jobs.parcels import JobText, Parcel, ordered, parcelled
 from composable_memory_adapters.embedders.jobs.results import JobResults, ResultReader
 from composable_memory_adapters.embedders.jobs.settings import SettingsWithJobs
-from composable_memory_adapters.embedders.jobs.tally import JobTally
 from composable_memory_adapters.embedders.remote.embedder import RemoteEmbedder
 from composable_memory_adapters.embedders.remote.refusals import HttpFailure, Trouble
 

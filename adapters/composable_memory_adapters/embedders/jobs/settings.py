@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from composable_memory.settings import SettingsModel
+from composable_memory.config.settings import SettingsModel
 from composable_memory_adapters.embedders.remote.settings import RemoteSettings
 
 __all__ = ["BatchSettings", "SettingsWithJobs"]

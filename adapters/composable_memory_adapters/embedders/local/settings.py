@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pydantic import Field, field_validator
 
-from composable_memory.settings import SettingsModel
+from composable_memory.config.settings import SettingsModel
 
 __all__ = ["DEFAULT_MODEL", "HUB_PREFIX", "INSTALL", "PROVIDER", "LocalSettings"]
 

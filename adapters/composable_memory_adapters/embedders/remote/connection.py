@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from composable_memory.retrying import Pace, Verdict, retry
+from composable_memory.supervision.retry import Pace, Verdict, retry
 from composable_memory_adapters.embedders.remote.http import HttpClient, HttpRequest, Reader
 from composable_memory_adapters.embedders.remote.refusals import HttpFailure, Trouble
 

@@ -28,7 +28,7 @@ from composable_memory_adapters.embedders.remote.settings import (
 )
 
 if TYPE_CHECKING:
-    from composable_memory.retrying import Pace
+    from composable_memory.supervision.retry import Pace
     from composable_memory_adapters.embedders.remote.connection import Connection
 
 __all__ = ["Kind", "RemoteEmbedder", "Vector"]

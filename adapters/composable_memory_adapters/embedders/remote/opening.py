@@ -11,7 +11,7 @@ from composable_memory_adapters.embedders.remote.embedder import RemoteEmbedder
 from composable_memory_adapters.embedders.remote.settings import RemoteSettings
 
 if TYPE_CHECKING:
-    from composable_memory.retrying import Pace
+    from composable_memory.supervision.retry import Pace
 
 __all__ = ["open_remote", "remote_spec"]
 

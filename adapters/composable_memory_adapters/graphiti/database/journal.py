@@ -8,7 +8,7 @@ import contextlib
 import time
 from pathlib import Path
 
-from composable_memory_adapters.graphiti.database import whereabouts
+from composable_memory_adapters.graphiti.database import server_registry
 
 __all__ = ["FOLDER", "OPTIONS", "begin_shortening", "is_long", "shorten"]
 
@@ -31,14 +31,14 @@ def is_long(data_dir: Path) -> bool:
 
 def begin_shortening(address: Path) -> None:
     """Let a server begin to write its journal anew, while it goes on to answer."""
-    whereabouts.say(address, b"BGREWRITEAOF\r\n")
+    server_registry.say(address, b"BGREWRITEAOF\r\n")
 
 
 def shorten(address: Path, *, limit_s: float) -> None:
     """Let a server write its journal anew, and wait for that; without room the journal stays as it is."""
     ends = time.monotonic() + limit_s
     begin_shortening(address)
-    while time.monotonic() < ends and _is_busy(whereabouts.say(address, b"INFO persistence\r\n")):
+    while time.monotonic() < ends and _is_busy(server_registry.say(address, b"INFO persistence\r\n")):
         time.sleep(POLL_S)
 
 

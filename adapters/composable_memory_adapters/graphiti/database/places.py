@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
-from composable_memory_adapters.graphiti.database.last_words import Reason
+from composable_memory_adapters.graphiti.database.exit_diagnosis import Reason
 
 if TYPE_CHECKING:  # what it is made of is not on every system
     from composable_memory_adapters.graphiti.database.server import PrivateServer

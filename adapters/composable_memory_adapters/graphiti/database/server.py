@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from composable_memory.errors import BackendError, BackendTimeout, BackendUnavailable
-from composable_memory_adapters.graphiti.database import binaries, journal, whereabouts
+from composable_memory_adapters.graphiti.database import binaries, journal, server_registry
+from composable_memory_adapters.graphiti.database.exit_diagnosis import Reason, read_reason
 from composable_memory_adapters.graphiti.database.guarded import GuardedProcess
-from composable_memory_adapters.graphiti.database.last_words import Reason, read_reason
 from composable_memory_adapters.graphiti.settings import PrivateServerSettings
 from composable_memory_adapters.private_sockets import new_socket
 
@@ -83,13 +83,13 @@ class PrivateServer:
         began = time.monotonic()
         is_started = False
         while not self._closed.is_set():
-            with whereabouts.lock(self._data_dir) as lock:
+            with server_registry.lock(self._data_dir) as lock:
                 if lock is not None and is_started:
                     raise self._ended()
                 if lock is not None:
                     self._start(lock)
                     is_started = True
-            if found := whereabouts.running(self._data_dir):
+            if found := server_registry.running(self._data_dir):
                 if found != self._socket:
                     self._stop()  # ours has ended, and another process was quicker
                 elif is_started and journal.is_long(self._data_dir):
@@ -109,7 +109,7 @@ class PrivateServer:
             self._socket = new_socket()
             command = self._command(parts, self._socket)
             self._process = self._launch(command, self._socket.parent, lock=lock, log=log)
-            whereabouts.publish(self._data_dir, self._socket, guard=self._process.guard_pid)
+            server_registry.publish(self._data_dir, self._socket, guard=self._process.guard_pid)
         finally:
             os.close(log)
 
@@ -158,7 +158,7 @@ class PrivateServer:
         elapsed_s, limit_s = time.monotonic() - began, self._settings.start_timeout_ms / 1000
         if elapsed_s < limit_s:
             return
-        if self._process is None and not whereabouts.is_listening(self._data_dir):
+        if self._process is None and not server_registry.is_listening(self._data_dir):
             raise self._unavailable(
                 f"{self._data_dir} is in use by a server that cannot be reached from here",
                 f"end the processes that hold it, or let all of them {binaries.SHARE_INSTEAD}",

@@ -16,7 +16,7 @@ from composable_memory.errors import (
     BackendUnavailable,
 )
 from composable_memory.interfaces import Clock
-from composable_memory.retrying import Pace, RetryPolicy, Verdict, retry, retry_after_s
+from composable_memory.supervision.retry import Pace, RetryPolicy, Verdict, retry, retry_after_s
 from composable_memory_adapters.graphiti.settings import LlmSettings
 
 __all__ = ["Completion", "Completions", "Refused"]

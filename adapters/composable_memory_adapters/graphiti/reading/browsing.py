@@ -11,6 +11,7 @@ from composable_memory.facts import Episode, Fact
 from composable_memory_adapters.graphiti.database.cypher import CypherDatabase, Row
 from composable_memory_adapters.graphiti.reading.dialects import dialect_of
 from composable_memory_adapters.graphiti.reading.entities import entities, ids_called, neighbourhood
+from composable_memory_adapters.graphiti.reading.gather import all_of
 from composable_memory_adapters.graphiti.reading.rows import (
     EPISODE,
     FACT,
@@ -22,7 +23,6 @@ from composable_memory_adapters.graphiti.reading.rows import (
     since,
 )
 from composable_memory_adapters.graphiti.reading.search import add_origins
-from composable_memory_adapters.graphiti.reading.together import all_of
 from composable_memory_adapters.graphiti.stores import Counts, Held
 
 __all__ = [

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from composable_memory.errors import BackendRejected
 from composable_memory_adapters.graphiti.database.cypher import CypherDatabase, Row
 from composable_memory_adapters.graphiti.reading.dialects import dialect_of
+from composable_memory_adapters.graphiti.reading.gather import all_of
 from composable_memory_adapters.graphiti.reading.relevance import Candidate, rarity
 from composable_memory_adapters.graphiti.reading.rows import fact_of, iso, number_in
 from composable_memory_adapters.graphiti.reading.survey import Asked, Survey
-from composable_memory_adapters.graphiti.reading.together import all_of
 from composable_memory_adapters.graphiti.reading.vector_index import OVERFETCH
 from composable_memory_adapters.graphiti.reading.words import QuestionWord
 

@@ -11,6 +11,7 @@ from datetime import datetime
 from composable_memory.facts import Fact, GraphEntity, Neighbourhood
 from composable_memory_adapters.graphiti.database.cypher import CypherDatabase
 from composable_memory_adapters.graphiti.reading.dialects import dialect_of
+from composable_memory_adapters.graphiti.reading.gather import all_of
 from composable_memory_adapters.graphiti.reading.rows import (
     ENTITY,
     FACT,
@@ -21,7 +22,6 @@ from composable_memory_adapters.graphiti.reading.rows import (
     since,
 )
 from composable_memory_adapters.graphiti.reading.search import add_origins
-from composable_memory_adapters.graphiti.reading.together import all_of
 
 __all__ = ["entities", "ids_called", "neighbourhood"]
 

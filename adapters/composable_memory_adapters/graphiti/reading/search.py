@@ -11,11 +11,11 @@ from composable_memory_adapters.graphiti.database.cypher import CypherDatabase
 from composable_memory_adapters.graphiti.episodes import origin_of
 from composable_memory_adapters.graphiti.reading.candidates import Found, find
 from composable_memory_adapters.graphiti.reading.dialects import dialect_of
+from composable_memory_adapters.graphiti.reading.gather import all_of
 from composable_memory_adapters.graphiti.reading.relevance import ORDINARY_COSINE, Relevance, best_first
 from composable_memory_adapters.graphiti.reading.rows import with_origins
 from composable_memory_adapters.graphiti.reading.statements import statements_for
 from composable_memory_adapters.graphiti.reading.survey import Asked, Survey, survey
-from composable_memory_adapters.graphiti.reading.together import all_of
 from composable_memory_adapters.graphiti.reading.words import QuestionWord, most_telling, question_words
 from composable_memory_adapters.graphiti.settings import SearchSettings
 from composable_memory_adapters.graphiti.stores import FactAnswer, Question, ScoredFact

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from composable_memory_adapters.graphiti.database.cypher import CypherDatabase
 from composable_memory_adapters.graphiti.library.space import stored_space
 from composable_memory_adapters.graphiti.reading.dialects import dialect_of
+from composable_memory_adapters.graphiti.reading.gather import at_once
 from composable_memory_adapters.graphiti.reading.rows import number_in
 from composable_memory_adapters.graphiti.reading.statements import Statements, statements_for
-from composable_memory_adapters.graphiti.reading.together import at_once
 from composable_memory_adapters.graphiti.reading.vector_index import VectorIndex, indexed, wants_index
 from composable_memory_adapters.graphiti.reading.words import QuestionWord
 from composable_memory_adapters.graphiti.settings import SearchSettings

@@ -15,17 +15,17 @@ from composable_memory.types import Degradation, Origin
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft
 from composable_memory_adapters.graphiti.reading.relevance import best_first
 from composable_memory_adapters.graphiti.reading.words import question_words
-from composable_memory_adapters.graphiti.service.beyond import BeyondService, refuse
 from composable_memory_adapters.graphiti.service.client import GraphitiClient
 from composable_memory_adapters.graphiti.service.connection import BACKEND_ID
-from composable_memory_adapters.graphiti.service.looking_back import (
+from composable_memory_adapters.graphiti.service.episode_lookup import (
     Origins,
     episode_of,
     episodes_of,
     episodes_since,
 )
+from composable_memory_adapters.graphiti.service.outbox import SentMessages
 from composable_memory_adapters.graphiti.service.scoring import Placing
-from composable_memory_adapters.graphiti.service.sent import SentMessages
+from composable_memory_adapters.graphiti.service.unsupported import BeyondService, refuse
 from composable_memory_adapters.graphiti.service.wire import (
     ServiceEpisode,
     as_episode,

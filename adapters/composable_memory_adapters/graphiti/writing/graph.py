@@ -16,7 +16,7 @@ from composable_memory_adapters.graphiti.library.group_locks import GroupLocks
 from composable_memory_adapters.graphiti.library.records import EntityRecord, FactRecord
 from composable_memory_adapters.graphiti.library.space import stored_space
 from composable_memory_adapters.graphiti.writing import forgetting, statements
-from composable_memory_adapters.graphiti.writing.shelf import Shelf
+from composable_memory_adapters.graphiti.writing.group_repository import GroupRepository
 from composable_memory_adapters.graphiti.writing.superseding import apart, parted, placed, settled, taken_back
 from composable_memory_adapters.graphiti.writing.translation import (
     as_edge,
@@ -58,15 +58,15 @@ class GraphitiGraph:
         self._embedder = embedder
         self._clock = clock
         self._lock = (locks or GroupLocks()).of(group_id)
-        self._shelf = Shelf(database, group_id, embedder)
+        self._repository = GroupRepository(database, group_id, embedder)
 
     async def upsert_nodes(self, nodes: Sequence[GraphNode]) -> None:
         """Store entities, replacing those with the same id."""
         now = self._clock()
         wanted = {record.uuid: record for record in (entity_of(node, self._group_id, now) for node in nodes)}
         async with self._lock:
-            known = await self._shelf.entities(wanted)
-            await self._shelf.save_entities(_changed_entities(wanted, known))
+            known = await self._repository.entities(wanted)
+            await self._repository.save_entities(_changed_entities(wanted, known))
 
     async def upsert_edges(self, edges: Sequence[GraphEdge]) -> None:
         """Store facts between entities that are there, and settle until when each holds.
@@ -79,10 +79,12 @@ class GraphitiGraph:
         """
         async with self._lock:
             stated = await self._records_of(edges)
-            known = await self._shelf.facts(one.uuid for one in stated)
-            known |= await self._shelf.kin_of(stated)
+            known = await self._repository.facts(one.uuid for one in stated)
+            known |= await self._repository.kin_of(stated)
             several = (one for one in known.values() if one.exclusive and len(one.told) > 1)
-            gone = await forgetting.retired(self._shelf, {uuid for one in several for uuid in one.episodes})
+            gone = await forgetting.retired(
+                self._repository, {uuid for one in several for uuid in one.episodes}
+            )
             # Of a thousand facts it takes a second.
             await self._store(await asyncio.to_thread(self._changes, stated, known, gone))
             await self._point_to_episodes(stated)
@@ -92,7 +94,7 @@ class GraphitiGraph:
 
         `filters` keeps nodes whose properties have the given values.
         """
-        named = await self._shelf.entities(graph_id(self._group_id, one) for one in query.entity_ids)
+        named = await self._repository.entities(graph_id(self._group_id, one) for one in query.entity_ids)
         found = await self._matching(query)
         records = {**named, **{one.uuid: one for one in found}}
         nodes = [(uuid, as_node(record)) for uuid, record in records.items()]
@@ -105,8 +107,8 @@ class GraphitiGraph:
         """Remove entities with all their facts, and facts, by our ids."""
         uuids = [graph_id(self._group_id, one) for one in ids]
         async with self._lock:
-            await self._shelf.change(statements.DELETE_FACTS, {"uuids": uuids})
-            await self._shelf.change(statements.DELETE_ENTITIES, {"uuids": uuids})
+            await self._repository.change(statements.DELETE_FACTS, {"uuids": uuids})
+            await self._repository.change(statements.DELETE_ENTITIES, {"uuids": uuids})
 
     async def health(self) -> Health:
         """Say whether the database answers."""
@@ -120,34 +122,34 @@ class GraphitiGraph:
     async def mark_as_read(self, episode_ids: Sequence[str]) -> None:
         """Say that all that episodes state is stored; without that they count as cut off in between."""
         async with self._lock:
-            await self._shelf.change(statements.MARK_AS_READ, {"uuids": episode_ids}, at=self._clock())
+            await self._repository.change(statements.MARK_AS_READ, {"uuids": episode_ids}, at=self._clock())
 
     async def link(self, episode_id: str, node_ids: Sequence[str]) -> None:
         """Say that an episode mentions entities, by our ids; those of its facts are linked anyway."""
         pairs = [(episode_id, graph_id(self._group_id, node_id)) for node_id in node_ids]
         async with self._lock:
-            await self._shelf.link(pairs, self._clock())
+            await self._repository.link(pairs, self._clock())
 
     async def retire(self, episode_ids: Sequence[str], *, at: datetime) -> int:
         """Say that facts hold no more since `at` that only retired episodes support; return how many."""
         async with self._lock:
-            return await forgetting.retire(self._shelf, episode_ids, at, self._clock())
+            return await forgetting.retire(self._repository, episode_ids, at, self._clock())
 
     async def restore(self, episode_ids: Sequence[str]) -> None:
         """Undo `retire` for episodes."""
         async with self._lock:
-            await forgetting.restore(self._shelf, episode_ids, self._clock())
+            await forgetting.restore(self._repository, episode_ids, self._clock())
 
     async def merge_episodes(self, merged: EpisodeDraft, episode_ids: Sequence[str]) -> None:
         """Put one episode in the place of several; their facts stay and point to it."""
         async with self._lock:
             await self._save_episodes([merged])
-            await forgetting.move_facts(self._shelf, episode_ids, merged.id, self._clock())
+            await forgetting.move_facts(self._repository, episode_ids, merged.id, self._clock())
 
     async def forget(self, episode_id: str) -> Forgotten | None:
         """Remove an episode, named by its UUID or its content's id, with what only it supports."""
         async with self._lock:
-            return await forgetting.forget(self._shelf, episode_id, self._clock())
+            return await forgetting.forget(self._repository, episode_id, self._clock())
 
     async def space(self) -> str | None:
         """Return the space that the vectors of the group are in, `provider/model/length`."""
@@ -162,7 +164,7 @@ class GraphitiGraph:
 
     async def _records_of(self, edges: Sequence[GraphEdge]) -> list[FactRecord]:
         ends = dict.fromkeys(end for edge in edges for end in (edge.source_id, edge.target_id))
-        known = await self._shelf.entities(graph_id(self._group_id, end) for end in ends)
+        known = await self._repository.entities(graph_id(self._group_id, end) for end in ends)
         missing = [end for end in ends if graph_id(self._group_id, end) not in known]
         if missing:
             raise BackendRejected(
@@ -192,29 +194,29 @@ class GraphitiGraph:
         return _Changes.between(known, self._stated(stated, known, gone))
 
     async def _store(self, changes: "_Changes") -> None:
-        await self._shelf.change(statements.DELETE_FACTS, {"uuids": changes.moved})
-        await self._shelf.save_facts(changes.said)
-        await self._shelf.set_times(changes.timed)
+        await self._repository.change(statements.DELETE_FACTS, {"uuids": changes.moved})
+        await self._repository.save_facts(changes.said)
+        await self._repository.set_times(changes.timed)
 
     async def _point_to_episodes(self, stated: Sequence[FactRecord]) -> None:
         pairs = [(uuid, end) for one in stated for uuid in one.episodes for end in (one.source, one.target)]
-        await self._shelf.link(pairs, self._clock())
+        await self._repository.link(pairs, self._clock())
         facts: dict[str, list[str]] = {}
         for one in stated:
             for uuid in one.episodes:
                 facts.setdefault(uuid, []).append(one.uuid)
         links = [{"episode": uuid, "facts": ids} for uuid, ids in facts.items()]
-        await self._shelf.change(statements.ADD_FACTS_TO_EPISODES, {"links": links})
+        await self._repository.change(statements.ADD_FACTS_TO_EPISODES, {"links": links})
 
     async def _save_episodes(self, drafts: Sequence[EpisodeDraft]) -> None:
-        rows = await self._shelf.rows(statements.EPISODES, uuids=[draft.id for draft in drafts])
+        rows = await self._repository.rows(statements.EPISODES, uuids=[draft.id for draft in drafts])
         stored = {str(row["uuid"]): row for row in rows}
         await forgetting.restore(
-            self._shelf, [uuid for uuid, row in stored.items() if row["retired_at"]], self._clock()
+            self._repository, [uuid for uuid, row in stored.items() if row["retired_at"]], self._clock()
         )
         new = [draft for draft in drafts if draft.id not in stored or _differs(draft, stored[draft.id])]
         facts = {uuid: ids for uuid, row in stored.items() if isinstance(ids := row["facts"], list)}
-        await self._shelf.save_episodes(new, facts)
+        await self._repository.save_episodes(new, facts)
 
     async def _matching(self, query: GraphQuery) -> list[EntityRecord]:
         words = dict.fromkeys(_WORD.findall(query.text or ""))

@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar, cast
 from composable_memory.errors import BackendUnavailable, IndexDamaged, IndexProblem, IndexTooNew
 from composable_memory.interfaces import Clock
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft, named_in
-from composable_memory_adapters.graphiti.writing import entries, ledger_statements, schema, turns
+from composable_memory_adapters.graphiti.writing import entries, lease, ledger_statements, schema
 from composable_memory_adapters.graphiti.writing.entries import DUE, Entry, EntryState
 from composable_memory_adapters.graphiti.writing.renaming import EpisodeRow
 from composable_memory_adapters.graphiti.writing.salvage import check, salvage
@@ -181,7 +181,7 @@ class Ledger:
 
         Nobody else works on the group meanwhile, in this process or another.
         """
-        return turns.turn(self._write, group_id)
+        return lease.turn(self._write, group_id)
 
     async def due(self, group_id: str, *, limit: int) -> tuple[Entry, ...]:
         """Return what is to be done next in a group: entries of one state, in the order they came.

@@ -5,7 +5,7 @@ from composable_memory.interfaces import EmbedderAdapter
 from composable_memory_adapters.graphiti.database.cypher import CypherDatabase
 from composable_memory_adapters.graphiti.library.space import claim_space, space_of, stored_space
 from composable_memory_adapters.graphiti.writing import statements
-from composable_memory_adapters.graphiti.writing.shelf import batches
+from composable_memory_adapters.graphiti.writing.group_repository import batches
 
 __all__ = ["embed_anew"]
 

@@ -19,8 +19,8 @@ from composable_memory_adapters.qmd.documents.relevance import (
 from composable_memory_adapters.qmd.documents.stemming import StemMemory
 from composable_memory_adapters.qmd.settings import LimitSettings, SearchMode
 from composable_memory_adapters.qmd.values import Collection, Hit
-from composable_memory_adapters.words.query_terms import KeywordQuery, analyse
-from composable_memory_adapters.words.snippets import snippet
+from composable_memory_adapters.text.query_terms import KeywordQuery, analyse
+from composable_memory_adapters.text.snippets import snippet
 
 __all__ = ["passages_of"]
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from composable_memory_adapters.qmd.documents.stemming import StemMemory
 from composable_memory_adapters.qmd.settings import SearchMode
-from composable_memory_adapters.words.query_terms import KeywordQuery, Lookup
-from composable_memory_adapters.words.relevance import PassageMatch, Relevance, absolute_score, rarity
-from composable_memory_adapters.words.stems import Stemmer
+from composable_memory_adapters.text.query_terms import KeywordQuery, Lookup
+from composable_memory_adapters.text.relevance import PassageMatch, Relevance, absolute_score, rarity
+from composable_memory_adapters.text.stems import Stemmer
 
 __all__ = ["FOUND_SCORE", "LIKENESS_WEIGHT", "WORDS_WEIGHT", "Scored", "likeness", "score"]
 

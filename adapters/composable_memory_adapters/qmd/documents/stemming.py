@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 from threading import Lock
 
-from composable_memory_adapters.words.stems import Stemmer
+from composable_memory_adapters.text.stems import Stemmer
 
 __all__ = ["MAX_BYTES", "StemMemory"]
 

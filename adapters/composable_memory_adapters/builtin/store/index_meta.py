@@ -1,0 +1,198 @@
+"""What the index file notes about itself: its revision, its embedding space, its last sync, its counts."""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+
+from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
+from composable_memory_adapters.sqlite_file import Connection, Unreadable
+
+__all__ = [
+    "DAMAGE",
+    "CacheUse",
+    "IndexSnapshot",
+    "SyncMark",
+    "add_cache_use",
+    "bump_revision",
+    "cache_use",
+    "read_mark",
+    "set_value",
+    "snapshot",
+    "store_recipe",
+    "store_space",
+    "stored_recipe",
+    "stored_space",
+    "value",
+    "write_mark",
+]
+
+LAST_SYNC = "last_sync"
+DAMAGE = "damage"
+SPACE = "space"
+RECIPE = "recipe"
+CACHE_USE = "cache_use"
+
+BUMP = """
+INSERT INTO meta (key, value) VALUES ('revision', '1')
+ON CONFLICT (key) DO UPDATE SET value = CAST(value AS INTEGER) + 1
+"""
+SNAPSHOT = """
+SELECT count(*), count(embedding_id), (SELECT count(*) FROM embedding_cache) FROM chunks
+"""
+FILES_OF_SOURCES = "SELECT source, count(*) FROM files GROUP BY source"
+CHUNKS_OF_SOURCES = "SELECT source, count(*) FROM chunks GROUP BY source"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncMark:
+    """When all notes were last in, which of them could not be read, and all that was remarked."""
+
+    finished_ms: int
+    unreadable: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheUse:
+    """How many chunks found their vector in the cache, and how many texts had to be embedded."""
+
+    hits: int = 0
+    misses: int = 0
+
+    @property
+    def hit_rate(self) -> float | None:
+        """Return the share of hits, None before the first."""
+        return self.hits / (self.hits + self.misses) if self.hits + self.misses else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexSnapshot:
+    """Counts of the index at one moment; `mark` is None until all notes were in once.
+
+    `sources` has files and chunks of each source. `space` and `recipe` say how the chunks were made.
+    """
+
+    revision: int = 0
+    files: int = 0
+    chunks: int = 0
+    embedded: int = 0
+    cached_vectors: int = 0
+    sources: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    space: EmbeddingSpace | None = None
+    recipe: str | None = None
+    cache_use: CacheUse = CacheUse()
+    mark: SyncMark | None = None
+    damage: str | None = None
+    """What somebody came upon that is not what was written, and no sync has mended yet."""
+
+
+def bump_revision(connection: Connection) -> None:
+    """Tell all readers that chunks or vectors have changed."""
+    connection.execute(BUMP)
+
+
+def stored_space(connection: Connection) -> EmbeddingSpace | None:
+    """Return the space that the chunks' vectors are in, None before the first."""
+    stored = value(connection, SPACE)
+    with _understanding():
+        return EmbeddingSpace(**json.loads(stored)) if stored else None
+
+
+def store_space(connection: Connection, space: EmbeddingSpace) -> None:
+    """Note the space that the chunks' vectors are in from now on."""
+    set_value(connection, SPACE, json.dumps(asdict(space)))
+
+
+def stored_recipe(connection: Connection) -> str | None:
+    """Return how the chunks and their keywords were made, None before the first."""
+    return value(connection, RECIPE)
+
+
+def store_recipe(connection: Connection, recipe: str) -> None:
+    """Note how the chunks and their keywords are made from now on."""
+    set_value(connection, RECIPE, recipe)
+
+
+def read_mark(connection: Connection) -> SyncMark | None:
+    """Return what the last sync noted, None before the first that had all notes in."""
+    stored = value(connection, LAST_SYNC)
+    return _parse_mark(stored) if stored else None
+
+
+def write_mark(connection: Connection, mark: SyncMark) -> None:
+    """Note that all notes are in."""
+    set_value(connection, LAST_SYNC, json.dumps(asdict(mark)))
+
+
+def cache_use(connection: Connection) -> CacheUse:
+    """Return how often the cache had the vector of a new chunk, since the index was made."""
+    stored = value(connection, CACHE_USE)
+    with _understanding():
+        return CacheUse(**json.loads(stored)) if stored else CacheUse()
+
+
+def add_cache_use(connection: Connection, *, hits: int, misses: int) -> None:
+    """Count further chunks that found their vector in the cache, and texts that had to be embedded."""
+    used = cache_use(connection)
+    total = CacheUse(hits=used.hits + hits, misses=used.misses + misses)
+    set_value(connection, CACHE_USE, json.dumps(asdict(total)))
+
+
+def snapshot(connection: Connection) -> IndexSnapshot:
+    """Return the counts of the index."""
+    chunks, embedded, cached = next(connection.execute(SNAPSHOT))
+    files = dict(connection.execute(FILES_OF_SOURCES))
+    chunks_of = (
+        dict(connection.execute(CHUNKS_OF_SOURCES)) if len(files) > 1 else dict.fromkeys(files, chunks)
+    )
+    with _understanding():
+        revision = int(value(connection, "revision") or 0)
+    return IndexSnapshot(
+        revision=revision,
+        files=sum(files.values()),
+        chunks=chunks,
+        embedded=embedded,
+        cached_vectors=cached,
+        sources={source: (count, chunks_of.get(source, 0)) for source, count in files.items()},
+        space=stored_space(connection),
+        recipe=stored_recipe(connection),
+        cache_use=cache_use(connection),
+        mark=read_mark(connection),
+        damage=value(connection, DAMAGE),
+    )
+
+
+def value(connection: Connection, key: str) -> str | None:
+    """Return what stands under `key`."""
+    found: str | None = connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).get
+    return found
+
+
+def set_value(connection: Connection, key: str, value: str | None) -> None:
+    """Write `value` under `key`; None removes the key."""
+    if value is None:
+        connection.execute("DELETE FROM meta WHERE key = ?", (key,))
+        return
+    connection.execute(
+        "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+        (key, value),
+    )
+
+
+def _parse_mark(stored: str) -> SyncMark:
+    with _understanding():
+        fields = json.loads(stored)
+        return SyncMark(
+            finished_ms=fields["finished_ms"],
+            unreadable=tuple(fields["unreadable"]),
+            problems=tuple(fields["problems"]),
+        )
+
+
+@contextmanager
+def _understanding() -> Iterator[None]:
+    try:
+        yield
+    except (LookupError, TypeError, ValueError) as cause:
+        raise Unreadable(f"its metadata cannot be read: {cause}") from cause

@@ -1,0 +1,120 @@
+"""Which folders have to be watched so that no change of a note is missed, and which paths in them matter."""
+
+import os
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from composable_memory.paths import MAIN_FILES, MEMORY_FOLDER, extra_root, is_markdown
+from composable_memory_adapters.builtin.notes.sources import IGNORED_FOLDERS, TRANSCRIPT_SUFFIX
+
+__all__ = ["WatchScope", "WatchedFolder", "survey"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchedFolder:
+    """A folder that is there, to be watched with or without the folders in it.
+
+    `identity` is its device and inode: they tell it from another one that took its place.
+    """
+
+    path: str
+    recursive: bool
+    identity: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchScope:
+    """All folders to be watched, and what in them is of interest.
+
+    `trees` are the folders, there or not, whose Markdown files count at any depth; `transcripts` is the one
+    whose transcripts count. `names` maps a folder to the names, in small letters, that count right in it: the
+    notes there, and the folders to be watched themselves, which come and go.
+    """
+
+    folders: tuple[WatchedFolder, ...] = ()
+    trees: tuple[str, ...] = ()
+    transcripts: str | None = None
+    names: Mapping[str, frozenset[str]]
+
+    def concerns(self, path: str, *, is_folder: bool) -> bool:
+        """Say whether the index may have to change when something happens to `path`."""
+        folder, name = os.path.split(path)
+        if name.lower() in self.names.get(folder, ()):
+            return True
+        if is_folder or is_markdown(name):
+            return self.reaches(path)
+        return folder == self.transcripts and name.endswith(TRANSCRIPT_SUFFIX)
+
+    def reaches(self, path: str) -> bool:
+        """Say whether `path` is one of the trees or lies in one, in no folder that is left out."""
+        return any(_is_within(path, tree) for tree in self.trees)
+
+    def is_watched(self, path: str) -> bool:
+        """Say whether the folder at `path` is to be watched: by its own name, or as a part of a tree."""
+        return self.reaches(path) or any(path == folder.path for folder in self.folders)
+
+
+def survey(workspace: Path, extra_paths: Sequence[Path] = (), transcripts: Path | None = None) -> WatchScope:
+    """Return the territory of a workspace as it is now; looks at the disk.
+
+    A root that is not there is no folder to be watched yet. Symbolic links are no roots, as in a scan.
+    """
+    root = Path(os.path.realpath(workspace))
+    extras = [extra_root(path, root) for path in extra_paths]
+    trees = [root / MEMORY_FOLDER, *extras]
+    folders = [(root, False), *((tree, True) for tree in trees)]
+    # A file is watched by way of its folder: editors replace files, and a watch would stay with the old one.
+    folders += [(extra.parent, False) for extra in extras if is_markdown(extra.name)]
+    lists = [] if transcripts is None else [Path(os.path.realpath(transcripts))]
+    folders += [(folder, False) for folder in lists]
+    found = [_look(path, recursive=deep) for path, deep in folders]
+    return WatchScope(
+        folders=tuple(_outermost([folder for folder in found if folder])),
+        trees=tuple(map(str, trees)),
+        transcripts=str(lists[0]) if lists else None,
+        names=_by_folder([*(root / name for name in MAIN_FILES), root, *trees, *lists]),
+    )
+
+
+def _look(path: Path, *, recursive: bool) -> WatchedFolder | None:
+    try:
+        found = path.lstat()
+    except OSError:
+        return None
+    if not stat.S_ISDIR(found.st_mode):
+        return None
+    return WatchedFolder(path=str(path), recursive=recursive, identity=(found.st_dev, found.st_ino))
+
+
+def _outermost(folders: Sequence[WatchedFolder]) -> Iterator[WatchedFolder]:
+    """Yield the folders without those that a tree among them covers: no folder is watched twice."""
+    trees: list[str] = []
+    seen: set[str] = set()
+    for folder in sorted(folders, key=lambda one: (not one.recursive, len(one.path))):
+        if folder.path in seen or any(_is_within(folder.path, tree) for tree in trees):
+            continue
+        seen.add(folder.path)
+        if folder.recursive:
+            trees.append(folder.path)
+        yield folder
+
+
+def _by_folder(paths: Sequence[Path]) -> dict[str, frozenset[str]]:
+    names: dict[str, frozenset[str]] = {}
+    for path in paths:
+        folder = str(path.parent)
+        names[folder] = names.get(folder, frozenset()) | {path.name.lower()}
+    return names
+
+
+def _is_within(path: str, tree: str) -> bool:
+    """Say whether `path` is `tree` or lies in it, and in none of the folders that are left out."""
+    if path == tree:
+        return True
+    inner = path.removeprefix(tree.rstrip(os.sep) + os.sep)
+    if inner == path:
+        return False
+    # Thousands of events in a second come by here: a path object for each would take most of the time.
+    return IGNORED_FOLDERS.isdisjoint(inner.split(os.sep))  # noqa: PTH206 - see above

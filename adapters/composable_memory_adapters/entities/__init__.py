@@ -1,6 +1,0 @@
-"""Finds entities and what is said of them: by rules that need no model, or by a language model."""
-
-from composable_memory_adapters.entities.heuristic import HeuristicExtractor
-from composable_memory_adapters.entities.llm import Chat, ChatMessage, LlmExtractor
-
-__all__ = ["Chat", "ChatMessage", "HeuristicExtractor", "LlmExtractor"]

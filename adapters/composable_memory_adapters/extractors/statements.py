@@ -1,0 +1,203 @@
+"""Cuts a content into sentences: free of markup, each with who says it and under which heading (pure)."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from composable_memory.content import MemoryContentObject
+from composable_memory_adapters.extractors.words import ABBREVIATIONS, LABELS, NOT_NAMES
+
+__all__ = ["MAX_SENTENCE_CHARS", "Statement", "statements_of", "subject_of"]
+
+MAX_SENTENCE_CHARS = 600
+"""A longer sentence, such as a pasted log, is cut."""
+
+MAX_RULE_CHARS = 300
+
+_FENCE = re.compile(r"\s{0,3}(`{3,}|~{3,})")
+_HEADING = re.compile(r"\s{0,3}#{1,6}\s+(.*)")
+_ITEM = re.compile(r"\s*(?:[-*+•]|\d{1,3}[.)])\s+(?:\[[ xX]\]\s+)?")
+_RULE = re.compile(r"\s*(?:[-*_=]\s*){3,}|[\s|:+-]*-[\s|:+-]*")
+_TURN = re.compile(
+    r"(?:\[[\d:TZ .+-]{4,30}\]\s*)?(?:\*\*)?(?P<name>[^\W\d_][\w.'’-]{0,30}(?: [^\W\d_][\w.'’-]{0,30}){0,2})"
+    r"(?:\*\*)?(?::(?:\*\*)?\s+|：\s*)(?P<words>\S.*)"
+)
+_MARKUP = re.compile(
+    r"!?\[([^\]\n]{0,300})\]\([^)\s]{0,2000}\)|`([^`\n]{1,300})`|\*{1,3}|(?<!\w)_{1,2}|_{1,2}(?!\w)|~~|<!--.{0,1000}?-->"
+)
+# A run of marks is tried once, from its beginning: a line of dots would take the square of its length.
+_END = re.compile(r"(?<![.!?…])[.!?…]++[\"'”’)\]]*+(?=\s|$)|[。！？]+[」』”）]*")
+_NEXT = re.compile(r"\s*(\S)")
+_LAST_WORD = re.compile(r"(\S+)$")
+_DATE = re.compile(r"[\d\s.:/-]+|\d{4}年.*")
+_FIRST_PERSON = re.compile(r"\b(?:I|we|my|our|I['’]\w+|we['’]\w+|me|us)\b|[我俺私僕]", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statement:
+    """One sentence; `paragraph` counts what stands together, so that a pronoun can be looked up in it."""
+
+    text: str
+    paragraph: int
+    speaker: str | None = None
+    heading: str | None = None
+
+
+def statements_of(content: MemoryContentObject) -> list[Statement]:
+    """Return the sentences of a content in their order; code, front matter and rules are left out."""
+    text = content.text or ""
+    speaker = _speaker_of(content)
+    turns = frozenset() if speaker else _speakers_in(text, is_message=content.kind == "message")
+    found: list[Statement] = []
+    for number, (heading, words) in enumerate(_paragraphs(text, turns)):
+        said_by, words = _turn(words, turns) if turns else (speaker, words)
+        found += [
+            Statement(
+                text=sentence,
+                paragraph=number,
+                speaker=said_by,
+                heading=heading or _last_title(content.title),
+            )
+            for sentence in _sentences(_plain(words))
+        ]
+    return found
+
+
+def subject_of(content: MemoryContentObject) -> str:
+    """Return the name of what a content as a whole is about: its title, else its file or conversation."""
+    for part in reversed((content.title or "").split(" > ")):
+        if part.strip() and not _DATE.fullmatch(part.strip()):
+            return _short(part)
+    provenance = content.provenance
+    path = content.metadata.get("path") or (provenance.source_id if provenance else None)
+    stem = PurePosixPath(str(path).partition("#")[0]).stem if path else ""
+    return _short(stem or content.title or (provenance and provenance.session_key) or "memory")
+
+
+def _short(label: str) -> str:
+    return " ".join(label.split())[:80].strip() or "memory"
+
+
+def _last_title(title: str | None) -> str | None:
+    part = (title or "").split(" > ")[-1].strip()
+    return part if part and not _DATE.fullmatch(part) else None
+
+
+# --- who speaks ---------------------------------------------------------------------------------------------
+
+
+def _speaker_of(content: MemoryContentObject) -> str | None:
+    """Return who says all of a content, as its metadata or provenance tells."""
+    named = content.metadata.get("speaker") or (content.provenance.actor_id if content.provenance else None)
+    return named.strip() or None if isinstance(named, str) else None
+
+
+def _speakers_in(text: str, *, is_message: bool) -> frozenset[str]:
+    """Return the names before a colon, if one of them recurs or speaks of itself: then people talk here."""
+    lines = (_TURN.match(_without_mark(line)) for line in text.splitlines())
+    turns = [match for match in lines if match and not _is_label(match["name"])]
+    counts = Counter(match["name"] for match in turns)
+    is_talk = is_message or any(
+        counts[match["name"]] > 1 or _FIRST_PERSON.search(match["words"]) for match in turns
+    )
+    return frozenset(counts) if is_talk else frozenset()
+
+
+def _is_label(name: str) -> bool:
+    words = name.casefold().split()
+    return any(word in LABELS or word in NOT_NAMES for word in words) or name[0].islower()
+
+
+def _turn(words: str, speakers: frozenset[str]) -> tuple[str | None, str]:
+    match = _TURN.match(words)
+    return (match["name"], match["words"]) if match and match["name"] in speakers else (None, words)
+
+
+# --- from lines to paragraphs -------------------------------------------------------------------------------
+
+
+def _paragraphs(text: str, speakers: frozenset[str]) -> Iterator[tuple[str | None, str]]:
+    """Yield heading and words of each paragraph, item or turn, wrapped lines joined."""
+    heading: str | None = None
+    held: list[str] = []
+    for line in _lines_outside_code(text):
+        title = _HEADING.fullmatch(line)
+        item = _ITEM.match(line)
+        begins = bool(title or item or _turn(line, speakers)[0])
+        if held and (begins or not line.strip() or line.lstrip().startswith("|")):
+            yield heading, " ".join(held)
+            held = []
+        if title:
+            heading = _plain(title[1].rstrip(" \t#")).strip() or None
+        elif line.strip() and not (len(line) < MAX_RULE_CHARS and _RULE.fullmatch(line)):
+            held.append(_without_mark(line))
+    if held:
+        yield heading, " ".join(held)
+
+
+def _without_mark(line: str) -> str:
+    """Return a line without the mark of a list, a quotation or a table around it."""
+    item = _ITEM.match(line)
+    words = line[item.end() :] if item else line.lstrip(" \t>")
+    if words.startswith("|"):
+        words = ", ".join(cell.strip() for cell in words.strip("| \t").split("|") if cell.strip())
+    return words.strip()
+
+
+def _lines_outside_code(text: str) -> Iterator[str]:
+    lines = text.removeprefix("\ufeff").splitlines()
+    fence = ""
+    for line in lines[_front_matter(lines) :]:
+        mark = _FENCE.match(line)
+        if mark and (not fence or mark[1].startswith(fence)):
+            fence = "" if fence else mark[1]
+        elif not fence:
+            yield line
+
+
+def _front_matter(lines: Sequence[str]) -> int:
+    """Return how many lines the YAML block at the top takes."""
+    if not lines or lines[0].rstrip() != "---":
+        return 0
+    return next((at + 1 for at, line in enumerate(lines) if at and line.rstrip() in ("---", "...")), 0)
+
+
+def _plain(text: str) -> str:
+    """Return a text without its Markdown."""
+    if not any(mark in text for mark in "*_`[~<"):
+        return text
+    return _MARKUP.sub(lambda found: found[1] or found[2] or "", text)
+
+
+# --- from paragraphs to sentences ---------------------------------------------------------------------------
+
+
+def _sentences(text: str) -> Iterator[str]:
+    start = 0
+    for end in _END.finditer(text):
+        if text[end.start()] in ".…" and not _ends_here(text, end):
+            continue
+        yield from _cut(text[start : end.end()])
+        start = end.end()
+    yield from _cut(text[start:])
+
+
+def _ends_here(text: str, end: re.Match[str]) -> bool:
+    """Say whether a full stop ends a sentence, and not an abbreviation, an initial or an ordinal."""
+    following = _NEXT.match(text, end.end())
+    if following and following[1].islower():
+        return False
+    before = _LAST_WORD.search(text, max(0, end.start() - 24), end.start())
+    word = before[1].casefold().lstrip("(\"'“") if before else ""
+    is_short = len(word) == 1 and word.isalpha() and word != "i"
+    return not (is_short or word in ABBREVIATIONS or (word.isdigit() and len(word) < 3))
+
+
+def _cut(sentence: str) -> Iterator[str]:
+    words = " ".join(sentence.split())
+    if len(words) > MAX_SENTENCE_CHARS:
+        words = words[: MAX_SENTENCE_CHARS - 1].rstrip() + "…"
+    if words:
+        yield words

@@ -1,0 +1,160 @@
+"""Reads and changes the records of one group: entities, facts and episodes, in statements of bounded size."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from itertools import islice
+from typing import TYPE_CHECKING, TypeVar
+
+from composable_memory.interfaces import EmbedderAdapter
+from composable_memory_adapters.graphiti.database.cypher import CypherDatabase, Row
+from composable_memory_adapters.graphiti.episodes import EpisodeDraft, graph_id
+from composable_memory_adapters.graphiti.library.loading import load
+from composable_memory_adapters.graphiti.library.records import EntityRecord, FactRecord, MentionRecord
+from composable_memory_adapters.graphiti.library.space import fits_space
+from composable_memory_adapters.graphiti.writing import statements
+from composable_memory_adapters.graphiti.writing.translation import entity_record, fact_record
+
+if TYPE_CHECKING:
+    from composable_memory_adapters.graphiti.library.saving import Saver
+
+__all__ = ["BATCH", "GroupRepository", "batches"]
+
+T = TypeVar("T")
+
+BATCH = 500
+"""Records in one statement: FalkorDB takes a statement as one text, which must not grow without bound."""
+
+
+class GroupRepository:
+    """The records of one group. Those who change what they have read hold the lock of the group."""
+
+    def __init__(self, database: CypherDatabase, group_id: str, embedder: EmbedderAdapter | None) -> None:
+        self.database = database
+        self.group_id = group_id
+        self._embedder = embedder
+        self._savers: dict[bool, Saver] = {}
+
+    async def entities(self, uuids: Iterable[str]) -> dict[str, EntityRecord]:
+        """Return entities by their UUIDs, as far as they are there."""
+        rows = await self.rows(statements.ENTITIES, uuids=list(uuids))
+        return {record.uuid: record for record in map(entity_record, rows)}
+
+    async def facts(self, uuids: Iterable[str]) -> dict[str, FactRecord]:
+        """Return facts by their UUIDs, as far as they are there."""
+        return _by_uuid(await self.rows(statements.FACTS, uuids=list(uuids)))
+
+    async def facts_of(self, episodes: Iterable[str]) -> dict[str, FactRecord]:
+        """Return the facts that any of these episodes state."""
+        return _by_uuid(await self.rows(statements.FACTS_OF_EPISODES, uuids=list(episodes)))
+
+    async def kin_of(self, facts: Iterable[FactRecord]) -> dict[str, FactRecord]:
+        """Return what says when facts end, and what they end, with the facts that are the same.
+
+        That is all of a relation that is exclusive. Of any other, between the same two entities, it is what
+        says that something ended, and all that a fact of this kind may end: many may stand beside each other.
+        """
+        facts = list(facts)
+        found = await self._kin(facts)
+        # What another statement made exclusive ends by facts that were not looked for yet.
+        asked = {_pair(one) for one in facts}
+        further = [one for one in found.values() if one.exclusive and _pair(one) not in asked]
+        return found | await self._kin(further)
+
+    async def _kin(self, facts: Iterable[FactRecord]) -> dict[str, FactRecord]:
+        of_pair: dict[tuple[str, str, str | None], list[FactRecord]] = {}
+        for one in facts:
+            of_pair.setdefault(_pair(one), []).append(one)
+        pairs = [
+            {
+                "source": source,
+                "relation": relation,
+                "target": target,
+                "ends": any(one.ends for one in same),
+                "own_ids": sorted({one.own_id for one in same}),
+            }
+            for (source, relation, target), same in of_pair.items()
+        ]
+        between = [pair for pair in pairs if pair["target"] is not None]
+        of_relation = [pair for pair in pairs if pair["target"] is None]
+        rows = await self.rows(statements.BETWEEN, pairs=between)
+        return _by_uuid([*rows, *await self.rows(statements.OF_RELATION, pairs=of_relation)])
+
+    async def rows(self, cypher: str, **lists: Sequence[object]) -> list[Row]:
+        """Run a statement that reads, for a list of any length."""
+        ((name, items),) = lists.items()
+        return [
+            row
+            for batch in batches(items)
+            for row in await self.database.read(self.group_id, cypher, **{name: batch})
+        ]
+
+    async def change(self, cypher: str, items: Mapping[str, Sequence[object]], **parameters: object) -> None:
+        """Run a statement that changes something, for a list of any length."""
+        ((name, values),) = items.items()
+        for batch in batches(values):
+            await self.database.write(self.group_id, cypher, **{name: batch}, **parameters)
+
+    async def set_times(self, facts: Iterable[FactRecord]) -> None:
+        """Store since when facts hold no more, and nothing else of them."""
+        rows = [
+            {
+                "uuid": one.uuid,
+                "invalid_at": one.invalid_at,
+                "expired_at": one.expired_at,
+                "retired_at": one.retired_at.isoformat() if one.retired_at else None,
+            }
+            for one in facts
+        ]
+        await self.change(statements.SET_TIMES, {"facts": rows})
+
+    async def save_episodes(self, drafts: Sequence[EpisodeDraft], facts: Mapping[str, Sequence[str]]) -> None:
+        """Store episodes, with the ids of the facts that each is known to state."""
+        await (await self._saver()).save_episodes(drafts, facts)
+
+    async def save_entities(self, records: Sequence[EntityRecord]) -> None:
+        """Store entities."""
+        await (await self._saver()).save_entities(self.group_id, records)
+
+    async def save_facts(self, records: Sequence[FactRecord]) -> None:
+        """Store facts; their entities have to be there."""
+        await (await self._saver()).save_facts(self.group_id, records)
+
+    async def link(self, pairs: Iterable[tuple[str, str]], now: datetime) -> None:
+        """Store that episodes mention entities, by the UUIDs of both, as far as both are there."""
+        mentions = [
+            MentionRecord(
+                uuid=graph_id(self.group_id, f"mention:{episode}:{entity}"),
+                episode=episode,
+                entity=entity,
+                created_at=now,
+            )
+            for episode, entity in dict.fromkeys(pairs)
+        ]
+        await (await self._saver()).save_mentions(self.group_id, mentions)
+
+    async def _saver(self) -> "Saver":
+        """Return what saves; vectors that would not fit to those in the group are left out."""
+        await load()
+        from composable_memory_adapters.graphiti.library.drivers import Drivers
+        from composable_memory_adapters.graphiti.library.saving import Saver
+
+        fits = self._embedder is not None and await fits_space(self.database, self.group_id, self._embedder)
+        if fits not in self._savers:
+            driver = Drivers(self.database).of(self.group_id)
+            self._savers[fits] = Saver(driver, self._embedder if fits else None)
+        return self._savers[fits]
+
+
+def batches(items: Iterable[T], size: int = BATCH) -> Iterator[list[T]]:
+    """Return the items in lists of at most `size`."""
+    rest = iter(items)
+    while batch := list(islice(rest, size)):
+        yield batch
+
+
+def _pair(fact: FactRecord) -> tuple[str, str, str | None]:
+    return fact.source, fact.relation, None if fact.exclusive else fact.target
+
+
+def _by_uuid(rows: Iterable[Row]) -> dict[str, FactRecord]:
+    return {record.uuid: record for record in map(fact_record, rows)}

@@ -1,0 +1,194 @@
+"""Lets QMD bring its index up to date and make its vectors: one process at a time, and not for ever."""
+
+import asyncio
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from composable_memory.errors import BackendTimeout, BackendUnavailable
+from composable_memory.supervision.retry import Pace, RetryPolicy, Verdict, retry
+from composable_memory_adapters.qmd.runtime.exclusive import exclusive
+from composable_memory_adapters.qmd.runtime.process import Reply, run
+from composable_memory_adapters.qmd.settings import UpdateSettings
+from composable_memory_adapters.qmd.transport.replies import BUSY, refusal
+from composable_memory_adapters.qmd.values import BACKEND_ID, Home, Installation
+
+__all__ = ["Counts", "EmbedOutcome", "Maintenance", "UpdateOutcome"]
+
+INDEX = ("--index", "index")
+"""Keeps QMD from taking a `.qmd` folder around it for its own."""
+
+PATIENT = RetryPolicy(tries=3, first_wait_s=0.5, jitter=0.0, max_wait_s=1.0)
+ONCE = RetryPolicy(tries=1)
+LONGER_S = 30.0
+"""What QMD gets beyond the limit that it is told, to load its model and to end in good order."""
+
+KEEP_BYTES = 256 * 1024
+"""QMD's reports are short; what else it may write, such as progress, is only kept at its end."""
+
+DAMAGED_SUFFIX = ".damaged"
+INDEX_PARTS = ("", "-wal", "-shm")
+
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+_COLLECTION = re.compile(r"\[\d+/\d+\] (?P<name>.+?) \(")
+_COUNTS = re.compile(r"Indexed: (\d+) new, (\d+) updated, (\d+) unchanged, (\d+) removed")
+_EMBEDDED = re.compile(r"Embedded ([\d,.]+) chunks from ([\d,.]+) documents")
+_FAILED = re.compile(r"([\d,.]+) chunks still failed after retries[^\n]*(?:\n\s*(?P<why>\S[^\n]*))?")
+_ELSEWHERE = "Another embed process is already running"
+_DAMAGED = re.compile(r"database disk image is malformed|file is not a database|SQLITE_CORRUPT|SQLITE_NOTADB")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """Documents of a collection, by what an update did with them."""
+
+    new: int = 0
+    updated: int = 0
+    unchanged: int = 0
+    removed: int = 0
+
+    @property
+    def files(self) -> int:
+        """Return how many there are now."""
+        return self.new + self.updated + self.unchanged
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateOutcome:
+    """What an update did in each collection; empty where QMD's report cannot be read.
+
+    `set_aside` is where a damaged database went, before all was indexed in a new one.
+    """
+
+    counts: Mapping[str, Counts] = field(default_factory=dict)
+    set_aside: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbedOutcome:
+    """What an embedding did: `elsewhere` says that another process is at it, `problem` that chunks failed."""
+
+    state: Literal["done", "elsewhere"] = "done"
+    chunks: int = 0
+    problem: str | None = None
+
+
+class Maintenance:
+    """Runs QMD's commands for its index; `pace` is how time passes between two tries."""
+
+    def __init__(
+        self,
+        installation: Installation,
+        home: Home,
+        settings: UpdateSettings,
+        *,
+        pace: Pace | None = None,
+    ) -> None:
+        self._command = (*installation.command, *INDEX)
+        self._home = home
+        self._settings = settings
+        self._pace = pace
+
+    async def update(self, *, is_patient: bool = False, force: bool = False) -> UpdateOutcome:
+        """Let QMD look at all files of its collections.
+
+        Where the database is busy or time runs out, one who `is_patient` tries up to three times. With
+        `force` a damaged database is set aside, under its name with `.damaged`, and a new one made.
+
+        Raises:
+            BackendError: QMD failed; what it had indexed stays.
+        """
+        return await retry(
+            lambda: self._update(force=force),
+            judge=_may_pass,
+            policy=PATIENT if is_patient else ONCE,
+            pace=self._pace,
+        )
+
+    async def embed(self, *, force: bool = False) -> EmbedOutcome:
+        """Let QMD make the vectors that are missing; with `force` all of them.
+
+        Raises:
+            BackendError: QMD failed; the vectors it had made stay.
+        """
+        limit_s = self._settings.embed_timeout_ms / 1000
+        options = ("--timeout", f"{limit_s / 60:g}", *(("--force",) if force else ()))
+        async with exclusive(self._home.root / "embed.lock", patience_s=0.0) as is_ours:
+            if not is_ours:
+                return EmbedOutcome(state="elsewhere")
+            reply = await self._run("embed", *options, limit_s=limit_s + LONGER_S)
+        if reply.code != 0:
+            raise refusal(reply.code, reply.stdout, reply.stderr, operation="embed")
+        return _embedded(_ESCAPES.sub("", reply.stdout))
+
+    async def _update(self, *, force: bool) -> UpdateOutcome:
+        limit_s = self._settings.update_timeout_ms / 1000
+        async with exclusive(self._home.root / "update.lock", patience_s=limit_s) as is_ours:
+            if not is_ours:
+                raise BackendUnavailable(BACKEND_ID, BUSY, fix="wait for it to end", operation="update")
+            reply = await self._run("update", limit_s=limit_s)
+            set_aside = None
+            if force and reply.code != 0 and _DAMAGED.search(reply.stderr + reply.stdout):
+                set_aside = await asyncio.to_thread(self._set_aside)
+                reply = await self._run("update", limit_s=limit_s)
+        if reply.code != 0:
+            raise refusal(reply.code, reply.stdout, reply.stderr, operation="update")
+        return _updated(_ESCAPES.sub("", reply.stdout), set_aside)
+
+    async def _run(self, verb: str, *options: str, limit_s: float) -> Reply:
+        return await run(
+            (*self._command, verb, *options),
+            environ=self._home.environ,
+            cwd=self._home.root,
+            timeout_s=limit_s,
+            operation=verb,
+            max_output_bytes=KEEP_BYTES,
+            overflow="keep-end",
+        )
+
+    def _set_aside(self) -> Path:
+        """Move the database away and return where it went; one that went there before is lost."""
+        file = self._home.index_file
+        aside = file.with_name(file.name + DAMAGED_SUFFIX)
+        for part in INDEX_PARTS:
+            with suppress(FileNotFoundError):
+                file.with_name(file.name + part).replace(aside.with_name(aside.name + part))
+        return aside
+
+
+def _may_pass(error: BaseException) -> Verdict:
+    is_held = isinstance(error, BackendUnavailable) and error.missing == BUSY
+    return Verdict(may_pass=is_held or isinstance(error, BackendTimeout))
+
+
+# --- QMD's reports ------------------------------------------------------------------------------------------
+
+
+def _updated(said: str, set_aside: Path | None) -> UpdateOutcome:
+    counts: dict[str, Counts] = {}
+    name = None
+    for line in said.splitlines():
+        if header := _COLLECTION.match(line):
+            name = header["name"]
+        elif (found := _COUNTS.match(line)) and name is not None:
+            new, updated, unchanged, removed = map(int, found.groups())
+            counts[name] = Counts(new=new, updated=updated, unchanged=unchanged, removed=removed)
+    return UpdateOutcome(counts=counts, set_aside=set_aside)
+
+
+def _embedded(said: str) -> EmbedOutcome:
+    if _ELSEWHERE in said:
+        return EmbedOutcome(state="elsewhere")
+    done, failed = _EMBEDDED.search(said), _FAILED.search(said)
+    problem = None
+    if failed is not None:
+        why = f": {failed['why'].strip()}" if failed["why"] else ""
+        problem = f"QMD could not embed {failed[1]} chunks{why}"
+    return EmbedOutcome(chunks=_number(done[1]) if done else 0, problem=problem)
+
+
+def _number(written: str) -> int:
+    return int(re.sub(r"\D", "", written))

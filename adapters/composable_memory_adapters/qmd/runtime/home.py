@@ -1,0 +1,251 @@
+"""The folders of a workspace's QMD, the environment it runs in, and the list of collections it is handed.
+
+It is run apart from the QMD that its user may keep: with a configuration, an index and a cache of its own.
+Only the models are shared, which are large.
+"""
+
+import contextlib
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from composable_memory.errors import BackendUnavailable
+from composable_memory.interfaces import BackendServices, KeptStore
+from composable_memory_adapters.qmd.runtime.index_config import (
+    chosen_models,
+    mapping_at,
+    read_config,
+    replace_file,
+    write_config,
+)
+from composable_memory_adapters.qmd.runtime.installation import find_node
+from composable_memory_adapters.qmd.settings import ModelSettings, QmdSettings
+from composable_memory_adapters.qmd.values import BACKEND_ID, Collection, Home
+
+__all__ = ["kept", "open_home", "prepare_home", "write_collections"]
+
+WRITTEN = "composable-memory.json"
+"""Beside `index.yml`: what in it is ours, and so ours to remove."""
+
+BUSY_TIMEOUT_MS = 30_000
+"""How long QMD waits for another process that writes its index."""
+
+KEPT = frozenset(
+    (
+        *("PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TMP", "TEMP", "CI"),
+        *(
+            "LD_LIBRARY_PATH",
+            "DYLD_LIBRARY_PATH",
+            "NODE_OPTIONS",
+            "NODE_EXTRA_CA_CERTS",
+            "NODE_USE_ENV_PROXY",
+        ),
+        *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
+        *("SSL_CERT_FILE", "SSL_CERT_DIR", "HF_ENDPOINT", "HF_TOKEN"),
+        *("QMD_EMBED_MODEL", "QMD_GENERATE_MODEL", "QMD_RERANK_MODEL"),
+        *("QMD_FORCE_CPU", "QMD_LLAMA_GPU", "QMD_METAL_KEEP_RESIDENCY", "QMD_DISABLE_DARWIN_SAFE_EXIT"),
+        *("QMD_EMBED_PARALLELISM", "QMD_EMBED_CONTEXT_SIZE", "QMD_EXPAND_CONTEXT_SIZE"),
+        "QMD_RERANK_CONTEXT_SIZE",
+    )
+)
+"""What QMD needs of our environment. Keys of other services are none of its business, and some break it:
+with the NODE_CHANNEL_FD of a Node above us, its own does not start."""
+
+KEPT_BEGINNINGS = ("LC_", "CUDA", "GGML", "HIP_", "ROCR_", "VK_")
+
+
+def open_home(settings: QmdSettings, services: BackendServices) -> Home:
+    """Make the folders of a workspace's QMD; those that all shared once become those of who used them last.
+
+    Raises:
+        BackendUnavailable: they cannot be made.
+    """
+    _take_over(services)
+    return prepare_home(
+        settings,
+        state_dir=services.state_dir,
+        agent_id=services.agent_id,
+        workspace_id=services.workspace_id,
+    )
+
+
+def prepare_home(
+    settings: QmdSettings,
+    *,
+    state_dir: Path,
+    agent_id: str,
+    workspace_id: str,
+    environ: Mapping[str, str] = os.environ,
+) -> Home:
+    """Make the folders of a workspace's QMD, closed to all others, and return where they are.
+
+    Looks at the disk.
+
+    Raises:
+        BackendUnavailable: they cannot be made.
+    """
+    root = _root(state_dir, agent_id, workspace_id)
+    config, cache = root / "config", root / "cache"
+    # One by one: the parents that `mkdir` makes are open to all.
+    folders = [root.parents[1], root.parent, root, config, cache, cache / "qmd"]
+    if settings.sessions.enabled and settings.sessions.export_dir is None:
+        folders.append(root / "sessions")
+    try:
+        for folder in folders:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        root.chmod(0o700)
+    except OSError as error:
+        raise _unusable(root, error) from error
+    models = cache / "qmd" / "models"
+    _share_models(models, _own_cache(environ) / "qmd" / "models")
+    index = cache / "qmd" / "index.sqlite"
+    return Home(
+        root=root,
+        config_file=config / "index.yml",
+        index_file=index,
+        models_dir=models,
+        environ={
+            **_kept(environ),
+            "PATH": _path_with_node(environ),
+            "XDG_CONFIG_HOME": str(config),
+            "QMD_CONFIG_DIR": str(config),
+            "XDG_CACHE_HOME": str(cache),
+            "INDEX_PATH": str(index),
+            "NODE_COMPILE_CACHE": str(cache / "node"),  # a third off the time of every command
+            "QMD_SQLITE_BUSY_TIMEOUT": str(BUSY_TIMEOUT_MS),
+            "NO_COLOR": "1",
+        },
+    )
+
+
+def kept(state_dir: Path) -> tuple[KeptStore, ...]:
+    """Return the folders that are kept for workspaces; reads them."""
+    return tuple(
+        KeptStore(
+            workspace_id=root.name.removeprefix(f"{BACKEND_ID}-"),
+            kind="qmd",
+            path=root,
+            bytes=sum(file.lstat().st_size for file in root.rglob("*") if file.is_file()),
+            is_rebuildable=True,
+        )
+        for root in sorted(state_dir.glob(f"agents/*/{BACKEND_ID}-*"))
+    )
+
+
+def write_collections(home: Home, collections: Iterable[Collection], models: ModelSettings) -> bool:
+    """Write down for QMD which collections there are; say whether that changed anything. Looks at the disk.
+
+    QMD takes the list up with its next `update`. What others added stays: collections, contexts, models that
+    the settings do not name. Where nothing of ours changed, nothing is written.
+
+    Raises:
+        BackendUnavailable: the list cannot be read or written.
+    """
+    file = home.config_file
+    before, now = read_config(file), _Ours.written_in(file.parent)
+    ours = _Ours(
+        collections={one.name: {"path": str(one.path), "pattern": one.pattern} for one in collections},
+        models=chosen_models(models),
+    )
+    after = before | {"collections": ours.among_collections(mapping_at(before, "collections", file), now)}
+    if named := ours.among_models(mapping_at(before, "models", file), now):
+        after["models"] = named
+    else:
+        after.pop("models", None)
+    try:
+        if after != before:
+            write_config(file, after)
+        if ours != now:
+            ours.remember(home)
+    except OSError as error:
+        raise _unusable(home.root, error) from error
+    return after != before
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ours:
+    """What in QMD's list is ours: of collections the folder and the pattern, and models."""
+
+    collections: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    models: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def written_in(cls, folder: Path) -> "_Ours":
+        """Return what was ours when it was last written; nothing where nobody knows any more."""
+        try:
+            told = json.loads((folder / WRITTEN).read_text(encoding="utf-8"))
+            return cls(collections=dict(told["collections"]), models=dict(told["models"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            return cls()
+
+    def remember(self, home: Home) -> None:
+        """Write down what is ours."""
+        told = {"collections": self.collections, "models": self.models}
+        replace_file(home.config_file.parent / WRITTEN, json.dumps(told, ensure_ascii=False, indent=2))
+
+    def among_collections(self, there: Mapping[str, object], last: "_Ours") -> dict[str, object]:
+        """Return the collections that are to be there, with those of others and what others added to ours."""
+        gone = last.collections.keys() - self.collections.keys()
+        kept = {name: entry for name, entry in there.items() if name not in gone}
+        return kept | {name: {**_entry(kept.get(name)), **entry} for name, entry in self.collections.items()}
+
+    def among_models(self, there: Mapping[str, object], last: "_Ours") -> dict[str, object]:
+        """Return the models that are to be there; one that was ours and is no longer named gives way."""
+        left = {role: name for role, name in there.items() if (role, name) not in last.models.items()}
+        return {**left, **self.models}
+
+
+def _root(state_dir: Path, agent_id: str, workspace_id: str) -> Path:
+    return state_dir.absolute() / "agents" / agent_id / f"{BACKEND_ID}-{workspace_id}"
+
+
+def _take_over(services: BackendServices) -> None:
+    """Move the folders that all workspaces shared to the one whose notes were indexed in them last."""
+    root = _root(services.state_dir, services.agent_id, services.workspace_id)
+    shared = root.with_name(BACKEND_ID)
+    folders = {one["path"] for one in _Ours.written_in(shared / "config").collections.values()}
+    if not root.exists() and any(Path(one).is_relative_to(services.workspace_dir) for one in folders):
+        with contextlib.suppress(OSError):  # the index is made anew then
+            shared.rename(root)
+
+
+def _entry(there: object) -> dict[str, object]:
+    return {str(key): value for key, value in there.items()} if isinstance(there, dict) else {}
+
+
+def _kept(environ: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name: value for name, value in environ.items() if name in KEPT or name.startswith(KEPT_BEGINNINGS)
+    }
+
+
+def _path_with_node(environ: Mapping[str, str]) -> str:
+    """Return the PATH with a Node first that QMD works under, for a command that looks for one itself."""
+    path = environ.get("PATH", os.defpath)
+    try:
+        return os.pathsep.join([str(Path(find_node(environ)).parent), path])
+    except BackendUnavailable:  # who looks for the command tells it
+        return path
+
+
+def _own_cache(environ: Mapping[str, str]) -> Path:
+    """Return the cache folder of the user; by the standard a relative one does not count."""
+    named = Path(environ.get("XDG_CACHE_HOME", ""))
+    return named if named.is_absolute() else Path(environ.get("HOME") or Path.home()) / ".cache"
+
+
+def _share_models(ours: Path, shared: Path) -> None:
+    """Let `ours` lead to the models that the user has; where that cannot be, QMD keeps models of its own."""
+    with contextlib.suppress(OSError):
+        shared.mkdir(parents=True, exist_ok=True)
+        ours.symlink_to(shared, target_is_directory=True)
+
+
+def _unusable(root: Path, error: OSError) -> BackendUnavailable:
+    return BackendUnavailable(
+        BACKEND_ID,
+        f"its folder {root} cannot be used ({error.strerror or error})",
+        fix="make it writable, or choose another state folder",
+    )

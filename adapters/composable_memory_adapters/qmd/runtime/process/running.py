@@ -1,0 +1,117 @@
+"""Runs a command to its end, with a limit of time and of output."""
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from composable_memory.errors import BackendGarbled, BackendTimeout
+from composable_memory_adapters.qmd.runtime.process.guard import (
+    KILLED,
+    GuardedProcess,
+    cannot_start,
+    comes_first,
+)
+from composable_memory_adapters.qmd.values import BACKEND_ID
+
+__all__ = ["Reply", "run"]
+
+MAX_OUTPUT_BYTES = 4 * 2**20
+EXCERPT_BYTES = 1000
+STDOUT = 1
+CANNOT_START = (126, 127)  # what shells say of a command that is not there, or that cannot be run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """How a command ended and what it wrote; `code` is 128 and the number of the signal that ended it."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+
+async def run(
+    command: Sequence[str],
+    *,
+    environ: Mapping[str, str],
+    cwd: Path,
+    timeout_s: float,
+    operation: str,
+    max_output_bytes: int = MAX_OUTPUT_BYTES,
+    overflow: Literal["refuse", "keep-end"] = "refuse",
+    has_grace: bool = True,
+) -> Reply:
+    """Run a command to its end and return what it wrote.
+
+    It has nothing to read, and `environ` alone for an environment. More than `max_output_bytes` on its
+    standard output are refused, or only the end of them kept; of its standard error the end is kept in any
+    case. When this returns, raises or is cancelled, the command and what it started have ended: in good
+    order if they can within a second, or by force alone without `has_grace`, for what only reads.
+
+    Raises:
+        BackendTimeout: it had not ended after `timeout_s`.
+        BackendGarbled: it wrote too much.
+        BackendUnavailable: it cannot be started.
+    """
+    output = _Output(max_output_bytes, refuses=overflow == "refuse")
+    started = time.monotonic()
+    process: GuardedProcess | None = None
+    try:
+        async with asyncio.timeout(timeout_s):
+            process = await GuardedProcess.start(
+                command, environ=environ, cwd=cwd, operation=operation, on_output=output.add
+            )
+            has_ended = await comes_first(process.wait(), output.overflow.wait())
+            code = await process.wait() if has_ended else KILLED
+    except TimeoutError as error:
+        elapsed_s = time.monotonic() - started
+        raise BackendTimeout(BACKEND_ID, operation, limit_s=timeout_s, elapsed_s=elapsed_s) from error
+    finally:
+        if process is not None:
+            await process.stop(at_once=not has_grace)
+    if output.overflow.is_set():
+        raise output.too_much(operation)
+    if code in CANNOT_START:
+        raise cannot_start(command, operation, output.stderr)
+    return Reply(code=code, stdout=output.stdout, stderr=output.stderr)
+
+
+class _Output:
+    """What a command wrote, as much as is wanted of it."""
+
+    def __init__(self, limit: int, *, refuses: bool) -> None:
+        self.overflow = asyncio.Event()
+        self._limit = limit
+        self._refuses = refuses
+        self._stdout = bytearray()
+        self._stderr = bytearray()
+
+    def add(self, fd: int, data: bytes) -> None:
+        if self.overflow.is_set():
+            return
+        kept = self._stdout if fd == STDOUT else self._stderr
+        kept += data
+        if fd == STDOUT and self._refuses and len(kept) > self._limit:
+            self.overflow.set()
+        elif len(kept) > 2 * self._limit:  # not for every byte, as the rest has to be moved
+            del kept[: -self._limit]
+
+    @property
+    def stdout(self) -> str:
+        return _text(self._stdout[-self._limit :])
+
+    @property
+    def stderr(self) -> str:
+        return _text(self._stderr[-self._limit :])
+
+    def too_much(self, operation: str) -> BackendGarbled:
+        most = f"at most {self._limit / 2**20:g} MiB of output"
+        beginning = _text(self._stdout[:EXCERPT_BYTES])
+        return BackendGarbled(BACKEND_ID, operation, excerpt=beginning, expected=most)
+
+
+def _text(written: bytes | bytearray) -> str:
+    return written.decode("utf-8", "replace").replace("\0", "")

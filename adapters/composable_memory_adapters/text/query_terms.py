@@ -1,0 +1,216 @@
+"""What a question asks the keyword index for; `forms` has the half that notes and questions share."""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from composable_memory_adapters.text import stop_words
+from composable_memory_adapters.text.forms import (
+    folded,
+    index_text,
+    is_asian,
+    is_hangul,
+    pairs,
+    plain,
+    tokens,
+    words_of,
+)
+
+__all__ = ["KeywordQuery", "Lookup", "analyse", "index_text"]
+
+MAX_CHARACTERS = 8_000
+MAX_TERMS = 64
+MAX_PHRASES = 16
+MIN_OPEN_LETTERS = 5
+
+_HIRAGANA = re.compile("[\u3041-\u309f]+")
+# Bounded, because every opening mark without a closing one is searched for to the end.
+_QUOTED = re.compile(
+    r'"([^"]{0,300})"|“([^”]{1,300})”|„([^“”]{1,300})[“”]|«([^»]{1,300})»|`([^`]{1,300})`'
+    r"|「([^」]{1,300})」|『([^』]{1,300})』"
+)
+_IDENTIFIER = re.compile(
+    r"(?<![^\W_])[^\W_]++(?:(?:->|[-._/\\:@#+]{1,3})[^\W_]++)+|\b[^\W\d_]*[a-z0-9][A-Z]\w*"
+)
+# Longest first. A word that is wrongly shortened is still found: its pairs are all in the full word.
+_PARTICLES = (
+    *("에서", "으로", "에게", "한테", "처럼", "같이", "보다", "까지", "부터", "마다", "밖에", "대로"),
+    *"은는이가을를의에로와과도만",
+)
+_AFTER_CONSONANT, _AFTER_VOWEL = frozenset("은이을과"), frozenset("는가를와")
+_FIRST_SYLLABLE, _SYLLABLES_A_VOWEL = 0xAC00, 28
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """Words that stand one after the other; where `is_open`, the last one is the beginning of a word."""
+
+    words: tuple[str, ...]
+    is_open: bool = False
+
+    @property
+    def fts5(self) -> str:
+        """Return it as an FTS5 string; nothing in it can act as an operator."""
+        return f'"{" ".join(self.words)}"' + ("*" if self.is_open else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeywordQuery:
+    """The words of a question that are worth looking up, best used by `match_any`.
+
+    `terms` are words, pairs of Asian characters, or single ones where nothing else was asked. `phrases` are
+    what was quoted and what is written like an identifier, a path or a date; their words are terms as well.
+    With `open_ended`, the last letter of a term may differ: the language of the question inflects there.
+    """
+
+    terms: tuple[str, ...]
+    phrases: tuple[str, ...]
+    open_ended: bool = False
+
+    def sought(self) -> tuple[Lookup, ...]:
+        """Return what to look up for each term, then for each phrase."""
+        words = (_open_ended(text) if self.open_ended else _sequence(text) for text in self.terms)
+        return (*words, *map(_sequence, self.phrases))
+
+    def lookups(self) -> tuple[str, ...]:
+        """Return one FTS5 string for each term, then one for each phrase."""
+        return tuple(one.fts5 for one in self.sought())
+
+    def match_any(self) -> str | None:
+        """Return the FTS5 query for texts with any term; None if there is nothing to look up."""
+        return " OR ".join(self.lookups()) or None
+
+    def match_all(self) -> str | None:
+        """Return the FTS5 query for texts with every term and phrase; None if there is nothing to look up."""
+        # Juxtaposed, not joined by AND: FTS5 then skips a string in which its tokenizer finds no word.
+        return " ".join(self.lookups()) or None
+
+
+def analyse(query: str) -> KeywordQuery:
+    """Find what is worth looking up in `query`; a query of nothing but stop words is looked up as it is.
+
+    Looks at the first 8,000 characters and keeps the first 64 different terms and 16 phrases.
+    """
+    query = plain(unicodedata.normalize("NFC", query[:MAX_CHARACTERS]))
+    words = words_of(query)
+    language = _language_of(words)
+    content = [*_distinct(_content_terms(words, language))] or [*_distinct(_all_terms(words))]
+    phrases = [*_distinct(_phrases(query))]
+    return KeywordQuery(
+        terms=tuple(content[:MAX_TERMS]),
+        phrases=tuple(phrases[:MAX_PHRASES]),
+        open_ended=language in stop_words.INFLECTING,
+    )
+
+
+def _language_of(words: Iterable[str]) -> str:
+    """Return which of the languages with stop words a question is in, English unless another is clearer."""
+    bare = [folded(word) for word in words]
+    counts = {
+        language: sum(word in stops for word in bare) for language, stops in stop_words.BY_LANGUAGE.items()
+    }
+    best = max(counts, key=lambda language: counts[language])  # the first of equals, which is English
+    return best if counts[best] > 1 else "en"
+
+
+def _content_terms(words: list[str], language: str) -> Iterator[str]:
+    stops = stop_words.BY_LANGUAGE[language] | stop_words.ALWAYS
+    shouted = all(word.isupper() for word in words)
+    for word in words:
+        if word in stop_words.ALWAYS:
+            continue
+        if is_hangul(word):
+            yield from _korean_terms(word)
+        elif is_asian(word):
+            yield from _chinese_terms(word)
+        elif folded(word) not in stops or (len(word) > 1 and word.isupper() and not shouted):
+            # In mixed case "IT" and "US" are names.
+            yield word
+
+
+def _all_terms(words: list[str]) -> Iterator[str]:
+    for word in words:
+        yield from pairs(word) if is_asian(word) else (word,)
+
+
+def _korean_terms(word: str) -> Iterator[str]:
+    """Yield the pairs of a word without its last particle; of a single syllable also what begins with it."""
+    particle = next((one for one in _PARTICLES if word.endswith(one)), "")
+    bare = word.removesuffix(particle)
+    if len(bare) > 1:
+        yield from pairs(bare)
+        return
+    yield from pairs(word)
+    if bare and _may_follow(particle, bare):
+        yield bare
+
+
+def _may_follow(particle: str, syllable: str) -> bool:
+    """Say whether this form of a particle can stand behind `syllable`: some have one for each kind of end."""
+    ends_in_consonant = (ord(syllable) - _FIRST_SYLLABLE) % _SYLLABLES_A_VOWEL > 0
+    return particle not in (_AFTER_VOWEL if ends_in_consonant else _AFTER_CONSONANT)
+
+
+def _chinese_terms(run: str) -> Iterator[str]:
+    """Yield the pairs of a Chinese or Japanese run that say something.
+
+    A character between others that only join is asked for alone: the pairs that it makes with them differ
+    from sentence to sentence.
+    """
+    all_pairs = pairs(run)
+    asking = {at + more for at, pair in enumerate(all_pairs) if _only_asks(pair) for more in range(len(pair))}
+    open_places = [at for at, char in enumerate(run) if not _only_joins(char)]
+    telling = [at for at in open_places if at + 1 in open_places and not _only_asks(all_pairs[at])]
+    covered = asking | set(telling) | {at + 1 for at in telling}
+    for at in open_places:
+        if at in telling:
+            yield all_pairs[at]
+        elif at not in covered:
+            yield run[at]
+
+
+def _only_asks(pair: str) -> bool:
+    return pair in stop_words.CJK_PAIRS or _HIRAGANA.fullmatch(pair) is not None
+
+
+def _only_joins(character: str) -> bool:
+    return character in stop_words.CJK_CHARACTERS or character in stop_words.KANA_PARTICLES
+
+
+def _phrases(query: str) -> Iterator[str]:
+    for match in _QUOTED.finditer(query):
+        if (quoted := next(filter(None, match.groups()), "")) and words_of(quoted):
+            yield quoted.strip()
+    for match in _IDENTIFIER.finditer(_QUOTED.sub(" ", query)):
+        yield match[0]
+
+
+def _open_ended(text: str) -> Lookup:
+    """Return the lookup of a word of some length for all that begins like it, but for the last letter."""
+    if len(text) < MIN_OPEN_LETTERS or not text.isalpha() or is_asian(text):
+        return _sequence(text)
+    return Lookup(_sequence(text[:-1]).words, is_open=True)
+
+
+def _sequence(text: str) -> Lookup:
+    """Return the lookup of words in this order, of a single Asian character as the beginning of a pair."""
+    found = tuple(_in_sequence(text))
+    return Lookup(found, is_open=len(found[-1]) == 1 and is_asian(found[-1]))
+
+
+def _in_sequence(text: str) -> Iterator[str]:
+    """Yield the tokens that a text with this phrase has one after the other in the index."""
+    *words, last = words_of(text) or [""]
+    for word in words:
+        yield from tokens(word)
+    # In the text the last run may go on, so its last character alone is not asked for.
+    yield from pairs(last) if is_asian(last) else tokens(last)
+
+
+def _distinct(texts: Iterable[str]) -> Iterator[str]:
+    seen: set[str] = set()
+    for text in texts:
+        if (key := text.casefold()) not in seen:
+            seen.add(key)
+            yield text

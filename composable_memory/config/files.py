@@ -1,0 +1,144 @@
+"""The one reader of YAML: turns the text of a settings file into a tree whose leaves know their line."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+
+from composable_memory.config.trees import Layer, Leaf, Origin, Tree, join, plain, snake
+from composable_memory.errors import ConfigError
+
+__all__ = ["parse"]
+
+MAX_YAML_VALUES = 10_000
+MAX_YAML_DEPTH = 32
+MAX_NAME = 128
+
+
+def parse(text: str, file: Path, layer: Layer) -> Tree:
+    """Return what the text of `file` says under `memory`.
+
+    Raises:
+        ConfigError: it is not valid YAML, too large, or says something beside `memory`.
+    """
+    root = _compose(text, file)
+    if root is None or root.tag == f"{_CORE}null":
+        return {}
+    reader = _NodeReader(file, layer)
+    tree: Tree | Leaf = {}
+    for name, node, origin in reader.pairs(root, ""):
+        if name == "memory":
+            tree = reader.read(node, name, origin)
+        elif not file.name.startswith("openclaw."):
+            raise ConfigError(name, "unknown key; everything stands under `memory:`", origin=str(origin))
+    match tree:
+        case dict():
+            return tree
+        case Leaf(is_empty=True):
+            return {}
+    raise ConfigError("memory", "expected keys and values below it", origin=str(tree.origin))
+
+
+def _compose(text: str, file: Path) -> yaml.Node | None:
+    try:
+        return yaml.compose(text, Loader=_Loader)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise ConfigError("memory", f"not valid YAML: {error.problem}", origin=f"{file}:{line}") from error
+    except yaml.YAMLError as error:
+        raise ConfigError("memory", f"not valid YAML: {error}", origin=str(file)) from error
+
+
+class _Loader(yaml.SafeLoader):
+    """Composes nodes with the plain words of YAML 1.2, where `on` and `no` are texts, and within bounds.
+
+    The loader in C is not used: text that is nested deeply enough overflows its stack and ends the process.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._values = self._depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        self._values += 1
+        self._depth += 1
+        if self._values > MAX_YAML_VALUES or self._depth > MAX_YAML_DEPTH:
+            mark = parent.start_mark if parent else None
+            raise yaml.composer.ComposerError(None, None, "too many values", mark)
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
+
+
+_CORE = "tag:yaml.org,2002:"
+
+_Loader.yaml_implicit_resolvers = {}
+for _kind, _pattern, _first in (
+    ("null", "~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("bool", "true|True|TRUE|false|False|FALSE", list("tTfF")),
+    ("int", "[-+]?(?:0|[1-9][0-9]{0,18})", list("-+0123456789")),
+    ("float", r"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?", list("-+.0123456789")),
+):
+    _Loader.add_implicit_resolver(_CORE + _kind, re.compile(f"(?:{_pattern})$"), _first)
+
+_CONVERSIONS: Mapping[str, Callable[[str], object]] = {
+    f"{_CORE}null": lambda _: None,
+    f"{_CORE}bool": lambda text: {"true": True, "false": False}[text.lower()],
+    f"{_CORE}int": int,
+    f"{_CORE}float": float,
+    f"{_CORE}str": str,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _NodeReader:
+    """Turns the nodes of one file into a tree whose leaves know their line."""
+
+    file: Path
+    layer: Layer
+    seen: set[int] = field(default_factory=set)
+
+    def read(self, node: yaml.Node, key: str, origin: Origin) -> Tree | Leaf:
+        """Return the tree below `key`.
+
+        A node that is met twice stands behind an alias; a few aliases of aliases make a tree of any size.
+        """
+        if id(node) in self.seen:
+            raise ConfigError(key, "YAML aliases are not read; write the value out", origin=str(origin))
+        self.seen.add(id(node))
+        match node:
+            case yaml.MappingNode(tag=tag, value=[]) if tag == f"{_CORE}map":
+                return Leaf({}, origin)
+            case yaml.MappingNode(tag=tag) if tag == f"{_CORE}map":
+                return {
+                    name: self.read(item, join(key, name), at) for name, item, at in self.pairs(node, key)
+                }
+            case yaml.SequenceNode(tag=tag) if tag == f"{_CORE}seq":
+                items = (self.read(item, f"{key}.{index}", origin) for index, item in enumerate(node.value))
+                return Leaf([plain(item) for item in items], origin)
+            case yaml.ScalarNode(tag=tag) if tag in _CONVERSIONS:
+                with suppress(KeyError, ValueError):
+                    return Leaf(_CONVERSIONS[tag](node.value), origin)
+        raise ConfigError(key, f"cannot be read as {node.tag!r:.200}", origin=str(origin))
+
+    def pairs(self, node: yaml.Node, key: str) -> Iterator[tuple[str, yaml.Node, Origin]]:
+        """Yield each name of a mapping in snake_case, what stands there, and its origin."""
+        if not isinstance(node, yaml.MappingNode):
+            raise ConfigError(key or "memory", "expected keys and values", origin=str(self.origin(node)))
+        names: set[str] = set()
+        for name_node, value_node in node.value:
+            name = snake(str(name_node.value))
+            origin = self.origin(name_node)
+            if not name.isprintable() or len(name) > MAX_NAME:  # it would end up in messages on a terminal
+                raise ConfigError(key or "memory", f"{name!r:.200} is no key", origin=str(origin))
+            if name in names:
+                raise ConfigError(join(key, name), "set twice in this file", origin=str(origin))
+            names.add(name)
+            yield name, value_node, origin
+
+    def origin(self, node: yaml.Node) -> Origin:
+        """Return where a node begins."""
+        return Origin(layer=self.layer, file=self.file, line=node.start_mark.line + 1)

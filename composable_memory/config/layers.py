@@ -1,0 +1,342 @@
+"""Where settings come from: the layers, the trust each deserves, and the origin of every value.
+
+Defaults, then the user's own file, the workspace's file, environment variables, and what the caller says; a
+later layer wins. The layers are merged as plain data and validated once. What the file of a workspace may say
+is the business of `workspace_trust`, where the section of a backend may stand that of `config_sections`.
+"""
+
+import json
+import os
+import stat
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from pathlib import Path
+
+import platformdirs
+from pydantic import BaseModel, SecretStr
+from pydantic_core import to_jsonable_python
+
+from composable_memory.config.sections import gather_sections
+from composable_memory.config.settings import (
+    BackendSection,
+    Settings,
+    check,
+    is_secret,
+    known_keys,
+    section_key,
+)
+from composable_memory.config.trees import Layer, Leaf, Origin, Tree, join, leaves, merge, plain, tree_of
+from composable_memory.config.trust import refuse_harmful
+from composable_memory.errors import ConfigError
+from composable_memory.interfaces import BackendSpec, EmbedderSpec
+from composable_memory.types import JsonValue
+from composable_memory_ops_logs import redact_value
+
+__all__ = [
+    "LoadedSettings",
+    "Origin",
+    "SettingRow",
+    "default_state_dir",
+    "describe",
+    "load_settings",
+    "user_config_path",
+    "validate_backend_options",
+    "validate_provider_options",
+]
+
+APP_NAME = "composable-memory"
+CONFIG_VARIABLE = "COMPOSABLE_MEMORY_CONFIG"
+STATE_VARIABLE = "COMPOSABLE_MEMORY_STATE_DIR"
+VARIABLE_PREFIX = "COMPOSABLE_MEMORY__"
+WORKSPACE_FILES = (".composable-memory.yaml", ".composable-memory.yml", "openclaw.yml", "openclaw.yaml")
+MAX_FILE_BYTES = 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedSettings:
+    """The settings, where each key that was set was set (by dotted key), and remarks for the user."""
+
+    settings: Settings
+    origins: Mapping[str, Origin] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingRow:
+    """One setting as it is shown to people; the value of a secret is hidden."""
+
+    key: str
+    value: JsonValue
+    origin: Origin
+
+
+def load_settings(
+    workspace: Path,
+    *,
+    overrides: Mapping[str, object] | Settings | None = None,
+    environ: Mapping[str, str] | None = None,
+    user_file: Path | None = None,
+) -> LoadedSettings:
+    """Read and merge all layers. Reads files, so call it in a thread where an event loop runs.
+
+    `overrides` has the shape of a file, with or without the root key `memory`. `user_file` stands in for the
+    user's own file.
+
+    Raises:
+        ConfigError: a file cannot be read, a key is unknown or not allowed there, a value is out of range.
+    """
+    environ = os.environ if environ is None else environ
+    own_file = user_file or user_config_path(environ)
+    notes: list[str] = []
+    layers = (
+        _read_own_file(own_file, required=bool(user_file or environ.get(CONFIG_VARIABLE))),
+        _read_workspace(workspace, own_file),
+        _read_environment(environ),
+        _read_overrides(overrides),
+    )
+    tree = reduce(merge, (_with_secrets(layer, environ, notes) for layer in layers))
+    origins = {key: leaf.origin for key, leaf in leaves(tree, "memory")}
+    settings = check(Settings, {"memory": plain(tree)}, origins=origins)
+    origins = {**dict(_implied(settings, origins)), **origins}
+    return LoadedSettings(settings=settings, origins=origins, notes=(*notes, *_remarks(settings, origins)))
+
+
+def validate_backend_options(
+    section: BackendSection, spec: BackendSpec, origins: Mapping[str, Origin] | None = None
+) -> BaseModel:
+    """Check the keys that only this backend knows by its own model.
+
+    Raises:
+        ConfigError: a key is unknown or its value is out of range.
+    """
+    key = section_key(spec.id)
+    shared = known_keys(BackendSection, key)
+    return check(spec.settings, section.options, key=key, origins=origins, also_known=shared)
+
+
+def validate_provider_options(
+    spec: EmbedderSpec, loaded: LoadedSettings, *, model: str | None = None
+) -> BaseModel:
+    """Check the keys of an embedding provider by its own model; `model` goes before the one they name.
+
+    Raises:
+        ConfigError: a key is unknown or its value is out of range.
+    """
+    key = f"memory.embedding.providers.{spec.id}"
+    options = dict(loaded.settings.memory.embedding.providers.get(spec.id, {}))
+    origins = dict(loaded.origins)
+    if model is not None:
+        options["model"] = model
+        if origin := origins.get("memory.embedding.model"):
+            origins[f"{key}.model"] = origin
+    return check(spec.settings, options, key=key, origins=origins)
+
+
+def describe(
+    loaded: LoadedSettings, options: Mapping[str, BaseModel] | None = None
+) -> tuple[SettingRow, ...]:
+    """Return every setting with its value and origin, defaults included and secrets hidden.
+
+    `options` adds the validated settings of backends by id, so that their own defaults are shown as well.
+    """
+    default = Origin(layer="default")
+    rows = dict(leaves(tree_of(loaded.settings.model_dump(), default)))
+    for backend_id, model in (options or {}).items():
+        rows |= leaves(tree_of(model.model_dump(), default), section_key(backend_id))
+    return tuple(
+        SettingRow(
+            key=key,
+            value=redact_value(to_jsonable_python(leaf.value, fallback=str)),
+            origin=loaded.origins.get(key, leaf.origin),
+        )
+        for key, leaf in rows.items()
+    )
+
+
+def user_config_path(environ: Mapping[str, str]) -> Path:
+    """Return the path of the user's own file, which need not exist."""
+    if named := environ.get(CONFIG_VARIABLE):
+        return Path(named).expanduser()
+    return _base_dir(environ, "XDG_CONFIG_HOME", platformdirs.user_config_path) / "config.yaml"
+
+
+def default_state_dir(environ: Mapping[str, str]) -> Path:
+    """Return the directory for indexes and logs, which need not exist."""
+    if named := environ.get(STATE_VARIABLE):
+        return Path(named).expanduser()
+    return _base_dir(environ, "XDG_STATE_HOME", platformdirs.user_state_path)
+
+
+def _base_dir(environ: Mapping[str, str], variable: str, otherwise: Callable[..., Path]) -> Path:
+    base = Path(environ.get(variable, ""))
+    return base / APP_NAME if base.is_absolute() else otherwise(APP_NAME, appauthor=False)
+
+
+def _implied(settings: Settings, origins: Mapping[str, Origin]) -> Iterator[tuple[str, Origin]]:
+    """Yield the keys that naming a backend in `memory.backend` gives a value, with where it was named."""
+    origin, memory = origins.get("memory.backend"), settings.memory
+    if origin is None:
+        return
+    if memory.sections[memory.backend].enabled:
+        yield f"{section_key(memory.backend)}.enabled", origin
+    if not memory.builtin.enabled:
+        yield "memory.builtin.enabled", origin
+    if memory.fallback == "none":
+        yield "memory.fallback", origin
+
+
+def _remarks(settings: Settings, origins: Mapping[str, Origin]) -> Iterator[str]:
+    memory = settings.memory
+    if memory.primary != memory.backend and (origin := origins.get("memory.backend")):
+        yield f"memory.backend ({origin}) names {memory.backend!r}, which is disabled"
+
+
+# Secrets
+
+
+def _with_secrets(
+    tree: Tree, environ: Mapping[str, str], notes: list[str], prefix: str = "memory", *, hidden: bool = False
+) -> Tree:
+    """Hide the values of secret keys, and put in those that a `..._env` key names a variable for."""
+    result: Tree = {}
+    for name, item in tree.items():
+        key = join(prefix, name)
+        stem = name.removesuffix("_env")
+        if isinstance(item, dict):
+            result[name] = _with_secrets(item, environ, notes, key, hidden=hidden or _hides(name))
+        elif stem == name or not is_secret(stem):
+            result[name] = _hide(item, key, notes, hidden=hidden or _hides(name))
+        elif stem in tree:
+            raise ConfigError(key, f"{stem} is set as well; keep one of them", origin=str(item.origin))
+        elif secret := environ.get(str(item.value)):
+            origin = replace(item.origin, variable=str(item.value))
+            result[stem] = Leaf(SecretStr(secret), origin)
+        else:
+            notes.append(f"{key} ({item.origin}) names {item.value}, a variable that is not set")
+    return result
+
+
+def _hides(name: str) -> bool:
+    return name == "headers" or is_secret(name)
+
+
+def _hide(leaf: Leaf, key: str, notes: list[str], *, hidden: bool) -> Leaf:
+    value = _hidden(leaf.value, hidden=hidden)
+    if value != leaf.value and leaf.origin.layer == "user":
+        notes.append(f"{key} ({leaf.origin}) is a secret in a file; {key}_env could name a variable instead")
+    return replace(leaf, value=value)
+
+
+def _hidden(value: object, *, hidden: bool) -> object:
+    match value:
+        case dict():
+            return {name: _hidden(item, hidden=hidden or _hides(name)) for name, item in value.items()}
+        case list():
+            return [_hidden(item, hidden=hidden) for item in value]
+        case str() | int() | float() if hidden:
+            return SecretStr(str(value))
+    return value
+
+
+# Layers
+
+
+def _read_own_file(file: Path, *, required: bool) -> Tree:
+    tree = _read_file(file, "user")
+    if tree is None and required:
+        raise ConfigError("memory", "there is no such file", origin=str(file))
+    return tree or {}
+
+
+def _read_workspace(workspace: Path, own_file: Path) -> Tree:
+    """Read the first of the workspace's files, unless it is the one that the user named as their own."""
+    for name in WORKSPACE_FILES:
+        file = workspace / name
+        if _is_same_file(file, own_file):
+            return {}
+        tree = _read_file(file, "workspace")
+        if tree is not None:
+            advice = f"set it in {own_file}, or name this file in {CONFIG_VARIABLE} if you trust it"
+            refuse_harmful(tree, workspace, advice=advice)
+            return tree
+    return {}
+
+
+def _is_same_file(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except OSError:  # one of them is not there
+        return False
+
+
+def _read_environment(environ: Mapping[str, str]) -> Tree:
+    """Read the variables that stand for keys; an empty one counts as not set."""
+    tree: Tree = {}
+    seen: dict[str, str] = {}
+    for variable in sorted(environ):
+        if variable.startswith(VARIABLE_PREFIX) and (text := environ[variable]):
+            names = variable.removeprefix(VARIABLE_PREFIX).lower().removeprefix("memory__").split("__")
+            key = ".".join(("memory", *names))
+            origin = Origin(layer="environment", variable=variable)
+            if seen.setdefault(key, variable) != variable:
+                raise ConfigError(key, f"set by {seen[key]} as well", origin=str(origin))
+            branch = _branch(names, _value_of_variable(key, text, origin))
+            tree = merge(tree, tree_of(branch, origin))
+    return gather_sections(tree)
+
+
+def _value_of_variable(key: str, text: str, origin: Origin) -> object:
+    """Return the text, or what it says in JSON if it looks like a list or a mapping."""
+    if not text.startswith(("[", "{")) or is_secret(key.rpartition(".")[2]):
+        return text
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ConfigError(key, f"not valid JSON: {error}", origin=str(origin)) from error
+
+
+def _branch(names: Sequence[str], value: object) -> Mapping[str, object]:
+    return {names[0]: _branch(names[1:], value) if names[1:] else value}
+
+
+def _read_overrides(overrides: Mapping[str, object] | Settings | None) -> Tree:
+    data = overrides.model_dump(exclude_unset=True) if isinstance(overrides, Settings) else overrides or {}
+    origin = Origin(layer="override")
+    below = data["memory"] if set(data) == {"memory"} else data
+    if not isinstance(below, Mapping):
+        raise ConfigError("memory", "expected keys and values below it", origin=str(origin))
+    return gather_sections(tree_of(below, origin))
+
+
+# Files
+
+
+def _read_file(file: Path, layer: Layer) -> Tree | None:
+    """Return what a file says under `memory`, or None if there is no file."""
+    text = _read_text(file)
+    if text is None:
+        return None
+    # Most places have no settings file, and loading the YAML reader takes a tenth as long as a search.
+    from composable_memory.config.files import parse
+
+    return gather_sections(parse(text, file, layer))
+
+
+def _read_text(file: Path) -> str | None:
+    try:
+        if not stat.S_ISREG(file.stat().st_mode):
+            raise ConfigError("memory", "not a regular file", origin=str(file))
+        with file.open("rb") as stream:
+            data = stream.read(MAX_FILE_BYTES + 1)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise ConfigError("memory", f"cannot be read: {error.strerror}", origin=str(file)) from error
+    if len(data) > MAX_FILE_BYTES:
+        raise ConfigError("memory", f"larger than {MAX_FILE_BYTES} bytes", origin=str(file))
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ConfigError("memory", "not text in UTF-8", origin=f"{file}:{line}") from error

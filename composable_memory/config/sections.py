@@ -1,0 +1,54 @@
+"""The sections of backends: several places for one of them, and what naming it says."""
+
+from composable_memory.config.settings import NAMED_BACKENDS
+from composable_memory.config.trees import Leaf, Tree, join, origin_of
+from composable_memory.errors import ConfigError
+
+__all__ = ["gather_sections"]
+
+
+def gather_sections(tree: Tree) -> Tree:
+    """Return what one layer says under `memory` with every section in its own place.
+
+    `backends.qmd` moves to `qmd`, and so do the others that have a place of their own. A section that stood
+    under `backends` counts as enabled unless some layer says otherwise. A workspace cannot enable in this way
+    what it may not enable by saying so.
+
+    Raises:
+        ConfigError: a key is given in both places.
+    """
+    listed = tree.get("backends")
+    if not isinstance(listed, dict):
+        return tree
+    gathered = {name: item for name, item in tree.items() if name != "backends"}
+    for name, section in listed.items():
+        section = _counted_as_enabled(section, name)
+        if name in NAMED_BACKENDS:
+            gathered[name] = _joined(gathered.get(name), section, name)
+        else:
+            others = gathered.setdefault("backends", {})
+            assert isinstance(others, dict)
+            others[name] = section
+    return gathered
+
+
+def _counted_as_enabled(section: Tree | Leaf, name: str) -> Tree | Leaf:
+    origin = origin_of(section)
+    if origin.layer == "workspace" and name != "builtin":
+        return section
+    if isinstance(section, Leaf) and not section.is_empty:
+        return section  # no section at all; the check says so
+    keys = section if isinstance(section, dict) else {}
+    return {"enabled": Leaf(value=True, origin=origin, is_implied=True), **keys}
+
+
+def _joined(own: Tree | Leaf | None, listed: Tree | Leaf, key: str) -> Tree | Leaf:
+    """Return what the place of its own and the place under `backends` say together."""
+    if own is None or (isinstance(own, Leaf) and own.is_empty):
+        return listed
+    if isinstance(listed, Leaf) and (listed.is_empty or listed.is_implied):
+        return own
+    if isinstance(own, dict) and isinstance(listed, dict):
+        return own | {name: _joined(own.get(name), item, join(key, name)) for name, item in listed.items()}
+    problem = f"set as memory.backends.{key} as well ({origin_of(listed)}); keep one of them"
+    raise ConfigError(f"memory.{key}", problem, origin=str(origin_of(own)))

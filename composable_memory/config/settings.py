@@ -1,0 +1,376 @@
+"""What can be configured: every key with its default and its range, and what is wrong with a key that is not.
+
+Nothing is read here; files, variables and their trust are the business of `config`.
+"""
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Literal, TypeVar, get_args
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import ErrorDetails
+
+from composable_memory.config.base_model import SettingsModel
+from composable_memory.config.feedback import FeedbackSettings
+from composable_memory.errors import ConfigError
+from composable_memory.types import DEFAULT_MAX_RESULTS
+from composable_memory_ops_logs import redact
+
+__all__ = [
+    "NAMED_BACKENDS",
+    "BackendSection",
+    "BuiltinSection",
+    "CitationMode",
+    "EmbeddingSettings",
+    "FeedbackSettings",
+    "MemorySettings",
+    "OpsLogSettings",
+    "QuerySettings",
+    "Settings",
+    "SettingsModel",
+    "check",
+    "is_secret",
+    "known_keys",
+    "section_key",
+]
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+_SECRET = re.compile(r"(?:^|[_-])(?:api[_-]?key|token|password|secret|authorization|cookie)$", re.IGNORECASE)
+
+_SHAPES = {
+    "tuple_type": "expected a list",
+    "dict_type": "expected keys and values",
+    "model_type": "expected keys and values",
+}
+"""What pydantic says in terms of Python, said in terms of a settings file."""
+
+NAMED_BACKENDS = ("builtin", "graphiti", "qmd")
+"""Backends whose section stands directly under `memory`; all others stand under `memory.backends`.
+
+In a file theirs may stand there as well; what reads the files brings them to their own place.
+"""
+
+
+def _citation_mode(value: object) -> object:
+    match value:
+        case "always" | True:
+            return "on"
+        case "never" | False:
+            return "off"
+    return value
+
+
+PluginId = Annotated[str, Field(pattern="^[a-z][a-z0-9_-]{0,63}$")]
+"""The id of a backend or an embedding provider."""
+
+CitationMode = Annotated[Literal["auto", "on", "off"], BeforeValidator(_citation_mode)]
+"""When results carry a citation; `always` and `never` are other words for on and off."""
+
+
+class QuerySettings(SettingsModel):
+    """How several memories are asked and their answers merged."""
+
+    max_results: int = Field(
+        default=DEFAULT_MAX_RESULTS, ge=1, le=1000, description="How many results an answer has at most."
+    )
+    min_score: float = Field(
+        default=0.0, ge=0, le=1, description="Least calibrated score; an exact keyword hit is never cut."
+    )
+    fusion: Literal["weighted", "rrf", "convex"] = Field(
+        default="weighted", description="How the lists of several backends become one."
+    )
+    dedup: Literal["exact", "overlap", "near"] = Field(
+        default="near",
+        description="Which candidates count as the same passage; each kind includes the ones before it.",
+    )
+    depth: int = Field(
+        default=24, ge=1, le=1000, description="How many candidates every backend is asked for at least."
+    )
+    timeout_ms: int = Field(default=10_000, ge=1, description="Deadline of a backend without one of its own.")
+    rrf_k: int = Field(default=60, ge=1, description="k of reciprocal rank fusion, 1 / (k + rank).")
+
+
+class EmbeddingSettings(SettingsModel):
+    """Who turns texts into vectors."""
+
+    provider: PluginId = Field(
+        default="auto",
+        description="`auto` stays on this machine, `auto-remote` need not, `none` leaves keywords alone.",
+    )
+    model: str | None = Field(default=None, min_length=1, description="Unset, the provider's own default.")
+    fallback: PluginId = Field(
+        default="none", description="The provider to take where `provider` cannot be used."
+    )
+    providers: dict[PluginId, dict[str, object]] = Field(
+        default={}, description="The own keys of each provider, by its id."
+    )
+
+
+class OpsLogSettings(SettingsModel):
+    """The log of what was asked and answered."""
+
+    enabled: bool = Field(default=True, description="Write it.")
+    retention_days: int = Field(default=30, ge=1, description="For how many days it is kept.")
+    max_size_mb: int = Field(
+        default=2000, ge=1, description="How much it may take; the oldest is deleted for what is new."
+    )
+
+
+class BackendSection(SettingsModel):
+    """The section of one backend: keys that all backends share, and the backend's own as `options`."""
+
+    model_config = ConfigDict(extra="allow")
+
+    enabled: bool = Field(default=False, description="Whether the backend is asked.")
+    weight: float = Field(default=1.0, ge=0, description="What its calibrated scores are multiplied by.")
+    timeout_ms: int | None = Field(
+        default=None, ge=1, description="Its deadline; unset, `memory.query.timeout_ms`."
+    )
+    calibration: Literal["auto", "identity", "max", "min-max", "rank"] = Field(
+        default="auto", description="How its scores are brought to the common scale from 0 to 1."
+    )
+    condition: tuple[Literal["entities", "topics", "times"], ...] | None = Field(
+        default=None,
+        description="Ask it only about what names one of these; empty, always; unset, as it says itself.",
+    )
+
+    @property
+    def options(self) -> Mapping[str, object]:
+        """Return the keys that only this backend knows, as written; its own model checks them."""
+        return self.model_extra or {}
+
+
+class BuiltinSection(BackendSection):
+    """The section of the builtin index, the one backend that is on by default."""
+
+    enabled: bool = Field(default=True, description="Whether the backend is asked.")
+
+
+class MemorySettings(SettingsModel):
+    """Everything under the root key `memory`.
+
+    `backend` names the backend that comes first; it is enabled unless its section says otherwise. Beside
+    another one the builtin index is asked only if its own section says `enabled: true`. If that says nothing,
+    the index stands in for the other unless `fallback` is `none`; if it says `enabled: false`, only where
+    `fallback` is said to be `builtin`.
+    """
+
+    backend: PluginId = Field(
+        default="builtin", description="The backend that comes first: it is enabled, and reads files."
+    )
+    fallback: Literal["builtin", "none"] = Field(
+        default="builtin",
+        description="Who answers where a `backend` other than the builtin index cannot.",
+    )
+    citations: CitationMode = Field(default="auto", description="Whether results carry a citation.")
+    agent_id: str = Field(
+        default="main",
+        pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
+        description="Whose memory it is; part of the name of the index file.",
+    )
+    id: str | None = Field(
+        default=None,
+        pattern="^[a-z0-9]{1,20}$",
+        description="The workspace's own name: it is that one in whichever folder; unset, the folder tells.",
+    )
+    query: QuerySettings = QuerySettings()
+    embedding: EmbeddingSettings = EmbeddingSettings()
+    ops_log: OpsLogSettings = OpsLogSettings()
+    feedback: FeedbackSettings = FeedbackSettings()
+    builtin: BuiltinSection = BuiltinSection()
+    graphiti: BackendSection = BackendSection()
+    qmd: BackendSection = BackendSection()
+    backends: dict[PluginId, BackendSection] = Field(default={})
+
+    @property
+    def sections(self) -> dict[str, BackendSection]:
+        """Return the section of every configured backend by its id, the disabled ones included."""
+        return {"builtin": self.builtin, "graphiti": self.graphiti, "qmd": self.qmd, **self.backends}
+
+    @property
+    def primary(self) -> str | None:
+        """Return the id of the backend that reads files: `backend`, or the first enabled one if it is not."""
+        sections = self.sections
+        return next((id_ for id_ in (self.backend, *sections) if sections[id_].enabled), None)
+
+    @property
+    def stand_in(self) -> str | None:
+        """Return the id of the backend that answers where the primary cannot, or None if nobody does."""
+        waits = self.fallback == "builtin" and not self.builtin.enabled and self.primary == self.backend
+        return "builtin" if waits else None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _give_roles(cls, data: object) -> object:
+        """Enable the primary, and have the builtin index stand in for it, as far as nothing else is said."""
+        if not isinstance(data, Mapping) or not isinstance(primary := data.get("backend"), str):
+            return data
+        if primary in NAMED_BACKENDS:
+            section = _enabled_unless_told(data.get(primary))
+            data = {**data, primary: section}
+        else:
+            others = data.get("backends") or {}
+            if not isinstance(others, Mapping):
+                return data
+            section = _enabled_unless_told(others.get(primary))
+            data = {**data, "backends": {**others, primary: section}}
+        return data if primary == "builtin" or not _says_enabled(section) else _with_stand_in(data)
+
+    @field_validator("backends", mode="before")
+    @classmethod
+    def _empty_backends(cls, value: object) -> object:
+        return {} if value is None else value
+
+    @field_validator("backends")
+    @classmethod
+    def _only_other_backends(cls, value: dict[str, BackendSection]) -> dict[str, BackendSection]:
+        if misplaced := sorted(value.keys() & set(NAMED_BACKENDS)):
+            raise ValueError(f"the section of {misplaced[0]!r} is {section_key(misplaced[0])}")
+        return value
+
+
+class Settings(SettingsModel):
+    """All settings."""
+
+    memory: MemorySettings = MemorySettings()
+
+
+def section_key(backend_id: str) -> str:
+    """Return the dotted key of a backend's section."""
+    return f"memory.{backend_id}" if backend_id in NAMED_BACKENDS else f"memory.backends.{backend_id}"
+
+
+def _enabled_unless_told(section: object, *, enabled: bool = True) -> object:
+    if section is None:
+        return {"enabled": enabled}
+    return {"enabled": enabled, **section} if isinstance(section, Mapping) else section
+
+
+def _says_enabled(section: object) -> bool | None:
+    """Return what a section says of `enabled`; None if it does not say, or cannot be read."""
+    try:
+        read = BackendSection.model_validate(section)
+    except ValidationError:  # the check of the whole says what is wrong with it
+        return None
+    return read.enabled if "enabled" in read.model_fields_set else None
+
+
+def _with_stand_in(data: Mapping[str, object]) -> Mapping[str, object]:
+    """Settle what the builtin index does beside another primary: it is asked too, or stands in, or rests."""
+    section = data.get("builtin")
+    match _says_enabled(section):
+        case None:
+            unasked = _enabled_unless_told(section, enabled=False)
+            return {"fallback": "builtin", **data, "builtin": unasked}
+        case False:
+            return {"fallback": "none", **data}
+    return data
+
+
+def is_secret(name: str) -> bool:
+    """Say whether the value of a key with this last part is never to be shown."""
+    return _SECRET.search(name) is not None
+
+
+def known_keys(model: type[BaseModel], prefix: str = "") -> list[str]:
+    """Return the dotted keys of a model's values; `<id>` stands for the keys of a mapping."""
+    keys: list[str] = []
+    for name, info in model.model_fields.items():
+        key = f"{prefix}.{name.rstrip('_')}".lstrip(".")
+        part = _model_within(info.annotation)
+        keys += [key] if part is None else known_keys(part, key if part is info.annotation else f"{key}.<id>")
+    return keys
+
+
+def check(
+    model: type[ModelT],
+    data: object,
+    *,
+    key: str = "",
+    origins: Mapping[str, object] | None = None,
+    also_known: Iterable[str] = (),
+) -> ModelT:
+    """Make a model of plain data that stands under the dotted `key`.
+
+    `origins` tells by dotted key where a value was set. `also_known` are keys that count when the nearest key
+    to an unknown one is looked for.
+
+    Raises:
+        ConfigError: a key is unknown or its value is out of range; the first is explained, the others named.
+    """
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        known = [*known_keys(model, key), *also_known]
+        raise _translated(error.errors(include_url=False), key, origins or {}, known) from error
+
+
+def _translated(
+    errors: list[ErrorDetails], prefix: str, origins: Mapping[str, object], known: Iterable[str]
+) -> ConfigError:
+    first, *others = dict.fromkeys(_dotted(prefix, error["loc"]) for error in errors)
+    problem = _problem(errors[0])
+    if others:
+        problem += f" (also wrong: {', '.join(others)})"
+    unknown = errors[0]["type"] == "extra_forbidden"
+    origin = _origin(first, origins, inside=unknown)
+    return ConfigError(
+        first,
+        problem,
+        origin=None if origin is None else str(origin),
+        nearest=_nearest(first, known) if unknown else None,
+    )
+
+
+def _dotted(prefix: str, loc: tuple[int | str, ...]) -> str:
+    return ".".join(str(part) for part in ((prefix, *loc) if prefix else loc) if part != "[key]")
+
+
+def _problem(error: ErrorDetails) -> str:
+    if error["type"] == "extra_forbidden":
+        return "unknown key"
+    message = _SHAPES.get(error["type"]) or error["msg"].removeprefix("Value error, ")
+    given = error["input"]
+    hidden = not isinstance(given, bool | int | float | str) or any(is_secret(str(p)) for p in error["loc"])
+    if hidden:
+        return message
+    shown = redact(given) if isinstance(given, str) else given  # an address may hold a password
+    return f"{message}; it is {shown!r}"[:300]
+
+
+def _origin(key: str, origins: Mapping[str, object], *, inside: bool) -> object | None:
+    """Return the origin of `key`, of the list that holds it, or of the first value `inside` it."""
+    if inside and key not in origins:
+        return next((origin for each, origin in origins.items() if each.startswith(f"{key}.")), None)
+    while key and key not in origins:
+        key = key.rpartition(".")[0]
+    return origins.get(key)
+
+
+def _nearest(key: str, known: Iterable[str]) -> str | None:
+    """Return the known key beside `key` with the most similar name, or one elsewhere with nearly the same."""
+    sections = {each.rsplit(".", depth)[0] for each in known for depth in range(each.count(".") + 1)}
+    parent, _, name = key.rpartition(".")
+    beside = {each.rpartition(".")[2]: each for each in sections if each.rpartition(".")[0] == parent}
+    anywhere = {each.rpartition(".")[2]: each for each in sorted(sections)}
+    for names, cutoff in ((beside, 0.6), (anywhere, 0.8)):
+        if found := difflib.get_close_matches(name, names, n=1, cutoff=cutoff):
+            return names[found[0]]
+    return None
+
+
+def _model_within(annotation: object) -> type[BaseModel] | None:
+    """Return the model that a field holds, be it directly, optionally, or as the value of a mapping."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next(filter(None, map(_model_within, get_args(annotation))), None)

@@ -1,0 +1,121 @@
+"""What every part of learning works with: one memory's settings, its log, its store, and what names it."""
+
+import asyncio
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, TypeVar
+
+from composable_memory.config.feedback import FeedbackSettings
+from composable_memory.config.layers import LoadedSettings
+from composable_memory.interfaces import Clock
+from composable_memory.query.weights import WeightTable
+from composable_memory.state.folders import OPS_LOG_FOLDER, memory_mark
+from composable_memory_feedback.errors import FeedbackError
+from composable_memory_ops_logs import OpsLog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from composable_memory_feedback.store import FeedbackStore
+
+__all__ = ["LearningContext"]
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True, kw_only=True)
+class LearningContext:
+    """The log and the store of one memory; both are read and written in threads.
+
+    The store is opened when it is first needed, so that a memory that learns nothing leaves no file.
+    """
+
+    mark: str
+    settings: FeedbackSettings
+    base: WeightTable
+    backends: tuple[str, ...]
+    """The ids of the enabled backends, in their order."""
+    ops_log: OpsLog
+    log_dir: Path | None
+    store_path: Path
+    clock: Clock
+    _store: "FeedbackStore | None" = None
+    _remark: str | None = None
+    _is_closed: bool = False
+    _opening: Lock = field(default_factory=Lock)
+
+    @classmethod
+    def of(
+        cls, loaded: LoadedSettings, *, workspace_id: str, state_dir: Path, ops_log: OpsLog, clock: Clock
+    ) -> "LearningContext":
+        """Return the context of the memory of a workspace."""
+        memory = loaded.settings.memory
+        mark = memory_mark(memory.agent_id, workspace_id)
+        enabled = {id_: section.weight for id_, section in memory.sections.items() if section.enabled}
+        return cls(
+            mark=mark,
+            settings=memory.feedback,
+            base=WeightTable.fixed(enabled, made_at=clock()),
+            backends=tuple(enabled),
+            ops_log=ops_log,
+            log_dir=state_dir / OPS_LOG_FOLDER if memory.ops_log.enabled else None,
+            store_path=state_dir / "memory" / f"feedback-{mark}.sqlite",
+            clock=clock,
+        )
+
+    async def stored(self, work: "Callable[[FeedbackStore], T]") -> T:
+        """Return what `work` makes of the store, in a thread.
+
+        Raises:
+            FeedbackError: the store cannot be opened, read or written, or is closed for good.
+        """
+        return await asyncio.to_thread(lambda: work(self._opened()))
+
+    async def stored_if_any(self, work: "Callable[[FeedbackStore], T]") -> T | None:
+        """Return what `work` makes of the store; None where nothing was ever stored.
+
+        Raises:
+            FeedbackError: the store cannot be opened or read, or is closed for good.
+        """
+        return await asyncio.to_thread(lambda: work(self._opened()) if self._is_there() else None)
+
+    @property
+    def remark(self) -> str | None:
+        """Return what the user must know of the store, such as what was saved of a damaged one."""
+        return self._remark if self._store is None else self._store.remark
+
+    async def close(self) -> None:
+        """Close the store for good."""
+        await asyncio.to_thread(self._close)
+
+    # All of this happens within threads: a caller who is cancelled leaves no store that nobody closes.
+
+    def _is_there(self) -> bool:
+        if self._store is not None or self._is_closed:
+            return True
+        try:
+            return self.store_path.exists()
+        except OSError:  # a folder that nobody may look into; opening it says so
+            return True
+
+    def _opened(self) -> "FeedbackStore":
+        # Most commands find no store; they need not wait for what it brings.
+        from composable_memory_feedback.store import FeedbackStore
+
+        with self._opening:
+            if self._is_closed:
+                raise FeedbackError(
+                    "nothing can be learnt any more", subject="the memory is closed", advice="open it again"
+                )
+            if self._store is None:
+                self._store = FeedbackStore.open(self.store_path, clock=self.clock)
+            return self._store
+
+    def _close(self) -> None:
+        with self._opening:
+            self._is_closed = True
+            store, self._store = self._store, None
+        if store is not None:
+            self._remark = store.remark
+            store.close()

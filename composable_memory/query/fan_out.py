@@ -1,0 +1,246 @@
+"""Asks several backends at the same time, each under its own deadline, and turns failures into answers."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from itertools import pairwise
+from math import isfinite
+from time import perf_counter
+from types import NoneType
+from typing import TypeGuard, TypeVar, get_args
+
+from pydantic_core import to_json
+
+from composable_memory.errors import BackendGarbled
+from composable_memory.interfaces import Capability
+from composable_memory.paths import leads_outside, problem_with_text
+from composable_memory.query.backend_handle import BackendHandle
+from composable_memory.query.calibration import Calibration
+from composable_memory.supervision.breaker import BreakerState
+from composable_memory.supervision.deadline import BoundedCalls, Failure
+from composable_memory.types import (
+    MAX_SNIPPET_CHARS,
+    BackendAnswer,
+    Degradation,
+    DegradationCode,
+    MemorySearchResult,
+    MemorySource,
+    Origin,
+    SearchAnswer,
+    SearchOptions,
+)
+
+__all__ = ["FanOut"]
+
+SCORE_TOLERANCE = 1e-6
+"""A cosine of single precision may come out so much above 1; it is cut to 1."""
+
+T = TypeVar("T")
+
+SOURCES = get_args(MemorySource)
+CODES = get_args(DegradationCode)
+
+OnAnswer = Callable[[BackendAnswer, int], None]
+"""Called with every answer as it comes in, and with the depth that was asked for."""
+
+
+class FanOut:
+    """Asks handles in parallel, none of them for longer than its own deadline."""
+
+    def __init__(self) -> None:
+        self._calls = BoundedCalls()
+
+    async def ask_all(
+        self, handles: Sequence[BackendHandle], query: str, options: SearchOptions, on_answer: OnAnswer
+    ) -> list[BackendAnswer]:
+        """Return one answer per handle, in their order. No backend's failure or delay touches another's."""
+        # A breaker that is half-open now waits for the outcome of these very calls, not of older ones.
+        trials = [handle.breaker for handle in handles if handle.breaker.state is BreakerState.HALF_OPEN]
+        try:
+            return await asyncio.gather(*(self._ask(handle, query, options, on_answer) for handle in handles))
+        except asyncio.CancelledError:
+            for breaker in trials:
+                breaker.record_cancelled()
+            raise
+
+    async def close(self) -> None:
+        """Cancel calls that were left behind, and give them a last moment to end."""
+        await self._calls.cancel()
+
+    async def _ask(
+        self, handle: BackendHandle, query: str, options: SearchOptions, on_answer: OnAnswer
+    ) -> BackendAnswer:
+        entry, began = handle.entry, perf_counter()
+        call = _sound_answer(handle, query, options)
+        outcome = await self._calls.run(entry.id, "search", call, entry.timeout_s)
+        if isinstance(outcome, Failure):
+            outcome = BackendAnswer(backend_id=entry.id, error=outcome.error)
+        answer = replace(outcome, took_ms=(perf_counter() - began) * 1000)
+        _take_in(handle, answer, options, on_answer)
+        return answer
+
+
+async def _sound_answer(handle: BackendHandle, query: str, options: SearchOptions) -> BackendAnswer:
+    """Ask one backend, and check what it says.
+
+    Raises:
+        Exception: whatever the backend raised.
+        BackendGarbled: nobody can read the answer.
+    """
+    raw = await _answer_of(handle, query, options)
+    results, garbled = _readable(handle, raw.results, options.max_results)
+    return BackendAnswer(
+        backend_id=handle.entry.id,
+        results=results,
+        degraded=(*raw.degraded, *garbled),
+        engines=raw.engines,
+    )
+
+
+def _take_in(
+    handle: BackendHandle, answer: BackendAnswer, options: SearchOptions, on_answer: OnAnswer
+) -> None:
+    """Let the breaker and the caller know of an answer that counts."""
+    if answer.error is None:
+        handle.breaker.record_success()
+    else:
+        handle.breaker.record_failure()
+    on_answer(answer, options.max_results)
+
+
+async def _answer_of(handle: BackendHandle, query: str, options: SearchOptions) -> SearchAnswer:
+    """Ask for an answer, or for bare results where that is all the backend knows.
+
+    Raises:
+        BackendGarbled: what came back is neither.
+    """
+    if handle.answerer is None:
+        return SearchAnswer(results=_listed(handle, await handle.entry.manager.search(query, options)))
+    answer = await handle.answerer.answer(query, options)
+    if not isinstance(answer, SearchAnswer):
+        raise _garbled(handle, answer, "a SearchAnswer")
+    if not isinstance(answer.engines, Mapping):
+        raise _garbled(handle, answer.engines, "engines by name")
+    if not all(_is_degradation(one) for one in _listed(handle, answer.degraded)):
+        raise _garbled(handle, answer.degraded, "Degradations with a known code")
+    return answer
+
+
+def _listed(handle: BackendHandle, found: Sequence[T]) -> tuple[T, ...]:
+    if not isinstance(found, list | tuple):
+        raise _garbled(handle, found, "a list")
+    return tuple(found)
+
+
+def _garbled(handle: BackendHandle, excerpt: object, expected: str) -> BackendGarbled:
+    return BackendGarbled(handle.entry.id, "search", excerpt=repr(excerpt), expected=expected)
+
+
+def _readable(
+    handle: BackendHandle, answered: Sequence[MemorySearchResult], depth: int
+) -> tuple[tuple[MemorySearchResult, ...], tuple[Degradation, ...]]:
+    """Return at most `depth` sound results, best first, and a word on those that are not.
+
+    Raises:
+        BackendGarbled: there are results and none of them is sound.
+    """
+    is_on_scale = _is_on_scale(handle)
+    has_extra_paths = cache(lambda: bool(handle.entry.manager.status().extra_paths))  # asked once, and seldom
+    sound, wrong = [], []
+    for result in _listed(handle, answered):
+        expected = _expected_of(result, is_on_scale, has_extra_paths)
+        if expected is None:
+            sound.append(result)
+        else:
+            wrong.append((result, expected))
+    if wrong and not sound:
+        raise _garbled(handle, *wrong[0])
+    if any(one.score < other.score for one, other in pairwise(sound)):
+        sound.sort(key=lambda result: -result.score)
+    first = tuple(_trimmed(result, is_on_scale) for result in sound[:depth])
+    if not wrong:
+        return first, ()
+    reason = f"{len(wrong)} of {len(answered)} results were left out: {_garbled(handle, *wrong[0]).problem}"
+    return first, (Degradation(backend_id=handle.entry.id, code="garbled", reason=reason),)
+
+
+def _trimmed(result: MemorySearchResult, is_on_scale: bool) -> MemorySearchResult:
+    """Return a result as its type says: a snippet of the length allowed, a score that reads back the same."""
+    score = float(result.score)
+    if is_on_scale and not 0.0 <= score <= 1.0:
+        score = min(1.0, max(0.0, score))
+    snippet = result.snippet[:MAX_SNIPPET_CHARS]
+    if not snippet.isascii():
+        snippet = snippet.encode(errors="replace").decode()  # half a surrogate pair can be written nowhere
+    if snippet == result.snippet and score == result.score and result.score.__class__ is float:
+        return result
+    return replace(result, snippet=snippet, score=score)
+
+
+def _is_on_scale(handle: BackendHandle) -> bool:
+    """Say whether the backend's scores are taken at their word, as numbers from 0 to 1."""
+    return handle.entry.calibration is Calibration.AUTO and Capability.CALIBRATED in handle.capabilities
+
+
+def _expected_of(result: object, is_on_scale: bool, has_extra_paths: Callable[[], bool]) -> str | None:
+    """Return what was expected in place of a result; None for one that is what its type says.
+
+    A stranger's backend may put anything into it. Every result of every answer comes by here: what is cheap
+    and nearly always true goes first.
+    """
+    if not isinstance(result, MemorySearchResult):
+        return "a MemorySearchResult"
+    if not (_is_number(result.score) and isfinite(result.score)):
+        return "finite scores"
+    if is_on_scale and not -SCORE_TOLERANCE <= result.score <= 1.0 + SCORE_TOLERANCE:
+        return "scores from 0 to 1; for others set the backend's calibration to max, min-max or rank"
+    if not _are_lines(result.start_line, result.end_line):
+        return "whole lines, the first not after the last"
+    if not (isinstance(result.start_char, int) and result.start_char >= 0):
+        return "a place in a line from 0 on"
+    if not isinstance(result.snippet, str):
+        return "a snippet of text"
+    if not _may_name(result.path, has_extra_paths):
+        return "a path inside the workspace"
+    if result.origin is not None and not _is_origin(result.origin):
+        return "an origin that names a file"
+    if result.source not in SOURCES or not isinstance(result.citation, (str, NoneType)):
+        return f"a source ({', '.join(SOURCES)}) and at most a citation"
+    if result.metadata.__class__ is not dict and not isinstance(result.metadata, Mapping):
+        return "metadata by name"
+    if result.metadata:
+        to_json(dict(result.metadata), fallback=str)  # raises what the backend is told of
+    return None
+
+
+def _is_origin(origin: object) -> bool:
+    """Say whether it is one. It may lie anywhere: what was ingested from a file names that file."""
+    return (
+        isinstance(origin, Origin)
+        and _is_name(origin.path)
+        and _are_lines(origin.start_line, origin.end_line)
+    )
+
+
+def _is_number(value: object) -> bool:
+    return value.__class__ is float or isinstance(value, (int, float))
+
+
+def _are_lines(start: object, end: object) -> bool:
+    return isinstance(start, int) and isinstance(end, int) and 0 <= start <= end
+
+
+def _may_name(path: object, has_extra_paths: Callable[[], bool]) -> bool:
+    """Say whether a result may have this path; outside the workspace, only a backend with extra paths."""
+    if not _is_name(path):
+        return False
+    return not leads_outside(path) or has_extra_paths()
+
+
+def _is_name(path: object) -> TypeGuard[str]:
+    return isinstance(path, str) and problem_with_text(path) is None
+
+
+def _is_degradation(one: object) -> bool:
+    return isinstance(one, Degradation) and one.code in CODES and isinstance(one.reason, str)

@@ -1,0 +1,83 @@
+"""Makes one list of the rankings of two weight tables, which are so compared in live traffic (pure)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+
+from composable_memory.query.query_context import QueryContext
+from composable_memory.query.ranking import Ranking, rank
+from composable_memory.types import BackendAnswer, SearchOptions
+from composable_memory_feedback.experiments.interleaving import seed_of, team_draft
+
+__all__ = ["Draw", "interleave", "rank_in_force"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draw:
+    """How a list was drawn from two rankings: by which seed, of which weights, and who put up each result."""
+
+    experiment_id: str
+    weights_a: Mapping[str, float]
+    weights_b: Mapping[str, float]
+    seed: int
+    teams: tuple[str, ...] = ()
+
+
+def rank_in_force(
+    answers: Sequence[BackendAnswer],
+    terms: QueryContext,
+    options: SearchOptions,
+    *,
+    min_depth: int,
+    trace_id: str,
+) -> tuple[Ranking, Draw | None]:
+    """Rank under the weights in force, or draw from two rankings while an experiment compares tables."""
+
+    def ranked(weights: Mapping[str, float]) -> Ranking:
+        return rank(
+            answers, terms.rules, weights=weights, policy=terms.policy, options=options, min_depth=min_depth
+        )
+
+    experiment = terms.in_force.experiment
+    if experiment is None:
+        return ranked(terms.weights), None
+    a, b = terms.weights_of(experiment.a), terms.weights_of(experiment.b)
+    seed = seed_of(trace_id, terms.query_id, experiment.id)
+    draw = Draw(experiment_id=experiment.id, weights_a=a, weights_b=b, seed=seed)
+    return interleave(ranked(a), ranked(b), draw, max_results=options.max_results)
+
+
+def interleave(a: Ranking, b: Ranking, draw: Draw, *, max_results: int) -> tuple[Ranking, Draw]:
+    """Return the list that both rankings draft in turns, and the draw with what each result counts for.
+
+    Results are the same when they stand for a common candidate. A score is never better than that of the
+    result before. What was ruled out, and the counts, are those of `a`.
+    """
+    sides = {"a": a.merged, "b": b.merged}
+    picks = team_draft(_names(a), _names(b), k=max_results, seed=draw.seed)
+    picked = [sides[pick.team].results[pick.index] for pick in picks]
+    scores = accumulate((result.score for result in picked), min)
+    results = tuple(replace(result, score=score) for result, score in zip(picked, scores, strict=True))
+    shown = frozenset(result.key for result in results)
+    merged = replace(
+        a.merged,
+        results=results,
+        attributions=tuple(sides[pick.team].attributions[pick.index] for pick in picks),
+        dropped=tuple(one for one in a.merged.dropped if one.result.key not in shown),
+        overflow=tuple(
+            (one.backend_id, result)
+            for one, result in zip(a.merged.attributions, a.merged.results, strict=True)
+            if result.key not in shown
+        )
+        + tuple(one for one in a.merged.overflow if one[1].key not in shown),
+    )
+    return replace(a, merged=merged), replace(draw, teams=tuple(pick.mark for pick in picks))
+
+
+def _names(ranking: Ranking) -> Sequence[frozenset[str]]:
+    """Return for each result the candidates that it stands for."""
+    merged = ranking.merged
+    return [
+        frozenset((result.key, *(label.split(" ", 1)[1] for label in one.merged_with)))
+        for result, one in zip(merged.results, merged.attributions, strict=True)
+    ]

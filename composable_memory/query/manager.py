@@ -1,0 +1,554 @@
+"""The composite memory: routes a query, asks every backend under a deadline, merges, and logs each step."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from time import perf_counter
+from typing import Self
+from uuid import uuid4
+
+from composable_memory.arguments import require, require_all, require_text
+from composable_memory.errors import (
+    BackendError,
+    BackendTimeout,
+    BackendUnavailable,
+    ComposableMemoryError,
+    ConfigError,
+    InvalidArgument,
+    MemoryPathError,
+    UnsupportedOperation,
+)
+from composable_memory.interfaces import (
+    CAPABILITY_PROTOCOLS,
+    Capability,
+    MemorySearchManager,
+    ProgressCallback,
+    SupportsSync,
+)
+from composable_memory.query.backend_handle import BackendHandle, ComposableBackendEntry
+from composable_memory.query.context_pack import DEFAULT_MAX_CHARS, PackBudget, pack_results
+from composable_memory.query.fan_out import FanOut
+from composable_memory.query.interleaving import rank_in_force
+from composable_memory.query.query_context import QueryContext
+from composable_memory.query.query_log import QueryLogger, log_context_pack
+from composable_memory.query.ranking import CalibrationRule, MergePolicy, depth_for
+from composable_memory.query.routing import IntentParser, read_intent, route
+from composable_memory.query.weights import LiveWeights, WeightTable
+from composable_memory.supervision.breaker import Breaker
+from composable_memory.types import (
+    BackendAnswer,
+    ContextPack,
+    Degradation,
+    DegradationCode,
+    JsonValue,
+    MemoryEmbeddingProbeResult,
+    MemoryFileSlice,
+    MemoryProviderStatus,
+    MemorySearchResult,
+    QueryIntent,
+    QueryRequest,
+    QueryResponse,
+    SearchAnswer,
+    SearchOptions,
+    SyncReport,
+)
+from composable_memory_feedback.intents import IntentKind, intent_kind
+from composable_memory_ops_logs import OpsLog, trace
+
+__all__ = ["ComposableMemoryManager"]
+
+
+class ComposableMemoryManager:
+    """Asks several memories at once and merges what they say.
+
+    It is a `MemorySearchManager`, a `QueryOrchestrator` and declares its capabilities, so composites nest:
+    an inner one logs under the trace of the outer one.
+    """
+
+    def __init__(
+        self,
+        backends: Sequence[ComposableBackendEntry],
+        *,
+        primary: str | None = None,
+        intent_parser: IntentParser | None = None,
+        ops_log: OpsLog | None = None,
+        policy: MergePolicy | None = None,
+        weights: WeightTable | LiveWeights | None = None,
+        defaults: SearchOptions | None = None,
+        unavailable: Sequence[Degradation] = (),
+        id: str = "composite",  # noqa: A002 - the name that BackendSpec and the log use
+        make_breaker: Callable[[], Breaker] = Breaker,
+        mark: str | None = None,
+    ) -> None:
+        """Compose `backends`.
+
+        `primary` reads files and lends its status; the first backend by default. `weights` replaces the
+        weights of the entries; what is put into a `LiveWeights` counts from the next query on. `unavailable`
+        names memories that should have been here, for every answer. `mark` tells this memory from others in
+        the same log.
+
+        Raises:
+            ConfigError: two backends share an id, or `primary` is none of them.
+        """
+        self._handles = {entry.id: BackendHandle.take(entry, make_breaker()) for entry in backends}
+        if len(self._handles) < len(backends):
+            raise ConfigError("backends", f"ids must differ: {', '.join(entry.id for entry in backends)}")
+        if primary is not None and primary not in self._handles:
+            raise ConfigError(
+                "backend", f"{primary!r} is not one of {', '.join(self._handles) or 'no backends'}"
+            )
+        self.id = id
+        self._primary = primary or next(iter(self._handles), None)
+        self._intent_parser = intent_parser
+        self._ops_log = ops_log or OpsLog(None)
+        self._policy = policy or MergePolicy()
+        own = weights or {entry.id: entry.weight for entry in backends}
+        self._weights = own if isinstance(own, LiveWeights) else LiveWeights(own)
+        self._rules = {
+            id_: CalibrationRule(
+                method=handle.entry.calibration, is_absolute=Capability.CALIBRATED in handle.capabilities
+            )
+            for id_, handle in self._handles.items()
+        }
+        self._mark = mark
+        self._defaults = defaults or SearchOptions()
+        self._unavailable = tuple(unavailable)
+        self._fan_out = FanOut()
+        self._closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """Return what the composite can do: its scores are calibrated, the rest is what a backend can do."""
+        own = frozenset({Capability.ANSWER, Capability.CALIBRATED})
+        return own.union(*(handle.capabilities for handle in self._handles.values()))
+
+    @property
+    def backend_ids(self) -> tuple[str, ...]:
+        """Return the ids of the backends, in their order."""
+        return tuple(self._handles)
+
+    def backends_with(self, capability: Capability) -> dict[str, MemorySearchManager]:
+        """Return the backends that have a capability, by their ids, the primary first."""
+        promise = CAPABILITY_PROTOCOLS.get(capability, object)
+        able = {
+            backend_id: handle.entry.manager
+            for backend_id, handle in self._handles.items()
+            if capability in handle.capabilities and isinstance(handle.entry.manager, promise)
+        }
+        return dict(sorted(able.items(), key=lambda one: one[0] != self._primary))
+
+    @property
+    def unavailable(self) -> tuple[Degradation, ...]:
+        """Return the memories that should have been here and are not."""
+        return self._unavailable
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
+
+    async def search(self, query: str, options: SearchOptions | None = None) -> list[MemorySearchResult]:
+        """Return the merged results, best first.
+
+        Raises:
+            BackendUnavailable: every backend that was asked failed, or the composite is closed.
+        """
+        return list((await self.answer(query, options)).results)
+
+    async def answer(self, query: str, options: SearchOptions | None = None) -> SearchAnswer:
+        """Search as one backend among others: an answer, or an error when every backend failed."""
+        require_text("query", query)
+        response = await self.query(QueryRequest(query=query, options=options or self._defaults))
+        asked = [answer for answer in response.answers if answer.skipped is None]
+        if asked and all(answer.error is not None for answer in asked):
+            raise BackendUnavailable(
+                self.id,
+                "every backend failed: " + "; ".join(str(answer.error) for answer in asked),
+                fix="run `cmem status --deep`",
+                operation="search",
+            ) from asked[0].error
+        engines = {one.backend_id: _engine_names(one) for one in asked if one.error is None}
+        return SearchAnswer(results=response.results, degraded=response.degraded, engines=engines)
+
+    async def query(
+        self,
+        request: QueryRequest | str,
+        *,
+        max_results: int | None = None,
+        min_score: float | None = None,
+        session_key: str | None = None,
+        backends: Sequence[str] | None = None,
+    ) -> QueryResponse:
+        """Ask, and return the results with everything that explains them.
+
+        A failing backend is in `degraded`, never an exception. `request` may be the query's text alone; what
+        the keywords give goes before what the request or the defaults say.
+
+        Raises:
+            ConfigError: a named backend does not exist.
+            InvalidArgument: something of the wrong type was given.
+            BackendUnavailable: the composite is closed, or in use on another event loop.
+        """
+        self.require_usable("search")
+        request = self._request(request, max_results, min_score, session_key, backends)
+        self._check_names(request.backends)
+        started = perf_counter()
+        with trace(session_key=request.options.session_key) as trace_id:
+            if not request.query.strip():
+                return QueryResponse(trace_id=trace_id, results=(), weights_version=self._weights.now.version)
+            return await self._ask_all(request, trace_id, started)
+
+    async def context_pack(
+        self,
+        request: QueryRequest | str,
+        *,
+        max_chars: int = DEFAULT_MAX_CHARS,
+        max_tokens: int | None = None,
+    ) -> ContextPack:
+        """Return the best results as one text of `max_chars` characters at most, or else `max_tokens` tokens.
+
+        A bare text is asked as deep as the lists are read, since the budget is what limits a pack.
+
+        Raises:
+            BackendUnavailable: the composite is closed.
+            ValueError: the budget is less than 1.
+        """
+        budget = PackBudget.of(max_chars, max_tokens)
+        with trace():
+            deep = max(self._policy.depth, self._defaults.max_results) if isinstance(request, str) else None
+            return self.pack(await self.query(request, max_results=deep), budget)
+
+    def pack(self, response: QueryResponse, budget: PackBudget) -> ContextPack:
+        """Return the results of a response as one text."""
+        with trace(response.trace_id):
+            pack, sources = pack_results(response.results, budget)
+            log_context_pack(self._ops_log, pack, len(sources), budget)
+        return ContextPack(pack=pack, sources=sources, trace_id=response.trace_id)
+
+    async def read_file(
+        self, rel_path: str, *, from_line: int | None = None, lines: int | None = None
+    ) -> MemoryFileSlice:
+        """Read from the primary; what it does not have, the other backends that read files are asked for.
+
+        A file that nobody has, and somebody could have, has empty text.
+
+        Raises:
+            MemoryPathError: no backend may read this path.
+            BackendError: a backend that could is unavailable.
+            UnsupportedOperation: no backend reads files.
+        """
+        self.require_usable("read a file")
+        require_text("rel_path", rel_path)
+        require("from_line", from_line, int | None, "a whole number")
+        require("lines", lines, int | None, "a whole number")
+        refusals: list[MemoryPathError] = []
+        missing: MemoryFileSlice | None = None
+        for handle in self._readers():
+            try:
+                found = await handle.entry.manager.read_file(rel_path, from_line=from_line, lines=lines)
+            except UnsupportedOperation:
+                continue
+            except MemoryPathError as error:
+                refusals.append(error)
+            else:
+                if found.text:
+                    return found
+                missing = missing or found
+        if missing is None:
+            raise _joined_refusal(refusals) if refusals else self._incapable("read a file")
+        return missing
+
+    def status(self) -> MemoryProviderStatus:
+        """Return the primary's status, with what the composite adds under `custom`."""
+        if self._primary is None:
+            return MemoryProviderStatus(backend=self.id, provider="none", custom=self._custom_status())
+        own = self._handles[self._primary].entry.manager.status()
+        return replace(own, custom={**own.custom, **self._custom_status()})
+
+    def backend_statuses(self) -> dict[str, MemoryProviderStatus]:
+        """Return the status of every backend."""
+        return {backend_id: handle.entry.manager.status() for backend_id, handle in self._handles.items()}
+
+    async def sync(
+        self, *, reason: str = "manual", force: bool = False, progress: ProgressCallback | None = None
+    ) -> SyncReport:
+        """Sync every backend that keeps an index, at the same time.
+
+        One that fails is named in `problems`.
+
+        Raises:
+            BackendError: every one of them failed, or is unavailable.
+            UnsupportedOperation: no backend keeps an index.
+        """
+        self.require_usable("sync")
+        require_text("reason", reason)
+        if progress is not None and not callable(progress):
+            raise InvalidArgument("progress", "a function", progress)
+        syncing = [
+            (backend_id, handle.entry.manager)
+            for backend_id, handle in self._handles.items()
+            if isinstance(handle.entry.manager, SupportsSync)
+        ]
+        if not syncing:
+            raise self._incapable("sync")
+        with trace():
+            outcomes = await asyncio.gather(
+                *(one.sync(reason=reason, force=force, progress=progress) for _, one in syncing),
+                return_exceptions=True,
+            )
+        for (backend_id, _), outcome in zip(syncing, outcomes, strict=True):
+            if isinstance(outcome, SyncReport):
+                self._handles[backend_id].breaker.record_success()  # what was broken may be mended now
+        return _joined_report(reason, [backend_id for backend_id, _ in syncing], outcomes)
+
+    async def probe_embedding_availability(self) -> MemoryEmbeddingProbeResult:
+        """Say whether any backend can embed."""
+        self.require_usable("probe")
+        probes = await asyncio.gather(
+            *(handle.entry.manager.probe_embedding_availability() for handle in self._handles.values()),
+            return_exceptions=True,
+        )
+        if any(isinstance(probe, MemoryEmbeddingProbeResult) and probe.ok for probe in probes):
+            return MemoryEmbeddingProbeResult(ok=True)
+        reasons = [getattr(probe, "error", None) or str(probe) for probe in probes]
+        return MemoryEmbeddingProbeResult(ok=False, error="; ".join(reasons) or "there are no backends")
+
+    async def probe_vector_availability(self) -> bool:
+        """Say whether any backend can search vectors."""
+        self.require_usable("probe")
+        probes = await asyncio.gather(
+            *(handle.entry.manager.probe_vector_availability() for handle in self._handles.values()),
+            return_exceptions=True,
+        )
+        return any(probe is True for probe in probes)
+
+    async def close(self) -> None:
+        """Close every backend, also when one of them fails to; calling it again does nothing.
+
+        Raises:
+            BackendError: a backend could not be closed.
+        """
+        if self._closed:
+            return
+        self.require_usable("close")
+        self._closed = True
+        outcomes = await asyncio.gather(
+            *(handle.entry.manager.close() for handle in self._handles.values()), return_exceptions=True
+        )
+        await self._fan_out.close()
+        failures = [str(outcome) for outcome in outcomes if isinstance(outcome, BaseException)]
+        if failures:
+            raise BackendError(self.id, "close", "; ".join(failures))
+
+    async def _ask_all(self, request: QueryRequest, trace_id: str, started: float) -> QueryResponse:
+        intent, troubles = read_intent(self._intent_parser, request.query, manager_id=self.id)
+        terms = self._terms(intent)
+        log = QueryLogger(self._ops_log, terms)
+        plan = route(self._handles, wanted=request.backends, intent=intent)
+        depth = depth_for(request.options.max_results, self._policy.depth)
+        log.start(request, intent, [handle.entry.id for handle in plan.asked], plan.skipped)
+        answers = await self._fan_out.ask_all(
+            plan.asked,
+            request.query,
+            SearchOptions(max_results=depth, session_key=request.options.session_key),
+            log.backend_result,
+        )
+        answers += [BackendAnswer(backend_id=one, skipped=why) for one, why in plan.skipped.items()]
+        ranking, draw = rank_in_force(answers, terms, request.options, min_depth=depth, trace_id=trace_id)
+        response = QueryResponse(
+            trace_id=trace_id,
+            results=ranking.merged.results,
+            attributions=ranking.merged.attributions,
+            dropped=ranking.merged.dropped,
+            overflow=ranking.merged.overflow,
+            answers=tuple(answers),
+            degraded=self._degradations(answers, (*troubles, *plan.troubles)),
+            intent=intent,
+            weights_version=terms.in_force.version,
+            latency_ms=(perf_counter() - started) * 1000,
+        )
+        log.merged(request, response, ranking, draw)
+        return response
+
+    def _terms(self, intent: QueryIntent | None) -> QueryContext:
+        """Return what holds for a query that begins now."""
+        in_force = self._weights.now
+        read = intent or QueryIntent()
+        kind = intent_kind(entities=read.entities, topics=read.topics, time_hints=read.time_hints)
+        return QueryContext(
+            query_id=uuid4().hex[:8],
+            manager_id=self.id,
+            in_force=in_force,
+            kind=kind,
+            weights=_weights_of(in_force.table, self._handles, kind),
+            rules=self._rules,
+            policy=self._policy,
+            memory=self._mark,
+        )
+
+    def _request(
+        self,
+        request: QueryRequest | str,
+        max_results: int | None,
+        min_score: float | None,
+        session_key: str | None,
+        backends: Sequence[str] | None,
+    ) -> QueryRequest:
+        """Return the request with what was given beside it; a bare text starts from the defaults."""
+        if isinstance(request, str):
+            request = QueryRequest(query=request, options=self._defaults)
+        require("query", request, QueryRequest, "a text or a QueryRequest")
+        options = request.options
+        return QueryRequest(
+            query=request.query,
+            options=SearchOptions(
+                max_results=options.max_results if max_results is None else max_results,
+                min_score=options.min_score if min_score is None else min_score,
+                session_key=session_key or options.session_key,
+            ),
+            backends=request.backends if backends is None else _listed(backends),
+        )
+
+    def _check_names(self, backends: Sequence[str] | None) -> None:
+        for backend_id in backends or ():
+            if backend_id not in self._handles:
+                known = ", ".join(self._handles) or "none"
+                raise ConfigError("backend", f"{backend_id!r} is not open; open backends: {known}")
+
+    def _degradations(
+        self, answers: Sequence[BackendAnswer], troubles: Sequence[Degradation]
+    ) -> tuple[Degradation, ...]:
+        found = [*troubles, *self._unavailable]
+        for answer in answers:
+            found.extend(answer.degraded)
+            if answer.error is not None:
+                code: DegradationCode = "timeout" if isinstance(answer.error, BackendTimeout) else "failed"
+                found.append(
+                    Degradation(backend_id=answer.backend_id, code=code, reason=_describe(answer.error))
+                )
+            elif answer.skipped == "breaker-open":
+                found.append(self._resting(answer.backend_id))
+        if all(answer.skipped is not None for answer in answers):
+            found.append(self._nobody_asked(answers))
+        return tuple(found)
+
+    def _resting(self, backend_id: str) -> Degradation:
+        wait_s = self._handles[backend_id].breaker.retry_in_s
+        reason = f"not asked after repeated failures; the next trial is in {wait_s:.0f} s"
+        return Degradation(backend_id=backend_id, code="breaker-open", reason=reason)
+
+    def _nobody_asked(self, answers: Sequence[BackendAnswer]) -> Degradation:
+        why = ", ".join(f"{answer.backend_id}: {answer.skipped}" for answer in answers)
+        reason = f"no backend was asked ({why})" if why else "no backend is open; run `cmem backends list`"
+        return Degradation(backend_id=self.id, code="no-backends", reason=reason)
+
+    def _readers(self) -> list[BackendHandle]:
+        able = [
+            handle
+            for backend_id, handle in self._handles.items()
+            if Capability.READ_FILE in handle.capabilities or backend_id == self._primary
+        ]
+        return sorted(able, key=lambda handle: handle.entry.id != self._primary)
+
+    def _custom_status(self) -> dict[str, JsonValue]:
+        idle = [
+            handle.entry.id
+            for handle in self._handles.values()
+            if handle.entry.condition is not None and self._intent_parser is None
+        ]
+        in_force = self._weights.now
+        custom: dict[str, JsonValue] = {
+            "composable": True,
+            "backends": list(self._handles),
+            "primary": self._primary,
+            "weights": {**_weights_of(in_force.table, self._handles, None)},
+            "weightsVersion": in_force.version,
+            "breakers": {
+                backend_id: handle.breaker.state.value for backend_id, handle in self._handles.items()
+            },
+            "unavailable": [{"backendId": one.backend_id, "reason": one.reason} for one in self._unavailable],
+        }
+        if in_force.experiment is not None:
+            custom["experiment"] = in_force.experiment.id
+        if in_force.set_aside is not None:
+            custom["weightsSetAside"] = in_force.set_aside
+        if idle:
+            custom["neverAsked"] = dict.fromkeys(idle, "it has a condition, and there is no intent parser")
+        return custom
+
+    def _incapable(self, operation: str) -> BackendError:
+        """Return why no open backend does this: one is missing, or none was ever meant to."""
+        if self._unavailable:
+            return BackendError(self.id, operation, "; ".join(one.reason for one in self._unavailable))
+        return UnsupportedOperation(self.id, operation)
+
+    def require_usable(self, operation: str) -> None:
+        """Refuse a call after `close`, or from another event loop than that of the first call.
+
+        A loop that is closed is forgotten.
+
+        Raises:
+            BackendUnavailable: it cannot be used, or not from here.
+        """
+        if self._closed:
+            raise BackendUnavailable(self.id, "it is closed", fix="open it again", operation=operation)
+        loop = asyncio.get_running_loop()
+        if self._loop is None or self._loop.is_closed():
+            self._loop = loop
+        if self._loop is not loop:
+            raise BackendUnavailable(
+                self.id,
+                "it is in use on another event loop",
+                fix="open one on this loop, or hand the call over with asyncio.run_coroutine_threadsafe",
+                operation=operation,
+            )
+
+
+def _listed(backends: Sequence[str]) -> tuple[str, ...]:
+    require_all("backends", backends, str, "a list of backend ids")
+    return tuple(backends)
+
+
+def _weights_of(table: WeightTable, backend_ids: Iterable[str], kind: IntentKind | None) -> dict[str, float]:
+    return {backend_id: table.of(backend_id, kind) for backend_id in backend_ids}
+
+
+def _engine_names(answer: BackendAnswer) -> str:
+    return ", ".join(f"{leg} {engine}" for leg, engine in answer.engines.items()) or "its own"
+
+
+def _describe(error: Exception) -> str:
+    return str(error) if isinstance(error, ComposableMemoryError) else f"{type(error).__name__}: {error}"
+
+
+def _joined_refusal(refusals: Sequence[MemoryPathError]) -> MemoryPathError:
+    """Return the first one's problem, with all paths that any of them allows."""
+    first, allowed = refusals[0], dict.fromkeys(path for one in refusals for path in one.allowed)
+    return MemoryPathError(first.path, first.problem, allowed=tuple(allowed))
+
+
+def _joined_report(
+    reason: str, backend_ids: Sequence[str], outcomes: Sequence[SyncReport | BaseException]
+) -> SyncReport:
+    reports = [outcome for outcome in outcomes if isinstance(outcome, SyncReport)]
+    failures = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+    if failures and not reports:
+        raise failures[0]
+    problems = [problem for report in reports for problem in report.problems]
+    problems += [
+        f"{backend_id}: {outcome}"
+        for backend_id, outcome in zip(backend_ids, outcomes, strict=True)
+        if isinstance(outcome, BaseException)
+    ]
+    return SyncReport(
+        reason=reason,
+        files_indexed=sum(report.files_indexed for report in reports),
+        files_unchanged=sum(report.files_unchanged for report in reports),
+        files_removed=sum(report.files_removed for report in reports),
+        chunks_written=sum(report.chunks_written for report in reports),
+        embedded=sum(report.embedded for report in reports),
+        embeddings_pending=sum(report.embeddings_pending for report in reports),
+        problems=tuple(problems),
+    )

@@ -1,0 +1,32 @@
+"""What holds for one query from its beginning to its end, whatever changes meanwhile."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from composable_memory.query.ranking import CalibrationRule, MergePolicy
+from composable_memory.query.weights import WeightsInForce, WeightTable
+from composable_memory_feedback.intents import IntentKind
+
+__all__ = ["QueryContext"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryContext:
+    """What holds for one query of one composite from its beginning to its end.
+
+    `kind` is that of the question, and `weights` are those of each backend for it. `memory` is the mark of
+    the memory, where several share one log.
+    """
+
+    query_id: str
+    manager_id: str
+    in_force: WeightsInForce
+    kind: IntentKind
+    weights: Mapping[str, float]
+    rules: Mapping[str, CalibrationRule]
+    policy: MergePolicy
+    memory: str | None = None
+
+    def weights_of(self, table: WeightTable) -> dict[str, float]:
+        """Return the weight that a table gives each backend for this kind of question."""
+        return {backend_id: table.of(backend_id, self.kind) for backend_id in self.weights}

@@ -1,0 +1,308 @@
+"""Writes the steps of a query into the ops log, with all that a later replay needs."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from itertools import chain, islice
+from typing import TypeVar, overload
+
+from composable_memory.query.context_pack import PackBudget
+from composable_memory.query.interleaving import Draw
+from composable_memory.query.near_duplicates import near_pairs, near_pairs_shown
+from composable_memory.query.query_context import QueryContext
+from composable_memory.query.ranking import Ranking
+from composable_memory.types import (
+    Attribution,
+    BackendAnswer,
+    DroppedCandidate,
+    MemorySearchResult,
+    QueryIntent,
+    QueryRequest,
+    QueryResponse,
+    SkipReason,
+    TimeHint,
+)
+from composable_memory_ops_logs import (
+    QUERY_PREVIEW_CHARS,
+    SNIPPET_PREVIEW_CHARS,
+    BackendResult,
+    Candidate,
+    ContextPackBuild,
+    DedupStats,
+    Dropped,
+    ErrorInfo,
+    FinalResult,
+    Intent,
+    Interleaved,
+    NearPair,
+    OpsLog,
+    QueryMerged,
+    QueryStart,
+    TakenFrom,
+    redact,
+)
+from composable_memory_ops_logs import Degradation as LoggedDegradation
+
+__all__ = ["QueryLogger", "log_context_pack", "logged_dropped", "logged_results"]
+
+Made = TypeVar("Made")
+
+MOST_NEAR_PAIRS = 20_000
+"""As many as two hundred equal texts make; a line of the log holds no more."""
+TOO_MANY_NEAR = NearPair(-1, -1)
+"""Stands for more pairs than are logged; the query is then none that can be ranked again."""
+
+
+class QueryLogger:
+    """Logs the steps of one query."""
+
+    def __init__(self, ops_log: OpsLog, terms: QueryContext) -> None:
+        self._ops_log = ops_log
+        self._terms = terms
+
+    def start(
+        self,
+        request: QueryRequest,
+        intent: QueryIntent | None,
+        active: Sequence[str],
+        skipped: Mapping[str, SkipReason],
+    ) -> None:
+        """Log `query.start`."""
+        # Masked here already: cut from its query or from its name, a secret could not be told any more.
+        query = redact(request.query)
+        if intent is not None and query != request.query:
+            intent = _still_told(intent, query)
+        self._ops_log.emit(
+            QueryStart(
+                query=query[:QUERY_PREVIEW_CHARS],
+                max_results=request.options.max_results,
+                min_score=request.options.min_score,
+                intent=_intent(intent) if intent else None,
+                active_backends=active,
+                skipped_backends=skipped,
+                weights_version=self._terms.in_force.version,
+                manager=self._terms.manager_id,
+                query_id=self._terms.query_id,
+                memory=self._terms.memory,
+            )
+        )
+
+    def backend_result(self, answer: BackendAnswer, depth: int) -> None:
+        """Log `query.backend_result` with every candidate."""
+        rule = self._terms.rules[answer.backend_id]
+        self._ops_log.emit(
+            BackendResult(
+                weight=self._terms.weights[answer.backend_id],
+                result_count=len(answer.results),
+                results=_Candidates(answer.results),
+                depth=depth,
+                error=ErrorInfo.of(answer.error) if answer.error else None,
+                query_id=self._terms.query_id,
+                calibration=rule.method,
+                is_absolute=rule.is_absolute,
+                answered_by=_answered_by(answer),
+            ),
+            status="failure" if answer.error else "partial" if answer.degraded else "success",
+            backend=answer.backend_id,
+            duration_ms=round(answer.took_ms, 3),
+        )
+
+    def merged(
+        self, request: QueryRequest, response: QueryResponse, ranking: Ranking, draw: Draw | None
+    ) -> None:
+        """Log `query.merged`; `draw` says how the list was drawn from two rankings, if it was."""
+        merged, policy = ranking.merged, self._terms.policy
+        self._ops_log.emit(
+            QueryMerged(
+                fusion=policy.fusion,
+                calibration=ranking.calibrations,
+                weights={one.backend_id: self._terms.weights[one.backend_id] for one in response.answers},
+                dedup=policy.dedup,
+                min_score=request.options.min_score,
+                max_results=request.options.max_results,
+                depth=policy.depth,
+                rrf_k=policy.rrf_k,
+                total_before_dedup=merged.total_before_dedup,
+                total_after_dedup=merged.total_after_dedup,
+                dedup_stats=DedupStats(
+                    duplicates_removed=merged.total_before_dedup - merged.total_after_dedup,
+                    by_backend={one.backend_id: len(one.results) for one in response.answers},
+                ),
+                final_results=logged_results(response.results, response.attributions),
+                dropped=logged_dropped(response.dropped),
+                backend_attribution=_paths_by_backend(response),
+                degraded=[
+                    LoggedDegradation(backend=one.backend_id, reason=f"{one.code}: {one.reason}")
+                    for one in response.degraded
+                ],
+                query_id=self._terms.query_id,
+                intent_kind=self._terms.kind,
+                near=_NearPairs(response.answers, request.options.max_results, policy.depth),
+                experiment=None if draw is None else _interleaved(draw),
+            ),
+            status="partial" if response.degraded else "success",
+            duration_ms=round(response.latency_ms, 3),
+        )
+
+
+def log_context_pack(ops_log: OpsLog, pack: str, selected: int, budget: PackBudget) -> None:
+    """Log `context_pack.build`."""
+    ops_log.emit(
+        ContextPackBuild(
+            query_count=1,
+            selected_count=selected,
+            max_chars=budget.max_chars,
+            max_tokens=budget.max_tokens,
+            pack_length=len(pack),
+        )
+    )
+
+
+def logged_results(
+    results: Sequence[MemorySearchResult], attributions: Sequence[Attribution]
+) -> list[FinalResult]:
+    """Return the results of a ranking as the log tells them."""
+    return [_final(result, one) for result, one in zip(results, attributions, strict=True)]
+
+
+def logged_dropped(dropped: Sequence[DroppedCandidate]) -> list[Dropped]:
+    """Return what was ruled out as the log tells it."""
+    return [
+        Dropped(
+            path=one.result.path,
+            start_line=one.result.start_line,
+            end_line=one.result.end_line,
+            backend=one.backend_id,
+            reason=one.reason,
+            detail=one.detail,
+            origin=_taken_from(one.result),
+        )
+        for one in dropped
+    ]
+
+
+def _still_told(intent: QueryIntent, query: str) -> QueryIntent:
+    """Return of an intent what a masked query still says."""
+    said = query.casefold()
+    return replace(
+        intent,
+        entities=tuple(one for one in intent.entities if one.casefold() in said),
+        topics=tuple(one for one in intent.topics if one.casefold() in said),
+    )
+
+
+def _intent(intent: QueryIntent) -> Intent:
+    return Intent(
+        entities=intent.entities,
+        topics=intent.topics,
+        time_hints=[_time_hint(hint) for hint in intent.time_hints],
+    )
+
+
+def _time_hint(hint: TimeHint) -> dict[str, str | int]:
+    fields = {"phrase": hint.phrase, "type": hint.type, "unit": hint.unit, "offset": hint.offset,
+              "date": hint.date, "until": hint.until, "relation": hint.relation}  # fmt: skip
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+class _MadeWhenWritten(Sequence[Made]):
+    """What is made when the log's thread writes it, not while somebody waits for an answer."""
+
+    def _make(self) -> list[Made]:
+        raise NotImplementedError
+
+    @cached_property
+    def _made(self) -> list[Made]:
+        return self._make()
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+    def __iter__(self) -> Iterator[Made]:
+        return iter(self._made)
+
+    @overload
+    def __getitem__(self, index: int) -> Made: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Made]: ...
+    def __getitem__(self, index: int | slice) -> Made | Sequence[Made]:
+        return self._made[index]
+
+
+class _Candidates(_MadeWhenWritten[Candidate]):
+    def __init__(self, results: Sequence[MemorySearchResult]) -> None:
+        self._results = results
+
+    def _make(self) -> list[Candidate]:
+        return [_candidate(rank, result) for rank, result in enumerate(self._results, 1)]
+
+
+class _NearPairs(_MadeWhenWritten[NearPair]):
+    def __init__(self, answers: Sequence[BackendAnswer], max_results: int, depth: int) -> None:
+        self._lists = [answer.results for answer in answers]
+        self._most = max_results if max_results <= depth else None
+
+    def _make(self) -> list[NearPair]:
+        # A list that is longer than it was read at first is ranked whole before it is cut.
+        found = (
+            near_pairs_shown(self._lists, self._most) if self._most else near_pairs([*chain(*self._lists)])
+        )
+        pairs = [NearPair(*pair) for pair in islice(found, MOST_NEAR_PAIRS + 1)]
+        return pairs if len(pairs) <= MOST_NEAR_PAIRS else [TOO_MANY_NEAR]
+
+
+def _candidate(rank: int, result: MemorySearchResult) -> Candidate:
+    return Candidate(
+        path=result.path,
+        start_line=result.start_line,
+        end_line=result.end_line,
+        score=result.score,
+        rank=rank,
+        source=result.source,
+        snippet_preview=result.snippet[:SNIPPET_PREVIEW_CHARS],
+        exact=result.exact,
+        origin=_taken_from(result),
+        start_char=result.start_char or None,
+    )
+
+
+def _taken_from(result: MemorySearchResult) -> TakenFrom | None:
+    origin = result.origin
+    return TakenFrom(origin.path, origin.start_line, origin.end_line) if origin else None
+
+
+def _final(result: MemorySearchResult, attribution: Attribution) -> FinalResult:
+    return FinalResult(
+        path=result.path,
+        start_line=result.start_line,
+        end_line=result.end_line,
+        score=result.score,
+        backend=attribution.backend_id,
+        raw_score=attribution.raw_score,
+        calibrated_score=attribution.calibrated_score,
+        weight=attribution.weight,
+        backend_rank=attribution.backend_rank,
+        merged_with=attribution.merged_with,
+        support=attribution.support,
+        snippet_preview=result.snippet[:SNIPPET_PREVIEW_CHARS],
+        origin=_taken_from(result),
+    )
+
+
+def _answered_by(answer: BackendAnswer) -> str | None:
+    by = answer.results[0].metadata.get("answered_by") if answer.results else None
+    return by if isinstance(by, str) else None
+
+
+def _interleaved(draw: Draw) -> Interleaved:
+    return Interleaved(
+        id=draw.experiment_id, weights_a=draw.weights_a, weights_b=draw.weights_b, seed=draw.seed,
+        teams=draw.teams,
+    )  # fmt: skip
+
+
+def _paths_by_backend(response: QueryResponse) -> dict[str, list[str]]:
+    paths: dict[str, list[str]] = {}
+    for result, attribution in zip(response.results, response.attributions, strict=True):
+        paths.setdefault(attribution.backend_id, []).append(result.path)
+    return paths

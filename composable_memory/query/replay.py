@@ -1,0 +1,182 @@
+"""Ranks logged queries again with the code that ranks live ones: the same candidates, any policy (pure).
+
+With the policy that is in the log, the ranking is the logged one to the byte; `is_reproduced` checks that.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+import composable_memory_ops_logs.wire as wire
+from composable_memory.query.calibration import Calibration
+from composable_memory.query.fusion import Dedup, Fusion, Merged
+from composable_memory.query.interleaving import Draw, interleave
+from composable_memory.query.query_log import logged_dropped, logged_results
+from composable_memory.query.ranking import CalibrationRule, MergePolicy, Ranking, depth_for, rank
+from composable_memory.query.weights import DEFAULT_WEIGHT
+from composable_memory.types import (
+    Attribution,
+    BackendAnswer,
+    MemorySearchResult,
+    MemorySource,
+    Origin,
+    SearchOptions,
+)
+from composable_memory_feedback.logged import LoggedQuery, RankedHit, RankingPolicy
+from composable_memory_ops_logs import Candidate
+
+__all__ = ["Replayer", "can_be_ranked", "is_reproduced"]
+
+
+class Replayer:
+    """Ranks logged queries under any policy; a `Ranker`.
+
+    What it makes of the candidates of a query it keeps, for the many policies that are tried on each; with
+    `keeps`, of so many queries.
+    """
+
+    def __init__(self, *, keeps: int | None = None) -> None:
+        self._keeps = keeps
+        self._prepared: dict[tuple[str, str], _Prepared] = {}
+
+    def __call__(self, query: LoggedQuery, policy: RankingPolicy) -> Sequence[RankedHit]:
+        """Return the ranking, best first."""
+        prepared = self._prepared_of(query)
+        merged = prepared.as_logged if policy is query.policy else prepared.ranked(policy).merged
+        return [_hit(result, one) for result, one in zip(merged.results, merged.attributions, strict=True)]
+
+    def reproduces(self, query: LoggedQuery) -> bool:
+        """Say whether ranking again, as it was ranked then, gives the lines of the log to the byte.
+
+        Of a list that an experiment drew, each result must also count for the same side.
+        """
+        merged, teams = _as_then(query, self._prepared_of(query))
+        results = [wire.value_to_wire(one) for one in logged_results(merged.results, merged.attributions)]
+        dropped = [wire.value_to_wire(one) for one in logged_dropped(merged.dropped)]
+        is_same_credit = query.experiment is None or teams == query.experiment.teams
+        return is_same_credit and _bytes(results, dropped) == _bytes(
+            query.final_results, query.dropped_results
+        )
+
+    def _prepared_of(self, query: LoggedQuery) -> "_Prepared":
+        key = (query.trace_id, query.query_id)
+        found = self._prepared.get(key)
+        if found is None:
+            if self._keeps is not None and len(self._prepared) >= self._keeps:
+                del self._prepared[next(iter(self._prepared))]
+            found = self._prepared[key] = _Prepared(query)
+        return found
+
+
+def can_be_ranked(query: LoggedQuery) -> bool:
+    """Say whether this version knows the ways in which a query was ranked."""
+    try:
+        Fusion(query.policy.fusion), Dedup(query.policy.dedup)
+        [Calibration(one.calibration) for one in query.lists]
+    except ValueError:
+        return False
+    return True
+
+
+def is_reproduced(query: LoggedQuery) -> bool:
+    """Say whether ranking again, as it was ranked then, gives the lines of the log to the byte."""
+    return Replayer().reproduces(query)
+
+
+def _bytes(results: object, dropped: object) -> bytes:
+    return wire.to_line({"finalResults": results, "dropped": dropped})
+
+
+def _as_then(query: LoggedQuery, prepared: "_Prepared") -> tuple[Merged, tuple[str, ...]]:
+    experiment = query.experiment
+    if experiment is None:
+        return prepared.as_logged, ()
+    a, b = (
+        prepared.ranked(query.policy, weights) for weights in (experiment.weights_a, experiment.weights_b)
+    )
+    draw = Draw(
+        experiment_id=experiment.id,
+        weights_a=experiment.weights_a,
+        weights_b=experiment.weights_b,
+        seed=experiment.seed,
+    )
+    ranking, drawn = interleave(a, b, draw, max_results=query.policy.max_results)
+    return ranking.merged, drawn.teams
+
+
+class _Prepared:
+    """The candidates of a query as the answers that they came in."""
+
+    def __init__(self, query: LoggedQuery) -> None:
+        self.answers = tuple(
+            BackendAnswer(backend_id=one.backend, results=tuple(map(_result, one.candidates)))
+            for one in query.lists
+        )
+        self.rules = {
+            one.backend: CalibrationRule(method=Calibration(one.calibration), is_absolute=one.is_absolute)
+            for one in query.lists
+        }
+        self.is_near = _LoggedNearness(self.answers, query.near)
+        self._policy = query.policy
+
+    @cached_property
+    def as_logged(self) -> Merged:
+        """The ranking under the policy of the log."""
+        return self.ranked(self._policy).merged
+
+    def ranked(self, policy: RankingPolicy, weights: Mapping[str, float] | None = None) -> Ranking:
+        given = policy.weights if weights is None else weights
+        return rank(
+            [one for one in self.answers if one.backend_id not in policy.dropped],
+            self.rules,
+            weights={one.backend_id: given.get(one.backend_id, DEFAULT_WEIGHT) for one in self.answers},
+            policy=MergePolicy(
+                fusion=Fusion(policy.fusion),
+                dedup=Dedup(policy.dedup),
+                depth=policy.depth,
+                rrf_k=policy.rrf_k,
+            ),
+            options=SearchOptions(max_results=policy.max_results, min_score=policy.min_score),
+            min_depth=depth_for(policy.max_results, policy.depth),
+            is_near=self.is_near,
+        )
+
+
+class _LoggedNearness:
+    """Knows from the log whose texts are nearly equal, as far as they are not the same lines."""
+
+    def __init__(self, answers: Sequence[BackendAnswer], pairs: frozenset[tuple[int, int]]) -> None:
+        found = [result for answer in answers for result in answer.results]
+        self._places = {id(result): place for place, result in enumerate(found)}
+        self._pairs = pairs
+
+    def __call__(self, one: MemorySearchResult, other: MemorySearchResult) -> bool:
+        first, second = sorted((self._places[id(one)], self._places[id(other)]))
+        return (first, second) in self._pairs
+
+
+def _result(candidate: Candidate) -> MemorySearchResult:
+    source: MemorySource = "sessions" if candidate.source == "sessions" else "memory"
+    origin = candidate.origin
+    return MemorySearchResult(
+        path=candidate.path,
+        start_line=candidate.start_line,
+        end_line=candidate.end_line,
+        score=candidate.score,
+        snippet=candidate.snippet_preview,
+        source=source,
+        exact=candidate.exact,
+        origin=None if origin is None else Origin(**origin._asdict()),
+        start_char=candidate.start_char or 0,
+    )
+
+
+def _hit(result: MemorySearchResult, attribution: Attribution) -> RankedHit:
+    return RankedHit(
+        path=result.path,
+        start_line=result.start_line,
+        end_line=result.end_line,
+        backend=attribution.backend_id,
+        score=result.score,
+        calibrated=attribution.calibrated_score,
+        others=tuple(label.split(" ", 1)[1] for label in attribution.merged_with),
+    )

@@ -1,0 +1,1 @@
+"""Turns settings into an open memory: the only place that wires the parts together."""

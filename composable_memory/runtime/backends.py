@@ -1,0 +1,182 @@
+"""Opens the backends that the settings ask for, and makes each an entry of the composite."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+
+from composable_memory.config.layers import LoadedSettings, validate_backend_options
+from composable_memory.config.settings import BackendSection
+from composable_memory.errors import (
+    BackendError,
+    BackendTimeout,
+    BackendUnavailable,
+    ComposableMemoryError,
+    ConfigError,
+)
+from composable_memory.interfaces import BackendServices, BackendSpec, Capability, MemorySearchManager
+from composable_memory.query.backend_handle import ComposableBackendEntry
+from composable_memory.query.calibration import Calibration
+from composable_memory.runtime.failover import FallbackMemoryManager
+from composable_memory.runtime.registry import Registry, check_capabilities
+from composable_memory.types import Degradation, QueryIntent
+from composable_memory_ops_logs import BackendDegraded, BackendOpened
+
+__all__ = ["BackendOpener", "OpenBackends"]
+
+OPEN_TIMEOUT_S = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenBackends:
+    """The entries of the backends that are open, and those that are enabled and could not be opened.
+
+    `pair` is the primary with the one that stands in for it, where there is such; it has one entry.
+    """
+
+    entries: tuple[ComposableBackendEntry, ...]
+    unavailable: tuple[Degradation, ...]
+    pair: FallbackMemoryManager | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendOpener:
+    """Opens backends as the settings say, with what the house hands to each of them."""
+
+    loaded: LoadedSettings
+    registry: Registry
+    services: BackendServices
+
+    async def open_all(self, stack: AsyncExitStack) -> OpenBackends:
+        """Open every backend that is enabled; `stack` closes them in the reverse order.
+
+        Raises:
+            ConfigError: a setting of a backend cannot be used.
+        """
+        memory = self.loaded.settings.memory
+        enabled = [id_ for id_, section in memory.sections.items() if section.enabled]
+        # Looking at an offer for the first time imports it, which is not for the event loop.
+        await asyncio.to_thread(lambda: [*map(self.registry.backend, {*enabled, memory.stand_in or ""})])
+        entries: list[ComposableBackendEntry] = []
+        unavailable: list[Degradation] = []
+        pair = self._pair(memory.backend, memory.stand_in) if memory.stand_in else None
+        for backend_id in enabled:
+            paired = pair if backend_id == memory.backend else None
+            try:
+                async with asyncio.timeout(OPEN_TIMEOUT_S):
+                    manager = await stack.enter_async_context(paired or self.opened(backend_id))
+            except ConfigError:
+                raise
+            except Exception as error:  # noqa: BLE001 - a plug-in that cannot be opened keeps nobody else out
+                unavailable.append(self._lost(backend_id, error))
+            else:
+                entries.append(self._entry(backend_id, manager, memory.stand_in if paired else None))
+        return OpenBackends(entries=tuple(entries), unavailable=tuple(unavailable), pair=pair)
+
+    @asynccontextmanager
+    async def opened(self, backend_id: str) -> AsyncIterator[MemorySearchManager]:
+        """Open one backend; leaving the block closes it.
+
+        Raises:
+            BackendError: it cannot be opened.
+            ConfigError: one of its settings cannot be used.
+        """
+        spec = self._spec(backend_id)
+        options = validate_backend_options(self._section(backend_id), spec, self.loaded.origins)
+        async with spec.open(options, self.services) as manager:
+            check_capabilities(manager, spec)
+            opened = BackendOpened(what=spec.summary, capabilities=sorted(spec.capabilities))
+            self.services.ops_log.emit(opened, backend=backend_id)
+            yield manager
+
+    def _pair(self, primary_id: str, stand_in_id: str) -> FallbackMemoryManager:
+        """Return a primary with its stand-in, neither of them open; the settings of both are checked now."""
+        for backend_id in (primary_id, stand_in_id):
+            if spec := self._offered(backend_id):
+                validate_backend_options(self._section(backend_id), spec, self.loaded.origins)
+        able = self._capabilities(stand_in_id)
+        return FallbackMemoryManager(
+            primary_id,
+            partial(self.opened, primary_id),
+            stand_in_id,
+            partial(self.opened, stand_in_id),
+            primary_timeout_s=self._timeout_s(primary_id),
+            fallback_timeout_s=self._timeout_s(stand_in_id),
+            primary_capabilities=self._capabilities(primary_id) if self._offered(primary_id) else able,
+            fallback_capabilities=able,
+            ops_log=self.services.ops_log,
+            clock=self.services.clock,
+        )
+
+    def _entry(
+        self, backend_id: str, manager: MemorySearchManager, stand_in_id: str | None
+    ) -> ComposableBackendEntry:
+        """Return the entry of an open backend; who stands in for it has a time of its own after that."""
+        section, spec = self._section(backend_id), self._offered(backend_id)
+        return ComposableBackendEntry(
+            id=backend_id,
+            manager=manager,
+            weight=section.weight,
+            condition=_condition(section, spec),
+            timeout_s=self._timeout_s(backend_id) + (self._timeout_s(stand_in_id) if stand_in_id else 0.0),
+            calibration=Calibration(section.calibration),
+            capabilities=None if stand_in_id else self._capabilities(backend_id),
+        )
+
+    def _section(self, backend_id: str) -> BackendSection:
+        return self.loaded.settings.memory.sections[backend_id]
+
+    def _timeout_s(self, backend_id: str) -> float:
+        return (self._section(backend_id).timeout_ms or self.loaded.settings.memory.query.timeout_ms) / 1000
+
+    def _capabilities(self, backend_id: str) -> frozenset[Capability]:
+        spec = self._offered(backend_id)
+        return spec.capabilities if spec else frozenset()
+
+    def _offered(self, backend_id: str) -> BackendSpec | None:
+        found = self.registry.backend(backend_id)
+        return found.spec if found else None
+
+    def _spec(self, backend_id: str) -> BackendSpec:
+        found = self.registry.backend(backend_id)
+        if found is None:
+            raise BackendUnavailable(
+                backend_id,
+                "it is enabled in the settings and no installed package provides it",
+                fix="install the package that provides it, or disable it",
+            )
+        if found.spec is None:
+            problem = found.problem or "it could not be loaded"
+            raise BackendUnavailable(backend_id, problem, fix="run `cmem backends list`")
+        if found.missing:
+            raise BackendUnavailable(backend_id, found.missing, fix="see `cmem backends list`")
+        return found.spec
+
+    def _lost(self, backend_id: str, error: Exception) -> Degradation:
+        if isinstance(error, TimeoutError):
+            error = BackendTimeout(backend_id, "open", limit_s=OPEN_TIMEOUT_S, elapsed_s=OPEN_TIMEOUT_S)
+        elif not isinstance(error, ComposableMemoryError):
+            error = BackendError(backend_id, "open", f"it raised {type(error).__name__}: {error}")
+        self.services.ops_log.emit(
+            BackendDegraded(what=backend_id, level="unavailable", reason=str(error)),
+            status="failure",
+            backend=backend_id,
+        )
+        return Degradation(backend_id=backend_id, code="unavailable", reason=str(error))
+
+
+def _condition(section: BackendSection, spec: BackendSpec | None) -> Callable[[QueryIntent], bool] | None:
+    """Return for which queries a backend is asked, by its section or else by its spec; None for all."""
+    wanted = section.condition
+    if wanted is None:
+        return spec.condition if spec else None
+    return (lambda intent: any(_NAMED_IN[kind](intent) for kind in wanted)) if wanted else None
+
+
+_NAMED_IN: Mapping[str, Callable[[QueryIntent], tuple[object, ...]]] = {
+    "entities": lambda intent: intent.entities,
+    "topics": lambda intent: intent.topics,
+    "times": lambda intent: intent.time_hints,
+}
+"""Where an intent holds what a condition may ask for."""

@@ -1,0 +1,384 @@
+"""Copies out what cannot be rebuilt from notes, and takes it in again.
+
+A backup is a folder: `manifest.json` names every other file with its SHA-256, `feedback.sqlite` is what was
+judged and learnt, `traces.jsonl` the logged queries that were judged, `settings/` the settings files, and
+`backends/<id>/` what each backend with `Capability.BACKUP` keeps. It is written beside its place and renamed
+when it is whole, and may be taken while others write.
+"""
+
+import asyncio
+import json
+import os
+import shutil
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from hashlib import file_digest
+from importlib.metadata import version
+from itertools import groupby
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from composable_memory.config.layers import WORKSPACE_FILES, user_config_path
+from composable_memory.errors import BackendUnavailable, ConfigError
+from composable_memory.interfaces import Capability
+from composable_memory.learning import open_learning
+from composable_memory.runtime.memory import Memory
+from composable_memory.runtime.opening import open_memory
+from composable_memory.state.folders import existing_folder
+from composable_memory_feedback.store import FeedbackStore
+from composable_memory_feedback.store.copies import sync_folder
+from composable_memory_ops_logs import OpsLogReader
+from composable_memory_ops_logs.wire import event_to_wire, to_line
+
+__all__ = ["BackupReport", "back_up", "restore"]
+
+FORMAT_VERSION = 1
+MANIFEST = "manifest.json"
+STORE = "feedback.sqlite"
+TRACES = "traces.jsonl"
+SETTINGS = "settings"
+USER_SETTINGS = "user.yaml"
+BACKENDS = "backends"
+
+
+class _Manifest(BaseModel):
+    """What a backup says of itself."""
+
+    model_config = ConfigDict(frozen=True)
+
+    format: Literal["composable-memory-backup"] = "composable-memory-backup"
+    version: int = FORMAT_VERSION
+    program: str
+    created_at: datetime
+    memory: str
+    """The mark of the memory that it is of."""
+    parts: Mapping[str, Mapping[str, int]]
+    files: Mapping[str, str]
+
+    @property
+    def backends(self) -> list[str]:
+        """Return the backends that files are of."""
+        paths = (name.split("/") for name in self.files)
+        return sorted({path[1] for path in paths if path[0] == BACKENDS and len(path) > 2})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackupReport:
+    """A backup: where it is, when it was taken, and how much of what is in each part of it."""
+
+    folder: Path
+    created_at: datetime
+    parts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+
+async def back_up(
+    workspace: Path, folder: Path, *, state_dir: Path | None, environ: Mapping[str, str]
+) -> BackupReport:
+    """Write a backup of the memory of a workspace into a folder that is not there yet, or is empty.
+
+    Raises:
+        ConfigError: the folder holds something, or cannot be made.
+        BackendError: a backend could not be copied; there is no backup then.
+        FeedbackError: the feedback store cannot be read.
+        OpsLogError: the log cannot be read.
+    """
+    target = await asyncio.to_thread(_free_folder, folder)
+    async with open_memory(workspace, state_dir, environ=environ, long_lived=False) as memory:
+        _refuse_lost(memory)
+        async with _scratch_beside(target) as scratch:
+            parts = {"settings": await asyncio.to_thread(_copy_settings, memory, environ, scratch)}
+            traces = await memory.context.stored_if_any(lambda store: _copy_store(scratch, store))
+            if traces is not None:
+                judgements, named = traces
+                lines = await _copy_traces(memory, named, scratch)
+                parts["feedback"] = {"judgements": judgements, "events": lines}
+            for backend_id, one in memory.backends_to_back_up().items():
+                own = scratch / BACKENDS / backend_id
+                await asyncio.to_thread(_make_folder, own)
+                parts[backend_id] = dict(await one.backup(own))
+            manifest = await asyncio.to_thread(_manifest_of, scratch, memory, parts)
+            await asyncio.to_thread(_put_in_place, scratch, target, manifest)
+    return BackupReport(folder=target, created_at=manifest.created_at, parts=parts)
+
+
+async def restore(
+    workspace: Path,
+    folder: Path,
+    *,
+    state_dir: Path | None,
+    environ: Mapping[str, str],
+    replace: bool = False,
+) -> BackupReport:
+    """Make what a backup holds the memory of a workspace, of that one or of another.
+
+    Everything is compared with its hash before anything is touched. Where there is data already, nothing
+    happens without `replace`; with it they are replaced, each part at once.
+
+    Raises:
+        ConfigError: the backup is not whole, or there is data and `replace` is false.
+        BackendError: a backend could not take in its part; the parts after it were not restored.
+        FeedbackError: the feedback store cannot be written.
+    """
+    place = await asyncio.to_thread(existing_folder, workspace)
+    source, manifest = await asyncio.to_thread(_checked, folder)
+    settings = await asyncio.to_thread(_settings_to_write, source, place, environ)
+    if not replace:
+        _refuse_to_replace(await asyncio.to_thread(_there, settings))
+    if STORE in manifest.files and not replace:
+        # The settings are not restored yet, so that no backend is opened for this look.
+        async with open_learning(place, state_dir=state_dir, environ=environ) as learning:
+            filled = await learning.context.stored_if_any(lambda store: not store.is_empty())
+            _refuse_to_replace([str(learning.context.store_path)] if filled else [])
+    await asyncio.to_thread(_write_settings, settings)
+    async with open_memory(place, state_dir, environ=environ, long_lived=False) as memory:
+        able = memory.backends_to_back_up()
+        for backend_id in manifest.backends:
+            if backend_id not in able:
+                lost = {one.backend_id: one.reason for one in memory.unavailable()}
+                problem = f"the backup holds data of it, and {lost.get(backend_id, 'it is not enabled')}"
+                raise BackendUnavailable(backend_id, problem, fix="enable it, then restore again")
+            await able[backend_id].restore(source / BACKENDS / backend_id, replace=replace)
+        if STORE in manifest.files:
+            stored = source / STORE
+            mark = memory.context.mark
+            await memory.context.stored(
+                lambda store: store.restore_from(stored, memory=mark, was=manifest.memory)
+            )
+            log_dir = memory.ops_log_dir
+            await asyncio.to_thread(_restore_traces, source / TRACES, log_dir, was=manifest.memory, mark=mark)
+    return BackupReport(folder=source, created_at=manifest.created_at, parts=manifest.parts)
+
+
+def _refuse_lost(memory: Memory) -> None:
+    """Refuse a backup that would lack what a backend keeps that cannot be opened now."""
+    for lost in memory.unavailable():
+        found = memory.registry.backend(lost.backend_id)
+        if found and found.spec and Capability.BACKUP in found.spec.capabilities:
+            raise BackendUnavailable(
+                lost.backend_id,
+                f"a backup would lack what it keeps: {lost.reason}",
+                fix="mend it, or disable it",
+            )
+
+
+def _refuse_to_replace(held: Collection[str]) -> None:
+    if held:
+        raise ConfigError(
+            "restore", f"there is data already: {', '.join(held)}; nothing was changed, --force replaces it"
+        )
+
+
+# --- writing
+
+
+def _free_folder(folder: Path) -> Path:
+    """Return the path of a folder for a backup.
+
+    Raises:
+        ConfigError: something is there already.
+    """
+    target = folder.expanduser().absolute()
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise ConfigError("backup", f"{target} is not an empty folder; name another")
+    return target
+
+
+@asynccontextmanager
+async def _scratch_beside(target: Path) -> AsyncIterator[Path]:
+    """Make a folder beside the target, and remove it in the end if it is still there."""
+    scratch = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    try:
+        await asyncio.to_thread(_make_folder, scratch)
+    except OSError as error:
+        raise ConfigError("backup", f"{target} cannot be made: {error.strerror}; name another") from error
+    try:
+        yield scratch
+    finally:
+        await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
+
+
+def _copy_settings(memory: Memory, environ: Mapping[str, str], folder: Path) -> dict[str, int]:
+    own = [memory.workspace_dir / name for name in WORKSPACE_FILES]
+    found = {USER_SETTINGS: user_config_path(environ), **{file.name: file for file in own}}
+    count = 0
+    for name, file in found.items():
+        if file.is_file():
+            _write(folder / SETTINGS / name, file.read_bytes())
+            count += 1
+    return {"files": count}
+
+
+def _copy_store(folder: Path, store: FeedbackStore) -> tuple[int, frozenset[str]]:
+    """Copy the store; return how many judgements the copy has, and their traces."""
+    store.copy_into(folder / STORE)
+    judgements = store.judgements()
+    return len(judgements), frozenset(one.trace_id for one in judgements)
+
+
+async def _copy_traces(memory: Memory, traces: Collection[str], folder: Path) -> int:
+    """Write the lines of these traces, newest first as the log is read; return how many there are."""
+    await memory.ops_log.flush()
+
+    def write() -> int:
+        count = 0
+        with _created(folder / TRACES) as file:
+            for event in OpsLogReader(memory.ops_log_dir).events() if traces else ():
+                if event.trace_id in traces:
+                    file.write(to_line(event_to_wire(event)))
+                    count += 1
+        return count
+
+    return await asyncio.to_thread(write)
+
+
+def _manifest_of(folder: Path, memory: Memory, parts: Mapping[str, Mapping[str, int]]) -> _Manifest:
+    files = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            path.chmod(0o600)
+            with path.open("rb") as file:
+                files[path.relative_to(folder).as_posix()] = file_digest(file, "sha256").hexdigest()
+                os.fsync(file.fileno())
+    return _Manifest(
+        program=version("composable-memory"),
+        created_at=memory.context.clock().astimezone(UTC),
+        memory=memory.context.mark,
+        parts=parts,
+        files=files,
+    )
+
+
+def _put_in_place(scratch: Path, target: Path, manifest: _Manifest) -> None:
+    _write(scratch / MANIFEST, manifest.model_dump_json(indent=1).encode() + b"\n")
+    if target.exists():
+        target.rmdir()
+    scratch.rename(target)
+    sync_folder(target.parent)
+
+
+# --- reading
+
+
+def _checked(named: Path) -> tuple[Path, _Manifest]:
+    """Return the folder and the manifest of a backup that is whole.
+
+    Raises:
+        ConfigError: it is not one, or a file is missing, was changed, or is not named.
+    """
+    folder = named.expanduser().absolute()
+    try:
+        manifest = _Manifest.model_validate_json((folder / MANIFEST).read_bytes())
+    except (OSError, ValidationError) as error:
+        raise ConfigError("restore", f"{folder} is no backup: {MANIFEST} cannot be read ({error})") from error
+    if manifest.version > FORMAT_VERSION:
+        problem = f"{folder} is of version {manifest.version}, this program knows {FORMAT_VERSION}"
+        raise ConfigError("restore", f"{problem}; update composable-memory")
+    there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
+    problems = [f"{name} is missing" for name in sorted(manifest.files.keys() - there)]
+    problems += [f"{name} is not of it" for name in sorted(there - manifest.files.keys() - {MANIFEST})]
+    for name in sorted(manifest.files.keys() & there):
+        path = folder / name
+        if path.is_symlink() or not path.is_file():
+            problems.append(f"{name} is no plain file")
+            continue
+        with path.open("rb") as file:
+            if file_digest(file, "sha256").hexdigest() != manifest.files[name]:
+                problems.append(f"{name} was changed")
+    if problems:
+        raise ConfigError("restore", f"{folder} is not whole: {'; '.join(problems)}; nothing was restored")
+    return folder, manifest
+
+
+def _settings_to_write(source: Path, workspace: Path, environ: Mapping[str, str]) -> list[tuple[Path, bytes]]:
+    """Return the settings files that are not there as they are in the backup, with their content."""
+    found = []
+    for file in sorted((source / SETTINGS).glob("*")):
+        is_own = file.name == USER_SETTINGS
+        target = user_config_path(environ) if is_own else workspace / file.name
+        content = file.read_bytes()
+        if (is_own or file.name in WORKSPACE_FILES) and not (
+            target.is_file() and target.read_bytes() == content
+        ):
+            found.append((target, content))
+    return found
+
+
+def _there(settings: Collection[tuple[Path, bytes]]) -> list[str]:
+    return [str(target) for target, _ in settings if target.exists()]
+
+
+def _write_settings(settings: Collection[tuple[Path, bytes]]) -> None:
+    for target, content in settings:
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        scratch = target.with_name(f".{target.name}.{os.getpid()}.new")
+        scratch.unlink(missing_ok=True)
+        _write(scratch, content)
+        scratch.replace(target)
+
+
+def _restore_traces(traces: Path, log_dir: Path, *, was: str, mark: str) -> None:
+    """Put the lines of traces into files of the log by month, behind all others, each line once.
+
+    A month has a file of its own for them, which is written anew and put in its place at once.
+    """
+    if not traces.exists():
+        return
+    lines = [_of_memory(line, was=was, mark=mark) for line in traces.read_bytes().splitlines()][::-1]
+    log_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for month, several in groupby(sorted(lines, key=_time_of), key=lambda line: _time_of(line)[:7]):
+        target = log_dir / f"ops-{month}.jsonl"
+        there = target.read_bytes().splitlines() if target.exists() else []
+        known = {_id_of(line) for line in there}
+        merged = sorted([*there, *(one for one in several if _id_of(one) not in known)], key=_time_of)
+        scratch = target.with_name(f".{target.name}.{os.getpid()}.new")
+        scratch.unlink(missing_ok=True)
+        _write(scratch, b"".join(line + b"\n" for line in merged))
+        scratch.replace(target)
+
+
+def _of_memory(line: bytes, *, was: str, mark: str) -> bytes:
+    """Return a line as one of the memory that it is restored into."""
+    event = json.loads(line)
+    detail = event.get("detail")
+    if was == mark or not isinstance(detail, dict) or detail.get("memory") != was:
+        return line
+    detail["memory"] = mark
+    return json.dumps(event, separators=(",", ":")).encode()
+
+
+def _time_of(line: bytes) -> str:
+    try:
+        return str(json.loads(line)["ts"])
+    except (json.JSONDecodeError, KeyError, TypeError):
+        return ""
+
+
+def _id_of(line: bytes) -> object:
+    try:
+        return json.loads(line)["id"]
+    except (json.JSONDecodeError, KeyError, TypeError):
+        return line
+
+
+# --- files
+
+
+def _make_folder(folder: Path) -> None:
+    folder.mkdir(mode=0o700, parents=True)
+
+
+def _created(path: Path) -> BinaryIO:
+    """Create a file for its owner alone, with its folder."""
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    return os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb")
+
+
+def _write(path: Path, content: bytes) -> None:
+    with _created(path) as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())

@@ -1,0 +1,283 @@
+"""Decides which embedding provider serves, opens it, and keeps why the others were passed over.
+
+`auto` stays on this machine, `auto-remote` takes the first provider that has a key, and a provider that the
+settings name never changes silently: only the configured fallback stands in for it, and says so.
+"""
+
+import asyncio
+import difflib
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+
+from pydantic import BaseModel
+
+from composable_memory.config.layers import LoadedSettings, validate_provider_options
+from composable_memory.errors import ComposableMemoryError, ConfigError
+from composable_memory.interfaces import EmbedderAdapter, EmbedderServices
+from composable_memory.runtime.registry import FoundEmbedder, Registry
+from composable_memory.types import FallbackStatus
+from composable_memory_ops_logs import BackendDegraded, OpsLog
+
+__all__ = [
+    "AUTO_ORDER",
+    "AUTO_REMOTE_ORDER",
+    "EmbedderAttempt",
+    "EmbedderChoice",
+    "EmbedderOffer",
+    "EmbedderOffers",
+    "EmbedderPlan",
+    "PassedOver",
+    "choose_embedder",
+    "plan_embedder",
+]
+
+AUTO_ORDER = ("local", "wordllama")
+"""Whom `auto` asks first; the local providers of other packages come after them."""
+
+AUTO_REMOTE_ORDER = ("local", "openai", "gemini", "voyage", "mistral")
+"""Whom `auto-remote` asks before it does as `auto` does."""
+
+SECTION = "memory.embedding"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassedOver:
+    """A provider that was considered and not taken, and why."""
+
+    id: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.id}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbedderOffer:
+    """A provider as it stands here: `settings` is None where it cannot be loaded.
+
+    `lacks` is what keeps it from being chosen automatically, a key or a model.
+    """
+
+    found: FoundEmbedder
+    settings: BaseModel | None = None
+    lacks: str | None = None
+
+    @property
+    def id(self) -> str:
+        """Return the provider's id."""
+        return self.found.id
+
+    @property
+    def is_local(self) -> bool:
+        """Say whether it works without a network."""
+        return self.found.spec is not None and self.found.spec.local
+
+    @property
+    def unusable(self) -> str | None:
+        """Return why it cannot be opened on this machine at all, None if nothing is known."""
+        return self.found.problem or self.found.missing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbedderAttempt:
+    """What one word of the settings leads to: the provider to open, and those passed over on the way."""
+
+    asked: str
+    chosen: EmbedderOffer | None = None
+    passed_over: tuple[PassedOver, ...] = ()
+
+    @property
+    def problem(self) -> str:
+        """Return why nobody was chosen."""
+        if self.asked == "none":
+            return f"embedding is off ({SECTION}.provider: none)"
+        return "; ".join(map(str, self.passed_over)) or "no local embedding provider is installed"
+
+
+class EmbedderOffers:
+    """All providers there are, in the order of precedence; each is loaded when it is looked at, once."""
+
+    def __init__(self, loaded: LoadedSettings, registry: Registry, services: EmbedderServices) -> None:
+        self._loaded = loaded
+        self._found = registry.embedders
+        self._services = services
+        self._made: dict[str, EmbedderOffer] = {}
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Return the ids, each once; loads nothing."""
+        return self._found.ids
+
+    def of(self, id_: str) -> EmbedderOffer:
+        """Return what counts as the provider of this id, one of `ids`; loads no other.
+
+        Raises:
+            ConfigError: one of its settings cannot be used.
+        """
+        if id_ not in self._made:
+            found = self._found.of(id_)
+            assert found is not None
+            self._made[id_] = self._offer(found)
+        return self._made[id_]
+
+    def __iter__(self) -> Iterator[EmbedderOffer]:
+        for found in self._found:
+            offer = self.of(found.id)
+            yield offer if offer.found is found else EmbedderOffer(found=found)
+
+    def _offer(self, found: FoundEmbedder) -> EmbedderOffer:
+        if found.spec is None:
+            return EmbedderOffer(found=found)
+        embedding = self._loaded.settings.memory.embedding
+        model = embedding.model if found.id == embedding.provider else None
+        settings = validate_provider_options(found.spec, self._loaded, model=model)
+        return EmbedderOffer(found=found, settings=settings, lacks=found.spec.lacks(settings, self._services))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbedderPlan:
+    """Who is to serve, decided without opening anything, and among whom."""
+
+    offers: EmbedderOffers
+    first: EmbedderAttempt
+    fallback: EmbedderAttempt | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbedderChoice:
+    """The provider that was opened, or why there is none, and in whose place it stands.
+
+    `considered` are those that were looked at before it and not taken.
+    """
+
+    embedder: EmbedderAdapter | None = None
+    is_local: bool = True
+    problem: str | None = None
+    fallback: FallbackStatus | None = None
+    considered: tuple[PassedOver, ...] = ()
+
+
+def plan_embedder(loaded: LoadedSettings, registry: Registry, services: EmbedderServices) -> EmbedderPlan:
+    """Decide who is to serve. Looks at the disk, so call it in a thread where an event loop runs.
+
+    Raises:
+        ConfigError: a provider or one of its keys is unknown, or a model is set without a provider.
+    """
+    embedding = loaded.settings.memory.embedding
+    if embedding.model is not None and embedding.provider.startswith("auto"):
+        raise _config_error(
+            loaded,
+            f"{SECTION}.model",
+            f"{SECTION}.provider is {embedding.provider!r}, and a model belongs to one provider;"
+            f" name the provider as well, or set {SECTION}.providers.<id>.model",
+        )
+    for id_ in embedding.providers:
+        _check_is_offered(loaded, registry, id_, f"{SECTION}.providers.{id_}")
+    for name in ("provider", "fallback"):
+        _check_is_offered(loaded, registry, getattr(embedding, name), f"{SECTION}.{name}")
+    offers = EmbedderOffers(loaded, registry, services)
+    for id_ in embedding.providers:  # a mistake is told even if the provider is not asked for
+        offers.of(id_)
+    has_fallback = embedding.fallback != "none" and embedding.provider != "none"
+    return EmbedderPlan(
+        offers=offers,
+        first=_attempt(embedding.provider, offers),
+        fallback=_attempt(embedding.fallback, offers) if has_fallback else None,
+    )
+
+
+async def choose_embedder(
+    loaded: LoadedSettings, registry: Registry, services: EmbedderServices, stack: AsyncExitStack
+) -> EmbedderChoice:
+    """Open the provider that the settings call for onto `stack`; without one, the choice says why.
+
+    Raises:
+        ConfigError: a setting of a provider cannot be used.
+    """
+    plan = await asyncio.to_thread(plan_embedder, loaded, registry, services)
+    choice = await _opened(plan.first, services, stack)
+    if choice.embedder is None and plan.fallback is not None:
+        choice = await _stand_in(plan, choice, services, stack)
+    if plan.first.asked != "none":
+        _log(choice, services.ops_log)
+    return choice
+
+
+async def _stand_in(
+    plan: EmbedderPlan, lost: EmbedderChoice, services: EmbedderServices, stack: AsyncExitStack
+) -> EmbedderChoice:
+    """Open the fallback; where that fails too, tell both reasons."""
+    assert plan.fallback is not None
+    choice = await _opened(plan.fallback, services, stack)
+    considered = (*lost.considered, *choice.considered)
+    if choice.embedder is None:
+        both = f"{lost.problem}; the fallback {plan.fallback.asked!r} cannot be used either: {choice.problem}"
+        return replace(choice, problem=both, considered=considered)
+    from_ = plan.first.chosen.id if plan.first.chosen else plan.first.asked
+    return replace(choice, fallback=FallbackStatus(from_=from_, reason=lost.problem), considered=considered)
+
+
+async def _opened(
+    attempt: EmbedderAttempt, services: EmbedderServices, stack: AsyncExitStack
+) -> EmbedderChoice:
+    offer = attempt.chosen
+    if offer is None or offer.found.spec is None:
+        return EmbedderChoice(problem=attempt.problem, considered=attempt.passed_over)
+    try:
+        embedder = await stack.enter_async_context(offer.found.spec.open(offer.settings, services))
+    except ConfigError:
+        raise
+    except ComposableMemoryError as error:
+        failed = PassedOver(id=offer.id, reason=str(error))
+        return EmbedderChoice(problem=str(error), considered=(*attempt.passed_over, failed))
+    return EmbedderChoice(embedder=embedder, is_local=offer.is_local, considered=attempt.passed_over)
+
+
+def _log(choice: EmbedderChoice, ops_log: OpsLog) -> None:
+    if choice.fallback is not None and choice.embedder is not None:
+        reason = f"{choice.embedder.id} stands in for {choice.fallback.from_}: {choice.fallback.reason}"
+        ops_log.emit(BackendDegraded(what="embedding", level="fallback", reason=reason), status="partial")
+    elif choice.problem is not None:
+        event = BackendDegraded(what="embedding", level="keyword-only", reason=choice.problem)
+        ops_log.emit(event, status="failure")
+
+
+def _attempt(asked: str, offers: EmbedderOffers) -> EmbedderAttempt:
+    """Go through those who come into question until one can be opened."""
+    is_named = asked not in {"auto", "auto-remote"}
+    passed_over: list[PassedOver] = []
+    for offer in _in_question(asked, offers):
+        obstacle = offer.unusable or (None if is_named else offer.lacks)
+        if obstacle is None:
+            return EmbedderAttempt(asked=asked, chosen=offer, passed_over=tuple(passed_over))
+        passed_over.append(PassedOver(id=offer.id, reason=obstacle))
+    return EmbedderAttempt(asked=asked, passed_over=tuple(passed_over))
+
+
+def _in_question(asked: str, offers: EmbedderOffers) -> Iterator[EmbedderOffer]:
+    """Yield whom to ask, one after another: whoever comes after the one that is taken is not loaded."""
+    orders = {"auto": AUTO_ORDER, "auto-remote": (*AUTO_REMOTE_ORDER, *AUTO_ORDER)}
+    order = [id_ for id_ in dict.fromkeys(orders.get(asked, (asked,))) if id_ in offers.ids]
+    yield from map(offers.of, order)
+    if asked in orders:
+        others = (offers.of(id_) for id_ in offers.ids if id_ not in order)
+        yield from (offer for offer in others if offer.is_local)
+
+
+def _check_is_offered(loaded: LoadedSettings, registry: Registry, provider: str, key: str) -> None:
+    words = () if key.startswith(f"{SECTION}.providers.") else ("auto", "auto-remote", "none")
+    known = registry.embedders.ids
+    if provider in words or provider in known:
+        return
+    problem = f"{provider!r} is not installed; installed: {', '.join(known) or 'none'}"
+    near = difflib.get_close_matches(provider, [*known, *words], n=1)
+    raise _config_error(loaded, key, problem, nearest=near[0] if near else None)
+
+
+def _config_error(
+    loaded: LoadedSettings, key: str, problem: str, *, nearest: str | None = None
+) -> ConfigError:
+    inside = (origin for each, origin in loaded.origins.items() if f"{each}.".startswith(f"{key}."))
+    origin = next(inside, None)
+    return ConfigError(key, problem, origin=None if origin is None else str(origin), nearest=nearest)

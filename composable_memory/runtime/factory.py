@@ -1,0 +1,314 @@
+"""Memories shared by all who ask for the same one: made once, cached, and closed together."""
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import SecretStr
+
+from composable_memory.config.layers import default_state_dir, load_settings, validate_backend_options
+from composable_memory.config.sections import gather_sections
+from composable_memory.config.settings import CitationMode, Settings, check
+from composable_memory.config.trees import Origin, plain, tree_of
+from composable_memory.errors import BackendError, BackendUnavailable, ComposableMemoryError, ConfigError
+from composable_memory.interfaces import BackendSpec
+from composable_memory.runtime.opening import Memory, open_memory
+from composable_memory.runtime.registry import discover_backends
+from composable_memory.runtime.shared_memory import SharedMemory
+from composable_memory.state.folders import existing_folder
+from composable_memory.supervision.deadline import BoundedCalls, Failure
+from composable_memory.supervision.resource import OnDemand
+
+__all__ = [
+    "MemorySearchManagers",
+    "ResolvedMemoryBackendConfig",
+    "SearchManagerResult",
+    "close_all_memory_search_managers",
+    "get_memory_search_manager",
+    "resolve_memory_backend_config",
+]
+
+OPEN_TIMEOUT_S = 600.0
+CLOSE_TIMEOUT_S = 60.0
+
+_CALLER = Origin(layer="override")
+
+Purpose = Literal["default", "status"]
+"""What a manager is wanted for: to stay, or for a look at its status."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedMemoryBackendConfig:
+    """Which backend comes first, when results are cited, and the settings of QMD where it is enabled."""
+
+    backend: str
+    citations: CitationMode
+    qmd: Mapping[str, object] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchManagerResult:
+    """A manager, or the reason why there is none."""
+
+    manager: SharedMemory | None = None
+    error: str | None = None
+
+
+def resolve_memory_backend_config(
+    config: Mapping[str, object] | Settings | None,
+    agent_id: str = "main",
+    *,
+    backends: Sequence[BackendSpec] = (),
+) -> ResolvedMemoryBackendConfig:
+    """Return what `config` says of the backend, with the defaults filled in; reads no settings file.
+
+    `config` has the shape of a file, with or without the root key `memory`; what stands beside that key is
+    not looked at. `backends` adds what is not installed as a plug-in.
+
+    Imports the installed backends, so call it in a thread where an event loop runs.
+
+    Raises:
+        ConfigError: a key is unknown, or a value out of range.
+    """
+    tree = gather_sections(tree_of(_overrides(config, agent_id), _CALLER))
+    memory = check(Settings, {"memory": plain(tree)}).memory
+    section = memory.sections["qmd"]
+    if not section.enabled:
+        return ResolvedMemoryBackendConfig(backend=memory.backend, citations=memory.citations)
+    found = discover_backends(backends).backend("qmd")
+    options = dict(section.options)
+    if found is not None and found.spec is not None:
+        options = validate_backend_options(section, found.spec).model_dump(mode="json")
+    return ResolvedMemoryBackendConfig(backend=memory.backend, citations=memory.citations, qmd=options)
+
+
+class MemorySearchManagers:
+    """The managers that are open, by agent, workspace, state folder and settings.
+
+    Who asks for the same at the same time waits for one opening, which goes on when one of them gives up. One
+    that is closed, by whomever, or could not be opened, is forgotten, and made anew for the next who asks.
+    Leaving it as an async context manager closes all. Used from one event loop only.
+    """
+
+    def __init__(self) -> None:
+        self._places: dict[object, _Place] = {}
+        self._calls = BoundedCalls()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close_all()
+
+    def __len__(self) -> int:
+        """Return how many are open, or about to be."""
+        return len(self._places)
+
+    async def get(
+        self,
+        config: Mapping[str, object] | Settings | None = None,
+        agent_id: str = "main",
+        purpose: Purpose = "default",
+        *,
+        workspace: str | Path = ".",
+        state_dir: str | Path | None = None,
+        environ: Mapping[str, str] | None = None,
+        backends: Sequence[BackendSpec] = (),
+    ) -> SearchManagerResult:
+        """Return the manager for these settings; see `get_memory_search_manager`."""
+        try:
+            request = _Request(
+                overrides=_overrides(config, agent_id),
+                workspace=Path(workspace),
+                state_dir=None if state_dir is None else Path(state_dir),
+                environ=environ,
+                backends=tuple(backends),
+                is_long_lived=purpose != "status",
+            )
+            key = await asyncio.to_thread(request.key)
+        except ComposableMemoryError as error:
+            return SearchManagerResult(error=str(error))
+        if purpose == "status":
+            key = object()
+        async with AsyncExitStack() as stack:
+            if purpose == "status":  # nobody else waits for it
+                stack.push_async_callback(self._close, key)
+            outcome = await self._wait_for(key, request)
+            stack.pop_all()
+        if isinstance(outcome, Failure):
+            return SearchManagerResult(error=outcome.reason)
+        return SearchManagerResult(manager=outcome)
+
+    async def close_all(self) -> None:
+        """Close all that are open or about to be; others may be made afterwards.
+
+        Raises:
+            BackendError: one of them could not be closed; the others are.
+        """
+        closing = [
+            self._calls.run("memory", "close", self._close(key), CLOSE_TIMEOUT_S) for key in self._places
+        ]
+        outcomes = await asyncio.gather(*closing)
+        failures = [outcome.reason for outcome in outcomes if isinstance(outcome, Failure)]
+        if failures:
+            raise BackendError("memory", "close", "; ".join(failures))
+
+    async def _wait_for(self, key: object, request: "_Request") -> SharedMemory | Failure:
+        place = self._places.get(key)
+        if place is None:
+            door = OnDemand(lambda: self._opened(key, request), limit_s=OPEN_TIMEOUT_S)
+            place = self._places[key] = _Place(door)
+        place.waiting += 1
+        try:
+            return await self._calls.run("memory", "open", place.door.get(), None)
+        finally:
+            place.waiting -= 1
+            self._forget_if_idle(key)
+
+    @asynccontextmanager
+    async def _opened(self, key: object, request: "_Request") -> AsyncIterator[SharedMemory]:
+        async with request.open() as memory:
+            if not memory.manager.backend_ids:
+                raise _nothing_open(memory)
+            yield SharedMemory(memory, lambda shared: self._close(key, shared))
+
+    async def _close(self, key: object, shared: SharedMemory | None = None) -> None:
+        """Close what stands at a place; if `shared` is given, only while it is that one."""
+        place = self._places.get(key)
+        if place is None or (shared is not None and place.door.value is not shared):
+            return
+        try:
+            await place.door.close()
+        finally:
+            self._forget_if_idle(key)
+
+    def _forget_if_idle(self, key: object) -> None:
+        place = self._places.get(key)
+        if place is not None and place.door.is_idle and not place.waiting:
+            del self._places[key]
+
+
+async def get_memory_search_manager(
+    config: Mapping[str, object] | Settings | None = None,
+    agent_id: str = "main",
+    purpose: Purpose = "default",
+    *,
+    workspace: str | Path = ".",
+    state_dir: str | Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    backends: Sequence[BackendSpec] = (),
+) -> SearchManagerResult:
+    """Return the memory of an agent, the same one to all who ask for the same on this event loop.
+
+    `config` overrides the settings files with the same keys; what stands beside its root key `memory` is
+    not looked at. `agent_id` says whose memory it is, whatever the settings say. The rest is as for
+    `open_memory`. Closing the manager closes it for everybody. For `purpose` status it is a manager of the
+    caller's own, to be closed by the caller, that does nothing in the background.
+
+    What goes wrong is in `error`; then there is no manager, and the next call tries again.
+    """
+    return await _managers_of_this_loop().get(
+        config,
+        agent_id,
+        purpose,
+        workspace=workspace,
+        state_dir=state_dir,
+        environ=environ,
+        backends=backends,
+    )
+
+
+async def close_all_memory_search_managers() -> None:
+    """Close every manager that `get_memory_search_manager` made on this event loop.
+
+    Raises:
+        BackendError: one of them could not be closed; the others are.
+    """
+    await _managers_of_this_loop().close_all()
+
+
+@dataclass(slots=True)
+class _Place:
+    """Where one manager stands, and how many are waiting for it."""
+
+    door: OnDemand[SharedMemory]
+    waiting: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Request:
+    """Which memory is asked for."""
+
+    overrides: Mapping[str, object]
+    workspace: Path
+    state_dir: Path | None
+    environ: Mapping[str, str] | None
+    backends: tuple[BackendSpec, ...]
+    is_long_lived: bool
+
+    def key(self) -> object:
+        """Return what is the same for all who ask for the same memory. Reads files."""
+        environ = os.environ if self.environ is None else self.environ
+        loaded = load_settings(self.workspace, overrides=self.overrides, environ=environ)
+        state_dir = self.state_dir or default_state_dir(environ)
+        folder = existing_folder(self.workspace)
+        seen = folder.stat()  # another folder at the same path is another workspace
+        return (
+            loaded.settings.memory.agent_id,
+            (folder, seen.st_dev, seen.st_ino),
+            state_dir.expanduser().resolve(),
+            _digest(loaded.settings.model_dump()),
+            _digest(self.environ),
+            self.backends,
+        )
+
+    def open(self) -> AbstractAsyncContextManager[Memory]:
+        return open_memory(
+            self.workspace,
+            self.state_dir,
+            self.overrides,
+            backends=self.backends,
+            environ=self.environ,
+            long_lived=self.is_long_lived,
+        )
+
+
+_managers: dict[asyncio.AbstractEventLoop, MemorySearchManagers] = {}
+"""Managers live on the loop that they were opened on, so each loop has its own."""
+
+
+def _managers_of_this_loop() -> MemorySearchManagers:
+    for loop in [one for one in list(_managers) if one.is_closed()]:
+        _managers.pop(loop, None)
+    return _managers.setdefault(asyncio.get_running_loop(), MemorySearchManagers())
+
+
+def _overrides(config: Mapping[str, object] | Settings | None, agent_id: str) -> dict[str, object]:
+    """Return what `config` says under `memory`, with the agent that is asked for."""
+    data = config.model_dump(exclude_unset=True) if isinstance(config, Settings) else config or {}
+    below = (data["memory"] or {}) if "memory" in data else data
+    if not isinstance(below, Mapping):
+        raise ConfigError("memory", "expected keys and values below it", origin=str(_CALLER))
+    said = {name: value for name, value in below.items() if name not in ("agentId", "agent_id")}
+    return {**said, "agent_id": agent_id}
+
+
+def _digest(value: object) -> str:
+    """Return a short text that is the same for the same values; no secret can be read from it."""
+    text = json.dumps(value, sort_keys=True, default=_plain)
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _plain(value: object) -> str:
+    return value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+
+
+def _nothing_open(memory: Memory) -> BackendUnavailable:
+    reasons = "; ".join(one.reason for one in memory.unavailable()) or "none is enabled"
+    return BackendUnavailable("memory", f"no backend is open ({reasons})", fix="run `cmem backends list`")

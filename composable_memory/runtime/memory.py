@@ -1,0 +1,333 @@
+"""An open memory: everything that can be asked of it, and told to it, in one place."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from composable_memory.arguments import require_all, require_text
+from composable_memory.config.layers import LoadedSettings
+from composable_memory.config.settings import Settings
+from composable_memory.content import IngestReport, MemoryContentObject
+from composable_memory.errors import ComposableMemoryError, ConfigError
+from composable_memory.ingest.fan_out import hand_over
+from composable_memory.interfaces import (
+    Capability,
+    MemorySearchManager,
+    ProgressCallback,
+    SupportsBackup,
+    SupportsCheck,
+    SupportsFacts,
+    SupportsIngest,
+)
+from composable_memory.learning.context import LearningContext
+from composable_memory.learning.recent import RecentResults
+from composable_memory.query.context_pack import DEFAULT_MAX_CHARS
+from composable_memory.query.manager import ComposableMemoryManager
+from composable_memory.query.weights import LiveWeights
+from composable_memory.runtime.embedder_choice import EmbedderChoice
+from composable_memory.runtime.failover import FallbackMemoryManager
+from composable_memory.runtime.registry import Registry
+from composable_memory.state.folders import OPS_LOG_FOLDER
+from composable_memory.types import (
+    ContextPack,
+    Degradation,
+    MemoryEmbeddingProbeResult,
+    MemoryFileSlice,
+    MemoryProviderStatus,
+    MemorySearchResult,
+    QueryRequest,
+    QueryResponse,
+    SearchOptions,
+    SyncReport,
+)
+from composable_memory_ops_logs import MemoryRead, OpsLog, trace
+
+if TYPE_CHECKING:
+    from composable_memory.learning import Learning
+
+__all__ = ["Memory"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """An open memory: the composite of all enabled backends, with the settings and folders it runs on."""
+
+    manager: ComposableMemoryManager
+    context: LearningContext
+    """Where it keeps what it learns."""
+    weights: LiveWeights
+    """The weights in force."""
+    loaded: LoadedSettings
+    registry: Registry
+    workspace_dir: Path
+    state_dir: Path
+    ops_log: OpsLog
+    embedder: EmbedderChoice = field(default_factory=EmbedderChoice)
+    """Who turns texts into vectors, and who was passed over for what reason."""
+    pair: FallbackMemoryManager | None = None
+    """The primary with the backend that stands in for it, where there is such."""
+    recent: RecentResults = field(default_factory=RecentResults)
+    """What was shown lately, to tell what an answer quotes."""
+
+    @property
+    def settings(self) -> Settings:
+        """Return the settings in force."""
+        return self.loaded.settings
+
+    @property
+    def ops_log_dir(self) -> Path:
+        """Return the folder of the ops log's files."""
+        return self.state_dir / OPS_LOG_FOLDER
+
+    @property
+    def learning(self) -> "Learning":
+        """Return what judges, replays, advises and compares, over the log and the store of this memory."""
+        from composable_memory.learning import Learning  # brings much that a search does not need
+
+        return Learning(self.context, self.weights)
+
+    async def sync(
+        self, *, reason: str = "manual", force: bool = False, progress: ProgressCallback | None = None
+    ) -> SyncReport:
+        """Bring every index up to date; `force` rebuilds them.
+
+        Raises:
+            BackendError: no index could be synced.
+        """
+        return await self.manager.sync(reason=reason, force=force, progress=progress)
+
+    async def query(
+        self,
+        query: str | QueryRequest,
+        *,
+        max_results: int | None = None,
+        min_score: float | None = None,
+        session_key: str | None = None,
+        backends: Sequence[str] | None = None,
+    ) -> QueryResponse:
+        """Ask all memories; what is not given comes from the settings. Failures are in `degraded`.
+
+        Raises:
+            ConfigError: a backend named in `backends` is not open.
+            InvalidArgument: something of the wrong type was given.
+            BackendUnavailable: the memory is closed, or in use on another event loop.
+        """
+        response = await self.manager.query(
+            query,
+            max_results=max_results,
+            min_score=min_score,
+            session_key=session_key,
+            backends=backends,
+        )
+        self.recent.note(_words_of(query), response.trace_id, response.results)
+        return response
+
+    def record_answer(self, trace_id: str, answer: str, *, session_key: str | None = None) -> int:
+        """Take note of what an agent answered after a search; return how many results the answer quotes.
+
+        The answer is not kept: only which results it quotes goes into the log, where learning finds it. Of a
+        search that is not among the latest of this open memory nothing is known any more, and 0 is returned.
+        """
+        require_text("trace_id", trace_id)
+        require_text("answer", answer)
+        event = self.recent.quoted_in(answer, trace_id)
+        if event is None:
+            return 0
+        with trace(session_key=session_key):
+            self.ops_log.emit(event)
+        return len(event.quoted)
+
+    async def search(self, query: str, options: SearchOptions | None = None) -> list[MemorySearchResult]:
+        """Return the merged results, best first.
+
+        Raises:
+            BackendUnavailable: every backend failed.
+        """
+        return await self.manager.search(query, options)
+
+    async def read_file(
+        self, rel_path: str, *, from_line: int | None = None, lines: int | None = None
+    ) -> MemoryFileSlice:
+        """Read a memory file, or `lines` lines of it from the 1-based `from_line` on.
+
+        That it was read is logged: a result that is opened after a search was of use.
+
+        Raises:
+            MemoryPathError: the path is not a memory file.
+        """
+        part = await self.manager.read_file(rel_path, from_line=from_line, lines=lines)
+        if part.text:
+            read = MemoryRead(
+                path=part.path,
+                from_line=from_line,
+                lines=lines,
+                chars=len(part.text),
+                memory=self.context.mark,
+            )
+            self.ops_log.emit(read)
+        return part
+
+    async def text_of(self, path: str, start_line: int, end_line: int) -> str | None:
+        """Return lines of a memory file without taking note of it; None where there are none."""
+        try:
+            part = await self.manager.read_file(path, from_line=start_line, lines=end_line - start_line + 1)
+        except ComposableMemoryError:
+            return None
+        return part.text or None
+
+    async def ingest(
+        self, contents: Sequence[MemoryContentObject], *, backend: str | None = None, wait: bool = True
+    ) -> Mapping[str, IngestReport]:
+        """Hand contents to `backend`, or to every backend that takes them; return a report of each.
+
+        With `wait` false the call returns as soon as the contents are safe. A backend that fails has a report
+        that says so.
+
+        Raises:
+            ConfigError: no open backend takes contents, or the named one does not.
+            BackendError: all of them failed.
+        """
+        takers = self._takers(contents, backend)
+        return await hand_over(takers, lambda one: one.ingest(contents, wait=wait), len(contents))
+
+    async def ingest_source(
+        self,
+        path: str,
+        contents: Sequence[MemoryContentObject],
+        *,
+        backend: str | None = None,
+        wait: bool = True,
+    ) -> Mapping[str, IngestReport]:
+        """Hand over `contents` as all that the source `path` says now; what it said before holds no more.
+
+        Raises:
+            ConfigError: no open backend takes contents, or the named one does not.
+            BackendError: all of them failed.
+        """
+        require_text("path", path)
+        takers = self._takers(contents, backend)
+        return await hand_over(
+            takers, lambda one: one.ingest_source(path, contents, wait=wait), len(contents)
+        )
+
+    def facts_of(self, backend: str | None = None) -> SupportsFacts:
+        """Return the backend that keeps facts: the named one, or the first.
+
+        Raises:
+            ConfigError: no open backend keeps facts, or the named one does not.
+        """
+        able = self._able(Capability.FACTS, "keeps facts", backend)
+        return next(one for one in able.values() if isinstance(one, SupportsFacts))
+
+    def backends_to_back_up(self) -> Mapping[str, SupportsBackup]:
+        """Return the open backends that keep what no source can bring back, by their ids."""
+        able = self._able_at(Capability.BACKUP)
+        return {backend_id: one for backend_id, one in able.items() if isinstance(one, SupportsBackup)}
+
+    def status(self) -> MemoryProviderStatus:
+        """Return a snapshot of the primary, with what the composite adds under `custom`."""
+        return self.manager.status()
+
+    def backend_statuses(self) -> Mapping[str, MemoryProviderStatus]:
+        """Return a snapshot of every backend."""
+        return self.manager.backend_statuses()
+
+    def unavailable(self) -> tuple[Degradation, ...]:
+        """Return the backends that are enabled and could not be opened, with the reasons.
+
+        A primary that another one stands in for is among them as long as it could not be opened.
+        """
+        status = self.pair.status() if self.pair and self.pair.primary is None else None
+        if status is None or status.fallback is None:
+            return self.manager.unavailable
+        reason = status.fallback.reason or "it could not be opened"
+        lost = Degradation(backend_id=self.settings.memory.backend, code="unavailable", reason=reason)
+        return (lost, *self.manager.unavailable)
+
+    async def probe_embedding_availability(self) -> MemoryEmbeddingProbeResult:
+        """Say whether any backend can embed."""
+        return await self.manager.probe_embedding_availability()
+
+    async def probe_vector_availability(self) -> bool:
+        """Say whether any backend can search vectors."""
+        return await self.manager.probe_vector_availability()
+
+    async def check(self) -> Mapping[str, Sequence[str]]:
+        """Have every backend that can read all it stores, and return what is damaged, by backend."""
+        checks = {
+            backend_id: one.check()
+            for backend_id, one in self._able_at(Capability.CHECK).items()
+            if isinstance(one, SupportsCheck)
+        }
+        outcomes = await asyncio.gather(*checks.values(), return_exceptions=True)
+        damage: dict[str, Sequence[str]] = {}
+        for backend_id, outcome in zip(checks, outcomes, strict=True):
+            if isinstance(outcome, ComposableMemoryError):
+                damage[backend_id] = [str(outcome)]
+            elif isinstance(outcome, BaseException):
+                raise outcome
+            elif outcome:
+                damage[backend_id] = outcome
+        return damage
+
+    async def context_pack(
+        self,
+        query: str | QueryRequest,
+        *,
+        max_chars: int = DEFAULT_MAX_CHARS,
+        max_tokens: int | None = None,
+    ) -> ContextPack:
+        """Return the best results as one text of `max_chars` characters at most, or else `max_tokens` tokens.
+
+        Raises:
+            BackendUnavailable: the memory is closed.
+            ValueError: the budget is less than 1.
+        """
+        pack = await self.manager.context_pack(query, max_chars=max_chars, max_tokens=max_tokens)
+        self.recent.note(_words_of(query), pack.trace_id, pack.sources)
+        return pack
+
+    def _takers(
+        self, contents: Sequence[MemoryContentObject], backend: str | None
+    ) -> dict[str, SupportsIngest]:
+        self.manager.require_usable("ingest")
+        require_all("contents", contents, MemoryContentObject, "a list of MemoryContentObjects")
+        able = self._able(Capability.INGEST, "takes contents", backend)
+        return {backend_id: one for backend_id, one in able.items() if isinstance(one, SupportsIngest)}
+
+    def _able(
+        self, capability: Capability, what: str, backend: str | None
+    ) -> Mapping[str, MemorySearchManager]:
+        """Return the open backends that can do something, or the named one alone."""
+        require_text("backend", backend, optional=True)
+        able = self._able_at(capability)
+        if backend is not None and backend in able:
+            return {backend: able[backend]}
+        if backend is not None and able:
+            raise ConfigError("backend", f"{backend!r} is no open backend that {what}; {', '.join(able)} is")
+        if able:
+            return able
+        lost = {one.backend_id: f"{one.backend_id}: {one.reason}" for one in self.unavailable()}
+        problem = f"no open backend {what}" + (f" ({'; '.join(lost.values())})" if lost else "")
+        if "graphiti" in lost:
+            raise ConfigError("memory.graphiti", problem)
+        raise ConfigError("memory.graphiti.enabled", f"{problem}; set it to true for the graph memory")
+
+    def _able_at(self, capability: Capability) -> Mapping[str, MemorySearchManager]:
+        return {**self._behind_stand_in(capability), **self.manager.backends_with(capability)}
+
+    def _behind_stand_in(self, capability: Capability) -> Mapping[str, MemorySearchManager]:
+        """Return the primary that another one stands in for, if it can do what nobody can do in its place."""
+        primary = self.pair.primary if self.pair else None
+        if primary is None:
+            return {}
+        primary_id = self.settings.memory.backend
+        found = self.registry.backend(primary_id)
+        declared = found.spec.capabilities if found and found.spec else ()
+        return {primary_id: primary} if capability in declared else {}
+
+
+def _words_of(query: str | QueryRequest) -> str:
+    return query if isinstance(query, str) else query.query

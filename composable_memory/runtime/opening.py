@@ -1,0 +1,201 @@
+"""Opens a memory from its settings: the only place that wires the parts together."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+
+from composable_memory.arguments import require
+from composable_memory.config.layers import LoadedSettings, default_state_dir, load_settings
+from composable_memory.config.settings import MemorySettings, Settings
+from composable_memory.errors import ConfigError
+from composable_memory.interfaces import (
+    BackendServices,
+    BackendSpec,
+    Clock,
+    EmbedderServices,
+    EmbedderSpec,
+)
+from composable_memory.learning.active_weights import activate
+from composable_memory.learning.context import LearningContext
+from composable_memory.learning.weight_refresh import weights_followed
+from composable_memory.query.fusion import Dedup, Fusion
+from composable_memory.query.intent import parse_query_intent
+from composable_memory.query.manager import ComposableMemoryManager
+from composable_memory.query.ranking import MergePolicy
+from composable_memory.query.weights import LiveWeights
+from composable_memory.runtime.backends import BackendOpener, OpenBackends
+from composable_memory.runtime.embedder_choice import choose_embedder
+from composable_memory.runtime.memory import Memory
+from composable_memory.runtime.registry import discover_backends, load_extractor
+from composable_memory.state.folders import OPS_LOG_FOLDER, existing_folder, made_folder
+from composable_memory.state.ops_log import open_ops_log
+from composable_memory.state.workspaces import WorkspaceIdentity, identify
+from composable_memory.types import (
+    Degradation,
+    SearchOptions,
+)
+from composable_memory_feedback.errors import FeedbackError
+from composable_memory_ops_logs import OpsLog, trace, utc_now
+
+__all__ = ["OPS_LOG_FOLDER", "Memory", "open_memory", "require_log_to_learn"]
+
+
+@asynccontextmanager
+async def open_memory(
+    workspace: str | Path = ".",
+    state_dir: str | Path | None = None,
+    config: Mapping[str, object] | Settings | None = None,
+    *,
+    backends: Sequence[BackendSpec] = (),
+    embedders: Sequence[EmbedderSpec] = (),
+    environ: Mapping[str, str] | None = None,
+    clock: Clock | None = None,
+    long_lived: bool = True,
+) -> AsyncIterator[Memory]:
+    """Open the memory of a workspace; leaving the block closes everything.
+
+    `workspace` is the folder with the notes. `state_dir` holds indexes and logs; by default
+    `COMPOSABLE_MEMORY_STATE_DIR` or the user's state folder. `config` overrides the settings files, with the
+    same keys. `backends` and `embedders` add what is not installed as a plug-in. A backend that cannot be
+    opened is named in `degraded` of every answer; the others serve. With `long_lived` false the notes are not
+    followed in the background, which suits a single command.
+
+    Raises:
+        ConfigError: the workspace is not a folder, or a setting cannot be used.
+        InvalidArgument: something of the wrong type was given.
+    """
+    require("workspace", workspace, str | os.PathLike, "a path")
+    require("state_dir", state_dir, str | os.PathLike | None, "a path")
+    require("config", config, Mapping | Settings | None, "a mapping or Settings")
+    environ = os.environ if environ is None else environ
+    folder = await asyncio.to_thread(existing_folder, Path(workspace))
+    loaded = await asyncio.to_thread(load_settings, folder, overrides=config, environ=environ)
+    require_log_to_learn(loaded)
+    state = await asyncio.to_thread(made_folder, Path(state_dir or default_state_dir(environ)))
+    now = clock or utc_now
+    identity = await asyncio.to_thread(identify, state, folder, now=now(), name=loaded.settings.memory.id)
+    registry = await asyncio.to_thread(partial(discover_backends, backends, embedders=embedders))
+    logging = loaded.settings.memory.ops_log
+    async with AsyncExitStack() as stack:
+        ops_log = open_ops_log(logging, state_dir=state, clock=now)
+        await stack.enter_async_context(ops_log)
+        with trace():
+            embedding = EmbedderServices(state_dir=state, environ=environ, ops_log=ops_log, clock=now)
+            choice = await choose_embedder(loaded, registry, embedding, stack)
+            services = BackendServices(
+                workspace_dir=folder,
+                state_dir=state,
+                agent_id=loaded.settings.memory.agent_id,
+                workspace_id=identity.id,
+                ops_log=ops_log,
+                clock=now,
+                embedder=choice.embedder,
+                embedder_problem=choice.problem,
+                embedder_fallback=choice.fallback,
+                embedder_is_local=choice.is_local,
+                requested_embedder=loaded.settings.memory.embedding.provider,
+                is_long_lived=long_lived,
+                load_extractor=load_extractor,
+                inherits=identity.inherits,
+            )
+            opener = BackendOpener(loaded=loaded, registry=registry, services=services)
+            backends_open = await opener.open_all(stack)
+        context = LearningContext.of(
+            loaded, workspace_id=identity.id, state_dir=state, ops_log=ops_log, clock=now
+        )
+        live = LiveWeights(context.base)
+        stack.push_async_callback(context.close)
+        lost = (*_told_of_replacement(identity, folder), *await _weights_lost(context, live))
+        manager = _composed(backends_open, loaded.settings.memory, ops_log, live, lost, context.mark)
+        manager.require_usable("open")  # from here on, on this event loop
+        stack.push_async_callback(manager.close)
+        memory = Memory(
+            manager=manager,
+            loaded=loaded,
+            registry=registry,
+            workspace_dir=folder,
+            state_dir=state,
+            ops_log=ops_log,
+            embedder=choice,
+            pair=backends_open.pair,
+            context=context,
+            weights=live,
+        )
+        if long_lived:
+            await stack.enter_async_context(await _background_of(memory))
+        yield memory
+
+
+async def _background_of(memory: Memory) -> AbstractAsyncContextManager[None]:
+    """Return what goes on while a memory is open: weights are followed, and it learns if it is told to."""
+    if not memory.settings.memory.feedback.enabled:
+        return weights_followed(memory.context, partial(activate, memory.context, memory.weights))
+    background = await asyncio.to_thread(import_module, "composable_memory.learning.background")
+    goes_on: AbstractAsyncContextManager[None] = background.learning_goes_on(memory.learning, memory.text_of)
+    return goes_on
+
+
+def require_log_to_learn(loaded: LoadedSettings) -> None:
+    """Refuse learning without a log.
+
+    Raises:
+        ConfigError: learning is on and the log is off.
+    """
+    memory, key = loaded.settings.memory, "memory.feedback.enabled"
+    if memory.feedback.enabled and not memory.ops_log.enabled:
+        problem = "learning reads the log, and memory.ops_log.enabled is false; set both to true or to false"
+        origin = loaded.origins.get(key)
+        raise ConfigError(key, problem, origin=str(origin) if origin else None)
+
+
+def _told_of_replacement(identity: WorkspaceIdentity, folder: Path) -> tuple[Degradation, ...]:
+    """Say once that another folder is at the path of a workspace, whose memory this one does not have."""
+    if identity.instead_of is None:
+        return ()
+    reason = (
+        f"{folder} is another folder than before, so it begins as a workspace of its own; if it takes the "
+        f"place of the former, `cmem workspace adopt {identity.instead_of}` gives it what was kept of that"
+    )
+    return (Degradation(backend_id="workspace", code="unavailable", reason=reason),)
+
+
+async def _weights_lost(context: LearningContext, live: LiveWeights) -> tuple[Degradation, ...]:
+    """Put the weights in force that were learnt; say so where they cannot be read."""
+    try:
+        await activate(context, live)
+    except FeedbackError as error:
+        reason = f"the weights of the settings are in force, since learnt ones cannot be read: {error}"
+        return (Degradation(backend_id="weights", code="unavailable", reason=reason),)
+    if context.remark:
+        return (Degradation(backend_id="feedback", code="unavailable", reason=context.remark),)
+    return ()
+
+
+def _composed(
+    backends: OpenBackends,
+    memory: MemorySettings,
+    ops_log: OpsLog,
+    weights: LiveWeights,
+    lost: Sequence[Degradation],
+    mark: str,
+) -> ComposableMemoryManager:
+    """Return the composite of the backends that are open."""
+    query = memory.query
+    open_ids = {entry.id for entry in backends.entries}
+    return ComposableMemoryManager(
+        backends.entries,
+        primary=memory.primary if memory.primary in open_ids else None,
+        intent_parser=parse_query_intent,
+        ops_log=ops_log,
+        policy=MergePolicy(
+            fusion=Fusion(query.fusion), dedup=Dedup(query.dedup), depth=query.depth, rrf_k=query.rrf_k
+        ),
+        defaults=SearchOptions(max_results=query.max_results, min_score=query.min_score),
+        unavailable=(*backends.unavailable, *lost),
+        weights=weights,
+        mark=mark,
+    )

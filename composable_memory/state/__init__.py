@@ -1,0 +1,1 @@
+"""The state folder: where each workspace's files are, and which workspace a folder is."""

@@ -1,0 +1,42 @@
+"""Opens the log of a state folder as the settings say; several memories may share it."""
+
+from functools import partial
+from pathlib import Path
+
+from composable_memory.config.settings import OpsLogSettings
+from composable_memory.interfaces import Clock
+from composable_memory.state.folders import OPS_LOG_FOLDER
+from composable_memory_feedback.errors import FeedbackError
+from composable_memory_ops_logs import OpsLog
+
+__all__ = ["judged_traces", "open_ops_log"]
+
+
+def open_ops_log(settings: OpsLogSettings, *, state_dir: Path, clock: Clock) -> OpsLog:
+    """Return the log, which writes nothing where it is switched off."""
+    return OpsLog(
+        state_dir / OPS_LOG_FOLDER if settings.enabled else None,
+        clock=clock,
+        retention_days=settings.retention_days,
+        max_bytes=settings.max_size_mb * 1_000_000,
+        judged=partial(judged_traces, state_dir),
+    )
+
+
+def judged_traces(state_dir: Path) -> frozenset[str]:
+    """Return the traces that any memory of a state folder has judgements of; the log keeps their lines.
+
+    Raises:
+        OSError: a store cannot be read, so that it cannot be told.
+    """
+    # Asked by the thread of the log, and only before it deletes something.
+    from composable_memory_feedback.store import FeedbackStore
+
+    traces: set[str] = set()
+    for path in sorted((state_dir / "memory").glob("feedback-*.sqlite")):
+        try:
+            with FeedbackStore.open(path) as store:
+                traces |= store.judged_traces()
+        except FeedbackError as error:
+            raise OSError(f"nothing of the log is deleted, since {error}") from error
+    return frozenset(traces)

@@ -1,0 +1,1 @@
+"""Deadlines, breakers, retries and resources: what keeps a memory usable when others fail."""

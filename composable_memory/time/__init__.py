@@ -1,0 +1,1 @@
+"""What a text says about time, and what a question asks for."""

@@ -1,0 +1,176 @@
+"""Says what speaks against adopting a proposal, with figures and what to do next (pure)."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from composable_memory_feedback.advice.values import AdviceLimits, Objection, Proposal, Verdict
+from composable_memory_feedback.golden import GoldenComparison
+from composable_memory_feedback.guardrails.proportions import close, proportions, same_proportions
+from composable_memory_feedback.guardrails.step_limits import HARDLY, clamp_steps
+from composable_memory_feedback.intents import IntentKind
+from composable_memory_feedback.metrics import Interval
+from composable_memory_feedback.weights import WeightTable
+
+__all__ = ["ShadowOutcome", "check", "is_waiting"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShadowOutcome:
+    """How a proposal did on judged queries that came after it; `gain` is None while there are none."""
+
+    queries: int
+    gain: Interval | None = None
+
+
+def check(
+    proposal: Proposal,
+    *,
+    limits: AdviceLimits,
+    golden: GoldenComparison | None,
+    last_change: datetime | None,
+    now: datetime,
+    automatic: bool,
+    shadow: ShadowOutcome | None,
+    backends: Sequence[str] | None = None,
+    in_force: WeightTable | None = None,
+    adjustments: Sequence[str] = (),
+) -> Verdict:
+    """Say what speaks against adopting a proposal, the gravest first.
+
+    The expected gain must be above 0 with its whole interval, of the step or of all of the way that it leads,
+    whoever adopts it; the cool-down and the shadow only hold back `automatic` changes. `backends` are those
+    the proposal was tamed for, by default all that either table names. `golden` is None where there are no
+    golden questions. `in_force` is given for a proposal that was made some time ago: it steps from weights
+    that may have changed since.
+    """
+    backends = backends or sorted({*proposal.current.weights, *proposal.table.weights})
+    objections = [*_outdated(proposal, in_force, backends), *_unusable(proposal, limits, backends)]
+    if not objections:
+        objections += _too_few(proposal, limits, backends)
+        objections += _no_gain(proposal)
+        objections += _below_floor(golden, limits)
+        if automatic:
+            objections += _cooling(last_change, now, limits)
+            objections += _in_shadow(shadow, limits)
+    return Verdict(objections=tuple(objections), adjustments=tuple(adjustments))
+
+
+def is_waiting(verdict: Verdict) -> bool:
+    """Say whether nothing but time is missing: a proposal that cools down or proves itself may yet do."""
+    return not verdict.is_allowed and all(one.code in ("cool-down", "shadow") for one in verdict.objections)
+
+
+def _outdated(
+    proposal: Proposal, in_force: WeightTable | None, backends: Sequence[str]
+) -> Iterator[Objection]:
+    if in_force is None or same_proportions(proposal.current, in_force, backends=backends):
+        return
+    text = (
+        f"the weights are {in_force.version} by now, it was made for {proposal.current.version}; advise again"
+    )
+    yield Objection(code="not-usable", text=text)
+
+
+def _unusable(proposal: Proposal, limits: AdviceLimits, backends: Sequence[str]) -> Iterator[Objection]:
+    if same_proportions(proposal.table, proposal.current, backends=backends):
+        because = f" ({proposal.notes[0]})" if proposal.notes else ""
+        yield Objection(code="no-change", text=f"it ranks as the current weights do{because}; keep them")
+        return
+    tamed = clamp_steps(proposal.table, current=proposal.current, limits=limits, backends=backends)
+    if not same_proportions(tamed.table, proposal.table, backends=backends, tolerance=HARDLY):
+        broken = "; ".join(tamed.adjustments) or "no allowed step leads to it"
+        yield Objection(code="not-usable", text=f"it breaks the limits ({broken}); propose a smaller step")
+
+
+def _too_few(proposal: Proposal, limits: AdviceLimits, backends: Sequence[str]) -> Iterator[Objection]:
+    missing = limits.min_samples - proposal.sample_size
+    if missing > 0:
+        text = f"{proposal.sample_size} judged queries of {limits.min_samples}; judge {missing} more"
+        yield Objection(code="too-few-samples", text=text)
+    for kind in _new_kinds(proposal, backends):
+        found = max((one.sample_size for one in proposal.changes if one.intent is kind), default=0)
+        if found < limits.min_intent_samples:
+            text = (
+                f"{found} judged {kind} questions of {limits.min_intent_samples}; judge more, or propose no"
+                " weights of their own for them"
+            )
+            yield Objection(code="too-few-samples", text=text)
+
+
+def _new_kinds(proposal: Proposal, backends: Sequence[str]) -> Iterator[IntentKind]:
+    """Yield the kinds that get weights of their own that they do not have yet."""
+    for kind in sorted(proposal.table.by_intent):
+        row = proportions(proposal.table, kind, backends)
+        had, common = (
+            proportions(proposal.current, kind, backends),
+            proportions(proposal.table, None, backends),
+        )
+        if not close(row, had) and not close(row, common):
+            yield kind
+
+
+def _no_gain(proposal: Proposal) -> Iterator[Objection]:
+    if proposal.gain is None:
+        text = "its gain is unknown, for no judged query could be replayed; judge some queries first"
+        yield Objection(code="no-gain", text=text)
+    elif not _gains(proposal.gain, proposal.destination_gain):
+        text = (
+            f"the expected gain of {_said(proposal.gain)} may be nothing or a loss; wait for more judgements"
+        )
+        yield Objection(code="no-gain", text=text)
+    for kind, gain in sorted(proposal.gain_by_intent.items()):
+        if gain.high < 0.0:
+            text = f"{kind} questions would lose, {_said(gain)}; propose weights of their own for them"
+            yield Objection(code="no-gain", text=text)
+
+
+def _gains(step: Interval, way: Interval | None) -> bool:
+    """Say whether a step is sure to gain, or is expected to and leads where all of the way is sure to.
+
+    A step is cut so short that hundreds of judged queries may not prove it. Written so that what is no number
+    is no gain.
+    """
+    return step.low > 0.0 or (way is not None and step.mean > 0.0 and way.low > 0.0)
+
+
+def _below_floor(golden: GoldenComparison | None, limits: AdviceLimits) -> Iterator[Objection]:
+    if golden is None or not golden.falls_by_more_than(limits.golden_tolerance):
+        return
+    current, proposed = golden.current, golden.proposed
+    worst = ", ".join(golden.worse[:3]) + (", ..." if len(golden.worse) > 3 else "")
+    text = (
+        f"golden questions fall from nDCG {current.ndcg:.4f} to {proposed.ndcg:.4f}"
+        f" and from recall {current.recall:.4f} to {proposed.recall:.4f}"
+        f" (worse: {worst or 'none by nDCG'}); look at these questions, or allow it with golden_tolerance"
+    )
+    yield Objection(code="golden-floor", text=text)
+
+
+def _cooling(last_change: datetime | None, now: datetime, limits: AdviceLimits) -> Iterator[Objection]:
+    if last_change is None or now - last_change >= limits.cool_down:
+        return
+    until = (last_change + limits.cool_down).isoformat(timespec="minutes")
+    text = f"the weights changed {_ago(now - last_change)}; they rest until {until}"
+    yield Objection(code="cool-down", text=text)
+
+
+def _in_shadow(shadow: ShadowOutcome | None, limits: AdviceLimits) -> Iterator[Objection]:
+    done = shadow.queries if shadow else 0
+    if done < limits.shadow_queries:
+        missing = limits.shadow_queries - done
+        text = f"{done} of {limits.shadow_queries} later queries are judged; wait for {missing} more"
+        yield Objection(code="shadow", text=text)
+    elif shadow is not None and (shadow.gain is None or not shadow.gain.mean >= 0.0):
+        lost = f": {_said(shadow.gain)}" if shadow.gain else ", for none of them is judged"
+        text = f"it did no better on the {done} queries that came after it{lost}; drop it"
+        yield Objection(code="no-gain", text=text)
+
+
+def _said(interval: Interval) -> str:
+    return f"nDCG {interval.mean:+.4f} [{interval.low:+.4f}, {interval.high:+.4f}]"
+
+
+def _ago(age: timedelta) -> str:
+    hours = age.total_seconds() / 3600
+    return f"{hours:.1f} hours ago" if hours >= 0.0 else "at a time that is still to come"
