@@ -3,16 +3,20 @@
 Three backends, four kinds of questions. For each way of judging, many worlds are learnt from once, and the
 95 % interval of the expected gain is compared with the true gain of the proposed table on fresh questions;
 so are the intervals of gates over given changes.
-Then the whole loop runs for some rounds: serve, judge, advise, clamp, check against golden questions, adopt;
-what was truly served is compared with fixed equal weights and with the best fixed table of a grid. Prints
-tables in Markdown.
+Then the whole loop runs for some rounds: serve, judge, advise, take a step, check it as the product does,
+hold it against golden questions, adopt. It runs in ordinary worlds, and in worlds with a plateau, where the
+first steps to better weights change no ranking at all. What is served at the end is compared with the weights
+at the start, with the best table of a grid, and with a plain grid: the table that does best on the judged
+queries of the first round, where what nobody judged counts as irrelevant. Prints tables in Markdown.
 """
 
 import argparse
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from random import Random
 from statistics import mean, pstdev
 from time import perf_counter
 
@@ -20,19 +24,25 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "feedback"), str(ROOT / "ops_logs")]
 
 from composable_memory_feedback.advice.candidates import coarse  # noqa: E402
-from composable_memory_feedback.advice.evidence import cases_of  # noqa: E402
+from composable_memory_feedback.advice.evidence import Case, cases_of  # noqa: E402
+from composable_memory_feedback.advice.scoring import score  # noqa: E402
 from composable_memory_feedback.advice.statistical import advise  # noqa: E402
 from composable_memory_feedback.advice.values import AdviceLimits, Proposal  # noqa: E402
-from composable_memory_feedback.guardrails import clamp_steps  # noqa: E402
+from composable_memory_feedback.guardrails import check, clamp_steps  # noqa: E402
 from composable_memory_feedback.logged import LoggedQuery  # noqa: E402
 from composable_memory_feedback.replay import PolicyChange, gate  # noqa: E402
 from composable_memory_feedback.weights import WeightTable  # noqa: E402
 from tests.unit.feedback.worlds import (  # noqa: E402
     BACKENDS,
     BEGINNING,
+    DEPTH,
     EQUAL,
+    RELEVANCES,
+    SHARES,
     Truth,
     World,
+    key_of,
+    logged,
     plain_ranker,
     true_ndcg,
 )
@@ -46,6 +56,10 @@ WAYS: Mapping[str, Mapping[str, float]] = {
 }
 CHANGES = ((1.0, 0.8, 0.8), (1.0, 0.3, 0.6), (0.3, 1.0, 0.6))
 """Weights of the backends in the place of equal ones: a small change, a large one, and a bad one."""
+LOOP_HEAD = (
+    "loop | start | served while learning | last table | plain grid | best fixed | of the best | adopted "
+    "| lost / golden floor broken | not adopted because of"
+)
 Asked = Sequence[tuple[LoggedQuery, Truth]]
 
 
@@ -55,6 +69,7 @@ def main() -> None:
     options.add_argument("--worlds", type=int, default=100)
     options.add_argument("--queries", type=int, default=300)
     options.add_argument("--loops", type=int, default=10)
+    options.add_argument("--plateaus", type=int, default=10)
     options.add_argument("--rounds", type=int, default=8)
     options.add_argument("--first-seed", type=int, default=10_000)
     options.add_argument("--ways", nargs="*", default=list(WAYS), choices=list(WAYS), help="ways of judging")
@@ -69,24 +84,80 @@ def main() -> None:
     for way in chosen.ways:
         for change in CHANGES:
             print(gated(way, WAYS[way], change, seeds, chosen.queries), flush=True)
-    print(
-        "\n| loop | equal | served while learning | last table | best fixed | adopted | golden floor broken |"
-    )
-    print("| --- | --- | --- | --- | --- | --- | --- |")
+    print(f"\n| {LOOP_HEAD} |\n|{' --- |' * 10}")
     for seed in range(chosen.loops):
-        print(loop(seed, chosen.rounds, chosen.queries), flush=True)
+        print(loop(f"world {seed}", World(20_000 + seed), EQUAL, seed, chosen), flush=True)
+    for seed in range(chosen.plateaus):
+        plateau = PlateauWorld(50_000 + seed)
+        print(loop(f"plateau {seed}", plateau, plateau.start, seed, chosen), flush=True)
 
 
-def proposal_of(world: World, count: int, current: WeightTable) -> Proposal:
-    """Serve questions, judge, and advise."""
-    cases = cases_of(*world.serve(count, current))
+@dataclass(slots=True)
+class PlateauWorld(World):
+    """Notes hold the answers and weigh too little; decoys that answer nothing stand before them.
+
+    Near the weights at the start every decoy outranks every note, so that one allowed step changes no
+    ranking. In worlds with an odd seed a tenth of the decoys scores lower, and a graph knows some answers.
+    """
+
+    judged_by_model: float = 1.0
+    start: WeightTable = field(init=False)
+    edge: float = field(init=False)
+    """Decoys score from here to 0.1 more, and the best note 1: below this weight the notes' does nothing."""
+
+    def __post_init__(self) -> None:
+        self._random = Random(self.seed)
+        self.edge = self._random.uniform(0.75, 0.9)
+        low = self._random.uniform(0.25, self.edge - 0.25)
+        others = ("builtin", "graphiti") if self.is_soft else ("builtin",)
+        self.start = WeightTable.fixed({**dict.fromkeys(others, low), "qmd": 1.0}, made_at=BEGINNING)
+
+    @property
+    def is_soft(self) -> bool:
+        return self.seed % 2 == 1
+
+    def ask(self, table: WeightTable = EQUAL) -> tuple[LoggedQuery, Truth]:
+        """A query served with the weights of a table, and how relevant each passage really is."""
+        random = self._random
+        self._asked += 1
+        intent = random.choices(list(SHARES), weights=list(SHARES.values()))[0]
+        answers = {f"n{place}.md": relevance for place, relevance in enumerate([*RELEVANCES, *[0.0] * 9])}
+        decoys = {f"d{place}.md": self._decoy() for place in range(random.choice((0, 3, 5, 8, 10)))}
+        lists = {"builtin": best_first({**self._answer(answers, 0.6), random.choice(list(answers)[:2]): 1.0})}
+        if self.is_soft:
+            lists["graphiti"] = self._answer(answers, 0.4)
+        lists["qmd"] = best_first(decoys)
+        weights = {backend: table.of(backend, intent) for backend in lists}
+        query = logged(lists, at=self._asked, intent=intent, weights=weights)
+        truth = {**answers, **dict.fromkeys(decoys, 0.0)}
+        found = {path for scores in lists.values() for path in scores}
+        return query, {key_of(path): worth for path, worth in truth.items() if path in found}
+
+    def _decoy(self) -> float:
+        if self.is_soft and self._random.random() < 0.1:
+            return self._random.uniform(0.3, self.edge)
+        return self._random.uniform(self.edge, self.edge + 0.1)
+
+
+def best_first(scores: Mapping[str, float]) -> dict[str, float]:
+    """Scores of paths in falling order, as backends answer."""
+    return dict(sorted(scores.items(), key=lambda one: -one[1]))
+
+
+def proposal_of(cases: Sequence[Case], current: WeightTable) -> Proposal:
+    """Advise as the product does."""
+    backends, samples = list(current.weights), Counter(case.query.intent for case in cases)
+
+    def step(table: WeightTable) -> WeightTable:
+        return clamp_steps(table, current=current, limits=LIMITS, backends=backends, samples=samples).table
+
     return advise(
         cases,
         current=current,
-        backends=BACKENDS,
+        backends=backends,
         ranker=plain_ranker,
         limits=LIMITS,
-        clamp_steps=lambda table: clamp_steps(table, current=current, limits=LIMITS, backends=BACKENDS).table,
+        clamp_steps=step,
         now=BEGINNING,
     )
 
@@ -98,7 +169,7 @@ def coverage(way: str, options: Mapping[str, float], seeds: Sequence[int], count
     worlds = len(seeds)
     for seed in seeds:
         world = World(seed, **options)  # type: ignore[arg-type]
-        proposal = proposal_of(world, count, EQUAL)
+        proposal = proposal_of(cases_of(*world.serve(count)), EQUAL)
         gain = world.gain(proposal.table, EQUAL, count=2000)
         assert proposal.gain is not None
         held += proposal.gain.low <= gain <= proposal.gain.high
@@ -135,29 +206,66 @@ def gated(
     )
 
 
-def loop(seed: int, rounds: int, count: int) -> str:
-    """Return a line: what was served over rounds in which only sure gains above the floor were adopted."""
-    world, current = World(20_000 + seed), EQUAL
-    golden, fresh = questions(30_000 + seed, 100), questions(40_000 + seed, 1000)
-    served, adopted, broken = [], 0, 0
-    for _ in range(rounds):
+def loop(name: str, world: World, start: WeightTable, seed: int, chosen: argparse.Namespace) -> str:
+    """Return a line: what rounds of serving, judging and advising lead to, and what went wrong on the way."""
+    golden, fresh = asked_of(world, 30_000 + seed, 100), asked_of(world, 40_000 + seed, 1000)
+    current, served, adopted, lost, broken, objections = start, [], 0, 0, 0, Counter[str]()
+    plain = start
+    for turn in range(chosen.rounds):
         served.append(mean_ndcg(fresh, current))
-        proposal = proposal_of(world, count, current)
-        if proposal.gain is None or proposal.gain.low <= 0.0:
+        cases = cases_of(*world.serve(chosen.queries, current))
+        plain = plain_grid(cases, start) if turn == 0 else plain
+        proposal = proposal_of(cases, current)
+        if codes := objections_to(proposal) or floor_under(golden, proposal.table, current):
+            objections.update(codes[:1])
             continue
-        if mean_ndcg(golden, proposal.table) < mean_ndcg(golden, current):
-            continue
-        broken += mean_ndcg(golden, proposal.table) < mean_ndcg(golden, EQUAL)
+        lost += mean_ndcg(fresh, proposal.table) < mean_ndcg(fresh, current)
+        broken += mean_ndcg(golden, proposal.table) < mean_ndcg(golden, start)
         current, adopted = proposal.table, adopted + 1
-    equal, last = mean_ndcg(fresh, EQUAL), mean_ndcg(fresh, current)
-    best = max(mean_ndcg(fresh, one) for one in fixed_tables())
-    return f"| {seed} | {equal:.4f} | {mean(served):.4f} | {last:.4f} | {best:.4f} | {adopted} | {broken} |"
+    last = mean_ndcg(fresh, current)
+    best = max(mean_ndcg(fresh, one) for one in fixed_tables(start))
+    stopped = ", ".join(f"{code} {times}" for code, times in objections.items())
+    return (
+        f"| {name} | {served[0]:.4f} | {mean(served):.4f} | {last:.4f} | {mean_ndcg(fresh, plain):.4f} "
+        f"| {best:.4f} | {last / best:.1%} | {adopted} | {lost} / {broken} | {stopped} |"
+    )
 
 
-def questions(seed: int, count: int) -> Asked:
-    """Questions with known answers."""
-    world = World(seed)
-    return [world.ask() for _ in range(count)]
+def objections_to(proposal: Proposal) -> list[str]:
+    """What speaks against adopting a proposal, as codes, by the rules for a person who applies it."""
+    verdict = check(
+        proposal,
+        limits=LIMITS,
+        golden=None,
+        last_change=None,
+        now=BEGINNING,
+        automatic=False,
+        shadow=None,
+        backends=list(proposal.current.weights),
+    )
+    return [one.code for one in verdict.objections]
+
+
+def floor_under(golden: Asked, table: WeightTable, current: WeightTable) -> list[str]:
+    """The objection to a table under which golden questions are answered worse."""
+    return ["golden-floor"] if mean_ndcg(golden, table) < mean_ndcg(golden, current) - 1e-9 else []
+
+
+def plain_grid(cases: Sequence[Case], start: WeightTable) -> WeightTable:
+    """The table of the grid that does best on judged queries, where what nobody judged counts 0."""
+
+    def judged(table: WeightTable) -> float:
+        shown = [(ranked_again(case.query, table).shown, case.evidence) for case in cases]
+        return mean(score(hits, evidence, k=DEPTH) for hits, evidence in shown)
+
+    return max(fixed_tables(start), key=judged)
+
+
+def asked_of(world: World, seed: int, count: int) -> Asked:
+    """Fresh questions of a world with known answers."""
+    other = PlateauWorld(world.seed) if isinstance(world, PlateauWorld) else World(seed)
+    other._random = Random(seed)  # noqa: SLF001
+    return [other.ask() for _ in range(count)]
 
 
 def mean_ndcg(asked: Asked, table: WeightTable) -> float:
@@ -167,14 +275,16 @@ def mean_ndcg(asked: Asked, table: WeightTable) -> float:
 
 def ranked_again(query: LoggedQuery, table: WeightTable) -> LoggedQuery:
     """The query as it would have been answered under a table."""
-    weights = {backend: table.of(backend, query.intent) for backend in BACKENDS}
+    weights = {backend: table.of(backend, query.intent) for backend in query.backends}
     return replace(query, shown=tuple(plain_ranker(query, replace(query.policy, weights=weights))))
 
 
-def fixed_tables() -> list[WeightTable]:
+def fixed_tables(start: WeightTable) -> list[WeightTable]:
     """The same weights for all kinds of questions: every table of the advisor's coarse grid."""
-    vectors = coarse((1.0,) * len(BACKENDS), floor=LIMITS.min_weight, seed=0)
-    return [WeightTable.fixed(dict(zip(BACKENDS, one, strict=True)), made_at=BEGINNING) for one in vectors]
+    vectors = coarse((1.0,) * len(start.weights), floor=LIMITS.min_weight, seed=0)
+    return [
+        WeightTable.fixed(dict(zip(start.weights, one, strict=True)), made_at=BEGINNING) for one in vectors
+    ]
 
 
 if __name__ == "__main__":
