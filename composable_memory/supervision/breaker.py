@@ -4,6 +4,8 @@ from collections.abc import Callable
 from enum import StrEnum
 from time import monotonic
 
+from composable_memory.supervision.backoff import backoff_s
+
 __all__ = ["Breaker", "BreakerState"]
 
 
@@ -34,11 +36,12 @@ class Breaker:
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._threshold = threshold
-        self._first_cooldown_s = self._cooldown_s = cooldown_s
+        self._cooldown_s = cooldown_s
         self._max_cooldown_s = max(cooldown_s, max_cooldown_s or 0.0)
         self._clock = clock
         self._failures = 0
         self._opened_at: float | None = None
+        self._failed_trials = 0
         self._trial_under_way = False
 
     @property
@@ -58,7 +61,8 @@ class Breaker:
         """Return the seconds until the next trial; 0 when one may start now."""
         if self._opened_at is None:
             return 0.0
-        return max(0.0, self._opened_at + self._cooldown_s - self._clock())
+        cooldown_s = backoff_s(1 + self._failed_trials, first_s=self._cooldown_s, cap_s=self._max_cooldown_s)
+        return max(0.0, self._opened_at + cooldown_s - self._clock())
 
     def admits(self) -> bool:
         """Say whether a call may start; if it does, its outcome must be recorded."""
@@ -74,13 +78,12 @@ class Breaker:
         self._failures = 0
         self._opened_at = None
         self._trial_under_way = False
-        self._cooldown_s = self._first_cooldown_s
+        self._failed_trials = 0
 
     def record_failure(self) -> None:
         """Note that a call failed."""
         self._failures += 1
-        if self._trial_under_way:
-            self._cooldown_s = min(2 * self._cooldown_s, self._max_cooldown_s)
+        self._failed_trials += self._trial_under_way
         if self._trial_under_way or self._failures >= self._threshold:
             self._opened_at = self._clock()
         self._trial_under_way = False

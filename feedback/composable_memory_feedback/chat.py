@@ -18,10 +18,10 @@ from composable_memory_feedback.chat_protocol import (
     Refused,
     meaning,
     read_completion,
-    retry_after_s,
 )
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.language_model import ChatReply, one_line
+from composable_memory_feedback.retry_after import retry_after_s
 from composable_memory_ops_logs import utc_now
 from composable_memory_ops_logs.events import JsonValue
 

@@ -3,8 +3,6 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Literal
 
 from pydantic import BaseModel, Field, ValidationError
@@ -12,7 +10,7 @@ from pydantic import BaseModel, Field, ValidationError
 from composable_memory_feedback.language_model import ChatReply
 from composable_memory_ops_logs.events import JsonValue
 
-__all__ = ["BUSY", "Manner", "Question", "Refused", "meaning", "read_completion", "retry_after_s"]
+__all__ = ["BUSY", "Manner", "Question", "Refused", "meaning", "read_completion"]
 
 BUSY = frozenset({429, 503})
 UNFIT = frozenset({400, 422, 500})
@@ -155,18 +153,6 @@ def meaning(status: int) -> tuple[str, str]:
     if status in BUSY:
         return f"the language model is busy ({status})", "try again later"
     return problem, "see what it says, and check the model and its limits"
-
-
-def retry_after_s(value: str | None, now: datetime) -> float | None:
-    """Return how many seconds a `Retry-After` header asks for (RFC 9110, 10.2.3), None if it is garbled."""
-    text = (value or "").strip()
-    if text.isascii() and text.isdigit():
-        return float(text)
-    try:
-        date = parsedate_to_datetime(text)
-    except (ValueError, OverflowError):
-        return None
-    return max(0.0, (date.replace(tzinfo=date.tzinfo or UTC) - now).total_seconds())
 
 
 def _tokens(value: object) -> int:

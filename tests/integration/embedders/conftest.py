@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from composable_memory.interfaces import EmbedderServices
-from composable_memory.supervision.retry import Pace
+from composable_memory.supervision.backoff import Pace
 from composable_memory.testing import FIXED_NOW
 from composable_memory_ops_logs import OpsLog
 

@@ -22,7 +22,7 @@ import pytest
 from composable_memory.content import EmbedderInput
 from composable_memory.errors import DimensionMismatch, EmbeddingError, EmbeddingPending
 from composable_memory.interfaces import BackendServices, EmbedderServices, SupportsJobs
-from composable_memory.supervision.retry import Pace
+from composable_memory.supervision.backoff import Pace
 from composable_memory.testing import FIXED_NOW
 from composable_memory_adapters.builtin.backend import open_builtin
 from composable_memory_adapters.builtin.settings import BuiltinSettings

@@ -219,7 +219,7 @@ async def main():
     async with openai.spec.open(openai.OpenAiSettings(), services) as embedder:
         print(embedder.dimensions)
 asyncio.run(main())
-print([name for name in ("httpx", "tenacity", "anyio") if name in sys.modules])
+print([name for name in ("httpx", "anyio") if name in sys.modules])
 """
     paths = [entry for entry in sys.path if entry]
     run = subprocess.run(

@@ -16,7 +16,7 @@ from composable_memory.errors import (
     BackendUnavailable,
 )
 from composable_memory.interfaces import EmbedderAdapter
-from composable_memory.supervision.retry import Pace
+from composable_memory.supervision.backoff import Pace
 from composable_memory.testing import FIXED_NOW, HashEmbedder
 from composable_memory_adapters.graphiti.database.cypher import CypherDatabase, Row
 from composable_memory_adapters.graphiti.database.opening import open_database

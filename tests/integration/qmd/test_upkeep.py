@@ -15,7 +15,7 @@ import pytest
 
 from composable_memory.errors import BackendRejected, BackendUnavailable
 from composable_memory.interfaces import BackendServices
-from composable_memory.supervision.retry import Pace
+from composable_memory.supervision.backoff import Pace
 from composable_memory.testing import FIXED_NOW
 from composable_memory_adapters.qmd.maintenance.loop import Upkeep
 from composable_memory_adapters.qmd.maintenance.maintenance import Maintenance

@@ -9,7 +9,6 @@ import pytest
 from composable_memory_adapters.qmd.maintenance.maintenance import Counts, EmbedOutcome, UpdateOutcome
 from composable_memory_adapters.qmd.maintenance.rules import (
     UpkeepState,
-    backoff_s,
     is_embedding_due,
     may_nudge,
     pause_s,
@@ -66,11 +65,10 @@ def test_a_clock_that_was_set_back_stops_nobody() -> None:
     assert is_embedding_due(ahead, settings(), model=None, now=NOW)
 
 
-@pytest.mark.parametrize(
-    ("failures", "expected"), [(0, 0), (1, 60), (2, 120), (6, 1920), (7, 3600), (999, 3600)]
-)
-def test_the_back_off_doubles_up_to_an_hour(failures: int, expected: float) -> None:
-    assert backoff_s(failures) == expected
+def test_the_back_off_doubles_up_to_an_hour() -> None:
+    for failures, rest_s in [(1, 60), (2, 120), (6, 1920), (7, 3600), (999, 3600)]:
+        assert not may_nudge(UpkeepState(last_attempt=ago(rest_s - 1), failures=failures), now=NOW)
+        assert may_nudge(UpkeepState(last_attempt=ago(rest_s + 1), failures=failures), now=NOW)
 
 
 def test_an_update_that_went_well_covers_what_changed_before_it_began() -> None:

@@ -11,6 +11,7 @@ from contextvars import Context
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
+from composable_memory.supervision.backoff import backoff_s
 from composable_memory_adapters.builtin.settings import SyncSettings
 from composable_memory_adapters.builtin.sync.debounce import Changes
 from composable_memory_ops_logs.events import BackendDegraded
@@ -202,10 +203,10 @@ class SyncScheduler:
 
     async def _sync_at_last(self) -> None:
         """Sync; where that fails try again, so that a change is not forgotten before it is in the index."""
-        wait_s = RETRY_S
+        failures = 0
         while not await self._sync("watch"):
-            await asyncio.sleep(wait_s)
-            wait_s = min(2 * wait_s, MAX_RETRY_S)
+            failures += 1
+            await asyncio.sleep(backoff_s(failures, first_s=RETRY_S, cap_s=MAX_RETRY_S))
 
     async def _keep_interval(self) -> None:
         while True:

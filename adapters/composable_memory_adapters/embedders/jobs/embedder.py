@@ -8,13 +8,13 @@ from urllib.parse import urlsplit
 
 from composable_memory.content import EmbedderInput
 from composable_memory.interfaces import EmbedderServices
+from composable_memory.supervision.backoff import Pace
 from composable_memory.types import BatchStatus
 from composable_memory_adapters.embedders.jobs.failure_counter import FAILURE_LIMIT, JobTally
 from composable_memory_adapters.embedders.jobs.settings import SettingsWithJobs
 from composable_memory_adapters.embedders.remote.embedder import RemoteEmbedder
 
 if TYPE_CHECKING:
-    from composable_memory.supervision.retry import Pace
     from composable_memory_adapters.embedders.jobs.api import JobApi, JobWire
     from composable_memory_adapters.embedders.jobs.running import Jobs
 
@@ -32,9 +32,7 @@ FOLDER = "embedding-jobs"
 class EmbedderWithJobs(RemoteEmbedder[SettingsT]):
     """A remote embedder that can leave many texts with its provider; it adds `job_api`."""
 
-    def __init__(
-        self, settings: SettingsT, services: EmbedderServices, *, pace: "Pace | None" = None
-    ) -> None:
+    def __init__(self, settings: SettingsT, services: EmbedderServices, *, pace: Pace | None = None) -> None:
         super().__init__(settings, services, pace=pace)
         self._tally = JobTally()
         self._jobs: Jobs[SettingsT] | None = None
@@ -90,7 +88,6 @@ class EmbedderWithJobs(RemoteEmbedder[SettingsT]):
         """Return how the provider is asked for jobs."""
 
     def _open_jobs(self) -> "Jobs[SettingsT]":
-        from composable_memory.supervision.retry import Pace
         from composable_memory_adapters.embedders.jobs.api import JobWire
         from composable_memory_adapters.embedders.jobs.journal import JobJournal, VectorSource
         from composable_memory_adapters.embedders.jobs.running import Jobs

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 from composable_memory.content import EmbedderInput
 from composable_memory.errors import DimensionMismatch, EmbeddingError, EmbeddingPending
-from composable_memory.supervision.retry import Pace
+from composable_memory.supervision.backoff import Pace
 from composable_memory_adapters.embedders.jobs.api import JobApi, JobPhase, JobState
 from composable_memory_adapters.embedders.jobs.batches import JobText, Parcel, ordered, parcelled
 from composable_memory_adapters.embedders.jobs.failure_counter import JobTally

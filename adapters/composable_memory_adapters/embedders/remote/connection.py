@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from composable_memory.supervision.retry import Pace, Verdict, retry
+from composable_memory.supervision.backoff import Pace, Verdict, retry
 from composable_memory_adapters.embedders.remote.http import HttpClient, HttpRequest, Reader
 from composable_memory_adapters.embedders.remote.refusals import HttpFailure, Trouble
 
@@ -94,7 +94,7 @@ def _beside(headers: Mapping[str, str], credential: Mapping[str, str]) -> dict[s
     return {name: value for name, value in credential.items() if name.lower() not in overruled}
 
 
-def _judge(error: BaseException) -> Verdict:
+def _judge(error: Exception) -> Verdict:
     if isinstance(error, HttpFailure):
         return Verdict(may_pass=error.may_pass, asked_s=error.asked_s)
     return Verdict(may_pass=False)

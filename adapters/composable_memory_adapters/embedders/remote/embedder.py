@@ -18,6 +18,7 @@ from pydantic import BaseModel, FailFast, FiniteFloat
 from composable_memory.content import EmbedderInput
 from composable_memory.errors import DimensionMismatch, EmbeddingError
 from composable_memory.interfaces import EmbedderServices
+from composable_memory.supervision.backoff import Pace
 from composable_memory_adapters.embedders.remote.batching import fitted, grouped
 from composable_memory_adapters.embedders.remote.complaints import Complaints
 from composable_memory_adapters.embedders.remote.refusals import HttpFailure
@@ -28,7 +29,6 @@ from composable_memory_adapters.embedders.remote.settings import (
 )
 
 if TYPE_CHECKING:
-    from composable_memory.supervision.retry import Pace
     from composable_memory_adapters.embedders.remote.connection import Connection
 
 __all__ = ["Kind", "RemoteEmbedder", "Vector"]
@@ -64,9 +64,7 @@ class RemoteEmbedder(ABC, Generic[SettingsT]):
     normalises: ClassVar[bool] = False
     """Whether vectors are scaled to unit length here, because the provider may leave that out."""
 
-    def __init__(
-        self, settings: SettingsT, services: EmbedderServices, *, pace: "Pace | None" = None
-    ) -> None:
+    def __init__(self, settings: SettingsT, services: EmbedderServices, *, pace: Pace | None = None) -> None:
         self.settings = settings
         self._services = services
         self._pace = pace

@@ -8,8 +8,8 @@ from typing import TypeAlias, TypeVar
 import httpx
 
 from composable_memory.interfaces import Clock
-from composable_memory.supervision.retry import retry_after_s
 from composable_memory_adapters.embedders.remote.refusals import HttpFailure, Trouble, read_refusal
+from composable_memory_feedback.retry_after import retry_after_s
 
 __all__ = ["HttpClient", "HttpRequest", "Reader"]
 

@@ -3,15 +3,13 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from composable_memory.errors import EmbedderUnavailable
 from composable_memory.interfaces import EmbedderServices, EmbedderSpec
+from composable_memory.supervision.backoff import Pace
 from composable_memory_adapters.embedders.remote.embedder import RemoteEmbedder
 from composable_memory_adapters.embedders.remote.settings import RemoteSettings
-
-if TYPE_CHECKING:
-    from composable_memory.supervision.retry import Pace
 
 __all__ = ["open_remote", "remote_spec"]
 
@@ -24,7 +22,7 @@ async def open_remote(
     settings: SettingsT,
     services: EmbedderServices,
     *,
-    pace: "Pace | None" = None,
+    pace: Pace | None = None,
 ) -> AsyncIterator[RemoteEmbedder[SettingsT]]:
     """Open a provider; no request is made if the length of its vectors is known.
 

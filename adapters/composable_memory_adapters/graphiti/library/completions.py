@@ -16,8 +16,9 @@ from composable_memory.errors import (
     BackendUnavailable,
 )
 from composable_memory.interfaces import Clock
-from composable_memory.supervision.retry import Pace, RetryPolicy, Verdict, retry, retry_after_s
+from composable_memory.supervision.backoff import Pace, RetryPolicy, Verdict, retry
 from composable_memory_adapters.graphiti.settings import LlmSettings
+from composable_memory_feedback.retry_after import retry_after_s
 
 __all__ = ["Completion", "Completions", "Refused"]
 
@@ -180,7 +181,7 @@ def _authorisation(settings: LlmSettings) -> dict[str, str]:
     return {"authorization": f"Bearer {key}"} if key else {}
 
 
-def _judge(error: BaseException) -> Verdict:
+def _judge(error: Exception) -> Verdict:
     if isinstance(error, Refused):
         return Verdict(may_pass=error.status in BUSY, asked_s=error.asked_s)
     return Verdict(may_pass=False)

@@ -7,7 +7,7 @@ from time import monotonic
 
 from composable_memory.errors import BackendError, BackendGarbled, BackendTimeout
 from composable_memory.interfaces import Clock, EmbedderAdapter
-from composable_memory.supervision.retry import Pace
+from composable_memory.supervision.backoff import Pace
 from composable_memory_adapters.graphiti.database.cypher import CypherDatabase
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft
 from composable_memory_adapters.graphiti.library.chat import ChatModel, Usage

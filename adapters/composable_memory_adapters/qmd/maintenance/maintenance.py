@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from composable_memory.errors import BackendTimeout, BackendUnavailable
-from composable_memory.supervision.retry import Pace, RetryPolicy, Verdict, retry
+from composable_memory.supervision.backoff import Pace, RetryPolicy, Verdict, retry
 from composable_memory_adapters.qmd.runtime.exclusive import exclusive
 from composable_memory_adapters.qmd.runtime.process import Reply, run
 from composable_memory_adapters.qmd.settings import UpdateSettings
@@ -159,7 +159,7 @@ class Maintenance:
         return aside
 
 
-def _may_pass(error: BaseException) -> Verdict:
+def _may_pass(error: Exception) -> Verdict:
     is_held = isinstance(error, BackendUnavailable) and error.missing == BUSY
     return Verdict(may_pass=is_held or isinstance(error, BackendTimeout))
 

@@ -3,16 +3,18 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 
 from pydantic import AwareDatetime, TypeAdapter, ValidationError
 
+from composable_memory.supervision.backoff import backoff_s
 from composable_memory_adapters.qmd.maintenance.maintenance import EmbedOutcome, UpdateOutcome
 from composable_memory_adapters.qmd.settings import UpdateSettings
 
-__all__ = ["UpkeepState", "backoff_s", "is_embedding_due", "may_nudge", "pause_s", "wait_s"]
+__all__ = ["UpkeepState", "is_embedding_due", "may_nudge", "pause_s", "wait_s"]
 
-FIRST_BACKOFF_S = 60.0
-MAX_BACKOFF_S = 3600.0
+_backoff_s = partial(backoff_s, first_s=60.0, cap_s=3600.0)
+"""Seconds to leave alone what failed so often in a row."""
 NUDGE_PAUSE_S = 2.0
 """A search that finds changed files asks for an update at most so often."""
 
@@ -102,11 +104,6 @@ class UpkeepState:
 _STATES = TypeAdapter(UpkeepState)
 
 
-def backoff_s(failures: int) -> float:
-    """Return how long to leave alone what failed so often in a row: 60 s, then twice as long, at most 1 h."""
-    return min(MAX_BACKOFF_S, FIRST_BACKOFF_S * 2.0 ** min(failures - 1, 16)) if failures > 0 else 0.0
-
-
 def pause_s(settings: UpdateSettings) -> float:
     """Return the least time between updates by the clock; 0 if there are none."""
     return max(settings.interval, settings.debounce_ms / 1000) if settings.interval > 0 else 0.0
@@ -121,7 +118,7 @@ def wait_s(state: UpkeepState, settings: UpdateSettings, *, now: datetime) -> fl
 
 def may_nudge(state: UpkeepState, *, now: datetime) -> bool:
     """Say whether a search may ask for an update: not just after one, and later after failures."""
-    least = max(NUDGE_PAUSE_S, backoff_s(state.failures))
+    least = max(NUDGE_PAUSE_S, _backoff_s(state.failures))
     return state.last_attempt is None or not 0.0 <= _age_s(state.last_attempt, now) < least
 
 
@@ -135,7 +132,7 @@ def is_embedding_due(
     if force:
         return True
     if state.embed_failures and state.embed_attempt is not None:
-        return not 0.0 <= _age_s(state.embed_attempt, now) < backoff_s(state.embed_failures)
+        return not 0.0 <= _age_s(state.embed_attempt, now) < _backoff_s(state.embed_failures)
     if state.last_embed is None or state.embed_model != model:
         return True
     return not 0.0 <= _age_s(state.last_embed, now) < settings.embed_interval

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Literal
 
 from composable_memory.errors import BackendError, BackendTimeout, BackendUnavailable
+from composable_memory.supervision.backoff import backoff_s
 from composable_memory_adapters.qmd.runtime.exclusive import exclusive
 from composable_memory_adapters.qmd.runtime.process import comes_first
 from composable_memory_adapters.qmd.settings import DaemonSettings
@@ -32,8 +33,6 @@ MOMENT_S = 1.0
 STEADY_S = 60.0
 """A server that ran as long is started again at once when it ends."""
 
-FIRST_PAUSE_S = 1.0
-LONGEST_PAUSE_S = 60.0
 START = "start QMD's server"
 OUTDATED = "QMD's database has been replaced by a new one"
 
@@ -45,7 +44,7 @@ def pause_s(failures: int) -> float:
 
     `failures` counts the servers in a row that did not start, or that ended soon.
     """
-    return min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(failures - 2, 16)) if failures > 1 else 0.0
+    return backoff_s(failures - 1, first_s=1.0, cap_s=60.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
