@@ -13,7 +13,7 @@ __all__ = ["add_audit", "read_audits", "read_mark", "set_mark"]
 
 _ADD = "INSERT INTO audits (at, action, actor, detail) VALUES (?, ?, ?, ?)"
 
-_LATEST = "SELECT * FROM audits ORDER BY id DESC LIMIT ?"
+_LATEST = "SELECT * FROM checked_audits ORDER BY id DESC LIMIT ?"
 
 _MARK = "SELECT value FROM marks WHERE name = ?"
 

@@ -7,7 +7,7 @@ from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 
-__all__ = ["copies_of", "copy_into", "keep_copy", "sync_folder", "take_over"]
+__all__ = ["copies_of", "copy_into", "copy_of", "keep_copy", "sync_folder", "take_over"]
 
 KEPT_COPIES = 3
 
@@ -17,13 +17,16 @@ def copies_of(path: Path) -> list[Path]:
     return sorted(path.parent.glob(f"{glob.escape(path.name)}.????-??-??.copy"))
 
 
+def copy_of(path: Path, now: datetime) -> Path:
+    """Return where the copy of a day is kept."""
+    return path.with_name(f"{path.name}.{now:%Y-%m-%d}.copy")
+
+
 def keep_copy(connection: sqlite3.Connection, path: Path, now: datetime) -> None:
-    """Keep a copy of a store beside it if there is none of today; the oldest go."""
-    target = path.with_name(f"{path.name}.{now:%Y-%m-%d}.copy")
-    if not target.exists():
-        copy_into(connection, target)
-        for old in copies_of(path)[:-KEPT_COPIES]:
-            old.unlink(missing_ok=True)
+    """Keep a copy of a store beside it; the oldest go."""
+    copy_into(connection, copy_of(path, now))
+    for old in copies_of(path)[:-KEPT_COPIES]:
+        old.unlink(missing_ok=True)
 
 
 def copy_into(connection: sqlite3.Connection, target: Path) -> None:

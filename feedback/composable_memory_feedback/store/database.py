@@ -8,11 +8,13 @@ from contextlib import closing, contextmanager
 from datetime import datetime
 from itertools import chain
 from pathlib import Path
+from tempfile import mkstemp
 from threading import Lock
 
 from composable_memory_feedback.errors import FeedbackError
-from composable_memory_feedback.store.copies import copy_into, keep_copy, take_over
-from composable_memory_feedback.store.salvage import damage_in, salvage
+from composable_memory_feedback.store.checksums import fill_checksums, keep_checksums
+from composable_memory_feedback.store.copies import copy_into, copy_of, keep_copy, take_over
+from composable_memory_feedback.store.salvage import DAMAGE, damage_in, salvage
 from composable_memory_feedback.store.schema import APPLICATION_ID, MIGRATIONS, VERSION
 from composable_memory_ops_logs import utc_now
 
@@ -77,13 +79,13 @@ class Database:
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
         """Hold the connection for one statement that reads."""
-        with self._lock, _told(self.path):
+        with self._held():
             yield self._opened()
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
         """Hold the connection for one transaction; it is undone when the block raises."""
-        with self._lock, _told(self.path):
+        with self._held():
             self._keep_copy(self._opened())
             connection = self._opened()
             connection.execute("BEGIN IMMEDIATE")
@@ -111,7 +113,7 @@ class Database:
             _refuse_strangers(source, BUSY_TIMEOUT_S, is_copy=True)
         with self.reading() as connection:
             take_over(connection, source)
-            _migrate(connection)
+            _prepare(connection)
 
     def close(self) -> None:
         """Close the file; a second time is fine."""
@@ -119,6 +121,21 @@ class Database:
             connection, self._connection = self._connection, None
             if connection is not None:
                 connection.close()
+
+    @contextmanager
+    def _held(self) -> Iterator[None]:
+        """Have the file for one caller; damage that is come upon is mended for the next one."""
+        with self._lock, _told(self.path):
+            try:
+                yield
+            except sqlite3.DatabaseError as error:
+                if _code(error) in DAMAGE:
+                    self._mend()
+                raise
+
+    def _mend(self) -> None:
+        found = _mended(self.path, self._busy_timeout_s, self._clock, however_large=True)
+        self.remark = found or self.remark
 
     def _opened(self) -> sqlite3.Connection:
         if self._connection is None:
@@ -139,36 +156,45 @@ class Database:
             return
         self._has_copy = True
         try:
-            if connection.execute("SELECT 1 FROM sqlite_sequence UNION SELECT 1 FROM judgements").fetchone():
-                keep_copy(connection, self.path, self._clock())
+            if (
+                not copy_of(self.path, self._clock()).exists()
+                and connection.execute(
+                    "SELECT 1 FROM sqlite_sequence UNION SELECT 1 FROM judgements"
+                ).fetchone()
+            ):
+                self._mend()  # a copy of what is damaged would take the place of a sound one
+                keep_copy(self._opened(), self.path, self._clock())
         except (sqlite3.Error, OSError) as error:
             self.remark = self.remark or f"no copy of the feedback store could be kept: {error}"
 
 
 def _opened_file(path: Path, busy_timeout_s: float) -> sqlite3.Connection:
-    _make_room(path)
+    if not path.exists():
+        _make(path, busy_timeout_s)
     _refuse_strangers(path, busy_timeout_s)
     connection = _connect(path, busy_timeout_s)
     try:
         _write_ahead(connection, busy_timeout_s)
-        _migrate(connection)
+        _prepare(connection)
     except sqlite3.Error:
         connection.close()
         raise
     return connection
 
 
-def _mended(path: Path, busy_timeout_s: float, clock: Callable[[], datetime]) -> str | None:
+def _mended(
+    path: Path, busy_timeout_s: float, clock: Callable[[], datetime], *, however_large: bool = False
+) -> str | None:
     """Save what can be read of a damaged file, and return what became of it; None for a sound one."""
-    reason = damage_in(path)
+    reason = damage_in(path, however_large=however_large)
     if reason is None:
         return None
     scratch = path.with_name(f".{path.name}.{os.getpid()}.new")
     scratch.unlink(missing_ok=True)
-    _make_room(scratch)
+    _make(scratch, busy_timeout_s)
     fresh = _connect(scratch, busy_timeout_s)
     try:
-        _migrate(fresh)
+        _prepare(fresh)
         return salvage(path, fresh, scratch, reason=reason, at=clock())
     finally:
         fresh.close()
@@ -190,11 +216,23 @@ def _connect(path: Path, busy_timeout_s: float) -> sqlite3.Connection:
     return connection
 
 
-def _make_room(path: Path) -> None:
+def _make(path: Path, busy_timeout_s: float) -> None:
+    """Put a store in place that has all its tables: an empty file was emptied by somebody else then."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if not path.exists():
-        # SQLite gives its companions the permissions of the file itself.
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    # For its owner alone; SQLite gives its companions the permissions of the file itself.
+    descriptor, name = mkstemp(prefix=f".{path.name}.", suffix=".new", dir=path.parent)
+    os.close(descriptor)
+    try:
+        with closing(_connect(Path(name), busy_timeout_s)) as fresh:
+            _prepare(fresh)
+        try:
+            os.link(name, path)
+        except FileExistsError:
+            pass  # another process was faster
+        except OSError:  # a file system without hard links
+            Path(name).rename(path)
+    finally:
+        Path(name).unlink(missing_ok=True)
 
 
 def _refuse_strangers(path: Path, busy_timeout_s: float, *, is_copy: bool = False) -> None:
@@ -239,6 +277,11 @@ def _write_ahead(connection: sqlite3.Connection, busy_timeout_s: float) -> None:
     connection.execute("PRAGMA synchronous = FULL")
 
 
+def _prepare(connection: sqlite3.Connection) -> None:
+    _migrate(connection)
+    keep_checksums(connection)
+
+
 def _migrate(connection: sqlite3.Connection) -> None:
     if _version(connection) >= VERSION:
         return
@@ -249,6 +292,7 @@ def _migrate(connection: sqlite3.Connection) -> None:
             return
         for statement in chain.from_iterable(MIGRATIONS[version:]):
             connection.execute(statement)
+        fill_checksums(connection)
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {VERSION}")
 
@@ -284,7 +328,7 @@ def _code(error: sqlite3.Error) -> int:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
-_DAMAGED = ("the feedback store is damaged", "open it again, which saves what can be read")
+_DAMAGED = ("the feedback store is damaged", "try again: what can be read of it was saved")
 _REFUSED = ("the feedback store refused a value", "see the cause")
 
 _EXPLAINED = {

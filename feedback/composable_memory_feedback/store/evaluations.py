@@ -19,7 +19,7 @@ _RESERVE = "INSERT INTO evaluations (reserved_at) VALUES (?)"
 
 _FINISH = "UPDATE evaluations SET at = ?, detail = ? WHERE id = ?"
 
-_SELECT = "SELECT detail FROM evaluations WHERE detail IS NOT NULL AND at >= ? ORDER BY at, id"
+_SELECT = "SELECT detail FROM checked_evaluations WHERE detail IS NOT NULL AND at >= ? ORDER BY at, id"
 
 _FORGET = "DELETE FROM evaluations WHERE coalesce(at, reserved_at) < ? AND reserved_at < ?"
 

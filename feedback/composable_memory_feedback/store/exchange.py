@@ -19,6 +19,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter, V
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.judgements import JudgementKind
+from composable_memory_feedback.store.checksums import KEYS
 from composable_memory_feedback.store.codecs import EVALUATIONS, EXPERIMENTS, INTERVALS, TABLES, WEIGHTS
 from composable_memory_feedback.store.codecs import logged_query_of as read_query
 from composable_memory_feedback.store.golden import QUESTIONS
@@ -219,9 +220,9 @@ def export_lines(connection: Connection, *, memory: str, at: datetime) -> Iterat
     for table in ROWS:
         columns = _columns(table)
         finished = " WHERE detail IS NOT NULL" if table == "evaluations" else ""
-        order = "day, trace_id, query_id" if table == "backend_queries" else "rowid"
+        source, order = (f"checked_{table}", "place") if table in KEYS else (table, "day, trace_id, query_id")
         rows = connection.execute(
-            f"SELECT {', '.join(columns)} FROM {table}{finished} ORDER BY {order}"  # noqa: S608 - our own names
+            f"SELECT {', '.join(columns)} FROM {source}{finished} ORDER BY {order}"  # noqa: S608 - our own names
         )
         for row in rows:
             yield table, _line({"table": table, **dict(row)})
@@ -324,7 +325,7 @@ class _Import:
 
     def _all(self, table: str) -> list[dict[str, object]]:
         columns = ", ".join(_columns(table))
-        rows = self._connection.execute(f"SELECT {columns} FROM {table} ORDER BY rowid")  # noqa: S608 - our own
+        rows = self._connection.execute(f"SELECT {columns} FROM checked_{table} ORDER BY place")  # noqa: S608
         return [dict(row) for row in rows]
 
 

@@ -21,11 +21,11 @@ __all__ = [
 
 _START = "INSERT INTO experiments (id, memory, state, started_at, detail) VALUES (?, ?, ?, ?, ?)"
 
-_ONE = "SELECT state, detail FROM experiments WHERE id = ?"
+_ONE = "SELECT state, detail FROM checked_experiments WHERE id = ?"
 
-_RUNNING = "SELECT detail FROM experiments WHERE state = 'running' AND memory IS ?"
+_RUNNING = "SELECT detail FROM checked_experiments WHERE state = 'running' AND memory IS ?"
 
-_ALL = "SELECT detail FROM experiments ORDER BY rowid"
+_ALL = "SELECT detail FROM checked_experiments ORDER BY place"
 
 _UPDATE = "UPDATE experiments SET state = ?, detail = ? WHERE id = ?"
 
@@ -36,7 +36,7 @@ ON CONFLICT (experiment_id, trace_id, query_id) DO UPDATE SET a = excluded.a, b 
 WHERE (a, b) IS NOT (excluded.a, excluded.b)
 """
 
-_OUTCOMES = "SELECT * FROM outcomes WHERE experiment_id = ? ORDER BY at, id"
+_OUTCOMES = "SELECT * FROM checked_outcomes WHERE experiment_id = ? ORDER BY at, id"
 
 
 def start_experiment(connection: Connection, record: ExperimentRecord) -> None:

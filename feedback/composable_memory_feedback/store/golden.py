@@ -12,7 +12,7 @@ QUESTIONS = Codec(what="golden question", model=Kept[GoldenQuestion])
 
 _PUT = "INSERT INTO golden (question, query) VALUES (?, ?)"
 
-_SELECT = "SELECT question, query FROM golden ORDER BY id"
+_SELECT = "SELECT question, query FROM checked_golden ORDER BY id"
 
 _CLEAR = "DELETE FROM golden"
 

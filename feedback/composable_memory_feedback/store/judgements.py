@@ -54,10 +54,10 @@ WHERE trace_id = :trace_id AND query_id = :query_id AND path = :path
       IS (:at, :rank, :backend, :intent, :relevance, :was_used, :rationale)
 """
 
-_OF_QUERY = "SELECT * FROM judgements WHERE trace_id = ? AND query_id = ? ORDER BY id"
+_OF_QUERY = "SELECT * FROM checked_judgements WHERE trace_id = ? AND query_id = ? ORDER BY id"
 
 _SELECT = """
-SELECT * FROM judgements
+SELECT * FROM checked_judgements
 WHERE at >= :since AND at < :until
   AND (:trace_id IS NULL OR trace_id = :trace_id)
   AND (:kinds IS NULL OR instr(:kinds, ' ' || kind || ' '))

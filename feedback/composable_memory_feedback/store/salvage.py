@@ -9,35 +9,44 @@ import os
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import datetime
 from pathlib import Path
 from shutil import copyfile
 
 from composable_memory_feedback.errors import FeedbackError
+from composable_memory_feedback.store.checksums import damaged_rows, row_checksum
 from composable_memory_feedback.store.copies import copies_of, sync_folder
 from composable_memory_feedback.store.exchange import ROWS
 from composable_memory_feedback.store.schema import APPLICATION_ID, VERSION
 
-__all__ = ["damage_in", "salvage"]
+__all__ = ["DAMAGE", "damage_in", "salvage"]
 
-MOST_CHECKED_BYTES = 16 * 2**20
-"""A larger file is looked through when the copy of a day is made, not whenever it is opened."""
+MOST_CHECKED_BYTES = 4 * 2**20
+"""A larger file is looked through before the copy of a day is made, not whenever it is opened.
+
+What is read of it is checked row by row all the same.
+"""
 _MOST_RANGES = 20_000
 """So many ranges of rows that cannot be read are looked into; what is left of a table is lost then."""
-_DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
+DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
 _COMPANIONS = ("-wal", "-journal")
+
+_CHECKSUMS = "SELECT row, checksum FROM row_checksums WHERE of_table = ?"
 
 Row = Mapping[str, object]
 
 
-def damage_in(path: Path, *, however_large: bool = False) -> str | None:
-    """Return what is wrong with the file of a store; None where nothing is, or it is not ours to judge."""
+def damage_in(path: Path, *, however_large: bool = False, by_row: bool = True) -> str | None:
+    """Return what is wrong with the file of a store; None where nothing is, or it is not ours to judge.
+
+    `by_row` also looks whether each row is as it was written.
+    """
     if not path.exists():
         return None
     size = path.stat().st_size
     if size == 0:
-        return "it is empty, and was not" if copies_of(path) else None
+        return "it is empty, and was not"
     if size > MOST_CHECKED_BYTES and not however_large:
         return None
     try:
@@ -45,20 +54,21 @@ def damage_in(path: Path, *, however_large: bool = False) -> str | None:
             connection.text_factory = _text
             (application,) = connection.execute("PRAGMA application_id").fetchone()
             (version,) = connection.execute("PRAGMA user_version").fetchone()
-            (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-            if application != APPLICATION_ID or version != VERSION:
-                # Another program's, or another version's, unless what says whose it is was lost itself.
-                is_ours = application == APPLICATION_ID or not tables
-                return "what it says of itself is lost" if is_ours and 0 < version < VERSION else None
+            if application != APPLICATION_ID or version > VERSION:
+                return None  # another program's, or a later version's
             known = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
             (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
-            if missing := sorted({*ROWS, "marks"} - known):
+            if missing := sorted({*ROWS, "marks", *(["row_checksums"] if version > 1 else [])} - known):
                 return f"{', '.join(missing)} is gone"
-            return None if found == "ok" else str(found).splitlines()[-1]
+            if found != "ok":
+                return str(found).splitlines()[-1]
+            if not version:
+                return "its version is lost"
+            return damaged_rows(connection) if by_row and version > 1 else None
     except UnicodeDecodeError as error:  # Python reads SQLite's message, which quotes what is damaged
         return str(error)
     except sqlite3.DatabaseError as error:
-        if getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGE:
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF in DAMAGE:
             return str(error)
         raise
 
@@ -70,17 +80,24 @@ def salvage(path: Path, fresh: sqlite3.Connection, scratch: Path, *, reason: str
     """
     aside = _put_aside(path, at)
     saved, from_copy, broken = Counter[str](), Counter[str](), []
+    is_exact = aside.stat().st_size > 0 and damage_in(aside, however_large=True, by_row=False) is None
     copies = [copy for copy in reversed(copies_of(path)) if damage_in(copy, however_large=True) is None]
     versions: set[object] = {None}
     with fresh:
         fresh.execute("BEGIN IMMEDIATE")
         for table in ROWS:
             rows, is_whole = _rows_of(aside, table)
-            saved[table] = _insert(fresh, table, rows, versions)
-            is_whole = is_whole and saved[table] == len(rows)
-            if not is_whole and copies:
-                from_copy[table] = _insert(fresh, table, _rows_of(copies[0], table)[0], versions)
-            if not is_whole:
+            written = _checksums_of(aside, table)
+            sound = [row for row in rows if row["checksum"] == written.get(_key(row), row["checksum"])]
+            saved[table] = _insert(fresh, table, sound, versions)
+            if is_whole and saved[table] == len(rows) and written.keys() <= {_key(row) for row in sound}:
+                continue
+            if copies:
+                # Where the file is sound but for some rows, it says which rows those were: no others return.
+                held = _rows_of(copies[0], table)[0]
+                fitting = [row for row in held if not is_exact or row["checksum"] == written.get(_key(row))]
+                from_copy[table] = _insert(fresh, table, fitting, versions)
+            if not is_exact or saved[table] + from_copy[table] < len(written):
                 broken.append(table)
     fresh.close()
     for companion in ("-wal", "-shm", "-journal"):
@@ -113,6 +130,7 @@ def _insert(connection: sqlite3.Connection, table: str, rows: Iterable[Row], ver
     for row in rows:
         values = dict(row)
         place = values.pop("place", None)
+        del values["checksum"]
         try:
             ROWS[table].model_validate({"table": table, **values}).check()
         except (FeedbackError, ValueError):
@@ -140,12 +158,29 @@ def _rows_of(path: Path, table: str) -> tuple[list[Row], bool]:
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
             connection.row_factory = sqlite3.Row
             connection.text_factory = _text
+            what += f", {row_checksum(connection, table)} AS checksum"
             if by_place:
                 sql = f"SELECT {what} FROM {table} WHERE rowid BETWEEN ? AND ?{finished}"  # noqa: S608
                 return _in_ranges(connection, sql, table)
             return _until_broken(connection, f"SELECT {what} FROM {table}")  # noqa: S608 - our own names
     except (sqlite3.Error, UnicodeDecodeError):
         return [], False
+
+
+def _checksums_of(path: Path, table: str) -> Mapping[object, object]:
+    """Return the checksums that the rows of a table had when they were written, as far as they can be read."""
+    found: dict[object, object] = {}
+    with (
+        suppress(sqlite3.Error, UnicodeDecodeError),
+        closing(sqlite3.connect(path, isolation_level=None)) as connection,
+    ):
+        for key, checksum in connection.execute(_CHECKSUMS, (table,)):
+            found[key] = checksum
+    return found
+
+
+def _key(row: Row) -> object:
+    return row.get("id", row.get("place"))
 
 
 def _in_ranges(connection: sqlite3.Connection, sql: str, table: str) -> tuple[list[Row], bool]:

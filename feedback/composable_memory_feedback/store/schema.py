@@ -160,6 +160,16 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         *_append_only("weight_changes"),
         *_append_only("audits"),
     ),
+    (
+        """
+        CREATE TABLE row_checksums (
+            of_table TEXT NOT NULL,
+            row NOT NULL,
+            checksum INTEGER NOT NULL,
+            PRIMARY KEY (of_table, row)
+        ) WITHOUT ROWID
+        """,
+    ),
 )
 """The statements that lead from each version to the next; a step that was published is never edited."""
 

@@ -17,8 +17,8 @@ SETTINGS = "settings"
 """What `roll_back` takes for the weights of the settings."""
 
 _LATEST = """
-SELECT change.*, stored.detail FROM weight_changes AS change
-LEFT JOIN weight_tables AS stored USING (version)
+SELECT change.*, stored.detail FROM checked_weight_changes AS change
+LEFT JOIN checked_weight_tables AS stored USING (version)
 ORDER BY change.id DESC LIMIT ?
 """
 
@@ -31,7 +31,7 @@ INSERT INTO weight_changes (version, replaced, at, actor, action, reason, base, 
 VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 """
 
-_TABLE = "SELECT replaced, detail FROM weight_tables WHERE version = ?"
+_TABLE = "SELECT replaced, detail FROM checked_weight_tables WHERE version = ?"
 
 _VERSIONS = "SELECT version FROM weight_tables ORDER BY number DESC LIMIT 20"
 

@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 
 from composable_memory_feedback.errors import FeedbackError
+from composable_memory_feedback.golden import GoldenQuestion, GoldenRecord
 from composable_memory_feedback.judgements import Judgement
 from composable_memory_feedback.store import FeedbackStore
 from composable_memory_feedback.store.copies import copies_of
 from composable_memory_feedback.store.database import Database
+from composable_memory_feedback.store.salvage import MOST_CHECKED_BYTES
 from composable_memory_feedback.store.schema import VERSION
-from tests.unit.feedback.store_makers import DAY, NOON, evaluation, judgement, table
+from tests.unit.feedback.store_makers import DAY, NOON, judgement, logged_query, table
 
 
 @pytest.fixture
@@ -85,6 +87,17 @@ def test_a_file_that_is_no_database_is_put_aside_and_told(path: Path) -> None:
     assert aside.read_bytes() == content
     with FeedbackStore.open(path) as store:
         assert store.remark is None
+
+
+def test_a_file_that_was_emptied_is_told_also_where_there_is_no_copy(path: Path) -> None:
+    with FeedbackStore.open(path) as store:
+        assert store.remark is None, "a first use is no damage"
+        store.set_mark("a", "b")
+    path.write_bytes(b"")
+
+    with FeedbackStore.open(path) as store:
+        assert "empty" in (store.remark or "")
+        assert store.add([judgement()]) == 1
 
 
 def test_a_table_that_is_gone_is_damage_and_the_others_are_saved(path: Path) -> None:
@@ -202,36 +215,106 @@ def test_that_no_copy_can_be_kept_stops_nobody_and_is_told(path: Path) -> None:
         assert "copy" in (store.remark or "")
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        "UPDATE judgements SET kind = 'gossip'",
-        "UPDATE judgements SET relevance = 7.5",
-        "UPDATE judgements SET relevance = 'much'",
-        "UPDATE judgements SET at = 'yesterday'",
-    ],
-)
-def test_a_judgement_that_says_nonsense_is_an_error_of_ours(path: Path, damage: str) -> None:
+# --- rows that are not as they were written ------------------------------------------------------------------
+
+
+def change(path: Path, written: bytes, found: bytes) -> None:
+    """Change bytes in a file as a fault of the disk does, all that SQLite looks at left whole."""
+    content = path.read_bytes()
+    assert written in content
+    path.write_bytes(content.replace(written, found))
+
+
+def golden_records(*questions: str) -> list[GoldenRecord]:
+    return [
+        GoldenRecord(question=GoldenQuestion(id=one, question=one, expected=()), query=logged_query())
+        for one in questions
+    ]
+
+
+def with_much_learnt(path: Path) -> None:
+    with FeedbackStore.open(path, clock=lambda: NOON) as store:
+        store.add([judgement("a.md", rationale="it names the key"), judgement("b.md")])
+        store.adopt(table(0.25, reason="it is better"), base={}, actor="cli", at=NOON)
+        store.put_golden(golden_records("where is the key?", "who has it?"))
+
+
+DAMAGED_ROWS = {
+    "judgements": (b"it names the key", b"it names the kex"),
+    "a text that is none any more": (b"it names the key", b"it names the ke\xff"),
+    "weight_changes": (b"it is better", b"it is bitter"),
+    "golden": (b"where is the key?", b"where is the kez?"),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGED_ROWS)
+def test_a_row_that_changed_is_set_aside_and_told_or_comes_back_from_the_copy(path: Path, kind: str) -> None:
+    with_much_learnt(path)
+    table_of = "judgements" if kind not in ("weight_changes", "golden") else kind
+    change(path, *DAMAGED_ROWS[kind])
+    with FeedbackStore.open(path, clock=lambda: NOON) as store:
+        found = (len(store.judgements()), len(store.history()), len(store.golden()))
+        assert found == tuple(
+            n - (table_of == name) for name, n in (("judgements", 2), ("weight_changes", 1), ("golden", 2))
+        )
+        told = store.remark or ""
+    assert table_of.replace("_", " ") in told
+    assert next(path.parent.glob("*.damaged-*")).name in told
+
+    for one in path.parent.iterdir():
+        one.unlink()
+    with_much_learnt(path)
     with FeedbackStore.open(path) as store:
-        store.add([judgement()])
-    execute(path, damage)
+        before = (store.judgements(), store.history(), store.golden())
+    with FeedbackStore.open(path, clock=lambda: NOON + DAY) as store:
+        store.add([judgement("b.md", relevance=0.0)])  # the copy has an earlier word, which must not return
+        store.put_golden(store.golden()[:1])
+    change(path, *DAMAGED_ROWS[kind])
+    with FeedbackStore.open(path, clock=lambda: NOON + DAY) as store:
+        assert store.judgements() == [before[0][0], judgement("b.md", relevance=0.0)]
+        assert (store.history(), store.golden()) == (before[1], before[2][:1])
+        assert "nothing is lost" in (store.remark or "")
 
-    with FeedbackStore.open(path) as store, pytest.raises(FeedbackError, match="a judgement cannot be read"):
-        store.judgements()
+
+def test_a_row_that_changes_while_the_store_is_open_is_never_used(path: Path) -> None:
+    with_much_learnt(path)
+    with FeedbackStore.open(path) as store, FeedbackStore.open(path) as beside:
+        execute(path, "UPDATE judgements SET relevance = 0.5 WHERE path = 'a.md'")
+        with pytest.raises(FeedbackError, match="damaged"):
+            store.judgements()
+        for one in (store, beside):
+            assert [found.path for found in one.judgements()] == ["b.md"]
+        assert "judgements" in (store.remark or "")
 
 
-def test_an_evaluation_that_says_nonsense_is_an_error_of_ours(path: Path) -> None:
+def test_a_large_store_is_looked_through_before_the_copy_of_a_day(path: Path) -> None:
+    with FeedbackStore.open(path, clock=lambda: NOON) as store:
+        store.add([judgement("a.md", rationale="it names the key")])
+        store.add([judgement(f"{n}.md", rationale="why " * 250) for n in range(5000)])
+    assert path.stat().st_size > MOST_CHECKED_BYTES
+    change(path, b"it names the key", b"it names the kex")
+
+    with FeedbackStore.open(path, clock=lambda: NOON + DAY) as store:
+        assert store.remark is None, "not at every opening"
+        store.set_mark("a", "b")
+        assert "1 of judgements" in (store.remark or "")
+        assert len(store.judgements()) == 5000
+
+
+def test_a_store_of_the_first_version_gets_checksums_for_what_it_holds(path: Path) -> None:
+    with_much_learnt(path)
     with FeedbackStore.open(path) as store:
-        number = store.begin_evaluation(per_hour=1, now=NOON)
-        assert number is not None
-        store.finish_evaluation(number, evaluation())
-    execute(path, "UPDATE evaluations SET detail = '{\"model\": 1}'")
+        before = (store.judgements(), store.history(), store.golden())
+    execute(path, "DROP TABLE row_checksums")
+    execute(path, "PRAGMA user_version = 1")
 
-    with (
-        FeedbackStore.open(path) as store,
-        pytest.raises(FeedbackError, match="the evaluation cannot be read"),
-    ):
-        store.evaluations()
+    with FeedbackStore.open(path) as store:
+        assert store.remark is None
+        assert (store.judgements(), store.history(), store.golden()) == before
+    change(path, b"it names the key", b"it names the kex")
+    with FeedbackStore.open(path) as store:
+        assert len(store.judgements()) == 1
+        assert "1 of judgements" in (store.remark or "")
 
 
 @pytest.mark.parametrize("statement", ["UPDATE {} SET {} = 'else'", "DELETE FROM {}"])
@@ -270,8 +353,10 @@ def test_what_no_file_can_hold_is_refused_as_a_whole(path: Path, strange: Judgem
         assert store.judgements() == []
 
 
-def test_a_new_file_that_another_holds_is_waited_for_within_the_limit(path: Path) -> None:
-    path.parent.mkdir()
+def test_a_store_that_another_holds_is_waited_for_within_the_limit(path: Path) -> None:
+    FeedbackStore.open(path).close()
+    execute(path, "DROP TABLE row_checksums")
+    execute(path, "PRAGMA user_version = 1")  # so that opening it has to write
     with closing(sqlite3.connect(path, isolation_level=None)) as holder:
         holder.execute("BEGIN IMMEDIATE")
         with pytest.raises(FeedbackError, match="keeps the feedback store busy"):

@@ -1,0 +1,93 @@
+"""A checksum for every row that nothing else can bring back.
+
+SQLite notices a broken page, but not a bit that changed within a text. The checksums are kept by triggers of
+each connection of ours, so no statement can forget them, and whatever else changes the file is noticed.
+"""
+
+from collections.abc import Mapping
+from sqlite3 import Connection
+from zlib import crc32
+
+__all__ = ["KEYS", "damaged_rows", "fill_checksums", "keep_checksums", "row_checksum"]
+
+KEYS: Mapping[str, str] = {
+    "weight_tables": "number",
+    "weight_changes": "id",
+    "golden": "id",
+    "experiments": "id",
+    "outcomes": "id",
+    "evaluations": "id",
+    "audits": "id",
+    "judgements": "id",
+}
+"""The tables whose rows have a checksum, with the column that tells their rows apart."""
+
+_SUM = "INSERT INTO row_checksums SELECT '{table}', {key}, {checksum} FROM {table}"
+_CLEAR = "DELETE FROM row_checksums WHERE of_table = '{table}' AND row = +old.{key};"
+_SUM_NEW = f"{_SUM} WHERE {{key}} = new.{{key}};"
+
+_KEEP = (
+    f"CREATE TEMP TRIGGER IF NOT EXISTS sum_inserted_{{table}} AFTER INSERT ON main.{{table}} BEGIN "
+    f"{_CLEAR.replace('old.', 'new.')} {_SUM_NEW} END",
+    f"CREATE TEMP TRIGGER IF NOT EXISTS sum_updated_{{table}} AFTER UPDATE ON main.{{table}} BEGIN "
+    f"{_CLEAR} {_SUM_NEW} END",
+    f"CREATE TEMP TRIGGER IF NOT EXISTS sum_deleted_{{table}} AFTER DELETE ON main.{{table}} BEGIN {_CLEAR} END",
+    """
+    CREATE TEMP VIEW IF NOT EXISTS checked_{table} AS SELECT rowid AS place, * FROM main.{table}
+    WHERE checked({checksum}, (SELECT checksum FROM row_checksums WHERE of_table = '{table}' AND row = +{key}))
+    """,
+)
+
+_DAMAGED = """
+SELECT (SELECT count(*) FROM {table} LEFT JOIN row_checksums ON of_table = '{table}' AND row = +{key}
+        WHERE checksum IS NOT {checksum})
+     + (SELECT count(*) FROM row_checksums WHERE of_table = '{table}' AND row NOT IN (SELECT {key} FROM {table}))
+"""
+
+
+def row_checksum(connection: Connection, table: str) -> str:
+    """Return the expression for the checksum of a row, which this connection can calculate from then on."""
+    connection.create_function("row_checksum", -1, _checksum)
+    names = [row[0] for row in connection.execute("SELECT name FROM pragma_table_info(?)", (table,))]
+    # As bytes: what is no text any more could not be handed over.
+    values = (f"iif(typeof({name}) = 'text', CAST({name} AS BLOB), {name})" for name in names)
+    return f"row_checksum({', '.join(values)})"
+
+
+def keep_checksums(connection: Connection) -> None:
+    """Have the connection keep checksums of what it writes, and check what it reads from `checked_<table>`."""
+    connection.create_function("checked", 2, _checked)
+    for table in KEYS:
+        for statement in _KEEP:
+            connection.execute(_filled(connection, statement, table))
+
+
+def fill_checksums(connection: Connection) -> None:
+    """Calculate all checksums anew, for tables of an earlier version."""
+    connection.execute("DELETE FROM row_checksums")
+    for table in KEYS:
+        connection.execute(_filled(connection, _SUM, table))
+
+
+def damaged_rows(connection: Connection) -> str | None:
+    """Return in which tables rows are not as they were written, or gone; None where all are well."""
+    told = []
+    for table in KEYS:
+        (count,) = connection.execute(_filled(connection, _DAMAGED, table)).fetchone()
+        if count:
+            told.append(f"{count} of {table.replace('_', ' ')}")
+    return f"rows are not as they were written: {', '.join(told)}" if told else None
+
+
+def _filled(connection: Connection, statement: str, table: str) -> str:
+    return statement.format(table=table, key=KEYS[table], checksum=row_checksum(connection, table))
+
+
+def _checksum(*values: object) -> int:
+    return crc32(repr(values).encode())
+
+
+def _checked(found: int, written: int | None) -> bool:
+    if found != written:
+        raise ValueError("the row is not as it was written")  # SQLite makes an error of the statement of it
+    return True
