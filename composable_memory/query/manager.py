@@ -264,12 +264,12 @@ class ComposableMemoryManager:
         """Return the primary's status, with what the composite adds under `custom`."""
         if self._primary is None:
             return MemoryProviderStatus(backend=self.id, provider="none", custom=self._custom_status())
-        own = self._handles[self._primary].entry.manager.status()
+        own = _status_of(self._primary, self._handles[self._primary].entry.manager)
         return replace(own, custom={**own.custom, **self._custom_status()})
 
     def backend_statuses(self) -> dict[str, MemoryProviderStatus]:
         """Return the status of every backend."""
-        return {backend_id: handle.entry.manager.status() for backend_id, handle in self._handles.items()}
+        return {name: _status_of(name, handle.entry.manager) for name, handle in self._handles.items()}
 
     async def sync(
         self, *, reason: str = "manual", force: bool = False, progress: ProgressCallback | None = None
@@ -517,6 +517,17 @@ def _weights_of(table: WeightTable, backend_ids: Iterable[str], kind: IntentKind
 
 def _engine_names(answer: BackendAnswer) -> str:
     return ", ".join(f"{leg} {engine}" for leg, engine in answer.engines.items()) or "its own"
+
+
+def _status_of(backend_id: str, manager: MemorySearchManager) -> MemoryProviderStatus:
+    """Return the status of a backend; one that cannot tell it says why, and the others go on."""
+    try:
+        status = manager.status()
+        require("status", status, MemoryProviderStatus, "a MemoryProviderStatus")
+    except Exception as error:  # noqa: BLE001 - the status of a stranger may raise anything
+        problem = f"it cannot tell its status: {_describe(error)}"
+        return MemoryProviderStatus(backend=backend_id, provider="none", custom={"problem": problem})
+    return status
 
 
 def _describe(error: Exception) -> str:

@@ -8,6 +8,7 @@ import pytest
 
 from composable_memory import open_memory
 from composable_memory.errors import ConfigError
+from composable_memory.tools import MemoryStatusRequest, memory_status
 from composable_memory.types import QueryResponse
 
 PLUGIN = """
@@ -20,10 +21,16 @@ from composable_memory.testing.fakes import SlowBackend
 class WikiSettings(SettingsModel):
     page: str = "start.md"
     delay_s: float = 0.0
+    hides_status: bool = False
+
+class Hiding(SlowBackend):
+    def status(self):
+        raise RuntimeError("the wiki is asleep")
 
 @asynccontextmanager
 async def open_wiki(settings, services):
-    yield SlowBackend(settings.delay_s, {settings.page: "Tides are high on Monday."}, backend_id="wiki")
+    kind = Hiding if settings.hides_status else SlowBackend
+    yield kind(settings.delay_s, {settings.page: "Tides are high on Monday."}, backend_id="wiki")
 
 spec = BackendSpec(
     id="wiki",
@@ -124,3 +131,21 @@ async def test_the_builtin_index_stands_in_for_it(installed: None, workspace: Pa
     assert [(one.backend_id, one.code) for one in response.degraded if one.code == "fallback"] == [
         ("wiki", "fallback")
     ]
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize("has_builtin", [True, False])
+async def test_a_status_that_raises_is_the_failure_of_its_backend_alone(
+    tmp_path: Path, has_builtin: bool
+) -> None:
+    config = {
+        "embedding": {"provider": "none"},
+        "builtin": {"enabled": has_builtin},
+        "backends": {"wiki": {"enabled": True, "hides_status": True}},
+    }
+    (tmp_path / "notes").mkdir()
+    async with open_memory(tmp_path / "notes", tmp_path / "state", config) as memory:
+        reply = await memory_status(memory, MemoryStatusRequest())
+
+    assert "the wiki is asleep" in str(reply.backends["wiki"].custom["problem"])
+    assert (reply.status.backend == "builtin") is has_builtin

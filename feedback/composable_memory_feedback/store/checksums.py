@@ -23,25 +23,32 @@ KEYS: Mapping[str, str] = {
 """The tables whose rows have a checksum, with the column that tells their rows apart."""
 
 _SUM = "INSERT INTO row_checksums SELECT '{table}', {key}, {checksum} FROM {table}"
-_CLEAR = "DELETE FROM row_checksums WHERE of_table = '{table}' AND row = +old.{key};"
-_SUM_NEW = f"{_SUM} WHERE {{key}} = new.{{key}};"
+
+# The plus takes the type of the column away, with which the index of `row_checksums` would not be used.
+_CLEAR = "DELETE FROM row_checksums WHERE of_table = '{table}' AND row = +old.{key}"
+_TRIGGER = "CREATE TEMP TRIGGER IF NOT EXISTS sum_{event}_{{table}} AFTER {event} ON main.{{table}}"
+_SUM_NEW = f"{_SUM} WHERE {{key}} = new.{{key}}"
 
 _KEEP = (
-    f"CREATE TEMP TRIGGER IF NOT EXISTS sum_inserted_{{table}} AFTER INSERT ON main.{{table}} BEGIN "
-    f"{_CLEAR.replace('old.', 'new.')} {_SUM_NEW} END",
-    f"CREATE TEMP TRIGGER IF NOT EXISTS sum_updated_{{table}} AFTER UPDATE ON main.{{table}} BEGIN "
-    f"{_CLEAR} {_SUM_NEW} END",
-    f"CREATE TEMP TRIGGER IF NOT EXISTS sum_deleted_{{table}} AFTER DELETE ON main.{{table}} BEGIN {_CLEAR} END",
+    f"{_TRIGGER.format(event='INSERT')} BEGIN {_CLEAR.replace('old.', 'new.')}; {_SUM_NEW}; END",
+    f"{_TRIGGER.format(event='UPDATE')} BEGIN {_CLEAR}; {_SUM_NEW}; END",
+    f"{_TRIGGER.format(event='DELETE')} BEGIN {_CLEAR}; END",
     """
     CREATE TEMP VIEW IF NOT EXISTS checked_{table} AS SELECT rowid AS place, * FROM main.{table}
-    WHERE checked({checksum}, (SELECT checksum FROM row_checksums WHERE of_table = '{table}' AND row = +{key}))
+    WHERE checked(
+        {checksum}, (SELECT checksum FROM row_checksums WHERE of_table = '{table}' AND row = +{key})
+    )
     """,
 )
 
 _DAMAGED = """
-SELECT (SELECT count(*) FROM {table} LEFT JOIN row_checksums ON of_table = '{table}' AND row = +{key}
-        WHERE checksum IS NOT {checksum})
-     + (SELECT count(*) FROM row_checksums WHERE of_table = '{table}' AND row NOT IN (SELECT {key} FROM {table}))
+SELECT (
+    SELECT count(*) FROM {table} LEFT JOIN row_checksums ON of_table = '{table}' AND row = +{key}
+    WHERE checksum IS NOT {checksum}
+) + (
+    SELECT count(*) FROM row_checksums
+    WHERE of_table = '{table}' AND row NOT IN (SELECT {key} FROM {table})
+)
 """
 
 
@@ -55,7 +62,7 @@ def row_checksum(connection: Connection, table: str) -> str:
 
 
 def keep_checksums(connection: Connection) -> None:
-    """Have the connection keep checksums of what it writes, and check what it reads from `checked_<table>`."""
+    """Have a connection keep checksums of what it writes, and check what it reads from `checked_<table>`."""
     connection.create_function("checked", 2, _checked)
     for table in KEYS:
         for statement in _KEEP:

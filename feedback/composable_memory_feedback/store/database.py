@@ -24,6 +24,7 @@ BUSY_TIMEOUT_S = 5.0
 """How long a store waits for another process that is writing."""
 
 _WAL_PAUSE_S = 0.02
+_HAS_ROWS = "SELECT 1 FROM sqlite_sequence UNION SELECT 1 FROM judgements"
 _MANY_CHANGES = 2**40
 """More than anybody makes in one file, so that the mark of a file that took its place is greater."""
 
@@ -156,12 +157,7 @@ class Database:
             return
         self._has_copy = True
         try:
-            if (
-                not copy_of(self.path, self._clock()).exists()
-                and connection.execute(
-                    "SELECT 1 FROM sqlite_sequence UNION SELECT 1 FROM judgements"
-                ).fetchone()
-            ):
+            if not copy_of(self.path, self._clock()).exists() and connection.execute(_HAS_ROWS).fetchone():
                 self._mend()  # a copy of what is damaged would take the place of a sound one
                 keep_copy(self._opened(), self.path, self._clock())
         except (sqlite3.Error, OSError) as error:

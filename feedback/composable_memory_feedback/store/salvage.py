@@ -168,14 +168,10 @@ def _rows_of(path: Path, table: str) -> tuple[list[Row], bool]:
 
 
 def _checksums_of(path: Path, table: str) -> Mapping[object, object]:
-    """Return the checksums that the rows of a table had when they were written, as far as they can be read."""
+    """Return the checksums of the rows of a table when they were written, as far as they can be read."""
     found: dict[object, object] = {}
-    with (
-        suppress(sqlite3.Error, UnicodeDecodeError),
-        closing(sqlite3.connect(path, isolation_level=None)) as connection,
-    ):
-        for key, checksum in connection.execute(_CHECKSUMS, (table,)):
-            found[key] = checksum
+    with suppress(sqlite3.Error, UnicodeDecodeError), closing(sqlite3.connect(path)) as connection:
+        found.update(connection.execute(_CHECKSUMS, (table,)))
     return found
 
 

@@ -215,7 +215,7 @@ def test_that_no_copy_can_be_kept_stops_nobody_and_is_told(path: Path) -> None:
         assert "copy" in (store.remark or "")
 
 
-# --- rows that are not as they were written ------------------------------------------------------------------
+# --- rows that are not as they were written -------------------------------------------------------------
 
 
 def change(path: Path, written: bytes, found: bytes) -> None:
