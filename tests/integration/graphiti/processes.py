@@ -123,9 +123,9 @@ def children() -> set[str]:
     return found
 
 
-def kill_server(data_dir: Path) -> None:
-    """Kill the folder's server the hard way."""
-    os.kill(server_pid(data_dir), signal.SIGKILL)
+def kill_server(data_dir: Path, *, by: signal.Signals = signal.SIGKILL) -> None:
+    """Kill the folder's server the hard way, or let it crash."""
+    os.kill(server_pid(data_dir), by)
 
 
 async def eventually(condition: Callable[[], bool]) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
@@ -20,6 +21,7 @@ pytest.importorskip("falkordb")
 
 SLOW = "UNWIND range(1, 10000) AS x UNWIND range(1, 10000) AS y UNWIND range(1, 100) AS z RETURN sum(x)"
 START = datetime(2026, 1, 1, tzinfo=UTC)
+INDEX = b"CREATE INDEX FOR (n:Entity)"
 
 
 @pytest.fixture
@@ -273,3 +275,57 @@ async def test_a_server_that_speaks_something_else_is_refused() -> None:
         with pytest.raises(BackendGarbled, match="Protocol error"):
             await database.groups()
         await database.close()
+
+
+@asynccontextmanager
+async def swallowing(server: TcpServer, answers: int) -> AsyncIterator[str]:
+    """Yield an address of a server that keeps back so many answers about the first index."""
+    swallowed = 0
+
+    async def forward(source: asyncio.StreamReader, to: asyncio.StreamWriter, asked: list[bytes]) -> None:
+        nonlocal swallowed
+        while data := await source.read(65536):
+            if asked and INDEX in asked.pop() and swallowed < answers:
+                swallowed += 1
+                continue
+            to.write(data)
+            await to.drain()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, to = await asyncio.open_connection("127.0.0.1", server.port)
+        asked: list[bytes] = []
+        back = asyncio.create_task(forward(there, writer, asked))
+        while data := await reader.read(65536):
+            asked.append(data)
+            to.write(data)
+        for one in (to, writer):
+            one.close()
+        await asyncio.gather(back, to.wait_closed(), writer.wait_closed(), return_exceptions=True)
+
+    async with await asyncio.start_server(serve, "127.0.0.1") as proxy:
+        yield f"falkor://127.0.0.1:{proxy.sockets[0].getsockname()[1]}"
+        assert swallowed == answers
+
+
+async def test_an_index_whose_answer_does_not_come_is_asked_for_again(
+    tcp_server: TcpServer, group_id: str
+) -> None:
+    async with swallowing(tcp_server, answers=1) as url:
+        database = at(url, password=tcp_server.password, limit_s=8.0)
+        await asyncio.gather(*(database.write(group_id, "CREATE (:Entity)") for _ in range(3)))
+        labels = await database.read(group_id, "CALL db.indexes() YIELD label RETURN label ORDER BY label")
+        await database.close()
+
+    assert [row["label"] for row in labels] == ["Entity", "Episodic", "MENTIONS", "RELATES_TO"]
+
+
+async def test_a_server_that_never_answers_about_an_index_is_given_up(
+    tcp_server: TcpServer, group_id: str
+) -> None:
+    async with swallowing(tcp_server, answers=2) as url:
+        database = at(url, password=tcp_server.password, limit_s=0.4)
+        with pytest.raises(BackendTimeout, match="make the indexes of the graph") as told:
+            await database.write(group_id, "CREATE (:Entity)")
+        await database.close()
+
+    assert told.value.limit_s == 0.4

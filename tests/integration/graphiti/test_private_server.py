@@ -7,8 +7,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import AbstractAsyncContextManager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -197,19 +197,39 @@ async def test_no_acknowledged_write_is_lost_when_servers_are_killed(data_dir: P
     assert set(acknowledged) - there == set()
 
 
-async def test_a_write_that_is_cut_off_is_reported(data_dir: Path) -> None:
-    slow = (
-        "UNWIND range(1, 3000) AS x UNWIND range(1, 3000) AS y WITH sum(x * y) AS s CREATE (:Entity {s: s})"
-    )
+SLOW_ADD = (
+    "UNWIND range(1, 3000) AS x UNWIND range(1, 3000) AS y WITH sum(x * y) AS s CREATE (:Entity {s: s})"
+)
+
+
+@asynccontextmanager
+async def cut_off(data_dir: Path, *, by: signal.Signals) -> AsyncIterator[asyncio.Task[object]]:
+    """Yield a write whose server is killed while it is at it; the database opens again by itself."""
     async with opened(data_dir) as database:
         await database.write(GROUP, ADD, uuid="a")
-        cut_off = asyncio.create_task(database.write(GROUP, slow))
+        writing: asyncio.Task[object] = asyncio.create_task(database.write(GROUP, SLOW_ADD))
         await eventually(lambda: "UNWIND" in told(data_dir, "GRAPH.INFO RunningQueries"))
-        kill_server(data_dir)
-
-        with pytest.raises(BackendUnavailable, match="try again"):
-            await cut_off
+        kill_server(data_dir, by=by)
+        yield writing
         assert await count(database) == 1
+
+
+async def test_a_write_that_is_cut_off_is_reported(data_dir: Path) -> None:
+    async with cut_off(data_dir, by=signal.SIGKILL) as writing:
+        with pytest.raises(BackendUnavailable, match="try again"):
+            await writing
+
+
+async def test_a_server_that_crashes_reports_that_and_ends_without_testing_all_its_memory(
+    data_dir: Path,
+) -> None:
+    async with cut_off(data_dir, by=signal.SIGSEGV) as writing:
+        with pytest.raises(BackendUnavailable, match=r"crashed.*try again.*server\.log"):
+            await writing
+
+    log = (data_dir / "server.log").read_text(encoding="utf-8", errors="replace")
+    assert "crashed by signal: 11" in log
+    assert "MEMORY TEST" not in log
 
 
 async def test_who_still_needs_a_server_whose_owner_leaves_takes_over(data_dir: Path) -> None:

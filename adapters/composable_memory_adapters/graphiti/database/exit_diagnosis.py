@@ -103,6 +103,10 @@ def _is_damaged(found: re.Match[str], data_dir: Path) -> Reason:
     )
 
 
+def _has_crashed(_: re.Match[str], data_dir: Path) -> Reason:
+    return Reason("the graph server crashed", f"try again; {data_dir / 'server.log'} has its report")
+
+
 def _last_line(text: str, log: Path) -> Reason | None:
     lines = [line.split(" # ")[-1].strip() for line in text.splitlines() if "WARNING" not in line]
     said = next((line for line in reversed(lines) if line), None)
@@ -117,4 +121,5 @@ _SIGNS: tuple[tuple[str, _Explain], ...] = (
     (r"Module \S+ failed to load: ([^\n]+)", _is_unloadable),
     (r"Can't handle RDB format version", _is_of_a_newer_server),
     (r"reading the append only file ([\w.-]+)", _is_damaged),
+    (r"crashed by signal|BUG REPORT END", _has_crashed),
 )

@@ -135,6 +135,8 @@ class PrivateServer:
             "appendfsync": self._settings.fsync,
             **journal.OPTIONS,
             "aof-load-truncated": "yes",
+            # Or one that crashes tests all its memory before it ends, and answers nobody for seconds.
+            "crash-memcheck-enabled": "no",
             "locale-collate": "C",  # or it refuses to start where the environment names an unknown locale
         }
         module = {

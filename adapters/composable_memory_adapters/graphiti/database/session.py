@@ -27,8 +27,11 @@ LOADING_S = 30.0
 LOADING_POLL_S = 0.05
 INDEX_POLL_S = 0.005
 GRACE_S = 2.0
+INDEX_TRIES = (0.25, 0.75)
+"""Which share of the limit each try to make an index has."""
 WRITE = "GRAPH.QUERY"
 """The one command that may change something; all others may be sent twice."""
+MAKE_INDEXES = "make the indexes of the graph"
 
 
 class Session:
@@ -111,23 +114,39 @@ class Session:
 
     async def _prepare(self, group_id: str) -> None:
         """See to it that the graph has its indexes; another process may have removed it meanwhile."""
-        if group_id in self._prepared and await self.execute_command("EXISTS", group_id):
+        if await self._is_prepared(group_id):
             return
         async with self._preparing:
-            made = [await self._make(group_id, statement) for statement in indexes.FALKORDB]
-            if any(made):
-                await self._see_finished(group_id)
+            if await self._is_prepared(group_id):  # another call was quicker
+                return
+            for statement in indexes.FALKORDB:
+                await self._make(group_id, statement)
+            await self._see_finished(group_id)
             self._prepared.add(group_id)
 
-    async def _make(self, group_id: str, statement: str) -> bool:
-        """Make an index; False where it is there already."""
-        try:
-            await self._send((WRITE, group_id, statement), may_repeat=True)
-        except BackendError as error:
-            if not is_done_already(error):
-                raise
-            return False
-        return True
+    async def _is_prepared(self, group_id: str) -> bool:
+        return group_id in self._prepared and bool(await self.execute_command("EXISTS", group_id))
+
+    async def _make(self, group_id: str, statement: str) -> None:
+        """Make an index, unless it is there already.
+
+        The server fills it later, so it answers soon; and twice is as once. So an answer that does not come
+        is not waited for to the end, but asked for again over another connection.
+        """
+        began = asyncio.get_running_loop().time()
+        for share in INDEX_TRIES:
+            try:
+                command = (WRITE, group_id, statement)
+                await self._send(command, may_repeat=True, limit_s=share * self._limit_s)
+                return
+            except BackendTimeout:
+                continue
+            except BackendError as error:
+                if not is_done_already(error):
+                    raise
+                return
+        elapsed_s = asyncio.get_running_loop().time() - began
+        raise BackendTimeout(self._backend_id, MAKE_INDEXES, limit_s=self._limit_s, elapsed_s=elapsed_s)
 
     async def _see_finished(self, group_id: str) -> None:
         """Wait until all indexes are in use.
@@ -141,24 +160,28 @@ class Session:
                     await asyncio.sleep(INDEX_POLL_S)  # nobody tells when it is so
         self._indexed.add(group_id)
 
-    async def _send(self, command: Sequence[object], *, may_repeat: bool) -> object:
+    async def _send(
+        self, command: Sequence[object], *, may_repeat: bool, limit_s: float | None = None
+    ) -> object:
         """Send a command; once more, if the connection was lost and that does no harm."""
         operation = "write to the graph" if command[0] == WRITE else "read the graph"
         gone: Wire | None = None
         while True:
             wire = await self._connected(gone)
             try:
-                return await self._send_once(wire, command, operation)
+                return await self._send_once(wire, command, operation, limit_s or self._limit_s)
             except Lost as lost:
                 if gone is not None or (lost.was_sent and not may_repeat):
                     raise await self._cut_off(lost, operation) from lost
                 gone = wire
 
-    async def _send_once(self, wire: Wire, command: Sequence[object], operation: str) -> object:
+    async def _send_once(
+        self, wire: Wire, command: Sequence[object], operation: str, limit_s: float
+    ) -> object:
         loop = asyncio.get_running_loop()
         began = loop.time()
         try:
-            async with asyncio.timeout(self._limit_s):
+            async with asyncio.timeout(limit_s):
                 while True:
                     try:
                         return await wire.send(*command)
@@ -170,7 +193,7 @@ class Session:
             raise self.refused(error, operation) from error
         except TimeoutError as error:
             raise BackendTimeout(
-                self._backend_id, operation, limit_s=self._limit_s, elapsed_s=loop.time() - began
+                self._backend_id, operation, limit_s=limit_s, elapsed_s=loop.time() - began
             ) from error
 
     async def _connected(self, gone: Wire | None) -> Wire:
@@ -191,7 +214,7 @@ class Session:
         self._indexed.clear()
         # Some users may not ask for this, and what does not work will show when it is used.
         with contextlib.suppress(BackendError, Lost):
-            modules = await self._send_once(wire, ("MODULE", "LIST"), "ask the graph")
+            modules = await self._send_once(wire, ("MODULE", "LIST"), "ask the graph", self._limit_s)
             self.version = _version(modules)
 
     async def _cut_off(self, lost: Lost, operation: str) -> BackendUnavailable:
