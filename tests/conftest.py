@@ -53,7 +53,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if seed is None:
         return
     chance = random.Random(seed)
-    drawn: dict[pytest.Item | pytest.Collector, float] = {}
+    drawn: dict[object, float] = {}
     for item in items:
         for node in item.listchain():
             drawn.setdefault(node, chance.random())

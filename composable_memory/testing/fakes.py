@@ -104,7 +104,7 @@ class HangingBackend(FakeBackend):
 class RaisingBackend(FakeBackend):
     """A memory whose every search raises `error`."""
 
-    def __init__(self, error: Exception | None = None, *, backend_id: str = "raising") -> None:
+    def __init__(self, error: BaseException | None = None, *, backend_id: str = "raising") -> None:
         super().__init__(backend_id)
         self.error = error or BackendError(backend_id, "search", "it always fails")
 

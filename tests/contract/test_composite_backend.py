@@ -2,10 +2,10 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import datetime, timedelta
+from datetime import timedelta
 from itertools import product
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
@@ -52,7 +52,7 @@ from composable_memory_adapters.vectors.sqlite_vec import SqliteVecVectors
 HOUR = timedelta(hours=1)
 
 
-def note(path: str, text: str, **times: datetime) -> MemoryContentObject:
+def note(path: str, text: str, **times: Any) -> MemoryContentObject:
     return MemoryContentObject(
         id=path,
         kind="document",
@@ -63,7 +63,7 @@ def note(path: str, text: str, **times: datetime) -> MemoryContentObject:
     )
 
 
-def message(id_: str, text: str, speaker: str = "Anna", **times: datetime) -> MemoryContentObject:
+def message(id_: str, text: str, speaker: str = "Anna", **times: Any) -> MemoryContentObject:
     return MemoryContentObject(
         id=id_,
         kind="message",
@@ -366,5 +366,5 @@ async def test_the_probe_of_an_embedder_that_fails_has_a_reason() -> None:
     assert await memory.probe_vector_availability()
 
 
-def _fields(content: MemoryContentObject) -> dict[str, object]:
+def _fields(content: MemoryContentObject) -> dict[str, Any]:
     return {name: getattr(content, name) for name in content.__slots__}

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import random
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -64,7 +65,7 @@ async def test_a_killed_process_leaves_an_index_that_goes_on(tmp_path: Path, kin
 
 async def test_two_processes_index_the_same_notes_at_once(tmp_path: Path) -> None:
     notes = 200
-    await asyncio.to_thread(kill_rounds.write_notes, tmp_path, range(notes), kill_rounds.random.Random(3))
+    await asyncio.to_thread(kill_rounds.write_notes, tmp_path, range(notes), random.Random(3))
     children = [
         await asyncio.create_subprocess_exec(
             sys.executable,

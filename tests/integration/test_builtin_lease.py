@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from composable_memory_adapters.builtin.store import index_meta, lease, schema
-from composable_memory_adapters.sqlite_file import SqliteFile
+from composable_memory_adapters.sqlite_file import Connection, SqliteFile
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ async def write_holder(file: SqliteFile, **changes: object) -> None:
     """Make the present lease another's, by changing some of what it says."""
     names = ("token", "host", "pid", "started", "until")
 
-    def change(connection: object) -> None:
+    def change(connection: Connection) -> None:
         stored = dict(zip(names, json.loads(index_meta.value(connection, "lease") or ""), strict=True))
         index_meta.set_value(connection, "lease", json.dumps([*{**stored, **changes}.values()]))
 

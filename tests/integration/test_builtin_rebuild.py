@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
@@ -30,7 +31,7 @@ NOTES = {
 OTHER_VECTORS = (
     "the vectors are of hash (hash-32, 32 numbers), the settings ask for hash (hash-48, 48 numbers)"
 )
-SMALLER = {"chunking": {"tokens": 8, "overlap": 0}}
+SMALLER: dict[str, Any] = {"chunking": {"tokens": 8, "overlap": 0}}
 
 
 class GatedEmbedder(HashEmbedder):
@@ -268,7 +269,7 @@ async def test_a_provider_that_fails_leaves_the_old_index_and_what_was_paid_for(
     ("force", "options"), [(True, {}), (False, SMALLER)], ids=["forced", "cut otherwise"]
 )
 async def test_notes_that_are_out_of_reach_are_not_lost_by_a_rebuild(
-    services: BackendServices, workspace: Path, force: bool, options: dict[str, object]
+    services: BackendServices, workspace: Path, force: bool, options: dict[str, Any]
 ) -> None:
     """A folder that is not mounted at the moment says nothing about its notes."""
     async with opened(services) as memory:

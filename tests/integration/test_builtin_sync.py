@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
@@ -61,7 +62,7 @@ def paragraphs(count: int, changed: int | None = None) -> str:
     )
 
 
-SMALL = {"chunking": {"tokens": 20, "overlap": 0}}
+SMALL: dict[str, Any] = {"chunking": {"tokens": 20, "overlap": 0}}
 
 
 @pytest.fixture
@@ -574,7 +575,8 @@ async def test_whoever_comes_while_a_sync_runs_shares_the_next_one() -> None:
 
 
 async def test_every_caller_is_told_the_progress() -> None:
-    airport, told = Airport(), ([], [])
+    airport = Airport()
+    told: tuple[list[Any], list[Any]] = ([], [])
     joined = [asyncio.create_task(airport.flights.join("cli", progress=one.append)) for one in told]
     await until_airborne(airport, 1)
     airport.landings.put_nowait(SyncReport(reason=""))

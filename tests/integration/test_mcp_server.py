@@ -10,6 +10,7 @@ import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from mcp import Client, StdioServerParameters
@@ -49,7 +50,8 @@ async def indexed_answer(client: Client, arguments: Mapping[str, object] = QUEST
 def content(result: CallToolResult) -> dict[str, object]:
     assert not result.is_error, result.content
     assert result.structured_content is not None
-    return result.structured_content
+    found: dict[str, object] = result.structured_content
+    return found
 
 
 async def test_four_tools_are_offered_and_all_of_them_only_read(workspace: Path, state_dir: Path) -> None:
@@ -169,7 +171,8 @@ async def test_a_missing_note_is_an_error_that_names_the_nearest(workspace: Path
 
 async def test_the_citation_of_a_result_can_be_read(workspace: Path, state_dir: Path) -> None:
     async with a_client(workspace, state_dir) as client:
-        [hit] = (await indexed_answer(client))["results"]  # type: ignore[misc]
+        hit: Any
+        [hit] = cast("Any", (await indexed_answer(client))["results"])
         read = content(await client.call_tool("memory_get", {"path": hit["citation"]}))
 
     assert "shade cloth" in str(read["text"])

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from subprocess import PIPE, Popen
+from typing import Any, cast
 
 import orjson
 import pytest
@@ -28,7 +29,12 @@ def line(number: int, *, trace_id: str = "", at: datetime = DAY, chars: int = 10
     """Return a line of the log; each is a second later than the one before."""
     ts = (at + timedelta(seconds=number)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     noise = random.Random(number).randbytes(chars // 2).hex()
-    event = {"id": f"e{number}", "ts": ts, "action": "sync.file_skipped", "status": "success"}
+    event: dict[str, object] = {
+        "id": f"e{number}",
+        "ts": ts,
+        "action": "sync.file_skipped",
+        "status": "success",
+    }
     event |= {"traceId": trace_id or f"trace-{number:08}", "schemaVersion": 1}
     return orjson.dumps({**event, "detail": {"path": noise, "reason": str(number)}}) + b"\n"
 
@@ -324,7 +330,7 @@ def test_no_acknowledged_line_is_lost_or_there_twice_when_writers_are_killed_whi
 
     found: dict[str, list[int]] = {name: [] for name in told}
     for event in OpsLogReader(tmp_path).events():
-        wire = dict(event.detail)  # type: ignore[call-overload]
+        wire: dict[str, Any] = {**cast("Any", event.detail)}
         found[wire["path"]].append(int(wire["reason"].split()[0]))
     for name, last in told.items():
         assert found[name][::-1] == list(range(len(found[name])))

@@ -3,8 +3,9 @@
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
@@ -22,7 +23,7 @@ async def file(tmp_path: Path) -> AsyncIterator[SqliteFile]:
         yield file
 
 
-def add(text: str) -> object:
+def add(text: str) -> Callable[[Connection], list[Any]]:
     return lambda connection: connection.execute("INSERT INTO note VALUES (?)", (text,)).fetchall()
 
 

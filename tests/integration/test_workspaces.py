@@ -76,7 +76,7 @@ def test_another_folder_at_the_path_is_another_workspace_and_says_so_once(
 def test_a_folder_with_the_inode_of_a_removed_one_is_another_workspace(state: Path, tmp_path: Path) -> None:
     """File systems hand out the inode of what was removed at once."""
     folder = tmp_path / "a"
-    seen = {}
+    seen: dict[int, str] = {}
     for _ in range(20):
         found = of(state, folder)
         assert found.id not in seen.values()

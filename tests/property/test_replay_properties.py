@@ -74,7 +74,7 @@ SNIPPETS = st.one_of(
         lambda odd: " ".join(f"word{one}" if one not in odd else f"other{one}" for one in range(40))
     ),
     st.integers(0, 12).map(lambda start: "港口是一个船舶停靠的地方而码头"[start:] * 3),
-    st.text(st.characters(exclude_categories=("Cs",)), max_size=140),
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=140),
 )
 PASSAGES = st.builds(
     lambda path, start, length, **rest: MemorySearchResult(

@@ -103,7 +103,7 @@ def test_from_what_is_related_the_same_is_inferred_as_from_all(traffic: Traffic)
     queries = [one for one in kept if isinstance(one, LoggedQuery)]
 
     assert gather(replace(traffic, queries=tuple(queries))) == gather(traffic)
-    used = {one.query_trace_id for one in (*traffic.reads, *traffic.answers)}
+    used = {one.query_trace_id for one in traffic.reads} | {one.query_trace_id for one in traffic.answers}
     assert traffic.reads or all(
         one.trace_id in used or any(abs(one.at - other.at) <= timedelta(minutes=3) and one is not other
                                     for other in queries)

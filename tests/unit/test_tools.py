@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from pydantic import ValidationError
@@ -143,7 +144,8 @@ class FactBackend(InMemoryBackend):
 async def test_a_fact_has_its_origin_and_what_is_known_of_it() -> None:
     reply = await memory_search(a_memory(FactBackend(backend_id="graph")), QUESTION)
 
-    (hit,) = reply.as_json()["results"]  # type: ignore[misc, union-attr]
+    hit: Any
+    (hit,) = cast("Any", reply.as_json()["results"])
     assert hit["citation"] == "memory/a.md#L3-L4"
     assert hit["origin"] == {"path": "memory/a.md", "startLine": 3, "endLine": 4}
     assert hit["metadata"]["valid_at"] == "2026-03-01T00:00:00+00:00"
@@ -360,7 +362,7 @@ async def test_the_status_tells_of_every_backend_and_of_those_that_are_missing()
     reply = (await memory_status(memory, MemoryStatusRequest())).as_json()
 
     assert list(reply) == ["status", "backends", "unavailable"]
-    assert reply["backends"].keys() == {"notes", "broken"}
+    assert cast("dict[str, Any]", reply["backends"]).keys() == {"notes", "broken"}
     assert reply["unavailable"] == [
         {"backendId": "qmd", "code": "unavailable", "reason": "qmd: command not found"}
     ]

@@ -72,7 +72,8 @@ def test_a_step_that_took_longer_than_the_start_is_ago_comes_after_it_all_the_sa
 def test_a_step_begins_its_duration_before_it_was_logged() -> None:
     notes = waterfall(TRACE).steps[1]
 
-    assert (notes.start_ms, notes.duration_ms) == (pytest.approx(1), 29)
+    assert notes.start_ms == pytest.approx(1)
+    assert notes.duration_ms == 29
 
 
 def test_the_whole_lasts_from_the_first_beginning_to_the_last_end() -> None:

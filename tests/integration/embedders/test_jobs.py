@@ -448,8 +448,8 @@ async def test_another_model_does_not_take_the_job(embedder_services: EmbedderSe
     async with loopback.listening(server) as at:
         for dimensions in (16, 32):
             given = {"base_url": at.url, "api_key": KEY, "dimensions": dimensions, "batch": {"enabled": True}}
-            settings = server.spec.settings.model_validate(given)
-            async with open_remote(OpenAiEmbedder, settings, embedder_services, pace=naps.pace) as embedder:  # type: ignore[arg-type]
+            settings: Any = server.spec.settings.model_validate(given)
+            async with open_remote(OpenAiEmbedder, settings, embedder_services, pace=naps.pace) as embedder:
                 assert isinstance(embedder, OpenAiEmbedder)
                 assert len((await embedder.embed_job(INPUTS))[0]) == dimensions
 

@@ -39,7 +39,7 @@ class KeepingBackend(FakeBackend):
     async def restore(self, folder: Path, *, replace: bool = False) -> Mapping[str, int]:
         """Take the file in."""
         if await asyncio.to_thread(self._file.exists) and not replace:
-            raise BackendRejected("keeping", "restore", "it keeps words already")
+            raise BackendRejected("keeping", "restore", status="conflict", body="it keeps words already")
         await asyncio.to_thread(lambda: self._file.write_bytes((folder / WORDS).read_bytes()))
         return {"words": 1}
 

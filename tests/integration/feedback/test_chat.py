@@ -7,6 +7,7 @@ import traceback
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -134,7 +135,7 @@ async def test_an_endpoint_without_schemas_is_asked_for_an_object_and_remembered
 
 
 async def test_an_endpoint_without_longest_lengths_is_asked_for_the_schema_without_them() -> None:
-    bounded = {"type": "object", "properties": {"a": {"type": "string", "maxLength": 300}}}
+    bounded: dict[str, Any] = {"type": "object", "properties": {"a": {"type": "string", "maxLength": 300}}}
 
     def answer(request: Received) -> Reply:
         if "maxLength" in json.dumps(request.json):

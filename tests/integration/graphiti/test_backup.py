@@ -34,7 +34,7 @@ JOBS, HOMES = "memory/jobs.md", "memory/homes.md"
 MIRELA = "Mirela"
 ANN, BOB = "agent:main:direct:ann", "agent:main:direct:bob"
 
-KINDS = {
+KINDS: dict[str, dict[str, object]] = {
     "the workspace's own group": {},
     "a group by name": {"group": "Team Red"},
     "a group for each session": {"ingest": {"group_by": "session"}},

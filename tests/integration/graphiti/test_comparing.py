@@ -7,14 +7,14 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, closing
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import pytest
 from typer.testing import CliRunner
 
 from composable_memory.cli import app
 from composable_memory.content import MemoryContentObject, MemoryProvenance, MemoryTemporalMetadata
-from composable_memory.interfaces import Capability
+from composable_memory.interfaces import Capability, SupportsSync
 from composable_memory.runtime.opening import Memory, open_memory
 from composable_memory_adapters.graphiti.database import binaries
 from composable_memory_adapters.graphiti.database.opening import open_database
@@ -250,7 +250,7 @@ async def test_a_ledger_of_an_earlier_version_is_taken_as_it_is(opened: Open, st
 
     async with opened() as memory:
         assert "lost" not in await told(memory)
-        report = await memory.manager.backends_with(Capability.SYNC)["graphiti"].sync()
+        report = await cast("SupportsSync", memory.manager.backends_with(Capability.SYNC)["graphiti"]).sync()
         assert report is not None
         assert report.files_indexed == 0
         assert await facts_of(memory) == before

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from pydantic import SecretStr
@@ -138,7 +139,7 @@ async def test_no_time_has_a_range_index(graph_database: CypherDatabase, group_i
     rows = await graph_database.read(
         group_id, "CALL db.indexes() YIELD label, types RETURN label, types ORDER BY label"
     )
-    assert {row["label"]: sorted(row["types"]) for row in rows} == {
+    assert {row["label"]: sorted(cast("dict[str, Any]", row["types"])) for row in rows} == {
         "Entity": ["group_id", "name", "summary", "uuid"],
         "Episodic": ["content", "group_id", "name", "source", "source_description", "uuid"],
         "MENTIONS": ["group_id", "uuid"],

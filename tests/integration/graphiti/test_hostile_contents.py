@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -120,7 +121,7 @@ async def test_every_time_of_a_calendar_can_be_stated_and_asked_for(tmp_path: Pa
     async with opened(tmp_path) as memory:
         for moment in MOMENTS:
             contents = [
-                said(f"{kind} {moment}", SAID, temporal=MemoryTemporalMetadata(**{kind: moment}))
+                said(f"{kind} {moment}", SAID, temporal=MemoryTemporalMetadata(**cast("Any", {kind: moment})))
                 for kind in kinds
             ]
             report = (await memory.ingest(contents))["graphiti"]

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from pydantic import SecretStr
@@ -59,9 +60,7 @@ def draft(
     return only
 
 
-def question(
-    text: str, *, limit: int = 10, groups: tuple[str, ...] = (GROUP,), **more: TimeWindow
-) -> Question:
+def question(text: str, *, limit: int = 10, groups: tuple[str, ...] = (GROUP,), **more: Any) -> Question:
     return Question(text=text, groups=groups, limit=limit, now=FIXED_NOW, **more)
 
 

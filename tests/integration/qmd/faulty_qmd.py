@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 from urllib.parse import quote
 from zlib import crc32
 
@@ -357,7 +357,8 @@ class _SocketServer(ThreadingHTTPServer):
 
 
 def _serve() -> NoReturn:
-    server = _SocketServer(os.environ["COMPOSABLE_MEMORY_QMD_SOCKET"], _Server)
+    address: Any = os.environ["COMPOSABLE_MEMORY_QMD_SOCKET"]  # a path: the base class knows only hosts
+    server = _SocketServer(address, _Server)
     _put(sys.stderr.fileno(), "QMD MCP server listening on http://socket.invalid/mcp\n")
     server.serve_forever()
     raise AssertionError("a server that a signal ends")

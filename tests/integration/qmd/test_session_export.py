@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -396,7 +397,7 @@ def test_a_transcript_that_became_a_link_since_it_was_listed_is_a_problem(
 ) -> None:
     elsewhere = talk(tmp_path, "elsewhere.jsonl", "A secret of somebody else.")
     path = talk(sessions, "main.jsonl", "Hello.")
-    listed = session_export.stamp_of
+    listed: Any = vars(session_export)["stamp_of"]
 
     def swap(looked_at: Path) -> object:
         stamp = listed(looked_at)

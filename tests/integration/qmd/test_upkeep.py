@@ -7,7 +7,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import apsw
@@ -52,7 +52,7 @@ class Clock:
     def __init__(self) -> None:
         self.now = FIXED_NOW
 
-    def __call__(self) -> object:
+    def __call__(self) -> datetime:
         return self.now
 
     def pass_(self, seconds: float) -> None:

@@ -42,8 +42,8 @@ class Named(HashEmbedder):
 
     def __init__(self, provider: str, model: str) -> None:
         super().__init__(8)
-        self.id = provider  # type: ignore[misc]
-        self.model = model  # type: ignore[misc]
+        self.id = provider
+        self.model = model
 
 
 def provider(

@@ -326,7 +326,7 @@ async def test_a_primary_that_ignores_its_cancellation_is_left_behind(ops_log: O
     "primary",
     [
         RaisingBackend(ZeroDivisionError("a stranger's fault")),
-        RaisingBackend(asyncio.CancelledError()),  # type: ignore[arg-type]  # a wrong one is what is tested
+        RaisingBackend(asyncio.CancelledError()),
         RubbishBackend(None),
     ],
     ids=["foreign error", "cancelled from within", "no list"],

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -26,6 +27,9 @@ class Ready(FakeBackend):
     def __init__(self, results: Sequence[MemorySearchResult]) -> None:
         super().__init__("ready")
         self._results = tuple(results)
+
+    async def search(self, query: str, options: SearchOptions | None = None) -> Sequence[MemorySearchResult]:
+        return self._results
 
     async def answer(self, query: str, options: SearchOptions | None = None) -> SearchAnswer:
         return SearchAnswer(results=self._results)
@@ -124,5 +128,5 @@ async def test_the_builtin_memory_alone_has_all_its_previews(tmp_path: Path) -> 
 
     events = await asyncio.to_thread(OpsLogReader(tmp_path).tail, 9)
     (answer,) = [one for one in events if one.action == "query.backend_result"]
-    results = dict(answer.detail)["results"]  # type: ignore[call-overload]
+    results = cast("Any", answer.detail)["results"]
     assert min(len(one["snippetPreview"]) for one in results) > SNIPPET_PREVIEW_CHARS // 2

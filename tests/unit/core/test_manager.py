@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import pytest
@@ -510,7 +510,7 @@ async def test_the_log_alone_is_enough_to_merge_a_fact_with_its_passage_again() 
     response = await manager.query("anything")
 
     lines = [event_from_line(to_line(event_to_wire(event))).detail for event in events]
-    replayed = merge([_as_logged(one) for one in lines if "results" in one], dedup=Dedup.OVERLAP)
+    replayed = merge([_as_logged(one) for one in cast("Any", lines) if "results" in one], dedup=Dedup.OVERLAP)
     assert [one.key for one in replayed.results] == [one.key for one in response.results] == ["p.md:1:9"]
     assert replayed.attributions[0].merged_with == response.attributions[0].merged_with
 

@@ -4,6 +4,7 @@ import asyncio
 import shutil
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -33,7 +34,9 @@ def write_on(folder: Path, now: datetime, *, max_bytes: int = 10**9) -> None:
 
 def in_full(folder: Path) -> list[JsonValue]:
     reader = OpsLogReader(folder)
-    return [(one.id, one.ts.isoformat(), one.action, dict(one.detail)) for one in reader.events()]  # type: ignore[call-overload]
+    return [
+        (one.id, one.ts.isoformat(), one.action, dict(cast("Any", one.detail))) for one in reader.events()
+    ]
 
 
 def test_its_queries_are_read_and_ranked_again_to_the_byte(folder: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from composable_memory.errors import BackendUnavailable
-from composable_memory.interfaces import Capability
+from composable_memory.interfaces import Capability, MemorySearchManager
 from composable_memory.query.backend_handle import ComposableBackendEntry
 from composable_memory.query.calibration import Calibration
 from composable_memory.query.manager import ComposableMemoryManager
@@ -53,7 +53,7 @@ def hit(path: str, score: float = 0.9, snippet: str = "", **metadata: str) -> Me
     )
 
 
-def entry(backend_id: str, manager: FakeBackend | ComposableMemoryManager) -> ComposableBackendEntry:
+def entry(backend_id: str, manager: MemorySearchManager) -> ComposableBackendEntry:
     return ComposableBackendEntry(id=backend_id, manager=manager)
 
 

@@ -34,16 +34,16 @@ def content(text: str, *, speaker: str | None = None, title: str | None = "Notes
 
 
 def entities(text: str, **fields: str) -> dict[str, str | None]:
-    return {one.label: one.type for one in read_by_rules(content(text, **fields)).entities}  # type: ignore[arg-type]
+    return {one.label: one.type for one in read_by_rules(content(text, **fields)).entities}
 
 
 def relations(text: str, **fields: str) -> list[tuple[str, str, str]]:
-    found = read_by_rules(content(text, **fields)).relations  # type: ignore[arg-type]
+    found = read_by_rules(content(text, **fields)).relations
     return [(one.source, one.type, one.target) for one in found]
 
 
 def only(text: str, **fields: str) -> ExtractedRelation:
-    (relation,) = read_by_rules(content(text, **fields)).relations  # type: ignore[arg-type]
+    (relation,) = read_by_rules(content(text, **fields)).relations
     return relation
 
 

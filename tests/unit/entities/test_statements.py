@@ -1,16 +1,18 @@
 """A content is cut into sentences that are free of markup and know who says them."""
 
+from typing import Any
+
 import pytest
 
 from composable_memory.content import MemoryContentObject, MemoryProvenance
 from composable_memory_adapters.extractors.statements import MAX_SENTENCE_CHARS, statements_of, subject_of
 
 
-def content(text: str, *, kind: str = "document", **fields: object) -> MemoryContentObject:
-    return MemoryContentObject(id="c", kind=kind, text=text, **fields)  # type: ignore[arg-type]
+def content(text: str, *, kind: str = "document", **fields: Any) -> MemoryContentObject:
+    return MemoryContentObject(id="c", kind=kind, text=text, **fields)
 
 
-def texts(text: str, **fields: object) -> list[str]:
+def texts(text: str, **fields: Any) -> list[str]:
     return [one.text for one in statements_of(content(text, **fields))]
 
 
@@ -105,7 +107,7 @@ def test_a_pasted_log_is_cut() -> None:
     ],
 )
 def test_a_content_is_about_its_title_its_file_or_its_conversation(
-    fields: dict[str, object], subject: str
+    fields: dict[str, Any], subject: str
 ) -> None:
     assert subject_of(content("text", **fields)) == subject
 

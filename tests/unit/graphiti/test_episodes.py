@@ -1,6 +1,7 @@
 """Contents become episodes: with times in UTC, an origin, no secrets, and a word about what is odd."""
 
 from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,7 @@ WINTER = datetime(2026, 1, 5, 8, tzinfo=UTC)
 PASSWORD = "password=" + "Tr0ub4dor-and-three"
 
 
-def content(text: str | None = "The ferry is late.", **fields: object) -> MemoryContentObject:
+def content(text: str | None = "The ferry is late.", **fields: Any) -> MemoryContentObject:
     return MemoryContentObject(**{"id": "c1", "kind": "document", "text": text, **fields})
 
 

@@ -1,5 +1,7 @@
 """Whose graph a content goes to, and whose graphs are asked."""
 
+from typing import Any
+
 import pytest
 
 from composable_memory.content import MemoryProvenance
@@ -20,7 +22,7 @@ def by(kind: str, **more: object) -> GraphitiSettings:
     return GraphitiSettings.model_validate({"ingest": {"group_by": kind}, **more})
 
 
-def said(**fields: object) -> MemoryProvenance:
+def said(**fields: Any) -> MemoryProvenance:
     return MemoryProvenance(**{"source": "chat", **fields})
 
 

@@ -1,6 +1,7 @@
 """How long a content holds follows from what it says itself, and from the policy."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ HOUR = timedelta(hours=1)
 
 
 def content(
-    kind: str = "message", metadata: dict[str, object] | None = None, **times: datetime
+    kind: str = "message", metadata: dict[str, object] | None = None, **times: Any
 ) -> MemoryContentObject:
     return MemoryContentObject(
         id="c",

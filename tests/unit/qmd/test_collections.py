@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from composable_memory_adapters.qmd.documents.patterns import parse_pattern
 from composable_memory_adapters.qmd.settings import QmdSettings
 from composable_memory_adapters.qmd.values import Collection
 
-NOTHING_BY_DEFAULT = {"include_default_memory": False}
+NOTHING_BY_DEFAULT: dict[str, Any] = {"include_default_memory": False}
 
 
 @pytest.fixture
