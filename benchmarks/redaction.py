@@ -9,19 +9,10 @@ import base64
 import random
 from time import process_time
 
-from composable_memory_ops_logs.redaction import redact
-from composable_memory_ops_logs.secret_rules import FINDERS
+from composable_memory_ops_logs.redaction import RULES, redact
 from composable_memory_ops_logs.secret_shapes import SHAPES
 
-EVERY_HINT = "\n" + " ".join(
-    sorted(
-        {
-            hint.replace("&", " ")
-            for finder in FINDERS
-            for hint in (*finder.hints, *finder.numeric, *finder.abroad, *finder.runs, *finder.prefixes)
-        }
-    )
-)
+EVERY_HINT = "\n" + " ".join(sorted({word for rule in RULES for word in rule.words}))
 ORDINARY = (
     "We decided that the port of the staging database stays 5433 and Anna owns the review of the parser, see"
     " memory/2026-01-05.md. The key of the API stays small: one token, no secret, and notes in plain text.\n"

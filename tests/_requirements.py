@@ -1307,7 +1307,7 @@ QUICK_FACTS = document(
             kept("ideas:redaction", "session indexing redacts sensitive text before embedding",
                  f"{SESSIONS}no_secret_reaches_the_index_the_embedder_or_the_log",
                  f"{TRANSCRIPTS}secrets_are_masked_before_lines_are_joined",
-                 f"{REDACTION}secrets_are_masked", f"{REDACTION}ordinary_text_is_left_alone"),
+                 f"{REDACTION}secrets_of_a_kind_are_masked", f"{REDACTION}ordinary_text_is_left_alone"),
             decided("ideas:redaction:again", "(silent about better rules)",
                     "transcripts that were read by older rules are read anew",
                     f"{SESSIONS}better_rules_read_old_transcripts_anew"),

@@ -7,17 +7,24 @@ is linear in the text.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import overload
 
 from composable_memory_ops_logs.events import JsonValue
-from composable_memory_ops_logs.secret_rules import FINDERS, Finder, Span, Text, is_secret_name
-from composable_memory_ops_logs.secret_shapes import PEM_HEADER, long_runs
+from composable_memory_ops_logs.secret_addresses import ADDRESS_RULES
+from composable_memory_ops_logs.secret_assignments import ASSIGNMENT_RULES
+from composable_memory_ops_logs.secret_commands import COMMAND_RULES
+from composable_memory_ops_logs.secret_names import is_secret_name
+from composable_memory_ops_logs.secret_numbers import NUMBER_RULES, find_numbers
+from composable_memory_ops_logs.secret_prose import PROSE_RULES
+from composable_memory_ops_logs.secret_tables import TABLE_RULES
+from composable_memory_ops_logs.secret_text import Span, Text, WordScanner
+from composable_memory_ops_logs.secret_tokens import PEM_HEADER, TOKEN_RULES, find_tokens
 from composable_memory_ops_logs.secret_values import is_masked
 
 __all__ = ["REDACTION_VERSION", "CleanTexts", "is_secret_name", "redact", "redact_value"]
 
-REDACTION_VERSION = 4
+REDACTION_VERSION = 5
 """Grows with every change of the rules, so that texts which were kept redacted can be redacted anew."""
 
 _MASK = "***"
@@ -27,11 +34,7 @@ _LEAST_SHOWN = 20
 
 def redact(text: str) -> str:
     """Return the text with every secret masked: `***`, or `first6…last4` of a token with a known prefix."""
-    simple = Text.of(text)
-    finders = _concerned(simple)
-    if not finders:
-        return text
-    spans = sorted(span for finder in finders for span in finder.find(simple) if _is_unmasked(text, span))
+    spans = sorted(span for span in _found(Text.of(text)) if _is_unmasked(text, span))
     if not spans:
         return text
     parts: list[str] = []
@@ -74,9 +77,8 @@ class CleanTexts:
             return True
         # One look at all of them is cheaper than one at each.
         # The texts must not look like lines of one: a name at a line's end is no hint.
-        dirty = (
-            {text for text in new if redact(text) != text} if _concerned(Text.of("\0".join(new))) else set()
-        )
+        together = "\0".join(new)
+        dirty = {text for text in new if redact(text) != text} if redact(together) != together else set()
         if len(self._known) + len(new) > self._capacity:
             self._known.clear()
         self._known |= new - dirty
@@ -85,102 +87,33 @@ class CleanTexts:
 
 # --- which rules --------------------------------------------------------------------------------------------
 
-
-_MARKS = ("$", "=", "{", "/", "_", ":", ".", "-", "j", "q", "z", "x")
-_Hints = Mapping[str, Mapping[str, Sequence[int]]]
-_START = 2
-"""How much of a token's prefix is looked at first."""
-_STARTS = re.compile(rf"(?<![A-Za-z0-9])[A-Za-z0-9].{{{_START - 1}}}")
-
-
-def _by_mark(hints: Callable[[Finder], Iterable[str]]) -> _Hints:
-    """Group hints, and who has them, by a sign in them: that a text lacks a sign is seen at once."""
-    groups: dict[str, dict[str, list[int]]] = {}
-    for number, finder in enumerate(FINDERS):
-        for hint in hints(finder):
-            mark, _, word = hint.rpartition("&")
-            mark = mark or next((sign for sign in _MARKS if sign in word), "")
-            groups.setdefault(mark, {}).setdefault(word, []).append(number)
-    for group in groups.values():
-        for hint in sorted(group, key=len, reverse=True):
-            shorter = next(
-                (other for other in group if len(other) > 2 and other != hint and other in hint), None
-            )
-            if shorter:  # one question less
-                group[shorter] += group.pop(hint)
-    return groups
+RULES = (
+    *TOKEN_RULES,
+    *ADDRESS_RULES,
+    *COMMAND_RULES,
+    *ASSIGNMENT_RULES,
+    *PROSE_RULES,
+    *TABLE_RULES,
+    *NUMBER_RULES,
+)
+_BY_WORD: dict[str, list[int]] = {}
+for _number, _rule in enumerate(RULES):
+    for _word in _rule.words:
+        _BY_WORD.setdefault(_word, []).append(_number)
+_SCANNER = WordScanner(_BY_WORD)
 
 
-def _by_start() -> _Hints:
-    """Group the prefixes of tokens by their first characters."""
-    groups: dict[str, dict[str, list[int]]] = {}
-    for number, finder in enumerate(FINDERS):
-        for prefix in finder.prefixes:
-            groups.setdefault(prefix[:_START], {}).setdefault(prefix, []).append(number)
-    return groups
-
-
-_WORDS = _by_mark(lambda finder: finder.hints)
-_PROSE = _by_mark(lambda finder: finder.hints if finder.in_prose else ())
-_NUMERIC = _by_mark(lambda finder: finder.numeric)
-_ABROAD = _by_mark(lambda finder: finder.abroad)
-_RUNS = _by_mark(lambda finder: finder.runs)
-_PREFIXES = _by_start()
-
-
-def _present(groups: _Hints, text: str, marks: Iterable[str]) -> set[int]:
-    return {
-        number
-        for mark in marks
-        for hint, numbers in groups[mark].items()
-        if hint in text
-        for number in numbers
-    }
-
-
-_KINDS = bytes(
-    ord(
-        "a" if sign.isalpha() else "1" if sign.isdigit() else "." if sign in ".,?)"
-        else sign if sign in " ('-" else "x"
-    )
-    if code < 128
-    else ord("x")
-    for code, sign in ((code, chr(code)) for code in range(256))
-)  # fmt: skip
-
-
-def _is_prose(text: str) -> bool:
-    """Tell whether a text has words and numbers alone: no sign, nothing long, nothing that mixes both."""
-    if not text.isascii():
-        return False
-    kinds = b" " + text.encode().translate(_KINDS)
-    if b"x" in kinds or b".a" in kinds or b"a" * 16 in kinds:
-        return False
-    if b"1" in kinds and any(unusual in kinds for unusual in (b"a1", b"1a", b".1", b"1" * 6)):
-        return False
-    if b"-" in kinds and (kinds.count(b"-") != kinds.count(b"a-a") or _LONG_WORD.search(kinds)):
-        return False
-    if b"'" in kinds and kinds.count(b"'") != kinds.count(b"a'a"):
-        return False
-    return b"(" not in kinds or kinds.count(b"(") == kinds.count(b" (a")
-
-
-_LONG_WORD = re.compile(rb"[a-]{16}")
-
-
-def _concerned(text: Text) -> list[Finder]:
-    """Return the finders whose hints the text holds."""
-    low, runs = text.low, long_runs(text.raw)
-    words = _PROSE if _is_prose(text.raw) else _WORDS
-    numbers = _present(words, low, (mark for mark in words if mark in low))
-    if any(digit in low for digit in "1234567890"):
-        numbers |= _present(_NUMERIC, low, _NUMERIC)
-    if not low.isascii():
-        numbers |= _present(_ABROAD, low, (mark for mark in _ABROAD if mark in low))
-    if runs:
-        numbers |= _present(_RUNS, runs, (mark for mark in _RUNS if mark in runs))
-        numbers |= _present(_PREFIXES, runs, _PREFIXES.keys() & set(_STARTS.findall(runs)))
-    return [FINDERS[number] for number in sorted(numbers)]
+def _found(text: Text) -> Iterator[Span]:
+    """Yield the secrets in a text, which is read once for all words that announce one."""
+    yield from find_tokens(text)
+    yield from find_numbers(text)
+    read: dict[int, int] = {}
+    for place, word in _SCANNER.places(text.low):
+        for number in _BY_WORD[word]:
+            if place >= read.get(number, 0):
+                for span in RULES[number].at(text, place):
+                    read[number] = span.end
+                    yield span
 
 
 def _is_unmasked(text: str, span: Span) -> bool:

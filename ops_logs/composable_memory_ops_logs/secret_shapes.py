@@ -8,9 +8,7 @@ within a few hundred characters or takes all that it has read.
 import re
 from dataclasses import dataclass
 
-__all__ = ["PEM_HEADER", "SHAPES", "Shape", "long_runs"]
-
-PEM_HEADER = re.compile(r"-----BEGIN [A-Z0-9 ]{0,24}PRIVATE KEY(?: BLOCK)?-----")
+__all__ = ["SHAPES", "Shape"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,26 +101,8 @@ SHAPES = (
     _special("SK", rf"SK[0-9a-f]{{32}}{_END}"),
     _special("s.", r"s\.(?=[A-Za-z]{0,23}[0-9])[A-Za-z0-9]{24}(?![\w.-])"),
     _special("00D", r"00D[A-Za-z0-9]{9,15}![\w.]{30,}"),
+    _special("v1.0-", r"v1\.0-[0-9a-f]{24}-[0-9a-f]{100,}"),
     _special("re_", r"re_[A-Za-z0-9]{8}_[A-Za-z0-9]{16,}"),
     _special("1//0", r"1//0[\w-]{20,}"),
     _special("-us", rf"[0-9a-f]{{32}}-us[0-9]{{1,2}}{_END}", 32),
 )
-
-
-# --- what says cheaply that a text holds none ---------------------------------------------------------------
-
-
-def long_runs(text: str) -> str:
-    """Return the runs of characters in `text` that are as long as a token is at least, apart from others."""
-    data = text.encode("utf-8", "replace")
-    kinds = data.translate(_KINDS) + b" "
-    runs, end = [], 0
-    while (start := kinds.find(_LONG, end)) >= 0:
-        end = kinds.index(b" ", start)
-        runs.append(data[start:end])
-    return b" ".join(runs).decode()
-
-
-_RUN_CHARS = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.:")
-_KINDS = bytes(ord("a") if code in _RUN_CHARS else ord(" ") for code in range(256))
-_LONG = b"a" * 14

@@ -1,45 +1,51 @@
-"""What the rules for secrets work with: a text in its simple form, its spans, and looks in linear time."""
+"""What the rules for secrets work with: a text in its simple form, spans, and the words that start a rule."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 __all__ = [
     "ALNUM",
-    "ALNUM_KINDS",
-    "DIGIT_KINDS",
     "JUDGED",
-    "TOKEN_KINDS",
     "TOUCHING",
     "TRAILING",
     "WORD_CHARS",
-    "Finder",
+    "Rule",
     "Span",
     "Text",
-    "anchored",
-    "has_run",
-    "line_end",
+    "WordScanner",
+    "pattern_rule",
     "places",
     "run_before",
     "runs",
 ]
 
+JUDGED = 128
+"""How much of a value is looked at to tell whether it is a secret."""
+TRAILING = "\"'`&;<>,.:)}]\\」』。，、；"
+WORD_CHARS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-"
+TOUCHING = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-.")
+ALNUM = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
+
 
 class Span(NamedTuple):
-    """Where a secret stands. Of a token the ends may be kept, so that people can tell which it was."""
+    """Where a secret stands. Of a token the ends may be kept, so that people can tell which it was.
+
+    An empty span holds nothing: it says how far a rule has read, so that it is not asked again before.
+    """
 
     start: int
     end: int
     is_token: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(NamedTuple):
     """A text, and the same without capitals and typographic signs; both have the same length."""
 
     raw: str
     low: str
+    memo: dict[object, tuple[tuple[int, ...], ...]]
+    """What was found at parts of the text that may come again."""
 
     @classmethod
     def of(cls, raw: str) -> "Text":
@@ -47,9 +53,9 @@ class Text:
         low = raw.lower()
         if not raw.isascii():
             low = raw.replace("İ", "i").lower()
-            for sign, simple in _SIMPLE:
+            for sign, simple in _SIMPLE:  # many times faster than `translate`
                 low = low.replace(sign, simple)
-        return cls(raw, low)
+        return cls(raw, low, {})
 
 
 _SIMPLE = tuple(
@@ -63,49 +69,116 @@ _SIMPLE = tuple(
     for sign in signs
 )
 
-JUDGED = 128
-"""How much of a value is looked at to tell whether it is a secret."""
+
+class Rule(NamedTuple):
+    """`at` yields the secrets that one of the words announces, given the place of the word.
+
+    What it reads from one place is bounded, or it says by an empty span how far it has read.
+    """
+
+    words: tuple[str, ...]
+    at: Callable[[Text, int], Iterable[Span]]
 
 
-@dataclass(frozen=True, slots=True)
-class Finder:
-    """`find` yields spans of a text that holds one of the hints, in its simple form, or one of the runs."""
+def pattern_rule(
+    words: Sequence[str], source: str, is_secret: Callable[[str], bool], *, trailing: str = ""
+) -> Rule:
+    """Return the rule that a pattern from the start of a word on holds a secret in each of its groups.
 
-    hints: tuple[str, ...]
-    """Words, or a sign and a word (`" -&curl"`): a text with one of the words and its sign is looked at."""
-    find: Callable[[Text], Iterable[Span]]
-    abroad: tuple[str, ...] = ()
-    """Hints that a text of ASCII cannot hold."""
-    runs: tuple[str, ...] = ()
-    """Hints within long runs of characters, as they are written."""
-    prefixes: tuple[str, ...] = ()
-    """The same, where a token starts with them."""
-    numeric: tuple[str, ...] = ()
-    """Hints that count in a text with a digit only."""
-    in_prose: bool = False
-    """Whether words without any sign, digits beside them or long runs can hold what it finds."""
+    Without groups all of it is one; `trailing` signs do not belong to it.
+    """
+    apart = "(?<![a-z0-9])" if words[0][0] in ALNUM else ""
+    pattern = re.compile(f"{apart}(?:{source})")
 
+    def at(text: Text, place: int) -> Iterator[Span]:
+        match = pattern.match(text.low, place)
+        if match is not None:
+            start, end = match.span(match.lastindex or 0)
+            value = text.raw[start:end].rstrip(trailing)
+            if is_secret(value):
+                yield Span(start, start + len(value))
+            yield Span(end, end)
 
-TOKEN_KINDS = bytes(
-    ord("x") if code < 128 and (chr(code).isalnum() or chr(code) in "-_:") else ord(" ")
-    for code in range(256)
-)
-ALNUM_KINDS = bytes(ord("x") if code < 128 and chr(code).isalnum() else ord(" ") for code in range(256))
-DIGIT_KINDS = bytes(ord("x") if chr(code) in "0123456789 -" else ord(" ") for code in range(256))
+    return Rule(tuple(words), at)
 
 
-def has_run(text: str, kinds: bytes, least: int) -> bool:
-    """Tell whether the text holds so many characters of a kind in a row."""
-    return b"x" * least in text.encode("latin-1", "replace").translate(kinds)
+# --- where words stand --------------------------------------------------------------------------------------
+
+_ANCHORS = "kjqxz={$vwpcufymgh:b"
+"""Letters and signs that are rare in prose and in logs: only where one stands a word is looked for."""
 
 
-def runs(text: str, kinds: bytes, least: int) -> Iterator[tuple[int, int]]:
-    """Yield where so many characters of a kind stand in a row."""
-    data = text.encode("latin-1", "replace").translate(kinds) + b" "
-    end = 0
-    while (start := data.find(b"x" * least, end)) >= 0:
-        end = data.index(b" ", start)
-        yield start, end
+class WordScanner:
+    """Finds which words stand where in a text, all of them in one pass.
+
+    Python tries an alternative of a pattern at each character that may begin one, so each word is anchored on
+    a rare letter in it. A word without one is looked up by itself.
+    """
+
+    def __init__(self, words: Iterable[str]) -> None:
+        every = sorted(set(words), key=lambda word: (len(word), word))
+        self._anchored = _Anchored([word for word in every if word.isascii() and set(word) & set(_ANCHORS)])
+        self._abroad = _Anchored([word for word in every if not word.isascii()])
+        self._looked_up = [word for word in every if word.isascii() and not set(word) & set(_ANCHORS)]
+
+    def places(self, low: str) -> Iterable[tuple[int, str]]:
+        """Return where which word stands, in the order of the text but for words that overlap."""
+        found = [(place, word) for word in self._looked_up if word in low for place in places(low, word)]
+        if not low.isascii():
+            found += self._abroad.places(low)
+        return sorted([*self._anchored.places(low), *found]) if found else self._anchored.places(low)
+
+
+class _Anchored:
+    def __init__(self, words: Sequence[str]) -> None:
+        # The shortest speaks for the words that hold it.
+        spoken_for = {
+            word: [(longer, longer.index(word)) for longer in words if word in longer]
+            for word in words
+            if not any(shorter in word and shorter != word for shorter in words)
+        }
+        anchors: dict[str, dict[str, int]] = {}
+        for word in spoken_for:
+            anchors.setdefault(_anchor(word), {})[word] = word.index(_anchor(word))
+        self._groups: list[tuple[int, list[tuple[str, int]]]] = [(0, [])]  # they are counted from 1
+        for own in anchors.values():
+            for word, offset in own.items():
+                found = [
+                    (longer, inner + shift - offset)
+                    for other, shift in own.items()
+                    if _can_meet((word, offset), (other, shift))
+                    for longer, inner in spoken_for[other]
+                ]
+                self._groups.append((offset, found))
+        self._pattern = re.compile(
+            "|".join(
+                f"{re.escape(anchor)}(?={'|'.join(_branch(word, offset) for word, offset in own.items())})"
+                for anchor, own in anchors.items()
+            )
+        )
+
+    def places(self, low: str) -> Iterator[tuple[int, str]]:
+        for match in self._pattern.finditer(low):
+            offset, words = self._groups[match.lastindex or 0]
+            place = match.start() - offset
+            for word, inner in words:
+                if len(words) == 1 or (place >= inner and low.startswith(word, place - inner)):
+                    yield place - inner, word
+
+
+def _anchor(word: str) -> str:
+    return word[0] if word[0] in _ANCHORS else next((one for one in _ANCHORS if one in word), word[0])
+
+
+def _branch(word: str, offset: int) -> str:
+    return re.escape(word[offset + 1 :]) + (f"(?<={re.escape(word)})" if offset else "") + "()"
+
+
+def _can_meet(one: tuple[str, int], other: tuple[str, int]) -> bool:
+    """Tell whether two words can stand in a text so that their anchors are the same character."""
+    (word, offset), (second, shift) = one, other
+    start, stop = max(-offset, -shift), min(len(word) - offset, len(second) - shift)
+    return word[start + offset : stop + offset] == second[start + shift : stop + shift]
 
 
 def places(text: str, word: str) -> Iterator[int]:
@@ -116,27 +189,13 @@ def places(text: str, word: str) -> Iterator[int]:
         place = text.find(word, place + len(word))
 
 
-def anchored(low: str, word: str, pattern: re.Pattern[str]) -> Iterator[re.Match[str]]:
-    """Yield the matches of `pattern` that start with a word of this beginning."""
-    end = 0
-    for place in places(low, word):
-        if place >= end and (not place or low[place - 1] not in ALNUM):
-            match = pattern.match(low, place)
-            if match is not None:
-                end = match.end()
-                yield match
-
-
-def line_end(text: str, start: int, limit: int) -> int:
-    """Return where the line ends, or how far it is looked at."""
-    end = text.find("\n", start, start + limit)
-    return end if end >= 0 else min(len(text), start + limit)
-
-
-TRAILING = "\"'`&;<>,.:)}]\\」』。，、；"
-WORD_CHARS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-"
-TOUCHING = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-.")
-ALNUM = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
+def runs(text: str, kinds: bytes, least: int, start: int = 0) -> Iterator[tuple[int, int]]:
+    """Yield where so many characters of a kind stand in a row, from `start` on."""
+    data = text.encode("latin-1", "replace").translate(kinds) + b" "
+    end = start
+    while (start := data.find(b"x" * least, end)) >= 0:
+        end = data.index(b" ", start)
+        yield start, end
 
 
 def run_before(text: str, place: int, characters: str = WORD_CHARS, most: int = 48) -> str:

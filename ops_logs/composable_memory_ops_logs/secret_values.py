@@ -7,7 +7,9 @@ from composable_memory_ops_logs.secret_words import CIPHERS, PLACEHOLDERS, PREDI
 
 __all__ = [
     "Given",
+    "goes_on",
     "is_code",
+    "is_given",
     "is_key",
     "is_masked",
     "is_password",
@@ -79,6 +81,19 @@ def is_placeholder(value: str) -> bool:
     """Tell whether a value stands for another: a variable, a template, a type, `<your-token>`."""
     low = value.lower()
     return low.rstrip(".,;:)]}|\"'") in PLACEHOLDERS or _PLACEHOLDER.match(low) is not None
+
+
+def is_given(value: str) -> bool:
+    """Tell whether a value is neither masked nor stands for another."""
+    return not is_masked(value) and not is_placeholder(value)
+
+
+def goes_on(low: str, place: int) -> bool:
+    """Tell whether prose goes on here: blanks and a word of small letters."""
+    return _NEXT_WORD.match(low, place) is not None
+
+
+_NEXT_WORD = re.compile(r"[ \t]{1,3}[a-z]{1,20}(?=[\s,.;:!?)]|\Z)")
 
 
 def is_code(value: str) -> bool:

@@ -22,17 +22,16 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-FAR_NAMES = (
-    (
+FAR_NAMES = tuple(
+    word.replace("_", " ")
+    for word in (
         "密码 密碼 口令 pin码 pin碼 密钥 密鑰"
         " 私钥 私鑰 令牌 访问令牌 秘钥 パスワード パスフレーズ トークン 秘密鍵 シークレット"
         " apiキー 暗証番号 合言葉"
         " 비밀번호 비번 패스워드 암호 토큰 비밀키 시크릿 api키 كلمة_المرور كلمة_مرور كلمة_السر الرمز_السري"
         " الرمز رمز_الدخول رمز_المرور"
         " رمز_التحقق المفتاح_السري المفتاح التوكن 验证码 驗證碼 認証コード 인증번호"
-    )
-    .replace("_", "\N{NO-BREAK SPACE}")
-    .split(" ")
+    ).split()
 )
 """Names in languages whose words are not set apart by blanks, or whose letters have no capitals."""
 

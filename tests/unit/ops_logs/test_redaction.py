@@ -1,9 +1,11 @@
 """What is masked, how, and what is left alone: the two tables say it case by case."""
 
 import hashlib
+import inspect
 import random
 import re
 import uuid
+from collections.abc import Iterable, Iterator
 from re import _parser as re_parser  # type: ignore[attr-defined]  # the only way to see what a pattern repeats
 from typing import Any
 
@@ -12,418 +14,449 @@ import pytest
 from composable_memory_ops_logs import (
     redact,
     redact_value,
-    secret_formats,
-    secret_rules,
+    redaction,
+    secret_addresses,
+    secret_assignments,
+    secret_commands,
+    secret_names,
+    secret_numbers,
+    secret_prose,
     secret_shapes,
+    secret_tables,
+    secret_tokens,
     secret_values,
 )
 from composable_memory_ops_logs.redaction import CleanTexts, is_secret_name
 from tests.unit.ops_logs.secret_corpora.reading import ordinary_lines, readable, secret_cases
 
+MODULES = (
+    *(redaction, secret_addresses, secret_assignments, secret_commands, secret_names, secret_numbers),
+    *(secret_prose, secret_tables, secret_tokens, secret_values),
+)
 BODY = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQ"
 KEY_LINES = f"-----BEGIN RSA PRIVATE KEY-----\n{BODY}\n{BODY}\nQ==\n-----END RSA PRIVATE KEY-----"
 
-MASKED = [
-    # what a secret is called
-    ("OPENAI_API_KEY=sk-abcdefghijklmnopqrstuv", "OPENAI_API_KEY=sk-abc…stuv"),
-    ("password: hunter2", "password: ***"),
-    ("Password=hunter2;Server=db", "Password=***;Server=db"),
-    ("PGPASSWORD=hunter2 psql", "PGPASSWORD=*** psql"),
-    ("DB_PASSWD: hunter2", "DB_PASSWD: ***"),
-    ("my passphrase: correct-horse", "my passphrase: ***"),
-    ("api-key: abc", "api-key: ***"),
-    ("X-Api-Key: abc", "X-Api-Key: ***"),
-    ("apikey=abc", "apikey=***"),
-    ("API key: abc", "API key: ***"),
-    ("accessToken=abc&x=1", "accessToken=***&x=1"),
-    ("refresh_token => abc", "refresh_token => ***"),
-    ("client_secret := abc", "client_secret := ***"),
-    ("clientSecret: abc", "clientSecret: ***"),
-    ("SECRET_KEY_BASE=abc", "SECRET_KEY_BASE=***"),
-    ("TOKEN_2=abc", "TOKEN_2=***"),
-    ("token: abc12345, then more", "token: ***, then more"),
-    ("(secret=abc)", "(secret=***)"),
-    ("**Password:** hunter2", "**Password:** ***"),
-    ("**Password**: `hunter2`", "**Password**: `***`"),
-    ('{"apiKey": "abc", "x": 1}', '{"apiKey": "***", "x": 1}'),
-    ('{"password":"two words"}', '{"password":"***"}'),
-    (r'{"password":"a\"b"}', '{"password":"***"}'),
-    (r"{\"password\":\"hunter2\"}", r"{\"password\":\"***\"}"),
-    ('password: "horse battery sta', 'password: "***'),
-    ("""env['API_TOKEN'] = "it's me" """, """env['API_TOKEN'] = "***" """),
-    ('key: "the password: hunter2"', 'key: "the password: ***"'),
-    ("password=" + "h" * 17, "password=***"),
-    ("password=abcdef" + "x" * 8 + "wxyz", "password=***"),
-    ("AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "AWS_SECRET_ACCESS_KEY=***"),
-    ("Secret Access Key: wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "Secret Access Key: ***"),
-    ("key: aB3dE6gH9jK2mN5pQ8", "key: ***"),
-    ("TOKEN_GITHUB=aB3dE6gH9jK2mN5pQ8", "TOKEN_GITHUB=***"),
-    ("key = 0123456789abcdef0123456789abcdef", "key = ***"),
-    # flags
-    ("run --api-key abc --user bob", "run --api-key *** --user bob"),
-    ("run --apikey=abc", "run --apikey=***"),
-    ("run --api_key 'abc'", "run --api_key '***'"),
-    ("run --token abc", "run --token ***"),
-    ("run --client-secret abc", "run --client-secret ***"),
-    ("run --db-password abc", "run --db-password ***"),
-    ("run --passwd abc", "run --passwd ***"),
-    # headers and addresses
-    ("Authorization: Bearer abc", "Authorization: Bearer ***"),
-    ("authorization: Basic dXNlcjpwYXNz", "authorization: Basic ***"),
-    ('{"Authorization": "token abc"}', '{"Authorization": "token ***"}'),
-    ("-H 'Authorization: Bearer abcdefghijklmnopqrstuvwxyz'", "-H 'Authorization: Bearer ***'"),
-    ("send Bearer abcdefghijklmnopqrstuvwxyz", "send Bearer ***"),
-    ("postgres://user:hunter2@db:5432/x", "postgres://user:***@db:5432/x"),
-    ("postgres://user:p@ss@db/x", "postgres://user:***@db/x"),
-    ("redis://:hunter2@db", "redis://:***@db"),
-    (
-        "https://x-access-token:ghs_abcdefghijklmnopqrstuvwxyz@github.com/o/r",
-        "https://x-access-token:ghs_ab…wxyz@github.com/o/r",
-    ),
-    # what a secret looks like
-    ("sk-abc12345", "***"),
-    ("sk-proj-abcdefghijklmnopqrst", "sk-pro…qrst"),
-    ("sk-ant-api03-abcdefghijklmnop", "sk-ant…mnop"),
-    ("ghp_abcdefghijklmnopqrstuvwxyz0123456789", "ghp_ab…6789"),
-    ("gho_abcdefghijklmnopqrstuvwxyz0123456789", "gho_ab…6789"),
-    ("ghu_abcdefghijklmnopqrstuvwxyz0123456789", "ghu_ab…6789"),
-    ("ghs_abcdefghijklmnopqrstuvwxyz0123456789", "ghs_ab…6789"),
-    ("ghr_abcdefghijklmnopqrstuvwxyz0123456789", "ghr_ab…6789"),
-    ("github_pat_11ABCDEFG0abcdefghijkl_mnopqrstuvwxyz", "github…wxyz"),
-    ("glpat-abcdefghijklmnopqrst", "glpat-…qrst"),
-    ("xoxb-123456789012-abcdefghijkl", "xoxb-1…ijkl"),
-    ("xoxe.xoxp-1-abcdefghijkl", "xoxe.***"),
-    ("xapp-1-A0123456789-abcdef", "xapp-1…cdef"),
-    ("AIzaSyA-abcdefghijklmnopqrstuvwxyz012345", "AIzaSy…2345"),
-    ("AKIAIOSFODNN7EXAMPLE", "AKIAIO…MPLE"),
-    ("ASIAIOSFODNN7EXAMPLE", "ASIAIO…MPLE"),
-    ("sk_live_abcdefghijklmnop", "sk_liv…mnop"),
-    ("rk_live_abcdefghijklmnop", "rk_liv…mnop"),
-    ("npm_abcdefghijklmnopqrstuvwxyz0123456789", "npm_ab…6789"),
-    ("pypi-AgEIcHlwaS5vcmcCJDAwMDAwMDAwLTAwMDAt", "pypi-A…MDAt"),
-    ("hf_abcdefghijklmnopqrstuvwxyzABCDEFGH", "hf_abc…EFGH"),
-    ("gsk_abcdefghijklmnopqrstuvwxyz", "gsk_ab…wxyz"),
-    ("pplx-abcdefghijklmnopqrstuvwxyz", "pplx-a…wxyz"),
-    ("SG.abcdefghijklmnopqrstuv.abcdefghijklmnopqrstuvwxyz", "SG.abc…wxyz"),
-    ("123456789:AAFabcdefghijklmnopqrstuvwxyz12345", "123456…2345"),
-    ("/bot123456789:AAFabcdefghijklmnopqrstuvwxyz12345/getMe", "/bot123456…2345/getMe"),
-    ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N", "eyJhbG…0w5N"),
-    ("see ghp_abcdefghijklmnopqrst, and xoxb-1234567890", "see ghp_ab…qrst, and ***"),
-    # private keys
-    (KEY_LINES, "-----BEGIN RSA PRIVATE KEY-----\n…redacted…\n-----END RSA PRIVATE KEY-----"),
-    (KEY_LINES.replace("\n", " "), "***"),
-    ('{"private_key": "' + KEY_LINES.replace("\n", "\\n") + '"}', '{"private_key": "***"}'),
-    (KEY_LINES[:120], "-----BEGIN RSA PRIVATE KEY-----\n…redacted…"),
-    (
-        KEY_LINES.replace(
-            f"\n{BODY}\n", f"\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,00\n\n{BODY}\n", 1
+MASKED: dict[str, list[tuple[str, str]]] = {
+    "what a secret is called": [
+        ("OPENAI_API_KEY=sk-abcdefghijklmnopqrstuv", "OPENAI_API_KEY=sk-abc…stuv"),
+        ("password: hunter2", "password: ***"),
+        ("Password=hunter2;Server=db", "Password=***;Server=db"),
+        ("PGPASSWORD=hunter2 psql", "PGPASSWORD=*** psql"),
+        ("DB_PASSWD: hunter2", "DB_PASSWD: ***"),
+        ("my passphrase: correct-horse", "my passphrase: ***"),
+        ("api-key: abc", "api-key: ***"),
+        ("X-Api-Key: abc", "X-Api-Key: ***"),
+        ("apikey=abc", "apikey=***"),
+        ("API key: abc", "API key: ***"),
+        ("accessToken=abc&x=1", "accessToken=***&x=1"),
+        ("refresh_token => abc", "refresh_token => ***"),
+        ("client_secret := abc", "client_secret := ***"),
+        ("clientSecret: abc", "clientSecret: ***"),
+        ("SECRET_KEY_BASE=abc", "SECRET_KEY_BASE=***"),
+        ("TOKEN_2=abc", "TOKEN_2=***"),
+        ("token: abc12345, then more", "token: ***, then more"),
+        ("(secret=abc)", "(secret=***)"),
+        ("**Password:** hunter2", "**Password:** ***"),
+        ("**Password**: `hunter2`", "**Password**: `***`"),
+        ('{"apiKey": "abc", "x": 1}', '{"apiKey": "***", "x": 1}'),
+        ('{"password":"two words"}', '{"password":"***"}'),
+        (r'{"password":"a\"b"}', '{"password":"***"}'),
+        (r"{\"password\":\"hunter2\"}", r"{\"password\":\"***\"}"),
+        ('password: "horse battery sta', 'password: "***'),
+        ("""env['API_TOKEN'] = "it's me" """, """env['API_TOKEN'] = "***" """),
+        ('key: "the password: hunter2"', 'key: "the password: ***"'),
+        ("password=" + "h" * 17, "password=***"),
+        ("password=abcdef" + "x" * 8 + "wxyz", "password=***"),
+        ("AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "AWS_SECRET_ACCESS_KEY=***"),
+        ("Secret Access Key: wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "Secret Access Key: ***"),
+        ("key: aB3dE6gH9jK2mN5pQ8", "key: ***"),
+        ("TOKEN_GITHUB=aB3dE6gH9jK2mN5pQ8", "TOKEN_GITHUB=***"),
+        ("key = 0123456789abcdef0123456789abcdef", "key = ***"),
+    ],
+    "flags": [
+        ("run --api-key abc --user bob", "run --api-key *** --user bob"),
+        ("run --apikey=abc", "run --apikey=***"),
+        ("run --api_key 'abc'", "run --api_key '***'"),
+        ("run --token abc", "run --token ***"),
+        ("run --client-secret abc", "run --client-secret ***"),
+        ("run --db-password abc", "run --db-password ***"),
+        ("run --passwd abc", "run --passwd ***"),
+    ],
+    "headers and addresses": [
+        ("Authorization: Bearer abc", "Authorization: Bearer ***"),
+        ("authorization: Basic dXNlcjpwYXNz", "authorization: Basic ***"),
+        ('{"Authorization": "token abc"}', '{"Authorization": "token ***"}'),
+        ("-H 'Authorization: Bearer abcdefghijklmnopqrstuvwxyz'", "-H 'Authorization: Bearer ***'"),
+        ("send Bearer abcdefghijklmnopqrstuvwxyz", "send Bearer ***"),
+        ("postgres://user:hunter2@db:5432/x", "postgres://user:***@db:5432/x"),
+        ("postgres://user:p@ss@db/x", "postgres://user:***@db/x"),
+        ("redis://:hunter2@db", "redis://:***@db"),
+        (
+            "https://x-access-token:ghs_abcdefghijklmnopqrstuvwxyz@github.com/o/r",
+            "https://x-access-token:ghs_ab…wxyz@github.com/o/r",
         ),
-        "-----BEGIN RSA PRIVATE KEY-----\n…redacted…\n-----END RSA PRIVATE KEY-----",
-    ),
-    (
-        KEY_LINES.replace("RSA PRIVATE KEY", "PGP PRIVATE KEY BLOCK"),
-        "-----BEGIN PGP PRIVATE KEY BLOCK-----\n…redacted…\n-----END PGP PRIVATE KEY BLOCK-----",
-    ),
-    # what is said of one
-    ("The password is hunter2", "The password is ***"),
-    ("The password is hunter2.", "The password is ***."),
-    ("the password is Swordfish", "the password is ***"),
-    ("my password is swordfish.", "my password is ***."),
-    ("my password: X", "my password: ***"),
-    ('my password was "two words" once', 'my password was "***" once'),
-    ("The password is now `hunter2`, ok", "The password is now `***`, ok"),
-    ("the password for the wifi is hunter2", "the password for the wifi is ***"),
-    ("password for the wifi: hunter2", "password for the wifi: ***"),
-    ("The password to bob@example.com is: hunter2", "The password to bob@example.com is: ***"),
-    ("I changed the password to hunter2 today", "I changed the password to *** today"),
-    ("your passcode is 493021", "your passcode is ***"),
-    ("The token is abc12345", "The token is ***"),
-    ("My API key is 3f9a8c7b6d5e4f3a2b1c", "My API key is ***"),
-    ("the API key for staging is `k9f8s7d6`", "the API key for staging is `***`"),
-    (
-        "my secret access key is wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
-        "my secret access key is ***",
-    ),
-    (
-        "aws configure set aws_secret_access_key wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
-        "aws configure set aws_secret_access_key ***",
-    ),
-    # in other languages
-    ("la contraseña es hunter2", "la contraseña es ***"),
-    ("CONTRASEÑA: hunter2", "CONTRASEÑA: ***"),
-    ("Contrasena: hunter2", "Contrasena: ***"),
-    ("la clave es hunter2", "la clave es ***"),
-    ("a senha é hunter2", "a senha é ***"),
-    ("senha: hunter2", "senha: ***"),
-    ("palavra-passe: hunter2", "palavra-passe: ***"),
-    ("Passwort: hunter2", "Passwort: ***"),
-    ("das Passwort lautet Sommer23", "das Passwort lautet ***"),
-    ("Das Kennwort für den Router ist Sommer23!", "Das Kennwort für den Router ist ***"),
-    ("mot de passe : hunter2", "mot de passe : ***"),
-    ("le mot de passe est hunter2", "le mot de passe est ***"),
-    ("MDP: hunter2", "MDP: ***"),
-    ("密码：hunter2", "密码：***"),
-    ("密码是hunter2", "密码是***"),
-    ("密碼為 hunter2。", "密碼為 ***。"),
-    ("口令=hunter2", "口令=***"),
-    ("令牌: abc12345", "令牌: ***"),
-    ("パスワードはhunter2です", "パスワードは***です"),
-    ("パスワード：「hunter2」", "パスワード：「***」"),
-    ("トークン: abc12345", "トークン: ***"),
-    ("비밀번호는 hunter2 입니다", "비밀번호는 *** 입니다"),
-    ("비밀번호: hunter2", "비밀번호: ***"),
-    ("토큰은 abc12345입니다", "토큰은 ***입니다"),
-    ("كلمة المرور: hunter2", "كلمة المرور: ***"),
-    ("كلمة السر هي hunter2", "كلمة السر هي ***"),
-    ("الرمز السري: hunter2", "الرمز السري: ***"),
-    ("пароль: hunter2", "пароль: ***"),
-    ("пароль — hunter2", "пароль — ***"),
-    # in a table
-    ("| password | hunter2 |", "| password | *** |"),
-    ("| **Password** | `hunter2` |", "| **Password** | `***` |"),
-    ("| DB password | swordfish | prod |", "| DB password | *** | prod |"),
-    ("| api key | k9f8s7d6 |", "| api key | *** |"),
-    # on the next line
-    ("password:\nhunter2", "password:\n***"),
-    ("Password:\n\n    hunter2\nthen", "Password:\n\n    ***\nthen"),
-    ("**Password:**\n`hunter2`", "**Password:**\n`***`"),
-    ("the password:\n```\nhunter2\n```", "the password:\n```\n***\n```"),
-    ("API key:\nk9f8s7d6", "API key:\n***"),
-    # further names
-    ("token for the staging API: k9f8s7d6", "token for the staging API: ***"),
-    ("smtp_pass: hunter2", "smtp_pass: ***"),
-    ("SMTP_PASS=hunter2", "SMTP_PASS=***"),
-    ("Uid=sa;Pwd=hunter2;", "Uid=sa;Pwd=***;"),
-    ("pwd: hunter2", "pwd: ***"),
-    ("passphrase: correct horse battery staple", "passphrase: ***"),
-    (
-        "recovery phrase: legal winner thank year wave sausage worth useful legal winner thank yellow",
-        "recovery phrase: ***",
-    ),
-    ("_authToken=abcdef", "_authToken=***"),
-    ("passcode: 4711", "passcode: ***"),
-    # where a secret stands
-    ("curl -u bob:hunter2 https://x", "curl -u bob:*** https://x"),
-    ("curl -sS --user 'bob:hunter2' https://x", "curl -sS --user 'bob:***' https://x"),
-    ("curl -X POST \\\n  -u bob:hunter2 \\\n  x", "curl -X POST \\\n  -u bob:*** \\\n  x"),
-    ("sshpass -p 'hunter2' ssh x", "sshpass -p '***' ssh x"),
-    ("mysql -u root -phunter2 db", "mysql -u root -p*** db"),
-    ("machine x login bob password hunter2", "machine x login bob password ***"),
-    (
-        "AccountName=a;AccountKey=abcdefghijklmnopqrstuvwxyz0123456789==;EndpointSuffix=x",
-        "AccountName=a;AccountKey=***;EndpointSuffix=x",
-    ),
-    (
-        "https://x.blob.core.windows.net/c?sv=2022&sig=abcdefghijklmnopqrstuvwx%3D&se=1",
-        "https://x.blob.core.windows.net/c?sv=2022&sig=***&se=1",
-    ),
-    (
-        "SharedAccessSignature sr=x&sig=abcdefghijklmnopqrstuvwx%3D&se=1",
-        "SharedAccessSignature sr=x&sig=***&se=1",
-    ),
-    (
-        "https://discord.com/api/webhooks/123456789/a1B2a1B2a1B2a1B2a1B2a1B2a1B2a1B2a1B2a1B2a1B2a1B2a1B2a1B2a1B2a1B2a1B2",
-        "https://discord.com/api/webhooks/***",
-    ),
-    (
-        "https://hooks.slack.com/services/T000/B000/abcdefghijklmnopqrstuvwx",
-        "https://hooks.slack.com/services/***",
-    ),
-    # further shapes
-    ("ya29.a0AfH6SMBabcdefghijklmnop", "ya29.a…mnop"),
-    ("GOCSPX-abcdefghijklmnopqrstuvwxyz12", "GOCSPX…yz12"),
-    ("xai-abcdefghijklmnopqrstuvwxyz", "xai-ab…wxyz"),
-    ("SK0123456789abcdef0123456789abcdef", "SK0123…cdef"),
-    ("MTIzNDU2Nzg5MDEyMzQ1Njc4.GabcDE.abcdefghijklmnopqrstuvwxyz01234567890A", "MTIzND…890A"),
-    ("ntn_abcdefghijklmnopqrstuvwxyz0123456789", "ntn_ab…6789"),
-    ("secret_abcdefghijklmnopqrstuvwxyz0123456789ABCDEFG", "secret…DEFG"),
-    ("lin_api_abcdefghijklmnopqrstuvwxyz", "lin_ap…wxyz"),
-    ("dop_v1_0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef", "dop_v1…cdef"),
-    ("dapi0123456789abcdef0123456789abcdef", "dapi01…cdef"),
-    ("key-0123456789abcdef0123456789abcdef", "key-01…cdef"),
-    ("AGE-SECRET-KEY-1QQPZRY9X8GF2TVDW0S3JN54KHCE6MUA7L", "AGE-SE…UA7L"),
-    ("whsec_abcdefghijklmnopqrstuvwx", "whsec_…uvwx"),
-    ("sk-or-v1-0123456789abcdef0123456789abcdef", "sk-or-…cdef"),
-    ("vercel_blob_rw_abcdefghijklmnopqrstuvwx", "vercel…uvwx"),
-    ("hvs.CAESIJabcdefghijklmnop", "hvs.CA…mnop"),
-    (
-        KEY_LINES.replace("RSA", "OPENSSH"),
-        "-----BEGIN OPENSSH PRIVATE KEY-----\n…redacted…\n-----END OPENSSH PRIVATE KEY-----",
-    ),
-    (
-        "-----BEGIN OPENSSH PRIVATE KEY----- …redacted… -----END OPENSSH PRIVATE KEY-----",
-        "-----BEGIN OPENSSH PRIVATE KEY----- …redacted… -----END OPENSSH PRIVATE KEY-----",
-    ),
-]
+    ],
+    "what a secret looks like": [
+        ("sk-abc12345", "***"),
+        ("sk-proj-abcdefghijklmnopqrst", "sk-pro…qrst"),
+        ("sk-ant-api03-abcdefghijklmnop", "sk-ant…mnop"),
+        ("ghp_abcdefghijklmnopqrstuvwxyz0123456789", "ghp_ab…6789"),
+        ("gho_abcdefghijklmnopqrstuvwxyz0123456789", "gho_ab…6789"),
+        ("ghu_abcdefghijklmnopqrstuvwxyz0123456789", "ghu_ab…6789"),
+        ("ghs_abcdefghijklmnopqrstuvwxyz0123456789", "ghs_ab…6789"),
+        ("ghr_abcdefghijklmnopqrstuvwxyz0123456789", "ghr_ab…6789"),
+        ("github_pat_11ABCDEFG0abcdefghijkl_mnopqrstuvwxyz", "github…wxyz"),
+        ("glpat-abcdefghijklmnopqrst", "glpat-…qrst"),
+        ("xoxb-123456789012-abcdefghijkl", "xoxb-1…ijkl"),
+        ("xoxe.xoxp-1-abcdefghijkl", "xoxe.***"),
+        ("xapp-1-A0123456789-abcdef", "xapp-1…cdef"),
+        ("AIzaSyA-abcdefghijklmnopqrstuvwxyz012345", "AIzaSy…2345"),
+        ("AKIAIOSFODNN7EXAMPLE", "AKIAIO…MPLE"),
+        ("ASIAIOSFODNN7EXAMPLE", "ASIAIO…MPLE"),
+        ("sk_live_abcdefghijklmnop", "sk_liv…mnop"),
+        ("rk_live_abcdefghijklmnop", "rk_liv…mnop"),
+        ("npm_abcdefghijklmnopqrstuvwxyz0123456789", "npm_ab…6789"),
+        ("pypi-AgEIcHlwaS5vcmcCJDAwMDAwMDAwLTAwMDAt", "pypi-A…MDAt"),
+        ("hf_abcdefghijklmnopqrstuvwxyzABCDEFGH", "hf_abc…EFGH"),
+        ("gsk_abcdefghijklmnopqrstuvwxyz", "gsk_ab…wxyz"),
+        ("pplx-abcdefghijklmnopqrstuvwxyz", "pplx-a…wxyz"),
+        ("SG.abcdefghijklmnopqrstuv.abcdefghijklmnopqrstuvwxyz", "SG.abc…wxyz"),
+        ("123456789:AAFabcdefghijklmnopqrstuvwxyz12345", "123456…2345"),
+        ("/bot123456789:AAFabcdefghijklmnopqrstuvwxyz12345/getMe", "/bot123456…2345/getMe"),
+        ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N", "eyJhbG…0w5N"),
+        ("see ghp_abcdefghijklmnopqrst, and xoxb-1234567890", "see ghp_ab…qrst, and ***"),
+    ],
+    "private keys": [
+        (KEY_LINES, "-----BEGIN RSA PRIVATE KEY-----\n…redacted…\n-----END RSA PRIVATE KEY-----"),
+        (KEY_LINES.replace("\n", " "), "***"),
+        ('{"private_key": "' + KEY_LINES.replace("\n", "\\n") + '"}', '{"private_key": "***"}'),
+        (KEY_LINES[:120], "-----BEGIN RSA PRIVATE KEY-----\n…redacted…"),
+        (
+            KEY_LINES.replace(
+                f"\n{BODY}\n", f"\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,00\n\n{BODY}\n", 1
+            ),
+            "-----BEGIN RSA PRIVATE KEY-----\n…redacted…\n-----END RSA PRIVATE KEY-----",
+        ),
+        (
+            KEY_LINES.replace("RSA PRIVATE KEY", "PGP PRIVATE KEY BLOCK"),
+            "-----BEGIN PGP PRIVATE KEY BLOCK-----\n…redacted…\n-----END PGP PRIVATE KEY BLOCK-----",
+        ),
+    ],
+    "what is said of one": [
+        ("The password is hunter2", "The password is ***"),
+        ("The password is hunter2.", "The password is ***."),
+        ("the password is Swordfish", "the password is ***"),
+        ("my password is swordfish.", "my password is ***."),
+        ("my password: X", "my password: ***"),
+        ('my password was "two words" once', 'my password was "***" once'),
+        ("The password is now `hunter2`, ok", "The password is now `***`, ok"),
+        ("the password for the wifi is hunter2", "the password for the wifi is ***"),
+        ("password for the wifi: hunter2", "password for the wifi: ***"),
+        ("The password to bob@example.com is: hunter2", "The password to bob@example.com is: ***"),
+        ("I changed the password to hunter2 today", "I changed the password to *** today"),
+        ("your passcode is 493021", "your passcode is ***"),
+        ("The token is abc12345", "The token is ***"),
+        ("My API key is 3f9a8c7b6d5e4f3a2b1c", "My API key is ***"),
+        ("the API key for staging is `k9f8s7d6`", "the API key for staging is `***`"),
+        (
+            "my secret access key is wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
+            "my secret access key is ***",
+        ),
+        (
+            "aws configure set aws_secret_access_key wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
+            "aws configure set aws_secret_access_key ***",
+        ),
+    ],
+    "in other languages": [
+        ("la contraseña es hunter2", "la contraseña es ***"),
+        ("CONTRASEÑA: hunter2", "CONTRASEÑA: ***"),
+        ("Contrasena: hunter2", "Contrasena: ***"),
+        ("la clave es hunter2", "la clave es ***"),
+        ("a senha é hunter2", "a senha é ***"),
+        ("senha: hunter2", "senha: ***"),
+        ("palavra-passe: hunter2", "palavra-passe: ***"),
+        ("Passwort: hunter2", "Passwort: ***"),
+        ("das Passwort lautet Sommer23", "das Passwort lautet ***"),
+        ("Das Kennwort für den Router ist Sommer23!", "Das Kennwort für den Router ist ***"),
+        ("mot de passe : hunter2", "mot de passe : ***"),
+        ("le mot de passe est hunter2", "le mot de passe est ***"),
+        ("MDP: hunter2", "MDP: ***"),
+        ("密码：hunter2", "密码：***"),
+        ("密码是hunter2", "密码是***"),
+        ("密碼為 hunter2。", "密碼為 ***。"),
+        ("口令=hunter2", "口令=***"),
+        ("令牌: abc12345", "令牌: ***"),
+        ("パスワードはhunter2です", "パスワードは***です"),
+        ("パスワード：「hunter2」", "パスワード：「***」"),
+        ("トークン: abc12345", "トークン: ***"),
+        ("비밀번호는 hunter2 입니다", "비밀번호는 *** 입니다"),
+        ("비밀번호: hunter2", "비밀번호: ***"),
+        ("토큰은 abc12345입니다", "토큰은 ***입니다"),
+        ("كلمة المرور: hunter2", "كلمة المرور: ***"),
+        ("كلمة السر هي hunter2", "كلمة السر هي ***"),
+        ("الرمز السري: hunter2", "الرمز السري: ***"),
+        ("пароль: hunter2", "пароль: ***"),
+        ("пароль — hunter2", "пароль — ***"),
+    ],
+    "in a table": [
+        ("| password | hunter2 |", "| password | *** |"),
+        ("| **Password** | `hunter2` |", "| **Password** | `***` |"),
+        ("| DB password | swordfish | prod |", "| DB password | *** | prod |"),
+        ("| api key | k9f8s7d6 |", "| api key | *** |"),
+    ],
+    "on the next line": [
+        ("password:\nhunter2", "password:\n***"),
+        ("Password:\n\n    hunter2\nthen", "Password:\n\n    ***\nthen"),
+        ("**Password:**\n`hunter2`", "**Password:**\n`***`"),
+        ("the password:\n```\nhunter2\n```", "the password:\n```\n***\n```"),
+        ("API key:\nk9f8s7d6", "API key:\n***"),
+    ],
+    "further names": [
+        ("token for the staging API: k9f8s7d6", "token for the staging API: ***"),
+        ("smtp_pass: hunter2", "smtp_pass: ***"),
+        ("SMTP_PASS=hunter2", "SMTP_PASS=***"),
+        ("Uid=sa;Pwd=hunter2;", "Uid=sa;Pwd=***;"),
+        ("pwd: hunter2", "pwd: ***"),
+        ("passphrase: correct horse battery staple", "passphrase: ***"),
+        (
+            "recovery phrase: legal winner thank year wave sausage worth useful legal winner thank yellow",
+            "recovery phrase: ***",
+        ),
+        ("_authToken=abcdef", "_authToken=***"),
+        ("passcode: 4711", "passcode: ***"),
+    ],
+    "where a secret stands": [
+        ("curl -u bob:hunter2 https://x", "curl -u bob:*** https://x"),
+        ("curl -sS --user 'bob:hunter2' https://x", "curl -sS --user 'bob:***' https://x"),
+        ("curl -X POST \\\n  -u bob:hunter2 \\\n  x", "curl -X POST \\\n  -u bob:*** \\\n  x"),
+        ("sshpass -p 'hunter2' ssh x", "sshpass -p '***' ssh x"),
+        ("mysql -u root -phunter2 db", "mysql -u root -p*** db"),
+        ("machine x login bob password hunter2", "machine x login bob password ***"),
+        (
+            "AccountName=a;AccountKey=abcdefghijklmnopqrstuvwxyz0123456789==;EndpointSuffix=x",
+            "AccountName=a;AccountKey=***;EndpointSuffix=x",
+        ),
+        (
+            "https://x.blob.core.windows.net/c?sv=2022&sig=abcdefghijklmnopqrstuvwx%3D&se=1",
+            "https://x.blob.core.windows.net/c?sv=2022&sig=***&se=1",
+        ),
+        (
+            "SharedAccessSignature sr=x&sig=abcdefghijklmnopqrstuvwx%3D&se=1",
+            "SharedAccessSignature sr=x&sig=***&se=1",
+        ),
+        (
+            "https://discord.com/api/webhooks/123456789/a1B2a1B2a1B2a1B2a1B2a1B2a1B2a1B2a1B2a1B2a1B2a1B2a1B2a1B2a1B2a1B2a1B2",
+            "https://discord.com/api/webhooks/***",
+        ),
+        (
+            "https://hooks.slack.com/services/T000/B000/abcdefghijklmnopqrstuvwx",
+            "https://hooks.slack.com/services/***",
+        ),
+    ],
+    "further shapes": [
+        ("ya29.a0AfH6SMBabcdefghijklmnop", "ya29.a…mnop"),
+        ("GOCSPX-abcdefghijklmnopqrstuvwxyz12", "GOCSPX…yz12"),
+        ("xai-abcdefghijklmnopqrstuvwxyz", "xai-ab…wxyz"),
+        ("SK0123456789abcdef0123456789abcdef", "SK0123…cdef"),
+        ("MTIzNDU2Nzg5MDEyMzQ1Njc4.GabcDE.abcdefghijklmnopqrstuvwxyz01234567890A", "MTIzND…890A"),
+        ("ntn_abcdefghijklmnopqrstuvwxyz0123456789", "ntn_ab…6789"),
+        ("secret_abcdefghijklmnopqrstuvwxyz0123456789ABCDEFG", "secret…DEFG"),
+        ("lin_api_abcdefghijklmnopqrstuvwxyz", "lin_ap…wxyz"),
+        ("dop_v1_0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef", "dop_v1…cdef"),
+        ("dapi0123456789abcdef0123456789abcdef", "dapi01…cdef"),
+        ("key-0123456789abcdef0123456789abcdef", "key-01…cdef"),
+        ("AGE-SECRET-KEY-1QQPZRY9X8GF2TVDW0S3JN54KHCE6MUA7L", "AGE-SE…UA7L"),
+        ("whsec_abcdefghijklmnopqrstuvwx", "whsec_…uvwx"),
+        ("sk-or-v1-0123456789abcdef0123456789abcdef", "sk-or-…cdef"),
+        ("vercel_blob_rw_abcdefghijklmnopqrstuvwx", "vercel…uvwx"),
+        ("hvs.CAESIJabcdefghijklmnop", "hvs.CA…mnop"),
+        (
+            KEY_LINES.replace("RSA", "OPENSSH"),
+            "-----BEGIN OPENSSH PRIVATE KEY-----\n…redacted…\n-----END OPENSSH PRIVATE KEY-----",
+        ),
+        (
+            "-----BEGIN OPENSSH PRIVATE KEY----- …redacted… -----END OPENSSH PRIVATE KEY-----",
+            "-----BEGIN OPENSSH PRIVATE KEY----- …redacted… -----END OPENSSH PRIVATE KEY-----",
+        ),
+    ],
+}
 
-LEFT_ALONE = [
-    "",
-    "monkey: banana",
-    "turkey=roast",
-    "keyboard: qwerty",
-    "Key: C major",
-    "key: user:12:profile",
-    "tokens: 4096",
-    "max_tokens=4096",
-    "token_limit: 4000",
-    "passwords: see the vault",
-    "secretary: Anna",
-    "the secret of life",
-    "public_key=ssh-ed25519",
-    "publicKey: abc",
-    "foreign_key: user_id",
-    "primaryKey: id",
-    "sessionKey: agent:main:main",
-    "api_key: str | None = None",
-    "password: null",
-    "token=${TOKEN}",
-    "password: {{ vault }}",
-    "secret = <your secret>",
-    "if token == other:",
-    "Token::new()",
-    "token://abc",
-    "password=",
-    'password=""',
-    "Basic authorization is simple",
-    "the bearer of good news",
-    "sk-SK and sk-learn",
-    "task-management-2024 disk-encryption-2024 risk-assessment-2024",
-    "memory/2026-01-05-sk-chase-dot.md",
-    "npm_config_registry hf_hub_download_files",
-    "pplx-70b-online pypi-attestations-and-signatures",
-    "Asia and AKIA",
-    "http://localhost:8080/@user",
-    "https://example.com/a?b=c and me@example.com",
-    "2026-01-01T10:00:00Z",
-    "graphiti/4f1c7a9e-1111-4222-8333-444455556666",
-    "-----BEGIN PUBLIC KEY-----\n" + BODY,
-    "it begins with -----BEGIN PRIVATE KEY----- and then the body",
-    "--token",
-    "--token --verbose",
-    "私たちの鍵: とても大事",
-    # prose, code and tables that speak of secrets
-    "the key: C major",
-    "token: about four characters",
-    "Token: roughly four characters of text.",
-    "secret: the cake is a lie",
-    "The password is required",
-    "The password is wrong.",
-    "the password is stored in the vault",
-    "The password is at least 8 characters",
-    "The password is 8 characters long",
-    "the password is not set",
-    "Your password is incorrect!",
-    "The password is too short.",
-    "password is hashed with bcrypt",
-    "the password is case-sensitive",
-    "the token is expired",
-    "The token is valid for 3600 seconds",
-    "the secret is out",
-    "the secret is to keep going",
-    "The secret is 42",
-    "the access key is missing",
-    "the API key is optional.",
-    "tokens: 400",
-    "max_tokens=8192",
-    "primary_key: id",
-    "secret santa",
-    "Secret Santa is Bob",
-    "key = value",
-    "key: value\nother: 2",
-    "d41d8cd98f00b204e9800998ecf8427e",
-    "commit 3c8206312ab34cd56ef7890ab12cd34ef56ab789",
-    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk",
-    "palabra clave: gatos",
-    "la contraseña es obligatoria",
-    "das Passwort ist falsch",
-    "le mot de passe est requis",
-    "密码学是一门科学",
-    "密码是必填的",
-    "密码：见保险箱",
-    "パスワードは8文字以上",
-    "密码是8位",
-    "비밀번호는 8자 이상",
-    "키: 170cm",
-    "كلمة المرور مطلوبة",
-    "| password | string | yes |",
-    "| password | The user's password |",
-    "| user | password |\n|------|------|",
-    "| password | token |\n|---|---|",
-    "| token | string |",
-    "password:\n  valueFrom:\n    x: y",
-    "password:\n- one",
-    "secrets:\n  - a",
-    "token:\n  required",
-    "PWD=/home/bob",
-    "docker run -u 1000:1000 x",
-    "curl -u $USER:$PASS x",
-    "token_type: bearer",
-    "API_KEY=$API_KEY",
-    "api_key = os.environ",
-    "the passage: a b c",
-    "2 tests pass: 12",
-    "the compass: north",
-    "password reset link: sent",
-    "reset the password to continue",
-    "the private key is ed25519",
-    "the token is base64",
-    "the signature uses sha256",
-    "password: required",
-    "what is the password?",
-    "Is the token fine?",
-    "the password was changed yesterday",
-    "Passwords are hashed.",
-    "the key is to be patient",
-    "wallet: secretary",
-    "may_pass: bool",
-    "login or password is wrong",
-    "the pass: 3 of 4",
-]
+LEFT_ALONE = {
+    "words that only look like names or tokens": [
+        "",
+        "monkey: banana",
+        "turkey=roast",
+        "keyboard: qwerty",
+        "Key: C major",
+        "key: user:12:profile",
+        "tokens: 4096",
+        "max_tokens=4096",
+        "token_limit: 4000",
+        "passwords: see the vault",
+        "secretary: Anna",
+        "the secret of life",
+        "public_key=ssh-ed25519",
+        "publicKey: abc",
+        "foreign_key: user_id",
+        "primaryKey: id",
+        "sessionKey: agent:main:main",
+        "api_key: str | None = None",
+        "password: null",
+        "token=${TOKEN}",
+        "password: {{ vault }}",
+        "secret = <your secret>",
+        "if token == other:",
+        "Token::new()",
+        "token://abc",
+        "password=",
+        'password=""',
+        "Basic authorization is simple",
+        "the bearer of good news",
+        "sk-SK and sk-learn",
+        "task-management-2024 disk-encryption-2024 risk-assessment-2024",
+        "memory/2026-01-05-sk-chase-dot.md",
+        "npm_config_registry hf_hub_download_files",
+        "pplx-70b-online pypi-attestations-and-signatures",
+        "Asia and AKIA",
+        "http://localhost:8080/@user",
+        "https://example.com/a?b=c and me@example.com",
+        "2026-01-01T10:00:00Z",
+        "graphiti/4f1c7a9e-1111-4222-8333-444455556666",
+        "-----BEGIN PUBLIC KEY-----\n" + BODY,
+        "it begins with -----BEGIN PRIVATE KEY----- and then the body",
+        "--token",
+        "--token --verbose",
+        "私たちの鍵: とても大事",
+    ],
+    "prose, code and tables that speak of secrets": [
+        "the key: C major",
+        "token: about four characters",
+        "Token: roughly four characters of text.",
+        "secret: the cake is a lie",
+        "The password is required",
+        "The password is wrong.",
+        "the password is stored in the vault",
+        "The password is at least 8 characters",
+        "The password is 8 characters long",
+        "the password is not set",
+        "Your password is incorrect!",
+        "The password is too short.",
+        "password is hashed with bcrypt",
+        "the password is case-sensitive",
+        "the token is expired",
+        "The token is valid for 3600 seconds",
+        "the secret is out",
+        "the secret is to keep going",
+        "The secret is 42",
+        "the access key is missing",
+        "the API key is optional.",
+        "tokens: 400",
+        "max_tokens=8192",
+        "primary_key: id",
+        "secret santa",
+        "Secret Santa is Bob",
+        "key = value",
+        "key: value\nother: 2",
+        "d41d8cd98f00b204e9800998ecf8427e",
+        "commit 3c8206312ab34cd56ef7890ab12cd34ef56ab789",
+        "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk",
+        "palabra clave: gatos",
+        "la contraseña es obligatoria",
+        "das Passwort ist falsch",
+        "le mot de passe est requis",
+        "密码学是一门科学",
+        "密码是必填的",
+        "密码：见保险箱",
+        "パスワードは8文字以上",
+        "密码是8位",
+        "비밀번호는 8자 이상",
+        "키: 170cm",
+        "كلمة المرور مطلوبة",
+        "| password | string | yes |",
+        "| password | The user's password |",
+        "| user | password |\n|------|------|",
+        "| password | token |\n|---|---|",
+        "| token | string |",
+        "password:\n  valueFrom:\n    x: y",
+        "password:\n- one",
+        "secrets:\n  - a",
+        "token:\n  required",
+        "PWD=/home/bob",
+        "docker run -u 1000:1000 x",
+        "curl -u $USER:$PASS x",
+        "token_type: bearer",
+        "API_KEY=$API_KEY",
+        "api_key = os.environ",
+        "the passage: a b c",
+        "2 tests pass: 12",
+        "the compass: north",
+        "password reset link: sent",
+        "reset the password to continue",
+        "the private key is ed25519",
+        "the token is base64",
+        "the signature uses sha256",
+        "password: required",
+        "what is the password?",
+        "Is the token fine?",
+        "the password was changed yesterday",
+        "Passwords are hashed.",
+        "the key is to be patient",
+        "wallet: secretary",
+        "may_pass: bool",
+        "login or password is wrong",
+        "the pass: 3 of 4",
+    ],
+}
 
 
-@pytest.mark.parametrize(("text", "expected"), MASKED)
-def test_secrets_are_masked(text: str, expected: str) -> None:
-    assert redact(text) == expected
+ORDINARY = [text for texts in LEFT_ALONE.values() for text in texts]
 
 
-@pytest.mark.parametrize("text", LEFT_ALONE)
-def test_ordinary_text_is_left_alone(text: str) -> None:
-    assert redact(text) == text
+def _within(text: str) -> str:
+    return f"Mia wrote:\n{text}\nand left."
 
 
-@pytest.mark.parametrize("text", [text for text in LEFT_ALONE if not text.endswith(("=", "--token"))])
-def test_ordinary_text_is_left_alone_in_the_middle_of_a_text(text: str) -> None:
-    assert redact(f"Mia wrote:\n{text}\nand left.") == f"Mia wrote:\n{text}\nand left."
+def _differing(cases: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return what the texts become that do not become what they should."""
+    return {text: redact(text) for text, expected in cases if redact(text) != expected}
 
 
-@pytest.mark.parametrize("text", [text for text, _ in MASKED])
-def test_masking_twice_is_masking_once(text: str) -> None:
-    assert redact(redact(text)) == redact(text)
+@pytest.mark.parametrize("kind", MASKED)
+def test_secrets_of_a_kind_are_masked(kind: str) -> None:
+    assert _differing(MASKED[kind]) == {}
 
 
-@pytest.mark.parametrize(("text", "expected"), MASKED)
-def test_secrets_are_found_in_the_middle_of_a_text(text: str, expected: str) -> None:
-    if not text.startswith('password: "horse'):  # it has no end
-        assert redact(f"Mia wrote:\n{text}\nand left.") == f"Mia wrote:\n{expected}\nand left."
+@pytest.mark.parametrize("kind", MASKED)
+def test_secrets_of_a_kind_are_masked_in_the_middle_of_a_text(kind: str) -> None:
+    cases = [(_within(text), _within(expected)) for text, expected in MASKED[kind]]
+
+    # A quoted value without an end takes what follows.
+    assert _differing(case for case in cases if 'password: "horse' not in case[0]) == {}
 
 
-@pytest.mark.parametrize(
-    "name", ["token", "OPENAI_API_KEY", "api-key", "accessToken", "client_secret", "dbPassword", "PASSWD"]
-)
-def test_names_of_secrets_are_known(name: str) -> None:
-    assert is_secret_name(name)
+@pytest.mark.parametrize("kind", MASKED)
+def test_masking_twice_is_masking_once(kind: str) -> None:
+    assert _differing((redact(text), redact(text)) for text, _ in MASKED[kind]) == {}
 
 
-@pytest.mark.parametrize(
-    "name", ["", "key", "monkey", "keyboard", "tokens", "tokenCount", "session_key", "publicKey"]
-)
-def test_other_names_are_not(name: str) -> None:
-    assert not is_secret_name(name)
+@pytest.mark.parametrize("kind", LEFT_ALONE)
+def test_ordinary_text_is_left_alone(kind: str) -> None:
+    within = [_within(text) for text in LEFT_ALONE[kind] if not text.endswith(("=", "--token"))]
+
+    assert _differing((text, text) for text in (*LEFT_ALONE[kind], *within)) == {}
 
 
-@pytest.mark.parametrize("name", ["contraseña", "Passwort", "密码", "パスワード", "SMTP_PASS", "dbPwd"])
-def test_names_of_secrets_are_known_in_other_languages(name: str) -> None:
-    assert is_secret_name(name)
+def test_names_of_secrets_are_known() -> None:
+    names = ["token", "OPENAI_API_KEY", "api-key", "accessToken", "client_secret", "dbPassword", "PASSWD"]
+    abroad = ["contraseña", "Passwort", "密码", "パスワード", "SMTP_PASS", "dbPwd"]
+
+    assert [name for name in names + abroad if not is_secret_name(name)] == []
+
+
+def test_other_names_are_not() -> None:
+    names = ["", "key", "monkey", "keyboard", "tokens", "tokenCount", "session_key", "publicKey"]
+
+    assert [name for name in names if is_secret_name(name)] == []
 
 
 def test_a_masked_key_stays_masked_when_its_lines_are_joined() -> None:
@@ -465,9 +498,9 @@ def test_a_private_key_under_its_name_keeps_its_first_and_last_line() -> None:
 def test_clean_texts_covers_what_redact_would_not_change() -> None:
     clean = CleanTexts()
 
-    assert clean.covers(LEFT_ALONE)
-    assert clean.covers(LEFT_ALONE)
-    assert not clean.covers([*LEFT_ALONE, "password: hunter2"])
+    assert clean.covers(ORDINARY)
+    assert clean.covers(ORDINARY)
+    assert not clean.covers([*ORDINARY, "password: hunter2"])
     assert not clean.covers(["password: hunter2"])
 
 
@@ -504,16 +537,16 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.timeout(30)
-@pytest.mark.parametrize("piece", HOSTILE)
-def test_long_hostile_texts_come_to_an_end(piece: str) -> None:
+@pytest.mark.timeout(120)
+def test_long_hostile_texts_come_to_an_end() -> None:
     """Anything worse than linear would take hours on these."""
     every_hint = (
         "\npassword=hunter2 curl mysql machine login sshpass set to is ist | es 密码 @ :// -- eyj sk-"
         " -----begin bearer authorization: :aa sg. ghp_ xox"
     )
+    texts = {piece: piece * (200_000 // len(piece)) + every_hint for piece in HOSTILE}
 
-    assert "hunter2" not in redact(piece * (300_000 // len(piece)) + every_hint)
+    assert [piece for piece, text in texts.items() if "hunter2" in redact(text)] == []
 
 
 # What a reader sees from the context alone; a rule for these would mask ordinary lines as well.
@@ -592,29 +625,35 @@ def _repeats(parsed: Any, *, depth: int = 0) -> list[int]:
     return found
 
 
-def _patterns() -> list[tuple[str, re.Pattern[str]]]:
-    named = [
-        (f"{module.__name__}.{name}", value)
-        for module in (secret_formats, secret_rules, secret_values, secret_shapes)
-        for name, value in vars(module).items()
-        if isinstance(value, re.Pattern)
-    ]
-    listed = [("shape " + shape.literal, shape.pattern) for shape in secret_shapes.SHAPES]
-    commands = [(word, pattern) for word, patterns in secret_rules._COMMANDS for pattern in patterns]
-    return [
-        *named,
-        *listed,
-        *commands,
-        *secret_rules._SAID_PATTERNS,
-        *secret_formats.FORMATS,
-        *secret_rules._CONNECT.items(),
-        *secret_rules._CONNECT_WORDS.items(),
-    ]
+def _patterns() -> Iterator[tuple[str, re.Pattern[str]]]:
+    """Yield every pattern that the rules use: in modules, in tables of theirs, and in rules."""
+    for module in MODULES:
+        for name, value in vars(module).items():
+            yield from _patterns_in(f"{module.__name__}.{name}", value)
+    yield from (("shape " + shape.literal, shape.pattern) for shape in secret_shapes.SHAPES)
+    for rule in redaction.RULES:
+        closure = inspect.getclosurevars(rule.at).nonlocals
+        for name, value in closure.items():
+            yield from _patterns_in(f"{rule.words} {name}", value)
 
 
-@pytest.mark.parametrize(("name", "pattern"), _patterns())
-def test_no_pattern_repeats_without_an_end_twice_over(name: str, pattern: re.Pattern[str]) -> None:
+def _patterns_in(name: str, value: object) -> Iterator[tuple[str, re.Pattern[str]]]:
+    if isinstance(value, re.Pattern):
+        yield name, value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _patterns_in(f"{name} {key}", item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _patterns_in(name, item)
+
+
+def test_no_pattern_repeats_without_an_end_twice_over() -> None:
     """A run within a run, or one that is looked ahead for, could take more than linear time."""
-    depths = _repeats(re_parser.parse(pattern.pattern, pattern.flags))
+    patterns = list(_patterns())
+    nested = [
+        name for name, pattern in patterns if any(_repeats(re_parser.parse(pattern.pattern, pattern.flags)))
+    ]
 
-    assert all(depth == 0 for depth in depths), name
+    assert nested == []
+    assert len(patterns) > 150

@@ -1,0 +1,216 @@
+"""Finds secrets in addresses and in what browsers send: passwords in URLs, signatures, headers, cookies."""
+
+import base64
+import binascii
+import re
+from collections.abc import Iterator
+
+from composable_memory_ops_logs.secret_text import JUDGED, Rule, Span, Text, pattern_rule
+from composable_memory_ops_logs.secret_values import (
+    goes_on,
+    is_code,
+    is_given,
+    is_masked,
+    is_random,
+    is_strong,
+    is_word,
+)
+
+__all__ = ["ADDRESS_RULES"]
+
+# --- user:password@host -------------------------------------------------------------------------------------
+
+_ADDRESS = re.compile(r"""://[^\s"'<>`|]*""")
+_HOST = re.compile(r"(?:\[[0-9a-f:.]{2,45}\]|[\w.*-]{1,253})(?=[:/?#,;)\]}&\\]|\Z)", re.IGNORECASE)
+
+
+def _address_at(text: Text, place: int) -> Iterator[Span]:
+    run = _ADDRESS.match(text.raw, place)
+    if run is None:
+        return
+    if "@" in run[0]:
+        for number, piece in enumerate(run[0].split("://")):
+            if number and "@" in piece:
+                yield from _credentials(piece, place)
+            place += len(piece) + 3
+    yield Span(run.end(), run.end())
+
+
+def _credentials(piece: str, start: int) -> Iterator[Span]:
+    """Yield the password of `user:password@host`, or the token of `token@host`."""
+    at = piece.rfind("@")
+    while at > 0 and not _HOST.match(piece, at + 1, at + 300):
+        at = piece.rfind("@", 0, max(0, at))
+        if piece.count("@", 0, at) > 8:  # no address has so many
+            break
+    if at <= 0:
+        return
+    colon = piece.find(":", 0, 129)
+    slash = piece.find("/", 0, at)
+    if 0 <= colon < at and (slash < 0 or colon < slash):
+        password = piece[colon + 1 : at]
+        port = password.partition("/")[0]
+        is_port = "/" in password and port.isdigit() and len(port) <= 5
+        if password and not is_port and is_given(password):
+            yield Span(start + colon + 1, start + at)
+    elif slash < 0 and (at >= 20 and is_random(piece[:at])):
+        yield Span(start, start + at)
+
+
+# --- secrets within a path or a query -----------------------------------------------------------------------
+
+_HOOKS = {
+    "/webhooks/": r"/webhooks/(?=[0-9]{1,30}/)([\w@/-]{6,})",
+    "hooks.slack.com/": r"hooks\.slack\.com/(?:services|workflows|triggers)/([\w@/-]{6,})",
+    "hooks.zapier.com/": r"hooks\.zapier\.com/hooks/catch/([\w@/-]{6,})",
+    "maker.ifttt.com/": r"maker\.ifttt\.com/trigger/\w{1,60}/(?:json/)?with/key/([\w@/-]{6,})",
+    "/bot/v2/hook/": r"/bot/v2/hook/([\w@/-]{6,})",
+    "/incomingwebhook/": r"/incomingwebhook/([\w@/-]{6,})",
+    "webhook.office.com/": r"webhook\.office\.com/([\w@/-]{6,})",
+    "webhook/send?key=": r"webhook/send\?key=([\w@/-]{6,})",
+}
+_QUERY = re.compile(
+    r"(?<=[?&;])(?:sig|signature|x-amz-signature|x-goog-signature|code|auth|st|sid|ticket|otp|pass|pin|k"
+    r"|secret)=([\w%+/=~.-]{16,})"
+)
+_QUERY_WORDS = (
+    *("sig=", "signature=", "x-amz-signature=", "x-goog-signature=", "code=", "auth=", "st=", "sid="),
+    *("ticket=", "otp=", "pass=", "pin=", "k=", "secret="),
+)
+_OTPAUTH = re.compile(r"otpauth(?:-migration)?://[^\s\"'<>]*")
+_OTP_SECRET = re.compile(r"(?:secret|data)=([\w%+/=-]+)")
+
+
+def _query_at(text: Text, place: int) -> Iterator[Span]:
+    match = _QUERY.match(text.low, place)
+    if match is not None:
+        value = text.raw[slice(*match.span(1))]
+        is_signature = "sig" in match[0].partition("=")[0]
+        if (len(value) >= 40 or is_signature or is_random(value)) and not is_masked(value):
+            yield Span(*match.span(1))
+        yield Span(match.end(), match.end())
+
+
+def _otp_address_at(text: Text, place: int) -> Iterator[Span]:
+    run = _OTPAUTH.match(text.low, place)
+    if run is not None:
+        for match in _OTP_SECRET.finditer(text.low, *run.span()):
+            yield Span(*match.span(1))
+        yield Span(run.end(), run.end())
+
+
+# --- headers ------------------------------------------------------------------------------------------------
+
+_AUTH = re.compile(
+    r"""authorization["'`\\\]]{0,4}[ \t]{0,4}(?:[:=,]|=>)[ \t]{0,4}["'`\\]{0,4}
+    (?P<scheme>(?:bearer|basic|digest|token|apikey|api-key|key|bot|geniekey|splunk|jwt|ntlm|negotiate
+    |sso-key|oauth|ssws|snowflake|zoho-oauthtoken|discogs|sharedkey|hmac
+    |[a-z][a-z0-9_-]{1,24}(?=[ ][^\s"'`<>,;\\=]{16}))
+    (?:[ \t]{1,4}|:[ ]?)(?:token=|api_key=|key=)?)?["']?(?P<value>[^\s"'`<>,;\\]{1,})""",
+    re.VERBOSE,
+)
+_BEARER = re.compile(r"bearer[ \t]{1,4}([\w.~+/=-]{16,})", re.ASCII)
+
+
+def _header_at(text: Text, place: int) -> Iterator[Span]:
+    match = _AUTH.match(text.low, place)
+    if match is None:
+        return
+    start, end = match.span("value")
+    value = text.raw[start:end].rstrip(".)")
+    if not is_given(value):
+        is_secret = False
+    elif match["scheme"]:
+        is_secret = not (is_word(value) and goes_on(text.low, end))
+    else:
+        is_secret = len(value) >= 12 and (is_random(value) or is_strong(value)) and not is_code(value)
+    if is_secret:
+        yield Span(start, start + len(value))
+    yield Span(end, end)
+
+
+def _bearer_at(text: Text, place: int) -> Iterator[Span]:
+    match = _BEARER.match(text.low, place)
+    if match is not None:
+        start, end = match.span(1)
+        value = text.raw[start:end].rstrip(".")
+        is_mixed = not value.islower() or any(map(str.isdigit, value[:JUDGED])) or len(value) >= 24
+        if len(value) >= 16 and is_mixed and text.raw[end : end + 1] != "…":
+            yield Span(start, start + len(value))
+        yield Span(end, end)
+
+
+# --- cookies ------------------------------------------------------------------------------------------------
+
+_COOKIE_START = re.compile(
+    r"""(?:[ ]-b|cookies?["'`]?)[ \t]{0,2}(?::|=|[ \t](?=["']))[ \t]{0,4}["'`]?"""
+    r"""(?=[\w.!$%*+^|~-]{1,80}=[^=])""",
+    re.ASCII,
+)
+_COOKIE = re.compile(r"""[ ]{0,2}([\w.!$%*+^|~-]{1,80})=([^\s;,"'<>`]*)[;,]?""", re.ASCII)
+_COOKIE_TABLE = re.compile(r"""cookies?["']?[ ]?[:=(][ ]?(?:dict\()?\{""")
+_COOKIE_ENTRY = re.compile(r"""[\s,]{0,8}["']([\w.-]{1,80})["'][ ]?:[ ]?["']([^"'\n]{0,4096})["']""")
+_COOKIE_ATTRIBUTES = frozenset(
+    "path domain expires max-age samesite version priority lang locale theme tz".split()
+)
+
+
+def _cookie_at(text: Text, place: int) -> Iterator[Span]:
+    low, entry = text.low, _COOKIE
+    start = _COOKIE_START.match(low, place)
+    if start is None:
+        start, entry = _COOKIE_TABLE.match(low, place), _COOKIE_ENTRY
+    if start is None:
+        return
+    end = start.end()
+    while match := entry.match(low, end):
+        value, end = match[2], match.end()
+        if match[1] not in _COOKIE_ATTRIBUTES and len(value) >= 6 and is_given(value) and not is_code(value):
+            yield Span(*match.span(2))
+    yield Span(end, end)
+
+
+_SESSIONS = (
+    *("phpsessid", "jsessionid", "asp.net_sessionid", "sessionid", "session_token", "session_cookie"),
+    "connect.sid",
+)
+_SESSION = (
+    r"""(?:phpsessid|jsessionid|asp\.net_sessionid|sessionid|session_token|session_cookie|connect\.sid)"""
+    r"""["']?[=:][ ]?["']?([\w%+/=.-]{16,})"""
+)
+
+
+def _is_session(value: str) -> bool:
+    return is_random(value) and not is_masked(value)
+
+
+# --- logins in Base64 and in calls --------------------------------------------------------------------------
+
+_BASE64_AUTH = re.compile(r"""auth["']?[ ]{0,2}[:=][ ]{0,2}["']?([A-Za-z0-9+/]{8,}={0,2})""")
+_AUTH_PAIR = r"""auth[ ]?[=(][ ]?\(?["'][^"'\n]{1,128}["'],[ ]?["']([^"'\n]{1,256})["']\)"""
+
+
+def _encoded_login_at(text: Text, place: int) -> Iterator[Span]:
+    match = _BASE64_AUTH.match(text.raw, place)
+    if match is None or text.low[place - 1 : place].isalnum():
+        return
+    try:
+        if b":" in base64.b64decode(match[1] + "=" * (-len(match[1]) % 4), validate=True):
+            yield Span(*match.span(1))
+    except (binascii.Error, ValueError):
+        pass
+    yield Span(match.end(), match.end())
+
+
+ADDRESS_RULES = (
+    Rule(("://",), _address_at),
+    *(pattern_rule((word,), source, bool) for word, source in _HOOKS.items()),
+    Rule(_QUERY_WORDS, _query_at),
+    Rule(("otpauth",), _otp_address_at),
+    Rule(("authorization",), _header_at),
+    Rule(("bearer",), _bearer_at),
+    Rule(("cookie", " -b "), _cookie_at),
+    pattern_rule(_SESSIONS, _SESSION, _is_session),
+    Rule(("auth",), _encoded_login_at),
+    pattern_rule(("auth",), _AUTH_PAIR, is_given),
+)

@@ -1,0 +1,326 @@
+"""Finds secrets behind their names: in assignments, flags, markup and prose, and on the next line.
+
+A name is looked up as a literal word; what joins it to a value is one bounded pattern; whether the value is a
+secret is decided by plain code that looks at its first characters.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from composable_memory_ops_logs.secret_names import NAMES, is_open_ending, strength_of
+from composable_memory_ops_logs.secret_text import JUDGED, TRAILING, Rule, Span, Text, run_before
+from composable_memory_ops_logs.secret_values import (
+    Given,
+    goes_on,
+    is_key,
+    is_masked,
+    is_password,
+    is_random,
+)
+from composable_memory_ops_logs.secret_words import HARMLESS_ENDINGS, VERBS
+
+__all__ = ["ASSIGNMENT_RULES"]
+
+# --- what joins a name and a value --------------------------------------------------------------------------
+
+_ABOUT = r"""(?:[ ](?:\([^()\n]{1,40}\)|(?:at|da|de|del|do|du|for|from|für|in|of|on|para|per|pour|to|vom
+|von|от|к|для|на|der|des|dem|zu|zum|zur|am|beim|login|code|phrase|wifi|di|della)
+    (?:[ ][^\s:=|"`]{1,30}){1,5}?))?"""
+
+_CLOSE = r"""["'`\\\])*_]{0,6}"""
+_OPEN = r"""(?:["'`]|\*{1,2}(?!\*)){0,3}"""
+_TYPED = r":[ ]{0,2}(?:str|string|secretstr|final|&str|varchar)(?:[ ]\|[ ]none)?[ ]{0,2}=(?!=)"
+_TO = re.compile(r"\b(?:set|chang|reset|updat|rotat|switch)[a-z]{0,3}\b")
+_SIGNS = rf"""(?P<sign>{_CLOSE}[ \t]{{0,30}}(?:{_TYPED}|=>|:=|=(?![=~>])|[!=]==?(?=[ ]?["'])
+    |:(?!:|//))(?:\*{{1,2}}
+(?!\*)|_{{1,2}})?[ \t]{{0,8}}(?:\{{\s{{0,8}}
+    ["'](?:current|old|new|previous|next|value|plain|text|raw|primary|secondary)["'][ ]?:[ ]?)?)
+    (?P<eol>\r?\n)?
+    |(?P<attr>{_CLOSE}(?:[,\s/]{{1,24}}|[ \t]{{0,4}},?[ \t]{{0,4}}\r?\n[ \t]{{1,24}}-?[ ]?)["']?(?:value
+    |content|val)["']?[ \t]{{0,4}}[:=][ \t]{{0,4}}
+        |["'][ ]?\{{\s{{1,8}}
+        (?:[a-z]{{1,12}}[ ]{{0,8}}=[^\n]{{0,60}}\n[ \t]{{1,8}}){{0,3}}default[ ]{{0,8}}=[ ]{{0,8}})
+    |(?P<call>["'\]]?[ ]{{0,2}}[(,][ ]{{0,4}}(?=["'])|[ ](?=["']))
+    |(?P<cell>[*`]{{0,3}}[ \t]{{0,40}}\|[ \t]{{0,40}}(?:`|\*{{1,2}}(?!\*)){{0,3}})
+    |(?P<xml>["']?>)"""
+_PROSE = rf"""{_ABOUT}(?:(?P<is>[ ]{{1,2}}(?:{VERBS.replace(" ", "[ ]")})(?:[ ](?:now|still|currently|just
+    |also|jetzt|nun|neu|ahora|maintenant|adesso|agora))?[ ]?:?[ ]{{1,2}}{_OPEN})
+        |(?P<for>[ ]?[:=](?:[ ]{_OPEN}|(?=\r?\n)))
+        |(?P<to>[ ]to[ ](?!(?:your|my|the|our|an?|his|her|their)[ ]){_OPEN})
+        |(?P<arrow>[ ]{{1,2}}(?:→|->|—|–|-
+        |~)[ ]{{1,2}}{_OPEN}))
+    |(?P<far>(?:[ ][^\s:=|"`]{{1,20}}){{1,3}}[ ]?[:=][ ]{_OPEN})
+    |(?P<gap>[ \t]{{1,4}}(?=GAP))"""
+# What may follow a name and a blank alone.
+_GAPS = (
+    ("password", r"\S{3}"),
+    ("key", r"\S{8}|(?<=_key[ ])|(?<=-token[ ])|(?<=-key[ ])|(?<=-secret[ ])"),
+    ("code", "[0-9]{2}"),
+)
+_CONNECT_WORDS = {sort: re.compile(_PROSE.replace("GAP", after), re.VERBOSE) for sort, after in _GAPS}
+_CONNECT = {sort: re.compile(f"{_SIGNS}|{_PROSE.replace('GAP', after)}", re.VERBOSE) for sort, after in _GAPS}
+
+# --- names --------------------------------------------------------------------------------------------------
+
+_MAY_JOIN = frozenset("\r\n \t:=\"'`\\])*_|>,(/")
+_DIRECTIVES = ("requirepass", "masterauth", "psk")
+_BEFORE, _AFTER = 80, 400
+"""How much around a name is looked at; only a value may go on behind it."""
+_REMEMBERED = 2_000
+"""How many parts of a text are remembered: it may say the same again and again."""
+
+
+class _Name(NamedTuple):
+    """A name as it stands before a value, how sure it is, and what joins the two."""
+
+    sort: str
+    place: int
+    strength: int
+    kind: str
+    join: re.Match[str]
+    in_flag: bool
+
+    @property
+    def sign(self) -> str:
+        return self.join[0]
+
+
+def _name_rule(sort: str, word: str, pattern: re.Pattern[str]) -> Rule:
+    def at(text: Text, place: int) -> Iterator[Span]:
+        match = pattern.match(text.low, place)
+        if match is None or text.low[match.end() : match.end() + 1] not in _MAY_JOIN:
+            return
+        around = (word, min(place, _BEFORE), text.raw[max(0, place - _BEFORE) : place + _AFTER])
+        known = text.memo.get(around)
+        if known is not None:
+            yield from (Span(place + start, place + end) for start, end in known)
+            return
+        found = [*_behind(text, sort, place, match)]
+        yield from found
+        if len(text.memo) > _REMEMBERED:
+            text.memo.clear()
+        if all(span.end < place + _AFTER - 100 for span in found):
+            text.memo[around] = tuple((span.start - place, span.end - place) for span in found)
+
+    return Rule((word,), at)
+
+
+def _behind(text: Text, sort: str, place: int, match: re.Match[str]) -> Iterator[Span]:
+    """Yield the secrets behind a name."""
+    low, end = text.low, match.end()
+    # Where a word follows, no sign does.
+    is_prose = low[end] == " " and low[end + 1 : end + 2].isalpha()
+    join = (_CONNECT_WORDS if is_prose else _CONNECT)[sort].match(low, end)
+    if join is None or (join[0].startswith(":") and text.raw[place - 1 : place] == "$"):
+        return
+    more = match["more"] or ""
+    kind = join.lastgroup or ""
+    if more and not is_open_ending(more):
+        return
+    if kind == "far" and join[0].split()[0].rstrip(":=") in HARMLESS_ENDINGS:
+        return
+    stem = match[0][: len(match[0]) - len(more)]
+    ident = run_before(text.raw, place) + text.raw[place : place + len(stem)]
+    strength = strength_of(sort, text, place, ident, stem)
+    if strength and sort == "code":
+        yield from _code_values(text, join, stem[:3])
+    elif strength:
+        in_flag = ident[0] == "-" or match[0] in _DIRECTIVES
+        yield from _values(text, _Name(sort, place, 1 if more else strength, kind, join, in_flag))
+
+
+# --- values -------------------------------------------------------------------------------------------------
+
+
+def _values(text: Text, name: _Name) -> Iterator[Span]:
+    low, end, kind = text.low, name.join.end(), name.kind
+    block = _BLOCK.match(low, end) if kind in {"sign", "eol"} else None
+    is_at_end = kind == "eol" or (kind == "sign" and end == len(low)) or low[end : end + 1] in {"\r", "\n"}
+    if block is not None or (is_at_end and kind in {"sign", "eol", "for"}):
+        yield from _on_next_line(text, name, block.end() if block else end)
+        return
+    if kind == "xml" and not _in_tag(low, name.place):
+        return
+    value = _value_at(text, end, _delimiter(name))
+    if kind in {"is", "for", "to"} and low[value.start - 1 : value.start] in {'"', "'", "`"}:
+        quoted = _value_at(text, value.start - 1, ":")
+        value = quoted if quoted.is_quoted else value
+    if not value.text or is_masked(value.text) or _SUM_NAME.match(value.text.lower()):
+        return
+    if "@" in value.text and "://" in low[max(0, name.place - 60) : name.place].rpartition(" ")[2]:
+        return  # part of an address
+    if kind == "to" and not _TO.search(low, max(0, name.place - 60), name.place):
+        return
+    if _is_secret(text, name, value) and not (kind == "cell" and _RULE_LINE.match(low, value.end)):
+        yield _whole(text, value)
+
+
+def _delimiter(name: _Name) -> str:
+    """Return the sign whose kind of values follows."""
+    if name.kind in {"sign", "eol"}:
+        return "=" if "=" in name.sign else ":"
+    return {"xml": "<", "cell": "|", "attr": "="}.get(name.kind, ":")
+
+
+def _is_secret(text: Text, name: _Name, value: "_Value") -> bool:
+    must_be_random = name.sort == "key" and name.strength == 1 and not name.in_flag
+    if must_be_random and name.kind not in {"gap", "arrow", "far"} and not is_random(value.text[:JUDGED]):
+        return False
+    follows = goes_on(text.low, value.end)
+    given = Given(
+        value=value.text[:JUDGED],
+        join=name.kind,
+        sign=name.sign,
+        strength=name.strength,
+        is_quoted=value.is_quoted,
+        in_flag=name.in_flag,
+        goes_on=follows,
+        ends=not follows and text.low[value.end : value.end + 1] in _CLAUSE_ENDS,
+    )
+    return is_password(given) if name.sort == "password" else is_key(given)
+
+
+_SUM_NAME = re.compile(r"(?:sha|md)-?[0-9]{1,3}:")
+_CLAUSE_ENDS = frozenset(["", "\n", "\r", ".", ",", ";", "!", "?", ")", '"', "'", "`"])
+_RULE_LINE = re.compile(r"[^\n]{0,400}\n[ \t]{0,8}\|?[ \t]{0,8}:?--")  # so this was the head of a table
+_BLOCK = re.compile(r"""[|>][+-]?[ \t]{0,4}\r?\n""")
+_NEXT_LINE = re.compile(
+    r"""(?:[ \t]{0,8}\r?\n)?(?:```\w{0,12}\r?\n)?[ \t]{0,24}(?P<item>-[ ]{1,3})?["'`*]{0,3}"""
+    r"""(?P<value>[^\s"'`|<>{}*#$[\]-][^\s"'`|<>{}*]{0,256})["'`*]{0,3}[ \t]{0,12}(?=\r?\n|\Z)"""
+)
+
+
+def _in_tag(low: str, place: int) -> bool:
+    start = low.rfind("<", max(0, place - 60), place)
+    return start >= 0 and ">" not in low[start:place]
+
+
+def _on_next_line(text: Text, name: _Name, place: int) -> Iterator[Span]:
+    match = _NEXT_LINE.match(text.low, place)
+    if match is None or match["value"].endswith((":", ",", "(", "[")):
+        return
+    start, end = match.span("value")
+    value = text.raw[start:end]
+    given = Given(value=value, join="line", sign=":\n", strength=name.strength)
+    if match["item"] and not is_random(value):
+        return
+    if is_password(given) if name.sort == "password" else is_key(given):
+        yield Span(start, end)
+
+
+# --- where a value ends -------------------------------------------------------------------------------------
+
+_WINDOW = 4096
+"""How far the end of a quoted value is looked for."""
+_LEAD = re.compile(r"""["'`«「『]|\\{1,3}["']""")
+_CLOSING = {"«": "»", "「": "」", "『": "』"}
+_RUN_AFTER = {
+    "=": re.compile(r"""[^\s"'`<>&;]*"""),
+    ":": re.compile(r"""[^\s"`<>]*"""),
+    "<": re.compile(r"[^<\n]*"),
+    "|": re.compile(r"[^|\s`*]*"),
+}
+_BOUND_RUN = {sign: re.compile(run.pattern[:-1] + f"{{0,{JUDGED}}}") for sign, run in _RUN_AFTER.items()}
+_BRACED = re.compile(r"""\{[^{}\s"']{4,128}\}(?=;)""")  # a connection of ODBC
+_ENTITY = re.compile(r"&(?:amp|lt|gt|quot|apos|#x?[0-9a-f]{1,5});")
+# Google shows the passwords of apps so.
+_FOUR_FOURS = re.compile(r"[a-z]{4}(?:[ ][a-z]{4}){3}(?=[ \t]{0,4}(?:\r?\n|\Z))")
+
+
+class _Value(NamedTuple):
+    start: int
+    text: str
+    """Its first characters, as written."""
+    end: int
+    """Where its first characters end; the rest of its run is `rest`."""
+    is_quoted: bool
+    rest: str
+    """Which run goes on."""
+
+
+def _value_at(text: Text, place: int, kind: str) -> _Value:
+    lead = _LEAD.match(text.low, place)
+    if lead is not None and kind not in "<|":
+        quote = _CLOSING.get(lead[0], lead[0])
+        start = lead.end()
+        end = text.low.find(quote, start, start + _WINDOW)
+        while len(quote) == 1 and end > start and text.low[end - 1] == "\\":
+            end = text.low.find(quote, end + 1, start + _WINDOW)
+        line = text.low.find("\n", start, end if end >= 0 else start + _WINDOW)
+        if line >= 0 and quote != "`":
+            end = line
+        if end < 0:
+            end = min(len(text.low), start + _WINDOW)
+        return _Value(start, text.raw[start:end], end, True, "")
+    braced = _BRACED.match(text.low, place) if kind == "=" else None
+    if braced is not None:
+        return _Value(place, text.raw[place + 1 : braced.end() - 1], braced.end(), True, "")
+    match = _FOUR_FOURS.match(text.low, place) or _BOUND_RUN[kind].match(text.low, place)
+    end = match.end() if match else place
+    rest = kind if end - place == JUDGED else ""
+    value = text.raw[place:end]
+    if not rest:
+        value = value.rstrip(TRAILING)
+    return _Value(place, value, place + len(value), False, rest)
+
+
+def _whole(text: Text, value: _Value) -> Span:
+    """Return where all of the value stands, of which the first characters were looked at."""
+    end = value.end
+    if value.rest:
+        match = _RUN_AFTER[value.rest].match(text.low, value.start)
+        end = value.start + len(text.raw[value.start : match.end() if match else end].rstrip(TRAILING))
+    while not value.is_quoted and (entity := _ENTITY.match(text.low, end)):
+        match = _RUN_AFTER["="].match(text.low, entity.end())
+        end = match.end() if match else entity.end()
+    return Span(value.start, end)
+
+
+# --- codes --------------------------------------------------------------------------------------------------
+
+_SHARED = re.compile(r"[A-Z2-7]{16,128}(?![A-Za-z0-9])")
+_CODES = re.compile(
+    r"(?:[0-9]{1,2}-[0-9]{1,2}-[0-9]{1,2}|[0-9]{3}[ -][0-9]{3}|[0-9]{3}-[0-9]{2}-[0-9]{4}|[0-9]{4}[ ][0-9]{4}"
+    r"|[0-9]{4,10}[a-z]?|[0-9]{3})(?![\w%:/]|\.\w)"
+)
+_SHORT_CODES = ("pin", "cvv", "cvc", "ssn", "cod", "com")
+_CODE_LIST = re.compile(
+    r"(?:[ ,;\r\n|*-]{0,6}(?:[0-9]{1,2}[.)][ ])?(?=[a-z]{0,8}-?[a-z]{0,8}[0-9])[a-z0-9]{4,10}"
+    r"(?:-[a-z0-9]{4,10}){0,4}(?![\w]))"
+)
+
+
+def _code_values(text: Text, join: re.Match[str], name: str) -> Iterator[Span]:
+    """Yield the number behind `PIN:`, or the codes behind `backup codes:`."""
+    kind, low = join.lastgroup, text.low
+    shared = _SHARED.match(text.raw, join.end())
+    if shared is not None and name in {"otp", "tot", "2fa"}:
+        yield Span(*shared.span())
+        return
+    if kind not in {"sign", "is", "for", "far", "eol", "cell", "arrow"} and not (
+        kind == "gap" and name in _SHORT_CODES
+    ):
+        return
+    place = join.end()
+    match = _CODES.match(low, place)
+    if match is not None and not _UNIT.match(low, match.end()):
+        yield Span(*match.span())
+        place = match.end()
+    elif kind == "is":
+        return
+    start, count, end = place, 0, place
+    while count < 40 and (entry := _CODE_LIST.match(low, end)):
+        count, end = count + 1, entry.end()
+    is_list = count >= 3 or (count and "-" in low[start:end])
+    if is_list and not is_masked(low[start:end]):
+        start += len(low[start:end]) - len(low[start:end].lstrip(" ,;\r\n|*-"))
+        yield Span(start, end)
+
+
+_UNIT = re.compile(r"[ ]?(?:digits?|char|stellen|stellig|times|attempts|minutes?|seconds?|位|桁|or|to|-)")
+
+
+ASSIGNMENT_RULES = tuple(
+    _name_rule(sort, word, pattern) for sort, patterns in NAMES.items() for word, pattern in patterns.items()
+)

@@ -1,0 +1,179 @@
+"""Finds secrets by what stands around them in commands, settings of programs and what programs print.
+
+A row of a table is a literal word and the pattern from there on, whose groups are the secrets. A pattern is
+bounded, but for one run at its end.
+"""
+
+import re
+from collections.abc import Iterator
+
+from composable_memory_ops_logs.secret_text import ALNUM, Rule, Span, Text, pattern_rule
+from composable_memory_ops_logs.secret_values import is_given, is_masked, is_placeholder
+
+__all__ = ["COMMAND_RULES"]
+
+
+# --- options of commands ------------------------------------------------------------------------------------
+
+_VALUE = r"""(?P<value>"[^"\n]{1,256}"|'[^'\n]{1,256}'|[^\s"'$(<|-][^\s"']*)"""
+_USER_PASS = re.compile(
+    r"""[ ](?:-[a-z]{0,4}u[ ]?|--(?:proxy-)?user[ =]|-a[ ]|--auth[ =]|--creds[ =])"""
+    r"""(?P<quote>["'])?[^\s:"'$]{1,128}[:%](?P<value>(?(quote)[^"'$\n][^"'\n]*|[^\s"'$][^\s"']*))"""
+)
+_OPTIONS = {
+    ("sshpass", "mongo ", "mongosh", "sqlcmd", "zip ", "unzip "): re.compile(rf"[ ]-p[ ]?{_VALUE}"),
+    ("mysql", "mariadb", "7z a ", "7z x "): re.compile(rf"[ ]-p{_VALUE}"),
+    ("docker", "podman", "helm", "snowsql", "mosquitto", "az login", "rdesktop", "psexec"): re.compile(
+        rf"[ ](?:-p|--pass|--pw)[ =]{_VALUE}"
+    ),
+    ("redis-cli",): re.compile(rf"[ ]-a[ ]{_VALUE}"),
+    ("ldap",): re.compile(rf"[ ]-w[ ]{_VALUE}"),
+    ("openssl enc",): re.compile(rf"[ ]-k[ ]{_VALUE}"),
+    ("plink", "pscp"): re.compile(rf"[ ]-pw[ ]{_VALUE}"),
+    ("xfreerdp", "cmdkey"): re.compile(rf"[ ]/p(?:ass)?:{_VALUE}"),
+    ("lftp",): re.compile(rf"""[ ]-u[ ]["']?[^\s,"']{{1,64}},{_VALUE}"""),
+    ("curl", "wget", "http "): _USER_PASS,
+    ("smbclient", "rpcclient"): re.compile(r"""[ ]-u[ ]?["']?[^\s%"']{1,128}%(?P<value>[^\s"'$][^\s"']*)"""),
+}
+_PORTS = re.compile(r"(?:[0-9.]{1,15}:)?[0-9]{1,5}:[0-9]{1,5}(?:/(?:tcp|udp))?|[0-9]{1,5}\Z")
+
+
+def _option_rule(command: str, option: re.Pattern[str]) -> Rule:
+    def at(text: Text, place: int) -> Iterator[Span]:
+        if place and text.low[place - 1] in ALNUM:
+            return
+        stop = _command_end(text.low, place)
+        for match in option.finditer(text.low, place, stop):
+            start, end = match.span("value")
+            value = text.raw[start:end]
+            if len(value) > 2 and value[0] == value[-1] and value[0] in "\"'":
+                start, end, value = start + 1, end - 1, value[1:-1]
+            if value and is_given(value) and not _PORTS.match(value):
+                yield Span(start, end)
+        yield Span(stop, stop)
+
+    return Rule((command,), at)
+
+
+def _command_end(low: str, place: int) -> int:
+    """Return where the line ends, or the last of those that a backslash joins."""
+    end = place
+    for _ in range(12):
+        end = low.find("\n", end)
+        if end < 0:
+            return len(low)
+        if low[end - 1] != "\\":
+            return end
+        end += 1
+    return end
+
+
+# --- known words before it ----------------------------------------------------------------------------------
+
+_QUOTED = r"""(?:"([^"\n]{1,256})"|'([^'\n]{1,256})'|([^\s"'$(<|][^\s"']*))"""
+_NTLM = "[0-9a-f]{32}:[0-9a-f]{32}"
+_PATTERNS = {
+    "machine": r"machine\s{1,8}\S{1,128}\s{1,8}login\s{1,8}\S{1,128}\s{1,8}password\s{1,8}(\S+)",
+    "identified": r"""identified (?:with \w{1,40} )?by {1,4}(?:password )?["']([^"'\n]{1,256})""",
+    "pass:": r"pass:(?:(?<=-passin pass:)|(?<=passout pass:))(\S+)",
+    "echo": (
+        r"""echo ["']?(?:[\w.-]{1,64}:)?([^\s"':|$]{1,256})["']? ?\| ?(?:sudo )?"""
+        "(?:chpasswd|docker login|passwd|cryptsetup|smbpasswd|gpg|kinit|sudo|vncpasswd)"
+    ),
+    "htpasswd": r"htpasswd (?:-[a-z]{1,8} ){0,3}\S{1,128} \S{1,64} ([^\s-]\S*)",
+    "sqlplus": r"""sqlplus (?:-\w{1,8} ){0,3}["']?[\w.$-]{1,64}/([^\s@"']+)""",
+    "rabbitmqctl": r"rabbitmqctl (?:add_user|change_password) \S{1,64} (\S+)",
+    "net use ": (
+        r"net use (?:\S{1,128} ){0,2}?/user:\S{1,64} ([^\s/]\S*)"
+        r"|net use (?:\S{1,128} ){1,2}([^\s/]\S{0,128}) /u"
+    ),
+    "net user ": r"net user \S{1,64} ([^\s/*]\S{0,128}) /",
+    "mc alias set ": r"mc alias set \S{1,64} \S{1,256} \S{1,128} (\S+)",
+    "convertto-securestring": rf"convertto-securestring (?:-(?:string|asplaintext|force) ){{0,3}}{_QUOTED}",
+    "snmp-server community ": r"snmp-server community (\S+)",
+    "jdbc:oracle": r"jdbc:oracle:\w{1,8}:[\w.$-]{1,64}/([^\s@\"']+)@",
+    "password ": r"password (?:[05789]|encrypted) (?=\S{0,64}[0-9])([\w$./+=]{6,})(?:\Z|\s)",
+    "secret ": r"secret [05789] (?=\S{0,64}[0-9])([\w$./+=]{6,})(?:\Z|\s)",
+    "$ansible_vault;": (
+        r"\$ansible_vault;[^\n]{1,60}\s{1,24}"
+        r"([0-9a-f]{8}(?:[0-9a-f]|\r?\n[ \t]{0,24}(?=[0-9a-f])){1,65536})"
+    ),
+    # what programs print
+    "ugfzc3dvcmq6": r"ugfzc3dvcmq6[\"']?\s{1,4}(?:c: )?([\w+/=]{4,})",
+    ":::": rf":::(?<=:({_NTLM}):::)",
+}
+
+# --- hashes of passwords ------------------------------------------------------------------------------------
+
+_HASHES = {
+    "$": (
+        r"\$(?:1|2[abxy]?|5|6|7|y|gy|apr1|argon2(?:id|i|d)|scrypt|sha1|md5|p|h|pbkdf2[\w-]{0,10}"
+        r"|bcrypt-sha256|8|9)\$([\w./+=,$-]+)"
+    ),
+    "pbkdf2": r"pbkdf2(?:_sha\d{1,3}\$\d{1,8}|:[\w:]{1,30})\$([\w./+=$-]+)",
+    "scrypt:": r"scrypt:[\w:]{1,30}\$([\w./+=$-]+)",
+    "{s": r"\{ss?ha(?:256|512)?\}([\w./+=$-]{16,})",
+    "scram-": r"scram-sha-(?:1|256|512)\$([\w./+=:$-]+)",
+}
+
+
+def _is_hash(value: str) -> bool:
+    return len(value) >= 16 and not value.endswith("$")
+
+
+# --- passwords of Postgres ----------------------------------------------------------------------------------
+
+_PGPASS_WORDS = (":5432:", ":5433:", ":6432:", ":*:")
+_PGPASS = re.compile(r":(?:[0-9]{4,5}|\*):[\w.*$-]{1,64}:[\w.*@$-]{1,64}:([^\s:]+)(?=\s|\Z)")
+_HOST = re.compile(r"[\w.*-]{1,253}")
+
+
+def _pgpass_at(text: Text, place: int) -> Iterator[Span]:
+    low = text.low
+    start = max(low.rfind(sign, max(0, place - 260), place) for sign in "\n ")
+    line = _PGPASS.match(low, place)
+    if line is not None and _HOST.fullmatch(low, start + 1, place) and not is_masked(line[1]):
+        yield Span(*line.span(1))
+    if line is not None:
+        yield Span(line.end(), line.end())
+
+
+# --- secrets of a cluster -----------------------------------------------------------------------------------
+
+_ENTRY = re.compile(r"(?P<indent>[ \t]{1,16})[\w.-]{1,128}:[ ]?(?P<value>[^\n]*)")
+_DATA = re.compile(r"^(?:stringdata|data):[ \t]{0,4}\r?\n", re.MULTILINE)
+_BLOCKS = frozenset(["|", "|-", "|+", ">", ">-", ">+"])
+
+
+def _cluster_secret_at(text: Text, place: int) -> Iterator[Span]:
+    """Yield all values of a Secret of Kubernetes, whatever their names are."""
+    document = text.low.rfind("\n---", max(0, place - 4096), place) + 1
+    stop = text.low.find("\n---", place, place + 65_536)
+    stop = stop if stop >= 0 else min(len(text.low), place + 65_536)
+    for start in _DATA.finditer(text.low, document, stop):
+        yield from _entries(text, start.end(), stop)
+    yield Span(stop, stop)
+
+
+def _entries(text: Text, place: int, stop: int) -> Iterator[Span]:
+    depth = 0
+    for line in text.raw[place:stop].splitlines(keepends=True):
+        indent = len(line) - len(line.lstrip(" \t"))
+        if not indent:
+            return
+        depth = depth or indent
+        entry = _ENTRY.match(line) if indent == depth else None
+        value = (entry["value"] if entry else line).strip(" \t\r\n\"'")
+        if value and value not in _BLOCKS and not is_masked(value) and not is_placeholder(value):
+            start = place + line.rindex(value)
+            yield Span(start, start + len(value))
+        place += len(line)
+
+
+COMMAND_RULES = (
+    *(_option_rule(command, option) for commands, option in _OPTIONS.items() for command in commands),
+    *(pattern_rule((word,), source, is_given, trailing=";,") for word, source in _PATTERNS.items()),
+    *(pattern_rule((word,), source, _is_hash) for word, source in _HASHES.items()),
+    Rule(_PGPASS_WORDS, _pgpass_at),
+    Rule(("kind: secret\n",), _cluster_secret_at),
+)

@@ -1,0 +1,169 @@
+"""Finds what is known by its form: numbers of cards and accounts, licences, words that restore a wallet."""
+
+import re
+from collections.abc import Iterator
+
+from composable_memory_ops_logs.secret_text import TOUCHING, Rule, Span, Text
+from composable_memory_ops_logs.secret_words import FUNCTION_WORDS, PREDICATES
+
+__all__ = ["NUMBER_RULES", "find_numbers"]
+
+
+# --- numbers of cards and accounts --------------------------------------------------------------------------
+
+_KINDS = bytes(
+    ord("9" if sign in "0123456789" else "-" if sign in " -" else "x" if sign.isalpha() else ".")
+    if ord(sign) < 128
+    else ord(".")
+    for sign in map(chr, range(256))
+)
+_CARD_FORMS = (b"9999-9999-9999", b"9999-999999-9999", b"9" * 13)
+_CARD = re.compile(
+    r"(?<![\w.-])(?:[3-6][0-9]{3}(?:[ -]?[0-9]{4}){2}[ -]?[0-9]{2,4}(?:[ -]?[0-9]{3})?"
+    r"|3[47][0-9]{2}[ -]?[0-9]{6}[ -]?[0-9]{5}|[0-9]{6}(?:-[0-9]{6}){7})(?![\w-]|\.\w)"
+)
+_CARD_SIZES = {"4": (16,), "5": (16,), "6": (16, 19), "3": (14, 15, 16)}
+_CARD_NAMES = "card|karte|tarjeta|carte|卡号|卡號|カード"
+_NAMED_CARD = re.compile(
+    rf"(?:{_CARD_NAMES})[^\n0-9]{{0,24}}?[ :=#.：是]{{1,4}}(?P<value>[0-9](?:[ -]?[0-9]){{12,18}})(?![0-9])"
+)
+# Of each country that uses IBAN often, how many characters one has.
+_IBAN_SIZES = {
+    country: size
+    for size, countries in (
+        (15, "no"), (16, "be"), (18, "nl dk fi"), (19, "mk si"), (20, "at ba ee kz lt lu"),
+        (21, "ch hr li lv"),
+        (22, "bg de ge gb ie me rs"), (23, "ae gi il tl"), (24, "ad cz es md pk ro sa se sk tn"), (25, "pt"),
+        (26, "is tr"), (27, "fr gr it mc sm"), (28, "al az cy do gt hu lb pl"), (29, "br eg ps qa ua"),
+    )
+    for country in countries.split()
+}  # fmt: skip
+
+
+def find_numbers(text: Text) -> Iterator[Span]:
+    """Yield the numbers of cards, the accounts and the keys of drives that their own sums prove."""
+    kinds = text.low.encode("latin-1", "replace").translate(_KINDS)
+    if b"9999" not in kinds:
+        return
+    if any(form in kinds for form in _CARD_FORMS):
+        for match in _CARD.finditer(text.low):
+            if _is_card(match[0]):
+                yield Span(*match.span())
+        for match in _NAMED_CARD.finditer(text.low):
+            yield Span(*match.span("value"))
+    place = kinds.find(b"xx99")
+    while place >= 0:
+        size = _IBAN_SIZES.get(text.low[place : place + 2])
+        if size and (place == 0 or text.low[place - 1] not in TOUCHING):
+            yield from _account(text.low, place, size)
+        place = kinds.find(b"xx99", place + 4)
+
+
+def _is_card(number: str) -> bool:
+    digits = number.replace(" ", "").replace("-", "")
+    if len(digits) == 48:  # what opens a drive of BitLocker
+        return True
+    total = sum(int(digit) for digit in digits[-1::-2])
+    total += sum(sum(divmod(2 * int(digit), 10)) for digit in digits[-2::-2])
+    return total % 10 == 0 and len(digits) in _CARD_SIZES[digits[0]] and len(set(digits)) > 1
+
+
+def _account(low: str, place: int, size: int) -> Iterator[Span]:
+    end = place + size
+    for _ in range(3):  # the blanks between its groups
+        end = place + size + low.count(" ", place, end)
+    number = low[place:end].replace(" ", "")
+    if len(number) != size or not (number.isascii() and number.isalnum()) or low[end : end + 1] in TOUCHING:
+        return
+    if int("".join(str(int(sign, 36)) for sign in number[4:] + number[:4])) % 97 == 1:
+        yield Span(place, end)
+
+
+# --- groups of signs near a word ----------------------------------------------------------------------------
+
+_NEAR = 120
+_GROUPS_OF_FOUR = re.compile(r"(?<![\w-])[a-z2-7]{4}(?:[ -][a-z2-7]{4}){3,15}(?![\w-])")
+_LICENCE = re.compile(r"(?<![A-Za-z0-9_-])[A-Z0-9]{4,8}(?:-[A-Z0-9]{4,8}){2,7}(?![A-Za-z0-9_-])")
+
+
+def _near_rule(words: tuple[str, ...], pattern: re.Pattern[str]) -> Rule:
+    """Return the rule for groups of signs soon before or after one of the words, on the same line.
+
+    Names and years, as in APACHE-2024, are groups of one kind each; a quarter of the groups mixes them.
+    """
+
+    def at(text: Text, place: int) -> Iterator[Span]:
+        start = text.low.rfind("\n", max(0, place - _NEAR), place) + 1 or max(0, place - _NEAR)
+        stop = text.low.find("\n", place, place + 2 * _NEAR)
+        stop = stop if stop >= 0 else min(len(text.low), place + 2 * _NEAR)
+        for match in pattern.finditer(text.raw, start, stop):
+            groups = match[0].replace("-", " ").split()
+            if 4 * sum(not group.isalpha() and not group.isdigit() for group in groups) >= len(groups):
+                yield Span(*match.span())
+        yield Span(stop, stop)
+
+    return Rule(words, at)
+
+
+# --- words that restore a wallet ----------------------------------------------------------------------------
+
+_SEED_GAP = re.compile(
+    r"""(?:[ ](?:phrase|words?|key|is|are|was|my|for|the|of|wallet|ledger|metamask|trezor|12|24)){0,6}"""
+    r"""[ "'`:=(*]{0,6}\s{0,4}["'`(]{0,2}"""
+)
+_SEED_WORD = re.compile(
+    r"(?:[0-9]{1,2}[.):]?[ ]?)?([a-z]{3,8})(?:[ ,]{1,3}|\r?\n)?(?:(?<=[ ,\n])|(?![a-z0-9]))"
+)
+
+
+def _seed_rule(word: str) -> Rule:
+    def at(text: Text, place: int) -> Iterator[Span]:
+        low = text.low
+        gap = _SEED_GAP.match(low, place + len(word))
+        start = at = gap.end() if gap else place + len(word)
+        words, end = 0, at
+        while words < 25 and (match := _SEED_WORD.match(low, at)) and match[1] not in FUNCTION_WORDS:
+            words, end, at = words + 1, match.end(1), match.end()
+        if words >= 11:
+            yield Span(start, end)
+        yield Span(at, at)
+
+    return Rule((word,), at)
+
+
+_PHRASE = re.compile(
+    r"""passphrases?(?:[ ][^\s:=|"`]{1,30}){0,6}?(?:[ ]{0,2}[:=→][ ]?|[ ]is:?[ ])["'`]?
+    (?P<value>[^\W_]{1,16}(?:[ -][^\W_]{1,16}){2,23})(?=["'`.,;)]{0,2}[ ]{0,4}(?:\r?\n|\Z))""",
+    re.VERBOSE,
+)
+
+
+def _passphrase_at(text: Text, place: int) -> Iterator[Span]:
+    match = _PHRASE.match(text.low, place)
+    if match is not None:
+        words = match["value"].replace("-", " ").split()
+        if 4 * sum(word in FUNCTION_WORDS or word in PREDICATES for word in words) <= len(words):
+            yield Span(*match.span("value"))
+
+
+_AUTHENTICATORS = ("authenticator", "2fa", "totp", "two-factor", "mfa")
+_LICENCES = (
+    "licen",
+    "lizenz",
+    "activation",
+    "product key",
+    "serial nu",
+    "serial k",
+    "produktschlüssel",
+    "cd key",
+)
+_SEEDS = (
+    *("seed", "mnemonic", "recovery phrase", "recovery words", "secret phrase", "backup phrase"),
+    *("wallet words", "助记词", "ニーモニック"),
+)
+NUMBER_RULES = (
+    _near_rule(_AUTHENTICATORS, _GROUPS_OF_FOUR),
+    _near_rule(_LICENCES, _LICENCE),
+    *map(_seed_rule, _SEEDS),
+    Rule(("passphrase",), _passphrase_at),
+)

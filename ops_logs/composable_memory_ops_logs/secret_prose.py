@@ -1,0 +1,148 @@
+"""Finds secrets in prose: behind names in Chinese, Japanese, Korean, Arabic, beside logins, after a word."""
+
+import re
+from collections.abc import Iterator
+
+from composable_memory_ops_logs.secret_text import JUDGED, TRAILING, Rule, Span, Text, runs
+from composable_memory_ops_logs.secret_values import is_code, is_given, is_masked, is_random, is_strong
+from composable_memory_ops_logs.secret_words import FAR_NAMES, HARMLESS_ENDINGS
+
+__all__ = ["PROSE_RULES"]
+
+# --- names in Chinese, Japanese, Korean, Arabic -------------------------------------------------------------
+
+_FAR_SIGN = re.compile(
+    r"""(?:[*`"'」』 ]{0,3}(?:[(（][^()（）\n]{1,20}[)）])?[ ]{0,2}
+    (?:[:=]|就是|是
+    |(?:设|改|换|更新|设置|設|換|変更)?(?:成|为|為)了?|は|が|는|은|가|이|هي|هو)(?:[ :]|\*{1,2}(?!\*)){0,4}
+    |[ ]{0,2}(?=[!-~]{0,12}[0-9])(?=[!-~]{6}))(?:["'`「『（(]|\*{1,2}(?!\*)){0,3}""",
+    re.VERBOSE,
+)
+_FAR_VALUE = re.compile(r"[!#-&(-_a-~]{1,}")
+
+
+def _far_rule(word: str) -> Rule:
+    def at(text: Text, place: int) -> Iterator[Span]:
+        sign = _FAR_SIGN.match(text.low, place + len(word))
+        value = _FAR_VALUE.match(text.low, sign.end()) if sign else None
+        if value is not None:
+            raw = text.raw[value.start() : value.end()].rstrip('.,:;()}]」』`"*!?')
+            if _is_far_secret(raw[:JUDGED], text.low[value.end() : value.end() + 2]):
+                yield Span(value.start(), value.start() + len(raw))
+            yield Span(value.end(), value.end())
+
+    return Rule((word,), at)
+
+
+_FAR_UNITS = (
+    *(
+        "位",
+        "文字",
+        "字",
+        "자",
+        "桁",
+        "个",
+        "個",
+        "글자",
+        "年",
+        "天",
+        "小时",
+        "時間",
+        "日",
+        "分钟",
+        "分",
+        "秒",
+    ),
+    *("번", "회", "次", "月"),
+)
+_NO_FAR_VALUE = re.compile(
+    r"(?:[0-9]{1,3}[-~][0-9]{1,3}|(?:aes|sha|md|hs|rs|rsa|base|utf|jwt|oauth|bcrypt|argon)[-_]?[0-9a-z]{0,6})\Z"
+)
+
+
+def _is_far_secret(value: str, after: str) -> bool:
+    if len(value) < 3 or not is_given(value) or is_code(value):
+        return False
+    if value.isdigit():
+        return len(value) >= 4 and not after.startswith(_FAR_UNITS)
+    return not _NO_FAR_VALUE.match(value.lower())
+
+
+# --- logins -------------------------------------------------------------------------------------------------
+
+_LOGIN = re.compile(
+    r"""(?<![a-z0-9])(?:log-?ins?|creds?|credentials|zugangsdaten|zugang|anmeldung|acceso|credenciales|identifiants
+    |credenziali|accesso|accounts?|sign-?in|auth
+    |user(?:name)?(?:[ ]?/[ ]?pass(?:word)?)?|usr|benutzer|usuario)
+    (?:[ ](?:for|to|für|on|of|at|de|du|da|di|del|para|pour|per)(?:[ ][^\s:=/]{1,30}){1,4}
+    |[ ]\([^()\n]{1,40}\)|[ ](?:is|are|sind|son|sont|with|as|using))?
+    [ ]{0,2}(?:[:=→]|->)?[*`]{0,3}[ ]{1,4}["'`*]{0,3}
+    (?P<user>[^\s/|:,;"'`]{1,64})["'`]{0,2}(?:[ ]{0,3}[/|:,][ ]{0,3}|[ ](?:and|und|y|et|e|with|mit
+    |con)[ ])["'`]{0,3}(?P<value>[^\s"'`/|<>]{1,128})""",
+    re.VERBOSE,
+)
+_LOGIN_WORDS = (
+    *("login", "log-in", "cred", "zugang", "anmeldung", "acceso", "identifiants", "accesso", "account"),
+    *("signin", "sign-in", "auth", "user", "usr", "benutzer", "usuario"),
+)
+_ADMIN = re.compile(r"""(?<![a-z0-9_.@/-])[a-z]{2,13}[0-9]?[ ]?[:/][ ]?(?P<value>[^\s"'`<>|,;/]{5,128})""")
+_ADMIN_WORDS = ("admin", "root", "superuser")
+
+
+def _login_at(text: Text, place: int) -> Iterator[Span]:
+    match = _LOGIN.match(text.low, place)
+    if match is not None and match["user"] not in HARMLESS_ENDINGS:
+        yield from _strong_value(text, match)
+
+
+def _admin_at(text: Text, place: int) -> Iterator[Span]:
+    match = _ADMIN.match(text.low, place)
+    if match is not None:
+        yield from _strong_value(text, match, least=6, is_alone=True)
+
+
+def _strong_value(text: Text, match: re.Match[str], least: int = 5, is_alone: bool = False) -> Iterator[Span]:
+    start, end = match.span("value")
+    value = text.raw[start:end].rstrip(TRAILING)
+    is_likely = len(value) >= least and is_strong(value, is_alone=is_alone)
+    if is_likely and is_given(value) and not is_code(value):
+        yield Span(start, start + len(value))
+
+
+# --- random strings behind a word ---------------------------------------------------------------------------
+
+_LOOSE_KINDS = bytes(
+    ord("x") if code < 128 and (chr(code).isalnum() or chr(code) in "_+/=.~-") else ord(" ")
+    for code in range(256)
+)
+
+
+def _loose_at(text: Text, place: int) -> Iterator[Span]:
+    """Yield what looks random soon after the words key, token or secret, on the same line."""
+    low = text.low
+    for start, end in runs(text.raw, _LOOSE_KINDS, 20, place):
+        line = low[max(low.rfind("\n", max(0, start - 160), start) + 1, start - 160) : start]
+        run = text.raw[start:end]
+        if run.startswith("AAAA") or _SUM.search(line, max(0, len(line) - 12)):  # a public key of SSH
+            continue
+        assigned = run.rpartition("=")[0] if "=" in run.rstrip("=") else ""
+        word = max((line + assigned.lower()).rfind(word) for word in _LOOSE_WORDS)
+        if word < 0 or line[max(0, word - 8) : word].rstrip(" _-").endswith(("public", "pub")):
+            continue
+        token = run.strip("=.").rpartition("=")[2]
+        start += run.rfind(token)
+        after = text.raw[start : start + len(token) + 2]
+        if len(token) >= 20 and is_random(token, is_strict=True) and not is_masked(after):
+            yield Span(start, start + len(token))
+    yield Span(len(low), len(low))
+
+
+_SUM = re.compile(r"(?:sha|md)-?[0-9]{1,3}[:= -]{1,2}\Z")
+_LOOSE_WORDS = ("key", "token", "secret", "密钥", "令牌")
+
+PROSE_RULES = (
+    *map(_far_rule, FAR_NAMES),
+    Rule(_LOGIN_WORDS, _login_at),
+    Rule(_ADMIN_WORDS, _admin_at),
+    Rule(_LOOSE_WORDS, _loose_at),
+)

@@ -1,0 +1,254 @@
+"""Finds machine-made secrets by what they look like: tokens of services, private keys, keys beside their ids.
+
+Tokens are long runs of characters, so the few long runs of a text say which shapes are worth a look.
+"""
+
+import re
+from collections.abc import Iterator
+
+from composable_memory_ops_logs.secret_shapes import SHAPES, Shape
+from composable_memory_ops_logs.secret_text import ALNUM, JUDGED, Rule, Span, Text, places, run_before
+from composable_memory_ops_logs.secret_values import is_random
+
+__all__ = ["PEM_HEADER", "TOKEN_RULES", "find_tokens", "shape_spans"]
+
+
+def find_tokens(text: Text) -> Iterator[Span]:
+    """Yield the tokens that are known by their shape."""
+    found = _long_runs(text.raw)
+    if not found:
+        return
+    joined = " ".join(found)
+    starts = set(_STARTS.findall(joined))
+    for start in _BY_START.keys() & starts:
+        for shape in _BY_START[start]:
+            if shape.literal in joined:
+                yield from shape_spans(text, shape)
+    for shape in _ANYWHERE:
+        if shape.literal in joined:
+            yield from shape_spans(text, shape)
+    if "ey" in starts:
+        yield from _web_tokens(text)
+    if not starts.isdisjoint(_ID_STARTS):
+        yield from _beside_cloud_ids(text)
+    if len(max(found, key=len)) >= _LEAST:
+        yield from _bot_tokens(text)
+        yield from _nameless_tokens(text)
+
+
+_STARTS = re.compile(r"(?=(..))[A-Za-z0-9]+")
+_LEAST = 32
+"""How long a run is at least in a token without a prefix."""
+
+
+def _long_runs(text: str) -> list[str]:
+    """Return the runs of characters that are as long as a token is at least."""
+    data = text.encode("utf-8", "replace")
+    kinds = data.translate(_KINDS) + b" "
+    found, end = [], 0
+    while (start := kinds.find(_LONG, end)) >= 0:
+        end = kinds.index(b" ", start)
+        found.append(data[start:end].decode())
+    return found
+
+
+_RUN_CHARS = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.")
+_KINDS = bytes(ord("a") if code in _RUN_CHARS else ord(" ") for code in range(256))
+_LONG = b"a" * 14
+
+
+# --- shapes -------------------------------------------------------------------------------------------------
+
+
+def shape_spans(text: Text, shape: Shape) -> Iterator[Span]:
+    """Yield the tokens of one shape; an empty span says how far it has read."""
+    end = 0
+    for place in places(text.raw, shape.literal):
+        if place >= end:
+            for span in _shape_at(text, shape, place):
+                end = span.end
+                yield span
+
+
+def _shape_at(text: Text, shape: Shape, place: int) -> Iterator[Span]:
+    raw, start = text.raw, place - shape.back
+    if start < 0 or (start and raw[start - 1] in ALNUM):
+        return
+    match = shape.pattern.match(raw, start)
+    if match is not None:
+        token = match[0].rstrip(".")
+        body = token[len(shape.literal) :]
+        if shape.is_plain or _is_no_prose(body, shape.literal, raw[start - 1 : start]):
+            yield Span(start, start + len(token), is_token=True)
+        yield Span(match.end(), match.end())
+
+
+_PARTS = re.compile(r"[A-Za-z]+[0-9][A-Za-z0-9]*|[0-9]+[A-Za-z][A-Za-z0-9]*|[A-Za-z]+|[0-9]+")
+
+
+def _is_no_prose(body: str, literal: str, before: str) -> bool:
+    parts = _PARTS.findall(body[:JUDGED])
+    if literal == "sk-":
+        return before not in {"-", "_"} and any(
+            len(part) >= 16 or (len(part) >= 8 and not part.isalpha() and not part.isdigit())
+            for part in parts
+        )
+    return any(len(part) >= 14 or not part.isalpha() for part in parts)
+
+
+_RUN = re.compile(r"[\w.-]+", re.ASCII)
+_BY_WORD = [shape for shape in SHAPES if shape.literal == "sk-" or not _RUN.fullmatch(shape.literal)]
+_ANYWHERE = [
+    shape for shape in SHAPES if shape not in _BY_WORD and (shape.back or shape.literal[0] not in ALNUM)
+]
+_BY_START: dict[str, list[Shape]] = {}
+for _shape in SHAPES:
+    if _shape not in _BY_WORD and _shape not in _ANYWHERE:
+        _BY_START.setdefault(_shape.literal[:2], []).append(_shape)
+
+
+def _shape_rule(shape: Shape) -> Rule:
+    def at(text: Text, place: int) -> Iterator[Span]:
+        if text.raw.startswith(shape.literal, place):
+            yield from _shape_at(text, shape, place)
+
+    return Rule((shape.literal.lower(),), at)
+
+
+_JWT = re.compile(r"eyJ[\w.=-]{16,}", re.ASCII)
+
+
+def _web_tokens(text: Text) -> Iterator[Span]:
+    end = 0
+    for place in places(text.raw, "eyJ"):
+        if place < end or (place and (text.raw[place - 1] in ALNUM or text.raw[place - 1] in "_-.")):
+            continue
+        match = _JWT.match(text.raw, place)
+        if match is not None:
+            token = match[0].rstrip(".=")
+            end = place + len(match[0])
+            if 8 < token.find(".") < len(token) - 4:
+                yield Span(place, place + len(token), is_token=True)
+
+
+# --- tokens of bots -----------------------------------------------------------------------------------------
+
+_DISCORD = re.compile(r"\.[\w-]{6}\.[\w-]{27,}", re.ASCII)
+_TELEGRAM = re.compile(r":AA[\w-]{18,}", re.ASCII)
+_ASANA = re.compile(r"[12]/[0-9]{15,17}(?:/[0-9]{15,17})?:[0-9a-f]{32}")
+
+
+def _bot_tokens(text: Text) -> Iterator[Span]:
+    for match in _DISCORD.finditer(text.raw):
+        head = run_before(text.raw, match.start(), most=30)
+        if 22 < len(head) < 30 and head[0] in "MNO":
+            yield Span(match.start() - len(head), match.end(), is_token=True)
+    for match in _ASANA.finditer(text.raw):
+        yield Span(*match.span())
+
+
+def _telegram_at(text: Text, place: int) -> Iterator[Span]:
+    match = _TELEGRAM.match(text.raw, place)
+    if match is not None:
+        head = run_before(text.raw, place, "0123456789", most=17)
+        if 5 < len(head) < 17:
+            yield Span(place - len(head), match.end(), is_token=True)
+        yield Span(match.end(), match.end())
+
+
+# --- tokens known by their length and alphabet --------------------------------------------------------------
+
+_LONG_RUN = re.compile(r"(?<![A-Za-z0-9/_.+-])[A-Za-z0-9]{50,}(?![/_+=-])")
+_HEX_CHARS = frozenset("0123456789abcdefABCDEF")
+_BASE58 = re.compile(r"[1-9A-HJ-NP-Za-km-z]+")
+_BASE32 = re.compile(r"[a-z2-7]+")
+
+
+def _nameless_tokens(text: Text) -> Iterator[Span]:
+    """Yield tokens of Azure DevOps and private keys of Bitcoin."""
+    for match in _LONG_RUN.finditer(text.raw):
+        token = match[0]
+        size = len(token)
+        if size == 84:
+            is_secret = not set(token) <= _HEX_CHARS
+        elif size == 52 and _BASE32.fullmatch(token):
+            is_secret = True
+        else:
+            is_secret = size in (51, 52) and bool(_BASE58.fullmatch(token)) and token[0] in "5KL"
+        if is_secret and is_random(token):
+            yield Span(*match.span())
+
+
+# --- beside an id -------------------------------------------------------------------------------------------
+
+_NEAR = 400
+_FORTY = re.compile(r"(?<![A-Za-z0-9/+])[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+])")
+_HEX_RUN = re.compile(r"(?<![A-Za-z0-9])[0-9a-f]{32}(?![A-Za-z0-9])")
+_THIRTY = re.compile(r"(?<![A-Za-z0-9])[A-Za-z0-9]{30,32}(?![A-Za-z0-9])")
+_UUID = re.compile(r"(?<![0-9a-f-])[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?![0-9a-f-])")
+_IDS = (
+    (re.compile(r"(?:AKIA|ASIA)[A-Z0-9]{16}"), _FORTY),
+    (re.compile(r"\bAC[0-9a-f]{32}\b"), _HEX_RUN),
+    (re.compile(r"\bSCW[A-Z0-9]{17}\b"), _UUID),
+    (re.compile(r"\bLTAI[A-Za-z0-9]{12,24}\b"), _THIRTY),
+    (re.compile(r"\bSK[0-9a-f]{32}\b"), _THIRTY),
+)
+_ID_STARTS = frozenset(["AK", "AS", "AC", "SC", "LT", "SK"])
+
+
+def _beside_cloud_ids(text: Text) -> Iterator[Span]:
+    """Yield what is drawn at random and stands near the public half of a pair."""
+    for beacon, tokens in _IDS:
+        seen = 0
+        for place in beacon.finditer(text.raw):
+            start, stop = max(seen, place.start() - _NEAR), place.end() + _NEAR
+            for match in tokens.finditer(text.raw, min(start, stop), stop):
+                token = match[0]
+                is_id = beacon.match(token) is not None or (tokens is _FORTY and set(token) <= _HEX_CHARS)
+                if not is_id and (tokens in (_HEX_RUN, _UUID) or _is_drawn(token)):
+                    yield Span(*match.span())
+            seen = max(seen, stop)
+
+
+def _is_drawn(token: str) -> bool:
+    return is_random(token) or (len(token) == 40 and not token.isalpha())
+
+
+# --- private keys -------------------------------------------------------------------------------------------
+
+PEM_HEADER = re.compile(r"-----BEGIN [A-Z0-9 ]{0,24}PRIVATE KEY(?: BLOCK)?-----")
+_KEY_BODY = re.compile(r"(?:(?:\s|\\[rn]){1,4}[A-Za-z0-9+/=]{16,76}){0,400}")
+_MASKED_BODY = re.compile(r"\s…redacted…(?:\s-----END [A-Z0-9 ]{0,40}-----)?")
+_FOOTER = re.compile(r"-----END [A-Z0-9 ]{0,40}-----")
+
+
+def _private_key_at(text: Text, place: int) -> Iterator[Span]:
+    raw = text.raw
+    header = PEM_HEADER.match(raw, place)
+    if header is None or _MASKED_BODY.match(raw, header.end()):
+        return
+    stop = raw.find("-----", header.end())
+    footer = _FOOTER.match(raw, stop) if stop >= 0 else None
+    if footer is not None:
+        yield Span(place, footer.end(), is_token=True)
+        return
+    body = _KEY_BODY.match(raw, header.end())  # cut by the limit of a preview
+    if body is not None and body.end() > header.end():
+        yield Span(place, body.end(), is_token=True)
+
+
+_PUTTY = re.compile(r"private-lines: ?[0-9]{1,4}\r?\n((?:[a-z0-9+/=]{1,80}\r?\n?){1,200})")
+
+
+def _putty_key_at(text: Text, place: int) -> Iterator[Span]:
+    match = _PUTTY.match(text.low, place)
+    if match is not None:
+        yield Span(match.start(1), match.start(1) + len(match[1].rstrip()))
+
+
+TOKEN_RULES = (
+    *map(_shape_rule, _BY_WORD),
+    Rule((":aa",), _telegram_at),
+    Rule(("-----begin",), _private_key_at),
+    Rule(("private-lines:",), _putty_key_at),
+)
