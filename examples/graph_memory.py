@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from composable_memory import open_memory
-from composable_memory.cli.graph_pictures import mermaid
 from composable_memory.ingest.reading_files import WrittenSource, contents_of
+from composable_memory_adapters.graphiti.cli.pictures import mermaid
 
 NOTES = {
     "memory/2026-01-05.md": "# Monday\nNadia Ferris works at Lanternwheel. She lives in Saltmarsh.\n",

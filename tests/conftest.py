@@ -3,8 +3,10 @@
 import os
 import random
 import signal
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import distribution
 from pathlib import Path
 
 import apsw
@@ -40,6 +42,16 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.register_profile("explore", max_examples=1_000, deadline=None, print_blob=True)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Refuse to test an installation whose entry points are not those of `pyproject.toml`."""
+    project = tomllib.loads((session.config.rootpath / "pyproject.toml").read_text("utf-8"))["project"]
+    groups = {"console_scripts": project["scripts"], **project["entry-points"]}
+    wanted = {(group, name, value) for group, names in groups.items() for name, value in names.items()}
+    installed = {(one.group, one.name, one.value) for one in distribution("composable-memory").entry_points}
+    if wanted != installed:
+        pytest.exit("the installation is older than pyproject.toml: run `pip install --no-deps -e .`", 1)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

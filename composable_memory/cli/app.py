@@ -6,8 +6,18 @@ from typing import Annotated, Literal
 import typer
 
 from composable_memory.cli.feedback_app import advising, feedback, weights
-from composable_memory.cli.graph_app import Backend, graph, parse_moment
-from composable_memory.cli.options import AsJson, Here, Limit, Session, StateDir, Strict, Workspace
+from composable_memory.cli.options import (
+    AsJson,
+    Backend,
+    Here,
+    Limit,
+    Session,
+    StateDir,
+    Strict,
+    Workspace,
+    parse_moment,
+)
+from composable_memory.cli.plugins import ExtensibleGroup
 from composable_memory.cli.runner import Place, run
 from composable_memory.cli.tuning_app import tuning
 from composable_memory.cli.workspace_app import workspaces
@@ -37,6 +47,7 @@ TIME_HELP = "an ISO time, or a span back from now such as 30m, 2h or 7d"
 
 app = typer.Typer(
     name="cmem",
+    cls=ExtensibleGroup,
     help="Ask all memories of an agent at once: one ranked, cited and traced answer.",
     no_args_is_help=True,
     add_completion=False,
@@ -50,7 +61,6 @@ logs = typer.Typer(
 backends = typer.Typer(help="Look at the backends.", no_args_is_help=True)
 embedders = typer.Typer(help="Look at the embedding providers.", no_args_is_help=True)
 config = typer.Typer(help="Look at the settings.", no_args_is_help=True)
-app.add_typer(graph, name="graph")
 app.add_typer(workspaces, name="workspace")
 app.add_typer(logs, name="logs")
 app.add_typer(backends, name="backends")

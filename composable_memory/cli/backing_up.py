@@ -4,11 +4,10 @@ import os
 import sys
 from pathlib import Path
 
-from composable_memory.cli.fact_words import counted
 from composable_memory.cli.feedback_documents import BackupDocument, ExportDocument, ImportDocument
 from composable_memory.cli.learning_place import learning_of
 from composable_memory.cli.runner import ExitCode, Place
-from composable_memory.cli.screen import say, warn, write_json
+from composable_memory.cli.screen import counted, say, warn, write_json
 from composable_memory.runtime.backup import BackupReport, back_up, restore
 
 __all__ = ["backup", "export", "import_", "take_in"]

@@ -3,11 +3,19 @@
 import asyncio
 from pathlib import Path
 
-from composable_memory.cli.fact_words import counted, one_line
 from composable_memory.cli.golden_documents import EvalDocument
 from composable_memory.cli.runner import ExitCode, Place
-from composable_memory.cli.screen import complain, tell_degraded, tell_if_empty, warn, write_json
-from composable_memory.cli.tuning_drawing import eval_lines, say_lines
+from composable_memory.cli.screen import (
+    complain,
+    counted,
+    one_line,
+    say_lines,
+    tell_degraded,
+    tell_if_empty,
+    warn,
+    write_json,
+)
+from composable_memory.cli.tuning_drawing import eval_lines
 from composable_memory.runtime.opening import open_memory
 from composable_memory_feedback.golden import read_questions
 

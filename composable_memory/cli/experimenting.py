@@ -3,8 +3,8 @@
 from composable_memory.cli.experiment_documents import ExperimentDocument, LatestExperimentDocument
 from composable_memory.cli.learning_place import learning_of
 from composable_memory.cli.runner import ExitCode, Place
-from composable_memory.cli.screen import say, warn, write_json
-from composable_memory.cli.tuning_drawing import experiment_lines, say_lines, told_table
+from composable_memory.cli.screen import say, say_lines, warn, write_json
+from composable_memory.cli.tuning_drawing import experiment_lines, told_table
 from composable_memory_feedback.experiments.values import ExperimentStatus
 
 __all__ = ["start", "status", "stop"]

@@ -23,8 +23,7 @@ from composable_memory.cli.learning_place import learning_of
 from composable_memory.cli.log_reading import named_trace
 from composable_memory.cli.pictures import write_picture
 from composable_memory.cli.runner import ExitCode, Place
-from composable_memory.cli.screen import complain, say, tell_degraded, warn, write_json
-from composable_memory.cli.tuning_drawing import say_lines
+from composable_memory.cli.screen import complain, say, say_lines, tell_degraded, warn, write_json
 from composable_memory.cli.weighing import HOW_TO_JUDGE
 from composable_memory.cli.weight_words import told_moment
 from composable_memory.learning import EvaluationRun, Learning, LearningStats

@@ -4,9 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from composable_memory.cli.fact_words import counted, one_line
 from composable_memory.cli.feedback_documents import EvaluatedDocument, EvaluateDocument
-from composable_memory.cli.graph_lines import Line
+from composable_memory.cli.screen import Line, counted, one_line
 from composable_memory.cli.weight_words import ALL_QUESTIONS, columns, told_gain, told_moment, told_weights
 from composable_memory.learning import LearningStats, WeightsReport
 from composable_memory_feedback.intents import IntentKind

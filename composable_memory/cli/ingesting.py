@@ -9,13 +9,12 @@ from time import perf_counter
 
 import typer
 
-from composable_memory.cli.fact_words import counted
-from composable_memory.cli.graph_documents import IngestDocument, IngestedDocument
+from composable_memory.cli.ingest_documents import IngestDocument, IngestedDocument
 from composable_memory.cli.ingest_paths import FoundFile, find_files, read_text
+from composable_memory.cli.options import check_names
 from composable_memory.cli.progress import progress_bar
 from composable_memory.cli.runner import ExitCode, Place
-from composable_memory.cli.screen import complain, say, tell_degraded, warn, write_json
-from composable_memory.cli.searching import check_names
+from composable_memory.cli.screen import complain, counted, say, tell_degraded, warn, write_json
 from composable_memory.content import IngestReport
 from composable_memory.ingest.reading_files import WrittenSource, contents_of
 from composable_memory.runtime.opening import Memory, open_memory

@@ -1,11 +1,29 @@
 """The options that several commands share."""
 
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-__all__ = ["AsJson", "Here", "Limit", "Session", "StateDir", "Strict", "Workspace"]
+if TYPE_CHECKING:
+    from composable_memory.runtime.memory import Memory
+
+__all__ = [
+    "AsJson",
+    "Backend",
+    "Here",
+    "Limit",
+    "Session",
+    "StateDir",
+    "Strict",
+    "Workspace",
+    "check_names",
+    "moment_of",
+    "parse_moment",
+]
 
 Here = Path()
 """The current folder."""
@@ -41,3 +59,51 @@ Limit = Annotated[
     int,
     typer.Option("--limit", "-n", metavar="N", min=1, max=500, help="How many events at most."),
 ]
+
+Backend = Annotated[
+    str | None,
+    typer.Option("--backend", metavar="ID", help="Which backend; without it, the one that can."),
+]
+
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
+
+
+def check_names(memory: "Memory", names: Sequence[str]) -> None:
+    """Refuse a backend that nobody has heard of; one that could not be opened is an error of its own.
+
+    Raises:
+        typer.BadParameter: there is no such backend.
+    """
+    known = {*memory.manager.backend_ids, *(one.backend_id for one in memory.unavailable())}
+    for name in names:
+        if name not in known:
+            hint = f"unknown backend {name!r}; known here: {', '.join(sorted(known)) or 'none'}"
+            raise typer.BadParameter(hint, param_hint="--backend")
+
+
+def parse_moment(text: str | None, option: str, *, day_ends: bool = False) -> datetime | None:
+    """Return the moment that an option names; a date alone is its beginning, or its end with `day_ends`.
+
+    Raises:
+        typer.BadParameter: it names none.
+    """
+    try:
+        return moment_of(text, day_ends=day_ends) if text is not None else None
+    except (ValueError, OverflowError) as error:
+        problem = f"{text!r} is no time; write 2026-05-03 or 2026-05-03T14:00"
+        raise typer.BadParameter(problem, param_hint=option) from error
+
+
+def moment_of(text: str, *, day_ends: bool = False) -> datetime:
+    """Return the moment that an ISO date or time names; local unless it has a zone, a date alone is in UTC.
+
+    A date is its beginning, or its last moment with `day_ends`.
+
+    Raises:
+        ValueError: it names none.
+    """
+    given = text.strip()
+    if not _DAY.fullmatch(given):
+        return datetime.fromisoformat(given).astimezone(UTC)
+    start = datetime.fromisoformat(given).replace(tzinfo=UTC)
+    return start + timedelta(days=1) - timedelta(microseconds=1) if day_ends else start

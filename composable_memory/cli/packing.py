@@ -1,8 +1,8 @@
 """`cmem pack`."""
 
+from composable_memory.cli.options import check_names
 from composable_memory.cli.runner import ExitCode, Place
 from composable_memory.cli.screen import complain, say, tell_degraded, tell_if_empty, write_json, write_text
-from composable_memory.cli.searching import check_names
 from composable_memory.runtime.opening import open_memory
 from composable_memory.tools import MemoryContextPackRequest, memory_context_pack
 

@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Literal, TextIO
 
 import typer
 
@@ -16,17 +16,24 @@ if TYPE_CHECKING:
     from composable_memory.types import Degradation, MemoryProviderStatus
 
 __all__ = [
+    "Line",
     "can_draw",
     "complain",
+    "counted",
+    "one_line",
     "plain",
     "prepare_streams",
     "say",
+    "say_lines",
     "tell_degraded",
     "tell_if_empty",
     "warn",
     "write_json",
     "write_text",
 ]
+
+Line = tuple[str, Literal["bold", "dim", "plain"]]
+"""A line of text and how it is shown."""
 
 # Everything a terminal could take for a command, C0 without tab and newline, delete, and C1; and what makes
 # it show characters in another order than they have.
@@ -53,6 +60,12 @@ def plain(text: str) -> str:
 def say(text: str = "", *, bold: bool = False, dim: bool = False, colour: str | None = None) -> None:
     """Write a line to stdout, styled where that is a terminal."""
     typer.secho(plain(text), bold=bold or None, dim=dim or None, fg=colour, color=_colour())
+
+
+def say_lines(lines: Iterable[Line]) -> None:
+    """Write lines to stdout, each in its style."""
+    for text, style in lines:
+        say(text, bold=style == "bold", dim=style == "dim")
 
 
 def warn(text: str) -> None:
@@ -89,6 +102,17 @@ def write_text(text: str) -> None:
     if sys.stdout.isatty():
         text = plain(text) if text.endswith("\n") else plain(text) + "\n"
     sys.stdout.write(text)
+
+
+def counted(count: int, one: str, many: str | None = None) -> str:
+    """Return `1 fact`, `2 facts`; `many` is a plural that is not made with an s."""
+    return f"{count} {one if count == 1 else many or f'{one}s'}"
+
+
+def one_line(text: str, room: int | None = None) -> str:
+    """Return a text on one line, cut to `room` characters."""
+    joined = " ".join(text.split())
+    return joined if room is None or len(joined) <= room else f"{joined[: room - 1].rstrip()}…"
 
 
 def can_draw() -> bool:

@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 
-import typer
-
 from composable_memory.cli.documents import DroppedHit, SearchDocument
+from composable_memory.cli.options import check_names
 from composable_memory.cli.runner import ExitCode, Place
 from composable_memory.cli.screen import (
     complain,
@@ -16,7 +15,7 @@ from composable_memory.cli.screen import (
     write_text,
 )
 from composable_memory.query.context_pack import validity_of
-from composable_memory.runtime.opening import Memory, open_memory
+from composable_memory.runtime.opening import open_memory
 from composable_memory.tools import (
     MemoryGetRequest,
     MemorySearchRequest,
@@ -26,7 +25,7 @@ from composable_memory.tools import (
 )
 from composable_memory.types import Attribution, MemorySearchResult, QueryResponse
 
-__all__ = ["check_names", "get", "search", "show_results"]
+__all__ = ["get", "search", "show_results"]
 
 WHERE_TO_LOOK = "hint: `cmem index` brings the index up to date, `cmem status` shows what is in it"
 
@@ -74,15 +73,6 @@ def show_results(results: Sequence[MemorySearchResult]) -> None:
     for result in results:
         _show_result(result)
         say()
-
-
-def check_names(memory: Memory, names: Sequence[str]) -> None:
-    """Refuse a backend that nobody has heard of; one that could not be opened is an error of its own."""
-    known = {*memory.manager.backend_ids, *(one.backend_id for one in memory.unavailable())}
-    for name in names:
-        if name not in known:
-            hint = f"unknown backend {name!r}; known here: {', '.join(sorted(known)) or 'none'}"
-            raise typer.BadParameter(hint, param_hint="--backend")
 
 
 def _show(response: QueryResponse, *, explain: bool) -> None:

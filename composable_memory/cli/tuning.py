@@ -3,12 +3,11 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from composable_memory.cli.fact_words import counted
 from composable_memory.cli.learning_place import learning_of
 from composable_memory.cli.runner import ExitCode, Place
-from composable_memory.cli.screen import complain, warn, write_json
+from composable_memory.cli.screen import complain, counted, say_lines, warn, write_json
 from composable_memory.cli.tuning_documents import GateDocument, ReplayDocument
-from composable_memory.cli.tuning_drawing import change_lines, gate_lines, proof_lines, say_lines
+from composable_memory.cli.tuning_drawing import change_lines, gate_lines, proof_lines
 from composable_memory.learning import Learning, ReplayRun
 from composable_memory_feedback.replay import PolicyChange
 

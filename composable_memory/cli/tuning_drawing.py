@@ -1,12 +1,10 @@
-"""Replays, gates, experiments and golden scores as lines for the terminal (pure, but for `say_lines`)."""
+"""Replays, gates, experiments and golden scores as lines for the terminal (pure)."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from composable_memory.cli.experiment_documents import ExperimentDocument
-from composable_memory.cli.fact_words import counted, one_line
 from composable_memory.cli.golden_documents import EvalDocument, FloorDocument, MeasuresDocument
-from composable_memory.cli.graph_lines import Line
-from composable_memory.cli.screen import say
+from composable_memory.cli.screen import Line, counted, one_line
 from composable_memory.cli.tuning_documents import GateDocument, TableDocument
 from composable_memory.cli.weight_words import columns, told_gain, told_moment, told_weights
 from composable_memory.learning import QuestionScore, ReplayRun
@@ -20,7 +18,6 @@ __all__ = [
     "experiment_lines",
     "gate_lines",
     "proof_lines",
-    "say_lines",
     "told_table",
 ]
 
@@ -31,12 +28,6 @@ MISSES = 20
 """So many missed questions are shown."""
 BY_HAND = "fixed-"
 """How the versions of tables begin that were given as weights, and have no name."""
-
-
-def say_lines(lines: Iterable[Line]) -> None:
-    """Write lines to stdout."""
-    for text, style in lines:
-        say(text, bold=style == "bold", dim=style == "dim")
 
 
 def told_table(table: WeightTable | TableDocument) -> str:

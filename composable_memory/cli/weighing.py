@@ -9,8 +9,7 @@ import typer
 
 from composable_memory.cli.learning_place import learning_of
 from composable_memory.cli.runner import ExitCode, Place
-from composable_memory.cli.screen import complain, say, warn, write_json
-from composable_memory.cli.tuning_drawing import say_lines
+from composable_memory.cli.screen import complain, say, say_lines, warn, write_json
 from composable_memory.cli.weight_documents import (
     AdviceDocument,
     DifferenceDocument,

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from composable_memory.cli.fact_words import counted, one_line
-from composable_memory.cli.graph_lines import Line
+from composable_memory.cli.screen import Line, counted, one_line
 from composable_memory.cli.tuning_drawing import told_table
 from composable_memory.cli.weight_documents import AdviceDocument, DifferenceDocument
 from composable_memory.cli.weight_words import (

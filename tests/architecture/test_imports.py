@@ -69,7 +69,7 @@ DOORS = {
     "sqlite_vec": ("composable_memory_adapters.vectors.sqlite_vec",),
     "structlog": ("composable_memory_ops_logs.log",),
     "tokenizers": ("composable_memory_adapters.embedders.wordllama",),
-    "typer": ("composable_memory.cli",),
+    "typer": ("composable_memory.cli", "composable_memory_adapters.graphiti.cli"),
     "watchdog": ("composable_memory_adapters.builtin.sync.watcher",),
     "yaml": ("composable_memory.config.files", "composable_memory_adapters.qmd.runtime.index_config"),
 }

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer.main
@@ -29,15 +30,7 @@ from composable_memory.cli.feedback_documents import (
     StatsDocument,
 )
 from composable_memory.cli.golden_documents import EvalDocument
-from composable_memory.cli.graph_documents import (
-    AdoptedEpisodesDocument,
-    EntitiesDocument,
-    EpisodesDocument,
-    FactsDocument,
-    ForgottenDocument,
-    IngestDocument,
-    NeighbourhoodDocument,
-)
+from composable_memory.cli.ingest_documents import IngestDocument
 from composable_memory.cli.log_documents import EventsDocument, TraceDocument
 from composable_memory.cli.runner import ExitCode
 from composable_memory.cli.tuning_documents import GateDocument, ReplayDocument
@@ -50,6 +43,14 @@ from composable_memory.cli.weight_documents import (
 )
 from composable_memory.cli.workspaces import AdoptedDocument, PrunedDocument, WorkspacesDocument
 from composable_memory.tools import Document, MemoryContextPackReply, MemoryGetReply, MemoryStatusReply
+from composable_memory_adapters.graphiti.cli.documents import (
+    AdoptedEpisodesDocument,
+    EntitiesDocument,
+    EpisodesDocument,
+    FactsDocument,
+    ForgottenDocument,
+    NeighbourhoodDocument,
+)
 
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
 DOCUMENTS: dict[str, type[Document]] = {
@@ -132,13 +133,15 @@ def commands() -> dict[str, set[str]]:
     return dict(_leaves(typer.main.get_command(app), ""))
 
 
-def _leaves(command: object, name: str) -> Iterator[tuple[str, set[str]]]:
-    for word, inner in getattr(command, "commands", {}).items():
-        yield from _leaves(inner, f"{name} {word}".strip())
-    if not hasattr(command, "commands"):
+def _leaves(command: Any, name: str) -> Iterator[tuple[str, set[str]]]:
+    is_group = hasattr(command, "list_commands")
+    context = typer.Context(command)
+    for word in command.list_commands(context) if is_group else ():
+        yield from _leaves(command.get_command(context, word), f"{name} {word}".strip())
+    if not is_group:
         options = {
             name
-            for param in command.params  # type: ignore[attr-defined]
+            for param in command.params
             for name in param.opts
             if name.startswith("-") and not getattr(param, "hidden", False)
         }

@@ -939,7 +939,8 @@ def test_help_is_as_it_was_agreed(cmem: Cmem, page: Path) -> None:
 
 
 def test_every_command_has_its_agreed_help() -> None:
-    root: Any = typer.main.get_command(app)
+    root: Any = typer.main.get_group(app)
+    root.list_commands(typer.Context(root))  # which adds those of installed packages
     names = {name for name, one in root.commands.items() if not hasattr(one, "commands")}
     names |= {
         f"{name}-{word}" for name, one in root.commands.items() for word in getattr(one, "commands", ())

@@ -1,12 +1,15 @@
 """A backend of an installed package: found by its entry point, and set up by its section like any of ours."""
 
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from composable_memory import open_memory
+from composable_memory.cli import app
 from composable_memory.errors import ConfigError
 from composable_memory.tools import MemoryStatusRequest, memory_status
 from composable_memory.types import QueryResponse
@@ -41,6 +44,43 @@ spec = BackendSpec(
 )
 """
 
+COMMANDS = """
+import typer
+from composable_memory.cli.plugin_api import AsJson, ExitCode, Here, Place, StateDir, Workspace, run, say
+from composable_memory.cli.plugin_api import write_json
+
+wiki = typer.Typer(help="Look at the wiki.")
+
+@wiki.command("page")
+def page(name: str, workspace: Workspace = Here, state_dir: StateDir = None, as_json: AsJson = False) -> None:
+    "Show a page."
+    run(show(Place(workspace=workspace, state_dir=state_dir), name, as_json), as_json=as_json)
+
+@wiki.command("pages")
+def pages() -> None:
+    "List the pages."
+
+async def show(place, name, as_json):
+    from composable_memory import open_memory
+
+    async with open_memory(place.workspace, place.state_dir) as memory:
+        (found,) = await memory.search(name)
+    if as_json:
+        write_json({"text": found.snippet})
+    else:
+        say(found.snippet)
+    return ExitCode.FINE
+"""
+ENTRY_POINTS = """
+[composable_memory.backends]
+wiki = wiki_of_this_test:spec
+
+[composable_memory.commands]
+wiki = wiki_of_this_test_commands:wiki
+search = wiki_of_this_test_commands:wiki
+broken = wiki_of_this_test_commands:nothing
+"""
+
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
@@ -48,13 +88,13 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     info = site / "wiki_of_this_test-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: wiki-of-this-test\nVersion: 1.0\n", "utf-8")
-    (info / "entry_points.txt").write_text(
-        "[composable_memory.backends]\nwiki = wiki_of_this_test:spec\n", "utf-8"
-    )
+    (info / "entry_points.txt").write_text(ENTRY_POINTS, "utf-8")
     (site / "wiki_of_this_test.py").write_text(PLUGIN, "utf-8")
+    (site / "wiki_of_this_test_commands.py").write_text(COMMANDS, "utf-8")
     monkeypatch.syspath_prepend(site)
     yield
     sys.modules.pop("wiki_of_this_test", None)
+    sys.modules.pop("wiki_of_this_test_commands", None)
 
 
 async def asked(
@@ -149,3 +189,32 @@ async def test_a_status_that_raises_is_the_failure_of_its_backend_alone(
 
     assert "the wiki is asleep" in str(reply.backends["wiki"].custom["problem"])
     assert (reply.status.backend == "builtin") is has_builtin
+
+
+def test_its_commands_are_commands_of_cmem(
+    folders: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        "memory: {embedding: {provider: none}, builtin: {enabled: false}, backends: {wiki: {}}}"
+    )
+    monkeypatch.setenv("COMPOSABLE_MEMORY_CONFIG", str(config))
+    place = ["--workspace", str(folders[0]), "--state-dir", str(folders[1])]
+
+    listed = CliRunner().invoke(app, ["--help"])
+    shown = CliRunner().invoke(app, ["wiki", "page", "#tides", *place, "--json"])
+    unknown = CliRunner().invoke(app, ["wiky"])
+
+    assert "Look at the wiki." in listed.output
+    assert json.loads(shown.stdout) == {"text": "Tides are high on Monday."}
+    assert "'wiki'" in unknown.output
+
+
+def test_its_commands_neither_replace_nor_break_others(installed: None) -> None:
+    ours = CliRunner().invoke(app, ["search", "--help"])
+    broken = CliRunner().invoke(app, ["broken", "page", "--json"])
+
+    assert "QUERY" in ours.output
+    assert broken.exit_code == 1
+    assert "wiki-of-this-test" in broken.output
+    assert "nothing" in broken.output

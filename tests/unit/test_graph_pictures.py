@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from composable_memory.cli.fact_words import moment_of, told_validity
-from composable_memory.cli.graph_layout import figures_of
-from composable_memory.cli.graph_pictures import html_page, mermaid
+from composable_memory.cli.options import moment_of
 from composable_memory.facts import Fact, GraphEntity, Neighbourhood
 from composable_memory.types import Origin
+from composable_memory_adapters.graphiti.cli.fact_text import told_validity
+from composable_memory_adapters.graphiti.cli.layout import figures_of
+from composable_memory_adapters.graphiti.cli.pictures import html_page, mermaid
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 MARCH = datetime(2026, 3, 1, tzinfo=UTC)

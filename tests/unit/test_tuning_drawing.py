@@ -9,7 +9,7 @@ import pytest
 
 from composable_memory.cli.experiment_documents import ExperimentDocument
 from composable_memory.cli.golden_documents import EvalDocument
-from composable_memory.cli.graph_lines import Line
+from composable_memory.cli.screen import Line
 from composable_memory.cli.tuning_documents import GateDocument
 from composable_memory.cli.tuning_drawing import (
     change_lines,

@@ -13,7 +13,7 @@ from composable_memory.cli.feedback_drawing import (
     quality_rows,
     stats_lines,
 )
-from composable_memory.cli.graph_lines import Line
+from composable_memory.cli.screen import Line
 from composable_memory.cli.weight_documents import AdviceDocument
 from composable_memory.cli.weight_drawing import advice_lines, weights_lines
 from composable_memory.cli.weight_words import columns, proportions, told_gain, told_weight, told_weights

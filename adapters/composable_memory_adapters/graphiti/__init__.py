@@ -1,44 +1,18 @@
 """The graph memory: facts about people and things with the time in which they hold, kept by Graphiti."""
 
-from collections.abc import Sequence
-from pathlib import Path
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-from composable_memory.interfaces import BackendSpec, Capability, KeptStore, OpenBackend
-from composable_memory_adapters.graphiti.database.requirements import lacking
-from composable_memory_adapters.graphiti.settings import GraphitiSettings
-from composable_memory_adapters.late_opening import opened_late
+if TYPE_CHECKING:
+    from composable_memory_adapters.graphiti.plugin import spec
+    from composable_memory_adapters.graphiti.settings import GraphitiSettings
 
 __all__ = ["GraphitiSettings", "spec"]
 
+if not TYPE_CHECKING:  # a type checker would take this for a promise of any name
 
-def _load() -> OpenBackend:
-    from composable_memory_adapters.graphiti.backend import open_graphiti
-
-    return open_graphiti
-
-
-def _kept(state_dir: Path) -> Sequence[KeptStore]:
-    from composable_memory_adapters.graphiti.writing.kept import kept
-
-    return kept(state_dir)
-
-
-spec = BackendSpec(
-    id="graphiti",
-    summary="Facts and relations with the time in which they hold, in a graph",
-    settings=GraphitiSettings,
-    open=opened_late(_load),
-    capabilities=frozenset(
-        {
-            Capability.ANSWER,
-            Capability.BACKUP,
-            Capability.CALIBRATED,
-            Capability.FACTS,
-            Capability.INGEST,
-            Capability.READ_FILE,
-            Capability.SYNC,
-        }
-    ),
-    lacks=lacking,
-    kept=_kept,
-)
+    def __getattr__(name: str) -> object:
+        """Import what is asked for: `cmem --help` lists the commands of this package without its settings."""
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f"{__name__}.plugin"), name)

@@ -11,8 +11,27 @@ from typing import Literal
 
 import typer
 
-from composable_memory.cli.fact_words import counted, one_line
-from composable_memory.cli.graph_documents import (
+from composable_memory.cli.plugin_api import (
+    ExitCode,
+    Line,
+    Place,
+    check_names,
+    counted,
+    one_line,
+    run,
+    say,
+    say_lines,
+    tell_degraded,
+    warn,
+    write_json,
+    write_text,
+)
+from composable_memory.errors import ConfigError
+from composable_memory.facts import Episode, Fact
+from composable_memory.interfaces import Capability, SupportsAdoption, SupportsFacts
+from composable_memory.runtime.opening import open_memory
+from composable_memory.tools import Document
+from composable_memory_adapters.graphiti.cli.documents import (
     AdoptedEpisodesDocument,
     EntitiesDocument,
     EntityDocument,
@@ -23,16 +42,13 @@ from composable_memory.cli.graph_documents import (
     ForgottenDocument,
     NeighbourhoodDocument,
 )
-from composable_memory.cli.graph_lines import Line, entity_lines, episode_lines, fact_lines, timeline_lines
-from composable_memory.cli.graph_pictures import html_page, mermaid
-from composable_memory.cli.runner import ExitCode, Place, run
-from composable_memory.cli.screen import say, tell_degraded, warn, write_json, write_text
-from composable_memory.cli.searching import check_names
-from composable_memory.errors import ConfigError
-from composable_memory.facts import Episode, Fact
-from composable_memory.interfaces import Capability, SupportsAdoption, SupportsFacts
-from composable_memory.runtime.opening import open_memory
-from composable_memory.tools import Document
+from composable_memory_adapters.graphiti.cli.lines import (
+    entity_lines,
+    episode_lines,
+    fact_lines,
+    timeline_lines,
+)
+from composable_memory_adapters.graphiti.cli.pictures import html_page, mermaid
 from composable_memory_ops_logs import utc_now
 
 __all__ = [
@@ -237,7 +253,7 @@ async def _preview(place: Place, backend: str | None, given: str) -> ExitCode:
     if found is None:
         warn(f"{one_line(named)} is not among the latest {LOOKED_AT} episodes")
     else:
-        _say_lines(episode_lines(found, graph.path(found)))
+        say_lines(episode_lines(found, graph.path(found)))
     warn("what only this episode supports goes with it: facts, and entities that no fact is left about")
     return ExitCode.FINE
 
@@ -250,15 +266,10 @@ def _answer(
     elif not shown:
         say(f"No {what}.")
     for lines in () if as_json else shown:
-        _say_lines(lines)
+        say_lines(lines)
     if hint:
         warn(hint)
     return ExitCode.FINE
-
-
-def _say_lines(lines: Sequence[Line]) -> None:
-    for text, style in lines:
-        say(text, bold=style == "bold", dim=style == "dim")
 
 
 def _told(entities: int, facts: int) -> str:

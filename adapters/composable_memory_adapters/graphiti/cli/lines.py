@@ -4,13 +4,11 @@ import re
 from datetime import datetime
 from typing import Literal
 
-from composable_memory.cli.fact_words import cited, counted, day, one_line, relation_words, told_validity
+from composable_memory.cli.plugin_api import Line, counted, one_line
 from composable_memory.facts import Episode, Fact, GraphEntity
+from composable_memory_adapters.graphiti.cli.fact_text import cited, day, relation_words, told_validity
 
-__all__ = ["Line", "entity_lines", "episode_lines", "fact_lines", "timeline_lines"]
-
-Line = tuple[str, Literal["bold", "dim", "plain"]]
-"""A line and how it is shown."""
+__all__ = ["entity_lines", "episode_lines", "fact_lines", "timeline_lines"]
 
 PREVIEW_CHARS = 160
 STATES = "STATES"

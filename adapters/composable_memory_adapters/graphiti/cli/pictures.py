@@ -4,12 +4,12 @@ import re
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from composable_memory.cli.fact_words import cited, counted, day, one_line, relation_words, told_validity
-from composable_memory.cli.graph_drawing import ARROWS, drawn, safe
-from composable_memory.cli.graph_layout import Figure, entity_key, figures_of
-from composable_memory.cli.graph_style import STYLE
-from composable_memory.cli.screen import plain
+from composable_memory.cli.plugin_api import counted, one_line, plain
 from composable_memory.facts import Fact, GraphEntity, Neighbourhood
+from composable_memory_adapters.graphiti.cli.drawing import ARROWS, drawn, safe
+from composable_memory_adapters.graphiti.cli.fact_text import cited, day, relation_words, told_validity
+from composable_memory_adapters.graphiti.cli.layout import Figure, entity_key, figures_of
+from composable_memory_adapters.graphiti.cli.style import STYLE
 
 __all__ = ["html_page", "mermaid"]
 

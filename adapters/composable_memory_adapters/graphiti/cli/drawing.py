@@ -7,10 +7,10 @@ from itertools import chain
 from math import atan2, cos, degrees, inf, pi, sin
 from unicodedata import east_asian_width
 
-from composable_memory.cli.fact_words import one_line, relation_words, told_validity
-from composable_memory.cli.graph_layout import Figure, Spot, Tie
-from composable_memory.cli.screen import plain
+from composable_memory.cli.plugin_api import one_line, plain
 from composable_memory.facts import Fact
+from composable_memory_adapters.graphiti.cli.fact_text import relation_words, told_validity
+from composable_memory_adapters.graphiti.cli.layout import Figure, Spot, Tie
 
 __all__ = ["ARROWS", "drawn", "safe"]
 

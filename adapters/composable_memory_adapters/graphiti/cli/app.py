@@ -1,19 +1,25 @@
 """The commands of `cmem graph` and their options."""
 
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from composable_memory.cli.options import AsJson, Here, StateDir, Workspace
-from composable_memory.cli.runner import Place, run
+from composable_memory.cli.plugin_api import (
+    AsJson,
+    Backend,
+    Here,
+    Place,
+    StateDir,
+    Workspace,
+    parse_moment,
+    run,
+)
 
 if TYPE_CHECKING:
-    from composable_memory.cli.graphing import PictureFormat
+    from composable_memory_adapters.graphiti.cli.commands import PictureFormat
 
 __all__ = [
-    "Backend",
     "graph",
     "graph_adopt",
     "graph_entities",
@@ -22,7 +28,6 @@ __all__ = [
     "graph_facts",
     "graph_forget",
     "graph_timeline",
-    "parse_moment",
 ]
 
 graph = typer.Typer(
@@ -30,26 +35,7 @@ graph = typer.Typer(
     no_args_is_help=True,
 )
 
-Backend = Annotated[
-    str | None,
-    typer.Option("--backend", metavar="ID", help="Which backend; without it, the one that can."),
-]
 Many = Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, max=1000, help="How many at most.")]
-
-
-def parse_moment(text: str | None, option: str, *, day_ends: bool = False) -> datetime | None:
-    """Return the moment that an option names; a date alone is its beginning, or its end with `day_ends`.
-
-    Raises:
-        typer.BadParameter: it names none.
-    """
-    from composable_memory.cli.fact_words import moment_of
-
-    try:
-        return moment_of(text, day_ends=day_ends) if text is not None else None
-    except (ValueError, OverflowError) as error:
-        problem = f"{text!r} is no time; write 2026-05-03 or 2026-05-03T14:00"
-        raise typer.BadParameter(problem, param_hint=option) from error
 
 
 @graph.command("facts", epilog="Example: cmem graph facts --about Alice --as-of 2026-01-31")
@@ -71,9 +57,9 @@ def graph_facts(
     as_json: AsJson = False,
 ) -> None:
     """List facts, the newest first; what holds no more is dimmed."""
-    from composable_memory.cli import graphing
+    from composable_memory_adapters.graphiti.cli import commands
 
-    command = graphing.facts(
+    command = commands.facts(
         Place(workspace=workspace, state_dir=state_dir),
         backend,
         about=about,
@@ -97,10 +83,10 @@ def graph_entities(
     as_json: AsJson = False,
 ) -> None:
     """List who and what is known, those with most facts first."""
-    from composable_memory.cli import graphing
+    from composable_memory_adapters.graphiti.cli import commands
 
     place = Place(workspace=workspace, state_dir=state_dir)
-    run(graphing.entities(place, backend, named=name, limit=limit, as_json=as_json), as_json=as_json)
+    run(commands.entities(place, backend, named=name, limit=limit, as_json=as_json), as_json=as_json)
 
 
 @graph.command("episodes")
@@ -112,10 +98,10 @@ def graph_episodes(
     as_json: AsJson = False,
 ) -> None:
     """List what was ingested, the latest first."""
-    from composable_memory.cli import graphing
+    from composable_memory_adapters.graphiti.cli import commands
 
     place = Place(workspace=workspace, state_dir=state_dir)
-    run(graphing.episodes(place, backend, limit=limit, as_json=as_json), as_json=as_json)
+    run(commands.episodes(place, backend, limit=limit, as_json=as_json), as_json=as_json)
 
 
 @graph.command("timeline")
@@ -128,10 +114,10 @@ def graph_timeline(
     as_json: AsJson = False,
 ) -> None:
     """List what is and was known of one entity, in the order of time."""
-    from composable_memory.cli import graphing
+    from composable_memory_adapters.graphiti.cli import commands
 
     place = Place(workspace=workspace, state_dir=state_dir)
-    run(graphing.timeline(place, backend, entity, limit=limit, as_json=as_json), as_json=as_json)
+    run(commands.timeline(place, backend, entity, limit=limit, as_json=as_json), as_json=as_json)
 
 
 @graph.command("forget")
@@ -146,12 +132,12 @@ def graph_forget(
     as_json: AsJson = False,
 ) -> None:
     """Remove an episode for good, with what only it supports. Asks first, except with --yes or --json."""
-    from composable_memory.cli import graphing
+    from composable_memory_adapters.graphiti.cli import commands
 
     place = Place(workspace=workspace, state_dir=state_dir)
     if not (yes or as_json):
-        graphing.ask_to_forget(place, backend, episode)
-    run(graphing.forget(place, backend, episode, as_json=as_json), as_json=as_json)
+        commands.ask_to_forget(place, backend, episode)
+    run(commands.forget(place, backend, episode, as_json=as_json), as_json=as_json)
 
 
 @graph.command("adopt")
@@ -168,10 +154,10 @@ def graph_adopt(
 
     It is read once more, which costs calls where a language model reads.
     """
-    from composable_memory.cli import graphing
+    from composable_memory_adapters.graphiti.cli import commands
 
     place = Place(workspace=workspace, state_dir=state_dir)
-    run(graphing.adopt(place, backend, everything=everything, as_json=as_json), as_json=as_json)
+    run(commands.adopt(place, backend, everything=everything, as_json=as_json), as_json=as_json)
 
 
 @graph.command("export", epilog="Example: cmem graph export Alice --output alice.html")
@@ -202,15 +188,15 @@ def graph_export(
     as_json: AsJson = False,
 ) -> None:
     """Write a part of the graph: as JSON, as a Mermaid diagram, or as a page to look at."""
-    from composable_memory.cli import graphing
+    from composable_memory_adapters.graphiti.cli import commands
 
     wanted = format_ or _format_of(output)
     if as_json and output is None and wanted != "json":
         problem = f"--format {wanted} needs --output beside --json"
         raise typer.BadParameter(problem, param_hint="--format")
-    picture = graphing.Picture(entity=entity, format=wanted, depth=depth, limit=limit, output=output)
+    picture = commands.Picture(entity=entity, format=wanted, depth=depth, limit=limit, output=output)
     place = Place(workspace=workspace, state_dir=state_dir)
-    run(graphing.export(place, backend, picture, as_json=as_json), as_json=as_json)
+    run(commands.export(place, backend, picture, as_json=as_json), as_json=as_json)
 
 
 FORMATS: dict[str, "PictureFormat"] = {

@@ -1,0 +1,44 @@
+"""What the graph memory offers as a backend."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from composable_memory.interfaces import BackendSpec, Capability, KeptStore, OpenBackend
+from composable_memory_adapters.graphiti.database.requirements import lacking
+from composable_memory_adapters.graphiti.settings import GraphitiSettings
+from composable_memory_adapters.late_opening import opened_late
+
+__all__ = ["GraphitiSettings", "spec"]
+
+
+def _load() -> OpenBackend:
+    from composable_memory_adapters.graphiti.backend import open_graphiti
+
+    return open_graphiti
+
+
+def _kept(state_dir: Path) -> Sequence[KeptStore]:
+    from composable_memory_adapters.graphiti.writing.kept import kept
+
+    return kept(state_dir)
+
+
+spec = BackendSpec(
+    id="graphiti",
+    summary="Facts and relations with the time in which they hold, in a graph",
+    settings=GraphitiSettings,
+    open=opened_late(_load),
+    capabilities=frozenset(
+        {
+            Capability.ANSWER,
+            Capability.BACKUP,
+            Capability.CALIBRATED,
+            Capability.FACTS,
+            Capability.INGEST,
+            Capability.READ_FILE,
+            Capability.SYNC,
+        }
+    ),
+    lacks=lacking,
+    kept=_kept,
+)
