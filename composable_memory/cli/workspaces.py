@@ -14,6 +14,7 @@ from composable_memory.config.layers import default_state_dir, load_settings
 from composable_memory.errors import ConfigError
 from composable_memory.interfaces import KeptStore
 from composable_memory.runtime.registry import discover_backends
+from composable_memory.state.feedback_stores import feedback_stores
 from composable_memory.state.folders import existing_folder, made_folder
 from composable_memory.state.workspaces import KnownWorkspace, identify, known_workspaces
 from composable_memory.state.workspaces import adopt as adopt_workspace
@@ -30,8 +31,6 @@ __all__ = [
     "listing",
     "prune",
 ]
-
-JUDGEMENTS = "memory/feedback-*-*.sqlite"
 
 
 class KeptDocument(Document):
@@ -165,7 +164,7 @@ def _kept_in(place: Place) -> list[_Kept]:
 
 
 def _stores(state: Path) -> Iterator[KeptStore]:
-    for path in sorted(state.glob(JUDGEMENTS)):
+    for path in feedback_stores(state):
         size = sum(file.stat().st_size for file in path.parent.glob(f"{path.name}*"))
         yield KeptStore(workspace_id=path.stem.rpartition("-")[2], kind="judgements", path=path, bytes=size)
     for found in discover_backends().backends:

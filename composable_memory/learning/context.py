@@ -10,6 +10,7 @@ from composable_memory.config.feedback import FeedbackSettings
 from composable_memory.config.layers import LoadedSettings
 from composable_memory.interfaces import Clock
 from composable_memory.query.weights import WeightTable
+from composable_memory.state.feedback_stores import feedback_store_of, feedback_stores
 from composable_memory.state.folders import OPS_LOG_FOLDER, memory_mark
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_ops_logs import OpsLog
@@ -60,7 +61,7 @@ class LearningContext:
             backends=tuple(enabled),
             ops_log=ops_log,
             log_dir=state_dir / OPS_LOG_FOLDER if memory.ops_log.enabled else None,
-            store_path=state_dir / "memory" / f"feedback-{mark}.sqlite",
+            store_path=feedback_store_of(state_dir, mark),
             clock=clock,
         )
 
@@ -95,6 +96,7 @@ class LearningContext:
         if self._store is not None or self._is_closed:
             return True
         try:
+            feedback_stores(self.store_path.parent.parent)
             return self.store_path.exists()
         except OSError:  # a folder that nobody may look into; opening it says so
             return True
@@ -109,6 +111,7 @@ class LearningContext:
                     "nothing can be learnt any more", subject="the memory is closed", advice="open it again"
                 )
             if self._store is None:
+                feedback_stores(self.store_path.parent.parent)
                 self._store = FeedbackStore.open(self.store_path, clock=self.clock)
             return self._store
 

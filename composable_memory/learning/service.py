@@ -332,8 +332,7 @@ async def open_learning(
     loaded = await asyncio.to_thread(load_settings, folder, overrides=config, environ=environ)
     state = await asyncio.to_thread(made_folder, Path(state_dir or default_state_dir(environ)))
     identity = await asyncio.to_thread(identify, state, folder, now=now(), name=loaded.settings.memory.id)
-    logging = loaded.settings.memory.ops_log
-    async with open_ops_log(logging, state_dir=state, clock=now) as ops_log:
+    async with open_ops_log(loaded.settings.memory, state_dir=state, clock=now) as ops_log:
         context = LearningContext.of(
             loaded, workspace_id=identity.id, state_dir=state, ops_log=ops_log, clock=now
         )

@@ -79,9 +79,8 @@ async def open_memory(
     now = clock or utc_now
     identity = await asyncio.to_thread(identify, state, folder, now=now(), name=loaded.settings.memory.id)
     registry = await asyncio.to_thread(partial(discover_backends, backends, embedders=embedders))
-    logging = loaded.settings.memory.ops_log
     async with AsyncExitStack() as stack:
-        ops_log = open_ops_log(logging, state_dir=state, clock=now)
+        ops_log = open_ops_log(loaded.settings.memory, state_dir=state, clock=now)
         await stack.enter_async_context(ops_log)
         with trace():
             embedding = EmbedderServices(state_dir=state, environ=environ, ops_log=ops_log, clock=now)

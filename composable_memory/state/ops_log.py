@@ -3,8 +3,9 @@
 from functools import partial
 from pathlib import Path
 
-from composable_memory.config.settings import OpsLogSettings
+from composable_memory.config.settings import MemorySettings
 from composable_memory.interfaces import Clock
+from composable_memory.state.feedback_stores import feedback_stores
 from composable_memory.state.folders import OPS_LOG_FOLDER
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_ops_logs import OpsLog
@@ -12,14 +13,16 @@ from composable_memory_ops_logs import OpsLog
 __all__ = ["judged_traces", "open_ops_log"]
 
 
-def open_ops_log(settings: OpsLogSettings, *, state_dir: Path, clock: Clock) -> OpsLog:
+def open_ops_log(memory: MemorySettings, *, state_dir: Path, clock: Clock) -> OpsLog:
     """Return the log, which writes nothing where it is switched off."""
+    settings = memory.ops_log
     return OpsLog(
         state_dir / OPS_LOG_FOLDER if settings.enabled else None,
         clock=clock,
         retention_days=settings.retention_days,
         max_bytes=settings.max_size_mb * 1_000_000,
         judged=partial(judged_traces, state_dir),
+        judged_days=memory.feedback.retention_days,
     )
 
 
@@ -33,7 +36,7 @@ def judged_traces(state_dir: Path) -> frozenset[str]:
     from composable_memory_feedback.store import FeedbackStore
 
     traces: set[str] = set()
-    for path in sorted((state_dir / "memory").glob("feedback-*.sqlite")):
+    for path in feedback_stores(state_dir):
         try:
             with FeedbackStore.open(path) as store:
                 traces |= store.judged_traces()

@@ -51,8 +51,9 @@ class OpsLog:
 
     Without a directory nothing is written, but listeners still hear every event. Files are deleted
     `retention_days` after their day, and the oldest when all take more than `max_bytes`; the lines of traces
-    that `judged` names stay. `capacity` is how many events may wait to be written; more are dropped. With
-    `redact`, what is written holds no secrets; listeners get events as they were emitted.
+    that `judged` names stay for `judged_days`, and within as many bytes again. `capacity` is how many events
+    may wait to be written; more are dropped. With `redact`, what is written holds no secrets; listeners get
+    events as they were emitted.
     Close the log, or use it as `async with OpsLog(...) as log`.
     """
 
@@ -64,6 +65,7 @@ class OpsLog:
         retention_days: int = 30,
         max_bytes: int = DEFAULT_MAX_BYTES,
         judged: Judged | None = None,
+        judged_days: int = 365,
         redact: bool = True,
         capacity: int = 10_000,
     ) -> None:
@@ -80,7 +82,13 @@ class OpsLog:
         self._writer: LineWriter | None = None
         if directory is not None:
             self._writer = LineWriter(
-                FileSink(directory, retention_days=retention_days, max_bytes=max_bytes, judged=judged),
+                FileSink(
+                    directory,
+                    retention_days=retention_days,
+                    max_bytes=max_bytes,
+                    judged=judged,
+                    judged_days=judged_days,
+                ),
                 open_renderer=partial(_open_renderer, redact),
                 capacity=capacity,
             )

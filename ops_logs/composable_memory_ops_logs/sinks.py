@@ -3,7 +3,7 @@
 import errno
 import os
 import sys
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -54,12 +54,19 @@ class FileSink:
     """
 
     def __init__(
-        self, directory: Path, *, retention_days: int, max_bytes: int, judged: Judged | None = None
+        self,
+        directory: Path,
+        *,
+        retention_days: int,
+        max_bytes: int,
+        judged: Judged | None = None,
+        judged_days: int = 365,
     ) -> None:
         self._directory = directory
         self._retention_days = retention_days
         self._max_bytes = max_bytes
         self._judged = judged
+        self._judged_days = judged_days
         self._most_open = min(_MOST_OPEN_BYTES, max(_LEAST_OPEN_BYTES, max_bytes // _OPEN_SHARE))
         self._current: Segment | None = None
         self._closing: Segment | None = None
@@ -202,10 +209,14 @@ class FileSink:
         """Delete what is past its time, and the oldest while all take too much; not what is written to."""
         today, first_day = day_of(now), day_of(now - timedelta(days=self._retention_days))
         sizes, stored = _sizes_in(self._directory), dict[Segment, int]()
+        kept = dict[Segment, int]()
         for one in segments_in(self._directory):
             # An earlier version that still runs appends to the file of its month.
             if one.number or one.is_over(today):
                 stored[one] = sum(sizes.get(path.name, 0) for path in _files_of(one))
+                if not stored[one]:
+                    kept[one] = sizes.get(one.kept_path.name, 0)
+        yield from self._drop_kept(now, kept)
         stored = {one: size for one, size in stored.items() if size}
         left = sum(stored.values())
         for segment in list(stored)[:-1]:
@@ -215,6 +226,17 @@ class FileSink:
             if is_too_old or left > self._max_bytes:
                 left -= stored[segment]
                 yield from self._drop(segment)
+
+    def _drop_kept(self, now: datetime, kept: Mapping[Segment, int]) -> Generator[None]:
+        """Delete lines of judged traces that are past their time, or are as much as all others may be."""
+        first_day, left = day_of(now - timedelta(days=self._judged_days)), sum(kept.values())
+        for segment, size in kept.items():
+            if not segment.is_over(first_day) and left <= self._max_bytes:
+                return
+            left -= size
+            segment.kept_path.unlink(missing_ok=True)
+            index_path(segment.kept_path).unlink(missing_ok=True)
+            yield
 
     def _drop(self, segment: Segment) -> Generator[None]:
         """Delete a file; lines of traces that were judged take its place."""

@@ -199,6 +199,20 @@ def test_lines_of_judged_traces_stay_and_are_there_once(tmp_path: Path) -> None:
     assert numbers(OpsLogReader(tmp_path).trace("trace-00000003")) == [3]
     do_chores(sink, DAY + timedelta(days=60))
     assert all_in(tmp_path)[:2] == [3, 30]
+    do_chores(sink, DAY + timedelta(days=400))
+    assert not {3, 30} & {*all_in(tmp_path)}, "they go with the judgements"
+
+
+def test_lines_of_judged_traces_take_as_much_again_as_the_log_may_and_no_more(tmp_path: Path) -> None:
+    sink = sink_of(tmp_path, max_bytes=20_000, judged=lambda: {f"trace-{n:08}" for n in range(0, 2400, 100)})
+    for start in range(0, 2400, 600):
+        fill(sink, 600, start=start)
+        do_chores(sink)
+    do_chores(sink)
+
+    kept = [path.stat().st_size for path in tmp_path.glob("*.kept.jsonl.gz")]
+    assert kept
+    assert sum(kept) <= 20_000
 
 
 def test_what_is_kept_does_not_count_before_the_file_itself_is_gone(tmp_path: Path) -> None:

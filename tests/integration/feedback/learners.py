@@ -119,7 +119,7 @@ class Place:
     @property
     def store(self) -> Path | None:
         """Return the file of what was learnt, if there is one."""
-        return next((self.state / "memory").glob("feedback-*.sqlite"), None)
+        return next((self.state / "feedback").glob("*.sqlite"), None)
 
     @property
     def config(self) -> dict[str, object]:
