@@ -10,8 +10,8 @@ import asyncio
 import json
 import os
 import shutil
-from collections.abc import AsyncIterator, Collection, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import file_digest
@@ -23,7 +23,7 @@ from typing import BinaryIO, Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from composable_memory.config.layers import WORKSPACE_FILES, user_config_path
-from composable_memory.errors import BackendUnavailable, ConfigError
+from composable_memory.errors import BackendUnavailable, ComposableMemoryError, ConfigError
 from composable_memory.interfaces import Capability
 from composable_memory.learning import open_learning
 from composable_memory.runtime.memory import Memory
@@ -116,11 +116,12 @@ async def restore(
     """Make what a backup holds the memory of a workspace, of that one or of another.
 
     Everything is compared with its hash before anything is touched. Where there is data already, nothing
-    happens without `replace`; with it they are replaced, each part at once.
+    happens without `replace`; with it they are replaced, each part at once. When a part fails, settings and
+    judgements are put back as they were.
 
     Raises:
         ConfigError: the backup is not whole, or there is data and `replace` is false.
-        BackendError: a backend could not take in its part; the parts after it were not restored.
+        BackendError: a backend could not take in its part; it says which others had, if any.
         FeedbackError: the feedback store cannot be written.
     """
     place = await asyncio.to_thread(existing_folder, workspace)
@@ -133,24 +134,64 @@ async def restore(
         async with open_learning(place, state_dir=state_dir, environ=environ) as learning:
             filled = await learning.context.stored_if_any(lambda store: not store.is_empty())
             _refuse_to_replace([str(learning.context.store_path)] if filled else [])
-    await asyncio.to_thread(_write_settings, settings)
-    async with open_memory(place, state_dir, environ=environ, long_lived=False) as memory:
-        able = memory.backends_to_back_up()
-        for backend_id in manifest.backends:
-            if backend_id not in able:
-                lost = {one.backend_id: one.reason for one in memory.unavailable()}
-                problem = f"the backup holds data of it, and {lost.get(backend_id, 'it is not enabled')}"
-                raise BackendUnavailable(backend_id, problem, fix="enable it, then restore again")
-            await able[backend_id].restore(source / BACKENDS / backend_id, replace=replace)
-        if STORE in manifest.files:
-            stored = source / STORE
-            mark = memory.context.mark
-            await memory.context.stored(
-                lambda store: store.restore_from(stored, memory=mark, was=manifest.memory)
-            )
-            log_dir = memory.ops_log_dir
-            await asyncio.to_thread(_restore_traces, source / TRACES, log_dir, was=manifest.memory, mark=mark)
+    before = await asyncio.to_thread(_as_they_are, settings)
+    async with AsyncExitStack() as undo:
+        undo.push_async_callback(asyncio.to_thread, _write_settings, before)
+        await asyncio.to_thread(_write_settings, settings)
+        async with open_memory(place, state_dir, environ=environ, long_lived=False) as memory:
+            _refuse_missing(memory, manifest)
+            async with _judgements_kept(memory) if STORE in manifest.files else nullcontext():
+                await _restore_judgements(memory, source, manifest)
+                await _restore_backends(memory, source, manifest, replace=replace)
+        undo.pop_all()
     return BackupReport(folder=source, created_at=manifest.created_at, parts=manifest.parts)
+
+
+@asynccontextmanager
+async def _judgements_kept(memory: Memory) -> AsyncIterator[None]:
+    """Make the judgements what they were before the block if that fails."""
+    former, mark = memory.state_dir / f".{STORE}.{os.getpid()}.former", memory.context.mark
+    try:
+        await memory.context.stored(lambda store: store.copy_into(former))
+        async with AsyncExitStack() as undo:
+            undo.push_async_callback(
+                memory.context.stored, lambda store: store.restore_from(former, memory=mark, was=mark)
+            )
+            yield
+            undo.pop_all()
+    finally:
+        await asyncio.to_thread(former.unlink, missing_ok=True)
+
+
+async def _restore_judgements(memory: Memory, source: Path, manifest: _Manifest) -> None:
+    if STORE in manifest.files:
+        stored, was, mark = source / STORE, manifest.memory, memory.context.mark
+        await memory.context.stored(lambda store: store.restore_from(stored, memory=mark, was=was))
+        log_dir = memory.ops_log_dir
+        await asyncio.to_thread(_restore_traces, source / TRACES, log_dir, was=was, mark=mark)
+
+
+async def _restore_backends(memory: Memory, source: Path, manifest: _Manifest, *, replace: bool) -> None:
+    """Have each backend take in its part, all or nothing; it is the last, since only it could undo that."""
+    able, done = memory.backends_to_back_up(), list[str]()
+    for backend_id in manifest.backends:
+        try:
+            await able[backend_id].restore(source / BACKENDS / backend_id, replace=replace)
+        except ComposableMemoryError as error:
+            if not done:
+                raise
+            problem = f"{error}; restored was only {', '.join(done)}, all else is as before"
+            raise BackendUnavailable(backend_id, problem, fix="mend it, then restore with --force") from error
+        done.append(backend_id)
+
+
+def _refuse_missing(memory: Memory, manifest: _Manifest) -> None:
+    """Refuse to begin where a backend is not open that there is something of."""
+    lost = {one.backend_id: one.reason for one in memory.unavailable()}
+    for backend_id in manifest.backends:
+        if backend_id not in memory.backends_to_back_up():
+            problem = f"the backup holds data of it, and {lost.get(backend_id, 'it is not enabled')}"
+            raise BackendUnavailable(backend_id, problem, fix="enable it, then restore again")
 
 
 def _refuse_lost(memory: Memory) -> None:
@@ -311,8 +352,16 @@ def _there(settings: Collection[tuple[Path, bytes]]) -> list[str]:
     return [str(target) for target, _ in settings if target.exists()]
 
 
-def _write_settings(settings: Collection[tuple[Path, bytes]]) -> None:
+def _as_they_are(settings: Collection[tuple[Path, bytes]]) -> list[tuple[Path, bytes | None]]:
+    return [(target, target.read_bytes() if target.exists() else None) for target, _ in settings]
+
+
+def _write_settings(settings: Sequence[tuple[Path, bytes | None]]) -> None:
+    """Write files, and remove those that have no content."""
     for target, content in settings:
+        if content is None:
+            target.unlink(missing_ok=True)
+            continue
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         scratch = target.with_name(f".{target.name}.{os.getpid()}.new")
         scratch.unlink(missing_ok=True)

@@ -40,7 +40,10 @@ class KeepingBackend(FakeBackend):
         """Take the file in."""
         if await asyncio.to_thread(self._file.exists) and not replace:
             raise BackendRejected("keeping", "restore", status="conflict", body="it keeps words already")
-        await asyncio.to_thread(lambda: self._file.write_bytes((folder / WORDS).read_bytes()))
+        try:
+            await asyncio.to_thread(lambda: self._file.write_bytes((folder / WORDS).read_bytes()))
+        except OSError as error:
+            raise BackendError("keeping", "restore", str(error)) from error
         return {"words": 1}
 
 

@@ -49,7 +49,7 @@ class Place:
 
     @property
     def store(self) -> Path:
-        return next((self.state / "memory").glob("feedback-*.sqlite"))
+        return next((self.state / "feedback").glob("*.sqlite"))
 
 
 @pytest.fixture
@@ -212,6 +212,22 @@ def test_what_is_there_is_replaced_only_if_that_is_asked_for(
     for _ in range(2):
         other.said("restore", str(folder), "--force")
         assert lines_of(other) == lines_of(judged)
+
+
+def test_a_restore_that_fails_in_a_later_part_leaves_settings_and_judgements_as_they_were(
+    judged: Place, other: Place, tmp_path: Path
+) -> None:
+    folder = tmp_path / "backup"
+    judged.said("backup", str(folder))
+    (judged.state / WORDS).write_text("said since\n", encoding="utf-8")
+    (other.state / WORDS).mkdir(parents=True)  # which no file can be written over
+    before = other.config.read_bytes() + b"# mine\n"
+    other.config.write_bytes(before)
+
+    other.failed("restore", str(folder), "--force")
+
+    assert other.config.read_bytes() == before
+    assert lines_of(other) == []
 
 
 def test_a_backup_goes_nowhere_where_something_is(judged: Place, tmp_path: Path) -> None:
