@@ -4,13 +4,16 @@ What the ledger has taken is safe: it is stored in the end, though the graph is 
 killed. An episode is done only after the graph has said so.
 """
 
+import asyncio
 import json
+import os
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple, TypeVar, cast
+from uuid import uuid4
 
 from composable_memory.errors import BackendUnavailable, IndexDamaged, IndexProblem, IndexTooNew
 from composable_memory.interfaces import Clock
@@ -29,6 +32,10 @@ T = TypeVar("T")
 FILE_NAME = "episodes.sqlite"
 MAX_PAUSE_S = 3600.0
 ERROR_CHARS = 500
+EMPTIED = (
+    "the ledger of the graph was emptied, so nothing is known of what was handed in before; ingest again, so "
+    "that none is missing (what the graph holds stays)"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,9 +95,11 @@ class Ledger:
         Of the episodes that others have handed in, only those of `workspace` are counted and worked on. A
         ledger that is damaged is set aside, and a new one has what can be read of it.
         """
+        was_emptied = await _made(folder / FILE_NAME)
         async with AsyncExitStack() as stack:
             file = await stack.enter_async_context(_file_in(folder))
             ledger = cls(file, clock=clock, workspace=workspace)
+            ledger.problem = EMPTIED if was_emptied else None
             try:
                 await ledger.prepare()
             except BackendUnavailable as error:
@@ -545,6 +554,33 @@ class Ledger:
         said = cause.__cause__ or cause
         missing = f"the ledger {self._file.path} could not {doing} ({said})"
         return BackendUnavailable("graphiti", missing, fix=_advice(cause), operation="keep episodes")
+
+
+async def _made(path: Path) -> bool:
+    """Put a new ledger in place with its tables if there is none; tell whether one is there that is empty.
+
+    None ever is by itself: something emptied it.
+    """
+    if await asyncio.to_thread(path.exists):
+        return (await asyncio.to_thread(path.stat)).st_size == 0
+    scratch = path.with_name(f".{path.name}.{uuid4().hex}.new")
+    with suppress(IndexProblem, OSError):  # whoever opens it next says why
+        try:
+            async with SqliteFile.open(scratch, readers=1) as new:
+                await new.write(lambda connection: schema.ensure(connection, scratch))
+            await asyncio.to_thread(_link, scratch, path)
+        finally:
+            await asyncio.to_thread(scratch.unlink, missing_ok=True)
+    return False
+
+
+def _link(scratch: Path, path: Path) -> None:
+    try:
+        os.link(scratch, path)
+    except FileExistsError:
+        pass  # another process was faster
+    except OSError:  # a file system without hard links
+        scratch.rename(path)
 
 
 def _file_in(folder: Path) -> AbstractAsyncContextManager[SqliteFile]:
