@@ -64,9 +64,12 @@ def row_checksum(connection: Connection, table: str) -> str:
 def keep_checksums(connection: Connection) -> None:
     """Have a connection keep checksums of what it writes, and check what it reads from `checked_<table>`."""
     connection.create_function("checked", 2, _checked)
+    connection.execute("BEGIN")
     for table in KEYS:
+        checksum = row_checksum(connection, table)
         for statement in _KEEP:
-            connection.execute(_filled(connection, statement, table))
+            connection.execute(statement.format(table=table, key=KEYS[table], checksum=checksum))
+    connection.execute("COMMIT")
 
 
 def fill_checksums(connection: Connection) -> None:
