@@ -300,7 +300,7 @@ def _after_kills(where: Place, trace: str, acknowledged: dict[str, float]) -> li
 
 def _judgements(where: Place) -> set[float]:
     kept: set[float] = set()
-    for file in where.state.rglob("feedback*.sqlite"):
+    for file in (where.state / "feedback").glob("*.sqlite"):
         with closing(apsw.Connection(str(file), flags=apsw.SQLITE_OPEN_READONLY)) as connection:
             kept |= {row[0] for row in connection.execute("SELECT relevance FROM judgements")}
     return kept
@@ -341,7 +341,7 @@ def _empty(data: bytearray, chance: random.Random) -> bytearray:  # noqa: ARG001
 DAMAGES = (_flip, _flip_one, _cut, _zero_page, _garbage, _empty)
 STORES = {
     "index": "memory/main-*.sqlite",
-    "judgements": "**/feedback*.sqlite",
+    "judgements": "feedback/*.sqlite",
     "log": "ops-logs/**/*.jsonl",
     "ledger": "graphiti*/**/*.sqlite",
     "graph": "graphiti*/**/*.incr.aof",
