@@ -1,9 +1,7 @@
 """The ledger keeps what was handed in, says what is due, and forgets nothing that it took."""
 
 import asyncio
-import os
 import random
-import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import closing
 from dataclasses import replace
@@ -308,26 +306,12 @@ async def test_everything_is_there_after_opening_again(tmp_path: Path, clock: Cl
         assert await states(ledger) == {"done": 1, "queued": 1}
 
 
-async def test_a_turn_is_held_by_one_at_a_time_for_each_group(tmp_path: Path, clock: Clock) -> None:
+async def test_a_lease_is_held_by_one_at_a_time_for_each_group(tmp_path: Path, clock: Clock) -> None:
     async with Ledger.open(tmp_path, clock=clock) as one, Ledger.open(tmp_path, clock=clock) as two:
-        async with one.turn("main") as first, two.turn("main") as second, two.turn("other") as third:
+        async with one.lease("main") as first, two.lease("main") as second, two.lease("other") as third:
             assert (first, second, third) == (True, False, True)
-        async with two.turn("main") as fourth:
+        async with two.lease("main") as fourth:
             assert fourth
-
-
-@pytest.mark.skipif(os.name != "posix", reason="elsewhere a dead process cannot be told from a living one")
-async def test_the_turn_of_a_process_that_has_ended_is_free(ledger: Ledger, tmp_path: Path) -> None:
-    ended = await asyncio.create_subprocess_exec(sys.executable, "-c", "")
-    await ended.wait()
-    taken_by_it = f"UPDATE turns SET holder = json_set(holder, '$[0]', 'its', '$[2]', {ended.pid})"
-
-    async with ledger.turn("main"):
-        async with ledger.turn("main") as while_it_lives:
-            assert not while_it_lives
-        await asyncio.to_thread(run, tmp_path / "graphiti" / FILE_NAME, taken_by_it)
-        async with ledger.turn("main") as when_it_has_ended:
-            assert when_it_has_ended
 
 
 async def test_a_file_of_a_later_version_is_not_touched(tmp_path: Path, clock: Clock) -> None:

@@ -21,7 +21,7 @@ from composable_memory.errors import (
     BackendTimeout,
     BackendUnavailable,
 )
-from composable_memory_adapters.process_identity import host, start_of
+from composable_memory.supervision.process_identity import host, start_of
 from composable_memory_adapters.qmd.runtime.installation import find_command
 from composable_memory_adapters.qmd.settings import DaemonSettings
 from composable_memory_adapters.qmd.transport.command_line import CommandLine

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from composable_memory_adapters.process_identity import host, is_gone, start_of
+from composable_memory.supervision.process_identity import host, is_gone, start_of
 
 needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells when a process began")
 

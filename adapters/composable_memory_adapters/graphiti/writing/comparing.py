@@ -72,7 +72,7 @@ class Comparison:
 
     async def _forget(self, group: str, ids: Sequence[str]) -> int:
         """Remove again what was forgotten; where somebody stores in the group just now, the next time."""
-        async with self._ledger.turn(group) as is_ours:
+        async with self._ledger.lease(group) as is_ours:
             if not is_ours:
                 self._compared.discard(group)
                 return 0

@@ -17,8 +17,9 @@ from uuid import uuid4
 
 from composable_memory.errors import BackendUnavailable, IndexDamaged, IndexProblem, IndexTooNew
 from composable_memory.interfaces import Clock
+from composable_memory.supervision.lease import Lease, LeaseRow
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft, named_in
-from composable_memory_adapters.graphiti.writing import entries, lease, ledger_statements, schema
+from composable_memory_adapters.graphiti.writing import entries, ledger_statements, schema
 from composable_memory_adapters.graphiti.writing.entries import DUE, Entry, EntryState
 from composable_memory_adapters.graphiti.writing.renaming import EpisodeRow
 from composable_memory_adapters.graphiti.writing.salvage import check, salvage
@@ -185,12 +186,21 @@ class Ledger:
         )
         return None if found is None else datetime.fromtimestamp(found, UTC)
 
-    def turn(self, group_id: str) -> AbstractAsyncContextManager[bool]:
-        """Hold the turn of a group for the time of the block, if it is free; say whether it is ours.
+    def lease(self, group_id: str) -> AbstractAsyncContextManager[bool]:
+        """Hold the lease of a group during the block, if it is free; yields whether it is ours.
 
-        Nobody else works on the group meanwhile, in this process or another.
+        One worker at a time writes to a group, in this process or another: two that stored episodes at once
+        would each make an entity of a new name.
         """
-        return lease.turn(self._write, group_id)
+
+        def write(connection: Connection, holder: str | None) -> None:
+            connection.execute(ledger_statements.SET_LEASE, (group_id, holder))
+
+        def read(connection: Connection) -> str | None:
+            holder: str | None = connection.execute(ledger_statements.LEASE, (group_id,)).get
+            return holder
+
+        return Lease(LeaseRow(read, write), self._write, name="graphiti").acquire()
 
     async def due(self, group_id: str, *, limit: int) -> tuple[Entry, ...]:
         """Return what is to be done next in a group: entries of one state, in the order they came.

@@ -60,6 +60,11 @@ SELECT min(max(
 FROM episodes LEFT JOIN turns USING (group_id)
 WHERE workspace = :workspace AND state IN ('queued', 'retiring', 'merging', 'lost', 'sent')
 """
+LEASE = "SELECT holder FROM turns WHERE group_id = ?"
+SET_LEASE = """
+INSERT INTO turns (group_id, holder) VALUES (?, ?)
+ON CONFLICT (group_id) DO UPDATE SET holder = excluded.holder
+"""
 IS_RESTING = "SELECT 1 FROM turns WHERE group_id = ?1 AND next_try_at > ?2 AND next_try_at <= ?2 + 3600"
 DUE_NOW = """
 group_id = ?1 AND state = ?2 AND NOT (next_try_at > ?3 AND next_try_at <= ?3 + 3600) AND workspace = ?4

@@ -118,7 +118,7 @@ class Worker:
 
     @asynccontextmanager
     async def alone(self, group: str) -> AsyncIterator[None]:
-        """Hold the turn of a group for the time of the block, so that nobody stores anything in it.
+        """Hold the lease of a group during the block, so that nobody stores anything in it.
 
         What is under way in the group is waited for, as long as one episode may take.
 
@@ -131,7 +131,7 @@ class Worker:
         self._wanted[group] += 1
         try:
             while True:
-                async with self._ledger.turn(group) as is_ours:
+                async with self._ledger.lease(group) as is_ours:
                     if is_ours:
                         yield
                         return
@@ -151,20 +151,20 @@ class Worker:
         try:
             async with asyncio.TaskGroup() as tasks:
                 for group in due if not self._is_closed else ():
-                    task = tasks.create_task(self._work_in_turn(group, tally, free, deadline))
+                    task = tasks.create_task(self._work_with_lease(group, tally, free, deadline))
                     self._under_way.add(task)
                     task.add_done_callback(self._under_way.discard)
         except ExceptionGroup as errors:  # only the ledger's; one says it all
             raise errors.exceptions[0] from errors
         return Outcome.of(tally)
 
-    async def _work_in_turn(
+    async def _work_with_lease(
         self, group: str, tally: Tally, free: asyncio.Semaphore, deadline: float | None
     ) -> None:
         async with free:
             while not _is_past(deadline):
                 if not self._wanted[group]:
-                    async with self._ledger.turn(group) as is_ours:
+                    async with self._ledger.lease(group) as is_ours:
                         if is_ours:
                             await self._rounds.go(group, tally, lambda: self._is_over(group, deadline))
                             if not self._wanted[group]:
@@ -190,7 +190,7 @@ class Worker:
         ending = [*self._under_way, *filter(None, [self._task])]
         for task in ending:
             task.cancel()
-        if ending:  # the turns of groups are given back as long as there is a ledger
+        if ending:  # the leases of groups are given back as long as there is a ledger
             await asyncio.wait(ending)
         self._task = None
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from composable_memory_adapters.process_identity import host, is_gone, start_of
+from composable_memory.supervision.process_identity import host, is_gone, start_of
 
 __all__ = ["Whereabouts", "index_id", "publish", "read", "withdraw"]
 
