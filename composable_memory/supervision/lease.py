@@ -47,7 +47,7 @@ class LeaseRow(Generic[Connection]):
     """Where a lease is kept: how to read its text, and how to write it; None stands for no lease."""
 
     read: Callable[[Connection], str | None]
-    write: Callable[[Connection, str | None], None]
+    write: Callable[[Connection, str | None], object]
 
     def is_free(self, connection: Connection) -> bool:
         """Return whether nobody holds the lease."""
