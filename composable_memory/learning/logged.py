@@ -32,6 +32,7 @@ __all__ = [
     "log_mark",
     "queries_of",
     "streamed",
+    "telling_judgements",
     "traffic_of",
     "window",
 ]
@@ -160,11 +161,20 @@ async def judged_cases(
         FeedbackError: there is no log, or the store cannot be read.
         OpsLogError: the log cannot be read.
     """
-    first = window(context, since)
-    judgements = await context.stored_if_any(lambda store: store.judgements(since=first)) or []
+    judgements = await telling_judgements(context, since)
     traces = {one.trace_id for one in judgements}
     logged = await queries_of(context, since=since, until=until, traces=traces)
     return await asyncio.to_thread(_exact_cases, logged, judgements)
+
+
+async def telling_judgements(context: LearningContext, since: datetime | None = None) -> list[Judgement]:
+    """Return the judgements of queries that something relevant is known for; no others can be scored.
+
+    Raises:
+        FeedbackError: the store cannot be read.
+    """
+    first = window(context, since)
+    return await context.stored_if_any(lambda store: store.judgements(since=first, of_relevant=True)) or []
 
 
 def _sizes(folder: Path) -> Hashable:

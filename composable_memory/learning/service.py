@@ -18,7 +18,14 @@ from composable_memory.learning.context import LearningContext
 from composable_memory.learning.experimenting import Experimenting
 from composable_memory.learning.golden_questions import Asked, GoldenQuestions
 from composable_memory.learning.judging import Judging, OutcomeCallback, TextReader
-from composable_memory.learning.logged import RankableQueries, judged_cases, queries_of, streamed, window
+from composable_memory.learning.logged import (
+    RankableQueries,
+    judged_cases,
+    queries_of,
+    streamed,
+    telling_judgements,
+    window,
+)
 from composable_memory.learning.stats import no_stats, stats_of
 from composable_memory.learning.tables import WeightTables
 from composable_memory.learning.values import (
@@ -34,7 +41,7 @@ from composable_memory.state.folders import existing_folder, made_folder
 from composable_memory.state.ops_log import open_ops_log
 from composable_memory.state.workspaces import identify
 from composable_memory_feedback.advice import Proposal
-from composable_memory_feedback.advice.evidence import Case
+from composable_memory_feedback.advice.evidence import Case, case_of, evidence_of
 from composable_memory_feedback.advice.values import AdvisorName
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.experiments.values import ExperimentRecord, ExperimentStatus
@@ -245,8 +252,9 @@ class Learning:
 
         The report holds at most `keep` of the queries that change, the most important first.
         """
-        cases = await judged_cases(self._context, since=since, until=until)
-        work = partial(_replayed, cases=cases, change=change, depth=k or self.settings.depth, keep=keep)
+        judgements = await telling_judgements(self._context, since)
+        depth = k or self.settings.depth
+        work = partial(_replayed, judgements=judgements, change=change, depth=depth, keep=keep)
         return await streamed(self._context, work, since=since, until=until)
 
     async def gate(
@@ -344,17 +352,19 @@ async def open_learning(
 
 
 def _replayed(
-    queries: RankableQueries, *, cases: Sequence[Case], change: PolicyChange, depth: int, keep: int
+    queries: RankableQueries, *, judgements: Sequence[Judgement], change: PolicyChange, depth: int, keep: int
 ) -> ReplayRun:
-    ranker, other = Replayer(keeps=1), []
+    ranker, evidence, other = Replayer(keeps=1), evidence_of(judgements), []
 
-    def checked() -> Iterator[LoggedQuery]:
+    def checked() -> Iterator[LoggedQuery | Case]:
         for query in queries:
-            if not ranker.reproduces(query):
+            is_exact = ranker.reproduces(query)
+            if not is_exact:
                 other.append(query.trace_id)
-            yield query
+            known = evidence.get((query.trace_id, query.query_id)) if is_exact else None
+            yield (case_of(query, known) if known else None) or query
 
-    report = replay(checked(), change, ranker=ranker, cases=cases, k=depth, keep=keep)
+    report = replay(checked(), change, ranker=ranker, k=depth, keep=keep)
     return ReplayRun(
         report=report,
         reproduced=report.total - len(other),

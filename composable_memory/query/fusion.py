@@ -12,8 +12,9 @@ backend must have searched and did not bring up. Measured in docs/retrieval.md, 
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from composable_memory.query.near_duplicates import NearTexts, TextComparison, are_apart, overlap, same_lines
 from composable_memory.types import Attribution, DroppedCandidate, DropReason, MemorySearchResult, Origin
@@ -74,12 +75,14 @@ class Merged:
     total_after_dedup: int
 
 
-@dataclass(slots=True)
-class _Candidate:
+class _Candidate(NamedTuple):
+    """What one backend found. Sorted as a tuple, the highest weighted score comes first."""
+
+    minus_weighted: float
     place: int
+    rank: int
     backend_id: str
     weight: float
-    rank: int
     calibrated: float
     weighted: float
     result: MemorySearchResult
@@ -109,7 +112,7 @@ class _Group:
 
     @property
     def exact(self) -> bool:
-        return any(member.result.exact for member in self.members)
+        return self.best.result.exact or any(other.result.exact for other in self.others)
 
 
 def merge(
@@ -156,10 +159,11 @@ def _candidates(lists: Sequence[BackendList], dropped: list[DroppedCandidate]) -
             dropped.extend(_drop(backend_id, result, "weight-zero", reason) for result in entry.results)
             continue
         candidates += [
-            _Candidate(place, backend_id, weight, rank, calibrated, calibrated * weight, result)
+            _Candidate(-weighted, place, rank, backend_id, weight, calibrated, weighted, result)
             for rank, (result, calibrated) in enumerate(zip(entry.results, entry.calibrated, strict=True), 1)
+            for weighted in (calibrated * weight,)
         ]
-    candidates.sort(key=lambda one: (-one.weighted, one.place, one.rank))
+    candidates.sort()
     return candidates
 
 
@@ -178,8 +182,12 @@ def _group(
     is_searched = _Searched.of(candidates if taken else ())
     for one in passages_first:
         near_by = by_path.get(one.result.path)
-        home, reason = _home(one.result, near_by, dedup) if near_by else (None, None)
         origin = one.result.origin if dedup is not Dedup.EXACT else None
+        if near_by is None and origin is None:
+            groups.append(group := _Group(one))
+            by_path[one.result.path] = [group]
+            continue
+        home, reason = _home(one.result, near_by, dedup) if near_by else (None, None)
         passages = _passages_of(origin, by_path) if origin is not None else []
         if origin is not None and home is None:
             home, reason = _home_of_taken(one, passages, by_origin.get(origin.path, ()), is_near)
@@ -271,8 +279,10 @@ def _score(groups: list[_Group], lists: Sequence[BackendList], fusion: Fusion, r
     if fusion is Fusion.WEIGHTED:
         heaviest = max(entry.weight for entry in lists)
         for group in groups:
-            group.support = _support(group) / heaviest
-            group.score = min(1.0, max(0.0, group.best.weighted / heaviest + group.support))
+            if group.others or group.is_unconfirmed:
+                group.support = _support(group) / heaviest
+            score = group.best.weighted / heaviest + group.support
+            group.score = score if 0.0 <= score <= 1.0 else min(1.0, max(0.0, score))
         return
     total = sum(entry.weight for entry in lists)
     for group in groups:
@@ -332,8 +342,20 @@ def _never_near(one: MemorySearchResult, other: MemorySearchResult) -> bool:  # 
 
 
 def _result(group: _Group) -> MemorySearchResult:
-    return replace(
-        group.best.result, score=group.score, source_backend=group.best.backend_id, exact=group.exact
+    found = group.best.result  # `replace` takes several times as long, and this is on the way of every query
+    return MemorySearchResult(
+        path=found.path,
+        start_line=found.start_line,
+        end_line=found.end_line,
+        score=group.score,
+        snippet=found.snippet,
+        source=found.source,
+        citation=found.citation,
+        source_backend=group.best.backend_id,
+        exact=group.exact,
+        origin=found.origin,
+        start_char=found.start_char,
+        metadata=found.metadata,
     )
 
 

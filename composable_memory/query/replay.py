@@ -145,11 +145,13 @@ class _LoggedNearness:
     """Knows from the log whose texts are nearly equal, as far as they are not the same lines."""
 
     def __init__(self, answers: Sequence[BackendAnswer], pairs: frozenset[tuple[int, int]]) -> None:
-        found = [result for answer in answers for result in answer.results]
+        found = [result for answer in answers for result in answer.results] if pairs else ()
         self._places = {id(result): place for place, result in enumerate(found)}
         self._pairs = pairs
 
     def __call__(self, one: MemorySearchResult, other: MemorySearchResult) -> bool:
+        if not self._pairs:
+            return False
         first, second = sorted((self._places[id(one)], self._places[id(other)]))
         return (first, second) in self._pairs
 

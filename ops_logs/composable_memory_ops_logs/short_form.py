@@ -138,7 +138,7 @@ def full_lines(wire: Json) -> list[Json]:
     lines, found = [], list[tuple[str, Json]]()
     for answer in short.pop("backends"):
         results = [
-            _candidate(rank, score, passages[number])
+            {**passages[number], "score": score, "rank": rank}
             for rank, (number, score) in enumerate(
                 zip(answer.pop("found"), answer.pop("scores"), strict=True), 1
             )
@@ -147,13 +147,9 @@ def full_lines(wire: Json) -> list[Json]:
             results[number]["exact"] = True
         found += [(answer.get("backend", ""), one) for one in results]
         lines.append(_full_answer(wire, answer, results, short.get("queryId", "")))
-    labels = [
-        _label(backend, one["path"], one["startLine"], one["endLine"], one.get("startChar"))
-        for backend, one in found
-    ]
-    final = [_full_final(row, found, labels, short["weights"]) for row in short.pop("shown")]
+    final = [_full_final(row, found, short["weights"]) for row in short.pop("shown")]
     reasons = short.pop("reasons")
-    dropped = [_full_dropped(row, found, labels, reasons) for row in short.pop("ruledOut")]
+    dropped = [_full_dropped(row, found, reasons) for row in short.pop("ruledOut")]
     near = short.pop("near")
     for table in _TABLES:
         short.pop(table, None)
@@ -239,7 +235,7 @@ def _cut(text: str, most_bytes: int) -> str:
 
 
 def _passages(short: Json) -> Iterator[Json]:
-    """Yield what candidates of each passage have in common."""
+    """Yield a candidate of each passage, of which the score and the rank are those of no backend."""
     paths, places = short["paths"], short["places"]
     sources = {number: name for name, numbers in short.get("sources", {}).items() for number in numbers}
     taken = short.get("origins", ())
@@ -253,8 +249,11 @@ def _passages(short: Json) -> Iterator[Json]:
             "path": paths[path],
             "startLine": start,
             "endLine": start + length,
+            "score": 0.0,
+            "rank": 0,
             "source": sources.get(number, "memory"),
             "snippetPreview": preview,
+            "exact": False,
         }
         if (origin := origins.get(number)) is not None:
             path, start, length = origin
@@ -286,20 +285,6 @@ def _full_answer(wire: Json, answer: Json, results: list[Json], query_id: str) -
     line |= {key: wire[key] for key in ("sessionKey", "runId") if key in wire}
     line |= {key: answer.pop(key) for key in ("backend", "durationMs") if key in answer}
     return {**line, "detail": {**answer, "results": results, "queryId": query_id}}
-
-
-def _candidate(rank: int, score: float, passage: Json) -> Json:
-    candidate = {
-        "path": passage["path"],
-        "startLine": passage["startLine"],
-        "endLine": passage["endLine"],
-        "score": score,
-        "rank": rank,
-        "source": passage["source"],
-        "snippetPreview": passage["snippetPreview"],
-        "exact": False,
-    }
-    return candidate | {name: passage[name] for name in ("origin", "startChar") if name in passage}
 
 
 # --- the merged list ----------------------------------------------------------------------------------------
@@ -380,9 +365,7 @@ _USUAL: list[Any] = [(), 0.0, None]
 """What is left out at the end of a row of a result: others, support, weight."""
 
 
-def _full_final(
-    row: Any, found: Sequence[tuple[str, Json]], labels: Sequence[str], weights: Mapping[str, float]
-) -> Json:
+def _full_final(row: Any, found: Sequence[tuple[str, Json]], weights: Mapping[str, float]) -> Json:
     if isinstance(row, dict):
         return row
     number, score, calibrated, *more = row
@@ -399,21 +382,19 @@ def _full_final(
         "calibratedScore": calibrated,
         "weight": weights[backend] if weight is None else weight,
         "backendRank": candidate["rank"],
-        "mergedWith": [labels[one] if isinstance(one, int) else one for one in others],
+        "mergedWith": [_named(one, found) for one in others],
         "support": support,
         "snippetPreview": candidate["snippetPreview"],
     }
     return final | ({"origin": candidate["origin"]} if "origin" in candidate else {})
 
 
-def _full_dropped(
-    row: Any, found: Sequence[tuple[str, Json]], labels: Sequence[str], reasons: Sequence[Sequence[str]]
-) -> Json:
+def _full_dropped(row: Any, found: Sequence[tuple[str, Json]], reasons: Sequence[Sequence[str]]) -> Json:
     if isinstance(row, dict):
         return row
     number, kind, *more = row
     (backend, candidate), (reason, before, after) = found[number], reasons[kind]
-    what = "".join(labels[one] if isinstance(one, int) else one for one in more)
+    what = "".join(_named(one, found) for one in more)
     dropped = {
         "path": candidate["path"],
         "startLine": candidate["startLine"],
@@ -423,6 +404,15 @@ def _full_dropped(
         "detail": f"{before}{what}{after}",
     }
     return dropped | ({"origin": candidate["origin"]} if "origin" in candidate else {})
+
+
+def _named(one: int | str, found: Sequence[tuple[str, Json]]) -> str:
+    """Return what a text names: the label of a candidate, where its number stands for it."""
+    if not isinstance(one, int):
+        return one
+    backend, candidate = found[one]
+    lines = candidate["startLine"], candidate["endLine"]
+    return _label(backend, candidate["path"], *lines, candidate.get("startChar"))
 
 
 def _paths_by_backend(pairs: Iterator[tuple[str, str]]) -> dict[str, list[str]]:

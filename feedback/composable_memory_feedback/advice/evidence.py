@@ -15,7 +15,17 @@ from itertools import groupby
 from composable_memory_feedback.judgements import RELEVANT, Judgement, JudgementKind
 from composable_memory_feedback.logged import LoggedQuery
 
-__all__ = ["ETA", "MOST_BOOST", "Case", "Evidence", "EvidenceOfQuery", "QueryKey", "cases_of", "evidence_of"]
+__all__ = [
+    "ETA",
+    "MOST_BOOST",
+    "Case",
+    "Evidence",
+    "EvidenceOfQuery",
+    "QueryKey",
+    "case_of",
+    "cases_of",
+    "evidence_of",
+]
 
 ETA = 1.0
 """How fast attention falls with the rank: it is looked at with probability 1 / rank**eta."""
@@ -78,17 +88,20 @@ def evidence_of(judgements: Iterable[Judgement], *, eta: float = ETA) -> dict[Qu
 def cases_of(
     queries: Iterable[LoggedQuery], judgements: Iterable[Judgement], *, eta: float = ETA
 ) -> list[Case]:
-    """Return the queries that something relevant is known for, in their order.
+    """Return the queries that something relevant is known for, in their order, as `case_of` does each."""
+    known = evidence_of(judgements, eta=eta)
+    found = (case_of(query, known.get((query.trace_id, query.query_id), {}), eta=eta) for query in queries)
+    return [case for case in found if case is not None]
+
+
+def case_of(query: LoggedQuery, evidence: EvidenceOfQuery, *, eta: float = ETA) -> Case | None:
+    """Return a query with its evidence; None where it says of no result that it is relevant.
 
     Where use was seen, the results that were shown and not used are evidence as well.
     """
-    known = evidence_of(judgements, eta=eta)
-    cases = []
-    for query in queries:
-        evidence = known.get((query.trace_id, query.query_id), {})
-        if any(one.relevance > RELEVANT for one in evidence.values()):
-            cases.append(Case(query=query, evidence=_with_unused(query, evidence, eta)))
-    return cases
+    if not any(one.relevance > RELEVANT for one in evidence.values()):
+        return None
+    return Case(query=query, evidence=_with_unused(query, evidence, eta))
 
 
 def _combined(judgements: Sequence[Judgement], eta: float) -> Evidence:

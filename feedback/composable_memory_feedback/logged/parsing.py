@@ -1,13 +1,14 @@
 """Makes values of the lines of the log, once it is clear that they can be believed."""
 
 from collections.abc import Mapping, Sequence
+from itertools import repeat
 from typing import cast
 
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.logged.lines import (
     AnswerLine,
     BackendLine,
-    CandidateLine,
+    CandidateColumns,
     DeliveryLine,
     FinalLine,
     MergedLine,
@@ -127,7 +128,7 @@ def _list(backend: str, event: OpsEvent) -> LoggedList:
     return LoggedList(
         backend=backend,
         depth=line.depth,
-        candidates=tuple(map(_candidate, line.results)),
+        candidates=_candidates(line.results),
         calibration=line.calibration,
         is_absolute=line.is_absolute,
         answered_by=line.answered_by,
@@ -135,19 +136,23 @@ def _list(backend: str, event: OpsEvent) -> LoggedList:
     )
 
 
-def _candidate(line: CandidateLine) -> Candidate:
-    return Candidate(
-        path=line.path,
-        start_line=line.start_line,
-        end_line=line.end_line,
-        score=line.score,
-        rank=line.rank,
-        source=line.source,
-        snippet_preview=line.snippet_preview,
-        content_hash=line.content_hash,
-        exact=line.exact,
-        origin=None if line.origin is None else line.origin.place,
-        start_char=line.start_char,
+def _candidates(columns: CandidateColumns) -> tuple[Candidate, ...]:
+    origins = tuple(None if origin is None else origin.place for origin in columns.origin)
+    return tuple(
+        map(
+            Candidate,
+            columns.path,
+            columns.start_line,
+            columns.end_line,
+            columns.score,
+            columns.rank,
+            columns.source,
+            columns.snippet_preview,
+            columns.content_hash or repeat(None),
+            columns.exact or repeat(False),
+            origins or repeat(None),
+            columns.start_char or repeat(None),
+        )
     )
 
 

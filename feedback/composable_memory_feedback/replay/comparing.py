@@ -46,48 +46,49 @@ def changed(query: LoggedQuery, change: PolicyChange) -> RankingPolicy:
 
 
 def replay(
-    queries: Iterable[LoggedQuery],
+    queries: Iterable[LoggedQuery | Case],
     change: PolicyChange,
     *,
     ranker: Ranker,
-    cases: Sequence[Case] = (),
     k: int = 10,
     keep: int | None = None,
 ) -> ReplayReport:
     """Rank logged queries anew, as they were and under a change, and compare.
 
     Both rankings come from the ranker, so that a query that was served from two tables is compared with what
-    its policy says and not with the mixture that was shown. `cases` may hold further queries; those among
-    `queries` are scored. The queries are taken one by one and may be more than fit into memory: with `keep`,
-    the report holds only so many of those that change, the most important first.
+    its policy says and not with the mixture that was shown. Those that come as a case are scored. The queries
+    are taken one by one and may be more than fit into memory: with `keep`, the report holds only so many of
+    those that change, the most important first.
 
     Raises:
         FeedbackError: The change names a backend that none of the queries asked.
     """
-    judged = {(one.query.trace_id, one.query.query_id) for one in cases}
+    cases: list[Case] = []
     compared: dict[QueryKey, QueryReplay] = {}
     others: list[QueryReplay] = []
     backends: set[str] = set()
     total = changes = 0
-    for query in queries:
+    for item in queries:
+        query = item.query if isinstance(item, Case) else item
         one = _compare(query, change, ranker, k)
         backends.update(query.backends)
         total += 1
         changes += one.is_changed
-        name = query.trace_id, query.query_id
-        if name in judged or keep is None:
-            compared[name] = one
+        if isinstance(item, Case):
+            cases.append(item)
+        if isinstance(item, Case) or keep is None:
+            compared[query.trace_id, query.query_id] = one
         elif one.is_changed:
             others.append(one)
             if len(others) > 2 * keep + _SLACK:
                 others = by_importance(others)[:keep]
     _refuse_strangers(backends, change)
-    own = [one for one in cases if (one.query.trace_id, one.query.query_id) in compared]
+    cases.sort(key=lambda case: case.query.at)
     scored = None
-    if own:
-        names = [(one.query.trace_id, one.query.query_id) for one in own]
+    if cases:
+        names = [(one.query.trace_id, one.query.query_id) for one in cases]
         pairs = [(compared[name].before, compared[name].after) for name in names]
-        scored = _scored(own, pairs, ranker, k)
+        scored = _scored(cases, pairs, ranker, k)
         for name, (before, after) in zip(names, scored.ndcgs, strict=True):
             compared[name] = replace(compared[name], ndcg_before=before, ndcg_after=after)
     shown = [*compared.values(), *others]

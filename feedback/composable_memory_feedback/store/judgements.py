@@ -6,7 +6,7 @@ from sqlite3 import Connection, Row
 
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.intents import IntentKind
-from composable_memory_feedback.judgements import Judgement, JudgementKind
+from composable_memory_feedback.judgements import RELEVANT, Judgement, JudgementKind
 from composable_memory_feedback.store.codecs import plain_text, time_of, time_text
 from composable_memory_feedback.store.days import count_query
 
@@ -57,10 +57,15 @@ WHERE trace_id = :trace_id AND query_id = :query_id AND path = :path
 _OF_QUERY = "SELECT * FROM checked_judgements WHERE trace_id = ? AND query_id = ? ORDER BY id"
 
 _SELECT = """
-SELECT * FROM checked_judgements
+SELECT * FROM checked_judgements AS one
 WHERE at >= :since AND at < :until
   AND (:trace_id IS NULL OR trace_id = :trace_id)
   AND (:kinds IS NULL OR instr(:kinds, ' ' || kind || ' '))
+  AND (NOT :of_relevant OR EXISTS (
+    SELECT 1 FROM judgements AS other
+    WHERE other.trace_id = one.trace_id AND other.query_id = one.query_id
+      AND other.at >= :since AND other.at < :until AND other.relevance > :least
+  ))
 ORDER BY id
 """
 
@@ -111,13 +116,19 @@ def read_judgements(
     until: datetime | None,
     kinds: Collection[JudgementKind] | None,
     trace_id: str | None,
+    of_relevant: bool = False,
 ) -> list[Judgement]:
-    """Return judgements made from `since` to before `until`, in the order in which they were stored."""
+    """Return judgements made from `since` to before `until`, in the order in which they were stored.
+
+    With `of_relevant`, they are those of the queries that one of them finds something relevant for.
+    """
     values = {
         "since": time_text(since) if since else BEGINNING,
         "until": time_text(until) if until else END,
         "kinds": None if kinds is None else f" {' '.join(kinds)} ",
         "trace_id": trace_id,
+        "of_relevant": of_relevant,
+        "least": RELEVANT,
     }
     return _judgements_of(connection.execute(_SELECT, values))
 

@@ -103,11 +103,15 @@ class FeedbackStore:
         until: datetime | None = None,
         kinds: Collection[JudgementKind] | None = None,
         trace_id: str | None = None,
+        of_relevant: bool = False,
     ) -> list[Judgement]:
-        """Return judgements made from `since` to before `until`, in the order in which they were stored."""
+        """Return judgements made from `since` to before `until`, in the order in which they were stored.
+
+        With `of_relevant`, they are those of the queries that one of them finds something relevant for.
+        """
         with self._database.reading() as connection:
             return judgements.read_judgements(
-                connection, since=since, until=until, kinds=kinds, trace_id=trace_id
+                connection, since=since, until=until, kinds=kinds, trace_id=trace_id, of_relevant=of_relevant
             )
 
     def judgements_mark(self) -> tuple[int, int | None]:

@@ -1,5 +1,7 @@
 """The merge of several ranked lists."""
 
+from dataclasses import fields, replace
+
 from composable_memory.query.fusion import BackendList, Dedup, Fusion, Merged, merge
 from composable_memory.types import MemorySearchResult, Origin
 
@@ -41,6 +43,20 @@ def test_the_first_backend_keeps_a_duplicate_of_equal_weighted_score() -> None:
     merged = merge([backend("a", 1.0, hit("p.md", 1, 5, 0.4)), backend("b", 0.5, hit("p.md", 1, 5, 0.8))])
 
     assert [result.source_backend for result in merged.results] == ["a"]
+
+
+def test_a_result_keeps_all_that_its_backend_said_of_it() -> None:
+    told = MemorySearchResult(
+        path="p.md", start_line=3, end_line=3, start_char=7, score=0.6, snippet="a text", source="sessions",
+        citation="p.md#L3", source_backend="other", exact=True, origin=Origin(path="q.md"),
+        metadata={"answered_by": "c"},
+    )  # fmt: skip
+    usual = {one.name: one.default for one in fields(MemorySearchResult)}
+    assert all(getattr(told, name) != default for name, default in usual.items())
+
+    [result] = merge([backend("a", 1.0, told)]).results
+
+    assert result == replace(told, source_backend="a")
 
 
 def test_the_attribution_names_what_was_merged() -> None:

@@ -147,9 +147,8 @@ def test_a_replay_tells_which_queries_change_and_how() -> None:
 
 def test_the_judgements_say_what_a_change_is_worth() -> None:
     known = [case(0), case(1, intent=IntentKind.TIME)]
-    queries = [*queries_of(known), logged(LISTS, at=2)]
 
-    report = replay(queries, LESS_BAD, ranker=plain_ranker, cases=known)
+    report = replay([*known, logged(LISTS, at=2)], LESS_BAD, ranker=plain_ranker)
 
     assert report.judged is not None
     judged = report.judged
@@ -163,24 +162,17 @@ def test_the_judgements_say_what_a_change_is_worth() -> None:
 def test_what_was_not_judged_is_told_as_coverage() -> None:
     known = [case(at, {"a.md": 1.0}) for at in range(2)]
 
-    report = replay(queries_of(known), LESS_BAD, ranker=plain_ranker, cases=known)
+    report = replay(known, LESS_BAD, ranker=plain_ranker)
 
     assert report.judged is not None
     assert report.judged.coverage == 0.25
-
-
-def test_cases_of_other_queries_are_not_scored() -> None:
-    report = replay(queries_of(cases(1)), LESS_BAD, ranker=plain_ranker, cases=cases(5))
-
-    assert report.judged is not None
-    assert report.judged.queries == 1
 
 
 def test_queries_that_stand_for_several_make_a_smaller_effective_sample() -> None:
     far_down = Evidence(relevance=1.0, kind=JudgementKind.OPENED, boost=4.0)
     known = [*cases(9), replace(case(9), evidence={key_of("a.md"): far_down})]
 
-    report = replay(queries_of(known), LESS_BAD, ranker=plain_ranker, cases=known)
+    report = replay(known, LESS_BAD, ranker=plain_ranker)
 
     assert report.judged is not None
     assert report.judged.effective < report.judged.queries
@@ -199,15 +191,15 @@ def test_an_empty_log_replays_to_nothing() -> None:
 
 def test_queries_are_taken_one_by_one_and_of_those_that_change_the_most_important_are_kept() -> None:
     known = case(0)
-    asked: list[LoggedQuery] = []
+    asked: list[LoggedQuery | Case] = []
 
-    def queries() -> Iterator[LoggedQuery]:
+    def queries() -> Iterator[LoggedQuery | Case]:
         for at in range(500):
-            asked.append(known.query if at == 0 else logged(LISTS, at=at))
+            asked.append(known if at == 0 else logged(LISTS, at=at))
             yield asked[-1]
 
-    report = replay(queries(), LESS_BAD, ranker=plain_ranker, cases=[known], k=3, keep=2)
-    everything = replay(asked, LESS_BAD, ranker=plain_ranker, cases=[known], k=3)
+    report = replay(queries(), LESS_BAD, ranker=plain_ranker, k=3, keep=2)
+    everything = replay(asked, LESS_BAD, ranker=plain_ranker, k=3)
 
     assert (report.total, report.changed) == (everything.total, everything.changed) == (500, 500)
     assert list(report.queries) == by_importance(everything.queries)[:2]

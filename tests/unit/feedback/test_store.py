@@ -98,6 +98,16 @@ def test_judgements_are_found_by_time_kind_and_trace(store: FeedbackStore) -> No
     assert store.judgements(since=NOON + HOUR, until=NOON + 2 * HOUR) == [second, opened]
     assert store.judgements(kinds=[JudgementKind.OPENED]) == [opened]
     assert store.judgements(kinds=[]) == []
+
+
+def test_all_judgements_of_queries_that_something_relevant_is_known_for_are_found(
+    store: FeedbackStore,
+) -> None:
+    useless = judgement(query="q0", relevance=0.5)
+    useful, other = judgement(query="q1", relevance=0.6), judgement(query="q1", path="b.md", relevance=0.0)
+    store.add([useless, useful, other])
+
+    assert store.judgements(of_relevant=True) == [useful, other]
     assert store.judgements(trace_id="other") == []
 
 
