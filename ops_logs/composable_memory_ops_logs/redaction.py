@@ -7,7 +7,7 @@ is linear in the text.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import overload
 
 from composable_memory_ops_logs.events import JsonValue
@@ -96,10 +96,10 @@ RULES = (
     *TABLE_RULES,
     *NUMBER_RULES,
 )
-_BY_WORD: dict[str, list[int]] = {}
+_BY_WORD: dict[str, list[tuple[int, Callable[[Text, int], Iterable[Span]]]]] = {}
 for _number, _rule in enumerate(RULES):
     for _word in _rule.words:
-        _BY_WORD.setdefault(_word, []).append(_number)
+        _BY_WORD.setdefault(_word, []).append((_number, _rule.at))
 _SCANNER = WordScanner(_BY_WORD)
 
 
@@ -109,9 +109,9 @@ def _found(text: Text) -> Iterator[Span]:
     yield from find_numbers(text)
     read: dict[int, int] = {}
     for place, word in _SCANNER.places(text.low):
-        for number in _BY_WORD[word]:
+        for number, at in _BY_WORD[word]:
             if place >= read.get(number, 0):
-                for span in RULES[number].at(text, place):
+                for span in at(text, place):
                     read[number] = span.end
                     yield span
 

@@ -5,7 +5,7 @@ secret is decided by plain code that looks at its first characters.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from composable_memory_ops_logs.secret_names import NAMES, is_open_ending, strength_of
@@ -13,10 +13,12 @@ from composable_memory_ops_logs.secret_text import JUDGED, TRAILING, Rule, Span,
 from composable_memory_ops_logs.secret_values import (
     Given,
     goes_on,
+    is_given,
     is_key,
     is_masked,
     is_password,
     is_random,
+    is_strong,
 )
 from composable_memory_ops_logs.secret_words import HARMLESS_ENDINGS, VERBS
 
@@ -51,18 +53,19 @@ _PROSE = rf"""{_ABOUT}(?:(?P<is>[ ]{{1,2}}(?:{VERBS.replace(" ", "[ ]")})(?:[ ](
         |(?P<arrow>[ ]{{1,2}}(?:→|->|—|–|-
         |~)[ ]{{1,2}}{_OPEN}))
     |(?P<far>(?:[ ][^\s:=|"`]{{1,20}}){{1,3}}[ ]?[:=][ ]{_OPEN})
-    |(?P<gap>[ \t]{{1,4}}(?=GAP))"""
+    |(?P<gap>(?:GAP))"""
 # What may follow a name and a blank alone.
 _GAPS = (
-    ("password", r"\S{3}"),
-    ("key", r"\S{8}|(?<=_key[ ])|(?<=-token[ ])|(?<=-key[ ])|(?<=-secret[ ])"),
-    ("code", "[0-9]{2}"),
+    ("password", r"[ \t]{1,4}(?=\S{3})"),
+    ("key", r"[ \t]{1,4}(?=\S{8}|(?<=_key[ ])|(?<=-token[ ])|(?<=-key[ ])|(?<=-secret[ ]))"),
+    ("code", r"(?:[ ](?:for|from|für|de|pour|para)[ ]\w{1,20})?[ \t]{1,4}(?=[0-9]{2})"),
 )
 _CONNECT_WORDS = {sort: re.compile(_PROSE.replace("GAP", after), re.VERBOSE) for sort, after in _GAPS}
 _CONNECT = {sort: re.compile(f"{_SIGNS}|{_PROSE.replace('GAP', after)}", re.VERBOSE) for sort, after in _GAPS}
 
 # --- names --------------------------------------------------------------------------------------------------
 
+_CHANGED = re.compile(r"[ ]from[ ](\S{4,64})[ ]to[ ](\S{4,64})")
 _MAY_JOIN = frozenset("\r\n \t:=\"'`\\])*_|>,(/")
 _DIRECTIVES = ("requirepass", "masterauth", "psk")
 _BEFORE, _AFTER = 80, 400
@@ -87,21 +90,20 @@ class _Name(NamedTuple):
 
 
 def _name_rule(sort: str, word: str, pattern: re.Pattern[str]) -> Rule:
-    def at(text: Text, place: int) -> Iterator[Span]:
+    def at(text: Text, place: int) -> Iterable[Span]:
         match = pattern.match(text.low, place)
         if match is None or text.low[match.end() : match.end() + 1] not in _MAY_JOIN:
-            return
+            return ()
         around = (word, min(place, _BEFORE), text.raw[max(0, place - _BEFORE) : place + _AFTER])
         known = text.memo.get(around)
         if known is not None:
-            yield from (Span(place + start, place + end) for start, end in known)
-            return
+            return [Span(place + start, place + end) for start, end in known]
         found = [*_behind(text, sort, place, match)]
-        yield from found
         if len(text.memo) > _REMEMBERED:
             text.memo.clear()
         if all(span.end < place + _AFTER - 100 for span in found):
             text.memo[around] = tuple((span.start - place, span.end - place) for span in found)
+        return found
 
     return Rule((word,), at)
 
@@ -109,6 +111,17 @@ def _name_rule(sort: str, word: str, pattern: re.Pattern[str]) -> Rule:
 def _behind(text: Text, sort: str, place: int, match: re.Match[str]) -> Iterator[Span]:
     """Yield the secrets behind a name."""
     low, end = text.low, match.end()
+    if sort == "code" and match[0].endswith("s") and low[end] in "\r\n":
+        if strength_of(sort, text, place, run_before(text.raw, place) + match[0], match[0]):
+            yield from _code_values(text, "eol", end, match[0])
+        return
+    changed = _CHANGED.match(low, end) if sort == "password" else None
+    if changed is not None:
+        for start, stop in map(changed.span, (1, 2)):
+            value = text.raw[start:stop].rstrip(TRAILING)
+            if is_strong(value) and is_given(value):
+                yield Span(start, start + len(value))
+        return
     # Where a word follows, no sign does.
     is_prose = low[end] == " " and low[end + 1 : end + 2].isalpha()
     join = (_CONNECT_WORDS if is_prose else _CONNECT)[sort].match(low, end)
@@ -124,7 +137,7 @@ def _behind(text: Text, sort: str, place: int, match: re.Match[str]) -> Iterator
     ident = run_before(text.raw, place) + text.raw[place : place + len(stem)]
     strength = strength_of(sort, text, place, ident, stem)
     if strength and sort == "code":
-        yield from _code_values(text, join, stem[:3])
+        yield from _code_values(text, kind, join.end(), stem)
     elif strength:
         in_flag = ident[0] == "-" or match[0] in _DIRECTIVES
         yield from _values(text, _Name(sort, place, 1 if more else strength, kind, join, in_flag))
@@ -214,6 +227,7 @@ def _on_next_line(text: Text, name: _Name, place: int) -> Iterator[Span]:
 _WINDOW = 4096
 """How far the end of a quoted value is looked for."""
 _LEAD = re.compile(r"""["'`«「『]|\\{1,3}["']""")
+_LEADS = frozenset("\"'`«「『\\")
 _CLOSING = {"«": "»", "「": "」", "『": "』"}
 _RUN_AFTER = {
     "=": re.compile(r"""[^\s"'`<>&;]*"""),
@@ -240,8 +254,9 @@ class _Value(NamedTuple):
 
 
 def _value_at(text: Text, place: int, kind: str) -> _Value:
-    lead = _LEAD.match(text.low, place)
-    if lead is not None and kind not in "<|":
+    first = text.low[place : place + 1]
+    lead = _LEAD.match(text.low, place) if first in _LEADS and kind not in "<|" else None
+    if lead is not None:
         quote = _CLOSING.get(lead[0], lead[0])
         start = lead.end()
         end = text.low.find(quote, start, start + _WINDOW)
@@ -253,7 +268,7 @@ def _value_at(text: Text, place: int, kind: str) -> _Value:
         if end < 0:
             end = min(len(text.low), start + _WINDOW)
         return _Value(start, text.raw[start:end], end, True, "")
-    braced = _BRACED.match(text.low, place) if kind == "=" else None
+    braced = _BRACED.match(text.low, place) if kind == "=" and first == "{" else None
     if braced is not None:
         return _Value(place, text.raw[place + 1 : braced.end() - 1], braced.end(), True, "")
     match = _FOUR_FOURS.match(text.low, place) or _BOUND_RUN[kind].match(text.low, place)
@@ -291,33 +306,32 @@ _CODE_LIST = re.compile(
 )
 
 
-def _code_values(text: Text, join: re.Match[str], name: str) -> Iterator[Span]:
+def _code_values(text: Text, kind: str, place: int, name: str) -> Iterator[Span]:
     """Yield the number behind `PIN:`, or the codes behind `backup codes:`."""
-    kind, low = join.lastgroup, text.low
-    shared = _SHARED.match(text.raw, join.end())
-    if shared is not None and name in {"otp", "tot", "2fa"}:
+    low = text.low
+    shared = _SHARED.match(text.raw, place)
+    if shared is not None and name in {"otp", "totp", "2fa"}:
         yield Span(*shared.span())
         return
-    if kind not in {"sign", "is", "for", "far", "eol", "cell", "arrow"} and not (
-        kind == "gap" and name in _SHORT_CODES
-    ):
+    if kind not in _CODE_JOINS and not (kind == "gap" and name.startswith(_SHORT_CODES)):
         return
-    place = join.end()
-    match = _CODES.match(low, place)
-    if match is not None and not _UNIT.match(low, match.end()):
-        yield Span(*match.span())
-        place = match.end()
-    elif kind == "is":
+    first = _CODES.match(low, place)
+    if first is not None and _UNIT.match(low, first.end()):
+        first = None
+    if first is None and kind == "is":
         return
-    start, count, end = place, 0, place
+    count, end = (1, first.end()) if first else (0, place)
     while count < 40 and (entry := _CODE_LIST.match(low, end)):
         count, end = count + 1, entry.end()
-    is_list = count >= 3 or (count and "-" in low[start:end])
-    if is_list and not is_masked(low[start:end]):
-        start += len(low[start:end]) - len(low[start:end].lstrip(" ,;\r\n|*-"))
-        yield Span(start, end)
+    if count >= (2 if name.endswith("s") else 4) or (count and "-" in low[place:end]):
+        place += len(low[place:end]) - len(low[place:end].lstrip(" ,;\r\n|*-"))
+        if not is_masked(low[place:end]):
+            yield Span(place, end)
+    elif first:
+        yield Span(*first.span())
 
 
+_CODE_JOINS = frozenset(["sign", "is", "for", "far", "eol", "cell", "arrow"])
 _UNIT = re.compile(r"[ ]?(?:digits?|char|stellen|stellig|times|attempts|minutes?|seconds?|位|桁|or|to|-)")
 
 

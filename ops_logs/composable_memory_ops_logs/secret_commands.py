@@ -27,11 +27,11 @@ _OPTIONS = {
         rf"[ ](?:-p|--pass|--pw)[ =]{_VALUE}"
     ),
     ("redis-cli",): re.compile(rf"[ ]-a[ ]{_VALUE}"),
-    ("ldap",): re.compile(rf"[ ]-w[ ]{_VALUE}"),
+    ("ldapsearch", "ldapmodify", "ldapadd", "ldapwhoami", "ldappasswd"): re.compile(rf"[ ]-w[ ]{_VALUE}"),
     ("openssl enc",): re.compile(rf"[ ]-k[ ]{_VALUE}"),
     ("plink", "pscp"): re.compile(rf"[ ]-pw[ ]{_VALUE}"),
     ("xfreerdp", "cmdkey"): re.compile(rf"[ ]/p(?:ass)?:{_VALUE}"),
-    ("lftp",): re.compile(rf"""[ ]-u[ ]["']?[^\s,"']{{1,64}},{_VALUE}"""),
+    ("lftp ",): re.compile(rf"""[ ]-u[ ]["']?[^\s,"']{{1,64}},{_VALUE}"""),
     ("curl", "wget", "http "): _USER_PASS,
     ("smbclient", "rpcclient"): re.compile(r"""[ ]-u[ ]?["']?[^\s%"']{1,128}%(?P<value>[^\s"'$][^\s"']*)"""),
 }
@@ -71,7 +71,6 @@ def _command_end(low: str, place: int) -> int:
 # --- known words before it ----------------------------------------------------------------------------------
 
 _QUOTED = r"""(?:"([^"\n]{1,256})"|'([^'\n]{1,256})'|([^\s"'$(<|][^\s"']*))"""
-_NTLM = "[0-9a-f]{32}:[0-9a-f]{32}"
 _PATTERNS = {
     "machine": r"machine\s{1,8}\S{1,128}\s{1,8}login\s{1,8}\S{1,128}\s{1,8}password\s{1,8}(\S+)",
     "identified": r"""identified (?:with \w{1,40} )?by {1,4}(?:password )?["']([^"'\n]{1,256})""",
@@ -100,25 +99,22 @@ _PATTERNS = {
     ),
     # what programs print
     "ugfzc3dvcmq6": r"ugfzc3dvcmq6[\"']?\s{1,4}(?:c: )?([\w+/=]{4,})",
-    ":::": rf":::(?<=:({_NTLM}):::)",
 }
 
 # --- hashes of passwords ------------------------------------------------------------------------------------
 
+_CRYPTS = (
+    *("1", "2", "2a", "2b", "2x", "2y", "5", "6", "7", "8", "9", "y", "gy", "p", "h", "md5", "sha1", "apr1"),
+    *("scrypt", "argon2i", "argon2d", "argon2id", "bcrypt-sha256"),
+)
 _HASHES = {
-    "$": (
-        r"\$(?:1|2[abxy]?|5|6|7|y|gy|apr1|argon2(?:id|i|d)|scrypt|sha1|md5|p|h|pbkdf2[\w-]{0,10}"
-        r"|bcrypt-sha256|8|9)\$([\w./+=,$-]+)"
-    ),
-    "pbkdf2": r"pbkdf2(?:_sha\d{1,3}\$\d{1,8}|:[\w:]{1,30})\$([\w./+=$-]+)",
-    "scrypt:": r"scrypt:[\w:]{1,30}\$([\w./+=$-]+)",
+    **{f"${name}$": rf"\${name}\$([\w./+=,$-]{{16,}})" for name in _CRYPTS},
+    "$pbkdf2": r"\$pbkdf2[\w-]{0,10}\$([\w./+=,$-]{16,})",
+    "pbkdf2": r"pbkdf2(?:_sha\d{1,3}\$\d{1,8}|:[\w:]{1,30})\$([\w./+=$-]{16,})",
+    "scrypt:": r"scrypt:[\w:]{1,30}\$([\w./+=$-]{16,})",
     "{s": r"\{ss?ha(?:256|512)?\}([\w./+=$-]{16,})",
-    "scram-": r"scram-sha-(?:1|256|512)\$([\w./+=:$-]+)",
+    "scram-": r"scram-sha-(?:1|256|512)\$([\w./+=:$-]{16,})",
 }
-
-
-def _is_hash(value: str) -> bool:
-    return len(value) >= 16 and not value.endswith("$")
 
 
 # --- passwords of Postgres ----------------------------------------------------------------------------------
@@ -173,7 +169,7 @@ def _entries(text: Text, place: int, stop: int) -> Iterator[Span]:
 COMMAND_RULES = (
     *(_option_rule(command, option) for commands, option in _OPTIONS.items() for command in commands),
     *(pattern_rule((word,), source, is_given, trailing=";,") for word, source in _PATTERNS.items()),
-    *(pattern_rule((word,), source, _is_hash) for word, source in _HASHES.items()),
+    *(pattern_rule((word,), source, is_given) for word, source in _HASHES.items()),
     Rule(_PGPASS_WORDS, _pgpass_at),
     Rule(("kind: secret\n",), _cluster_secret_at),
 )

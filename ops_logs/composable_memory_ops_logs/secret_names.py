@@ -49,12 +49,13 @@ SORTS = {
         "codice": r"codice(?:[ ]pin)?",
         "codigo": r"codigos?",
         "código": r"códigos?(?:[ ]pin)?",
-        **{word: word for word in ("otp", "totp", "ssn", "geheimzahl", "puk", "2fa")},
+        **{word: word for word in ("ssn", "geheimzahl", "puk", "2fa")},
+        **{f"{word}{sign}": word for word in ("otp", "totp") for sign in ":= "},
     },
 }
 """Of each kind of name a literal word, and how the names that start with it go on."""
 
-_TAIL = r"(?:_base|[_-]?[0-9]{1,2})?(?P<more>[_-][a-z0-9_-]{1,40})?(?![a-z0-9])"
+_TAIL = r"(?:_base|[_-]?[0-9]{1,2})?(?P<more>[_-][a-z0-9_-]{1,40}+)?(?![a-z0-9])"
 NAMES = {
     sort: {word: re.compile(source + _TAIL) for word, source in words.items()}
     for sort, words in SORTS.items()

@@ -146,14 +146,14 @@ def _passphrase_at(text: Text, place: int) -> Iterator[Span]:
             yield Span(*match.span("value"))
 
 
-_AUTHENTICATORS = ("authenticator", "2fa", "totp", "two-factor", "mfa")
+_AUTHENTICATORS = ("authenticator", "2fa", "totp ", "totp:", "two-factor", "mfa")
 _LICENCES = (
     "licen",
     "lizenz",
     "activation",
     "product key",
-    "serial nu",
-    "serial k",
+    "serial number",
+    "serial key",
     "produktschlüssel",
     "cd key",
 )

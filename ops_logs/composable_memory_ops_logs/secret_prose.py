@@ -99,6 +99,7 @@ def _admin_at(text: Text, place: int) -> Iterator[Span]:
     match = _ADMIN.match(text.low, place)
     if match is not None:
         yield from _strong_value(text, match, least=6, is_alone=True)
+        yield Span(match.end(), match.end())
 
 
 def _strong_value(text: Text, match: re.Match[str], least: int = 5, is_alone: bool = False) -> Iterator[Span]:

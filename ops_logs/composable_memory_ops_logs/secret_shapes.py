@@ -91,7 +91,7 @@ SHAPES = (
     _special("AKIA", rf"AKIA[A-Z0-9]{{16}}{_END}"),
     _special("ASIA", rf"ASIA[A-Z0-9]{{16}}{_END}"),
     # Azure: three characters and a digit before the literal.
-    _special("Q~", r"[\w~.-]{3}[0-9]Q~[\w~.-]{30,}", 4),
+    *(_special(f"{digit}Q~", rf"[\w~.-]{{3}}{digit}Q~[\w~.-]{{30,}}", 3) for digit in range(10)),
     _special("JQQJ99", r"[A-Za-z0-9]{52}JQQJ99[A-Za-z0-9]{20,}", 52),
     _special(".atlasv1.", r"[A-Za-z0-9]{14}\.atlasv1\.[\w-]{20,}", 14),
     _special("SG.", r"SG\.[\w-]{10,80}\.[\w-]{10,}"),

@@ -14,6 +14,8 @@ _WORDS = (
     *("密码", "口令", "パスワード", "비밀번호", "парол", "密钥", "令牌"),
 )
 _SEPARATORS = ("|", "\t", ";", ",")
+_REMEMBERED = 2_000
+"""How many lines are remembered."""
 _LONGEST = 1000
 """A longer line is no head of a table."""
 
@@ -45,7 +47,12 @@ def _below(text: Text, heading: str, separator: str, end: int) -> Generator[Span
         line = text.raw[end + 1 : stop if stop >= 0 else len(text.raw)]
         if not line or _width(line, separator) < width:
             break
-        yield from _cells(line, end + 1, separator, columns)
+        cells = text.memo.get((heading, line))
+        if cells is None:
+            cells = tuple(_cells(line, separator, columns))
+            if len(text.memo) < _REMEMBERED:
+                text.memo[heading, line] = cells
+        yield from (Span(end + 1 + start, end + 1 + stop) for start, stop in cells)
         end += 1 + len(line)
     return end
 
@@ -71,7 +78,8 @@ def _is_heading(cell: str) -> bool:
     return len(cell) <= 30 and is_secret_name(cell)
 
 
-def _cells(line: str, place: int, separator: str, columns: tuple[tuple[int, ...], ...]) -> Iterator[Span]:
+def _cells(line: str, separator: str, columns: tuple[tuple[int, ...], ...]) -> Iterator[tuple[int, int]]:
+    """Yield where the secrets of a line start and end."""
     cells = list(_split(line, separator))
     for number, has_words in columns:
         start, cell = cells[number] if number < len(cells) else (0, "")
@@ -80,8 +88,8 @@ def _cells(line: str, place: int, separator: str, columns: tuple[tuple[int, ...]
             continue
         is_likely = is_random(bare) or (len(bare) > 7 and is_strong(bare))
         if (is_likely or (not has_words and " " not in bare)) and is_given(bare) and not is_code(bare):
-            start += place + cell.index(bare)
-            yield Span(start, start + len(bare))
+            start += cell.index(bare)
+            yield start, start + len(bare)
 
 
 _ALIGNED = re.compile(r"(?:\S|[ ](?=\S))+")

@@ -90,14 +90,13 @@ def pattern_rule(
     apart = "(?<![a-z0-9])" if words[0][0] in ALNUM else ""
     pattern = re.compile(f"{apart}(?:{source})")
 
-    def at(text: Text, place: int) -> Iterator[Span]:
+    def at(text: Text, place: int) -> Iterable[Span]:
         match = pattern.match(text.low, place)
-        if match is not None:
-            start, end = match.span(match.lastindex or 0)
-            value = text.raw[start:end].rstrip(trailing)
-            if is_secret(value):
-                yield Span(start, start + len(value))
-            yield Span(end, end)
+        if match is None:
+            return ()
+        start, end = match.span(match.lastindex or 0)
+        value = text.raw[start:end].rstrip(trailing)
+        return (Span(start, start + len(value)), Span(end, end)) if is_secret(value) else (Span(end, end),)
 
     return Rule(tuple(words), at)
 
@@ -130,40 +129,31 @@ class WordScanner:
 
 
 class _Anchored:
+    """A pattern that looks for each word around its anchor, a group of it for all that may stand there.
+
+    Where words overlap, as in `passphrase` or `otpass`, the longest text that they can make comes first.
+    """
+
     def __init__(self, words: Sequence[str]) -> None:
-        # The shortest speaks for the words that hold it.
-        spoken_for = {
-            word: [(longer, longer.index(word)) for longer in words if word in longer]
-            for word in words
-            if not any(shorter in word and shorter != word for shorter in words)
-        }
-        anchors: dict[str, dict[str, int]] = {}
-        for word in spoken_for:
-            anchors.setdefault(_anchor(word), {})[word] = word.index(_anchor(word))
-        self._groups: list[tuple[int, list[tuple[str, int]]]] = [(0, [])]  # they are counted from 1
-        for own in anchors.values():
-            for word, offset in own.items():
-                found = [
-                    (longer, inner + shift - offset)
-                    for other, shift in own.items()
-                    if _can_meet((word, offset), (other, shift))
-                    for longer, inner in spoken_for[other]
-                ]
-                self._groups.append((offset, found))
-        self._pattern = re.compile(
-            "|".join(
-                f"{re.escape(anchor)}(?={'|'.join(_branch(word, offset) for word, offset in own.items())})"
-                for anchor, own in anchors.items()
-            )
-        )
+        anchored: dict[str, set[tuple[str, int]]] = {}
+        for word in words:
+            shortest = min((one for one in words if one in word), key=len)
+            anchor = _anchor(shortest)
+            place = word.index(shortest) + shortest.index(anchor)
+            anchored.setdefault(anchor, set()).add((word, place))
+        self._groups: list[list[tuple[str, int]]] = [[]]  # they are counted from 1
+        branches = []
+        for anchor, own in anchored.items():
+            standing = sorted(_joined(own), key=lambda one: (-len(one[0]), one))
+            self._groups += [[two for two in own if _is_within(two, one)] for one in standing]
+            branches.append(f"{re.escape(anchor)}(?={'|'.join(_branch(*one) for one in standing)})")
+        self._pattern = re.compile("|".join(branches))
 
     def places(self, low: str) -> Iterator[tuple[int, str]]:
         for match in self._pattern.finditer(low):
-            offset, words = self._groups[match.lastindex or 0]
-            place = match.start() - offset
-            for word, inner in words:
-                if len(words) == 1 or (place >= inner and low.startswith(word, place - inner)):
-                    yield place - inner, word
+            place = match.start()
+            for word, offset in self._groups[match.lastindex or 0]:
+                yield place - offset, word
 
 
 def _anchor(word: str) -> str:
@@ -174,11 +164,27 @@ def _branch(word: str, offset: int) -> str:
     return re.escape(word[offset + 1 :]) + (f"(?<={re.escape(word)})" if offset else "") + "()"
 
 
-def _can_meet(one: tuple[str, int], other: tuple[str, int]) -> bool:
-    """Tell whether two words can stand in a text so that their anchors are the same character."""
-    (word, offset), (second, shift) = one, other
-    start, stop = max(-offset, -shift), min(len(word) - offset, len(second) - shift)
-    return word[start + offset : stop + offset] == second[start + shift : stop + shift]
+def _joined(words: set[tuple[str, int]]) -> set[tuple[str, int]]:
+    """Return the words and what several of them make where their anchors are the same character."""
+    joined = set(words)
+    new = joined
+    while new:
+        new = {both for one in new for two in words if (both := _join(one, two))} - joined
+        joined = joined | new
+    return joined
+
+
+def _join(one: tuple[str, int], two: tuple[str, int]) -> tuple[str, int] | None:
+    (left, offset), (right, shift) = sorted((one, two), key=lambda pair: -pair[1])
+    start = offset - shift
+    size = min(len(left) - start, len(right))
+    if left[start : start + size] != right[:size]:
+        return None
+    return left[:start] + right + left[start + len(right) :], offset
+
+
+def _is_within(word: tuple[str, int], text: tuple[str, int]) -> bool:
+    return word[1] <= text[1] and text[0].startswith(word[0], text[1] - word[1])
 
 
 def places(text: str, word: str) -> Iterator[int]:

@@ -135,6 +135,7 @@ def _web_tokens(text: Text) -> Iterator[Span]:
 
 _DISCORD = re.compile(r"\.[\w-]{6}\.[\w-]{27,}", re.ASCII)
 _TELEGRAM = re.compile(r":AA[\w-]{18,}", re.ASCII)
+_NTLM = re.compile(r"(?<![0-9A-Za-z])[0-9a-f]{32}:[0-9a-f]{32}(?=:::)")
 _ASANA = re.compile(r"[12]/[0-9]{15,17}(?:/[0-9]{15,17})?:[0-9a-f]{32}")
 
 
@@ -143,8 +144,9 @@ def _bot_tokens(text: Text) -> Iterator[Span]:
         head = run_before(text.raw, match.start(), most=30)
         if 22 < len(head) < 30 and head[0] in "MNO":
             yield Span(match.start() - len(head), match.end(), is_token=True)
-    for match in _ASANA.finditer(text.raw):
-        yield Span(*match.span())
+    for pattern in (_ASANA, _NTLM):
+        for match in pattern.finditer(text.raw):
+            yield Span(*match.span())
 
 
 def _telegram_at(text: Text, place: int) -> Iterator[Span]:

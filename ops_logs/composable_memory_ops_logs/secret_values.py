@@ -21,7 +21,7 @@ __all__ = [
 
 _MASKED = re.compile(r"\*{3}|[*…]+\Z|.{1,12}….{0,8}", re.DOTALL)
 _PLACEHOLDER = re.compile(
-    r"""\$(?:[{(]|[a-z_]\w*[,;)\]}"']{0,2}\Z)|\{\{|\{[a-z_.]{0,40}\}|<[^>]{0,60}>?\Z|<your|%[(sd{]|%[a-z_]{1,40}%
+    r"""\$(?:[{(]|[a-z_]\w*(?:[,;)\]}"']{0,2}\Z|\[|->|::))|\{\{|\{[a-z_.]{0,40}\}|<[^>]{0,60}>?\Z|<your|%[(sd{]|%[a-z_]{1,40}%
     |-----begin|[a-z]{2,4}-(?:\.{3})?\Z
     |x{3,}\W{0,2}\Z|\.{3}|\[?\(?(?:redacted|hidden|masked|filtered)|your[-_ ]|\#\{|!env
     |!secret|!vault|vault:|op://|arn:
@@ -31,6 +31,11 @@ _PLACEHOLDER = re.compile(
 )
 _CALL = re.compile(r"!?(?:await\s|new\s)?&?[a-z_][\w.]{0,80}(?:::\w{1,40}){0,4}(?:\(|\[|\{)|\(|\[|->|=>|==")
 _DOTTED = re.compile(r"[a-z_]\w{0,40}(?:\??\.[a-z_]\w{0,40}){1,8}[,;)]{0,2}\Z")
+# In a password of words joined by dots: digits within or at the end of one, unlike `cfg.key1`, `x509.cert`.
+_LEET = re.compile(
+    r"(?:[^\W\d_]{2,}[0-9]{1,2}[^\W\d_]{3}|[\w.]*\.(?!v[0-9]|(?:arg|group|key|match|param|pass|password|pw|secret"
+    r"|token|user|value)[0-9])[^\W\d_]{2,}[0-9]{1,4}[!?]?\Z)"
+)
 _SNAKE = re.compile(r"_?[a-z]{1,30}(?:_[a-z]{1,30}){1,6}[,;)]{0,2}\Z")
 _CIPHER = re.compile(rf"(?:{'|'.join(CIPHERS)})-?[0-9]")
 _QUALITY = re.compile(r"[a-z-]{0,30}(?:ed|ing|able|ible|less|ive|ous)\Z")
@@ -99,7 +104,11 @@ _NEXT_WORD = re.compile(r"[ \t]{1,3}[a-z]{1,20}(?=[\s,.;:!?)]|\Z)")
 def is_code(value: str) -> bool:
     """Tell whether an unquoted value is an expression: a call, an attribute, an index."""
     low = value.lower()
-    return _CALL.match(low) is not None or _DOTTED.match(low) is not None
+    return _CALL.match(low) is not None or _is_attribute(low)
+
+
+def _is_attribute(low: str) -> bool:
+    return _DOTTED.match(low) is not None and low.isascii() and not _LEET.match(low)
 
 
 def is_word(value: str) -> bool:
@@ -170,7 +179,7 @@ def is_password(given: Given) -> bool:
         )
     if not any(map(str.isalnum, value)) and len(value) < 4:
         return False
-    if _CALL.match(low) or _DOTTED.match(low) or low.startswith(("//", "/*", "# ")):
+    if _CALL.match(low) or _is_attribute(low) or low.startswith(("//", "/*", "# ")):
         return False
     bare = low.rstrip("!?.,;:")
     if not low.isascii() and not re.search("[0-9]", low) and not any("a" <= one <= "z" for one in low):

@@ -84,7 +84,7 @@ PLACEHOLDERS = _words(
     none null nil true false undefined str string bytes bool boolean int integer number secretstr
     required optional any text varchar char redacted masked hidden removed n/a na tbd todo empty unset
     missing unknown default changeme disabled enabled yes no on off void object self function lambda
-    const let var new continue return break raise yield password passwd pass secret token key apikey
+    const let var new await continue return break raise yield password passwd pass secret token key apikey
     api_key value float double struct type
     """
 )

@@ -225,6 +225,23 @@ MASKED: dict[str, list[tuple[str, str]]] = {
         ("_authToken=abcdef", "_authToken=***"),
         ("passcode: 4711", "passcode: ***"),
     ],
+    "words joined by dots": [
+        ("user: bob pass: tr4ktor.grün", "user: bob pass: ***"),
+        ("password: sommerregen.Dach42", "password: ***"),
+        ("db:\n  password: lila.Kuh7", "db:\n  password: ***"),
+        ("la contraseña es Perro.Verde8", "la contraseña es ***"),
+    ],
+    "a password that was changed": [
+        ("changed the password from OldPass99! to NewPass7!", "changed the password from *** to ***"),
+    ],
+    "rows of codes": [
+        ("backup codes: 4821-9931 7745-1020", "backup codes: ***"),
+        ("backup codes for google 4821 9930 1188 2045 7733 0912", "backup codes for google ***"),
+        ("Backup codes:\n4821-9931\n7745-1020", "Backup codes:\n***"),
+        ("GitHub recovery codes\na1b2c-d3e4f\n99ab1-11ccd", "GitHub recovery codes\n***"),
+        ("Wiederherstellungscodes: 82739182 10293847", "Wiederherstellungscodes: ***"),
+        ("codes de secours : 4821-9931 7745-1020", "codes de secours : ***"),
+    ],
     "where a secret stands": [
         ("curl -u bob:hunter2 https://x", "curl -u bob:*** https://x"),
         ("curl -sS --user 'bob:hunter2' https://x", "curl -sS --user 'bob:***' https://x"),
@@ -405,6 +422,12 @@ LEFT_ALONE = {
         "may_pass: bool",
         "login or password is wrong",
         "the pass: 3 of 4",
+        "const password = await prompt.askHidden('Password: ')",
+        "$password = $_POST['password'];",
+        "password: config.smtp1.pass",
+        "password = user.password1",
+        "zip codes: 10115 10117 20095",
+        "error codes: 404 500 502",
     ],
 }
 
@@ -552,7 +575,6 @@ def test_long_hostile_texts_come_to_an_end() -> None:
 # What a reader sees from the context alone; a rule for these would mask ordinary lines as well.
 NOT_FOUND = (
     "Le code wifi",
-    "backup codes for google",
     "Server=db;Database=x",
     "wifi: Home",
     "u: bob",
