@@ -13,11 +13,11 @@ import pytest
 from composable_memory import open_memory as open_composite
 from composable_memory.errors import MemoryPathError
 from composable_memory.interfaces import BackendServices
+from composable_memory.supervision.file_lock import file_lock
 from composable_memory.testing import SEED_QUESTIONS, SeedQuestion
 from composable_memory.tools import cite
 from composable_memory.types import SearchAnswer, SearchOptions
 from composable_memory_adapters.qmd.backend import QmdMemory, open_qmd
-from composable_memory_adapters.qmd.runtime.exclusive import exclusive
 from composable_memory_ops_logs import utc_now
 from tests.integration.qmd.conftest import OpenQmd, SettingsWith, standing_of
 
@@ -275,7 +275,7 @@ async def test_a_memory_without_any_folder_says_so(open_memory: OpenQmd) -> None
 async def test_before_the_first_update_the_way_out_is_told(
     open_memory: OpenQmd, services: BackendServices
 ) -> None:
-    lock = exclusive(lock_of_updates(services.state_dir), patience_s=0.0)
+    lock = file_lock(lock_of_updates(services.state_dir), owner="qmd", patience_s=0.0)
     async with open_memory(sync=False, limits={"timeout_ms": 2000}) as memory, lock:
         before = await memory.answer("ferry timetable")
     async with open_memory(sync=False) as memory:
@@ -289,7 +289,7 @@ async def test_before_the_first_update_the_way_out_is_told(
 async def test_an_index_that_cannot_follow_answers_and_tells_that_it_is_behind(
     open_memory: OpenQmd, services: BackendServices, workspace: Path
 ) -> None:
-    lock = exclusive(lock_of_updates(services.state_dir), patience_s=0.0)
+    lock = file_lock(lock_of_updates(services.state_dir), owner="qmd", patience_s=0.0)
     async with open_memory(limits={"timeout_ms": 4000}) as memory, lock:
         (workspace / "memory" / "bird.md").write_text(NEWS, encoding="utf-8")
         answer = await memory.answer("ferry timetable")

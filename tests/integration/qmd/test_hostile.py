@@ -18,13 +18,14 @@ import pytest
 
 from composable_memory.errors import BackendGarbled, BackendTimeout, BackendUnavailable, MemoryPathError
 from composable_memory.interfaces import BackendServices
+from composable_memory.supervision.command import run_command
+from composable_memory.supervision.process import GuardedProcess
 from composable_memory.types import SearchOptions
 from composable_memory_adapters.qmd.backend import open_qmd
 from composable_memory_adapters.qmd.documents.reading import read
 from composable_memory_adapters.qmd.maintenance.freshness import newest_change
 from composable_memory_adapters.qmd.maintenance.rules import UpkeepState
 from composable_memory_adapters.qmd.runtime.index_config import read_config
-from composable_memory_adapters.qmd.runtime.process import GuardedProcess, run
 from composable_memory_adapters.qmd.transport.command_line import CommandLine
 from composable_memory_adapters.qmd.transport.daemon import server_registry
 from composable_memory_adapters.qmd.transport.daemon.asking import Client
@@ -133,11 +134,12 @@ async def test_a_question_is_not_asked_to_end_but_ended(tmp_path: Path) -> None:
 
     async def ask(*, has_grace: bool) -> None:
         with pytest.raises(BackendTimeout):
-            await run(
+            await run_command(
                 ["sh", "-c", hesitates],
                 environ={"PATH": os.environ["PATH"]},
                 cwd=tmp_path,
                 timeout_s=1.0,
+                owner="qmd",
                 operation="search",
                 has_grace=has_grace,
             )
@@ -154,6 +156,7 @@ async def test_nothing_is_left_of_a_command_that_was_halted_with_its_guard(tmp_p
         ["sh", "-c", "sleep 600"],
         environ={"PATH": os.environ["PATH"]},
         cwd=tmp_path,
+        owner="qmd",
         operation="try",
         on_output=lambda _fd, _data: None,
     )

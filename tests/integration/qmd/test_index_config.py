@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from composable_memory.supervision.command import Reply, run_command
 from composable_memory_adapters.qmd.documents.collections import canonical_path, plan_collections, resolve
 from composable_memory_adapters.qmd.documents.patterns import parse_pattern
 from composable_memory_adapters.qmd.runtime.home import prepare_home, write_collections
 from composable_memory_adapters.qmd.runtime.index_config import read_config
 from composable_memory_adapters.qmd.runtime.installation import find_command
-from composable_memory_adapters.qmd.runtime.process import Reply, run
 from composable_memory_adapters.qmd.settings import QmdSettings
 from composable_memory_adapters.qmd.values import Collection, Home
 
@@ -43,11 +43,12 @@ class RealQmd:
 
     async def run(self, *words: str) -> Reply:
         """Run one of its commands to its end."""
-        reply = await run(
+        reply = await run_command(
             [*self.command, "--index", "index", *words],
             environ=self.home.environ,
             cwd=self.home.root,
             timeout_s=PATIENCE_S,
+            owner="qmd",
             operation=words[0],
         )
         assert reply.code == 0, reply

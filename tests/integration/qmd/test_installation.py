@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from composable_memory.errors import BackendGarbled, BackendUnavailable
+from composable_memory.supervision.command import run_command
 from composable_memory_adapters.qmd.runtime.home import prepare_home
 from composable_memory_adapters.qmd.runtime.installation import (
     find_command,
@@ -17,7 +18,6 @@ from composable_memory_adapters.qmd.runtime.installation import (
     probe,
     version_of,
 )
-from composable_memory_adapters.qmd.runtime.process import run
 from composable_memory_adapters.qmd.settings import QmdSettings
 from composable_memory_adapters.qmd.values import Home
 
@@ -74,11 +74,12 @@ async def test_the_real_one_tells_the_version_that_its_package_names(qmd_command
     command = await asyncio.to_thread(find_command, qmd_command, home.environ)
 
     installation = await probe(command, home)
-    told = await run(
+    told = await run_command(
         [*command, "--version"],
         environ=home.environ,
         cwd=home.root,
         timeout_s=PATIENCE_S,
+        owner="qmd",
         operation="tell its version",
     )
 

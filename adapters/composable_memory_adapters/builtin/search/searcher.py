@@ -5,8 +5,7 @@ are the short answer. Only when the candidates are used up, twice as many are lo
 them comes after what was there.
 """
 
-import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC
 from functools import partial
@@ -14,6 +13,7 @@ from typing import TypeVar
 
 from composable_memory.errors import EmbeddingError
 from composable_memory.interfaces import Clock, EmbedderAdapter
+from composable_memory.supervision.tasks import all_of
 from composable_memory.types import (
     Degradation,
     DegradationCode,
@@ -180,7 +180,7 @@ class Searcher:
     async def _candidates(self, asked: _Asked, depth: int) -> Candidates:
         """Ask both legs at once; where hybrid search is off, keywords only stand in for vectors."""
         keywords_too = self._has_keywords and (self._settings.query.hybrid.enabled or not self._vectors)
-        keyword, near = await _both(
+        keyword, near = await all_of(
             self._by_keyword(asked, depth) if keywords_too else _nothing(),
             self._by_meaning(self._vectors, asked, depth) if self._vectors else _nothing(),
         )
@@ -270,18 +270,6 @@ def _engines(found: Candidates) -> dict[str, str]:
     if found.near and found.near.leg.engine:
         engines["vector"] = found.near.leg.engine
     return engines
-
-
-async def _both(
-    first: Coroutine[None, None, First], second: Coroutine[None, None, Second]
-) -> tuple[First, Second]:
-    """Run both at once; when one fails, stop the other and raise what failed, not a group."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            one, two = group.create_task(first), group.create_task(second)
-    except BaseExceptionGroup as failures:
-        raise failures.exceptions[0] from failures.exceptions[0].__cause__
-    return one.result(), two.result()
 
 
 async def _nothing() -> None:

@@ -12,11 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from composable_memory.errors import BackendError, BackendTimeout, BackendUnavailable
+from composable_memory.supervision.process import GuardedServer, new_socket
 from composable_memory_adapters.graphiti.database import binaries, journal, server_registry
 from composable_memory_adapters.graphiti.database.exit_diagnosis import Reason, read_reason
-from composable_memory_adapters.graphiti.database.guarded import GuardedProcess
 from composable_memory_adapters.graphiti.settings import PrivateServerSettings
-from composable_memory_adapters.private_sockets import new_socket
 
 __all__ = ["PrivateServer"]
 
@@ -35,7 +34,7 @@ class PrivateServer:
         self._settings = settings
         self._data_dir = data_dir
         self._backend_id = backend_id
-        self._process: GuardedProcess | None = None
+        self._process: GuardedServer | None = None
         self._socket: Path | None = None
         self._log_start = 0
         self._one_at_a_time = threading.Lock()
@@ -113,9 +112,9 @@ class PrivateServer:
         finally:
             os.close(log)
 
-    def _launch(self, command: Sequence[str], folder: Path, *, lock: int, log: int) -> GuardedProcess:
+    def _launch(self, command: Sequence[str], folder: Path, *, lock: int, log: int) -> GuardedServer:
         try:
-            return GuardedProcess(command, lock=lock, log=log, folder=folder)
+            return GuardedServer(command, owner=self._backend_id, lock=lock, log=log, folder=folder)
         except OSError:
             shutil.rmtree(folder, ignore_errors=True)
             raise

@@ -1,14 +1,15 @@
 """The lock that says whether a folder has a server, and the note that says where it listens."""
 
 import contextlib
-import fcntl
 import json
 import os
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Literal, NamedTuple
+
+from composable_memory.supervision.file_lock import hold_lock
+from composable_memory.supervision.process_identity import pid_namespace, start_of
 
 __all__ = ["is_listening", "lock", "publish", "running", "say"]
 
@@ -18,20 +19,9 @@ ANSWER_S = 2.0
 LONGEST_ANSWER = 16_384
 
 
-@contextmanager
-def lock(data_dir: Path) -> Iterator[int | None]:
-    """Hold the lock of a folder for the time of the block, and longer where a process inherits it.
-
-    Yields its descriptor, or None when somebody else holds it.
-
-    Raises:
-        OSError: the folder cannot be written.
-    """
-    descriptor = os.open(data_dir / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        yield descriptor if _is_taken(descriptor) else None
-    finally:
-        os.close(descriptor)
+def lock(data_dir: Path) -> AbstractContextManager[int | None]:
+    """Hold the lock that says that a folder has a server, see `hold_lock`; the server inherits it."""
+    return hold_lock(data_dir / LOCK)
 
 
 def publish(data_dir: Path, address: Path, *, guard: int) -> None:
@@ -39,7 +29,7 @@ def publish(data_dir: Path, address: Path, *, guard: int) -> None:
     note = data_dir / NOTE
     fresh = note.with_suffix(".new")
     fresh.touch(mode=0o600)
-    fresh.write_text(json.dumps([str(address), guard, _namespace()]), encoding="utf-8")
+    fresh.write_text(json.dumps([str(address), guard, pid_namespace()]), encoding="utf-8")
     fresh.replace(note)
 
 
@@ -66,22 +56,9 @@ class _Note(NamedTuple):
     namespace: str | None
 
     def is_orphan(self) -> bool:
-        """Say whether the guard is certainly gone; process numbers mean the same only in one namespace."""
-        if self.namespace is None or self.namespace != _namespace():
-            return False
-        try:
-            stat = Path(f"/proc/{self.guard}/stat").read_text(encoding="utf-8", errors="replace")
-        except FileNotFoundError:
-            return True
-        return stat.rpartition(")")[2].split()[0] == "Z"  # ended, and nobody took note
-
-
-def _is_taken(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+        """Return whether the guard is certainly gone; process numbers mean the same only in one namespace."""
+        is_from_here = self.namespace is not None and self.namespace == pid_namespace()
+        return is_from_here and start_of(self.guard) is None
 
 
 def _read(data_dir: Path) -> _Note | None:
@@ -117,10 +94,3 @@ def say(address: Path, words: bytes) -> bytes:
         line.sendall(words)
         return line.recv(LONGEST_ANSWER)
     return b""
-
-
-def _namespace() -> str | None:
-    """Return a name of where process numbers mean the same, where the system has one."""
-    with contextlib.suppress(OSError):
-        return str(Path("/proc/self/ns/pid").readlink())
-    return None

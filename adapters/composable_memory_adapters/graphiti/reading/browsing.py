@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from composable_memory.facts import Episode, Fact
+from composable_memory.supervision.tasks import all_of
 from composable_memory_adapters.graphiti.database.cypher import CypherDatabase, Row
 from composable_memory_adapters.graphiti.reading.dialects import dialect_of
 from composable_memory_adapters.graphiti.reading.entities import entities, ids_called, neighbourhood
-from composable_memory_adapters.graphiti.reading.gather import all_of
 from composable_memory_adapters.graphiti.reading.rows import (
     EPISODE,
     FACT,
@@ -98,7 +98,7 @@ async def facts(
         statement = _statement(database, FACTS_ABOUT, held=conditions)
         called = await ids_called(database, groups, about)
         read = [_facts(database, group, statement, given | {"ids": ids}) for group, ids in called]
-    found = [one for part in await all_of(read) for one in part]
+    found = [one for part in await all_of(*read) for one in part]
     kept = [one for one in found if _fits(one, as_of, current_at) and not one.is_forgotten(now)]
     kept.sort(key=lambda one: (-since(one), one.id))
     return await add_origins(database, kept[:limit])
@@ -129,7 +129,7 @@ async def episodes(
         rows = await database.read(group_id, _statement(database, EPISODES), limit=max(0, limit))
         return await _counted(database, group_id, rows, now)
 
-    found = await all_of(of_group(group) for group in dict.fromkeys(groups))
+    found = await all_of(*(of_group(group) for group in dict.fromkeys(groups)))
     latest_first = sorted(
         (one for part in found for one in part),
         key=lambda one: (-(one.observed_at.timestamp() if one.observed_at else float("-inf")), one.id),
@@ -152,10 +152,10 @@ async def counts(database: CypherDatabase, groups: Sequence[str]) -> Counts:
 
     async def total(template: str) -> int:
         statement = _statement(database, template)
-        found = await all_of(database.read(group, statement) for group in dict.fromkeys(groups))
+        found = await all_of(*(database.read(group, statement) for group in dict.fromkeys(groups)))
         return sum(number_in(rows[0], "number") for rows in found if rows)
 
-    facts, nodes, texts = await all_of(map(total, (COUNT_FACTS, COUNT_ENTITIES, COUNT_EPISODES)))
+    facts, nodes, texts = await all_of(total(COUNT_FACTS), total(COUNT_ENTITIES), total(COUNT_EPISODES))
     return Counts(facts=facts, entities=nodes, episodes=texts)
 
 

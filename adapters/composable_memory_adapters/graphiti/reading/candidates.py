@@ -8,9 +8,9 @@ from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from composable_memory.errors import BackendRejected
+from composable_memory.supervision.tasks import all_of
 from composable_memory_adapters.graphiti.database.cypher import CypherDatabase, Row
 from composable_memory_adapters.graphiti.reading.dialects import dialect_of
-from composable_memory_adapters.graphiti.reading.gather import all_of
 from composable_memory_adapters.graphiti.reading.relevance import Candidate, rarity
 from composable_memory_adapters.graphiti.reading.rows import fact_of, iso, number_in
 from composable_memory_adapters.graphiti.reading.survey import Asked, Survey
@@ -81,7 +81,7 @@ class _Search:
         self._found = Found(mismatch=survey.mismatch)
 
     async def run(self) -> Found:
-        ways = await all_of(self._ways())
+        ways = await all_of(*self._ways())
         ids = [*dict.fromkeys(str(row["id"]) for rows in ways for row in rows)]
         rows = await self._read(ids) if ids else []
         return replace(

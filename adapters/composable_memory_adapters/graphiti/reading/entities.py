@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from composable_memory.facts import Fact, GraphEntity, Neighbourhood
+from composable_memory.supervision.tasks import all_of
 from composable_memory_adapters.graphiti.database.cypher import CypherDatabase
 from composable_memory_adapters.graphiti.reading.dialects import dialect_of
-from composable_memory_adapters.graphiti.reading.gather import all_of
 from composable_memory_adapters.graphiti.reading.rows import (
     ENTITY,
     FACT,
@@ -77,7 +77,7 @@ async def entities(
         rows = await database.read(group_id, statement, **parameters)
         return await _with_ids(database, group_id, [str(row["id"]) for row in rows])
 
-    found = await all_of(of_group(group) for group in dict.fromkeys(groups))
+    found = await all_of(*(of_group(group) for group in dict.fromkeys(groups)))
     return _by_facts((one for part in found for one in part), first=named)[: max(0, limit)]
 
 
@@ -91,7 +91,7 @@ async def ids_called(
     statement = _statement(database, CALLED)
     different = [*dict.fromkeys(groups)]
     found = await all_of(
-        database.read(group, statement, name=_lower(name), limit=MAX_CALLED) for group in different
+        *(database.read(group, statement, name=_lower(name), limit=MAX_CALLED) for group in different)
     )
     is_exact = any(row["is_exact"] for rows in found for row in rows)
     called = (
@@ -118,15 +118,19 @@ async def neighbourhood(
     limit = max(0, limit)
     if entity is None:
         called: Sequence[tuple[str, list[str]]] = [(group, []) for group in dict.fromkeys(groups)]
-        found = await all_of(_newest(database, group, limit=limit, now=now) for group, _ in called)
+        found = await all_of(*(_newest(database, group, limit=limit, now=now) for group, _ in called))
     else:
         called = await ids_called(database, groups, entity)
         found = await all_of(
-            _around(database, group, ids, depth=min(depth, MAX_DEPTH), limit=limit, now=now)
-            for group, ids in called
+            *(
+                _around(database, group, ids, depth=min(depth, MAX_DEPTH), limit=limit, now=now)
+                for group, ids in called
+            )
         )
     links = sorted((link for part in found for link in part), key=_nearest)[:limit]
-    shown = await all_of(_with_ids(database, group, [*ids, *_ends_in(group, links)]) for group, ids in called)
+    shown = await all_of(
+        *(_with_ids(database, group, [*ids, *_ends_in(group, links)]) for group, ids in called)
+    )
     return Neighbourhood(
         entities=tuple(_by_facts(one for part in shown for one in part)),
         facts=tuple(await add_origins(database, [link.fact for link in links])),

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from composable_memory.facts import Fact
+from composable_memory.supervision.tasks import all_of
 from composable_memory.types import Degradation, Origin
 from composable_memory_adapters.graphiti.database.cypher import CypherDatabase
 from composable_memory_adapters.graphiti.episodes import origin_of
 from composable_memory_adapters.graphiti.reading.candidates import Found, find
 from composable_memory_adapters.graphiti.reading.dialects import dialect_of
-from composable_memory_adapters.graphiti.reading.gather import all_of
 from composable_memory_adapters.graphiti.reading.relevance import ORDINARY_COSINE, Relevance, best_first
 from composable_memory_adapters.graphiti.reading.rows import with_origins
 from composable_memory_adapters.graphiti.reading.statements import statements_for
@@ -57,10 +57,10 @@ async def search(
     )
     if question.limit < 1 or not (asked.words or asked.vector):
         return FactAnswer()
-    surveys = await all_of(survey(database, asked, group) for group in dict.fromkeys(question.groups))
+    surveys = await all_of(*(survey(database, asked, group) for group in dict.fromkeys(question.groups)))
     counts = _frequencies(one.frequencies for one in surveys)
     asked = replace(asked, words=most_telling(_expected(asked, counts), counts))
-    found = await all_of(find(database, asked, one) for one in surveys)
+    found = await all_of(*(find(database, asked, one) for one in surveys))
     best = best_first(_scored(asked, surveys, found), question.limit)
     facts = await add_origins(database, [one.fact for one in best])
     return FactAnswer(
@@ -76,7 +76,7 @@ async def add_origins(database: CypherDatabase, facts: Sequence[Fact]) -> list[F
     for fact in facts:
         episodes[fact.group_id].update(dict.fromkeys(fact.episodes[:MAX_EPISODES]))
     groups = {group: [*ids] for group, ids in episodes.items() if ids}
-    found = await all_of(_origins(database, group, ids) for group, ids in groups.items())
+    found = await all_of(*(_origins(database, group, ids) for group, ids in groups.items()))
     by_group = dict(zip(groups, found, strict=True))
     return [with_origins(fact, by_group.get(fact.group_id, {})) for fact in facts]
 

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from composable_memory.supervision.tasks import all_of
 from composable_memory_adapters.graphiti.database.cypher import CypherDatabase
 from composable_memory_adapters.graphiti.library.space import stored_space
 from composable_memory_adapters.graphiti.reading.dialects import dialect_of
-from composable_memory_adapters.graphiti.reading.gather import at_once
 from composable_memory_adapters.graphiti.reading.rows import number_in
 from composable_memory_adapters.graphiti.reading.statements import Statements, statements_for
 from composable_memory_adapters.graphiti.reading.vector_index import VectorIndex, indexed, wants_index
@@ -53,7 +53,7 @@ async def survey(database: CypherDatabase, asked: Asked, group_id: str) -> Surve
     Raises:
         BackendError: the database cannot be reached.
     """
-    facts, words, (stored, index) = await at_once(
+    facts, words, (stored, index) = await all_of(
         _count_facts(database, asked, group_id),
         _count_words(database, asked, group_id),
         _vectors(database, asked, group_id),

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from composable_memory.interfaces import BackendServices
 from composable_memory.state.folders import file_name_of
+from composable_memory.supervision.file_lock import file_lock
 from composable_memory_adapters.qmd.maintenance.session_export import ExportReport, export_sessions
-from composable_memory_adapters.qmd.runtime.exclusive import exclusive
 from composable_memory_adapters.qmd.settings import SessionExportSettings
-from composable_memory_adapters.qmd.values import Home
+from composable_memory_adapters.qmd.values import BACKEND_ID, Home
 
 __all__ = ["SessionExporter"]
 
@@ -59,7 +59,9 @@ class SessionExporter:
         folder = self.folder
         if folder is None:
             return ExportReport()
-        async with exclusive(self._home.root / "export.lock", patience_s=PATIENCE_S) as is_ours:
+        async with file_lock(
+            self._home.root / "export.lock", owner=BACKEND_ID, patience_s=PATIENCE_S
+        ) as is_ours:
             return await self._export_to(folder) if is_ours else ExportReport()
 
     async def _export_to(self, folder: Path) -> ExportReport:

@@ -10,8 +10,8 @@ from typing import Literal
 
 from composable_memory.errors import BackendTimeout, BackendUnavailable
 from composable_memory.supervision.backoff import Pace, RetryPolicy, Verdict, retry
-from composable_memory_adapters.qmd.runtime.exclusive import exclusive
-from composable_memory_adapters.qmd.runtime.process import Reply, run
+from composable_memory.supervision.command import Reply, run_command
+from composable_memory.supervision.file_lock import file_lock
 from composable_memory_adapters.qmd.settings import UpdateSettings
 from composable_memory_adapters.qmd.transport.replies import BUSY, refusal
 from composable_memory_adapters.qmd.values import BACKEND_ID, Home, Installation
@@ -116,7 +116,7 @@ class Maintenance:
         """
         limit_s = self._settings.embed_timeout_ms / 1000
         options = ("--timeout", f"{limit_s / 60:g}", *(("--force",) if force else ()))
-        async with exclusive(self._home.root / "embed.lock", patience_s=0.0) as is_ours:
+        async with file_lock(self._home.root / "embed.lock", owner=BACKEND_ID, patience_s=0.0) as is_ours:
             if not is_ours:
                 return EmbedOutcome(state="elsewhere")
             reply = await self._run("embed", *options, limit_s=limit_s + LONGER_S)
@@ -126,7 +126,9 @@ class Maintenance:
 
     async def _update(self, *, force: bool) -> UpdateOutcome:
         limit_s = self._settings.update_timeout_ms / 1000
-        async with exclusive(self._home.root / "update.lock", patience_s=limit_s) as is_ours:
+        async with file_lock(
+            self._home.root / "update.lock", owner=BACKEND_ID, patience_s=limit_s
+        ) as is_ours:
             if not is_ours:
                 raise BackendUnavailable(BACKEND_ID, BUSY, fix="wait for it to end", operation="update")
             reply = await self._run("update", limit_s=limit_s)
@@ -139,11 +141,12 @@ class Maintenance:
         return _updated(_ESCAPES.sub("", reply.stdout), set_aside)
 
     async def _run(self, verb: str, *options: str, limit_s: float) -> Reply:
-        return await run(
+        return await run_command(
             (*self._command, verb, *options),
             environ=self._home.environ,
             cwd=self._home.root,
             timeout_s=limit_s,
+            owner=BACKEND_ID,
             operation=verb,
             max_output_bytes=KEEP_BYTES,
             overflow="keep-end",

@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from composable_memory.errors import BackendGarbled, BackendUnavailable
-from composable_memory_adapters.qmd.runtime.process import run
+from composable_memory.supervision.command import run_command
 from composable_memory_adapters.qmd.settings import QmdSettings
 from composable_memory_adapters.qmd.values import BACKEND_ID, Home, Installation
 
@@ -107,8 +107,13 @@ def version_of(command: Sequence[str]) -> str | None:
 
 async def _told_version(command: Sequence[str], home: Home) -> str:
     words = [*command, "--version"]
-    reply = await run(
-        words, environ=home.environ, cwd=home.root, timeout_s=PROBE_TIMEOUT_S, operation="tell its version"
+    reply = await run_command(
+        words,
+        environ=home.environ,
+        cwd=home.root,
+        timeout_s=PROBE_TIMEOUT_S,
+        owner=BACKEND_ID,
+        operation="tell its version",
     )
     if reply.code != 0:
         said = reply.stderr.strip().rpartition("\n")[2]

@@ -2,9 +2,16 @@
 
 from collections.abc import Sequence
 
-from composable_memory_adapters.qmd.runtime.process import run
+from composable_memory.supervision.command import run_command
 from composable_memory_adapters.qmd.transport.replies import hits_in, refusal
-from composable_memory_adapters.qmd.values import CANDIDATES, Hit, Home, Installation, SearchRequest
+from composable_memory_adapters.qmd.values import (
+    BACKEND_ID,
+    CANDIDATES,
+    Hit,
+    Home,
+    Installation,
+    SearchRequest,
+)
 
 __all__ = ["CommandLine"]
 
@@ -18,11 +25,12 @@ class CommandLine:
 
     async def ask(self, request: SearchRequest, *, timeout_s: float) -> Sequence[Hit]:
         """Return the documents that answer, best first; see `Searcher`."""
-        reply = await run(
+        reply = await run_command(
             [*self._installation.command, *_options(request), "--", _document(request)],
             environ=self._home.environ,
             cwd=self._home.root,
             timeout_s=timeout_s,
+            owner=BACKEND_ID,
             operation="search",
             has_grace=False,  # or the answer would be later than it may be
         )

@@ -9,8 +9,8 @@ from typing import Literal
 
 from composable_memory.errors import BackendError, BackendTimeout, BackendUnavailable
 from composable_memory.supervision.backoff import backoff_s
-from composable_memory_adapters.qmd.runtime.exclusive import exclusive
-from composable_memory_adapters.qmd.runtime.process import comes_first
+from composable_memory.supervision.file_lock import file_lock
+from composable_memory.supervision.tasks import comes_first
 from composable_memory_adapters.qmd.settings import DaemonSettings
 from composable_memory_adapters.qmd.transport.daemon import server_registry
 from composable_memory_adapters.qmd.transport.daemon.asking import Client
@@ -176,7 +176,7 @@ class Daemon:
         if await self._found():
             return
         patience_s = self._settings.start_timeout_ms / 1000.0
-        async with exclusive(self._home.root / LOCK, patience_s=patience_s) as is_ours:
+        async with file_lock(self._home.root / LOCK, owner=BACKEND_ID, patience_s=patience_s) as is_ours:
             if await self._found():
                 return
             if not is_ours:

@@ -11,8 +11,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 from composable_memory.errors import BackendUnavailable
-from composable_memory_adapters.private_sockets import new_socket
-from composable_memory_adapters.qmd.runtime.process import GuardedProcess, comes_first
+from composable_memory.supervision.process import GuardedProcess, new_socket
+from composable_memory.supervision.tasks import comes_first
 from composable_memory_adapters.qmd.values import BACKEND_ID, Home, Installation
 
 __all__ = ["SOCKET_VARIABLE", "Server"]
@@ -87,6 +87,7 @@ async def _start(installation: Installation, home: Home, socket: Path) -> Server
         [*installation.command, *options],
         environ={**home.environ, "NODE_OPTIONS": node_options, SOCKET_VARIABLE: str(socket)},
         cwd=home.root,
+        owner=BACKEND_ID,
         operation=OPERATION,
         on_output=words.add,
         folder=socket.parent,

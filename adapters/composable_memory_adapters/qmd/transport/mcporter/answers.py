@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 
 from composable_memory.errors import BackendError, BackendGarbled, BackendRejected, BackendUnavailable
-from composable_memory_adapters.qmd.runtime.process import Reply
+from composable_memory.supervision.command import Reply
 from composable_memory_adapters.qmd.transport.replies import UNKNOWN_COLLECTION, hits_of, refusal
 from composable_memory_adapters.qmd.values import BACKEND_ID, Hit
 

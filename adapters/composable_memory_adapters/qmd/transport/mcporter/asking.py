@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from composable_memory.errors import BackendError, BackendTimeout, BackendUnavailable
+from composable_memory.supervision.command import run_command
 from composable_memory.types import JsonValue
 from composable_memory_adapters.qmd.runtime.index_config import replace_file
-from composable_memory_adapters.qmd.runtime.process import run
 from composable_memory_adapters.qmd.settings import McporterSettings
 from composable_memory_adapters.qmd.transport.mcporter.answers import (
     OPERATION,
@@ -22,7 +22,14 @@ from composable_memory_adapters.qmd.transport.mcporter.answers import (
     last_line,
     unavailable,
 )
-from composable_memory_adapters.qmd.values import CANDIDATES, Hit, Home, Installation, SearchRequest
+from composable_memory_adapters.qmd.values import (
+    BACKEND_ID,
+    CANDIDATES,
+    Hit,
+    Home,
+    Installation,
+    SearchRequest,
+)
 
 __all__ = ["Mcporter", "lacking"]
 
@@ -90,11 +97,12 @@ class Mcporter:
         daemon_dir = self._daemon_dir
         command = await self._command()
         try:
-            reply = await run(
+            reply = await run_command(
                 [*command, *_call(self._settings.server_name, request, timeout_s)],
                 environ=self._environ(daemon_dir),
                 cwd=self._home.root,
                 timeout_s=timeout_s,
+                owner=BACKEND_ID,
                 operation=OPERATION,
                 has_grace=False,  # or the answer would be later than it may be
             )
@@ -128,11 +136,12 @@ class Mcporter:
         announcing = asyncio.create_task(self._announce(folder), name="qmd-mcporter-announce")
         try:
             await asyncio.to_thread(folder.mkdir, mode=0o700)
-            reply = await run(
+            reply = await run_command(
                 [*await self._command(), "daemon", "start", "--foreground"],
                 environ=self._environ(folder),
                 cwd=self._home.root,
                 timeout_s=DAEMON_LIFE_S,
+                owner=BACKEND_ID,
                 operation="start mcporter's daemon",
                 overflow="keep-end",
             )

@@ -1,4 +1,4 @@
-"""Runs a command to its end, with a limit of time and of output."""
+"""Runs a command to its end, within limits of time and of output."""
 
 import asyncio
 import time
@@ -8,15 +8,10 @@ from pathlib import Path
 from typing import Literal
 
 from composable_memory.errors import BackendGarbled, BackendTimeout
-from composable_memory_adapters.qmd.runtime.process.guard import (
-    KILLED,
-    GuardedProcess,
-    cannot_start,
-    comes_first,
-)
-from composable_memory_adapters.qmd.values import BACKEND_ID
+from composable_memory.supervision.process import KILLED, GuardedProcess, cannot_start
+from composable_memory.supervision.tasks import comes_first
 
-__all__ = ["Reply", "run"]
+__all__ = ["Reply", "run_command"]
 
 MAX_OUTPUT_BYTES = 4 * 2**20
 EXCERPT_BYTES = 1000
@@ -33,23 +28,24 @@ class Reply:
     stderr: str
 
 
-async def run(
+async def run_command(
     command: Sequence[str],
     *,
+    owner: str,
+    operation: str,
     environ: Mapping[str, str],
     cwd: Path,
     timeout_s: float,
-    operation: str,
     max_output_bytes: int = MAX_OUTPUT_BYTES,
     overflow: Literal["refuse", "keep-end"] = "refuse",
     has_grace: bool = True,
 ) -> Reply:
     """Run a command to its end and return what it wrote.
 
-    It has nothing to read, and `environ` alone for an environment. More than `max_output_bytes` on its
-    standard output are refused, or only the end of them kept; of its standard error the end is kept in any
-    case. When this returns, raises or is cancelled, the command and what it started have ended: in good
-    order if they can within a second, or by force alone without `has_grace`, for what only reads.
+    Its standard input is empty and `environ` is its whole environment. More than `max_output_bytes` on
+    standard output are refused, or only their end is kept; of standard error the end is kept in any case.
+    When this returns, raises or is cancelled, the command and what it started have ended: in good order if
+    they can within a second, or without `has_grace`, for what only reads, by force.
 
     Raises:
         BackendTimeout: it had not ended after `timeout_s`.
@@ -62,20 +58,25 @@ async def run(
     try:
         async with asyncio.timeout(timeout_s):
             process = await GuardedProcess.start(
-                command, environ=environ, cwd=cwd, operation=operation, on_output=output.add
+                command,
+                owner=owner,
+                operation=operation,
+                environ=environ,
+                cwd=cwd,
+                on_output=output.add,
             )
             has_ended = await comes_first(process.wait(), output.overflow.wait())
             code = await process.wait() if has_ended else KILLED
     except TimeoutError as error:
         elapsed_s = time.monotonic() - started
-        raise BackendTimeout(BACKEND_ID, operation, limit_s=timeout_s, elapsed_s=elapsed_s) from error
+        raise BackendTimeout(owner, operation, limit_s=timeout_s, elapsed_s=elapsed_s) from error
     finally:
         if process is not None:
             await process.stop(at_once=not has_grace)
     if output.overflow.is_set():
-        raise output.too_much(operation)
+        raise output.too_much(owner, operation)
     if code in CANNOT_START:
-        raise cannot_start(command, operation, output.stderr)
+        raise cannot_start(command, owner, operation, output.stderr)
     return Reply(code=code, stdout=output.stdout, stderr=output.stderr)
 
 
@@ -107,10 +108,10 @@ class _Output:
     def stderr(self) -> str:
         return _text(self._stderr[-self._limit :])
 
-    def too_much(self, operation: str) -> BackendGarbled:
+    def too_much(self, owner: str, operation: str) -> BackendGarbled:
         most = f"at most {self._limit / 2**20:g} MiB of output"
         beginning = _text(self._stdout[:EXCERPT_BYTES])
-        return BackendGarbled(BACKEND_ID, operation, excerpt=beginning, expected=most)
+        return BackendGarbled(owner, operation, excerpt=beginning, expected=most)
 
 
 def _text(written: bytes | bytearray) -> str:

@@ -2,47 +2,57 @@
 
 The guard is a small shell, the parent of the command, in a session of its own, with a line to us. When we
 end, by whatever signal, the line breaks, and the guard ends all that it has started. When the command ends,
-the guard tells its exit code on the line, and takes with it what the command may have left behind.
+the guard tells its exit code on the line, and takes with it what the command may have left behind. No library
+can do that for us (psutil finds the descendants of a process, but somebody has to be left to look).
 """
 
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 import socket
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
 
 from composable_memory.errors import BackendUnavailable
-from composable_memory_adapters.qmd.values import BACKEND_ID
+from composable_memory.supervision.tasks import until_done
 
-__all__ = ["KILLED", "GuardedProcess", "cannot_start", "comes_first"]
-
-T = TypeVar("T")
+__all__ = ["KILLED", "GuardedProcess", "GuardedServer", "cannot_start", "new_socket"]
 
 GRACE_S = 1.0
 """How long a command may take to end when it is told to; then it is killed."""
 
+SERVER_GRACE_S = 5.0
+"""The same for a server, which may have to write out what it holds; that takes about 0.1 s."""
+
 LINGER_S = 1.0
 """How long output is waited for when the command has ended."""
 
+POLL_S = 0.01
 LINE_BYTES = 64
-KILLED = 128 + signal.SIGKILL
+LONGEST_SOCKET = 103
+"""Bytes of the path of a Unix socket; macOS takes no more, Linux four."""
+
+KILLED = 128 + 9
 """The exit code of a command that was killed; also of one whose guard was, and cannot tell."""
 
 # The watcher comes first, so that there is no moment in which nobody would end the command. It does not write
 # where the command writes, or there would be no end of that. A `wait` may have been interrupted by a signal:
-# the code counts when the command is no longer there.
-GUARD = f"""
-folder=$1; shift
-tidy() {{ [ -z "$folder" ] || rm -rf "$folder"; }}
+# the code counts when the command is no longer there. A command that `gets_lock` has it, our standard output,
+# as its standard input, and from then on nobody else has it: it is held exactly as long as the command lives.
+GUARD = """
+folder=$1 grace=$2 gets_lock=$3; shift 3
+tidy() { [ -z "$folder" ] || rm -rf "$folder"; }
 exec 3<&0 </dev/null
 trap 'trap "" TERM; kill -TERM 0' TERM
-trap 'kill -KILL "${{child:-0}}"' USR1
-(trap "" TERM; exec >/dev/null 2>&1; read -r _ <&3; tidy; kill -TERM 0; sleep {GRACE_S:g}; kill -KILL 0) &
+trap 'kill -KILL "${child:-0}"' USR1
+(trap "" TERM; exec >/dev/null 2>&1; read -r _ <&3; tidy; kill -TERM 0; sleep "$grace"; kill -KILL 0) &
 watcher=$!
-"$@" 3<&- &
+if [ -n "$gets_lock" ]; then "$@" 3<&- <&1 >&2 & else "$@" 3<&- & fi
 child=$!
 trap "" PIPE
 exec >/dev/null 2>&1
@@ -61,7 +71,14 @@ kill -KILL 0
 
 
 class GuardedProcess:
-    """A command under its guard. `await start(…)` makes one; whoever does has to `stop` it."""
+    """A command under its guard. `await start(…)` makes one; whoever does has to `stop` it.
+
+    process = await GuardedProcess.start(["qmd", "mcp"], owner="qmd", operation="start its server", …)
+    try:
+        code = await process.wait()
+    finally:
+        await process.stop()
+    """
 
     def __init__(
         self, transport: asyncio.SubprocessTransport, listener: "_Listener", line: socket.socket
@@ -77,15 +94,16 @@ class GuardedProcess:
         cls,
         command: Sequence[str],
         *,
+        owner: str,
+        operation: str,
         environ: Mapping[str, str],
         cwd: Path,
-        operation: str,
         on_output: Callable[[int, bytes], None],
         folder: Path | None = None,
     ) -> "GuardedProcess":
         """Start a command; `on_output` gets what it writes, with 1 for standard output and 2 for the other.
 
-        `folder` is removed when it has ended.
+        `folder` is removed when it has ended. `owner` and `operation` are for the error.
 
         Raises:
             BackendUnavailable: no process can be started, or not in `cwd`.
@@ -93,14 +111,13 @@ class GuardedProcess:
         try:
             ours, its = socket.socketpair()
         except OSError as error:  # too many files are open
-            raise cannot_start(command, operation, str(error)) from error
+            raise cannot_start(command, owner, operation, str(error)) from error
         ours.setblocking(False)
         with its:
             starting = asyncio.ensure_future(
                 asyncio.get_running_loop().subprocess_exec(
                     lambda: _Listener(on_output),
-                    "/bin/sh",
-                    *("-c", GUARD, BACKEND_ID, str(folder or ""), *command),
+                    *_guarded(command, owner, folder, grace_s=GRACE_S),
                     stdin=its.fileno(),
                     env=environ,
                     cwd=cwd,
@@ -109,7 +126,7 @@ class GuardedProcess:
                 )
             )
             # Breaking the line has the guard end what it may have started by then.
-            cancelled = await _until_done(starting, when_cancelled=ours.close)
+            cancelled = await until_done(starting, when_cancelled=ours.close)
         if cancelled is not None:
             if not starting.cancelled() and starting.exception() is None:
                 await cls(*starting.result(), ours).stop(at_once=True)  # it has hardly begun
@@ -118,7 +135,7 @@ class GuardedProcess:
             return cls(*starting.result(), ours)
         except (OSError, ValueError) as error:
             ours.close()
-            raise cannot_start(command, operation, str(error)) from error
+            raise cannot_start(command, owner, operation, str(error)) from error
 
     @property
     def pid(self) -> int | None:
@@ -137,12 +154,11 @@ class GuardedProcess:
     async def stop(self, *, at_once: bool = False) -> None:
         """End the command, by force after a moment, and free all it holds; calling it again does nothing.
 
-        It has no such moment where it is to end `at_once`. Being cancelled does not keep it from that: the
-        cancellation is passed on afterwards.
+        With `at_once` there is no such moment. Being cancelled does not interrupt it and is passed on later.
         """
         if self._stopping is None:
-            self._stopping = asyncio.create_task(self._stop(at_once=at_once), name="qmd-process-stop")
-        cancelled = await _until_done(self._stopping)
+            self._stopping = asyncio.create_task(self._stop(at_once=at_once), name="stop guarded process")
+        cancelled = await until_done(self._stopping)
         if cancelled is not None:
             raise cancelled
 
@@ -172,6 +188,76 @@ class GuardedProcess:
         return self._told
 
 
+class GuardedServer:
+    """A server that holds a file lock while it lives, and lives no longer than we do. All calls block."""
+
+    def __init__(self, command: Sequence[str], *, owner: str, lock: int, log: int, folder: Path) -> None:
+        """Start it; `lock` and `log` are descriptors that it gets, `folder` is removed when it has ended.
+
+        Raises:
+            OSError: no process can be started.
+        """
+        self._folder = folder
+        self._line, its = socket.socketpair()
+        with its, contextlib.ExitStack() as failed:
+            failed.callback(self._line.close)
+            self._guard = subprocess.Popen(  # noqa: S603 - our own words and paths, and no shell expands them
+                _guarded(command, owner, folder, grace_s=SERVER_GRACE_S, gets_lock=True),
+                stdin=its.fileno(),
+                stdout=lock,
+                stderr=log,
+                cwd="/",
+                start_new_session=True,  # as above
+                umask=0o077,
+            )
+            failed.pop_all()
+
+    @property
+    def guard_pid(self) -> int:
+        """Return the process number of the guard, and of the group in which it and the server are."""
+        return self._guard.pid
+
+    def stop(self) -> None:
+        """End the server, by force after some seconds, and leave nothing; calling it again does nothing."""
+        if self._line.fileno() < 0:
+            return
+        with self._line as line:
+            with contextlib.suppress(OSError):  # the guard is gone already
+                line.shutdown(socket.SHUT_WR)  # it hears that, and can still tell how it went
+            try:
+                self._guard.wait(SERVER_GRACE_S + LINGER_S)
+            except subprocess.TimeoutExpired:
+                self._kill()
+                self._guard.wait()
+            line.setblocking(False)
+            told = b""
+            with contextlib.suppress(OSError):
+                told = line.recv(LINE_BYTES)
+        has_told_exit_code = told.count(b"\n") > 1
+        if not has_told_exit_code:  # the guard was killed, so the server may live, and the folder be there
+            self._end_group()
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _end_group(self) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._guard.pid, signal.SIGTERM)
+            for _ in range(int(SERVER_GRACE_S / POLL_S)):
+                time.sleep(POLL_S)
+                os.killpg(self._guard.pid, 0)
+            self._kill()
+
+    def _kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._guard.pid, signal.SIGKILL)
+
+
+def _guarded(
+    command: Sequence[str], owner: str, folder: Path | None, *, grace_s: float, gets_lock: bool = False
+) -> list[str]:
+    options = (str(folder or ""), f"{grace_s:g}", "lock" if gets_lock else "")
+    return ["/bin/sh", "-c", GUARD, owner, *options, *command]
+
+
 class _Listener(asyncio.SubprocessProtocol):
     """Passes on what a process writes, and knows when it has ended and when its output has."""
 
@@ -191,40 +277,26 @@ class _Listener(asyncio.SubprocessProtocol):
         self.closed.set_result(None)
 
 
-async def _until_done(
-    work: asyncio.Future[T], *, when_cancelled: Callable[[], None] = lambda: None
-) -> asyncio.CancelledError | None:
-    """Wait until work is done, even when cancelled; return the cancellation, for the caller to raise."""
-    cancelled: asyncio.CancelledError | None = None
-    while not work.done():
-        try:
-            await asyncio.wait([work])
-        except asyncio.CancelledError as error:
-            cancelled = error
-            when_cancelled()
-    return cancelled
-
-
-async def comes_first(
-    awaited: Coroutine[object, object, object], other: Coroutine[object, object, object]
-) -> bool:
-    """Wait for the first of two things; say whether it is `awaited`. Nobody waits for either of them then."""
-    tasks = [asyncio.create_task(one, name="qmd-first") for one in (awaited, other)]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        return tasks[0].done()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def cannot_start(command: Sequence[str], operation: str, said: str) -> BackendUnavailable:
-    """Return the error for a command that is not there or cannot be run; `said` tells what came instead."""
-    told = said.strip().rpartition("\n")[2]
+def cannot_start(command: Sequence[str], owner: str, operation: str, said: str) -> BackendUnavailable:
+    """Return the error for a command that does not exist or cannot be run; `said` is what came instead."""
+    excerpt = said.strip().rpartition("\n")[2]
     return BackendUnavailable(
-        BACKEND_ID,
-        f"`{command[0]}` cannot be started" + (f" ({told})" if told else ""),
+        owner,
+        f"`{command[0]}` cannot be started" + (f" ({excerpt})" if excerpt else ""),
         fix="install what it names, or correct the command in the settings",
         operation=operation,
     )
+
+
+def new_socket() -> Path:
+    """Return a short path for the Unix socket of a server, in a new folder that only this user can enter.
+
+    Raises:
+        OSError: there is no place for one.
+    """
+    for base in (None, "/tmp"):  # noqa: S108 - mkdtemp makes it safe, and some temporary folders have long paths
+        path = Path(tempfile.mkdtemp(prefix="cmem-", dir=base)) / "s"
+        if len(os.fsencode(path)) <= LONGEST_SOCKET:
+            return path
+        path.parent.rmdir()
+    raise OSError(f"the path of a temporary folder is too long for a socket: {tempfile.gettempdir()}")

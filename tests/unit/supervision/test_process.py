@@ -4,14 +4,16 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Literal
 
 import pytest
 
 from composable_memory.errors import BackendError, BackendGarbled, BackendTimeout, BackendUnavailable
-from composable_memory_adapters.qmd.runtime.process import GuardedProcess, Reply, run
+from composable_memory.supervision.command import Reply, run_command
+from composable_memory.supervision.file_lock import hold_lock
+from composable_memory.supervision.process import GuardedProcess, GuardedServer
 from tests.integration.graphiti.processes import HOUSES, children, eventually, is_running
 
 FOREVER = "exec sleep 600"
@@ -19,11 +21,11 @@ STUBBORN = "trap '' TERM; while :; do sleep 600; done"
 OWNER = """
 import asyncio, os, sys
 from pathlib import Path
-from composable_memory_adapters.qmd.runtime.process import run
+from composable_memory.supervision.command import run_command
 
-asyncio.run(run(
+asyncio.run(run_command(
     ["sh", "-c", sys.argv[1]],
-    environ=dict(os.environ), cwd=Path.cwd(), timeout_s=600.0, operation="wait for its end",
+    environ=dict(os.environ), cwd=Path.cwd(), timeout_s=600.0, owner="test", operation="wait for its end",
 ))
 """
 
@@ -39,11 +41,12 @@ def shell(tmp_path: Path) -> Callable[..., Coroutine[object, object, Reply]]:
         max_output_bytes: int = 2**20,
         overflow: Literal["refuse", "keep-end"] = "refuse",
     ) -> Reply:
-        return await run(
+        return await run_command(
             ["sh", "-c", script],
             environ={"PATH": os.environ["PATH"], "GREETING": "hello"},
             cwd=tmp_path,
             timeout_s=timeout_s,
+            owner="test",
             operation="try",
             max_output_bytes=max_output_bytes,
             overflow=overflow,
@@ -114,11 +117,12 @@ async def test_nulls_and_broken_letters_do_no_harm(shell: Shell) -> None:
 async def test_arguments_are_not_read_by_a_shell(tmp_path: Path) -> None:
     words = ["$(touch pwned)", "a b", "-n", "", "`id`", "*", "ü"]
 
-    reply = await run(
+    reply = await run_command(
         [sys.executable, "-c", "import sys; print(sys.argv[1:])", *words],
         environ={"PYTHONIOENCODING": "utf-8"},
         cwd=tmp_path,
         timeout_s=20.0,
+        owner="test",
         operation="try",
     )
 
@@ -134,11 +138,12 @@ async def test_what_cannot_be_started_is_unavailable(tmp_path: Path, command: st
     before = open_descriptors()
 
     with pytest.raises(BackendUnavailable, match="cannot be started"):
-        await run(
+        await run_command(
             [command],
             environ={"PATH": os.environ["PATH"]},
             cwd=tmp_path / cwd,
             timeout_s=20.0,
+            owner="test",
             operation="try",
         )
 
@@ -171,8 +176,13 @@ async def test_who_left_the_guard_cannot_hold_up_an_answer(tmp_path: Path) -> No
     program = "import os, time\nif os.fork() == 0:\n os.setsid(); time.sleep(5)\nelse:\n print('bye')"
     before = open_descriptors()
 
-    reply = await run(
-        [sys.executable, "-c", program], environ={}, cwd=tmp_path, timeout_s=4.5, operation="try"
+    reply = await run_command(
+        [sys.executable, "-c", program],
+        environ={},
+        cwd=tmp_path,
+        timeout_s=4.5,
+        owner="test",
+        operation="try",
     )
 
     assert reply.stdout == "bye\n"
@@ -265,6 +275,7 @@ async def test_a_command_ends_when_its_guard_is_killed(tmp_path: Path) -> None:
         ["sh", "-c", f"echo $PPID > pid; {FOREVER}"],
         environ={"PATH": os.environ["PATH"]},
         cwd=tmp_path,
+        owner="test",
         operation="try",
         on_output=lambda _fd, _data: None,
     )
@@ -299,3 +310,110 @@ async def test_a_hundred_commands_leave_neither_descriptor_nor_process(shell: Sh
             await shell(FOREVER, timeout_s=0.02)
 
     assert (open_descriptors(), children()) == before
+
+
+# --- a server that holds a lock ---
+
+SERVER = """
+import os, signal, subprocess, sys
+from pathlib import Path
+from composable_memory.supervision.file_lock import hold_lock
+from composable_memory.supervision.process import GuardedServer
+
+root = Path(sys.argv[1])
+log = os.open(root / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+with hold_lock(root / "lock") as lock:
+    GuardedServer(["sh", "-c", sys.argv[2]], owner="test", lock=lock, log=log, folder=root / "socket")
+os.kill(os.getpid(), signal.SIGSTOP)
+"""
+SERVES = "echo $$ > pid; exec sleep 600"
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[[str], GuardedServer]]:
+    """Return what starts a server that runs a line of shell, and holds the lock of `tmp_path`."""
+    servers = []
+    (tmp_path / "socket").mkdir()
+
+    def started(script: str) -> GuardedServer:
+        log = os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        with hold_lock(tmp_path / "lock") as lock:
+            assert lock is not None
+            command = ["sh", "-c", f"cd {tmp_path}; {script}"]
+            server = GuardedServer(command, owner="test", lock=lock, log=log, folder=tmp_path / "socket")
+        os.close(log)
+        servers.append(server)
+        return server
+
+    yield started
+    for server in servers:
+        server.stop()
+
+
+Serve = Callable[[str], GuardedServer]
+
+
+def is_locked(tmp_path: Path) -> bool:
+    with hold_lock(tmp_path / "lock") as lock:
+        return lock is None
+
+
+async def test_a_server_holds_its_lock_until_it_is_stopped(serve: Serve, tmp_path: Path) -> None:
+    server = await asyncio.to_thread(serve, SERVES)
+    await eventually(lambda: has_noted(tmp_path))
+    assert await asyncio.to_thread(is_locked, tmp_path)
+
+    await asyncio.to_thread(server.stop)
+    await asyncio.to_thread(server.stop)
+
+    assert not is_running(noted_pid(tmp_path))
+    assert not await asyncio.to_thread(is_locked, tmp_path)
+    assert not (tmp_path / "socket").exists()
+
+
+async def test_a_server_has_time_to_write_out_what_it_holds(serve: Serve, tmp_path: Path) -> None:
+    writes = "trap 'sleep 0.3; echo out > written; exit' TERM; echo $$ > pid; while :; do sleep 0.05; done"
+    server = await asyncio.to_thread(serve, writes)
+    await eventually(lambda: has_noted(tmp_path))
+
+    await asyncio.to_thread(server.stop)
+
+    assert (tmp_path / "written").read_text() == "out\n"
+
+
+async def test_a_server_that_ends_by_itself_frees_its_lock(serve: Serve, tmp_path: Path) -> None:
+    await asyncio.to_thread(serve, "echo why >&2; echo on-stdout; exit 1")
+
+    # Not before it has the lock: that is what its standard input is.
+    await eventually(lambda: "on-stdout" in (tmp_path / "log").read_text())
+    await eventually(lambda: not is_locked(tmp_path))
+
+    assert (tmp_path / "log").read_text() == "why\non-stdout\n"
+
+
+async def test_a_server_whose_guard_was_killed_ends_all_the_same(serve: Serve, tmp_path: Path) -> None:
+    server = await asyncio.to_thread(serve, SERVES)
+    await eventually(lambda: has_noted(tmp_path))
+
+    os.kill(server.guard_pid, signal.SIGKILL)
+    await asyncio.to_thread(server.stop)
+
+    await eventually(lambda: not is_running(noted_pid(tmp_path)))
+    assert not (tmp_path / "socket").exists()
+
+
+async def test_a_server_ends_with_its_owner_and_frees_its_lock(tmp_path: Path) -> None:
+    (tmp_path / "socket").mkdir()
+    owner = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", SERVER, str(tmp_path), SERVES),
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, HOUSES))},
+    )
+    try:
+        await eventually(lambda: (tmp_path / "lock").exists() and is_locked(tmp_path))
+    finally:
+        owner.kill()
+        await owner.wait()
+
+    await eventually(lambda: not is_locked(tmp_path))
+    await eventually(lambda: not (tmp_path / "socket").exists())

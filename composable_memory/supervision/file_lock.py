@@ -1,0 +1,95 @@
+"""A file lock between processes; a holder that dies, by whatever signal, gives it back by that.
+
+filelock is not used: when one of its locks is released, a child that inherited it does not hold it any more,
+and the graph server holds its lock in just this way, for as long as it lives.
+"""
+
+import asyncio
+import fcntl
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+from composable_memory.errors import BackendUnavailable
+
+__all__ = ["file_lock", "hold_lock"]
+
+POLL_S = 0.05
+
+
+@asynccontextmanager
+async def file_lock(path: Path, *, owner: str, patience_s: float) -> AsyncIterator[bool]:
+    """Hold a lock during the block; yields whether it is ours after at most `patience_s`.
+
+    Processes that are started meanwhile do not inherit it, and its file is never removed.
+
+        async with file_lock(home / "export.lock", owner="qmd", patience_s=5.0) as is_ours:
+            if is_ours:
+                await export()
+
+    Raises:
+        BackendUnavailable: the file cannot be opened, or the disk knows no locks; it names `owner`.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + patience_s
+    try:
+        while (lock := await _attempt(path)) is None and loop.time() < deadline:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(min(POLL_S, deadline - loop.time()))
+    except OSError as error:
+        raise BackendUnavailable(
+            owner,
+            f"{path} cannot be locked ({error.strerror})",
+            fix="put the state folder where this user may write, on a disk that knows locks",
+            operation="wait for its turn",
+        ) from error
+    try:
+        yield lock is not None
+    finally:
+        if lock is not None:
+            os.close(lock)
+
+
+@contextmanager
+def hold_lock(path: Path) -> Iterator[int | None]:
+    """Hold a lock during the block, and longer where a child inherits it; blocks, but never waits.
+
+    Yields the descriptor, or None if somebody else holds the lock.
+
+    Raises:
+        OSError: the file cannot be opened, or the disk knows no locks.
+    """
+    lock = _take(path)
+    try:
+        yield lock
+    finally:
+        if lock is not None:
+            os.close(lock)  # and no LOCK_UN, which would take it from a child as well
+
+
+async def _attempt(path: Path) -> int | None:
+    attempt = asyncio.get_running_loop().run_in_executor(None, _take, path)
+    try:
+        return await asyncio.shield(attempt)
+    except asyncio.CancelledError:
+        attempt.add_done_callback(_drop)  # the thread goes on, and may take what nobody wants any more
+        raise
+
+
+def _take(path: Path) -> int | None:
+    """Return a descriptor that holds the lock, or None if somebody else has it."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _drop(attempt: asyncio.Future[int | None]) -> None:
+    if not attempt.cancelled() and attempt.exception() is None and (lock := attempt.result()) is not None:
+        os.close(lock)

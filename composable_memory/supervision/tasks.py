@@ -1,0 +1,92 @@
+"""Small helpers for several tasks at once, strict about cancellation.
+
+anyio has cancel scopes and task groups too, but a scope waits without end for a call that swallows its
+cancellation, and a group of anyio raises an `ExceptionGroup` as well; so asyncio's own are used here.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Generic, TypeVar, overload
+
+__all__ = ["Once", "all_of", "comes_first", "until_done"]
+
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+T = TypeVar("T")
+
+
+@overload
+async def all_of(one: Coroutine[Any, Any, A], two: Coroutine[Any, Any, B], /) -> tuple[A, B]: ...
+@overload
+async def all_of(
+    one: Coroutine[Any, Any, A], two: Coroutine[Any, Any, B], three: Coroutine[Any, Any, C], /
+) -> tuple[A, B, C]: ...
+@overload
+async def all_of(*calls: Coroutine[Any, Any, T]) -> tuple[T, ...]: ...
+async def all_of(*calls: Coroutine[Any, Any, Any]) -> tuple[Any, ...]:
+    """Run calls side by side and return their results in order; the first error ends the others.
+
+    Unlike `asyncio.gather` nothing is left running, and unlike a `TaskGroup` the error is raised alone.
+
+        texts, vectors = await all_of(read(path), embed(query))
+    """
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(call) for call in calls]
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from errors.exceptions[0].__cause__
+    return tuple(task.result() for task in tasks)
+
+
+async def comes_first(awaited: Coroutine[Any, Any, object], other: Coroutine[Any, Any, object]) -> bool:
+    """Wait for the first of two calls and return whether `awaited` is done; cancels what is not."""
+    tasks = [asyncio.create_task(one, name="comes first") for one in (awaited, other)]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        return tasks[0].done()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def until_done(
+    work: asyncio.Future[T], *, when_cancelled: Callable[[], object] = lambda: None
+) -> asyncio.CancelledError | None:
+    """Wait until work is done even when cancelled; return the cancellation, for the caller to raise.
+
+    `when_cancelled` is called at each cancellation, for instance to make the work end sooner.
+    """
+    cancelled: asyncio.CancelledError | None = None
+    while not work.done():
+        try:
+            await asyncio.wait([work])
+        except asyncio.CancelledError as error:
+            cancelled = error
+            when_cancelled()
+    return cancelled
+
+
+class Once(Generic[T]):
+    """Work that is done once for all who ask for it; a caller who is cancelled does not stop it.
+
+    self._close = Once(self._release, name="close the index")
+    await self._close()
+    """
+
+    def __init__(self, work: Callable[[], Coroutine[Any, Any, T]], *, name: str) -> None:
+        self._work = work
+        self._name = name
+        self._task: asyncio.Task[T] | None = None
+
+    @property
+    def has_begun(self) -> bool:
+        """Return whether anybody has asked for it."""
+        return self._task is not None
+
+    async def __call__(self) -> T:
+        """Return what came of it, starting it if nobody has yet."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._work(), name=self._name)
+        return await asyncio.shield(self._task)
