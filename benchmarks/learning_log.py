@@ -152,7 +152,7 @@ async def judge(place: Place, traces: Sequence[tuple[str, datetime]], count: int
             for number, query in enumerate(logged.queries)
             for rank, hit in enumerate(query.shown, 1)
         ]
-        await learning.desk.stored(lambda store: store.add(judgements))
+        await learning.context.stored(lambda store: store.add(judgements))
 
 
 RUN = """

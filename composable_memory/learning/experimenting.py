@@ -1,5 +1,6 @@
 """Compares two weight tables in live traffic: starts and ends experiments, and credits what was used."""
 
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -12,7 +13,7 @@ from composable_memory.learning.logged import from_log, streamed
 from composable_memory.learning.tables import WeightTables
 from composable_memory.query.weights import WeightTable
 from composable_memory_feedback.errors import FeedbackError
-from composable_memory_feedback.experiments.credit import credit
+from composable_memory_feedback.experiments.credit import CREDITED, credit
 from composable_memory_feedback.experiments.experiment_status import status_of
 from composable_memory_feedback.experiments.values import ExperimentRecord, ExperimentStatus, Outcome
 from composable_memory_feedback.guardrails import same_proportions
@@ -138,12 +139,16 @@ class Experimenting:
         return replace(status, record=ended)
 
     async def _credit(self, record: ExperimentRecord) -> None:
-        judgements = await self._context.stored(lambda store: store.judgements(since=record.started_at))
+        judgements = await self._context.stored(
+            lambda store: store.judgements(since=record.started_at, kinds=CREDITED)
+        )
         judgements.sort(key=_trace_of)
         told = {trace_id: list(several) for trace_id, several in groupby(judgements, _trace_of)}
 
-        def credits_of(queries: Iterable[LoggedQuery]) -> list[Outcome]:
-            return [
+        def credits_of(queries: Iterable[LoggedQuery]) -> Sequence[Outcome]:
+            # They come newest first, and no more than the first of them count.
+            found = deque[Outcome](maxlen=record.max_queries)
+            found.extend(
                 Outcome(
                     experiment_id=record.id,
                     trace_id=query.trace_id,
@@ -155,7 +160,8 @@ class Experimenting:
                 for query in queries
                 if query.experiment and query.experiment.id == record.id
                 for a, b in (credit(query, told.get(query.trace_id, ())),)
-            ][::-1]
+            )
+            return [*reversed(found)]
 
         outcomes = await streamed(
             self._context, credits_of, since=record.started_at, wants=partial(_may_be_of, record.id)
@@ -163,9 +169,9 @@ class Experimenting:
 
         def keep(store: FeedbackStore) -> None:
             known = {(one.trace_id, one.query_id): (one.a, one.b) for one in store.outcomes(record.id)}
-            for one in outcomes:
-                if known.get((one.trace_id, one.query_id)) != (one.a, one.b):
-                    store.record_outcome(record.id, one.trace_id, one.query_id, one.a, one.b, one.at)
+            store.record_outcomes(
+                [one for one in outcomes if known.get((one.trace_id, one.query_id)) != (one.a, one.b)]
+            )
 
         await self._context.stored(keep)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from composable_memory.learning.advising import language_model
 from composable_memory.learning.context import LearningContext
-from composable_memory.learning.logged import from_log, streamed, traffic_of, window
+from composable_memory.learning.logged import from_log, signals_of, streamed, window
 from composable_memory.learning.naming import named_result
 from composable_memory.learning.transcript_answers import answers_in_transcripts, quotes_in_transcripts
 from composable_memory.learning.unjudged import Unjudged, never_judged, unjudged_under
@@ -24,7 +24,6 @@ from composable_memory_feedback.judgements import Judgement, JudgementKind
 from composable_memory_feedback.judging import EvaluationOutcome, Evaluator
 from composable_memory_feedback.language_model import LanguageModel
 from composable_memory_feedback.logged import LoggedAnswer, LoggedQuery, read_queries
-from composable_memory_feedback.signals import gather
 from composable_memory_feedback.store import FeedbackStore
 from composable_memory_ops_logs import ErrorInfo, FeedbackEvaluated, OpsLogReader, trace
 
@@ -100,17 +99,14 @@ class Judging:
             first = last - LOOK_BACK
         quotes = await self._quotes(first)
         since = min([first, *(one.at - LOOK_BACK for one in quotes)])
-        traffic = await traffic_of(self._context, since=since, answers=quotes)
-        found = await asyncio.to_thread(gather, traffic)
-        if not found and until is None:
-            return 0
-
-        def keep(store: FeedbackStore) -> int:
-            new = store.add(found)
-            store.set_mark(GATHERED, now.isoformat())
-            return new
-
-        return await self._context.stored(keep)
+        new, is_any = 0, until is not None
+        async for part in signals_of(self._context, since=since, answers=quotes):
+            if part:
+                is_any = True
+                new += await self._context.stored(partial(_add, part))
+        if is_any:
+            await self._context.stored(lambda store: store.set_mark(GATHERED, now.isoformat()))
+        return new
 
     async def evaluate(
         self,
@@ -250,6 +246,10 @@ class Judging:
                 status="failure" if error else "success",
                 duration_ms=evaluation.duration_ms,
             )
+
+
+def _add(judgements: Sequence[Judgement], store: FeedbackStore) -> int:
+    return store.add(judgements)
 
 
 def _in_turn(

@@ -1,8 +1,7 @@
 """What the log of one memory tells: its queries, what followed on them, and those that were judged."""
 
 import asyncio
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import AsyncIterator, Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -19,10 +18,8 @@ from composable_memory_feedback.logged import (
     LoggedQueries,
     LoggedQuery,
     QueryStream,
-    Traffic,
-    read_traffic,
 )
-from composable_memory_feedback.signals import related
+from composable_memory_feedback.signals import gather_parts, related
 from composable_memory_ops_logs import OpsEvent
 
 __all__ = [
@@ -31,9 +28,9 @@ __all__ = [
     "judged_cases",
     "log_mark",
     "queries_of",
+    "signals_of",
     "streamed",
     "telling_judgements",
-    "traffic_of",
     "window",
 ]
 
@@ -134,22 +131,23 @@ async def log_mark(context: LearningContext) -> Hashable:
     return logged, await asyncio.to_thread(_sizes, transcripts.expanduser())
 
 
-async def traffic_of(
+async def signals_of(
     context: LearningContext, *, since: datetime, answers: Sequence[LoggedAnswer] = ()
-) -> Traffic:
-    """Return what use followed on in this memory, and the use; `answers` are further ones.
+) -> AsyncIterator[Sequence[Judgement]]:
+    """Yield what use implies of the results of this memory, part by part; `answers` are further ones.
 
     Raises:
         FeedbackError: there is no log.
         OpsLogError: the log cannot be read.
     """
-    found = await from_log(
-        context,
-        lambda folder: read_traffic(
-            folder, since=since, memory=context.mark, sift=partial(related, answers=answers)
-        ),
-    )
-    return replace(found, answers=(*found.answers, *answers))
+
+    def read(folder: Path) -> Iterator[Sequence[Judgement]]:
+        traffic = QueryStream(folder, since=since, memory=context.mark).with_traffic()
+        return gather_parts(related(traffic, answers=answers), answers=answers)
+
+    parts = await from_log(context, read)
+    while (part := await asyncio.to_thread(next, parts, None)) is not None:
+        yield part
 
 
 async def judged_cases(

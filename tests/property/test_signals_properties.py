@@ -1,8 +1,10 @@
 """Signals for any traffic: sound judgements of what was shown, whatever the order; quotations of any text."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,8 +18,9 @@ from composable_memory_feedback.logged import (
     RankedHit,
     RankingPolicy,
     Traffic,
+    TrafficItem,
 )
-from composable_memory_feedback.signals import ShownText, gather, quoted_places, related
+from composable_memory_feedback.signals import ShownText, gather, gather_parts, quoted_places, related
 from composable_memory_ops_logs import TakenFrom
 
 NOON = datetime(2026, 3, 31, 12, tzinfo=UTC)
@@ -37,6 +40,8 @@ HITS = st.lists(PLACES, unique=True, max_size=5).map(
 )  # fmt: skip
 LETTERS = st.text("abcdefgh", min_size=1, max_size=4)
 WORDS = st.lists(st.sampled_from(["greenhouse", "heating", "costs", "invoice", "roof"]), max_size=4)
+
+HOUR = timedelta(hours=1)
 
 few = settings(max_examples=30)
 """For what takes a while to draw."""
@@ -109,6 +114,51 @@ def test_from_what_is_related_the_same_is_inferred_as_from_all(traffic: Traffic)
                                     for other in queries)
         for one in queries
     )  # fmt: skip
+
+
+@given(traffics(), st.integers(1, 40), st.integers(1, 40))
+def test_part_by_part_the_same_is_inferred_as_at_once(
+    traffic: Traffic, window_min: int, span_min: int
+) -> None:
+    window, span = timedelta(minutes=window_min), timedelta(minutes=span_min)
+    traffic = replace(  # what names a trace comes after its query
+        traffic,
+        reads=tuple(replace(one, at=one.at + HOUR) if one.query_trace_id else one for one in traffic.reads),
+        answers=tuple(replace(one, at=one.at + HOUR) for one in traffic.answers),
+    )
+    items: list[TrafficItem] = [*traffic.queries, *traffic.reads, *traffic.answers]
+    newest_first = sorted(items, key=lambda one: one.at, reverse=True)
+
+    parts = [one for part in gather_parts(newest_first, window=window, span=span) for one in part]
+    whole = gather(traffic, window=window)
+
+    assert len(parts) == len({(one.trace_id, one.query_id, one.key, one.kind) for one in parts})
+    assert {one for one in parts if one.was_used} == {one for one in whole if one.was_used}
+    # That an old query's result was of use, by its trace, is not known any more where others are judged.
+    assert set(parts) >= set(whole)
+    if not traffic.answers and not any(one.query_trace_id for one in traffic.reads):
+        assert set(parts) == set(whole)
+
+
+def test_of_much_traffic_little_is_held_at_a_time() -> None:
+    met = 0
+
+    def asked() -> Iterator[LoggedQuery]:
+        nonlocal met
+        for met in range(10_000):
+            yield LoggedQuery(
+                trace_id=f"t{met}", query_id="q", at=NOON - timedelta(seconds=10 * met),
+                query=f"which port does the dock controller use? {met}", intent=IntentKind.GENERAL,
+                policy=POLICY, near=frozenset(), lists=(LoggedList(backend="x", depth=24),),
+                shown=(RankedHit(path="a.md", start_line=1, end_line=2, backend="x", score=1, calibrated=1),),
+            )  # fmt: skip
+
+    parts = gather_parts(related(asked()))
+
+    first = next(parts)
+    assert len(first) == pytest.approx(360, abs=2)
+    assert met == pytest.approx(540, abs=30)
+    assert len(first) + sum(map(len, parts)) == 9_999
 
 
 @few

@@ -5,9 +5,11 @@ from collections.abc import Iterable, Mapping
 from composable_memory_feedback.judgements import RELEVANT, Judgement, JudgementKind
 from composable_memory_feedback.logged import LoggedQuery
 
-__all__ = ["credit"]
+__all__ = ["CREDITED", "credit"]
 
 USE = (JudgementKind.OPENED, JudgementKind.QUOTED)
+CREDITED = (*USE, JudgementKind.EXPLICIT)
+"""The kinds of judgements that say whether a result was of use."""
 
 
 def credit(query: LoggedQuery, judgements: Iterable[Judgement]) -> tuple[float, float]:

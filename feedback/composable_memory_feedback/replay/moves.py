@@ -40,23 +40,25 @@ def way_between(before: Sequence[RankedHit], after: Sequence[RankedHit]) -> Way:
 
 def _came_from(before: Sequence[RankedHit], after: Sequence[RankedHit]) -> dict[int, int]:
     """Return by place after where each common result stood before, both from 0."""
-    free = dict(enumerate(before))
+    free = {at: one.keys for at, one in enumerate(before)}
     found: dict[int, int] = {}
-    for is_same in (_same_key, _share_key):
-        for place, hit in enumerate(after):
-            old = next((at for at, one in free.items() if is_same(one, hit)), None)
-            if place not in found and old is not None:
-                found[place] = old
-                del free[old]
+    for place, keys in enumerate(own := [hit.keys for hit in after]):
+        _pair(place, next((at for at, old in free.items() if old[0] == keys[0]), None), free, found)
+    for place, keys in enumerate(own):
+        if place not in found:
+            _pair(
+                place,
+                next((at for at, old in free.items() if not set(old).isdisjoint(keys)), None),
+                free,
+                found,
+            )
     return found
 
 
-def _same_key(one: RankedHit, other: RankedHit) -> bool:
-    return one.key == other.key
-
-
-def _share_key(one: RankedHit, other: RankedHit) -> bool:
-    return not set(one.keys).isdisjoint(other.keys)
+def _pair(place: int, old: int | None, free: dict[int, tuple[str, ...]], found: dict[int, int]) -> None:
+    if old is not None:
+        found[place] = old
+        del free[old]
 
 
 def _moves(

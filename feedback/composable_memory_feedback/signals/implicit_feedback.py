@@ -6,7 +6,7 @@ from them has to allow for the rank, which every judgement tells.
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -24,12 +24,15 @@ from composable_memory_feedback.logged import (
 from composable_memory_feedback.signals.rephrasing import is_rephrased
 from composable_memory_ops_logs import Candidate, TakenFrom
 
-__all__ = ["gather", "related"]
+__all__ = ["gather", "gather_parts", "related"]
 
 REQUERY_WINDOW = timedelta(minutes=3)
 """A question that is put again counts as a sign of failure within this time."""
 REQUERY_DEPTH = 3
 """So many results are held to have been looked at before the question was put again."""
+
+PART_SPAN = timedelta(hours=1)
+"""So much traffic is judged at a time, with what came shortly before and after it."""
 
 _MANY_CONVERSATIONS = 1000
 """Of more conversations than that, those that are over are let go."""
@@ -55,6 +58,57 @@ def gather(traffic: Traffic, *, window: timedelta = timedelta(minutes=30)) -> li
     for one in judgements:
         first.setdefault((one.trace_id, one.query_id, one.key, one.kind), one)
     return list(first.values())
+
+
+def gather_parts(
+    items: Iterable[TrafficItem],
+    *,
+    answers: Sequence[LoggedAnswer] = (),
+    window: timedelta = timedelta(minutes=30),
+    span: timedelta = PART_SPAN,
+) -> Iterator[list[Judgement]]:
+    """Yield what `gather` returns of traffic that comes newest first, part by part.
+
+    Nothing that happens more than `window` before or after a query says anything of it, unless it names the
+    trace. So what is held grows with the traffic of `span`, and with the reads and answers that name a trace,
+    not with all that was asked. `answers` are further ones.
+    """
+    held: list[TrafficItem] = []
+    waiting: dict[tuple[str, str], datetime] = {}
+    edge, reach = None, max(window, REQUERY_WINDOW)
+    for item in items:
+        edge = item.at - span if edge is None else edge
+        if item.at < edge - reach:
+            over = {name for name, at in waiting.items() if at >= edge}
+            yield _judged_of(over, held, answers, window)
+            waiting = {name: at for name, at in waiting.items() if name not in over}
+            held = [one for one in held if _names_a_trace(one) or one.at < edge + reach]
+            edge = item.at + reach - span
+        held.append(item)
+        if isinstance(item, LoggedQuery):
+            waiting[_name(item)] = item.at
+    yield _judged_of(waiting, held, answers, window)
+
+
+def _judged_of(
+    names: Collection[tuple[str, str]],
+    items: Sequence[TrafficItem],
+    answers: Sequence[LoggedAnswer],
+    window: timedelta,
+) -> list[Judgement]:
+    """Return what traffic, newest first, says of some of its queries."""
+    oldest_first = list(items[::-1])  # so that those of one moment stand in the order of writing
+    oldest_first.sort(key=lambda one: one.at)
+    traffic = Traffic(
+        queries=tuple(one for one in oldest_first if isinstance(one, LoggedQuery)),
+        reads=tuple(one for one in oldest_first if isinstance(one, LoggedRead)),
+        answers=(*(one for one in oldest_first if isinstance(one, LoggedAnswer)), *answers),
+    )
+    return [one for one in gather(traffic, window=window) if (one.trace_id, one.query_id) in names]
+
+
+def _names_a_trace(item: TrafficItem) -> bool:
+    return isinstance(item, LoggedRead | LoggedAnswer) and item.query_trace_id is not None
 
 
 def related(

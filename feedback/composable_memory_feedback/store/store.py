@@ -292,8 +292,12 @@ class FeedbackStore:
             a=a,
             b=b,
         )
+        return self.record_outcomes([outcome])
+
+    def record_outcomes(self, outcomes: Sequence[Outcome]) -> bool:
+        """Record all of several outcomes, or none, as `record_outcome` does one."""
         with self._database.writing() as connection:
-            return experiments.record_outcome(connection, outcome)
+            return [experiments.record_outcome(connection, one) for one in outcomes].count(False) == 0
 
     def outcomes(self, experiment_id: str) -> list[Outcome]:
         """Return what queries told, in the order in which they were first heard of."""
