@@ -6,7 +6,7 @@ import sys
 from contextlib import suppress
 
 from composable_memory.cli.app import app
-from composable_memory.cli.screen import complain, prepare_streams
+from composable_memory.cli.output import error, prepare_streams
 
 __all__ = ["app", "main"]
 
@@ -31,22 +31,22 @@ def main() -> None:
     gc.set_threshold(GC_THRESHOLD)
     prepare_streams()
     if (limit := _open_files_limit()) < LEAST_OPEN_FILES:
-        complain(f"this process may open {limit} files only; allow it {LEAST_OPEN_FILES} (`ulimit -n`)")
+        error(f"this process may open {limit} files only; allow it {LEAST_OPEN_FILES} (`ulimit -n`)")
         sys.exit(1)
     for argument in sys.argv[1:]:
         if not _is_text(argument) and not os.path.lexists(
             argument.rpartition("=")[2]
         ):  # a file may be called so
-            complain(
+            error(
                 f"the argument {argument!r} is no text in the encoding {sys.getfilesystemencoding()}; {FIX}"
             )
             sys.exit(2)
     try:
         app()
-    except Exception as error:
+    except Exception as problem:
         if sys.flags.dev_mode:
             raise
-        complain(f"unexpected {type(error).__name__}: {error} (PYTHONDEVMODE=1 shows where)")
+        error(f"unexpected {type(problem).__name__}: {problem} (PYTHONDEVMODE=1 shows where)")
         sys.exit(1)
     finally:
         gc.freeze()  # what is left ends with the process

@@ -1,119 +1,183 @@
 """`cmem feedback`: say how well results answered, have a model say it, and look at what is known."""
 
 import asyncio
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from math import isfinite
 from pathlib import Path
+from statistics import fmean
+from typing import Annotated
 
-from composable_memory.cli.chart_blocks import draw_charts
-from composable_memory.cli.feedback_documents import (
-    EvaluatedDocument,
-    EvaluateDocument,
-    JudgementDocument,
-    PlotDocument,
-    StatsDocument,
+import typer
+from pydantic import JsonValue
+
+from composable_memory.cli.advise import proposal_document
+from composable_memory.cli.charts import charts_of, print_charts
+from composable_memory.cli.command import ExitCode, Target, command
+from composable_memory.cli.logs import resolve_trace
+from composable_memory.cli.options import AsJson, Since, parse_time
+from composable_memory.cli.output import (
+    counted,
+    error,
+    one_line,
+    print_json,
+    print_line,
+    warn,
+    warn_degraded,
 )
-from composable_memory.cli.feedback_drawing import (
-    evaluated_line,
-    evaluation_lines,
-    judgement_lines,
-    stats_lines,
+from composable_memory.cli.pictures import SUFFIXES, write_picture
+from composable_memory.cli.render import print_pairs, print_table
+from composable_memory.cli.weight_tables import (
+    ALL_QUESTIONS,
+    HOW_TO_JUDGE,
+    format_gain,
+    format_time,
+    format_weights,
+    opened_learning,
 )
-from composable_memory.cli.learning_charts import charts_of
-from composable_memory.cli.learning_place import learning_of
-from composable_memory.cli.log_reading import named_trace
-from composable_memory.cli.pictures import write_picture
-from composable_memory.cli.runner import ExitCode, Place
-from composable_memory.cli.screen import complain, say, say_lines, tell_degraded, warn, write_json
-from composable_memory.cli.weighing import HOW_TO_JUDGE
-from composable_memory.cli.weight_words import told_moment
-from composable_memory.learning import EvaluationRun, Learning, LearningStats
-from composable_memory.query.weights import WeightTable
+from composable_memory.cli.weights import weights_document
+from composable_memory.documents import document
+from composable_memory.learning import EvaluationRun, Learning, LearningStats, WeightsReport
 from composable_memory.runtime.opening import open_memory
+from composable_memory_feedback.intents import IntentKind
+from composable_memory_feedback.judgements import Judgement, JudgementKind
 from composable_memory_feedback.judging import EvaluationOutcome
+from composable_memory_feedback.store.values import BackendDay, KindGroup, ShadowRecord
+from composable_memory_feedback.weights import WeightTable
 from composable_memory_ops_logs import utc_now
 
-__all__ = ["add", "evaluate", "plot", "stats"]
+__all__ = ["add", "app", "evaluate", "export", "import_", "plot", "stats"]
 
 ALL_CHANGES = 10_000
 """More changes of weights than anybody makes: the gain of one counts from the first."""
+QUESTION_CHARS = 60
+GROUPS: tuple[tuple[KindGroup, str], ...] = (
+    ("judged", "Quality, as judged"),
+    ("implicit", "Quality, by what was opened, quoted or asked again"),
+)
+
+app = typer.Typer()
+feedback = typer.Typer(
+    help="Say how well results answered, or have it judged; see how good each backend is.",
+    no_args_is_help=True,
+)
+app.add_typer(feedback, name="feedback")
 
 
+# --- judgements by hand -------------------------------------------------------------------------------------
+
+
+@command(feedback, "add", epilog="Example: cmem feedback add 1f2e3d4c 2 --relevance 0.8 --used")
 async def add(
-    place: Place, trace_id: str, result: str, *, relevance: float, was_used: bool, as_json: bool
-) -> ExitCode:
-    """Remember how well one result answered."""
-    async with learning_of(place) as learning:
-        trace_id = await named_trace(place, trace_id, memory=learning.mark)
-        judgement = await learning.judge(trace_id, result, relevance=relevance, used=was_used)
+    target: Target,
+    trace_id: Annotated[
+        str,
+        typer.Argument(
+            metavar="TRACE_ID", help="The search: its trace id, the unique beginning of it, or last."
+        ),
+    ],
+    result: Annotated[
+        str,
+        typer.Argument(
+            metavar="RESULT", help="The result: its place from 1 on, or its path, with #L3-L5 or not."
+        ),
+    ],
+    *,
+    relevance: Annotated[
+        float,
+        typer.Option(
+            "--relevance",
+            "-r",
+            metavar="R",
+            min=0.0,
+            max=1.0,
+            help="From 0, no use, to 1, answers the question.",
+        ),
+    ] = 1.0,
+    used: Annotated[bool, typer.Option("--used", help="The answer rests on it.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say how well one result of a search answered. Said again, the later word counts."""
+    if not isfinite(relevance):
+        raise typer.BadParameter("give a number from 0 to 1", param_hint="--relevance")
+    async with opened_learning(target) as learning:
+        trace_id = await resolve_trace(target, trace_id, memory=learning.mark)
+        judgement = await learning.judge(trace_id, result, relevance=relevance, used=used)
     if as_json:
-        write_json(JudgementDocument.of(judgement).as_json())
+        print_json(_judgement_document(judgement))
     else:
-        say_lines(judgement_lines(judgement))
-    return ExitCode.FINE
+        _print_judgement(judgement)
 
 
+def _judgement_document(one: Judgement) -> dict[str, JsonValue]:
+    """Return a judgement as JSON; without `backend`, a stand-in brought the result."""
+    return document(
+        trace_id=one.trace_id,
+        query_id=one.query_id,
+        at=one.at,
+        path=one.path,
+        start_line=one.start_line,
+        end_line=one.end_line,
+        rank=one.rank,
+        backend=one.backend,
+        intent=one.intent,
+        kind=one.kind,
+        relevance=one.relevance,
+        was_used=one.was_used,
+    )
+
+
+def _print_judgement(one: Judgement) -> None:
+    lines = f":{one.start_line}-{one.end_line}" if one.start_line else ""
+    quality = f"{one.relevance:.2f}{', used' if one.was_used else ''}"
+    print_line(f"Judged result {one.rank} of trace {one.trace_id[:8]}: {quality}", bold=True)
+    print_line(f"  {one_line(one.path)}{lines} [{one.backend or 'a stand-in'}]")
+
+
+# --- judgements by a model ----------------------------------------------------------------------------------
+
+
+@command(feedback, "evaluate", epilog="Example: cmem feedback evaluate --since 7d --limit 10")
 async def evaluate(
-    place: Place, *, since: datetime | None, limit: int | None, of_advice: bool, as_json: bool
+    target: Target,
+    *,
+    since: Since = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", metavar="N", min=1, help="How many queries at most.")
+    ] = None,
+    of_advice: Annotated[
+        bool, typer.Option("--advice", help="Judge what the present advice would show and nobody judged.")
+    ] = False,
+    as_json: AsJson = False,
 ) -> ExitCode:
-    """Gather signals of use, and have a language model judge logged queries; fail where every call fails."""
-    async with open_memory(place.workspace, place.state_dir, long_lived=False) as memory:
-        tell_degraded(memory.unavailable())
+    """Have a language model judge logged searches, and gather what their use tells.
+
+    The model is that of memory.feedback.llm; it is sent the question, and the text of the results.
+    """
+    start = parse_time(since, "--since")
+    async with open_memory(target.workspace, target.state_dir, long_lived=False) as memory:
+        warn_degraded(memory.unavailable())
         found = await memory.learning.evaluate(
-            since=since,
+            since=start,
             limit=limit,
             read=memory.text_of,
-            on_outcome=None if as_json else _tell_outcome,
-            advice=await _advised(memory.learning, since) if of_advice else None,
+            on_outcome=None if as_json else _print_outcome,
+            advice=await _advised(memory.learning, start) if of_advice else None,
         )
-    document = EvaluateDocument.of(found)
+    judged = [one.evaluation for one in found.outcomes if one.state == "judged"]
     if as_json:
-        write_json(document.as_json())
+        print_json(_evaluation_document(found))
     else:
-        say_lines(evaluation_lines(document))
+        _print_evaluation(found)
     if found.stopped:
-        warn(_told_end(found))
-    if document.failed and not document.judged:
-        complain(f"no query could be judged: {_first_problem(document)}")
+        unfinished = "not all were" if found.outcomes else "none was"
+        warn(f"{unfinished} judged: {found.stopped}" if found.left else found.stopped)
+    if not judged and any(one.state == "failed" for one in found.outcomes):
+        problem = next((one.problem for one in found.outcomes if one.problem), "no reason was given")
+        error(f"no query could be judged: {problem}")
         return ExitCode.FAILED
-    return ExitCode.FINE
-
-
-async def stats(place: Place, *, since: datetime | None, as_json: bool) -> ExitCode:
-    """Show how the backends did, what is judged, and what that has cost."""
-    async with learning_of(place) as learning:
-        found = await learning.stats(since)
-    if as_json:
-        write_json(StatsDocument.of(found).as_json())
-    else:
-        say_lines(stats_lines(found, learning.backends))
-    _tell_if_unjudged(found, since)
-    if found.weights.set_aside:
-        warn(found.weights.set_aside)
-    return ExitCode.FINE
-
-
-async def plot(place: Place, *, since: datetime | None, output: Path | None, as_json: bool) -> ExitCode:
-    """Draw weights over time, quality by day and the gain: into a file, or in the terminal."""
-    async with learning_of(place) as learning:
-        found = await learning.stats(since)
-        history = await learning.history(ALL_CHANGES)
-    charts = charts_of(
-        found.days,
-        history,
-        base=found.weights.base,
-        backends=learning.backends,
-        start=since,
-        now=utc_now(),
-    )
-    if output:
-        await asyncio.to_thread(write_picture, charts, output)
-    if as_json:
-        write_json(PlotDocument(charts=charts, output=str(output) if output else None).as_json())
-    elif output:
-        say(f"Wrote {len(charts)} charts to {output}.")
-    else:
-        draw_charts(charts)
-    _tell_if_unjudged(found, since)
     return ExitCode.FINE
 
 
@@ -123,23 +187,282 @@ async def _advised(learning: Learning, since: datetime | None) -> WeightTable:
     return proposal.destination or proposal.table
 
 
-def _tell_outcome(outcome: EvaluationOutcome) -> None:
+def _outcome_document(outcome: EvaluationOutcome) -> dict[str, JsonValue]:
+    """Return one query that was put to the model as JSON; `problem` says why there are no judgements."""
+    found = outcome.evaluation
+    if found is None:
+        empty = document(judged=0, used=0, input_tokens=0, output_tokens=0, duration_ms=0.0, suggestions=())
+        return document(state=outcome.state, problem=outcome.problem) | empty
+    is_judged = found.judged_count > 0
+    return document(
+        state=outcome.state,
+        trace_id=found.trace_id,
+        query_id=found.query_id,
+        query=found.query,
+        precision=found.precision if is_judged else None,
+        mean_relevance=found.mean_relevance if is_judged else None,
+        judged=found.judged_count,
+        used=found.used_count,
+        input_tokens=found.input_tokens,
+        output_tokens=found.output_tokens,
+        duration_ms=round(found.duration_ms, 3),
+        problem=outcome.problem,
+        suggestions=found.suggestions,
+    )
+
+
+def _evaluation_document(run: EvaluationRun) -> dict[str, JsonValue]:
+    """Return as JSON what a model said of logged queries, and what it cost.
+
+    `signals` counts the judgements that use implied. `left` queries are not judged yet; `stopped` says why
+    the run ended before they were. `precision` is the mean over the queries that were judged.
+    """
+    done = [one.evaluation for one in run.outcomes if one.evaluation]
+    return document(
+        signals=run.signals,
+        judged=sum(one.state == "judged" for one in run.outcomes),
+        failed=sum(one.state == "failed" for one in run.outcomes),
+        judgements=sum(one.judged_count for one in done),
+        precision=_mean_precision(run),
+        input_tokens=sum(one.input_tokens for one in done),
+        output_tokens=sum(one.output_tokens for one in done),
+        left=run.left,
+        stopped=run.stopped,
+        queries=[*map(_outcome_document, run.outcomes)],
+    )
+
+
+def _mean_precision(run: EvaluationRun) -> float | None:
+    judged = [one.evaluation for one in run.outcomes if one.state == "judged" and one.evaluation]
+    precisions = [one.precision for one in judged if one.judged_count]
+    return fmean(precisions) if precisions else None
+
+
+def _print_outcome(outcome: EvaluationOutcome) -> None:
+    """Print what a model said of one query, and what that cost."""
+    found = outcome.evaluation
+    question = one_line(found.query, QUESTION_CHARS) if found else ""
+    head = f"{outcome.state.replace('-', ' ').ljust(6)}  {(found.trace_id if found else '').ljust(8)[:8]}"
+    if outcome.state != "judged" or found is None or not found.judged_count:
+        text = one_line(outcome.problem or "no judgements")
+    else:
+        quality = f"precision {found.precision:.2f}  relevance {found.mean_relevance:.2f}"
+        text = f"{quality}  used {found.used_count}  {found.input_tokens + found.output_tokens:>6,} tokens"
     colour = "yellow" if outcome.state == "failed" else None
-    say(evaluated_line(EvaluatedDocument.of(outcome)), colour=colour)
+    print_line(f"{head}  {text}  {question}".rstrip(), colour=colour)
 
 
-def _first_problem(document: EvaluateDocument) -> str:
-    return next((one.problem for one in document.queries if one.problem), "no reason was given")
+def _print_evaluation(run: EvaluationRun) -> None:
+    """Print what a whole evaluation brought, what it cost, and what is left."""
+    states = [one.state for one in run.outcomes]
+    done = [one.evaluation for one in run.outcomes if one.evaluation]
+    judgements = counted(sum(one.judged_count for one in done), "result")
+    precision = _mean_precision(run)
+    mean = "" if precision is None else f"; mean precision {precision:.2f}"
+    failed = f"; {states.count('failed')} failed" if "failed" in states else ""
+    queries = counted(states.count("judged"), "query", "queries")
+    print_line(f"Judged {queries}, {judgements}{mean}{failed}.", bold=True)
+    if run.outcomes:
+        tokens = _format_tokens(sum(one.input_tokens for one in done), sum(one.output_tokens for one in done))
+        print_line(f"Cost: {tokens}, {sum(one.duration_ms for one in done) / 1000:.1f} s.")
+    print_line(f"Signals of use: {run.signals} new.")
+    if run.left:
+        print_line(f"{counted(run.left, 'query is', 'queries are')} left to judge.")
 
 
-def _told_end(found: EvaluationRun) -> str:
-    """Return why an evaluation ended before all queries were judged."""
-    if not found.left or found.stopped is None:
-        return found.stopped or ""
-    return f"{'not all were' if found.outcomes else 'none was'} judged: {found.stopped}"
+# --- what is known ------------------------------------------------------------------------------------------
 
 
-def _tell_if_unjudged(found: LearningStats, since: datetime | None) -> None:
+@command(feedback, "stats", epilog="Example: cmem feedback stats --since 30d")
+async def stats(target: Target, *, since: Since = None, as_json: AsJson = False) -> None:
+    """Show how good each backend is, what was judged by whom, and what that has cost."""
+    start = parse_time(since, "--since")
+    async with opened_learning(target) as learning:
+        found = await learning.stats(start)
+    if as_json:
+        print_json(_stats_document(found))
+    else:
+        _print_stats(found, learning.backends)
+    _warn_if_unjudged(found, start)
+    if found.weights.set_aside:
+        warn(found.weights.set_aside)
+
+
+@command(feedback, "plot", epilog="Example: cmem feedback plot --since 90d --output quality.svg")
+async def plot(
+    target: Target,
+    *,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", dir_okay=False, help="Draw into this file, a .png or an .svg."
+        ),
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", dir_okay=False, hidden=True)] = None,
+    since: Since = None,
+    as_json: AsJson = False,
+) -> None:
+    """Draw the weights over time, the quality of each backend by day, and the gain of the changes."""
+    file = output or out  # --out is what it was called before
+    if file is not None and file.suffix.lower() not in SUFFIXES:
+        raise typer.BadParameter(f"{file.name!r} ends neither with .png nor with .svg", param_hint="--output")
+    start = parse_time(since, "--since")
+    async with opened_learning(target) as learning:
+        found = await learning.stats(start)
+        changes = await learning.history(ALL_CHANGES)
+    charts = charts_of(
+        found.days,
+        changes,
+        base=found.weights.base,
+        backends=learning.backends,
+        start=start,
+        now=utc_now(),
+    )
+    if file:
+        await asyncio.to_thread(write_picture, charts, file)
+    if as_json:
+        print_json(document(charts=charts, output=file))
+    elif file:
+        print_line(f"Wrote {len(charts)} charts to {file}.")
+    else:
+        print_charts(charts)
+    _warn_if_unjudged(found, start)
+
+
+def _warn_if_unjudged(found: LearningStats, since: datetime | None) -> None:
     if not found.days:
-        when = f"since {told_moment(since)}" if since else "yet"
+        when = f"since {format_time(since)}" if since else "yet"
         warn(f"hint: no judgements {when}: {HOW_TO_JUDGE}")
+
+
+def _stats_document(found: LearningStats) -> dict[str, JsonValue]:
+    """Return what is known as JSON; a waiting proposal has to prove itself on queries after `since`."""
+    waiting = None
+    if found.shadow:
+        proposal = proposal_document(found.shadow.proposal)
+        waiting = document(since=found.shadow.since, proposal=proposal)
+    return document(
+        days=found.days,
+        judgements={kind: found.kinds[kind] for kind in JudgementKind if found.kinds.get(kind)},
+        judged_queries=found.judged_queries,
+        evaluations=found.evaluations,
+        failed_evaluations=found.failed_evaluations,
+        input_tokens=found.input_tokens,
+        output_tokens=found.output_tokens,
+        quota_left=found.quota_left,
+        weights=weights_document(found.weights),
+        waiting=waiting,
+    )
+
+
+def _print_stats(found: LearningStats, backends: Sequence[str]) -> None:
+    """Print what is judged and by whom, the weights, what waits, and how the backends did."""
+    kinds = [f"{found.kinds[kind]} {kind}" for kind in JudgementKind if found.kinds.get(kind)]
+    queries = counted(found.judged_queries, "judged query", "judged queries")
+    failed = f", {found.failed_evaluations} failed" if found.failed_evaluations else ""
+    evaluations = f"{counted(found.evaluations, 'evaluation')}{failed}"
+    cost = _format_tokens(found.input_tokens, found.output_tokens)
+    rows = [
+        ("Judgements", f"{', '.join(kinds) or 'none'}; {queries}"),
+        ("Model", f"{evaluations}; {cost}; {found.quota_left} left this hour"),
+        ("Weights", _format_report(found.weights, backends)),
+    ]
+    print_pairs([*rows, *([("Waiting", _format_waiting(found.shadow))] if found.shadow else [])], indent=0)
+    for group, title in GROUPS:
+        if quality := [*_quality_rows(found.days, group)]:
+            print_line()
+            print_line(title, bold=True)
+            head = ("backend", "questions", "queries", "precision", "relevance", "used")
+            print_table(quality, head=head, right=(2, 3, 4, 5))
+
+
+def _quality_rows(days: Iterable[BackendDay], group: KindGroup) -> Iterator[Sequence[str]]:
+    """Yield a row for every backend over all questions, then one for each kind if there are several."""
+    found: dict[str, dict[IntentKind, list[BackendDay]]] = defaultdict(lambda: defaultdict(list))
+    for one in days:
+        if one.group == group and one.queries:
+            found[one.backend][one.intent].append(one)
+    for backend, kinds in sorted(found.items()):
+        yield backend, ALL_QUESTIONS, *_quality([one for own in kinds.values() for one in own])
+        if len(kinds) > 1:
+            yield from (("", kind, *_quality(kinds[kind])) for kind in IntentKind if kind in kinds)
+
+
+def _quality(days: Sequence[BackendDay]) -> tuple[str, ...]:
+    """Return how many queries there were, the means over them, and how many results were used."""
+    queries = sum(one.queries for one in days)
+    precision = sum(one.precision * one.queries for one in days) / queries
+    relevance = sum(one.mean_relevance * one.queries for one in days) / queries
+    used = f"{sum(one.used for one in days)} of {sum(one.results for one in days)}"
+    return str(queries), f"{precision:.2f}", f"{relevance:.2f}", used
+
+
+def _format_report(report: WeightsReport, backends: Sequence[str]) -> str:
+    weights = format_weights({one: report.table[one] for one in backends}, backends)
+    weights = weights or "no backend is enabled"
+    if report.since is None:
+        return f"those of the settings: {weights}"
+    return f"{report.table.version} since {format_time(report.since)}: {weights}"
+
+
+def _format_waiting(shadow: ShadowRecord) -> str:
+    proposal = shadow.proposal
+    gain = f", expected gain {format_gain(proposal.gain)}" if proposal.gain else ""
+    since = format_time(shadow.since)
+    return f"a proposal of the {proposal.advisor} advisor proves itself since {since}{gain}"
+
+
+def _format_tokens(asked: int, answered: int) -> str:
+    return f"{asked:,} tokens in, {answered:,} out"
+
+
+# --- out and in ---------------------------------------------------------------------------------------------
+
+
+@command(feedback, "export", epilog="Example: cmem feedback export --output judged.jsonl")
+async def export(
+    target: Target,
+    *,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", dir_okay=False, help="Write into this file."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write judgements, weights, golden answers and experiments as JSON lines, to stdout or a file."""
+    if as_json and output is None:
+        raise typer.BadParameter("what is exported takes up stdout; give --output", param_hint="--json")
+    async with opened_learning(target) as learning:
+        if output is None:
+            sys.stdout.flush()
+            await learning.export(sys.stdout.buffer.write)
+            sys.stdout.buffer.flush()
+            return
+        counts = await learning.export_into(output)
+    if as_json:
+        print_json(document(output=output, rows=counts))
+    else:
+        print_line(f"Wrote {counted(sum(counts.values()), 'row')} to {output}.")
+
+
+@command(feedback, "import", epilog="Example: cmem feedback import judged.jsonl")
+async def import_(
+    target: Target,
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="What an export wrote."),
+    ],
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Add what an export holds; what is known stays as it is. With a bad line, everything does."""
+    async with opened_learning(target) as learning:
+        found = await learning.import_from(file)
+    if as_json:
+        print_json(document(added=found.added, known=found.known, left_out=found.left_out))
+    else:
+        added = [f"{count} {table.replace('_', ' ')}" for table, count in found.added.items() if count]
+        known = counted(sum(found.known.values()), "row")
+        print_line(f"Added {'; '.join(added) or 'nothing'}; {known} were there already.")
+    for one in found.left_out:
+        warn(f"left out: {one}")

@@ -1,4 +1,4 @@
-"""The options that several commands share."""
+"""The options that several commands share, and how a time on the command line is read."""
 
 import re
 from collections.abc import Sequence
@@ -12,21 +12,31 @@ if TYPE_CHECKING:
     from composable_memory.runtime.memory import Memory
 
 __all__ = [
+    "TABLE_HELP",
+    "TIME_HELP",
     "AsJson",
     "Backend",
     "Here",
     "Limit",
+    "MaxResults",
+    "OnlyBackends",
+    "Query",
     "Session",
+    "Since",
     "StateDir",
     "Strict",
     "Workspace",
     "check_names",
     "moment_of",
     "parse_moment",
+    "parse_time",
 ]
 
 Here = Path()
 """The current folder."""
+
+TIME_HELP = "an ISO time, or a span back from now such as 30m, 2h or 7d"
+TABLE_HELP = "builtin=0.6,graphiti=0.3, or a version such as v3, or now, settings or equal"
 
 Workspace = Annotated[
     Path,
@@ -44,28 +54,40 @@ StateDir = Annotated[
     ),
 ]  # fmt: skip
 
+AsJson = Annotated[bool, typer.Option("--json", help="Write one JSON document to stdout and nothing else.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Exit with 3 if anything is degraded.")]
+
+Query = Annotated[str, typer.Argument(metavar="QUERY", help="What to look for, in your own words.")]
 Session = Annotated[
     str | None,
     typer.Option(
         "--session", metavar="KEY", help="The conversation that asks; groups and channels get no citations."
     ),
 ]
-
-AsJson = Annotated[bool, typer.Option("--json", help="Write one JSON document to stdout and nothing else.")]
-
-Strict = Annotated[bool, typer.Option("--strict", help="Exit with 3 if anything is degraded.")]
-
-Limit = Annotated[
-    int,
-    typer.Option("--limit", "-n", metavar="N", min=1, max=500, help="How many events at most."),
+MaxResults = Annotated[
+    int | None, typer.Option("--max-results", "-n", metavar="N", min=1, help="How many results at most.")
 ]
-
+OnlyBackends = Annotated[
+    list[str] | None,
+    typer.Option("--backend", metavar="ID", help="Ask only this backend; may be repeated."),
+]
 Backend = Annotated[
     str | None,
     typer.Option("--backend", metavar="ID", help="Which backend; without it, the one that can."),
 ]
 
+Limit = Annotated[
+    int,
+    typer.Option("--limit", "-n", metavar="N", min=1, max=500, help="How many events at most."),
+]
+Since = Annotated[
+    str | None,
+    typer.Option("--since", metavar="TIME", help="Only from then on: an ISO time, or a span such as 7d."),
+]
+
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
+_SPAN = re.compile(r"(\d+)\s*([smhdw])")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
 def check_names(memory: "Memory", names: Sequence[str]) -> None:
@@ -79,6 +101,23 @@ def check_names(memory: "Memory", names: Sequence[str]) -> None:
         if name not in known:
             hint = f"unknown backend {name!r}; known here: {', '.join(sorted(known)) or 'none'}"
             raise typer.BadParameter(hint, param_hint="--backend")
+
+
+def parse_time(text: str | None, option: str) -> datetime | None:
+    """Return the time that `text` names: an ISO time, local unless it has a zone, or a span back from now.
+
+    Raises:
+        typer.BadParameter: it names no time.
+    """
+    if text is None:
+        return None
+    try:
+        if span := _SPAN.fullmatch(text.strip().lower()):
+            return datetime.now(UTC) - timedelta(seconds=int(span[1]) * _SECONDS[span[2]])
+        return datetime.fromisoformat(text.strip()).astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        problem = f"{text!r} is no time; write 2026-05-03, 2026-05-03T14:00 or a span such as 2h"
+        raise typer.BadParameter(problem, param_hint=option) from error
 
 
 def parse_moment(text: str | None, option: str, *, day_ends: bool = False) -> datetime | None:

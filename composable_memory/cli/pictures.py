@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from composable_memory.cli.learning_charts import DAY, Chart, Series, colour_numbers
+from composable_memory.cli.charts import DAY, Chart, Series, colour_numbers
 from composable_memory_feedback.errors import FeedbackError
 
 if TYPE_CHECKING:

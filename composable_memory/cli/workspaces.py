@@ -5,12 +5,17 @@ import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
+from typing import Annotated
 
-from composable_memory.cli.runner import ExitCode, Place
-from composable_memory.cli.screen import plain, say, write_json
+import typer
+from pydantic import JsonValue
+
+from composable_memory.cli.command import Target, command
+from composable_memory.cli.options import AsJson, StateDir
+from composable_memory.cli.output import format_bytes, print_json, print_line
 from composable_memory.config.layers import default_state_dir, load_settings
+from composable_memory.documents import document
 from composable_memory.errors import ConfigError
 from composable_memory.interfaces import KeptStore
 from composable_memory.runtime.registry import discover_backends
@@ -18,67 +23,16 @@ from composable_memory.state.feedback_stores import feedback_stores
 from composable_memory.state.folders import existing_folder, made_folder
 from composable_memory.state.workspaces import KnownWorkspace, identify, known_workspaces
 from composable_memory.state.workspaces import adopt as adopt_workspace
-from composable_memory.tools import Document
 from composable_memory_ops_logs import utc_now
 
-__all__ = [
-    "AdoptedDocument",
-    "KeptDocument",
-    "PrunedDocument",
-    "WorkspaceDocument",
-    "WorkspacesDocument",
-    "adopt",
-    "listing",
-    "prune",
-]
+__all__ = ["adopt", "app", "list_", "prune"]
 
-
-class KeptDocument(Document):
-    """What is kept for a workspace at a path; what is rebuildable can be made anew from the notes."""
-
-    kind: str
-    path: str
-    bytes: int
-    rebuildable: bool
-
-    @classmethod
-    def of(cls, store: KeptStore) -> "KeptDocument":
-        """Return the document of a store."""
-        return cls(kind=store.kind, path=str(store.path), bytes=store.bytes, rebuildable=store.is_rebuildable)
-
-
-class WorkspaceDocument(Document):
-    """A workspace: without a path it is known by what is kept of it alone."""
-
-    id: str
-    name: str | None = None
-    path: str | None = None
-    used_at: datetime | None = None
-    is_there: bool
-    bytes: int
-    stores: tuple[KeptDocument, ...]
-
-
-class WorkspacesDocument(Document):
-    """`cmem workspace list`."""
-
-    workspaces: tuple[WorkspaceDocument, ...]
-
-
-class AdoptedDocument(Document):
-    """`cmem workspace adopt`: the folder, the workspace that it is now, and the one that it was."""
-
-    path: str
-    id: str
-    before: str
-
-
-class PrunedDocument(Document):
-    """`cmem workspace prune`: what goes, and whether it is gone."""
-
-    stores: tuple[KeptDocument, ...]
-    bytes: int
-    removed: bool
+app = typer.Typer()
+workspaces = typer.Typer(
+    help="Look at the workspaces of the state folder, and bring one back whose folder was replaced.",
+    no_args_is_help=True,
+)
+app.add_typer(workspaces, name="workspace")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,63 +52,86 @@ class _Kept:
         """Return what could not be made anew."""
         return tuple(store for store in self.stores if not store.is_rebuildable)
 
-    def document(self) -> WorkspaceDocument:
+    @property
+    def bytes(self) -> int:
+        """Return how much is kept."""
+        return sum(store.bytes for store in self.stores)
+
+    def document(self) -> dict[str, JsonValue]:
+        """Return it as JSON; without a path, it is known by what is kept of it alone."""
         known = self.known
-        return WorkspaceDocument(
+        return document(
             id=self.id,
             name=known.name if known else None,
-            path=str(known.path) if known else None,
+            path=known.path if known else None,
             used_at=known.used_at if known else None,
             is_there=self.is_there,
-            bytes=sum(store.bytes for store in self.stores),
-            stores=tuple(map(KeptDocument.of, self.stores)),
+            bytes=self.bytes,
+            stores=[*map(_store_document, self.stores)],
         )
 
 
-async def listing(place: Place, *, as_json: bool) -> ExitCode:
-    """List the workspaces that are there, or of which something is kept."""
-    kept = await asyncio.to_thread(_kept_in, place)
-    documents = [one.document() for one in kept if one.is_there or one.stores]
+def _store_document(store: KeptStore) -> dict[str, JsonValue]:
+    return document(kind=store.kind, path=store.path, bytes=store.bytes, rebuildable=store.is_rebuildable)
+
+
+@command(workspaces, "list")
+async def list_(*, state_dir: StateDir = None, as_json: AsJson = False) -> None:
+    """List the workspaces that are known, and what is kept of each."""
+    kept = [one for one in await asyncio.to_thread(_kept_in, state_dir) if one.is_there or one.stores]
     if as_json:
-        write_json(WorkspacesDocument(workspaces=tuple(documents)).as_json())
+        print_json(document(workspaces=[one.document() for one in kept]))
+        return
+    for one in kept:
+        _print_workspace(one)
+    if not kept:
+        print_line("No workspace is known yet.")
+
+
+@command(workspaces, "adopt", epilog="Example: cmem workspace adopt 3f9c2a7d1e40 --workspace ~/notes")
+async def adopt(
+    target: Target,
+    workspace_id: Annotated[
+        str, typer.Argument(metavar="ID", help="The workspace, as `cmem workspace list` names it.")
+    ],
+    *,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Also if its folder is there, or this one has a memory of its own."),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Let a folder be a known workspace from now on: its facts, judgements, weights and log."""
+    folder, adopted, before = await asyncio.to_thread(_adopt, target, workspace_id, force=force)
+    if as_json:
+        print_json(document(path=folder, id=adopted, before=before))
     else:
-        for one in documents:
-            _show(one)
-        if not documents:
-            say("No workspace is known yet.")
-    return ExitCode.FINE
+        print_line(f"{folder} is workspace {adopted} now; it was {before}.")
 
 
-async def adopt(place: Place, workspace_id: str, *, force: bool, as_json: bool) -> ExitCode:
-    """Let the folder be another workspace that is known."""
-    document = await asyncio.to_thread(_adopt, place, workspace_id, force=force)
+@command(workspaces, "prune")
+async def prune(
+    *,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove them, instead of showing them.")] = False,
+    state_dir: StateDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Remove indexes of folders that are gone, or have no notes. What cannot be made anew stays."""
+    stores = await asyncio.to_thread(lambda: [*_needless(state_dir)])
+    for store in stores if yes else ():
+        await asyncio.to_thread(_remove, store.path)
+    total = sum(one.bytes for one in stores)
     if as_json:
-        write_json(document.as_json())
-    else:
-        say(f"{plain(document.path)} is workspace {document.id} now; it was {document.before}.")
-    return ExitCode.FINE
+        print_json(document(stores=[*map(_store_document, stores)], bytes=total, removed=yes))
+        return
+    for one in stores:
+        print_line(f"{format_bytes(one.bytes):>10}  {one.path}")
+    done = "Removed" if yes else "`cmem workspace prune --yes` removes"
+    print_line(f"{done} {len(stores)} of {format_bytes(total)}." if stores else "There is nothing to remove.")
 
 
-async def prune(place: Place, *, remove: bool, as_json: bool) -> ExitCode:
-    """Show, or remove, what is kept of folders that are gone or have no notes, and can be made anew."""
-    stores = tuple(await asyncio.to_thread(lambda: [*_needless(place)]))
-    if remove:
-        for store in stores:
-            await asyncio.to_thread(_remove, store.path)
-    told = tuple(map(KeptDocument.of, stores))
-    document = PrunedDocument(stores=told, bytes=sum(one.bytes for one in told), removed=remove)
-    if as_json:
-        write_json(document.as_json())
-        return ExitCode.FINE
-    for one in told:
-        say(f"{_size(one.bytes):>9}  {plain(one.path)}")
-    done = "Removed" if remove else "`cmem workspace prune --yes` removes"
-    say(f"{done} {len(told)} of {_size(document.bytes)}." if told else "There is nothing to remove.")
-    return ExitCode.FINE
-
-
-def _kept_in(place: Place) -> list[_Kept]:
-    state = made_folder(place.state_dir or default_state_dir(os.environ))
+def _kept_in(state_dir: Path | None) -> list[_Kept]:
+    state = made_folder(state_dir or default_state_dir(os.environ))
     stores: dict[str, list[KeptStore]] = {}
     for store in _stores(state):
         stores.setdefault(store.workspace_id, []).append(store)
@@ -172,22 +149,23 @@ def _stores(state: Path) -> Iterator[KeptStore]:
             yield from found.spec.kept(state)
 
 
-def _adopt(place: Place, wanted: str, *, force: bool) -> AdoptedDocument:
-    folder = existing_folder(place.workspace)
-    state = made_folder(place.state_dir or default_state_dir(os.environ))
+def _adopt(target: Target, wanted: str, *, force: bool) -> tuple[Path, str, str]:
+    """Return the folder, the workspace that it is now, and the one that it was."""
+    folder = existing_folder(target.workspace)
+    state = made_folder(target.state_dir or default_state_dir(os.environ))
     if name := load_settings(folder).settings.memory.id:
         raise ConfigError("memory.id", f"it says already that {folder} is workspace {name!r}; unset it first")
     before = identify(state, folder, now=utc_now())
-    kept = _kept_in(place)
-    target = next((one for one in kept if wanted in (one.id, one.known and one.known.name)), None)
-    if target is None:
+    kept = _kept_in(target.state_dir)
+    found = next((one for one in kept if wanted in (one.id, one.known and one.known.name)), None)
+    if found is None:
         known = ", ".join(one.id for one in kept if one.id != before.id) or "none other"
         raise ConfigError("workspace", f"no workspace {wanted!r} is known; known is {known}")
     own = next((one for one in kept if one.id == before.id), None)
-    if target.id != before.id and not force:
-        _refuse_two(folder, target, own)
-    adopt_workspace(state, folder, target.id, now=utc_now())
-    return AdoptedDocument(path=str(folder), id=target.id, before=before.id)
+    if found.id != before.id and not force:
+        _refuse_two(folder, found, own)
+    adopt_workspace(state, folder, found.id, now=utc_now())
+    return folder, found.id, before.id
 
 
 def _refuse_two(folder: Path, target: _Kept, own: _Kept | None) -> None:
@@ -201,8 +179,8 @@ def _refuse_two(folder: Path, target: _Kept, own: _Kept | None) -> None:
         raise ConfigError("workspace", f"{problem}; --force does it all the same")
 
 
-def _needless(place: Place) -> Iterator[KeptStore]:
-    for one in _kept_in(place):
+def _needless(state_dir: Path | None) -> Iterator[KeptStore]:
+    for one in _kept_in(state_dir):
         is_gone = one.known is not None and not one.known.is_there
         for store in one.stores:
             if store.is_rebuildable and (is_gone or (store.is_empty and not one.lasting)):
@@ -217,16 +195,13 @@ def _remove(path: Path) -> None:
         path.with_name(path.name + suffix).unlink(missing_ok=True)
 
 
-def _show(one: WorkspaceDocument) -> None:
-    name = f" ({one.name})" if one.name else ""
-    where = plain(one.path) if one.path else "its folder is not known"
-    missing = "" if one.is_there or not one.path else "  (gone)"
-    say(f"{one.id}{name}  {where}{missing}", bold=True)
-    if one.used_at:
-        say(f"  last used {one.used_at.date().isoformat()}, {_size(one.bytes)} kept")
+def _print_workspace(one: _Kept) -> None:
+    known = one.known
+    name = f" ({known.name})" if known and known.name else ""
+    where = str(known.path) if known else "its folder is not known"
+    missing = "" if one.is_there or not known else "  (gone)"
+    print_line(f"{one.id}{name}  {where}{missing}", bold=True)
+    if known and known.used_at:
+        print_line(f"  last used {known.used_at.date().isoformat()}, {format_bytes(one.bytes)} kept")
     for store in one.stores:
-        say(f"  {store.kind:<10} {_size(store.bytes):>9}  {plain(store.path)}", dim=True)
-
-
-def _size(count: int) -> str:
-    return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{count / 1e3:.0f} kB"
+        print_line(f"  {store.kind:<10} {format_bytes(store.bytes):>10}  {store.path}", dim=True)

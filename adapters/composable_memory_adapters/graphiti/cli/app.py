@@ -220,3 +220,7 @@ def _format_of(output: Path | None) -> "PictureFormat":
         return found
     problem = f"{output.name!r} ends with none of {', '.join(FORMATS)}; name another file, or give --format"
     raise typer.BadParameter(problem, param_hint="--output")
+
+
+app = typer.Typer()
+app.add_typer(graph, name="graph")

@@ -1,15 +1,18 @@
-"""The charts of what was learnt: weights over time, quality by day, the gain of the changes (pure).
+"""The charts of what was learnt: weights over time, quality by day, the gain of the changes.
 
-A chart knows nothing of how it is drawn: `chart_blocks` draws it in the terminal, `pictures` into a file.
+A chart knows nothing of how it is drawn: `print_charts` prints it, `pictures` draws it into a file.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
+from statistics import fmean
 from typing import Literal
 
-from composable_memory.cli.weight_words import SETTINGS, proportions
+from composable_memory.cli.output import print_line
+from composable_memory.cli.render import print_table, sparkline
+from composable_memory.cli.weight_tables import SETTINGS, proportions
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.store.values import BackendDay, KindGroup, WeightChange
 from composable_memory_feedback.weights import WeightTable
@@ -23,11 +26,15 @@ __all__ = [
     "charts_of",
     "colour_numbers",
     "gain_chart",
+    "print_charts",
     "quality_chart",
+    "sampled",
     "weight_charts",
 ]
 
 DAY = timedelta(days=1)
+CELLS = 48
+"""Into so many parts of equal length the time of a chart is divided in the terminal."""
 
 Course = Literal["steps", "days"]
 """Whether a value holds until the next one, or for its day (UTC) alone."""
@@ -246,3 +253,57 @@ def _by_group(days: Iterable[BackendDay]) -> defaultdict[KindGroup, list[Backend
 
 def _morning(day: date) -> datetime:
     return datetime.combine(day, time(), tzinfo=UTC)
+
+
+# --- in the terminal ----------------------------------------------------------------------------------------
+
+
+def print_charts(charts: Sequence[Chart]) -> None:
+    """Print each chart as a table: a line of blocks for each series, its range, and its last value."""
+    for number, chart in enumerate(charts):
+        if number:
+            print_line()
+        print_line(f"{chart.title}{f'  ({chart.unit})' if chart.series else ''}", bold=True)
+        if chart.series:
+            low, high = _bounds(chart)
+            first, last = (at.astimezone(UTC).date().isoformat() for at in (chart.start, chart.end))
+            head = ("", f"{first} .. {last}", "low", "high", "last")
+            rows = [(one.name, *_row(one, chart, low, high)) for one in chart.series]
+            print_table(rows, head=head, right=(2, 3, 4), indent=2)
+        if chart.marks:
+            marks = (f"{one.text} {one.at.astimezone(UTC).date().isoformat()}" for one in chart.marks)
+            print_line(f"  changes: {', '.join(marks)}", dim=True)
+        if chart.note:
+            print_line(f"  {chart.note}", dim=True)
+
+
+def _row(series: Series, chart: Chart, low: float, high: float) -> tuple[str, ...]:
+    values = [one.value for one in series.points]
+    digits = 2 if chart.bounds else 3
+    numbers = (min(values), max(values), values[-1])
+    line = sparkline(sampled(series, chart, CELLS), low, high)
+    return line, *(f"{one:.{digits}f}" for one in numbers)
+
+
+def sampled(series: Series, chart: Chart, cells: int) -> list[float | None]:
+    """Return the value in each of so many equal parts of the chart's time; None where there is none.
+
+    Where steps are drawn it is the value at the end of the part, else the mean of the days in it.
+    """
+    part = (chart.end - chart.start) / cells
+    values: list[float | None] = []
+    for number in range(cells):
+        begin, end = chart.start + part * number, chart.start + part * (number + 1)
+        is_last = number == cells - 1
+        found: Sequence[Point] = [one for one in series.points if one.at < end or is_last]
+        found = found[-1:] if chart.course == "steps" else [one for one in found if one.at + DAY > begin]
+        values.append(fmean(one.value for one in found) if found else None)
+    return values
+
+
+def _bounds(chart: Chart) -> tuple[float, float]:
+    if chart.bounds:
+        return chart.bounds
+    values = [point.value for one in chart.series for point in one.points]
+    low, high = min(0.0, *values), max(0.0, *values)
+    return low, high if high > low else low + 1.0

@@ -1,4 +1,4 @@
-"""`cmem watch`: stays, lets the index follow the notes, and tells of every sync that changed something."""
+"""The commands that stay: `cmem watch` keeps the index up to date, `cmem mcp` serves an agent."""
 
 import asyncio
 import os
@@ -7,11 +7,14 @@ import socket
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
-from composable_memory.cli.runner import ExitCode, Place
-from composable_memory.cli.screen import say, tell_degraded, tell_if_empty, warn, write_json
+import typer
+
+from composable_memory.cli.command import Target, command
+from composable_memory.cli.options import AsJson, Here, Session, StateDir, Workspace
+from composable_memory.cli.output import print_json, print_line, warn, warn_degraded, warn_if_empty
+from composable_memory.documents import document
 from composable_memory.errors import BackendUnavailable, ConfigError
 from composable_memory.runtime.opening import Memory, open_memory
-from composable_memory.tools import Document
 from composable_memory.types import JsonValue
 from composable_memory_ops_logs import (
     BackendDegraded,
@@ -23,61 +26,37 @@ from composable_memory_ops_logs import (
 )
 from composable_memory_ops_logs.wire import event_to_wire
 
-__all__ = ["WatchDocument", "watch"]
+__all__ = ["app", "mcp", "watch"]
 
 WATCHING = frozenset({"starting", "active", "partial"})
 
-
-class WatchDocument(Document):
-    """`cmem watch`: one sync, or one that failed with `error`; `ts` is UTC, `took_ms` wall time."""
-
-    ts: str
-    backend: str
-    reason: str
-    files_indexed: int | None = None
-    files_removed: int | None = None
-    chunks_written: int | None = None
-    embedded: int | None = None
-    embeddings_pending: int | None = None
-    problems: tuple[str, ...] | None = None
-    took_ms: float | None = None
-    error: str | None = None
-
-    @classmethod
-    def of(cls, event: OpsEvent, done: SyncComplete | SyncFailed) -> "WatchDocument":
-        """Return the document of a sync that has ended."""
-        document = cls(ts=str(event_to_wire(event)["ts"]), backend=event.backend or "", reason=done.reason)
-        if isinstance(done, SyncFailed):
-            return document.model_copy(update={"error": done.error.message})
-        return document.model_copy(
-            update={
-                "files_indexed": done.files_indexed,
-                "files_removed": done.removed,
-                "chunks_written": done.chunks_written,
-                "embedded": done.embedded,
-                "embeddings_pending": done.embeddings_pending,
-                "problems": tuple(done.problems),
-                "took_ms": round(event.duration_ms or 0.0, 3),
-            }
-        )
+app = typer.Typer()
 
 
-async def watch(place: Place, *, as_json: bool) -> ExitCode:
-    """Follow the notes until a signal asks to end."""
-    teller = _Teller(as_json=as_json)
-    with _asked_to_end() as end:
-        async with open_memory(place.workspace, place.state_dir) as memory:
-            _check_means(memory)
-            with _heard(memory.ops_log) as news:
-                await _tell_service_manager("READY=1")
-                await _unless(end, _follow(memory, news, teller))
-                while not news.empty():
-                    teller.tell(news.get_nowait())
-            await _tell_service_manager("STOPPING=1")
-    return ExitCode.FINE
+@command(app, "watch")
+async def watch(target: Target, *, as_json: AsJson = False) -> None:
+    """Stay, and keep the index up to date as the notes change. With --json, one document a line."""
+    printer = _Printer(as_json=as_json)
+    with _end_signals() as end:
+        async with open_memory(target.workspace, target.state_dir) as memory:
+            _require_watching(memory)
+            with _sync_events(memory.ops_log) as events:
+                await _notify_service_manager("READY=1")
+                await _until(end, _follow(memory, events, printer))
+                while not events.empty():
+                    printer.print(events.get_nowait())
+            await _notify_service_manager("STOPPING=1")
 
 
-async def _unless(end: asyncio.Event, work: Coroutine[None, None, None]) -> None:
+@app.command("mcp")
+def mcp(workspace: Workspace = Here, state_dir: StateDir = None, session: Session = None) -> None:
+    """Serve the memory to an agent: an MCP server on stdin and stdout."""
+    from composable_memory.mcp_server import serve
+
+    serve(workspace, state_dir, session_key=session)
+
+
+async def _until(end: asyncio.Event, work: Coroutine[None, None, None]) -> None:
     """Work until `end`; what the work raises ends it as well."""
     working, ending = asyncio.create_task(work), asyncio.create_task(end.wait())
     done, _ = await asyncio.wait({working, ending}, return_when=asyncio.FIRST_COMPLETED)
@@ -88,20 +67,20 @@ async def _unless(end: asyncio.Event, work: Coroutine[None, None, None]) -> None
         working.result()
 
 
-async def _follow(memory: Memory, news: "asyncio.Queue[OpsEvent]", teller: "_Teller") -> None:
-    """Bring the index up to date, then tell the news as they come."""
-    tell_degraded(memory.unavailable())
+async def _follow(memory: Memory, events: "asyncio.Queue[OpsEvent]", printer: "_Printer") -> None:
+    """Bring the index up to date, then print its events as they come."""
+    warn_degraded(memory.unavailable())
     await memory.sync(reason="boot")
-    if not teller.as_json:
-        say(f"Following {memory.workspace_dir}: {_how(memory)}. End with Ctrl-C.", dim=True)
-    tell_if_empty(memory.status())
-    _check_means(memory)
+    if not printer.as_json:
+        print_line(f"Following {memory.workspace_dir}: {_format_means(memory)}. End with Ctrl-C.", dim=True)
+    warn_if_empty(memory.status())
+    _require_watching(memory)
     while True:
-        teller.tell(await news.get())
+        printer.print(await events.get())
 
 
-class _Teller:
-    """Writes a line, or a document on a line, for what is worth one."""
+class _Printer:
+    """Prints a line, or a document on a line, for each event that is worth one."""
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
@@ -109,8 +88,8 @@ class _Teller:
         self._problems: Sequence[str] = ()
         self._error = ""
 
-    def tell(self, event: OpsEvent) -> None:
-        """Write what happened, unless it changed nothing or was told before."""
+    def print(self, event: OpsEvent) -> None:
+        """Print what happened, unless it changed nothing or is known already."""
         match event.detail:
             case SyncComplete() as done if self._is_news(done):
                 self._write(event, done)
@@ -133,17 +112,33 @@ class _Teller:
 
     def _write(self, event: OpsEvent, done: SyncComplete | SyncFailed) -> None:
         if self.as_json:
-            write_json(WatchDocument.of(event, done).as_json(), compact=True)
+            print_json(_sync_document(event, done), compact=True)
             return
         at = event.ts.astimezone().strftime("%H:%M:%S")
         if isinstance(done, SyncFailed):
             warn(f"{at}  {done.reason}: failed: {done.error.message}")
             return
-        say(
+        print_line(
             f"{at}  {done.reason}: {done.files_indexed} files indexed, {done.removed} removed, "
             f"{done.chunks_written} chunks, {done.embedded} embedded, {done.embeddings_pending} to embed, "
             f"in {event.duration_ms or 0:.0f} ms"
         )
+
+
+def _sync_document(event: OpsEvent, done: SyncComplete | SyncFailed) -> dict[str, JsonValue]:
+    """Return one sync, or one that failed, as JSON."""
+    about = document(ts=event_to_wire(event)["ts"], backend=event.backend or "", reason=done.reason)
+    if isinstance(done, SyncFailed):
+        return about | document(error=done.error.message)
+    return about | document(
+        files_indexed=done.files_indexed,
+        files_removed=done.removed,
+        chunks_written=done.chunks_written,
+        embedded=done.embedded,
+        embeddings_pending=done.embeddings_pending,
+        problems=done.problems,
+        took_ms=round(event.duration_ms or 0.0, 3),
+    )
 
 
 def _means(memory: Memory) -> dict[str, Mapping[str, JsonValue]]:
@@ -152,7 +147,7 @@ def _means(memory: Memory) -> dict[str, Mapping[str, JsonValue]]:
     return {name: one for name, one in told.items() if isinstance(one, Mapping)}
 
 
-def _check_means(memory: Memory) -> None:
+def _require_watching(memory: Memory) -> None:
     """Make sure that something follows the notes.
 
     Raises:
@@ -169,15 +164,15 @@ def _check_means(memory: Memory) -> None:
     raise ConfigError("memory.builtin.sync.watch", problem)
 
 
-def _how(memory: Memory) -> str:
+def _format_means(memory: Memory) -> str:
     """Say in words by which means the notes are followed, and by whom where several do."""
     means = _means(memory)
     if len(means) == 1:
-        return "".join(map(_means_in_words, means.values()))
-    return "; ".join(f"{name}: {_means_in_words(one)}" for name, one in means.items())
+        return "".join(map(_format_one, means.values()))
+    return "; ".join(f"{name}: {_format_one(one)}" for name, one in means.items())
 
 
-def _means_in_words(one: Mapping[str, JsonValue]) -> str:
+def _format_one(one: Mapping[str, JsonValue]) -> str:
     roots, words = one.get("roots"), []
     if one["state"] in WATCHING and isinstance(roots, list):
         words.append(f"{len(roots)} folders and what is in them are watched")
@@ -189,24 +184,24 @@ def _means_in_words(one: Mapping[str, JsonValue]) -> str:
 
 
 @contextmanager
-def _heard(ops_log: OpsLog) -> Iterator["asyncio.Queue[OpsEvent]"]:
+def _sync_events(ops_log: OpsLog) -> Iterator["asyncio.Queue[OpsEvent]"]:
     """Yield the queue into which the events of syncs go; they may come from any thread."""
     loop = asyncio.get_running_loop()
-    news: asyncio.Queue[OpsEvent] = asyncio.Queue()
+    events: asyncio.Queue[OpsEvent] = asyncio.Queue()
 
     def hear(event: OpsEvent) -> None:
         if isinstance(event.detail, SyncComplete | SyncFailed | BackendDegraded | BackendRecovered):
-            loop.call_soon_threadsafe(news.put_nowait, event)
+            loop.call_soon_threadsafe(events.put_nowait, event)
 
     unsubscribe = ops_log.subscribe(hear)
     try:
-        yield news
+        yield events
     finally:
         unsubscribe()
 
 
 @contextmanager
-def _asked_to_end() -> Iterator[asyncio.Event]:
+def _end_signals() -> Iterator[asyncio.Event]:
     """Yield the event that is set by Ctrl-C and by the signal to terminate."""
     loop = asyncio.get_running_loop()
     end = asyncio.Event()
@@ -222,7 +217,7 @@ def _asked_to_end() -> Iterator[asyncio.Event]:
             signal.signal(number, handler)
 
 
-async def _tell_service_manager(state: str) -> None:
+async def _notify_service_manager(state: str) -> None:
     """Tell systemd how the service is, if it wants to know (sd_notify(3), `Type=notify`)."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if address and hasattr(socket, "AF_UNIX"):

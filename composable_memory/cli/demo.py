@@ -11,21 +11,24 @@ from itertools import pairwise
 from pathlib import Path
 from tempfile import mkdtemp
 from textwrap import wrap
+from typing import Annotated
 
-from composable_memory.cli.documents import IndexDocument, SearchDocument
-from composable_memory.cli.drawing import draw
-from composable_memory.cli.indexing import show_report, sync
-from composable_memory.cli.log_documents import TraceDocument
-from composable_memory.cli.log_reading import read_trace
-from composable_memory.cli.runner import ExitCode, Place
-from composable_memory.cli.screen import say, tell_degraded, write_json
+import typer
+from pydantic import JsonValue
+
+from composable_memory.cli.command import Target, command
+from composable_memory.cli.index import index_document, print_report, sync
+from composable_memory.cli.logs import print_trace, read_trace, trace_document
+from composable_memory.cli.options import AsJson
+from composable_memory.cli.output import print_json, print_line, warn_degraded
+from composable_memory.cli.search import search_document
+from composable_memory.documents import document
 from composable_memory.errors import ConfigError
-from composable_memory.query.waterfall import waterfall
 from composable_memory.runtime.opening import open_memory
-from composable_memory.tools import Document, MemorySearchRequest, query_cited
+from composable_memory.tools import MemorySearchRequest, query_cited
 from composable_memory.types import QueryResponse
 
-__all__ = ["DemoAnswer", "DemoDocument", "demo", "telling_lines"]
+__all__ = ["QUESTIONS", "app", "demo"]
 
 QUESTIONS = (
     "Where is the spare battery trolley kept?",
@@ -41,69 +44,68 @@ STEM_CHARS = 5
 """So much of a word is compared: enough for "kept" and "bicycle", and the same for "bicycles"."""
 
 
-class DemoAnswer(Document):
-    """One question to the sample, and its answer."""
-
-    question: str
-    answer: SearchDocument
+app = typer.Typer()
 
 
-class DemoDocument(Document):
-    """`cmem demo`: the sample, its index, the answers, and the trace of the last one."""
-
-    workspace: str
-    index: IndexDocument
-    answers: tuple[DemoAnswer, ...]
-    trace: TraceDocument
-
-
-async def demo(keep: Path | None, *, as_json: bool) -> ExitCode:
-    """Copy the sample, index it, ask, draw the last answer's trace, and clean up unless it is to be kept."""
-    async with _folder(keep) as folder:
-        place = Place(workspace=folder / "workspace", state_dir=folder / "state")
-        report, answers = await _ask_everything(place, folder, quiet=as_json)
-        events = await read_trace(place, answers[-1].trace_id)
+@command(app, "demo")
+async def demo(
+    *,
+    keep: Annotated[
+        Path | None,
+        typer.Option("--keep", metavar="DIR", file_okay=False, help="Leave the sample and its index here."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Index a sample workspace, ask it a few questions, and show how an answer came about."""
+    async with _sample_folder(keep) as folder:
+        target = Target(workspace=folder / "workspace", state_dir=folder / "state")
+        index, answers = await _ask_everything(target, folder, quiet=as_json)
+        events = await read_trace(target, answers[-1].trace_id)
         if as_json:
-            write_json(_document(place, report, answers, TraceDocument.of(events)).as_json())
+            asked = zip(QUESTIONS, answers, strict=True)
+            found = [document(question=one, answer=search_document(answer)) for one, answer in asked]
+            about = document(workspace=target.workspace, index=index, answers=found)
+            print_json(about | document(trace=trace_document(events)))
         else:
-            say("How the last answer came about", bold=True)
-            draw(waterfall(events))
+            print_line("How the last answer came about", bold=True)
+            print_trace(events)
             if keep:
-                say()
-                say(f"Try `cmem search --workspace {place.workspace} --state-dir {place.state_dir} …`")
-    return ExitCode.FINE
+                place = f"--workspace {target.workspace} --state-dir {target.state_dir}"
+                print_line()
+                print_line(f"Try `cmem search {place} …`")
 
 
 async def _ask_everything(
-    place: Place, folder: Path, *, quiet: bool
-) -> tuple[IndexDocument, list[QueryResponse]]:
+    target: Target, folder: Path, *, quiet: bool
+) -> tuple[dict[str, JsonValue], list[QueryResponse]]:
+    """Index the sample and ask it all questions; return what the index did, as JSON, and the answers."""
     # The demonstration shows the sample under the defaults, whatever the settings of the user are.
     environ = {"XDG_CONFIG_HOME": str(folder / "config")}
-    async with open_memory(place.workspace, place.state_dir, environ=environ, long_lived=False) as memory:
-        report = await sync(memory)
+    async with open_memory(target.workspace, target.state_dir, environ=environ, long_lived=False) as memory:
+        report, took_ms = await sync(memory)
         if not quiet:
-            show_report(report)
-            say()
+            print_report(report, took_ms)
+            print_line()
         answers = []
         for question in QUESTIONS:
             request = MemorySearchRequest(query=question, max_results=RESULTS_PER_QUESTION)
             answers.append(await query_cited(memory, request))
             if not quiet:
-                _show(question, answers[-1])
-    tell_degraded(dict.fromkeys(one for answer in answers for one in answer.degraded))
-    return report, answers
+                _print_answer(question, answers[-1])
+    warn_degraded(dict.fromkeys(one for answer in answers for one in answer.degraded))
+    return index_document(report, took_ms), answers
 
 
-def _show(question: str, answer: QueryResponse) -> None:
-    say(question, bold=True, colour="cyan")
+def _print_answer(question: str, answer: QueryResponse) -> None:
+    print_line(question, bold=True, colour="cyan")
     for result in answer.results:
-        say(f"  {result.score:.3f} {result.citation} [{result.source_backend}]", bold=True)
-        for line in telling_lines(result.snippet, question):
-            say(f"    {line}")
-    say()
+        print_line(f"  {result.score:.3f} {result.citation} [{result.source_backend}]", bold=True)
+        for line in _best_lines(result.snippet, question):
+            print_line(f"    {line}")
+    print_line()
 
 
-def telling_lines(snippet: str, question: str) -> list[str]:
+def _best_lines(snippet: str, question: str) -> list[str]:
     """Return the lines around the one that shares most with the question; what few lines say counts more."""
     lines = [piece for line in snippet.splitlines() for piece in wrap(line, LINE_CHARS)]
     asked, said = _parts(question), [_parts(line) for line in lines]
@@ -120,24 +122,10 @@ def _parts(text: str) -> set[str]:
     return {word[:STEM_CHARS] for word in words} | pairs
 
 
-def _document(
-    place: Place, report: IndexDocument, answers: list[QueryResponse], trace: TraceDocument
-) -> DemoDocument:
-    return DemoDocument(
-        workspace=str(place.workspace),
-        index=report,
-        answers=tuple(
-            DemoAnswer(question=question, answer=SearchDocument.of(answer))
-            for question, answer in zip(QUESTIONS, answers, strict=True)
-        ),
-        trace=trace,
-    )
-
-
 @asynccontextmanager
-async def _folder(keep: Path | None) -> AsyncIterator[Path]:
+async def _sample_folder(keep: Path | None) -> AsyncIterator[Path]:
     """Yield a folder with the sample in it: one that goes afterwards, or the new one that is to be kept."""
-    folder = await asyncio.to_thread(_made, keep)
+    folder = await asyncio.to_thread(_new_folder, keep)
     try:
         await asyncio.to_thread(_copy_sample, folder / "workspace")
         yield folder
@@ -146,7 +134,7 @@ async def _folder(keep: Path | None) -> AsyncIterator[Path]:
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
 
-def _made(keep: Path | None) -> Path:
+def _new_folder(keep: Path | None) -> Path:
     if keep is None:
         return Path(mkdtemp(prefix="cmem-demo-"))
     keep.mkdir(parents=True, exist_ok=True)

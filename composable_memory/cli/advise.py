@@ -1,0 +1,222 @@
+"""`cmem advise`: proposes weights, says what they would bring, and adopts them where that is allowed."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+from pydantic import JsonValue
+
+from composable_memory.cli.command import ExitCode, Target, command
+from composable_memory.cli.options import AsJson, Since, parse_time
+from composable_memory.cli.output import counted, error, one_line, print_json, print_line, warn
+from composable_memory.cli.render import print_table
+from composable_memory.cli.weight_tables import (
+    ALL_QUESTIONS,
+    HOW_TO_JUDGE,
+    format_gain,
+    format_range,
+    format_weight,
+    format_weights,
+    kinds_of,
+    opened_learning,
+    proportions,
+    table_document,
+)
+from composable_memory.documents import document
+from composable_memory.learning import Advice
+from composable_memory_feedback.advice.values import AdvisorName, Proposal
+from composable_memory_feedback.intents import IntentKind
+from composable_memory_feedback.metrics import Interval
+
+__all__ = ["advise", "app", "proposal_document"]
+
+ACTOR = "cli"
+REFUSED = "refused"
+"""How the note begins that says what is wrong with the reply of a model."""
+NONE = "-"
+
+app = typer.Typer()
+
+
+@command(app, "advise", epilog="Example: cmem advise --apply")
+async def advise(
+    target: Target,
+    *,
+    llm: Annotated[
+        bool, typer.Option("--llm", help="Ask the language model of memory.feedback.llm.")
+    ] = False,
+    formula: Annotated[
+        bool, typer.Option("--formula", help="Take the share of relevant results, by a simple formula.")
+    ] = False,
+    apply_: Annotated[
+        bool, typer.Option("--apply", help="Adopt the advice if nothing speaks against it.")
+    ] = False,
+    since: Since = None,
+    as_json: AsJson = False,
+) -> ExitCode:
+    """Propose better weights from the judged searches, and say what they would bring.
+
+    Whoever advises, a replay says what the weights are worth. Without --apply nothing changes.
+    """
+    if llm and formula:
+        raise typer.BadParameter("give --llm or this, not both", param_hint="--formula")
+    advisor: AdvisorName = "llm" if llm else "formula" if formula else "statistical"
+    start = parse_time(since, "--since")
+    async with opened_learning(target) as learning:
+        advice = await learning.advise(advisor, since=start)
+        applied = None
+        if apply_ and advice.verdict.is_allowed:
+            applied = (await learning.apply(advice, actor=ACTOR)).version
+        report = await learning.weights()
+    if as_json:
+        print_json(_advice_document(advice, applied))
+    else:
+        _print_advice(advice, applied)
+    if not advice.cases:
+        warn(f"hint: no judged queries yet: {HOW_TO_JUDGE}")
+    if report.set_aside:
+        warn(report.set_aside)
+    if apply_ and (refusal := _refusal(advice)):
+        error(f"the weights stay as they are: {refusal}")
+        return ExitCode.FAILED
+    return ExitCode.FINE
+
+
+def _refusal(advice: Advice) -> str | None:
+    """Return why a change was refused; that the present weights proved the best is no refusal."""
+    is_proven = advice.proposal.gain is not None
+    grave = [one.text for one in advice.verdict.objections if one.code != "no-change" or not is_proven]
+    grave += [note for note in advice.proposal.notes if note.startswith(REFUSED)]
+    return grave[0] if grave else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Weight:
+    """What is proposed for one backend, for all questions or those of a kind; the heaviest weight is 1.
+
+    `plausible` is the 95 % interval of the best weight, `sample_size` how many queries tell of it. Without
+    words of the advisor on this weight, `rationale` is empty.
+    """
+
+    backend: str
+    intent: IntentKind | None
+    current: float
+    suggested: float
+    plausible: Interval | None = None
+    sample_size: int = 0
+    confidence: float | None = None
+    rationale: str = ""
+
+
+def _weights(proposal: Proposal) -> Iterator[_Weight]:
+    """Yield every weight of the proposed table, with what the advisor said of it.
+
+    The weights are those of the tables: an advisor may have wished for more than the guardrails left.
+    """
+    current, table = proposal.current, proposal.table
+    backends = [*dict.fromkeys([*current.weights, *table.weights])]
+    advised = {(one.backend, one.intent): one for one in proposal.changes}
+    for kind in (None, *kinds_of(current, table)):
+        before, after = (proportions(one, kind, backends) for one in (current, table))
+        for backend in backends:
+            said = advised.get((backend, kind))
+            yield _Weight(
+                backend=backend,
+                intent=kind,
+                current=before[backend],
+                suggested=after[backend],
+                plausible=said.plausible if said else None,
+                sample_size=said.sample_size if said else 0,
+                confidence=said.confidence if said else None,
+                rationale=said.rationale if said else "",
+            )
+
+
+def _advice_document(advice: Advice, applied: str | None) -> dict[str, JsonValue]:
+    """Return the advice as JSON; `applied` is the version under which it was adopted."""
+    return document(
+        proposal=proposal_document(advice.proposal),
+        cases=advice.cases,
+        allowed=advice.verdict.is_allowed,
+        objections=advice.verdict.objections,
+        adjustments=advice.verdict.adjustments,
+        applied=applied,
+    )
+
+
+def proposal_document(proposal: Proposal) -> dict[str, JsonValue]:
+    """Return a proposed table as JSON.
+
+    `gain` is the expected change of nDCG. `destination` is where a table leads that is one step of a way, and
+    `destinationGain` what all of the way gains.
+    """
+    return document(
+        advisor=proposal.advisor,
+        made_at=proposal.made_at,
+        sample_size=proposal.sample_size,
+        current=table_document(proposal.current),
+        suggested=table_document(proposal.table),
+        weights=[*_weights(proposal)],
+        gain=proposal.gain,
+        gain_by_intent=proposal.gain_by_intent,
+        destination=table_document(proposal.destination),
+        destination_gain=proposal.destination_gain,
+        notes=proposal.notes,
+    )
+
+
+def _print_advice(advice: Advice, applied: str | None) -> None:
+    proposal, verdict = advice.proposal, advice.verdict
+    queries = counted(proposal.sample_size, "judged query", "judged queries")
+    print_line(f"Advice of the {proposal.advisor} advisor, from {queries} with a relevant result", bold=True)
+    _print_weights([*_weights(proposal)])
+    print_line()
+    _print_gain(proposal)
+    for text in verdict.adjustments:
+        print_line(f"Held in check: {one_line(text)}", dim=True)
+    for text in proposal.notes:
+        if not any(text in one.text for one in verdict.objections):
+            print_line(f"Note: {one_line(text)}", dim=True)
+    print_line()
+    if applied:
+        print_line(f"Adopted as {applied}; `cmem weights rollback` takes it back.", bold=True)
+    elif verdict.is_allowed:
+        print_line("Nothing speaks against it; the same command with --apply adopts it.", bold=True)
+    else:
+        print_line("Against it:", bold=True)
+        for objection in verdict.objections:
+            print_line(f"  - {one_line(objection.text)}")
+
+
+def _print_weights(weights: list[_Weight]) -> None:
+    """Print the proposed weights, each with the advisor's reason; those that change are bold."""
+    rows = [
+        (
+            one.intent or ALL_QUESTIONS,
+            one.backend,
+            format_weight(one.current),
+            format_weight(one.suggested),
+            format_range(one.plausible) if one.plausible else NONE,
+            str(one.sample_size or NONE),
+            one_line(one.rationale),
+        )
+        for one in weights
+    ]
+    changed = {number for number, one in enumerate(weights) if abs(one.suggested - one.current) >= 0.0005}
+    head = ("questions", "backend", "now", "suggested", "plausible", "queries", "")
+    print_table(rows, head=head, right=(2, 3, 5), styles=dict.fromkeys(changed, "bold"))
+    where = (
+        "; plausible is where the best one lies, with 95 %" if any(one.plausible for one in weights) else ""
+    )
+    print_line(f"The heaviest weight is shown as 1{where}.", dim=True)
+
+
+def _print_gain(proposal: Proposal) -> None:
+    unknown = "unknown, for too few judged queries can be replayed"
+    print_line(f"Expected gain in nDCG: {format_gain(proposal.gain) if proposal.gain else unknown}")
+    for kind, one in sorted(proposal.gain_by_intent.items()):
+        print_line(f"  {kind} questions: {format_gain(one)}")
+    if proposal.destination is not None and proposal.destination_gain is not None:
+        way = format_weights(proposal.destination.weights)
+        print_line(f"All of the way, to {way}: {format_gain(proposal.destination_gain)}")

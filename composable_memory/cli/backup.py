@@ -1,0 +1,61 @@
+"""`cmem backup` and `cmem restore`: copies what cannot be rebuilt, and takes it in again."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from composable_memory.cli.command import Target, command
+from composable_memory.cli.options import AsJson
+from composable_memory.cli.output import print_json, print_line
+from composable_memory.documents import document
+from composable_memory.runtime import backup as runtime
+from composable_memory.runtime.backup import BackupReport
+
+__all__ = ["app", "backup", "restore"]
+
+app = typer.Typer()
+
+
+@command(app, "backup", epilog="Example: cmem backup ~/backups/notes-2026-07-02")
+async def backup(
+    target: Target,
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", file_okay=False, help="A folder that is not there yet, or empty.")
+    ],
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Copy what cannot be rebuilt: judgements, weights, golden answers, facts and settings."""
+    found = await runtime.back_up(target.workspace, folder, state_dir=target.state_dir, environ=os.environ)
+    _print_report(found, f"Backed up to {found.folder}:", as_json=as_json)
+
+
+@command(app, "restore", epilog="Example: cmem restore ~/backups/notes-2026-07-02")
+async def restore(
+    target: Target,
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", exists=True, file_okay=False, help="What a backup wrote.")
+    ],
+    *,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace what this memory holds of it already.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Take in what a backup holds, in this workspace or another. Every file is checked by its hash first."""
+    found = await runtime.restore(
+        target.workspace, folder, state_dir=target.state_dir, environ=os.environ, replace=force
+    )
+    _print_report(found, f"Restored from {found.folder}:", as_json=as_json)
+
+
+def _print_report(found: BackupReport, headline: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json(document(folder=found.folder, created_at=found.created_at, parts=found.parts))
+        return
+    print_line(headline, bold=True)
+    for part, counts in found.parts.items():
+        contents = ", ".join(f"{count} {what}" for what, count in counts.items()) or "nothing"
+        print_line(f"  {part}: {contents}")

@@ -1,0 +1,102 @@
+"""How a command is declared and run: one async function, whose options are its parameters."""
+
+import inspect
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from composable_memory.cli.options import StateDir, Workspace
+from composable_memory.cli.output import error, print_json
+
+__all__ = ["ExitCode", "Target", "command", "run"]
+
+
+class ExitCode(IntEnum):
+    """How a command ended."""
+
+    FINE = 0
+    FAILED = 1
+    BAD_USAGE = 2
+    DEGRADED = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """The memory that a command is about; without a state folder, the one in the user's."""
+
+    workspace: Path
+    state_dir: Path | None
+
+
+Command = Callable[..., Coroutine[Any, Any, ExitCode | None]]
+"""Does the work of a command; None means that it ended fine."""
+
+TARGET_OPTIONS = (
+    inspect.Parameter("workspace", inspect.Parameter.KEYWORD_ONLY, default=Path(), annotation=Workspace),
+    inspect.Parameter("state_dir", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=StateDir),
+)
+LAST_OPTIONS = ("strict", "as_json")
+"""In the help, these come after the options of the target."""
+
+
+def command(app: typer.Typer, name: str, *, epilog: str | None = None) -> Callable[[Command], Command]:
+    """Add an async function to `app` as a command; its docstring is the help text.
+
+    A parameter `target: Target` becomes the options `--workspace` and `--state-dir`. With `as_json`, errors
+    are printed as JSON as well.
+    """
+
+    def register(function: Command) -> Command:
+        app.command(name, epilog=epilog)(_with_options(function))
+        return function
+
+    return register
+
+
+def run(work: Coroutine[Any, Any, ExitCode | None], *, as_json: bool = False) -> None:
+    """Run a command to its end; an expected error becomes one line, and with `as_json` a document.
+
+    Raises:
+        typer.Exit: always, with the exit code.
+    """
+    # Imported late, because help and version need none of it.
+    import asyncio
+
+    from composable_memory.errors import ComposableMemoryError
+    from composable_memory_feedback.errors import FeedbackError
+    from composable_memory_ops_logs import OpsLogError
+
+    try:
+        code = asyncio.run(work) or ExitCode.FINE
+    except BrokenPipeError:
+        raise
+    except (ComposableMemoryError, FeedbackError, OpsLogError, OSError) as problem:
+        if as_json:
+            print_json({"error": str(problem)})
+        error(str(problem))
+        code = ExitCode.FAILED
+    raise typer.Exit(code)
+
+
+def _with_options(function: Command) -> Callable[..., None]:
+    """Return a function for Typer, which knows neither coroutines nor targets."""
+    given = inspect.signature(function).parameters.values()
+    has_target = any(one.name == "target" for one in given)
+    own = [one for one in given if one.name not in ("target", *LAST_OPTIONS)]
+    last = [one for one in given if one.name in LAST_OPTIONS]
+    parameters = [*own, *(TARGET_OPTIONS if has_target else ()), *last]
+
+    @wraps(function)
+    def call(**values: Any) -> None:
+        if has_target:
+            values["target"] = Target(workspace=values.pop("workspace"), state_dir=values.pop("state_dir"))
+        run(function(**values), as_json=bool(values.get("as_json")))
+
+    keywords = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters]
+    call.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
+    return call

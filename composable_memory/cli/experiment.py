@@ -1,0 +1,166 @@
+"""`cmem experiment`: start, look at and end the comparison of two weight tables in real questions."""
+
+from math import isfinite
+from typing import Annotated
+
+import typer
+from pydantic import JsonValue
+
+from composable_memory.cli.command import Target, command
+from composable_memory.cli.options import TABLE_HELP, AsJson
+from composable_memory.cli.output import print_json, print_line, warn
+from composable_memory.cli.render import print_pairs
+from composable_memory.cli.weight_tables import format_table, format_time, opened_learning, table_document
+from composable_memory.documents import document
+from composable_memory_feedback.experiments.values import ExperimentStatus
+from composable_memory_feedback.metrics import Interval
+from composable_memory_feedback.weights import WeightTable
+
+__all__ = ["app", "start", "status", "stop"]
+
+HOW_TO_START = "hint: `cmem experiment start --b builtin=0.6,graphiti=0.3` starts one"
+HOW_TO_LOOK = "hint: every further query counts; `cmem experiment status` shows how it stands"
+HOW_TO_END = "hint: nothing is left to wait for; `cmem experiment stop` ends it"
+HOW_TO_ADOPT = "hint: `cmem experiment stop --adopt` puts the weights of b in force"
+
+app = typer.Typer()
+experiment = typer.Typer(
+    help="Let two weight tables rank real questions side by side, and see whose results are used.",
+    no_args_is_help=True,
+)
+app.add_typer(experiment, name="experiment")
+
+
+@command(experiment, "start", epilog="Example: cmem experiment start --b builtin=0.6,graphiti=0.3")
+async def start(
+    target: Target,
+    *,
+    b: Annotated[str, typer.Option("--b", metavar="W", help=f"The weights to try: {TABLE_HELP}.")],
+    a: Annotated[str, typer.Option("--a", metavar="W", help="The weights to compare them with.")] = "now",
+    alpha: Annotated[
+        float,
+        typer.Option(
+            "--alpha",
+            metavar="P",
+            min=0.0001,
+            max=0.5,
+            help="How likely equal tables may be told apart by luck, however often one looks.",
+        ),
+    ] = 0.05,
+    max_queries: Annotated[
+        int, typer.Option("--max-queries", metavar="N", min=1, help="Give up after so many queries.")
+    ] = 2000,
+    as_json: AsJson = False,
+) -> None:
+    """Serve every further query from two weight tables, their results in turn."""
+    async with opened_learning(target) as learning:
+        tables = await learning.table(a), await learning.table(b)
+        await learning.start_experiment(*tables, alpha=alpha, max_queries=max_queries)
+        found = await learning.experiment()
+    _print_latest(found, as_json=as_json)
+    warn(HOW_TO_LOOK)
+
+
+@command(experiment, "status", epilog="Example: cmem experiment status --json")
+async def status(target: Target, *, as_json: AsJson = False) -> None:
+    """Show how the experiment stands, or how the latest one ended."""
+    async with opened_learning(target) as learning:
+        found = await learning.experiment()
+    _print_latest(found, as_json=as_json)
+    if found is None:
+        warn(HOW_TO_START)
+    elif found.record.is_running and found.is_over:
+        warn(HOW_TO_ADOPT if found.decision == "b" else HOW_TO_END)
+
+
+@command(experiment, "stop", epilog="Example: cmem experiment stop --adopt")
+async def stop(
+    target: Target,
+    *,
+    adopt: Annotated[bool, typer.Option("--adopt", help="If b won, put its weights in force.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """End the experiment; from then on one table ranks again."""
+    async with opened_learning(target) as learning:
+        ended = await learning.stop_experiment(adopt=adopt)
+        table = (await learning.weights()).table
+    if as_json:
+        print_json(_experiment_document(ended, table))
+    else:
+        _print_experiment(ended)
+        print_line(f"In force: {format_table(table)}.")
+
+
+def _print_latest(found: ExperimentStatus | None, *, as_json: bool) -> None:
+    if as_json:
+        is_running = found is not None and found.record.is_running
+        latest = _experiment_document(found) if found else None
+        print_json(document(is_running=is_running, experiment=latest))
+    elif found is not None:
+        _print_experiment(found)
+    else:
+        print_line("No experiment yet.")
+
+
+def _experiment_document(status: ExperimentStatus, active: WeightTable | None = None) -> dict[str, JsonValue]:
+    """Return the two tables, and what the queries told of them so far, as JSON.
+
+    `winRate` is the share of `b` among the queries that told a difference. `eValue` is left out where it is
+    too large for a number. `inForce` is the table that ranks after the end.
+    """
+    record = status.record
+    return document(
+        id=record.id,
+        state=record.state,
+        a=table_document(record.a),
+        b=table_document(record.b),
+        started_at=record.started_at,
+        ended_at=record.ended_at,
+        alpha=record.alpha,
+        max_queries=record.max_queries,
+        queries=status.queries,
+        wins_a=status.wins_a,
+        wins_b=status.wins_b,
+        ties=status.ties,
+        e_value=status.e_value if isfinite(status.e_value) else None,
+        win_rate=status.win_rate,
+        decision=status.decision,
+        needs=_needs(status),
+        in_force=table_document(active),
+    )
+
+
+def _print_experiment(status: ExperimentStatus) -> None:
+    """Print the tables, what each won, how sure that is, and what is missing."""
+    record = status.record
+    wins = f"a won {status.wins_a}, b won {status.wins_b}, {status.ties} told no difference"
+    e_value = f"{status.e_value:.3g}" if isfinite(status.e_value) else "beyond measure"
+    print_line(f"Experiment {record.id}, {_format_state(status)}", bold=True)
+    print_pairs(
+        [
+            ("a", format_table(record.a)),
+            ("b", format_table(record.b)),
+            ("queries", f"{status.queries}: {wins}"),
+            ("b wins", _format_share(status.win_rate) if status.wins_a + status.wins_b else "-"),
+            ("evidence", f"{e_value}, decided from {1.0 / record.alpha:.3g} on"),
+        ]
+    )
+    if needs := _needs(status):
+        print_line(f"{needs[:1].upper()}{needs[1:]}.")
+
+
+def _needs(status: ExperimentStatus) -> str:
+    """Return what is missing for a decision or, at the end, why it ended."""
+    return status.needs if status.record.is_running else status.record.reason
+
+
+def _format_state(status: ExperimentStatus) -> str:
+    record = status.record
+    if record.ended_at is None:
+        return f"{record.state} since {format_time(record.started_at)}"
+    won = f", {status.decision} won" if status.decision else ""
+    return f"{record.state} {format_time(record.ended_at)}{won}"
+
+
+def _format_share(one: Interval) -> str:
+    return f"{one.mean * 100:.0f} % ({one.low * 100:.0f} .. {one.high * 100:.0f} %) of those that told one"

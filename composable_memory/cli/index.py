@@ -1,0 +1,94 @@
+"""`cmem index`: brings every backend up to date, under a progress bar."""
+
+from time import perf_counter
+from typing import Annotated
+
+import typer
+from pydantic import JsonValue
+
+from composable_memory.cli.command import ExitCode, Target, command
+from composable_memory.cli.options import AsJson, Strict
+from composable_memory.cli.output import print_json, print_line, warn, warn_degraded, warn_if_empty
+from composable_memory.cli.render import progress_bar
+from composable_memory.documents import document
+from composable_memory.runtime.opening import Memory, open_memory
+from composable_memory.types import MemoryProviderStatus, MemorySyncProgressUpdate, SyncReport
+
+__all__ = ["app", "index", "index_document", "print_report", "sync"]
+
+app = typer.Typer()
+
+
+@command(app, "index")
+async def index(
+    target: Target,
+    *,
+    force: Annotated[
+        bool, typer.Option("--force", help="Build the index anew instead of updating it.")
+    ] = False,
+    strict: Strict = False,
+    as_json: AsJson = False,
+) -> ExitCode:
+    """Bring the index up to date with the notes."""
+    async with open_memory(target.workspace, target.state_dir, long_lived=False) as memory:
+        if force:
+            _warn_of_cost(memory)
+        report, took_ms = await sync(memory, force=force)
+        degraded, status = memory.unavailable(), memory.status()
+    without_vectors = _why_without_vectors(status)
+    if as_json:
+        print_json(index_document(report, took_ms))
+    else:
+        print_report(report, took_ms)
+    for problem in report.problems:
+        warn(f"problem: {problem}")
+    if without_vectors:
+        warn(f"problem: nothing is embedded: {without_vectors}")
+    warn_degraded(degraded)
+    warn_if_empty(status)
+    is_partial = bool(report.problems or degraded or report.embeddings_pending or without_vectors)
+    return ExitCode.DEGRADED if strict and is_partial else ExitCode.FINE
+
+
+async def sync(memory: Memory, *, force: bool = False) -> tuple[SyncReport, float]:
+    """Sync under a progress bar; return what was done, and how many milliseconds it took."""
+    started = perf_counter()
+    with progress_bar("indexing") as show:
+
+        def progress(update: MemorySyncProgressUpdate) -> None:
+            if show:
+                show(update.completed, update.total, update.label or "indexing")
+
+        report = await memory.sync(reason="cli", force=force, progress=progress if show else None)
+    return report, (perf_counter() - started) * 1000
+
+
+def index_document(report: SyncReport, took_ms: float) -> dict[str, JsonValue]:
+    """Return what a sync did, as JSON."""
+    return document(report, took_ms=round(took_ms, 3))
+
+
+def print_report(report: SyncReport, took_ms: float) -> None:
+    """Print what a sync did."""
+    print_line(
+        f"Indexed {report.files_indexed} files ({report.files_unchanged} unchanged, "
+        f"{report.files_removed} removed), {report.chunks_written} chunks, {report.embedded} embedded, "
+        f"{report.embeddings_pending} to embed, in {took_ms / 1000:.1f} s."
+    )
+
+
+def _why_without_vectors(status: MemoryProviderStatus) -> str | None:
+    """Return why no provider embeds although one is wanted."""
+    reason = status.custom.get("providerUnavailableReason")
+    return str(reason) if reason and status.requested_provider != "none" else None
+
+
+def _warn_of_cost(memory: Memory) -> None:
+    """Warn of what a rebuild takes, before it is paid."""
+    for name, status in memory.backend_statuses().items():
+        match status.custom.get("rebuild"):
+            case {"tokens": tokens, "passages": passages}:
+                warn(
+                    f"{name}: about {tokens} tokens in {passages} passages to embed"
+                    f" with {status.provider} ({status.model})"
+                )

@@ -1,0 +1,272 @@
+"""`cmem logs tail`, `cmem logs show` and `cmem logs query`: reads the operations log, draws a trace."""
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from datetime import UTC
+from shutil import get_terminal_size
+from typing import Annotated, Literal
+
+import typer
+from pydantic import JsonValue
+
+from composable_memory.cli.command import Target, command
+from composable_memory.cli.options import TIME_HELP, AsJson, Limit, parse_time
+from composable_memory.cli.output import can_draw, print_json, print_line, warn
+from composable_memory.cli.render import print_table
+from composable_memory.config.layers import default_state_dir
+from composable_memory.documents import document
+from composable_memory.query.waterfall import Step, bar, note_on, waterfall
+from composable_memory.runtime.opening import OPS_LOG_FOLDER
+from composable_memory_ops_logs import EventFilter, OpsEvent, OpsLogError, OpsLogReader
+from composable_memory_ops_logs.wire import event_to_wire
+
+__all__ = ["app", "print_trace", "query", "read_trace", "resolve_trace", "show", "tail", "trace_document"]
+
+LAST = "last"
+"""Stands for the trace of the last query."""
+COLOURS = {"failure": "red", "partial": "yellow"}
+NOTE_CHARS = 30
+"""How much of a line is kept free for the note on a step."""
+
+app = typer.Typer()
+logs = typer.Typer(
+    help="Read the operations log: what happened, when, and under which trace.", no_args_is_help=True
+)
+app.add_typer(logs, name="logs")
+
+
+@command(logs, "tail")
+async def tail(
+    target: Target,
+    *,
+    limit: Limit = 20,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Wait for further events; end with Ctrl-C.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show the last events. With --follow, --json writes one document a line."""
+    reader = _reader(target)
+    events = await asyncio.to_thread(reader.tail, limit)
+    if follow:
+        for event in events:
+            _print_followed(event, as_json=as_json)
+        async for event in reader.follow():
+            _print_followed(event, as_json=as_json)
+    elif as_json:
+        print_json(document(events=[*map(event_to_wire, events)]))
+    else:
+        _print_events(events)
+
+
+@command(logs, "show")
+async def show(
+    target: Target,
+    trace_id: Annotated[
+        str,
+        typer.Argument(
+            metavar="TRACE_ID",
+            help="A trace id, the unique beginning of one, from 4 characters on, or last for the last query.",
+        ),
+    ] = LAST,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Draw the waterfall of one trace."""
+    events = await read_trace(target, trace_id)
+    if as_json:
+        print_json(trace_document(events))
+    else:
+        print_trace(events)
+
+
+@command(logs, "query")
+async def query(
+    target: Target,
+    *,
+    action: Annotated[
+        str | None, typer.Option("--action", metavar="NAME", help="For example query.merged.")
+    ] = None,
+    backend: Annotated[
+        str | None, typer.Option("--backend", metavar="ID", help="Only of this backend.")
+    ] = None,
+    status: Annotated[
+        Literal["success", "failure", "partial"] | None,
+        typer.Option("--status", help="Only those that ended so."),
+    ] = None,
+    session: Annotated[
+        str | None, typer.Option("--session", metavar="KEY", help="Only of this session.")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="TIME", help=f"Not before this: {TIME_HELP}.")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="TIME", help=f"Not after this: {TIME_HELP}.")
+    ] = None,
+    limit: Limit = 100,
+    offset: Annotated[
+        int, typer.Option("--offset", metavar="N", min=0, help="How many events to pass over.")
+    ] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """List events that meet every condition, newest first."""
+    wanted = EventFilter(
+        action=action,
+        backend=backend,
+        status=status,
+        session_key=session,
+        start=parse_time(since, "--since"),
+        end=parse_time(until, "--until"),
+    )
+    page = await asyncio.to_thread(_reader(target).read, wanted, limit=limit, offset=offset)
+    if as_json:
+        print_json(document(events=[*map(event_to_wire, page.events)], has_more=page.has_more))
+        return
+    _print_events(page.events)
+    if page.has_more:
+        warn(f"there are more; go on with --offset {offset + len(page.events)}")
+
+
+# --- reading ------------------------------------------------------------------------------------------------
+
+
+async def read_trace(target: Target, trace_id: str) -> Sequence[OpsEvent]:
+    """Return the events of a trace; the unique beginning of its id will do, or `last` for the last query.
+
+    Raises:
+        OpsLogError: there is no such trace, or there are several.
+    """
+    trace_id = await resolve_trace(target, trace_id)
+    events = await asyncio.to_thread(_reader(target).trace, trace_id)
+    if not events:
+        raise OpsLogError("no such trace", subject=trace_id, advice="`cmem logs tail` shows recent ones")
+    return events
+
+
+async def resolve_trace(target: Target, trace_id: str, *, memory: str | None = None) -> str:
+    """Return the id of the trace that is meant: for `last` that of the last query, if need be of one memory.
+
+    Raises:
+        OpsLogError: there was no query yet.
+    """
+    if trace_id != LAST:
+        return trace_id
+    queries = _reader(target).events(EventFilter(action="query.start"))
+    found = await asyncio.to_thread(next, (one.trace_id for one in queries if _is_of(one, memory)), None)
+    if found is None:
+        raise OpsLogError("there was no query yet", subject=LAST, advice="`cmem search` makes one")
+    return found
+
+
+def _is_of(event: OpsEvent, memory: str | None) -> bool:
+    return memory is None or (isinstance(event.detail, Mapping) and event.detail.get("memory") == memory)
+
+
+def _reader(target: Target) -> OpsLogReader:
+    state_dir = target.state_dir or default_state_dir(os.environ)
+    return OpsLogReader(state_dir.expanduser() / OPS_LOG_FOLDER)
+
+
+# --- printing -----------------------------------------------------------------------------------------------
+
+
+def trace_document(events: Sequence[OpsEvent]) -> dict[str, JsonValue]:
+    """Return one trace as a time line and as events."""
+    drawn = waterfall(events)
+    return document(
+        trace_id=drawn.trace_id,
+        started_at=drawn.started_at,
+        total_ms=drawn.total_ms,
+        query=drawn.query,
+        steps=drawn.steps,
+        events=[*map(event_to_wire, events)],
+    )
+
+
+def print_trace(events: Sequence[OpsEvent]) -> None:
+    """Print the time line of a trace, then what came of it."""
+    one = waterfall(events)
+    started = one.started_at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    print_line(f"trace {one.trace_id}  {started}  {one.total_ms:.1f} ms", bold=True)
+    if one.query is not None:
+        print_line(f"query {one.query}")
+    print_line()
+    labels = [f"{step.action} {step.backend or ''}".rstrip() for step in one.steps]
+    width = max(10, get_terminal_size().columns - max(map(len, labels)) - NOTE_CHARS - 16)
+    print_table(
+        (
+            (label, f"|{_bar(step, one.total_ms, width)}|", _format_ms(step.duration_ms or None), _note(step))
+            for step, label in zip(one.steps, labels, strict=True)
+        ),
+        right=(2,),
+        styles={number: COLOURS.get(step.status, "") for number, step in enumerate(one.steps)},
+    )
+    _print_list("results", [_format_result(row) for row in one.results])
+    _print_list("dropped", [_format_dropped(row) for row in one.dropped])
+    _print_list("degraded", [f"{row.get('backend')}: {row.get('reason')}" for row in one.degraded])
+
+
+def _bar(step: Step, total_ms: float, width: int) -> str:
+    drawn = bar(step, total_ms, width)
+    return drawn if can_draw() else "".join(" " if char == " " else "#" for char in drawn)
+
+
+def _note(step: Step) -> str:
+    return "; ".join(filter(None, (step.note, step.error)))
+
+
+def _print_list(title: str, lines: Sequence[str]) -> None:
+    if lines:
+        print_line()
+        print_line(title, bold=True)
+    for line in lines:
+        print_line(f"  {line}")
+
+
+def _format_result(row: Mapping[str, object]) -> str:
+    score, raw, calibrated = (
+        f"{value:.3f}" if isinstance(value := row.get(key), int | float) else "?"
+        for key in ("score", "rawScore", "calibratedScore")
+    )
+    merged = row.get("mergedWith")
+    also = f"; merged with {', '.join(map(str, merged))}" if isinstance(merged, list) and merged else ""
+    return (
+        f"{score} {_location(row)} [{row.get('backend')}]  raw {raw}, calibrated {calibrated}, "
+        f"weight {row.get('weight')}, rank {row.get('backendRank')}{also}"
+    )
+
+
+def _format_dropped(row: Mapping[str, object]) -> str:
+    return f"{_location(row)} [{row.get('backend')}]  {row.get('reason')}: {row.get('detail')}"
+
+
+def _location(row: Mapping[str, object]) -> str:
+    path, first, last = row.get("path"), row.get("startLine"), row.get("endLine")
+    return f"{path}:{first}-{last}" if first else str(path)
+
+
+def _print_events(events: Sequence[OpsEvent]) -> None:
+    for event in events:
+        _print_event(event)
+    if not events:
+        print_line("No events.")
+
+
+def _print_followed(event: OpsEvent, *, as_json: bool) -> None:
+    if as_json:
+        print_json(event_to_wire(event), compact=True)
+    else:
+        _print_event(event)
+
+
+def _print_event(event: OpsEvent) -> None:
+    at = event.ts.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    label = f"{event.action} {event.backend or ''}".rstrip()
+    took = _format_ms(event.duration_ms)
+    line = f"{at}  {event.trace_id[:8]}  {label.ljust(32)} {took.rjust(10)}  {note_on(event)}"
+    print_line(line, colour=COLOURS.get(event.status))
+
+
+def _format_ms(duration: float | None) -> str:
+    return "" if duration is None else f"{duration:.1f} ms"

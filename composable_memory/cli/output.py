@@ -1,0 +1,128 @@
+"""Prints to the terminal: text that notes cannot misuse, one JSON document, and the lines on stderr."""
+
+import json
+import os
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+import typer
+
+from composable_memory.paths import NOTES
+
+if TYPE_CHECKING:
+    from composable_memory.types import Degradation, MemoryProviderStatus
+
+__all__ = [
+    "can_draw",
+    "counted",
+    "error",
+    "format_bytes",
+    "one_line",
+    "plain",
+    "prepare_streams",
+    "print_json",
+    "print_line",
+    "print_text",
+    "warn",
+    "warn_degraded",
+    "warn_if_empty",
+]
+
+# Everything a terminal could take for a command, C0 without tab and newline, delete, and C1; and what makes
+# it show characters in another order than they have.
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def prepare_streams() -> None:
+    """Make sure that no character can end a command because the terminal does not know it.
+
+    A stream that was closed from outside is replaced by one that leads nowhere.
+    """
+    sys.stdout = sys.stdout or _nowhere()
+    sys.stderr = sys.stderr or _nowhere()
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def print_line(text: str = "", *, bold: bool = False, dim: bool = False, colour: str | None = None) -> None:
+    """Print a line to stdout, styled where that is a terminal."""
+    typer.secho(plain(text), bold=bold or None, dim=dim or None, fg=colour, color=_colour())
+
+
+def print_json(document: Mapping[str, object], *, compact: bool = False) -> None:
+    """Print one JSON document to stdout, on one line if `compact`."""
+    text = json.dumps(document, ensure_ascii=not can_draw(), indent=None if compact else 2)
+    sys.stdout.write(_CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")
+    sys.stdout.flush()
+
+
+def print_text(text: str) -> None:
+    """Print `text` to stdout as it is; on a terminal without control characters and with a last newline."""
+    if sys.stdout.isatty():
+        text = plain(text) if text.endswith("\n") else plain(text) + "\n"
+    sys.stdout.write(text)
+
+
+def warn(text: str) -> None:
+    """Print a line to stderr."""
+    typer.secho(plain(text), err=True, fg="yellow", color=_colour())
+
+
+def error(text: str) -> None:
+    """Print `Error: …` as one line to stderr."""
+    typer.secho(f"Error: {one_line(plain(text))}", err=True, fg="red", color=_colour())
+
+
+def warn_degraded(degraded: "Iterable[Degradation]") -> None:
+    """Print to stderr in which ways an answer is less than it could be."""
+    for one in degraded:
+        warn(f"degraded: {one.backend_id}: {one.code}: {one.reason}")
+
+
+def warn_if_empty(status: "MemoryProviderStatus") -> None:
+    """Print to stderr what a note is and where notes are looked for, if there are none."""
+    if status.files == 0 and not status.dirty:
+        warn(f"hint: there are no notes in {status.workspace_dir}; notes are {NOTES}")
+
+
+def plain(text: str) -> str:
+    """Return `text` without the control characters by which a note could steer the terminal."""
+    return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def counted(count: int, one: str, many: str | None = None) -> str:
+    """Return `1 fact`, `2 facts`; `many` is a plural that is not made with an s."""
+    return f"{count} {one if count == 1 else many or f'{one}s'}"
+
+
+def one_line(text: str, room: int | None = None) -> str:
+    """Return a text on one line, cut to `room` characters."""
+    joined = " ".join(text.split())
+    return joined if room is None or len(joined) <= room else f"{joined[: room - 1].rstrip()}…"
+
+
+def format_bytes(count: float) -> str:
+    """Return a number of bytes in the unit that suits it."""
+    for unit in ("bytes", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.{0 if unit == 'bytes' else 1}f} {unit}"
+        count /= 1024
+    return f"{count:.1f} GiB"
+
+
+def can_draw() -> bool:
+    """Return whether stdout can show any character, such as the blocks of a bar."""
+    return (sys.stdout.encoding or "").lower().replace("-", "").startswith("utf")
+
+
+def _colour() -> bool | None:
+    """Return False where colours are not wanted, None to let the stream decide."""
+    return False if os.environ.get("NO_COLOR") else None
+
+
+def _nowhere() -> TextIO:
+    return Path(os.devnull).open("w", encoding="utf-8")

@@ -1,0 +1,314 @@
+"""`cmem replay` and `cmem gate`: what another ranking would have done, and whether it may be adopted."""
+
+from typing import Annotated, Literal
+
+import typer
+from pydantic import JsonValue
+
+from composable_memory.cli.command import ExitCode, Target, command
+from composable_memory.cli.options import TABLE_HELP, AsJson, parse_time
+from composable_memory.cli.output import counted, error, one_line, print_json, print_line, warn
+from composable_memory.cli.render import print_pairs, print_table
+from composable_memory.cli.weight_tables import (
+    HOW_TO_JUDGE,
+    format_gain,
+    format_table,
+    format_time,
+    opened_learning,
+    table_document,
+)
+from composable_memory.documents import document
+from composable_memory.learning import ReplayRun
+from composable_memory_feedback.metrics import Interval
+from composable_memory_feedback.replay import Judged, Move, PolicyChange, QueryReplay, ReplayReport
+
+__all__ = ["app", "gate", "replay"]
+
+NO_CHANGE = PolicyChange()
+NAMED = 5
+"""So many queries that came out otherwise are named."""
+QUESTION_CHARS = 90
+MOVES = 6
+"""So many moves of one query are shown, those nearest to the top."""
+
+app = typer.Typer()
+
+Since = Annotated[
+    str | None,
+    typer.Option("--since", metavar="TIME", help="Queries from then on: an ISO time, or a span such as 7d."),
+]
+Until = Annotated[
+    str | None, typer.Option("--until", metavar="TIME", help="Queries up to then: an ISO time, or a span.")
+]
+Depth = Annotated[
+    int | None,
+    typer.Option(
+        "-k",
+        metavar="N",
+        min=1,
+        max=1000,
+        help="How many results of a ranking count; 10 unless set otherwise.",
+    ),
+]
+
+
+# --- replay -------------------------------------------------------------------------------------------------
+
+
+@command(app, "replay", epilog="Example: cmem replay --weights builtin=0.6,graphiti=0.3 --since 7d")
+async def replay(
+    target: Target,
+    *,
+    weights: Annotated[
+        str | None, typer.Option("--weights", metavar="W", help=f"Other weights: {TABLE_HELP}.")
+    ] = None,
+    fusion: Annotated[
+        Literal["weighted", "rrf", "convex"] | None,
+        typer.Option("--fusion", help="Another way to make one score of several."),
+    ] = None,
+    dedup: Annotated[
+        Literal["exact", "overlap", "near"] | None,
+        typer.Option("--dedup", help="Another notion of what is the same."),
+    ] = None,
+    drop: Annotated[
+        list[str] | None,
+        typer.Option("--drop", metavar="ID", help="As if this backend had not answered; may be repeated."),
+    ] = None,
+    since: Since = None,
+    until: Until = None,
+    k: Depth = None,
+    limit: Annotated[
+        int,
+        typer.Option("--limit", "-n", metavar="N", min=0, help="How many changed queries to show at most."),
+    ] = 5,
+    as_json: AsJson = False,
+) -> ExitCode:
+    """Rank logged queries again, from the log alone, and show what a change of the ranking would do.
+
+    Without a change it proves that every logged ranking comes out as it was, to the byte, and fails if not.
+    """
+    start, end = parse_time(since, "--since"), parse_time(until, "--until")
+    async with opened_learning(target) as learning:
+        change = PolicyChange(
+            table=None if weights is None else await learning.table(weights),
+            fusion=fusion,
+            dedup=dedup,
+            dropped=frozenset(drop or ()),
+        )
+        found = await learning.replay(change, since=start, until=end, k=k, keep=limit)
+    is_proof = change == NO_CHANGE
+    if as_json:
+        print_json(_replay_document(found))
+    elif found.total:
+        _print_reproduced(found)
+        if not is_proof:
+            _print_report(found.report)
+    for reason, count in found.incomplete.items():
+        warn(f"note: {counted(count, 'query', 'queries')} left out: {reason}")
+    if not found.total:
+        when, advice = (
+            ("of this time ", "name another") if since or until else ("", "`cmem search` makes one")
+        )
+        error(f"there is no query {when}in the log that could be replayed; {advice}")
+        return ExitCode.FAILED
+    if not is_proof and found.report.judged is None:
+        warn(f"hint: none of these queries is judged, so nothing says which is better; {HOW_TO_JUDGE}")
+    if not found.not_reproduced:
+        return ExitCode.FINE
+    (error if is_proof else warn)(_format_not_reproduced(found.not_reproduced))
+    return ExitCode.FAILED if is_proof else ExitCode.FINE
+
+
+def _replay_document(run: ReplayRun) -> dict[str, JsonValue]:
+    """Return a replay as JSON: how exact it was, what changes, and what the judgements say of it.
+
+    `queries` holds those that change most, at most as many as were asked for; `changed` counts all that do.
+    """
+    report, change = run.report, run.report.change
+    changes = document(table=table_document(change.table), fusion=change.fusion, dedup=change.dedup)
+    return document(
+        k=report.k,
+        change=changes | {"dropped": sorted(change.dropped)},
+        total=run.total,
+        reproduced=run.reproduced,
+        not_reproduced=run.not_reproduced,
+        incomplete=run.incomplete,
+        changed=report.changed,
+        queries=[*map(_query_document, report.queries)],
+        judged=report.judged,
+    )
+
+
+def _query_document(one: QueryReplay) -> dict[str, JsonValue]:
+    """Return one query whose ranking changes; the values of nDCG are there where it was judged."""
+    return document(
+        trace_id=one.query.trace_id,
+        query_id=one.query.query_id,
+        at=one.query.at,
+        query=one.query.query,
+        intent=one.query.intent,
+        overlap=one.overlap,
+        kendall=one.kendall,
+        ndcg_before=one.ndcg_before,
+        ndcg_after=one.ndcg_after,
+        moves=[*map(_move_document, one.moves)],
+    )
+
+
+def _move_document(move: Move) -> dict[str, JsonValue]:
+    """Return a result that stands elsewhere; places count from 1, and one outside the top k is left out."""
+    hit = move.hit
+    return document(
+        path=hit.path,
+        start_line=hit.start_line,
+        end_line=hit.end_line,
+        backend=hit.backend,
+        move=move.kind,
+        before=move.before,
+        after=move.after,
+    )
+
+
+def _print_reproduced(run: ReplayRun) -> None:
+    if run.reproduced == run.total:
+        whole = f"all {run.total} logged rankings" if run.total > 1 else "the logged ranking"
+        print_line(f"Ranked again as then, {whole} came out as logged, to the byte.")
+    else:
+        which = f"{run.reproduced} of {run.total} logged rankings"
+        print_line(f"Ranked again as then, {which} came out as logged.", bold=True)
+
+
+def _format_not_reproduced(traces: tuple[str, ...]) -> str:
+    named = ", ".join(one[:8] for one in traces[:NAMED])
+    more = f" and {len(traces) - NAMED} more" if len(traces) > NAMED else ""
+    return f"not as logged: {named}{more}; `cmem logs show {traces[0][:8]}` shows one"
+
+
+def _print_report(report: ReplayReport) -> None:
+    """Print what a change does: how many rankings, which ones and how, and what the judgements say."""
+    print_line(f"With {_format_change(report.change)}:")
+    print_line(f"{report.changed} of {report.total} rankings change in their top {report.k}.", bold=True)
+    for one in report.queries:
+        print_line()
+        _print_query(one)
+    if left := report.changed - len(report.queries):
+        print_line()
+        print_line(f"{left} more; --limit {report.changed} shows all.", dim=True)
+    if report.judged is not None:
+        print_line()
+        _print_judged(report.judged, report.k)
+
+
+def _format_change(change: PolicyChange) -> str:
+    parts = [f"the weights {format_table(change.table)}"] if change.table else []
+    parts += [f"{change.fusion} fusion"] if change.fusion else []
+    parts += [f"{change.dedup} dedup"] if change.dedup else []
+    parts += [f"{one} dropped" for one in sorted(change.dropped)]
+    return ", ".join(parts)
+
+
+def _print_query(one: QueryReplay) -> None:
+    query = one.query
+    print_line(one_line(query.query, QUESTION_CHARS) or "(no words were logged)", bold=True)
+    about = f"  {query.trace_id[:8]}  {format_time(query.at)}  {query.intent}"
+    if one.ndcg_before is not None and one.ndcg_after is not None:
+        about += f"  nDCG {one.ndcg_before:.3f} -> {one.ndcg_after:.3f}"
+    print_line(about, dim=True)
+    nearest = sorted(one.moves, key=_nearest)
+    shown = sorted(nearest[:MOVES], key=_place_after)
+    lost = [number for number, move in enumerate(shown) if move.kind in ("down", "out")]
+    print_table(map(_move_row, shown), right=(1, 3), styles=dict.fromkeys(lost, "dim"), indent=2)
+    if left := len(nearest[MOVES:]):
+        print_line(f"  {counted(left, 'move')} more, further down", dim=True)
+
+
+def _nearest(move: Move) -> int:
+    """Return the better of the two places of a result."""
+    return min(place for place in (move.before, move.after) if place is not None)
+
+
+def _place_after(move: Move) -> tuple[bool, int]:
+    """Order by the new place, and those that are out by their old one."""
+    return move.after is None, move.after or move.before or 0
+
+
+def _move_row(move: Move) -> tuple[str, ...]:
+    hit = move.hit
+    lines = f":{hit.start_line}-{hit.end_line}" if hit.start_line else ""
+    where = f"{one_line(hit.path)}{lines} [{hit.backend}]"
+    return move.kind, str(move.before or "-"), "->", str(move.after or "-"), where
+
+
+def _print_judged(judged: Judged, k: int) -> None:
+    print_line(f"What {counted(judged.queries, 'judged query', 'judged queries')} say", bold=True)
+    print_line(f"  nDCG@{k} {judged.ndcg_before:.3f} -> {judged.ndcg_after:.3f}")
+    differences = [("all questions", judged.difference), *sorted(judged.by_intent.items())]
+    rows = [(str(name), format_gain(one), _format_verdict(one)) for name, one in differences]
+    print_table(rows, indent=2)
+    known = f"{judged.coverage:.0%} of the top {k} is judged, the rest is estimated"
+    print_line(f"  {known}; worth {judged.effective:.0f} independent queries", dim=True)
+
+
+def _format_verdict(difference: Interval) -> str:
+    if difference.low > 0.0:
+        return "better"
+    return "worse" if difference.high < 0.0 else "no clear difference"
+
+
+# --- gate ---------------------------------------------------------------------------------------------------
+
+
+@command(app, "gate", epilog="Example: cmem gate --candidate builtin=0.6,graphiti=0.3 --tolerance 0.01")
+async def gate(
+    target: Target,
+    *,
+    candidate: Annotated[
+        str, typer.Option("--candidate", metavar="W", help=f"The weights to be tested: {TABLE_HELP}.")
+    ],
+    baseline: Annotated[
+        str, typer.Option("--baseline", metavar="W", help="The weights that they must not fall behind.")
+    ] = "now",
+    tolerance: Annotated[
+        float,
+        typer.Option(
+            "--tolerance", metavar="D", min=0.0, max=1.0, help="How far nDCG may fall at the worst."
+        ),
+    ] = 0.0,
+    since: Since = None,
+    k: Depth = None,
+    as_json: AsJson = False,
+) -> ExitCode:
+    """Test weights on judged queries: exit with 1 if they may rank worse than the baseline.
+
+    They may where the lower bound of the difference in nDCG lies below what is tolerated, and where too few
+    queries are judged to tell.
+    """
+    start = parse_time(since, "--since")
+    async with opened_learning(target) as learning:
+        before, after = await learning.table(baseline), await learning.table(candidate)
+        depth = k or learning.settings.depth
+        verdict = await learning.gate(
+            PolicyChange(table=before),
+            PolicyChange(table=after),
+            since=start,
+            k=depth,
+            tolerance=tolerance,
+        )
+    if as_json:
+        found = document(
+            passed=verdict.passed,
+            baseline=table_document(before),
+            candidate=table_document(after),
+            k=depth,
+            tolerance=tolerance,
+            difference=verdict.difference,
+            judged_queries=verdict.cases,
+            reason=verdict.reason,
+        )
+        print_json(found)
+    else:
+        measure = f"nDCG@{depth}, tolerance {tolerance:g}"
+        tables = [("baseline", format_table(before)), ("candidate", format_table(after))]
+        print_pairs([*tables, ("measure", measure)], indent=0)
+        print_line(f"{'Passed' if verdict.passed else 'Not passed'}: {verdict.reason}.", bold=True)
+    return ExitCode.FINE if verdict.passed else ExitCode.FAILED

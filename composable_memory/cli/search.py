@@ -1,0 +1,309 @@
+"""`cmem search`, `cmem pack` and `cmem get`."""
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated
+
+import typer
+from pydantic import JsonValue
+
+from composable_memory.cli.command import ExitCode, Target, command
+from composable_memory.cli.options import (
+    AsJson,
+    MaxResults,
+    OnlyBackends,
+    Query,
+    Session,
+    Strict,
+    check_names,
+)
+from composable_memory.cli.output import (
+    error,
+    print_json,
+    print_line,
+    print_text,
+    warn,
+    warn_degraded,
+    warn_if_empty,
+)
+from composable_memory.documents import document
+from composable_memory.query.context_pack import validity_of
+from composable_memory.runtime.opening import open_memory
+from composable_memory.tools import (
+    MemoryContextPackRequest,
+    MemoryGetRequest,
+    MemorySearchRequest,
+    memory_context_pack,
+    memory_get,
+    query_cited,
+    why_unavailable,
+)
+from composable_memory.types import (
+    Attribution,
+    BackendAnswer,
+    DropReason,
+    MemorySearchResult,
+    QueryIntent,
+    QueryResponse,
+)
+
+__all__ = ["app", "get", "pack", "print_result", "search", "search_document"]
+
+WHERE_TO_LOOK = "hint: `cmem index` brings the index up to date, `cmem status` shows what is in it"
+
+app = typer.Typer()
+
+
+@command(app, "search", epilog='Example: cmem search "who has the spare key?" -n 3 --workspace ~/notes')
+async def search(
+    target: Target,
+    query: Query,
+    *,
+    max_results: MaxResults = None,
+    min_score: Annotated[
+        float | None,
+        typer.Option(
+            "--min-score",
+            metavar="S",
+            min=0.0,
+            max=1.0,
+            help="Leave out results that score lower, from 0 to 1; one that has every word stays.",
+        ),
+    ] = None,
+    backend: OnlyBackends = None,
+    explain: Annotated[
+        bool,
+        typer.Option(
+            "--explain", help="Show how each result came to its place, and what was dropped and why."
+        ),
+    ] = False,
+    session: Session = None,
+    strict: Strict = False,
+    as_json: AsJson = False,
+) -> ExitCode:
+    """Search all memories and show the best passages."""
+    _check_query(query)
+    request = MemorySearchRequest(
+        query=query,
+        max_results=max_results,
+        min_score=min_score,
+        session_key=session,
+        backends=tuple(backend) if backend else None,
+    )
+    async with open_memory(target.workspace, target.state_dir, long_lived=False) as memory:
+        check_names(memory, request.backends or ())
+        response = await query_cited(memory, request)
+        status = memory.status()
+    failure = why_unavailable(response)
+    if as_json:
+        print_json(search_document(response, explain=explain))
+    elif failure is None:
+        _print_response(response, explain=explain)
+    warn_degraded(response.degraded)
+    if not response.results:
+        warn_if_empty(status)
+    if failure is not None:
+        error(failure)
+        return ExitCode.FAILED
+    return ExitCode.DEGRADED if strict and response.degraded else ExitCode.FINE
+
+
+@command(
+    app, "pack", epilog='Example: cmem pack "who has the spare key?" --max-tokens 500 --workspace ~/notes'
+)
+async def pack(
+    target: Target,
+    query: Query,
+    *,
+    max_chars: Annotated[
+        int | None,
+        typer.Option(
+            "--max-chars", metavar="N", min=1, help="How many characters at most.", show_default="2000"
+        ),
+    ] = None,
+    max_tokens: Annotated[
+        int | None,
+        typer.Option("--max-tokens", metavar="N", min=1, help="About how many tokens at most, instead."),
+    ] = None,
+    max_results: MaxResults = None,
+    backend: OnlyBackends = None,
+    session: Session = None,
+    strict: Strict = False,
+    as_json: AsJson = False,
+) -> ExitCode:
+    """Pack the best notes and facts into one text, with their sources."""
+    _check_query(query)
+    if max_chars is not None and max_tokens is not None:
+        raise typer.BadParameter("give --max-chars or this, not both", param_hint="--max-tokens")
+    request = MemoryContextPackRequest(
+        query=query,
+        max_chars=max_chars,
+        max_tokens=max_tokens,
+        max_results=max_results,
+        session_key=session,
+        backends=tuple(backend) if backend else None,
+    )
+    async with open_memory(target.workspace, target.state_dir, long_lived=False) as memory:
+        check_names(memory, request.backends or ())
+        reply = await memory_context_pack(memory, request)
+        status = memory.status()
+    if as_json:
+        print_json(reply.as_json())
+    elif reply.pack:
+        print_text(f"{reply.pack}\n")
+    elif not reply.unavailable:
+        print_line("No matches.")
+    warn_degraded(reply.degraded or ())
+    if not reply.pack:
+        warn_if_empty(status)
+    if reply.unavailable:
+        error(reply.error or "the memory cannot be searched")
+        return ExitCode.FAILED
+    return ExitCode.DEGRADED if strict and reply.degraded else ExitCode.FINE
+
+
+@command(app, "get")
+async def get(
+    target: Target,
+    path: Annotated[
+        str,
+        typer.Argument(metavar="PATH", help="The file, as a search names it; a citation with lines will do."),
+    ],
+    *,
+    from_line: Annotated[
+        int | None, typer.Option("--from", metavar="N", min=1, help="The first line.")
+    ] = None,
+    lines: Annotated[int | None, typer.Option("--lines", metavar="N", min=1, help="How many lines.")] = None,
+    as_json: AsJson = False,
+) -> ExitCode:
+    """Show a memory file, or some lines of it."""
+    request = MemoryGetRequest(path=path, from_=from_line, lines=lines)
+    async with open_memory(target.workspace, target.state_dir, long_lived=False) as memory:
+        reply = await memory_get(memory, request)
+    if as_json:
+        print_json(reply.as_json())
+    if reply.error is not None:
+        error(reply.error)
+        return ExitCode.FAILED
+    if not as_json:
+        print_text(reply.text)
+    if not reply.text:
+        warn(f"{reply.path}: there is no such file, or no such lines, or nothing in them")
+    return ExitCode.FINE
+
+
+def _check_query(query: str) -> None:
+    if not query.strip():
+        raise typer.BadParameter("the query is blank; say what to look for", param_hint="QUERY")
+
+
+# --- as JSON ------------------------------------------------------------------------------------------------
+
+
+def search_document(response: QueryResponse, *, explain: bool = False) -> dict[str, JsonValue]:
+    """Return the answer, who gave it, what is missing from it, and on request how it came about."""
+    return document(
+        trace_id=response.trace_id,
+        results=[_result_document(one) for one in response.results],
+        backends=[_answer_document(one) for one in response.answers],
+        degraded=response.degraded,
+        intent=response.intent or QueryIntent(),
+        took_ms=round(response.latency_ms, 3),
+        explain=_explanation(response) if explain else None,
+    )
+
+
+def _result_document(result: MemorySearchResult) -> dict[str, JsonValue]:
+    return document(
+        result, exact=None, start_char=result.start_char or None, metadata=result.metadata or None
+    )
+
+
+def _answer_document(answer: BackendAnswer) -> dict[str, JsonValue]:
+    return document(
+        id=answer.backend_id,
+        result_count=len(answer.results),
+        took_ms=round(answer.took_ms, 3),
+        engines=answer.engines,
+        skipped=answer.skipped,
+        error=str(answer.error) if answer.error else None,
+    )
+
+
+def _explanation(response: QueryResponse) -> dict[str, JsonValue]:
+    dropped = [
+        document(
+            backend_id=backend_id,
+            path=result.path,
+            start_line=result.start_line,
+            end_line=result.end_line,
+            score=result.score,
+            reason=reason,
+            detail=detail,
+        )
+        for backend_id, result, reason, detail in _dropped(response)
+    ]
+    return document(weights_version=response.weights_version, results=response.attributions, dropped=dropped)
+
+
+def _dropped(
+    response: QueryResponse,
+) -> Iterator[tuple[str, MemorySearchResult, DropReason | str, str]]:
+    """Yield what was not returned, and why: first what came too late, in order, then what was ruled out."""
+    total = len(response.results) + len(response.overflow)
+    for place, (backend_id, result) in enumerate(response.overflow, len(response.results) + 1):
+        yield backend_id, result, "max-results", f"place {place} of {total}"
+    for one in response.dropped:
+        yield one.backend_id, one.result, one.reason, one.detail
+
+
+# --- as text ------------------------------------------------------------------------------------------------
+
+
+def _print_response(response: QueryResponse, *, explain: bool) -> None:
+    if not response.results:
+        print_line("No matches.")
+        if any(one.code != "scope-denied" for one in response.degraded):
+            warn(WHERE_TO_LOOK)
+    attributions: Sequence[Attribution | None] = response.attributions if explain else ()
+    for number, result in enumerate(response.results):
+        print_result(result)
+        if explain and (attribution := attributions[number]):
+            _print_attribution(attribution)
+        print_line()
+    if explain:
+        for backend_id, result, reason, detail in _dropped(response):
+            print_line(f"dropped {_location(result)} [{backend_id}] {reason}: {detail}", dim=True)
+        took = f"{response.latency_ms:.1f} ms"
+        print_line(f"trace {response.trace_id}, weights {response.weights_version}, {took}", dim=True)
+
+
+def print_result(result: MemorySearchResult) -> None:
+    """Print where a result stands, which backend found it, and what it says."""
+    backend, stand_in = result.source_backend or "memory", result.metadata.get("answered_by")
+    answerer = f"{stand_in} for {backend}" if stand_in else backend
+    print_line(f"{result.score:.3f} {_location(result)} [{answerer}]", bold=True)
+    for line in result.snippet.strip("\n").splitlines():
+        print_line(f"  {line}")
+    facts = [validity_of(result)]
+    if result.origin is not None and result.citation:
+        facts.append(f"from {' '.join(result.citation.splitlines())}")
+    if any(facts):
+        print_line(f"  {', '.join(filter(None, facts))}", dim=True)
+
+
+def _print_attribution(one: Attribution) -> None:
+    print_line(
+        f"  raw {one.raw_score:.3f}, calibrated {one.calibrated_score:.3f}, weight {one.weight:g}, "
+        f"rank {one.backend_rank} in {one.backend_id}",
+        dim=True,
+    )
+    if one.support:
+        facts, passage = "by facts from its lines", "since the passage it is from did not come up"
+        print_line(f"  support {one.support:+.3f} {facts if one.support > 0 else passage}", dim=True)
+    for other in one.merged_with:
+        print_line(f"  merged with {other}", dim=True)
+
+
+def _location(result: MemorySearchResult) -> str:
+    path = " ".join(result.path.splitlines())  # a file's name may hold what would look like another result
+    return f"{path}:{result.start_line}-{result.end_line}" if result.start_line else path

@@ -1,0 +1,335 @@
+"""`cmem status`, `cmem backends list`, `cmem embedders list` and `cmem config show`."""
+
+import asyncio
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from pydantic import BaseModel, JsonValue
+
+from composable_memory.cli.command import ExitCode, Target, command
+from composable_memory.cli.options import AsJson, Strict
+from composable_memory.cli.output import error, print_json, print_line, warn, warn_degraded
+from composable_memory.cli.render import print_details, print_table
+from composable_memory.config.layers import (
+    LoadedSettings,
+    default_state_dir,
+    describe,
+    load_settings,
+    validate_backend_options,
+)
+from composable_memory.config.settings import BackendSection
+from composable_memory.documents import document
+from composable_memory.errors import ConfigError
+from composable_memory.interfaces import EmbedderServices
+from composable_memory.runtime.embedder_choice import EmbedderPlan, plan_embedder
+from composable_memory.runtime.opening import open_memory, require_log_to_learn
+from composable_memory.runtime.registry import FoundBackend, discover_backends
+from composable_memory.tools import (
+    DeepProbe,
+    MemoryStatusReply,
+    MemoryStatusRequest,
+    ProviderStatus,
+    memory_status,
+)
+from composable_memory_ops_logs import OpsLog, utc_now
+
+__all__ = ["app", "backends_list", "config_show", "embedders_list", "status"]
+
+app = typer.Typer()
+backends = typer.Typer(help="Look at the backends.", no_args_is_help=True)
+embedders = typer.Typer(help="Look at the embedding providers.", no_args_is_help=True)
+config = typer.Typer(help="Look at the settings.", no_args_is_help=True)
+app.add_typer(backends, name="backends")
+app.add_typer(embedders, name="embedders")
+app.add_typer(config, name="config")
+
+
+# --- status -------------------------------------------------------------------------------------------------
+
+
+@command(app, "status")
+async def status(
+    target: Target,
+    *,
+    deep: Annotated[
+        bool,
+        typer.Option(
+            "--deep", help="Try an embedding, the vector engine and a search; exit with 1 if it fails."
+        ),
+    ] = False,
+    strict: Strict = False,
+    as_json: AsJson = False,
+) -> ExitCode:
+    """Show the state of the memory and of each backend."""
+    reply = await _status_of(target, deep=deep)
+    if as_json:
+        print_json(reply.as_json())
+    else:
+        _print_status(reply)
+    degraded = (*reply.unavailable, *(reply.probe.search.degraded if reply.probe else ()))
+    warn_degraded(dict.fromkeys(degraded))
+    if reply.probe and (problems := _problems_of(reply.probe)):
+        for problem in problems:
+            error(problem)
+        return ExitCode.FAILED
+    return ExitCode.DEGRADED if strict and degraded else ExitCode.FINE
+
+
+async def _status_of(target: Target, *, deep: bool = False) -> MemoryStatusReply:
+    async with open_memory(target.workspace, target.state_dir, long_lived=False) as memory:
+        return await memory_status(memory, MemoryStatusRequest(deep=deep))
+
+
+def _problems_of(probe: DeepProbe) -> list[str]:
+    """Return what makes the memory unusable or damaged."""
+    search = probe.search
+    failed = [] if search.ok else [search.error or "the memory cannot be searched"]
+    return failed + [f"{backend_id}: {one}" for backend_id, found in probe.damage.items() for one in found]
+
+
+def _print_status(reply: MemoryStatusReply) -> None:
+    print_details("memory", dict(reply.status))
+    # The memory as a whole has the status of its primary, so a single backend has nothing to add.
+    for name, one in reply.backends.items() if len(reply.backends) > 1 else ():
+        print_line()
+        print_details(f"backend {name}", dict(one))
+    for lost in reply.unavailable:
+        print_line()
+        print_details(f"backend {lost.backend_id}  not open", {"missing": lost.reason})
+    if log := reply.ops_log:
+        print_line()
+        counts = {"written": f"{log.written} events", "dropped": f"{log.dropped} events"}
+        print_details("ops log  not all of it could be written", {**counts, "last error": log.last_error})
+    if reply.probe:
+        print_line()
+        print_details("deep probe", _probe_rows(reply.probe))
+
+
+def _probe_rows(probe: DeepProbe) -> dict[str, str]:
+    embedding, found = probe.embedding, probe.search
+    works = f"works, {found.result_count} results in {found.took_ms:.1f} ms, trace {found.trace_id}"
+    return {
+        "embedding": "works" if embedding.ok else f"does not work: {embedding.error}",
+        "vector search": "works" if probe.vector else "does not work",
+        "search": works if found.ok else f"does not work: {found.error}",
+        "stored data": "damaged, see below" if probe.damage else "as it was written",
+    }
+
+
+# --- backends -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Backend:
+    """A kind of backend; `missing` is what it lacks on this machine with the active settings.
+
+    `problem` is why it cannot be loaded, or which of its settings cannot be used. `stands_in_for` is the one
+    that it answers for where that one cannot; it is not enabled by itself then. `status` is what it says of
+    itself if it could be opened.
+    """
+
+    id: str
+    origin: str
+    enabled: bool
+    stands_in_for: str | None = None
+    summary: str | None = None
+    capabilities: tuple[str, ...] = ()
+    missing: str | None = None
+    problem: str | None = None
+    status: ProviderStatus | None = None
+
+
+@command(backends, "list")
+async def backends_list(target: Target, *, as_json: AsJson = False) -> None:
+    """List every known backend: where it comes from, what it can do, what it lacks."""
+    loaded = await asyncio.to_thread(load_settings, target.workspace)
+    listed = _with_states(await asyncio.to_thread(_known_backends, loaded), await _states(target))
+    if as_json:
+        print_json(document(backends=listed))
+        return
+    for number, one in enumerate(listed):
+        if number:
+            print_line()
+        _print_backend(one)
+
+
+def _known_backends(loaded: LoadedSettings) -> list[_Backend]:
+    """Return the backends on offer, and those that are enabled although nobody offers them. Blocks."""
+    sections = loaded.settings.memory.sections
+    listed = [_backend(one, loaded) for one in discover_backends().backends]
+    enabled = {name for name, section in sections.items() if section.enabled}
+    problem = "it is enabled in the settings and no installed package provides it"
+    return listed + [
+        _Backend(id=name, origin="the settings", enabled=True, problem=problem)
+        for name in sorted(enabled - {one.id for one in listed})
+    ]
+
+
+def _backend(found: FoundBackend, loaded: LoadedSettings) -> _Backend:
+    spec = found.spec
+    memory = loaded.settings.memory
+    section = memory.sections.get(found.id, BackendSection())
+    lacks, problem = found.missing, found.problem
+    if spec and not lacks:
+        try:
+            lacks = spec.lacks(validate_backend_options(section, spec, loaded.origins))
+        except ConfigError as unusable:
+            problem = str(unusable)
+    return _Backend(
+        id=found.id,
+        origin=found.origin,
+        enabled=section.enabled,
+        stands_in_for=memory.backend if found.id == memory.stand_in else None,
+        summary=spec.summary if spec else None,
+        capabilities=tuple(sorted(spec.capabilities)) if spec else (),
+        missing=lacks,
+        problem=problem,
+    )
+
+
+async def _states(target: Target) -> Mapping[str, ProviderStatus]:
+    """Return the status of the backends that can be opened; warn of one that cannot."""
+    (reply,) = await asyncio.gather(_status_of(target), return_exceptions=True)
+    if isinstance(reply, MemoryStatusReply):
+        for lost in reply.unavailable:
+            warn(f"note: {lost.backend_id} cannot be opened: {lost.reason}")
+        return reply.backends
+    if not isinstance(reply, Exception):
+        raise reply
+    warn(f"note: the memory cannot be opened: {reply}")
+    return {}
+
+
+def _with_states(listed: Sequence[_Backend], states: Mapping[str, ProviderStatus]) -> list[_Backend]:
+    """Return the backends with the status of those that are open; of several with one id the first is."""
+    first = {one.id: one for one in reversed(listed)}
+    return [replace(one, status=states.get(one.id)) if first[one.id] is one else one for one in listed]
+
+
+def _print_backend(one: _Backend) -> None:
+    role = f"stands in for {one.stands_in_for}" if one.stands_in_for else "not enabled"
+    about = {"summary": one.summary, "origin": one.origin, "can": one.capabilities}
+    about |= {"missing": one.missing, "problem": one.problem}
+    known = dict(one.status) if one.status else {}
+    in_short = ("provider", "model", "files", "chunks", "dirty", "db_path", "fallback", "custom")
+    told = {name: known.get(name) for name in in_short}
+    rows = [*about.items(), *told.items()]
+    print_details(
+        f"{one.id}  {'enabled' if one.enabled else role}",
+        {name: value for name, value in rows if value not in (None, (), {})},
+    )
+
+
+# --- embedders ----------------------------------------------------------------------------------------------
+
+
+@command(embedders, "list")
+async def embedders_list(target: Target, *, as_json: AsJson = False) -> None:
+    """List every known embedding provider: which one is chosen, and what the others lack."""
+    loaded = await asyncio.to_thread(load_settings, target.workspace)
+    registry = await asyncio.to_thread(discover_backends)
+    plan = await asyncio.to_thread(plan_embedder, loaded, registry, _embedder_services(target.state_dir))
+    found = await asyncio.to_thread(_embedders_document, plan, loaded)  # looking at all of them imports them
+    if as_json:
+        print_json(found)
+    else:
+        _print_embedders(found)
+
+
+def _embedder_services(state_dir: Path | None) -> EmbedderServices:
+    return EmbedderServices(
+        state_dir=state_dir or default_state_dir(os.environ),
+        environ=os.environ,
+        ops_log=OpsLog(None),
+        clock=utc_now,
+    )
+
+
+def _embedders_document(plan: EmbedderPlan, loaded: LoadedSettings) -> dict[str, JsonValue]:
+    """Return what the settings ask for, which provider is chosen, and all that are there. Blocks."""
+    asked = loaded.settings.memory.embedding
+    chosen = next((one.chosen for one in (plan.first, plan.fallback) if one and one.chosen), None)
+    return document(
+        provider=asked.provider,
+        fallback=asked.fallback,
+        chosen=chosen.id if chosen else None,
+        reason=None if plan.first.chosen else plan.first.problem,
+        embedders=[
+            document(
+                id=offer.id,
+                origin=offer.found.origin,
+                chosen=offer is chosen,
+                local=offer.is_local,
+                summary=offer.found.spec.summary if offer.found.spec else None,
+                lacks=offer.lacks,
+                missing=offer.found.missing,
+                problem=offer.found.problem,
+            )
+            for offer in plan.offers
+        ],
+    )
+
+
+def _print_embedders(found: Mapping[str, Any]) -> None:
+    for one in found["embedders"]:
+        about = {
+            name: one[name] for name in ("summary", "origin", "lacks", "missing", "problem") if name in one
+        }
+        if one["local"]:
+            about["stays"] = "on this machine"
+        print_details(f"{one['id']}  {'chosen' if one['chosen'] else 'not chosen'}", about)
+    if "reason" in found:
+        warn(f"{found['provider']}: {found['reason']}")
+
+
+# --- settings -----------------------------------------------------------------------------------------------
+
+
+@command(config, "show")
+async def config_show(
+    target: Target,
+    *,
+    origin: Annotated[bool, typer.Option("--origin", help="Show where each value was set.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show the settings in force; secrets are hidden."""
+    loaded = await asyncio.to_thread(load_settings, target.workspace)
+    rows = describe(loaded, await asyncio.to_thread(_backend_options, loaded))
+    if as_json:
+        settings = [document(key=one.key, value=one.value, origin=str(one.origin)) for one in rows]
+        print_json(document(settings=settings, notes=loaded.notes))
+    else:
+        print_table(
+            [(one.key, _format_setting(one.value), f"({one.origin})")[: 3 if origin else 2] for one in rows]
+        )
+    for note in loaded.notes:
+        warn(f"note: {note}")
+
+
+def _backend_options(loaded: LoadedSettings) -> dict[str, BaseModel]:
+    """Return the settings that only backends know, of those that a memory would open. Blocks.
+
+    Raises:
+        ConfigError: a key is unknown or its value is out of range.
+    """
+    require_log_to_learn(loaded)
+    registry, memory = discover_backends(), loaded.settings.memory
+    plan_embedder(loaded, registry, _embedder_services(None))
+    specs = [
+        found.spec
+        for id_, section in memory.sections.items()
+        if (section.enabled or id_ == memory.stand_in) and (found := registry.backend(id_)) and found.spec
+    ]
+    return {
+        spec.id: validate_backend_options(memory.sections[spec.id], spec, loaded.origins) for spec in specs
+    }
+
+
+def _format_setting(value: object) -> str:
+    """Return a value as a settings file would have it."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,306 @@
+"""`cmem weights`: which weights are active, which were, and how two tables differ."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Literal
+
+import typer
+from pydantic import JsonValue
+
+from composable_memory.cli.command import Target, command
+from composable_memory.cli.options import TABLE_HELP, AsJson
+from composable_memory.cli.output import one_line, print_json, print_line, warn
+from composable_memory.cli.render import print_table
+from composable_memory.cli.weight_tables import (
+    ALL_QUESTIONS,
+    SETTINGS,
+    format_gain,
+    format_table,
+    format_time,
+    format_weight,
+    format_weights,
+    kinds_of,
+    opened_learning,
+    proportions,
+    table_document,
+)
+from composable_memory.documents import document
+from composable_memory.learning import Learning, WeightsReport
+from composable_memory_feedback.guardrails import same_proportions
+from composable_memory_feedback.intents import IntentKind
+from composable_memory_feedback.store.values import WeightChange
+from composable_memory_feedback.weights import WeightTable, is_weight
+
+__all__ = ["app", "diff", "history", "rollback", "set_", "show", "weights_document"]
+
+ACTOR = "cli"
+REASON_CHARS = 160
+NONE = "-"
+NEVER_CHANGED = "The weights were never changed: those of the settings are in force."
+WHAT_CHANGES = "hint: `cmem advise` proposes weights, `cmem weights set builtin=0.6` sets some by hand"
+
+app = typer.Typer()
+weights = typer.Typer(
+    help="Look at the weights of the backends, set them, and go back.", no_args_is_help=True
+)
+app.add_typer(weights, name="weights")
+
+
+# --- the active weights -------------------------------------------------------------------------------------
+
+
+@command(weights, "show", epilog="Example: cmem weights show")
+async def show(target: Target, *, as_json: AsJson = False) -> None:
+    """Show the weights in force, for all questions and for kinds of them."""
+    async with opened_learning(target) as learning:
+        report = await learning.weights()
+    if as_json:
+        print_json(weights_document(report))
+    else:
+        _print_report(report, _backends_of(learning, report))
+    _warn_if_set_aside(report)
+
+
+@command(weights, "set", epilog="Example: cmem weights set builtin=0.6 graphiti=0.3 --intent time")
+async def set_(
+    target: Target,
+    given: Annotated[
+        list[str],
+        typer.Argument(metavar="WEIGHT...", help="A backend, = and its weight, such as builtin=0.6."),
+    ],
+    *,
+    intent: Annotated[
+        Literal["time", "topic", "entity", "general"] | None,
+        typer.Option("--intent", help="Only for questions of this kind."),
+    ] = None,
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; the history keeps it.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Set weights by hand; what is not given stays. They hold at once, in a running memory too."""
+    chosen = _parse_weights(given)
+    kind = IntentKind(intent) if intent else None
+    async with opened_learning(target) as learning:
+        _check_backends(chosen, learning)
+        await learning.set_weights(chosen, intent=kind, reason=reason, actor=ACTOR)
+        report = await learning.weights()
+    _print_changed(report, learning, as_json=as_json)
+
+
+@command(weights, "rollback", epilog="Example: cmem weights rollback v2")
+async def rollback(
+    target: Target,
+    version: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="VERSION",
+            help="The version to go back to, or settings; without it, the one before.",
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Put earlier weights in force again."""
+    async with opened_learning(target) as learning:
+        await learning.rollback(version, actor=ACTOR)
+        report = await learning.weights()
+    _print_changed(report, learning, as_json=as_json)
+
+
+def weights_document(report: WeightsReport) -> dict[str, JsonValue]:
+    """Return the active weights and those of the settings as JSON; without `since`, they are the same."""
+    return document(
+        table=table_document(report.table),
+        settings=table_document(report.base),
+        reason=report.table.reason,
+        since=report.since,
+        set_aside=report.set_aside,
+        experiment=report.experiment.id if report.experiment else None,
+    )
+
+
+def _parse_weights(words: Iterable[str]) -> dict[str, float]:
+    """Return the weights that words such as `builtin=0.6` give; several may be joined by commas.
+
+    Raises:
+        typer.BadParameter: one of them gives none, or there are none.
+    """
+    found: dict[str, float] = {}
+    for word in filter(None, (part.strip() for one in words for part in one.split(","))):
+        backend, _, number = (part.strip() for part in word.partition("="))
+        try:
+            weight = float(number)
+        except ValueError:
+            weight = -1.0
+        if not backend or not is_weight(weight):
+            problem = f"{word!r} is no weight; write a backend, = and a number of 0 or more, as builtin=0.6"
+            raise typer.BadParameter(problem, param_hint="WEIGHT")
+        found[backend] = weight
+    if not found:
+        raise typer.BadParameter("give a weight, such as builtin=0.6", param_hint="WEIGHT")
+    return found
+
+
+def _check_backends(chosen: Mapping[str, float], learning: Learning) -> None:
+    for name in chosen:
+        if name not in learning.backends:
+            known = ", ".join(learning.backends) or "none"
+            problem = f"unknown backend {name!r}; enabled here: {known}"
+            raise typer.BadParameter(problem, param_hint="WEIGHT")
+
+
+def _backends_of(learning: Learning, report: WeightsReport) -> Sequence[str]:
+    """Return the enabled backends, then others that the active table has a weight for."""
+    return [*learning.backends, *sorted(report.table.weights.keys() - {*learning.backends})]
+
+
+def _print_report(report: WeightsReport, backends: Sequence[str]) -> None:
+    print_line(_format_active(report), bold=True)
+    if report.since and report.table.reason:
+        print_line(one_line(report.table.reason, REASON_CHARS))
+    if not backends:
+        print_line("No backend is enabled.")
+        return
+    _print_weights(report.table, backends, beside=report.base if report.since else None)
+    if experiment := report.experiment:
+        sides = f"{format_table(experiment.a)} against {format_table(experiment.b)}"
+        since = format_time(experiment.started_at)
+        print_line(f"An experiment runs, {sides}, since {since}: `cmem experiment status`")
+
+
+def _print_changed(report: WeightsReport, learning: Learning, *, as_json: bool) -> None:
+    if as_json:
+        print_json(weights_document(report))
+    else:
+        print_line(_format_active(report), bold=True)
+        _print_weights(report.table, _backends_of(learning, report))
+    _warn_if_set_aside(report)
+    if report.experiment:
+        since = format_time(report.experiment.started_at)
+        warn(f"an experiment runs since {since}, and its two tables rank: `cmem experiment status`")
+
+
+def _format_active(report: WeightsReport) -> str:
+    if report.since is None:
+        return "The weights of the settings are in force."
+    return f"Weights {report.table.version}, in force since {format_time(report.since)}"
+
+
+def _print_weights(table: WeightTable, backends: Sequence[str], *, beside: WeightTable | None = None) -> None:
+    """Print a row for each backend, a column for each kind of question; `beside` is the settings' table."""
+    kinds = kinds_of(table)
+    head = ["backend", ALL_QUESTIONS if kinds else "weight", *kinds, *([SETTINGS] if beside else [])]
+    rows = [
+        [one, *(format_weight(table.of(one, kind)) for kind in (None, *kinds))]
+        + ([format_weight(beside[one])] if beside else [])
+        for one in backends
+    ]
+    print_table(rows, head=head, right=range(1, len(head)))
+
+
+def _warn_if_set_aside(report: WeightsReport) -> None:
+    if report.set_aside:
+        warn(report.set_aside)
+
+
+# --- history ------------------------------------------------------------------------------------------------
+
+
+@command(weights, "history", epilog="Example: cmem weights history -n 5")
+async def history(
+    target: Target,
+    *,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", metavar="N", min=1, max=1000, help="How many changes at most.")
+    ] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """List the changes of the weights, the latest first."""
+    async with opened_learning(target) as learning:
+        changes = await learning.history(limit)
+    if as_json:
+        print_json(document(changes=[*map(_change_document, changes)]))
+    elif changes:
+        print_table(
+            (row for one in changes for row in _change_rows(one, learning.backends)),
+            head=("when", "version", "by", "change", "expected gain", "weights"),
+        )
+    else:
+        print_line(NEVER_CHANGED)
+    if not changes:
+        warn(WHAT_CHANGES)
+
+
+def _change_document(change: WeightChange) -> dict[str, JsonValue]:
+    """Return a change as JSON: `version` replaced another; without one, it is the settings' weights."""
+    return document(
+        at=change.at,
+        action=change.action,
+        version=change.version,
+        replaced=change.replaced,
+        actor=change.actor,
+        reason=change.reason,
+        weights=change.weights,
+        by_intent=change.by_intent,
+        gain=change.gain,
+    )
+
+
+def _change_rows(change: WeightChange, backends: Sequence[str]) -> Iterator[Sequence[str]]:
+    yield (
+        format_time(change.at),
+        change.version or SETTINGS,
+        one_line(change.actor) or NONE,
+        change.action,
+        format_gain(change.gain) if change.gain else NONE,
+        format_weights(change.weights, backends) or "those of the settings",
+    )
+    for kind, own in sorted(change.by_intent.items()):
+        yield (*[""] * 5, f"{kind} questions: {format_weights(own, backends)}")
+    if change.reason:
+        yield (*[""] * 5, one_line(change.reason, REASON_CHARS))
+
+
+# --- differences --------------------------------------------------------------------------------------------
+
+
+@command(weights, "diff", epilog="Example: cmem weights diff settings now")
+async def diff(
+    target: Target,
+    a: Annotated[str, typer.Argument(metavar="A", help=f"One table: {TABLE_HELP}.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="Another one, named likewise.")],
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Compare two weight tables."""
+    async with opened_learning(target) as learning:
+        one, other = await learning.table(a), await learning.table(b)
+    enabled = learning.backends
+    backends = [*enabled, *sorted({*one.weights, *other.weights}.difference(enabled))]
+    found = [*_differences(one, other, backends)]
+    ranks_alike = same_proportions(one, other, backends=backends)
+    if as_json:
+        pairs = [document(backend=name, intent=kind, a=left, b=right) for kind, name, left, right in found]
+        sides = document(a=table_document(one), b=table_document(other))
+        print_json(sides | document(ranks_alike=ranks_alike, weights=pairs))
+        return
+    names = ("A", "B") if any("=" in name for name in (a, b)) else (a, b)
+    rows = [(kind or ALL_QUESTIONS, *_format_difference(name, x, y)) for kind, name, x, y in found]
+    print_table(rows, head=("questions", "backend", *names, "change"), right=(2, 3, 4))
+    if ranks_alike:
+        print_line("They rank alike: only the proportions of weights matter.")
+    print_line("The heaviest weight is shown as 1.", dim=True)
+
+
+def _differences(
+    a: WeightTable, b: WeightTable, backends: Sequence[str]
+) -> Iterator[tuple[IntentKind | None, str, float, float]]:
+    """Yield for each kind of question and backend the weight in both tables, the heaviest as 1."""
+    for kind in (None, *kinds_of(a, b)):
+        others = proportions(b, kind, backends)
+        for backend, weight in proportions(a, kind, backends).items():
+            yield kind, backend, weight, others[backend]
+
+
+def _format_difference(backend: str, a: float, b: float) -> tuple[str, str, str, str]:
+    change = f"{b - a:+.3f}".removesuffix("0") if abs(b - a) >= 0.0005 else NONE
+    return backend, format_weight(a), format_weight(b), change

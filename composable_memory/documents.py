@@ -1,0 +1,45 @@
+"""JSON documents: values of the library with their keys in camelCase, and what is not set left out."""
+
+from collections.abc import Mapping
+from dataclasses import fields as _fields
+from dataclasses import is_dataclass
+from functools import cache
+from typing import Any
+
+from pydantic import BaseModel, JsonValue
+from pydantic.alias_generators import to_camel
+from pydantic_core import to_jsonable_python
+
+__all__ = ["document", "json_name", "to_json"]
+
+
+def document(value: Any = None, /, **fields: object) -> dict[str, JsonValue]:
+    """Return a JSON document: the fields of a dataclass, if one is given, and those that are named.
+
+    `document(took_ms=1.5, error=None)` is `{"tookMs": 1.5}`. A named field replaces that of the dataclass,
+    so that `document(result, exact=None)` leaves one out.
+    """
+    own = {one.name: getattr(value, one.name) for one in _fields(value)} if value is not None else {}
+    return {json_name(name): to_json(part) for name, part in (own | fields).items() if part is not None}
+
+
+def to_json(value: object) -> JsonValue:
+    """Return a value as plain JSON: dataclasses as documents, mappings with their keys as they are.
+
+    What JSON cannot hold becomes text, and a number that is not finite becomes null.
+    """
+    if is_dataclass(value) and not isinstance(value, type):
+        return document(value)
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json", by_alias=True, exclude_none=True)  # type: ignore[no-any-return]
+    if isinstance(value, Mapping):
+        return {str(key): to_json(part) for key, part in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [to_json(part) for part in value]
+    return to_jsonable_python(value, fallback=str, inf_nan_mode="null")  # type: ignore[no-any-return]
+
+
+@cache
+def json_name(name: str) -> str:
+    """Return the key of a field: `took_ms` is `tookMs`, and `from_` is `from`."""
+    return to_camel(name.rstrip("_"))
