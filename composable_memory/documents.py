@@ -1,8 +1,7 @@
 """JSON documents: values of the library with their keys in camelCase, and what is not set left out."""
 
 from collections.abc import Mapping
-from dataclasses import fields as _fields
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any
 
@@ -13,14 +12,14 @@ from pydantic_core import to_jsonable_python
 __all__ = ["document", "json_name", "to_json"]
 
 
-def document(value: Any = None, /, **fields: object) -> dict[str, JsonValue]:
+def document(value: Any = None, /, **named: object) -> dict[str, JsonValue]:
     """Return a JSON document: the fields of a dataclass, if one is given, and those that are named.
 
     `document(took_ms=1.5, error=None)` is `{"tookMs": 1.5}`. A named field replaces that of the dataclass,
     so that `document(result, exact=None)` leaves one out.
     """
-    own = {one.name: getattr(value, one.name) for one in _fields(value)} if value is not None else {}
-    return {json_name(name): to_json(part) for name, part in (own | fields).items() if part is not None}
+    own = {one.name: getattr(value, one.name) for one in fields(value)} if value is not None else {}
+    return {json_name(name): to_json(part) for name, part in (own | named).items() if part is not None}
 
 
 def to_json(value: object) -> JsonValue:
@@ -31,7 +30,7 @@ def to_json(value: object) -> JsonValue:
     if is_dataclass(value) and not isinstance(value, type):
         return document(value)
     if isinstance(value, BaseModel):
-        return value.model_dump(mode="json", by_alias=True, exclude_none=True)  # type: ignore[no-any-return]
+        return value.model_dump(mode="json", by_alias=True, exclude_none=True)
     if isinstance(value, Mapping):
         return {str(key): to_json(part) for key, part in value.items()}
     if isinstance(value, list | tuple | set | frozenset):

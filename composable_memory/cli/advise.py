@@ -29,7 +29,7 @@ from composable_memory_feedback.advice.values import AdvisorName, Proposal
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.metrics import Interval
 
-__all__ = ["advise", "app", "proposal_document"]
+__all__ = ["advise", "app", "print_advice", "proposal_document"]
 
 ACTOR = "cli"
 REFUSED = "refused"
@@ -72,7 +72,7 @@ async def advise(
     if as_json:
         print_json(_advice_document(advice, applied))
     else:
-        _print_advice(advice, applied)
+        print_advice(advice, applied)
     if not advice.cases:
         warn(f"hint: no judged queries yet: {HOW_TO_JUDGE}")
     if report.set_aside:
@@ -166,7 +166,8 @@ def proposal_document(proposal: Proposal) -> dict[str, JsonValue]:
     )
 
 
-def _print_advice(advice: Advice, applied: str | None) -> None:
+def print_advice(advice: Advice, applied: str | None = None) -> None:
+    """Print a proposal, its gain and its reasons; then what speaks against it, or how it is adopted."""
     proposal, verdict = advice.proposal, advice.verdict
     queries = counted(proposal.sample_size, "judged query", "judged queries")
     print_line(f"Advice of the {proposal.advisor} advisor, from {queries} with a relevant result", bold=True)

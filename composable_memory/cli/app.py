@@ -1,13 +1,12 @@
-"""The root of the command line: which command is in which module, so that only the one that runs is imported."""
+"""The root of the command line: the module of each command, so that only the one that runs is imported."""
 
-from importlib import import_module
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperCommand, TyperGroup
-from typer.main import get_group
 
-__all__ = ["COMMANDS", "CommandGroup", "app"]
+from composable_memory.cli.command_group import CommandGroup
+
+__all__ = ["COMMANDS", "app"]
 
 COMMANDS = {
     "index": ("index", "Bring the index up to date with the notes."),
@@ -24,10 +23,6 @@ COMMANDS = {
     "restore": ("backup", "Take in what a backup holds, in this workspace or another."),
     "mcp": ("watch", "Serve the memory to an agent: an MCP server on stdin and stdout."),
     "demo": ("demo", "Index a sample workspace, ask it a few questions, and show how an answer came about."),
-    "graph": (
-        "graph_app",
-        "Look at the facts of the memory: who is known, what holds since when, and where it is from.",
-    ),
     "workspace": (
         "workspaces",
         "Look at the workspaces of the state folder, and bring one back whose folder was replaced.",
@@ -42,7 +37,10 @@ COMMANDS = {
     ),
     "weights": ("weights", "Look at the weights of the backends, set them, and go back."),
     "advise": ("advise", "Propose better weights from the judged searches, and say what they would bring."),
-    "replay": ("replay", "Rank logged queries again, and show what a change of the ranking would do."),
+    "replay": (
+        "replay",
+        "Rank logged queries again, from the log alone, and show what a change of the ranking would do.",
+    ),
     "gate": (
         "replay",
         "Test weights on judged queries: exit with 1 if they may rank worse than the baseline.",
@@ -56,23 +54,10 @@ COMMANDS = {
 """For each command its module in this package and its line in `cmem --help`, in the order of the help."""
 
 
-class CommandGroup(TyperGroup):
-    """All commands; the module of one is imported when it runs, not when it is listed."""
+class Commands(CommandGroup):
+    """The commands of the core, and what installed packages add."""
 
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
-        for name, (_, summary) in COMMANDS.items():
-            self.add_command(TyperCommand(name, help=summary))
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """Return the command that is to run, and its arguments."""
-        name, found, rest = super().resolve_command(ctx, args)
-        return name, self.load(name) if name in COMMANDS else found, rest
-
-    def load(self, name: str) -> Any:
-        """Import a command."""
-        module = import_module(f"composable_memory.cli.{COMMANDS[name][0]}")
-        return get_group(module.app).commands[name]
+    core = {name: (f"composable_memory.cli.{module}", line) for name, (module, line) in COMMANDS.items()}
 
 
 def _print_version(wanted: bool) -> None:
@@ -85,7 +70,7 @@ def _print_version(wanted: bool) -> None:
 
 app = typer.Typer(
     name="cmem",
-    cls=CommandGroup,
+    cls=Commands,
     help="Ask all memories of an agent at once: one ranked, cited and traced answer.",
     no_args_is_help=True,
     add_completion=False,

@@ -26,7 +26,7 @@ from composable_memory.learning import GoldenRun, QuestionScore
 from composable_memory.runtime.opening import open_memory
 from composable_memory_feedback.golden import GoldenComparison, GoldenScore, read_questions
 
-__all__ = ["app", "evaluate"]
+__all__ = ["app", "evaluate", "golden_document", "print_run"]
 
 NAMED = 10
 """So many questions that nobody answered are named."""
@@ -72,9 +72,9 @@ async def evaluate(
         status = memory.status()
     tolerance = memory.settings.memory.feedback.golden_tolerance
     if as_json:
-        print_json(_golden_document(found, k, tolerance))
+        print_json(golden_document(found, k, tolerance))
     else:
-        _print_run(found, k)
+        print_run(found, k)
     warn_if_empty(status)
     if found.unanswered:
         _warn_of_unanswered(found.unanswered)
@@ -85,7 +85,7 @@ async def evaluate(
     return ExitCode.FINE
 
 
-def _golden_document(run: GoldenRun, k: int, tolerance: float) -> dict[str, JsonValue]:
+def golden_document(run: GoldenRun, k: int, tolerance: float) -> dict[str, JsonValue]:
     """Return as JSON what all backends together and each alone reach, and how each question went.
 
     `floor` compares the answers kept before, as they were ranked `then` and with the active weights `now`;
@@ -115,7 +115,7 @@ def _score_document(score: GoldenScore) -> dict[str, JsonValue]:
     return document(recall=score.recall, mrr=score.mrr, ndcg=score.ndcg, questions=score.questions)
 
 
-def _print_run(run: GoldenRun, k: int) -> None:
+def print_run(run: GoldenRun, k: int) -> None:
     """Print the measures of all together and of each backend, the misses, and how the floor holds."""
     print_line(f"{counted(run.score.questions, 'question')}, the first {k} results of each", bold=True)
     scores = [("all together", run.score), *run.score.by_backend.items()]

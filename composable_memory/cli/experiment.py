@@ -16,7 +16,7 @@ from composable_memory_feedback.experiments.values import ExperimentStatus
 from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.weights import WeightTable
 
-__all__ = ["app", "start", "status", "stop"]
+__all__ = ["app", "experiment_document", "print_experiment", "start", "status", "stop"]
 
 HOW_TO_START = "hint: `cmem experiment start --b builtin=0.6,graphiti=0.3` starts one"
 HOW_TO_LOOK = "hint: every further query counts; `cmem experiment status` shows how it stands"
@@ -85,24 +85,24 @@ async def stop(
         ended = await learning.stop_experiment(adopt=adopt)
         table = (await learning.weights()).table
     if as_json:
-        print_json(_experiment_document(ended, table))
+        print_json(experiment_document(ended, table))
     else:
-        _print_experiment(ended)
+        print_experiment(ended)
         print_line(f"In force: {format_table(table)}.")
 
 
 def _print_latest(found: ExperimentStatus | None, *, as_json: bool) -> None:
     if as_json:
         is_running = found is not None and found.record.is_running
-        latest = _experiment_document(found) if found else None
+        latest = experiment_document(found) if found else None
         print_json(document(is_running=is_running, experiment=latest))
     elif found is not None:
-        _print_experiment(found)
+        print_experiment(found)
     else:
         print_line("No experiment yet.")
 
 
-def _experiment_document(status: ExperimentStatus, active: WeightTable | None = None) -> dict[str, JsonValue]:
+def experiment_document(status: ExperimentStatus, active: WeightTable | None = None) -> dict[str, JsonValue]:
     """Return the two tables, and what the queries told of them so far, as JSON.
 
     `winRate` is the share of `b` among the queries that told a difference. `eValue` is left out where it is
@@ -130,7 +130,7 @@ def _experiment_document(status: ExperimentStatus, active: WeightTable | None = 
     )
 
 
-def _print_experiment(status: ExperimentStatus) -> None:
+def print_experiment(status: ExperimentStatus) -> None:
     """Print the tables, what each won, how sure that is, and what is missing."""
     record = status.record
     wins = f"a won {status.wins_a}, b won {status.wins_b}, {status.ties} told no difference"

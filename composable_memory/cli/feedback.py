@@ -48,7 +48,19 @@ from composable_memory_feedback.store.values import BackendDay, KindGroup, Shado
 from composable_memory_feedback.weights import WeightTable
 from composable_memory_ops_logs import utc_now
 
-__all__ = ["add", "app", "evaluate", "export", "import_", "plot", "stats"]
+__all__ = [
+    "add",
+    "app",
+    "evaluate",
+    "export",
+    "import_",
+    "plot",
+    "print_evaluation",
+    "print_outcome",
+    "print_stats",
+    "stats",
+    "stats_document",
+]
 
 ALL_CHANGES = 10_000
 """More changes of weights than anybody makes: the gain of one counts from the first."""
@@ -163,14 +175,14 @@ async def evaluate(
             since=start,
             limit=limit,
             read=memory.text_of,
-            on_outcome=None if as_json else _print_outcome,
+            on_outcome=None if as_json else print_outcome,
             advice=await _advised(memory.learning, start) if of_advice else None,
         )
     judged = [one.evaluation for one in found.outcomes if one.state == "judged"]
     if as_json:
         print_json(_evaluation_document(found))
     else:
-        _print_evaluation(found)
+        print_evaluation(found)
     if found.stopped:
         unfinished = "not all were" if found.outcomes else "none was"
         warn(f"{unfinished} judged: {found.stopped}" if found.left else found.stopped)
@@ -238,7 +250,7 @@ def _mean_precision(run: EvaluationRun) -> float | None:
     return fmean(precisions) if precisions else None
 
 
-def _print_outcome(outcome: EvaluationOutcome) -> None:
+def print_outcome(outcome: EvaluationOutcome) -> None:
     """Print what a model said of one query, and what that cost."""
     found = outcome.evaluation
     question = one_line(found.query, QUESTION_CHARS) if found else ""
@@ -252,7 +264,7 @@ def _print_outcome(outcome: EvaluationOutcome) -> None:
     print_line(f"{head}  {text}  {question}".rstrip(), colour=colour)
 
 
-def _print_evaluation(run: EvaluationRun) -> None:
+def print_evaluation(run: EvaluationRun) -> None:
     """Print what a whole evaluation brought, what it cost, and what is left."""
     states = [one.state for one in run.outcomes]
     done = [one.evaluation for one in run.outcomes if one.evaluation]
@@ -280,9 +292,9 @@ async def stats(target: Target, *, since: Since = None, as_json: AsJson = False)
     async with opened_learning(target) as learning:
         found = await learning.stats(start)
     if as_json:
-        print_json(_stats_document(found))
+        print_json(stats_document(found))
     else:
-        _print_stats(found, learning.backends)
+        print_stats(found, learning.backends)
     _warn_if_unjudged(found, start)
     if found.weights.set_aside:
         warn(found.weights.set_aside)
@@ -335,7 +347,7 @@ def _warn_if_unjudged(found: LearningStats, since: datetime | None) -> None:
         warn(f"hint: no judgements {when}: {HOW_TO_JUDGE}")
 
 
-def _stats_document(found: LearningStats) -> dict[str, JsonValue]:
+def stats_document(found: LearningStats) -> dict[str, JsonValue]:
     """Return what is known as JSON; a waiting proposal has to prove itself on queries after `since`."""
     waiting = None
     if found.shadow:
@@ -355,7 +367,7 @@ def _stats_document(found: LearningStats) -> dict[str, JsonValue]:
     )
 
 
-def _print_stats(found: LearningStats, backends: Sequence[str]) -> None:
+def print_stats(found: LearningStats, backends: Sequence[str]) -> None:
     """Print what is judged and by whom, the weights, what waits, and how the backends did."""
     kinds = [f"{found.kinds[kind]} {kind}" for kind in JudgementKind if found.kinds.get(kind)]
     queries = counted(found.judged_queries, "judged query", "judged queries")

@@ -1,10 +1,11 @@
 """What commands of an adapter or a plug-in use of the command line.
 
 Such a command is a `typer.Typer` behind an entry point of the group `composable_memory.commands`, which is
-named as the command. `cmem --help` imports its module for the help text; so import what a command does when
-it runs, as the commands of the core do. A JSON document is a subclass of `composable_memory.tools.Document`.
+named as the command. `cmem --help` imports its module for the help text, so import what opens a memory when a
+command runs. `composable_memory.documents` makes the JSON.
 """
 
+from composable_memory.cli.command import ExitCode, Target, command, run
 from composable_memory.cli.options import (
     AsJson,
     Backend,
@@ -16,19 +17,15 @@ from composable_memory.cli.options import (
     check_names,
     parse_moment,
 )
-from composable_memory.cli.runner import ExitCode, Place, run
-from composable_memory.cli.screen import (
-    Line,
-    complain,
+from composable_memory.cli.output import (
     counted,
     one_line,
     plain,
-    say,
-    say_lines,
-    tell_degraded,
+    print_json,
+    print_line,
+    print_text,
     warn,
-    write_json,
-    write_text,
+    warn_degraded,
 )
 
 __all__ = [
@@ -36,23 +33,21 @@ __all__ = [
     "Backend",
     "ExitCode",
     "Here",
-    "Line",
-    "Place",
     "Session",
     "StateDir",
     "Strict",
+    "Target",
     "Workspace",
     "check_names",
-    "complain",
+    "command",
     "counted",
     "one_line",
     "parse_moment",
     "plain",
+    "print_json",
+    "print_line",
+    "print_text",
     "run",
-    "say",
-    "say_lines",
-    "tell_degraded",
     "warn",
-    "write_json",
-    "write_text",
+    "warn_degraded",
 ]

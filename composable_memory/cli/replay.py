@@ -22,7 +22,7 @@ from composable_memory.learning import ReplayRun
 from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.replay import Judged, Move, PolicyChange, QueryReplay, ReplayReport
 
-__all__ = ["app", "gate", "replay"]
+__all__ = ["app", "gate", "print_report", "print_reproduced", "replay"]
 
 NO_CHANGE = PolicyChange()
 NAMED = 5
@@ -100,9 +100,9 @@ async def replay(
     if as_json:
         print_json(_replay_document(found))
     elif found.total:
-        _print_reproduced(found)
+        print_reproduced(found)
         if not is_proof:
-            _print_report(found.report)
+            print_report(found.report)
     for reason, count in found.incomplete.items():
         warn(f"note: {counted(count, 'query', 'queries')} left out: {reason}")
     if not found.total:
@@ -169,7 +169,8 @@ def _move_document(move: Move) -> dict[str, JsonValue]:
     )
 
 
-def _print_reproduced(run: ReplayRun) -> None:
+def print_reproduced(run: ReplayRun) -> None:
+    """Print how many logged rankings come out as they were."""
     if run.reproduced == run.total:
         whole = f"all {run.total} logged rankings" if run.total > 1 else "the logged ranking"
         print_line(f"Ranked again as then, {whole} came out as logged, to the byte.")
@@ -184,7 +185,7 @@ def _format_not_reproduced(traces: tuple[str, ...]) -> str:
     return f"not as logged: {named}{more}; `cmem logs show {traces[0][:8]}` shows one"
 
 
-def _print_report(report: ReplayReport) -> None:
+def print_report(report: ReplayReport) -> None:
     """Print what a change does: how many rankings, which ones and how, and what the judgements say."""
     print_line(f"With {_format_change(report.change)}:")
     print_line(f"{report.changed} of {report.total} rankings change in their top {report.k}.", bold=True)

@@ -30,7 +30,7 @@ from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.store.values import WeightChange
 from composable_memory_feedback.weights import WeightTable, is_weight
 
-__all__ = ["app", "diff", "history", "rollback", "set_", "show", "weights_document"]
+__all__ = ["app", "diff", "history", "print_report", "rollback", "set_", "show", "weights_document"]
 
 ACTOR = "cli"
 REASON_CHARS = 160
@@ -56,7 +56,7 @@ async def show(target: Target, *, as_json: AsJson = False) -> None:
     if as_json:
         print_json(weights_document(report))
     else:
-        _print_report(report, _backends_of(learning, report))
+        print_report(report, _backends_of(learning, report))
     _warn_if_set_aside(report)
 
 
@@ -153,7 +153,8 @@ def _backends_of(learning: Learning, report: WeightsReport) -> Sequence[str]:
     return [*learning.backends, *sorted(report.table.weights.keys() - {*learning.backends})]
 
 
-def _print_report(report: WeightsReport, backends: Sequence[str]) -> None:
+def print_report(report: WeightsReport, backends: Sequence[str]) -> None:
+    """Print the active weights, beside them those of the settings, and an experiment that runs."""
     print_line(_format_active(report), bold=True)
     if report.since and report.table.reason:
         print_line(one_line(report.table.reason, REASON_CHARS))

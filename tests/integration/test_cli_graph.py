@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from composable_memory.cli import app
+from tests.cli_page import assert_documented
 from tests.integration.remembering_backend import STORES
 
 ENTRY_POINTS = """
@@ -43,6 +44,7 @@ class Cmem:
 
     def json(self, *args: str, stdin: str | None = None) -> dict[str, object]:
         document = json.loads(self(*args, "--json", stdin=stdin).stdout)
+        assert_documented(args, document)
         assert isinstance(document, dict)
         return document
 

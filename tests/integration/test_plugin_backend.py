@@ -46,30 +46,25 @@ spec = BackendSpec(
 
 COMMANDS = """
 import typer
-from composable_memory.cli.plugin_api import AsJson, ExitCode, Here, Place, StateDir, Workspace, run, say
-from composable_memory.cli.plugin_api import write_json
+from composable_memory.cli.plugin_api import AsJson, Target, command, print_json, print_line
 
 wiki = typer.Typer(help="Look at the wiki.")
 
-@wiki.command("page")
-def page(name: str, workspace: Workspace = Here, state_dir: StateDir = None, as_json: AsJson = False) -> None:
+@command(wiki, "page")
+async def page(target: Target, name: str, *, as_json: AsJson = False) -> None:
     "Show a page."
-    run(show(Place(workspace=workspace, state_dir=state_dir), name, as_json), as_json=as_json)
+    from composable_memory import open_memory
+
+    async with open_memory(target.workspace, target.state_dir) as memory:
+        (found,) = await memory.search(name)
+    if as_json:
+        print_json({"text": found.snippet})
+    else:
+        print_line(found.snippet)
 
 @wiki.command("pages")
 def pages() -> None:
     "List the pages."
-
-async def show(place, name, as_json):
-    from composable_memory import open_memory
-
-    async with open_memory(place.workspace, place.state_dir) as memory:
-        (found,) = await memory.search(name)
-    if as_json:
-        write_json({"text": found.snippet})
-    else:
-        say(found.snippet)
-    return ExitCode.FINE
 """
 ENTRY_POINTS = """
 [composable_memory.backends]

@@ -3,10 +3,10 @@
 from datetime import UTC, datetime
 
 import pytest
+from composable_memory_adapters.graphiti.cli.lines import fact_lines
 
 from composable_memory.facts import Fact
 from composable_memory.types import Origin
-from composable_memory_adapters.graphiti.cli.lines import fact_lines
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 NOTE = (Origin(path="memory/ana.md", start_line=3, end_line=3),)

@@ -10,15 +10,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from composable_memory.cli import app
-from composable_memory.cli.learning_charts import Chart, Mark, Point, Series
+from composable_memory.cli.charts import Chart, Mark, Point, Series
 from composable_memory.cli.pictures import write_picture
-from composable_memory.cli.weight_documents import AdviceDocument
-from composable_memory.cli.weight_drawing import advice_lines
-from composable_memory.cli.weight_words import told_weight
-from composable_memory.learning import Advice
-from composable_memory_feedback.advice.values import Objection, Proposal, Verdict
 from composable_memory_feedback.errors import FeedbackError
-from composable_memory_feedback.weights import WeightTable
 from tests.integration.feedback.learners import Place, ask
 
 NOON = datetime(2026, 5, 11, 12, tzinfo=UTC)
@@ -45,34 +39,6 @@ class Cmem:
 
     def __call__(self, *args: str) -> Result:
         return CliRunner().invoke(app, [*args, *self._place])
-
-
-# --- words --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("weight", "told"), [(1e308, "1e+308"), (2e-5, "2e-05"), (0.0, "0.00")])
-def test_a_weight_of_any_size_is_told_in_a_few_characters(weight: float, told: str) -> None:
-    assert told_weight(weight) == told
-
-
-def test_what_an_objection_says_is_not_said_again_as_a_note() -> None:
-    table = WeightTable.fixed({"notes": 1.0})
-    proposal = Proposal(
-        advisor="formula",
-        current=table,
-        table=table,
-        changes=(),
-        sample_size=0,
-        made_at=NOON,
-        notes=("nothing to compare", "one more thing"),
-    )
-    objection = Objection(code="no-change", text="it ranks as now (nothing to compare); keep it")
-    advice = Advice(proposal=proposal, verdict=Verdict(objections=(objection,)), cases=0)
-
-    told = "\n".join(text for text, _ in advice_lines(AdviceDocument.of(advice)))
-
-    assert told.count("nothing to compare") == 1
-    assert "Note: one more thing" in told
 
 
 # --- times without anything ---------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 from composable_memory.cli import app
 from composable_memory.learning import open_learning
 from composable_memory.runtime.opening import open_memory
+from tests.cli_page import assert_documented
 from tests.integration.feedback.two_backends import ENTRY_POINTS, WRONG, sure, vague
 
 CONFIG = """
@@ -51,6 +52,7 @@ class Cmem:
 
     def json(self, *args: str) -> dict[str, object]:
         document = json.loads(self(*args, "--json").stdout)
+        assert_documented(args, document)
         assert isinstance(document, dict)
         return document
 
@@ -152,7 +154,7 @@ def test_a_change_shows_who_moves_and_what_the_judgements_say(cmem: Cmem) -> Non
     assert "With the weights sure 1.00, vague 0.50:" in result.stdout
     assert f"{QUERIES} of {QUERIES} rankings change in their top 10." in result.stdout
     assert re.search(
-        r"general  nDCG 0\.\d+ -> 1\.000\n  up     3 ->  1  memory/item-\d+\.md:1-3 \[sure\]", result.stdout
+        r"general  nDCG 0\.\d+ -> 1\.000\n  up +3 +-> +1 +memory/item-\d+\.md:1-3 +?\[sure\]", result.stdout
     )
     assert f"{QUERIES - 1} more; --limit {QUERIES} shows all." in result.stdout
     assert re.search(r"all questions  \+0\.\d+ \(.*\)  better", result.stdout)

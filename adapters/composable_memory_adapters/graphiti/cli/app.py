@@ -1,34 +1,63 @@
-"""The commands of `cmem graph` and their options."""
+"""`cmem graph`: look through the facts of a memory, draw them, and forget an episode."""
 
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
+from pydantic import JsonValue
 
 from composable_memory.cli.plugin_api import (
     AsJson,
     Backend,
     Here,
-    Place,
     StateDir,
+    Target,
     Workspace,
+    check_names,
+    command,
+    counted,
+    one_line,
     parse_moment,
+    print_json,
+    print_line,
+    print_text,
     run,
+    warn,
+    warn_degraded,
 )
+from composable_memory.documents import document
+from composable_memory.errors import ConfigError
+from composable_memory.facts import Episode, Fact
+from composable_memory.interfaces import Capability, SupportsAdoption, SupportsFacts
+from composable_memory_adapters.graphiti.cli.fact_text import (
+    print_entity,
+    print_episode,
+    print_fact,
+    print_on_timeline,
+)
+from composable_memory_adapters.graphiti.cli.pictures import html_page, mermaid
 
-if TYPE_CHECKING:
-    from composable_memory_adapters.graphiti.cli.commands import PictureFormat
+__all__ = ["adopt", "entities", "episodes", "export", "facts", "forget", "graph", "timeline"]
 
-__all__ = [
-    "graph",
-    "graph_adopt",
-    "graph_entities",
-    "graph_episodes",
-    "graph_export",
-    "graph_facts",
-    "graph_forget",
-    "graph_timeline",
-]
+PictureFormat = Literal["json", "mermaid", "html"]
+
+FORMATS: dict[str, PictureFormat] = {
+    ".json": "json",
+    ".mmd": "mermaid",
+    ".mermaid": "mermaid",
+    ".html": "html",
+    ".htm": "html",
+}
+WHAT_TO_DO = "hint: the graph is empty; `cmem ingest MEMORY.md memory/` reads notes into it"
+WHO_IS_KNOWN = "hint: `cmem graph entities` lists who and what is known"
+LOOKED_AT = 1000
+"""Among so many of the latest episodes the one to be forgotten is looked for, to show what it says."""
 
 graph = typer.Typer(
     help="Look at the facts of the memory: who is known, what holds since when, and where it is from.",
@@ -38,8 +67,54 @@ graph = typer.Typer(
 Many = Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, max=1000, help="How many at most.")]
 
 
-@graph.command("facts", epilog="Example: cmem graph facts --about Alice --as-of 2026-01-31")
-def graph_facts(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Graph:
+    """The backend with the facts, and the time at which it is looked at."""
+
+    backend_id: str
+    memory: SupportsFacts
+    now: datetime
+
+    def path(self, one: Fact | Episode) -> str:
+        """Return what `cmem get` shows it under."""
+        return f"{self.backend_id}/{one.group_id}/{one.id}"
+
+    def documents(self, facts: Sequence[Fact]) -> list[dict[str, JsonValue]]:
+        """Return facts as JSON; `current` says whether one holds now."""
+        return [document(fact, path=self.path(fact), current=fact.is_current(self.now)) for fact in facts]
+
+    async def hint(self, found: Sequence[object]) -> str | None:
+        """Return what to do where nothing was found."""
+        if found:
+            return None
+        is_empty = not await self.memory.episodes(limit=1) and not await self.memory.facts(limit=1)
+        return WHAT_TO_DO if is_empty else WHO_IS_KNOWN
+
+
+@asynccontextmanager
+async def _open(target: Target, backend: str | None) -> AsyncIterator[_Graph]:
+    # Imported late, because `cmem --help` imports this module.
+    from composable_memory.runtime.opening import open_memory
+    from composable_memory_ops_logs import utc_now
+
+    async with open_memory(target.workspace, target.state_dir, long_lived=False) as memory:
+        check_names(memory, (backend,) if backend else ())
+        found = memory.facts_of(backend)
+        able = memory.manager.backends_with(Capability.FACTS)
+        warn_degraded(memory.unavailable())
+        backend_id = next(backend_id for backend_id, one in able.items() if id(one) == id(found))
+        yield _Graph(backend_id=backend_id, memory=found, now=utc_now())
+        if able[backend_id].status().dirty:
+            warn(f"degraded: {backend_id}: stale: not all that was ingested is stored; see `cmem status`")
+
+
+# --- lists --------------------------------------------------------------------------------------------------
+
+
+@command(graph, "facts", epilog="Example: cmem graph facts --about Alice --as-of 2026-01-31")
+async def facts(
+    target: Target,
+    *,
     about: Annotated[
         str | None, typer.Option("--about", metavar="ENTITY", help="Only about this one: a name or an id.")
     ] = None,
@@ -52,76 +127,93 @@ def graph_facts(
     current: Annotated[bool, typer.Option("--current", help="Only what still holds.")] = False,
     limit: Many = 20,
     backend: Backend = None,
-    workspace: Workspace = Here,
-    state_dir: StateDir = None,
     as_json: AsJson = False,
 ) -> None:
     """List facts, the newest first; what holds no more is dimmed."""
-    from composable_memory_adapters.graphiti.cli import commands
-
-    command = commands.facts(
-        Place(workspace=workspace, state_dir=state_dir),
-        backend,
-        about=about,
-        as_of=parse_moment(as_of, "--as-of", day_ends=True),
-        current_only=current,
-        limit=limit,
-        as_json=as_json,
-    )
-    run(command, as_json=as_json)
+    moment = parse_moment(as_of, "--as-of", day_ends=True)
+    async with _open(target, backend) as graph:
+        found = await graph.memory.facts(about=about, as_of=moment, current_only=current, limit=limit)
+        hint = await graph.hint(found)
+    if as_json:
+        print_json(document(facts=graph.documents(found)))
+    else:
+        for fact in found:
+            print_fact(fact, graph.path(fact), graph.now)
+    _print_end(found, "facts", hint, as_json=as_json)
 
 
-@graph.command("entities")
-def graph_entities(
+@command(graph, "entities")
+async def entities(
+    target: Target,
     name: Annotated[
         str | None, typer.Argument(metavar="NAME", help="A part of the name.", show_default=False)
     ] = None,
+    *,
     limit: Many = 50,
     backend: Backend = None,
-    workspace: Workspace = Here,
-    state_dir: StateDir = None,
     as_json: AsJson = False,
 ) -> None:
     """List who and what is known, those with most facts first."""
-    from composable_memory_adapters.graphiti.cli import commands
+    async with _open(target, backend) as graph:
+        found = await graph.memory.entities(named=name, limit=limit)
+        hint = await graph.hint(found)
+    if as_json:
+        print_json(document(entities=found))
+    else:
+        for entity in found:
+            print_entity(entity)
+    _print_end(found, "entities", hint, as_json=as_json)
 
-    place = Place(workspace=workspace, state_dir=state_dir)
-    run(commands.entities(place, backend, named=name, limit=limit, as_json=as_json), as_json=as_json)
 
-
-@graph.command("episodes")
-def graph_episodes(
-    limit: Many = 20,
-    backend: Backend = None,
-    workspace: Workspace = Here,
-    state_dir: StateDir = None,
-    as_json: AsJson = False,
+@command(graph, "episodes")
+async def episodes(
+    target: Target, *, limit: Many = 20, backend: Backend = None, as_json: AsJson = False
 ) -> None:
     """List what was ingested, the latest first."""
-    from composable_memory_adapters.graphiti.cli import commands
+    async with _open(target, backend) as graph:
+        found = await graph.memory.episodes(limit=limit)
+        hint = await graph.hint(found)
+    if as_json:
+        print_json(document(episodes=[document(one, path=graph.path(one)) for one in found]))
+    else:
+        for episode in found:
+            print_episode(episode, graph.path(episode))
+    _print_end(found, "episodes", hint, as_json=as_json)
 
-    place = Place(workspace=workspace, state_dir=state_dir)
-    run(commands.episodes(place, backend, limit=limit, as_json=as_json), as_json=as_json)
 
-
-@graph.command("timeline")
-def graph_timeline(
+@command(graph, "timeline")
+async def timeline(
+    target: Target,
     entity: Annotated[str, typer.Argument(metavar="ENTITY", help="A name or an id.")],
+    *,
     limit: Many = 100,
     backend: Backend = None,
-    workspace: Workspace = Here,
-    state_dir: StateDir = None,
     as_json: AsJson = False,
 ) -> None:
     """List what is and was known of one entity, in the order of time."""
-    from composable_memory_adapters.graphiti.cli import commands
+    async with _open(target, backend) as graph:
+        found = await graph.memory.timeline(entity, limit=limit)
+        hint = await graph.hint(found)
+    if as_json:
+        print_json(document(facts=graph.documents(found)))
+    else:
+        for fact in found:
+            print_on_timeline(fact, graph.path(fact), graph.now)
+    _print_end(found, "facts", hint, as_json=as_json)
 
-    place = Place(workspace=workspace, state_dir=state_dir)
-    run(commands.timeline(place, backend, entity, limit=limit, as_json=as_json), as_json=as_json)
+
+def _print_end(found: Sequence[object], what: str, hint: str | None, *, as_json: bool) -> None:
+    if not found and not as_json:
+        print_line(f"No {what}.")
+    if hint:
+        warn(hint)
+
+
+# --- changes ------------------------------------------------------------------------------------------------
 
 
 @graph.command("forget")
-def graph_forget(
+def forget(
     episode: Annotated[
         str, typer.Argument(metavar="EPISODE", help="The episode, as `cmem graph episodes` names it.")
     ],
@@ -132,36 +224,70 @@ def graph_forget(
     as_json: AsJson = False,
 ) -> None:
     """Remove an episode for good, with what only it supports. Asks first, except with --yes or --json."""
-    from composable_memory_adapters.graphiti.cli import commands
-
-    place = Place(workspace=workspace, state_dir=state_dir)
+    target = Target(workspace=workspace, state_dir=state_dir)
     if not (yes or as_json):
-        commands.ask_to_forget(place, backend, episode)
-    run(commands.forget(place, backend, episode, as_json=as_json), as_json=as_json)
+        # Nothing is open while the answer is waited for, so that nothing is held up by it.
+        try:
+            run(_preview(target, backend, episode))
+        except typer.Exit as done:
+            if done.exit_code:
+                raise
+        typer.confirm("Forget it for good?", abort=True, err=True)
+    run(_forget(target, backend, episode, as_json=as_json), as_json=as_json)
 
 
-@graph.command("adopt")
-def graph_adopt(
+async def _preview(target: Target, backend: str | None, given: str) -> None:
+    """Show what an episode says before it is forgotten."""
+    async with _open(target, backend) as graph:
+        listed = await graph.memory.episodes(limit=LOOKED_AT)
+    named = given.strip()
+    found = next((one for one in listed if named in (one.id, one.content_id, graph.path(one))), None)
+    if found is None:
+        warn(f"{one_line(named)} is not among the latest {LOOKED_AT} episodes")
+    else:
+        print_episode(found, graph.path(found))
+    warn("what only this episode supports goes with it: facts, and entities that no fact is left about")
+
+
+async def _forget(target: Target, backend: str | None, episode: str, *, as_json: bool) -> None:
+    async with _open(target, backend) as graph:
+        gone = await graph.memory.forget(episode.strip())
+    if as_json:
+        print_json(document(gone))
+    else:
+        print_line(f"Forgot {one_line(gone.episode_id)}, with {_format_counts(gone.entities, gone.facts)}.")
+
+
+@command(graph, "adopt")
+async def adopt(
+    target: Target,
+    *,
     everything: Annotated[
         bool, typer.Option("--all", help="Also what no note of this workspace says: all of it is yours.")
     ] = False,
     backend: Backend = None,
-    workspace: Workspace = Here,
-    state_dir: StateDir = None,
     as_json: AsJson = False,
 ) -> None:
     """Take over what was ingested before workspaces were told apart, as far as it is in these notes.
 
     It is read once more, which costs calls where a language model reads.
     """
-    from composable_memory_adapters.graphiti.cli import commands
+    async with _open(target, backend) as graph:
+        if not isinstance(graph.memory, SupportsAdoption):
+            raise ConfigError("backend", f"{graph.backend_id} keeps nothing that could be taken over")
+        adopted = await graph.memory.adopt(everything=everything)
+    if as_json:
+        print_json(document(episodes=adopted.episodes, left=adopted.left))
+    else:
+        print_line(f"Took over {counted(adopted.episodes, 'episode')}; {adopted.left} are left.")
 
-    place = Place(workspace=workspace, state_dir=state_dir)
-    run(commands.adopt(place, backend, everything=everything, as_json=as_json), as_json=as_json)
+
+# --- pictures -----------------------------------------------------------------------------------------------
 
 
-@graph.command("export", epilog="Example: cmem graph export Alice --output alice.html")
-def graph_export(
+@command(graph, "export", epilog="Example: cmem graph export Alice --output alice.html")
+async def export(
+    target: Target,
     entity: Annotated[
         str | None,
         typer.Argument(
@@ -170,8 +296,9 @@ def graph_export(
             show_default=False,
         ),
     ] = None,
+    *,
     format_: Annotated[
-        Literal["json", "mermaid", "html"] | None,
+        PictureFormat | None,
         typer.Option("--format", help="What to write; without it, what the end of --output says."),
     ] = None,
     depth: Annotated[
@@ -183,32 +310,33 @@ def graph_export(
     ] = None,
     limit: Many = 200,
     backend: Backend = None,
-    workspace: Workspace = Here,
-    state_dir: StateDir = None,
     as_json: AsJson = False,
 ) -> None:
     """Write a part of the graph: as JSON, as a Mermaid diagram, or as a page to look at."""
-    from composable_memory_adapters.graphiti.cli import commands
-
     wanted = format_ or _format_of(output)
     if as_json and output is None and wanted != "json":
         problem = f"--format {wanted} needs --output beside --json"
         raise typer.BadParameter(problem, param_hint="--format")
-    picture = commands.Picture(entity=entity, format=wanted, depth=depth, limit=limit, output=output)
-    place = Place(workspace=workspace, state_dir=state_dir)
-    run(commands.export(place, backend, picture, as_json=as_json), as_json=as_json)
+    async with _open(target, backend) as graph:
+        found = await graph.memory.neighbourhood(entity, depth=depth, limit=limit)
+        hint = await graph.hint(found.facts)
+    about = document(entity=entity, depth=depth, entities=found.entities, output=output)
+    about |= document(facts=graph.documents(found.facts))
+    drawn = {"html": html_page, "mermaid": mermaid}.get(wanted)
+    text = drawn(found, centre=entity, now=graph.now) if drawn else _json_text(about)
+    if output:
+        await asyncio.to_thread(output.write_bytes, text.encode("utf-8", "replace"))
+    if as_json or (wanted == "json" and not output):
+        print_json(about)
+    elif output:
+        print_line(f"Wrote {_format_counts(len(found.entities), len(found.facts))} to {output}.")
+    else:
+        print_text(text)
+    if hint:
+        warn(hint)
 
 
-FORMATS: dict[str, "PictureFormat"] = {
-    ".json": "json",
-    ".mmd": "mermaid",
-    ".mermaid": "mermaid",
-    ".html": "html",
-    ".htm": "html",
-}
-
-
-def _format_of(output: Path | None) -> "PictureFormat":
+def _format_of(output: Path | None) -> PictureFormat:
     """Return what the end of a file's name says that it is; without a file it is JSON.
 
     Raises:
@@ -222,5 +350,9 @@ def _format_of(output: Path | None) -> "PictureFormat":
     raise typer.BadParameter(problem, param_hint="--output")
 
 
-app = typer.Typer()
-app.add_typer(graph, name="graph")
+def _format_counts(entities: int, facts: int) -> str:
+    return f"{counted(entities, 'entity', 'entities')} and {counted(facts, 'fact')}"
+
+
+def _json_text(about: dict[str, JsonValue]) -> str:
+    return json.dumps(about, ensure_ascii=False, indent=2) + "\n"

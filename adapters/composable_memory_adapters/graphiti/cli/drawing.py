@@ -9,7 +9,7 @@ from unicodedata import east_asian_width
 
 from composable_memory.cli.plugin_api import one_line, plain
 from composable_memory.facts import Fact
-from composable_memory_adapters.graphiti.cli.fact_text import relation_words, told_validity
+from composable_memory_adapters.graphiti.cli.fact_text import format_relation, format_validity
 from composable_memory_adapters.graphiti.cli.layout import Figure, Spot, Tie
 
 __all__ = ["ARROWS", "drawn", "safe"]
@@ -145,7 +145,7 @@ def _tie(tie: Tie, figure: Figure, now: datetime) -> Iterator[str]:
 
 def _told(facts: tuple[Fact, ...], now: datetime) -> str:
     """Return what facts say, a line each, for HTML."""
-    said = ((one.text, told_validity(one, now)) for one in facts)
+    said = ((one.text, format_validity(one, now)) for one in facts)
     return "&#10;".join(safe(f"{text} ({validity})" if validity else text) for text, validity in said)
 
 
@@ -173,9 +173,9 @@ def _heads(tie: Tie, facts: tuple[Fact, ...] | list[Fact], state: str) -> str:
 def _relation(tie: Tie, fact: Fact, figure: Figure, now: datetime) -> str:
     """Return the words on a ray: above it the relation and how many more, below it the time."""
     more = f" +{len(tie.facts) - 1}" if len(tie.facts) > 1 else ""
-    lines = [("-5", "", f"{_cut(relation_words(fact.relation), RELATION_CELLS)}{more}")]
+    lines = [("-5", "", f"{_cut(format_relation(fact.relation), RELATION_CELLS)}{more}")]
     if not figure.is_crowded:
-        lines.append(("13", ' class="when"', told_validity(fact, now)))
+        lines.append(("13", ' class="when"', format_validity(fact, now)))
     place, side = _on_line(tie.b, atan2(tie.b.y - tie.a.y, tie.b.x - tie.a.x), -(DOT + 14))
     place += f' text-anchor="{"end" if side == "start" else "start"}"'
     return "".join(f'<text{kind} {place} dy="{down}">{safe(words)}</text>' for down, kind, words in lines)

@@ -1,26 +1,43 @@
-"""Facts and the time in which they hold, in words for people (pure).
+"""Facts, entities and episodes as text: in which time a fact holds, and the lines that the terminal shows.
 
 Days are in UTC, as dates in notes are read.
 """
 
+import re
 from datetime import UTC, datetime
 
-from composable_memory.cli.plugin_api import one_line
-from composable_memory.facts import Fact
+from composable_memory.cli.plugin_api import counted, one_line, print_line
+from composable_memory.facts import Episode, Fact, GraphEntity
 from composable_memory.ingest.origins import citation_of
 from composable_memory.types import Origin
 
-__all__ = ["cited", "day", "relation_words", "told_validity"]
+__all__ = [
+    "format_day",
+    "format_origin",
+    "format_relation",
+    "format_validity",
+    "print_entity",
+    "print_episode",
+    "print_fact",
+    "print_on_timeline",
+]
+
+PREVIEW_CHARS = 160
+STATES = "STATES"
+"""The relation of a statement of which no more is understood than what it speaks of."""
+
+_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+"""What some services name an entity by, for want of its name."""
 
 
-def day(moment: datetime | None) -> str:
+def format_day(moment: datetime | None) -> str:
     """Return the day of a moment as `2026-03-01`; empty for none."""
     return moment.astimezone(UTC).date().isoformat() if moment else ""
 
 
-def told_validity(fact: Fact, now: datetime) -> str:
+def format_validity(fact: Fact, now: datetime) -> str:
     """Return the time in which a fact holds, in words; empty where nothing is known of it."""
-    since, until = day(fact.valid_at), day(fact.invalid_at)
+    since, until = format_day(fact.valid_at), format_day(fact.invalid_at)
     if fact.valid_at is not None and fact.valid_at > now:
         return f"{since} to {until}" if until else f"from {since}"
     if since and until:
@@ -30,11 +47,67 @@ def told_validity(fact: Fact, now: datetime) -> str:
     return (since and f"since {since}") or (until and f"until {until}")
 
 
-def relation_words(relation: str) -> str:
+def format_relation(relation: str) -> str:
     """Return the name of a relation as words: `WORKS_AT` is `works at`."""
     return one_line(relation.replace("_", " ")).lower()
 
 
-def cited(origin: Origin) -> str:
+def format_origin(origin: Origin) -> str:
     """Return where something was taken from: `path#L3-L7`, `path#L3`, or the path alone."""
     return one_line(citation_of(origin))
+
+
+def print_fact(fact: Fact, path: str, now: datetime) -> None:
+    """Print what a fact says and since when, between whom, where it is from, and what `get` knows it as."""
+    validity, is_current = format_validity(fact, now), fact.is_current(now)
+    text = one_line(fact.text) + (f" ({validity})" if validity else "")
+    print_line(text, bold=is_current, dim=not is_current)
+    if between := f"{_between(fact)}{_from(fact)}".strip():
+        print_line(f"  {between}", dim=True)
+    print_line(f"  {one_line(path)}", dim=True)
+
+
+def print_on_timeline(fact: Fact, path: str, now: datetime) -> None:
+    """Print a fact behind the time in which it holds; `?` is an end that is not known."""
+    is_current = fact.is_current(now)
+    since, until = (
+        format_day(fact.valid_at) or "?",
+        format_day(fact.invalid_at) or ("" if is_current else "?"),
+    )
+    print_line(f"{since:<10} to {until:<10}  {one_line(fact.text)}", bold=is_current, dim=not is_current)
+    print_line(f"{'':26}{one_line(path)}{_from(fact)}", dim=True)
+
+
+def print_entity(entity: GraphEntity) -> None:
+    """Print an entity, how much is known of it, and its id."""
+    kind = f"  {one_line(entity.kind)}" if entity.kind else ""
+    print_line(f"{one_line(entity.name)}{kind}  {counted(entity.fact_count, 'fact')}", bold=True)
+    if summary := one_line(entity.summary, PREVIEW_CHARS):
+        print_line(f"  {summary}")
+    print_line(f"  {one_line(entity.id)} in {one_line(entity.group_id)}", dim=True)
+
+
+def print_episode(episode: Episode, path: str) -> None:
+    """Print when and where something was said, what it begins with, and what `get` shows it under."""
+    place = (
+        format_origin(episode.origin) if episode.origin else one_line(episode.source or episode.content_id)
+    )
+    day = format_day(episode.observed_at) or "no date"
+    print_line(f"{day}  {place}  {counted(episode.fact_count, 'fact')}", bold=True)
+    print_line(f"  {one_line(episode.text, PREVIEW_CHARS)}")
+    print_line(f"  {one_line(path)}", dim=True)
+
+
+def _between(fact: Fact) -> str:
+    """Return what a fact relates and how; nothing where its text says just that, or names are not known."""
+    source, target = one_line(fact.source), one_line(fact.target)
+    if _ID.fullmatch(source) or _ID.fullmatch(target):
+        return ""
+    if fact.relation == STATES:
+        return ", ".join(dict.fromkeys((source, target)))
+    related = f"{source} {format_relation(fact.relation)} {target}"
+    return "" if related.casefold() == one_line(fact.text).rstrip(".").casefold() else related
+
+
+def _from(fact: Fact) -> str:
+    return f"  from {', '.join(map(format_origin, fact.origins))}" if fact.origins else ""

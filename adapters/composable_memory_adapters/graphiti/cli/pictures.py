@@ -7,7 +7,12 @@ from datetime import datetime
 from composable_memory.cli.plugin_api import counted, one_line, plain
 from composable_memory.facts import Fact, GraphEntity, Neighbourhood
 from composable_memory_adapters.graphiti.cli.drawing import ARROWS, drawn, safe
-from composable_memory_adapters.graphiti.cli.fact_text import cited, day, relation_words, told_validity
+from composable_memory_adapters.graphiti.cli.fact_text import (
+    format_day,
+    format_origin,
+    format_relation,
+    format_validity,
+)
 from composable_memory_adapters.graphiti.cli.layout import Figure, entity_key, figures_of
 from composable_memory_adapters.graphiti.cli.style import STYLE
 
@@ -32,8 +37,8 @@ def mermaid(neighbourhood: Neighbourhood, *, centre: str | None = None, now: dat
     for fact in neighbourhood.facts:
         source, target = (names[entity_key(fact.group_id, name)] for name in (fact.source, fact.target))
         arrow = "-->" if fact.is_current(now) else "-.->"
-        when = told_validity(fact, now)
-        told = _label(relation_words(fact.relation)) + (f"<br/>{_label(when)}" if when else "")
+        when = format_validity(fact, now)
+        told = _label(format_relation(fact.relation)) + (f"<br/>{_label(when)}" if when else "")
         lines.append(f'  {source} {arrow}|"{told}"| {target}')
     return "\n".join(lines) + "\n"
 
@@ -78,7 +83,7 @@ def _header(
     entities = counted(sum(len(figure.spots) for figure in figures), "entity", "entities")
     held = sum(fact.is_current(now) for fact in facts)
     yield f"<header><h1>{safe(title)}</h1>"
-    yield f"<p>{entities}, {counted(len(facts), 'fact')}; on {day(now)} {held} of these hold</p>"
+    yield f"<p>{entities}, {counted(len(facts), 'fact')}; on {format_day(now)} {held} of these hold</p>"
     yield '<ul class="legend"><li class="now">holds now</li><li class="once">held once</li>'
     yield from (f'<li class="kind k{number}">{safe(kind)}</li>' for kind, number in kinds.items())
     yield "</ul></header>"
@@ -96,10 +101,10 @@ def _table(facts: Sequence[Fact], now: datetime) -> Iterator[str]:
 
 def _row(fact: Fact, now: datetime) -> str:
     state = "now" if fact.is_current(now) else "once"
-    origins = "<br>".join(safe(cited(origin)) for origin in fact.origins)
-    relation = f"{fact.source} → {relation_words(fact.relation)} → {fact.target}"
+    origins = "<br>".join(safe(format_origin(origin)) for origin in fact.origins)
+    relation = f"{fact.source} → {format_relation(fact.relation)} → {fact.target}"
     return (
-        f'<tr class="{state}"><td>{safe(told_validity(fact, now))}</td><td>{safe(fact.text)}</td>'
+        f'<tr class="{state}"><td>{safe(format_validity(fact, now))}</td><td>{safe(fact.text)}</td>'
         f"<td>{safe(relation)}</td><td>{origins}</td></tr>"
     )
 

@@ -1,4 +1,4 @@
-"""The charts of what was learnt, their blocks in the terminal, and the pictures in files."""
+"""The charts of what was learnt, their lines in the terminal, and the pictures in files."""
 
 import re
 import sys
@@ -8,15 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from composable_memory.cli.chart_blocks import chart_lines, sampled
-from composable_memory.cli.learning_charts import (
+from composable_memory.cli.charts import (
     Chart,
     Mark,
     Point,
     Series,
     charts_of,
     colour_numbers,
+    print_charts,
     quality_chart,
+    sampled,
 )
 from composable_memory.cli.pictures import write_picture
 from composable_memory_feedback.errors import FeedbackError
@@ -168,24 +169,21 @@ def test_a_memory_of_which_nothing_is_known_has_charts_that_say_what_brings_some
     assert "`cmem advise`" in gain.note
 
 
-def test_a_time_that_is_still_to_come_begins_now() -> None:
+def test_a_time_that_is_still_to_come_begins_now(capsys: pytest.CaptureFixture[str]) -> None:
     found = charts_of((), (), base=BASE, backends=BACKENDS, start=NOW + timedelta(days=1), now=NOW)
 
     assert {(one.start, one.end) for one in found} == {(NOW, NOW)}
-    assert [line for one in found for line in lines(one)]
+    print_charts(found)
+    assert "Weights for all questions" in capsys.readouterr().out
 
 
-# --- blocks -------------------------------------------------------------------------------------------------
+# --- in the terminal ----------------------------------------------------------------------------------------
 
 
 def chart(*points: Point, course: str = "steps", **more: object) -> Chart:
     series = (Series(name="notes", points=points),)
     given: dict[str, object] = {"bounds": (0.0, 1.0), **more}
     return Chart(title="T", unit="u", course=course, start=START, end=NOW, series=series, **given)  # type: ignore[arg-type]
-
-
-def lines(one: Chart, *, width: int = 40, blocks: bool = True) -> list[str]:
-    return [text for text, _ in chart_lines(one, width, blocks=blocks)]
 
 
 def test_steps_hold_until_the_next_one() -> None:
@@ -200,39 +198,29 @@ def test_days_without_a_value_stay_empty() -> None:
     assert sampled(one.series[0], one, 5) == [0.5, 1.0, None, None, None]
 
 
-def test_a_line_is_a_field_of_blocks_with_its_bounds_and_its_last_value() -> None:
-    one = chart(Point(at=START, value=0.0), Point(at=at(6), value=0.5))
+def test_a_series_is_shown_with_its_course_its_range_and_its_last_value(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    marks = (Mark(at=at(6), text="v1"),)
 
-    assert lines(one) == [
-        "notes  1.00 |                    |",
-        "            |          ▄▄▄▄▄▄▄▄▄▄|",
-        "       0.00 |▁▁▁▁▁▁▁▁▁▁██████████|  0.50",
-        "             2026-05-01",
+    print_charts([chart(Point(at=START, value=0.0), Point(at=at(6), value=0.5), marks=marks)])
+
+    title, head, line, changes = capsys.readouterr().out.splitlines()
+    assert "T" in title
+    assert head.split() == ["2026-05-01", "..", "2026-05-11", "low", "high", "last"]
+    assert line.split() == ["notes", "▁" * 24 + "▅" * 24, "0.00", "0.50", "0.50"]
+    assert "v1 2026-05-06" in changes
+
+
+def test_values_without_bounds_may_lie_below_zero(capsys: pytest.CaptureFixture[str]) -> None:
+    print_charts([chart(Point(at=START, value=-0.1), Point(at=at(6), value=0.1), bounds=None)])
+
+    assert capsys.readouterr().out.splitlines()[-1].split()[1:] == [
+        "▁" * 24 + "█" * 24,
+        "-0.100",
+        "0.100",
+        "0.100",
     ]
-
-
-def test_a_terminal_without_blocks_gets_strokes_of_ascii() -> None:
-    assert all(line.isascii() for line in lines(chart(Point(at=START, value=0.4)), blocks=False))
-
-
-@pytest.mark.parametrize("width", [0, 40, 80, 500])
-def test_lines_are_as_wide_as_there_is_room(width: int) -> None:
-    found = lines(chart(Point(at=START, value=0.4)), width=width)
-
-    assert max(map(len, found)) <= max(40, width)
-
-
-def test_values_without_bounds_are_drawn_between_the_ends_of_their_intervals() -> None:
-    one = chart(Point(at=START, value=-0.1, low=-0.2, high=0.1), bounds=None)
-
-    assert lines(one)[0].startswith("notes 0.100 |")
-    assert lines(one)[2].startswith("      -0.200 |")
-
-
-def test_names_of_moments_stand_under_them_and_never_in_each_other() -> None:
-    marks = (Mark(at=at(6), text="v1"), Mark(at=at(6), text="v2"), Mark(at=NOW, text="v3"))
-
-    assert lines(chart(Point(at=START, value=0.4), marks=marks))[3] == " " * 13 + "          v2      v3"
 
 
 # --- pictures -----------------------------------------------------------------------------------------------

@@ -1,0 +1,98 @@
+"""The root of all commands: those of the core by module, those of installed packages by entry point."""
+
+from collections.abc import Mapping
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, ClassVar
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_group
+
+from composable_memory.cli.output import error
+
+__all__ = ["CommandGroup", "all_commands"]
+
+ENTRY_POINTS = "composable_memory.commands"
+"""Entry points whose values are a `typer.Typer`; the name of one is the name of its command."""
+OWN_DISTRIBUTION = "composable-memory"
+
+
+class CommandGroup(TyperGroup):
+    """The commands of the core, then those of installed packages, which cannot replace one of the core.
+
+    Only the module of the command that runs is imported: the help lists a command of the core by its line in
+    `core`. Reading the entry points takes about 20 ms, which running a command of the core does not pay.
+    """
+
+    core: ClassVar[Mapping[str, tuple[str, str]]] = {}
+    """For each command its module, which has it in a `typer.Typer` named `app`, and its line in the help."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        for name, (_, summary) in self.core.items():
+            self.add_command(TyperCommand(name, help=summary))
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of all commands, in the order of the help."""
+        self._add_installed()
+        return super().list_commands(ctx)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command to be listed; None if there is none."""
+        if cmd_name not in self.commands:
+            self._add_installed()
+        return super().get_command(ctx, cmd_name)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """Return the command that is to run, and its arguments."""
+        name, found, rest = super().resolve_command(ctx, args)
+        return name, self.load(name) if name else found, rest
+
+    def load(self, name: str) -> Any:
+        """Return a command that can run."""
+        if name not in self.core:
+            return self.commands[name]
+        return get_group(import_module(self.core[name][0]).app).commands[name]
+
+    def _add_installed(self) -> None:
+        for entry in sorted(entry_points(group=ENTRY_POINTS), key=_precedence):
+            if entry.name not in self.commands:
+                self.commands[entry.name] = _loaded(entry)
+
+
+def all_commands(app: typer.Typer) -> dict[str, Any]:
+    """Return all commands of a root by name, as they run."""
+    group = get_group(app)
+    assert isinstance(group, CommandGroup)
+    return {name: group.load(name) for name in group.list_commands(None)}
+
+
+def _precedence(entry: EntryPoint) -> tuple[bool, str, str]:
+    """Put our own commands first, so that no other package takes their names; the rest by name."""
+    owner = entry.dist.name if entry.dist else ""
+    return owner != OWN_DISTRIBUTION, owner, entry.name
+
+
+def _loaded(entry: EntryPoint) -> Any:
+    """Return the command of an entry point; one that cannot be imported says so when it is run."""
+    try:
+        commands = entry.load()
+    except (Exception, SystemExit) as problem:  # noqa: BLE001 - the module of a stranger may raise anything
+        return _broken(entry, f"{type(problem).__name__}: {problem}")
+    if not isinstance(commands, typer.Typer):
+        return _broken(entry, f"{entry.value} is a {type(commands).__name__}, not a typer.Typer")
+    parent = typer.Typer()
+    parent.add_typer(commands, name=entry.name)
+    return get_group(parent).commands[entry.name]
+
+
+def _broken(entry: EntryPoint, problem: str) -> TyperCommand:
+    package = entry.dist.name if entry.dist else entry.value
+
+    def fail() -> None:
+        error(f"`{entry.name}` cannot be loaded from {package}: {problem}")
+        raise typer.Exit(1)
+
+    anything = {"ignore_unknown_options": True, "allow_extra_args": True}
+    return TyperCommand(entry.name, callback=fail, help=f"Not usable: {problem}", context_settings=anything)
