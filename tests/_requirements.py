@@ -116,7 +116,7 @@ PLUGIN = "tests/integration/test_plugin_backend.py::test_"
 PLUGINS = "tests/unit/test_plugins.py::test_"
 SESSION_KEYS = "tests/unit/test_session_keys.py::test_"
 PROCESSES = "tests/unit/supervision/test_process_identity.py::test_"
-DRAWING = "tests/unit/test_status_drawing.py::test_"
+RENDER = "tests/unit/cli/test_render.py::test_"
 
 QMD = "tests/contract/test_qmd.py::Test"
 QMD_SETTINGS = "tests/unit/qmd/test_settings.py::test_"
@@ -241,9 +241,8 @@ CONDUCT = "tests/unit/feedback/test_conduct.py::test_"
 LIVE_WEIGHTS = "tests/unit/core/test_live_weights.py::test_"
 LOOP = "tests/unit/feedback/test_loop.py::test_"
 LEARNING_SETTINGS = "tests/unit/core/test_feedback_settings.py::test_"
-CHARTS = "tests/unit/test_learning_charts.py::test_"
-WEIGHT_DRAWING = "tests/unit/test_weight_drawing.py::test_"
-TUNING_DRAWING = "tests/unit/test_tuning_drawing.py::test_"
+CHARTS = "tests/unit/cli/test_charts.py::test_"
+LEARNING_OUTPUT = "tests/unit/cli/test_learning_output.py::test_"
 
 BACKEND = "composable_memory/testing/contracts/backend.py::BackendContract::test_"
 ANSWER = "composable_memory/testing/contracts/backend.py::AnswerContract::test_"
@@ -893,7 +892,7 @@ DEEP_DIVE = document(
                     f"{FALLBACK}a_recovery_starts_the_rests_anew"),
             kept("fallback:status", "status merges a fallback field with the reason",
                  f"{FALLBACK}a_status_tells_from_what_to_what_why_since_when_and_when_next",
-                 f"{DRAWING}fields_of_ours_are_named_after_both"),
+                 f"{RENDER}values_of_ours_are_blocks_too"),
             decided("fallback:retries",
                     "the cache key is evicted, so that the next request makes a fresh manager",
                     "the primary comes back behind the manager that everybody holds, by a trial that nobody "
@@ -2741,7 +2740,7 @@ INTERFACES = document(
                  f"{CLI_FEEDBACK}an_evaluation_as_json_is_one_document",
                  f"{CLI_FEEDBACK}a_model_that_says_rubbish_fails_with_the_reason",
                  f"{CLI_FEEDBACK}stats_tell_the_quality_of_each_backend",
-                 f"{WEIGHT_DRAWING}stats_tell_judgements_cost_weights_and_quality"),
+                 f"{LEARNING_OUTPUT}stats_show_judgements_cost_and_weights"),
         ],
     ),
     (
@@ -2972,7 +2971,7 @@ INTERFACES = document(
                  f"{GOLDEN}golden_questions_are_scored_as_they_were_asked_and_for_each_backend_alone",
                  f"{GOLDEN}a_bad_line_is_named",
                  f"{CLI_TUNING}golden_questions_tell_what_each_backend_reaches",
-                 f"{TUNING_DRAWING}golden_scores_stand_in_columns_and_misses_below_them"),
+                 f"{LEARNING_OUTPUT}golden_scores_are_shown_with_the_questions_that_were_missed"),
             kept("own:learning:plot",
                  "weights over time, quality and gains, as a picture and in the terminal",
                  f"{CHARTS}weights_are_drawn_with_the_heaviest_as_one_from_those_of_the_settings_on",

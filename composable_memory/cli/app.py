@@ -1,6 +1,6 @@
 """The root of the command line: the module of each command, so that only the one that runs is imported."""
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import typer
 
@@ -54,10 +54,12 @@ COMMANDS = {
 """For each command its module in this package and its line in `cmem --help`, in the order of the help."""
 
 
-class Commands(CommandGroup):
+class _Commands(CommandGroup):
     """The commands of the core, and what installed packages add."""
 
-    core = {name: (f"composable_memory.cli.{module}", line) for name, (module, line) in COMMANDS.items()}
+    core: ClassVar = {
+        name: (f"composable_memory.cli.{module}", line) for name, (module, line) in COMMANDS.items()
+    }
 
 
 def _print_version(wanted: bool) -> None:
@@ -70,7 +72,7 @@ def _print_version(wanted: bool) -> None:
 
 app = typer.Typer(
     name="cmem",
-    cls=Commands,
+    cls=_Commands,
     help="Ask all memories of an agent at once: one ranked, cited and traced answer.",
     no_args_is_help=True,
     add_completion=False,

@@ -30,7 +30,9 @@ FAULTY_PLUGIN = """
 from contextlib import asynccontextmanager
 from composable_memory.interfaces import BackendSpec
 from composable_memory.config.settings import SettingsModel
+from composable_memory.cli.plugin_api import Target, command
 from composable_memory.testing.fakes import RaisingBackend
+import typer
 
 @asynccontextmanager
 async def open_raising(settings, services):
@@ -60,8 +62,10 @@ ENTRY_POINTS = """
 [composable_memory.backends]
 raising = faulty_plugin:raising
 exploding = faulty_plugin:exploding
-moody = faulty_plugin:moody
 broken = no_such_module_anywhere:spec
+
+[composable_memory.commands]
+crash = faulty_plugin:crash
 """
 
 
@@ -1008,9 +1012,7 @@ def test_a_reader_that_leaves_early_is_no_error_in_sight(indexed: Cmem) -> None:
 
 
 def test_an_unexpected_error_is_told_in_one_line(cmem: Cmem, plugins: None) -> None:
-    cmem.configure("memory: {backends: {moody: {enabled: true}}}")
-
-    done = cmem.process("status")
+    done = cmem.process("crash", "now")
     _, stderr = done.communicate(timeout=60)
 
     assert done.returncode == 1

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from composable_memory.cli.options import moment_of
 from composable_memory.facts import Fact, GraphEntity, Neighbourhood
 from composable_memory.types import Origin
-from composable_memory_adapters.graphiti.cli.fact_text import told_validity
+from composable_memory_adapters.graphiti.cli.fact_text import format_validity
 from composable_memory_adapters.graphiti.cli.layout import figures_of
 from composable_memory_adapters.graphiti.cli.pictures import html_page, mermaid
 
@@ -234,7 +234,7 @@ def test_an_empty_graph_has_a_page_as_well() -> None:
     ],
 )
 def test_the_time_of_a_fact_is_told_in_words(known: dict[str, object], told: str) -> None:
-    assert told_validity(fact("Alice", "IN", "Porto", **known), NOW) == told
+    assert format_validity(fact("Alice", "IN", "Porto", **known), NOW) == told
 
 
 def test_a_day_is_its_beginning_or_its_end() -> None:

@@ -70,10 +70,8 @@ def print_fact(fact: Fact, path: str, now: datetime) -> None:
 def print_on_timeline(fact: Fact, path: str, now: datetime) -> None:
     """Print a fact behind the time in which it holds; `?` is an end that is not known."""
     is_current = fact.is_current(now)
-    since, until = (
-        format_day(fact.valid_at) or "?",
-        format_day(fact.invalid_at) or ("" if is_current else "?"),
-    )
+    since = format_day(fact.valid_at) or "?"
+    until = format_day(fact.invalid_at) or ("" if is_current else "?")
     print_line(f"{since:<10} to {until:<10}  {one_line(fact.text)}", bold=is_current, dim=not is_current)
     print_line(f"{'':26}{one_line(path)}{_from(fact)}", dim=True)
 
