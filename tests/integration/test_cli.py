@@ -46,15 +46,12 @@ async def open_exploding(settings, services):
 def spec(name, summary, opener):
     return BackendSpec(id=name, summary=summary, settings=SettingsModel, open=opener)
 
-class Moody(RaisingBackend):
-    def status(self):
-        raise RuntimeError("nobody expected\\nthis")
+crash = typer.Typer()
 
-@asynccontextmanager
-async def open_moody(settings, services):
-    yield Moody(backend_id="moody")
+@command(crash, "now")
+async def crash_now(target: Target):
+    raise RuntimeError("nobody expected\\nthis")
 
-moody = spec("moody", "Has no status.", open_moody)
 raising = spec("raising", "Fails at every question.", open_raising)
 exploding = spec("exploding", "Cannot be opened.", open_exploding)
 """
