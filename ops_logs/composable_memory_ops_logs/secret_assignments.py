@@ -115,7 +115,7 @@ def _behind(text: Text, sort: str, place: int, match: re.Match[str]) -> Iterator
         if strength_of(sort, text, place, run_before(text.raw, place) + match[0], match[0]):
             yield from _code_values(text, "eol", end, match[0])
         return
-    changed = _CHANGED.match(low, end) if sort == "password" else None
+    changed = _CHANGED.match(low, end) if sort == "password" and low.startswith(" from ", end) else None
     if changed is not None:
         for start, stop in map(changed.span, (1, 2)):
             value = text.raw[start:stop].rstrip(TRAILING)
@@ -148,7 +148,7 @@ def _behind(text: Text, sort: str, place: int, match: re.Match[str]) -> Iterator
 
 def _values(text: Text, name: _Name) -> Iterator[Span]:
     low, end, kind = text.low, name.join.end(), name.kind
-    block = _BLOCK.match(low, end) if kind in {"sign", "eol"} else None
+    block = _BLOCK.match(low, end) if kind == "sign" and low[end : end + 1] in {"|", ">"} else None
     is_at_end = kind == "eol" or (kind == "sign" and end == len(low)) or low[end : end + 1] in {"\r", "\n"}
     if block is not None or (is_at_end and kind in {"sign", "eol", "for"}):
         yield from _on_next_line(text, name, block.end() if block else end)
@@ -271,7 +271,8 @@ def _value_at(text: Text, place: int, kind: str) -> _Value:
     braced = _BRACED.match(text.low, place) if kind == "=" and first == "{" else None
     if braced is not None:
         return _Value(place, text.raw[place + 1 : braced.end() - 1], braced.end(), True, "")
-    match = _FOUR_FOURS.match(text.low, place) or _BOUND_RUN[kind].match(text.low, place)
+    words = _FOUR_FOURS.match(text.low, place) if text.low[place + 4 : place + 5] == " " else None
+    match = words or _BOUND_RUN[kind].match(text.low, place)
     end = match.end() if match else place
     rest = kind if end - place == JUDGED else ""
     value = text.raw[place:end]

@@ -157,6 +157,8 @@ class _Anchored:
 
 
 def _anchor(word: str) -> str:
+    if not word.isascii():
+        return next(sign for sign in word if not sign.isascii())
     return word[0] if word[0] in _ANCHORS else next((one for one in _ANCHORS if one in word), word[0])
 
 

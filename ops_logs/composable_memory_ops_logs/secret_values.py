@@ -192,17 +192,8 @@ def is_password(given: Given) -> bool:
             and not _UNIT.match(low)
             and given.join in {"sign", "is", "for", "gap", "cell", "line", "arrow", "far"}
         )
-    if (
-        given.join in {"sign", "for", "line", "attr", "xml", "gap"}
-        and "=" in given.sign
-        and (_SNAKE.match(low) or _OTHER_NAME.match(low))
-    ):
-        return (
-            " " not in given.sign.strip()
-            and " =" not in given.sign
-            and not _SNAKE.match(low)
-            and low.rstrip("s") not in PLACEHOLDERS
-        )
+    if "=" in given.sign and (_SNAKE.match(low) or _OTHER_NAME.match(low)):
+        return _OTHER_NAME.match(low) is not None and given.sign.endswith("=") and low not in PLACEHOLDERS
     if _CIPHER.match(low) or _UNIT.match(low):
         return False
     if bare in PREDICATES or (
@@ -248,71 +239,58 @@ def _is_english(sign: str) -> bool:
 def is_key(given: Given) -> bool:
     """Tell whether the value behind `key`, `token`, `secret` is one; 3 is the surest strength."""
     value, low = given.value, given.value.lower()
-    bare = low.rstrip("!?.,;:")
     has_digit, has_letter = any(map(str.isdigit, value)), any(map(str.isalpha, value))
-    if is_placeholder(value) or bare in PREDICATES:
+    if is_placeholder(value) or low.rstrip("!?.,;:") in PREDICATES:
         return False
-    if " " in value.strip() and not given.in_flag:
-        return given.strength == 3 and given.is_quoted and len(value.split()) == 2
     if given.in_flag:
         return len(value) >= 2 and value[0] != "-"
+    if " " in value.strip():
+        return given.strength == 3 and given.is_quoted and len(value.split()) == 2
     if given.join in {"gap", "arrow", "far"}:
-        if _UUID.match(value):
-            return given.strength == 3
-        is_strong_one = (
-            has_digit and len(value) >= 8 and is_strong(value, is_alone=True) and not _CIPHER.match(low)
-        )
-        return (
-            (len(value) >= 20 and is_random(value))
-            or (has_digit and _BASE32.match(value) is not None)
-            or (is_strong_one and is_random(value))
-            or (is_strong_one and any(one in "!@#$%^&*?" for one in value.rstrip("!?")))
-        )
-    if not given.is_quoted and (_CALL.match(low) or _DOTTED.match(low) or "(" in value[:40]):
+        return _is_key_alone(given, has_digit)
+    if not given.is_quoted and (is_code(value) or "(" in value[:40]):
         return False
     if not low.isascii() or _CIPHER.match(low) or _UNIT.match(low):
         return False
     if _PATH.match(value) and not is_random(value.replace("/", "")):
         return False
-    is_mixed = has_digit and has_letter and len(value) >= 6
     if value.isdigit():
-        return given.strength == 3 and len(value) >= 6 and given.join in {"sign", "gap"}
+        return given.strength == 3 and len(value) >= 6 and given.join == "sign"
     if given.strength == 1:
-        return is_random(value) and not (given.is_quoted and _SNAKE.match(low))
-    if given.join in {"is", "for", "to"}:
+        return is_random(value)
+    is_mixed = has_digit and has_letter and len(value) >= 6
+    if given.join in {"is", "for", "to", "cell", "call", "line"}:
         return is_mixed or (given.strength == 3 and len(value) >= 16 and not given.goes_on)
-    if given.join in {"cell", "call", "line"}:
-        return is_mixed and (given.join != "call" or len(value) >= 8)
     if _SNAKE.match(low) and len(value) < 32 and not given.is_quoted:
         return False
-    if given.strength == 3 and given.join != "sign":
-        return len(value) >= 2
-    is_plain = value.isalpha() and len(value) < 16
-    if is_plain and len(value) < 3:
-        return False
-    if is_plain:
-        if any(word in low for word in ("token", "secret", "key", "value", "string")):
-            return False
-        if given.strength == 3:
-            return (
-                given.is_quoted
-                or ("=" in given.sign and not given.sign.startswith(" ="))
-                or "=>" in given.sign
-                or (
-                    "=" not in given.sign
-                    and not given.goes_on
-                    and not _QUALITY.match(bare)
-                    and value.islower()
-                )
-            )
-        return (given.is_quoted and value.islower() and '"' in given.sign) or (
-            "=" in given.sign
-            and " =" not in given.sign
-            and " " not in given.sign
-            and not given.is_quoted
-            and value.islower()
-        )
-    if given.strength == 3:
-        return True
+    if value.isalpha() and len(value) < 16:
+        return _is_word_of_key(given)
     is_assigned = "=" in given.sign and not given.sign.startswith(" ")
-    return len(value) >= 16 or (is_mixed and (is_assigned or len(value) >= 8))
+    return given.strength == 3 or len(value) >= 16 or (is_mixed and (is_assigned or len(value) >= 8))
+
+
+def _is_key_alone(given: Given, has_digit: bool) -> bool:
+    """Tell whether a value without a sign before it is a key: it must look so by itself."""
+    value = given.value
+    if _UUID.match(value):
+        return given.strength == 3
+    if len(value) >= 20 and is_random(value):
+        return True
+    if not has_digit or len(value) < 8 or _CIPHER.match(value.lower()):
+        return has_digit and _BASE32.match(value) is not None
+    has_sign = any(one in "!@#$%^&*?" for one in value.rstrip("!?"))
+    return _BASE32.match(value) is not None or (
+        is_strong(value, is_alone=True) and (has_sign or is_random(value))
+    )
+
+
+def _is_word_of_key(given: Given) -> bool:
+    """Tell whether a word is a key: it is assigned without blanks, or stands alone behind a sure name."""
+    value, sign = given.value, given.sign
+    if len(value) < 3:
+        return False
+    is_glued = "=" in sign and not sign.startswith(" =")
+    if given.strength < 3:
+        return is_glued and " " not in sign and not given.is_quoted and value.islower()
+    is_alone = "=" not in sign and not given.goes_on and value.islower() and not _QUALITY.match(value)
+    return given.is_quoted or is_glued or "=>" in sign or is_alone

@@ -133,23 +133,7 @@ FUNCTION_WORDS = _words(
 )
 """Words of sentences, none of which is a word of a seed phrase."""
 
-CIPHERS = (
-    "aes",
-    "argon",
-    "base",
-    "bcrypt",
-    "ecdsa",
-    "ed",
-    "erc",
-    "hmac",
-    "hs",
-    "md",
-    "oauth",
-    "rs",
-    "rsa",
-    "sha",
-    "utf",
-)
+CIPHERS = tuple("aes argon base bcrypt ecdsa ed erc hmac hs md oauth rs rsa sha utf".split())
 
 VERBS = (
     "is now|is set to|was set to|has been changed to|has been set to|has been reset to|was changed to"
