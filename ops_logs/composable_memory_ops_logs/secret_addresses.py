@@ -171,7 +171,15 @@ def _cookie_at(text: Text, place: int) -> Iterator[Span]:
 
 
 _SESSIONS = (
-    *("phpsessid", "jsessionid", "asp.net_sessionid", "sessionid", "session_token", "session_cookie"),
+    *(
+        "phpsessid",
+        "jsessionid",
+        "asp.net_sessionid",
+        "sessionid=",
+        'sessionid":',
+        "session_token",
+        "session_cookie",
+    ),
     "connect.sid",
 )
 _SESSION = (

@@ -49,8 +49,8 @@ SORTS = {
         "codice": r"codice(?:[ ]pin)?",
         "codigo": r"codigos?",
         "código": r"códigos?(?:[ ]pin)?",
-        **{word: word for word in ("ssn", "geheimzahl", "puk", "2fa")},
-        **{f"{word}{sign}": word for word in ("otp", "totp") for sign in ":= "},
+        **{word: word for word in ("geheimzahl", "puk", "2fa")},
+        **{f"{word}{sign}": word for word in ("otp", "totp", "ssn") for sign in ":= "},
     },
 }
 """Of each kind of name a literal word, and how the names that start with it go on."""

@@ -25,7 +25,7 @@ def find_tokens(text: Text) -> Iterator[Span]:
             if shape.literal in joined:
                 yield from shape_spans(text, shape)
     for shape in _ANYWHERE:
-        if shape.literal in joined:
+        if shape.literal in text.raw:
             yield from shape_spans(text, shape)
     if "ey" in starts:
         yield from _web_tokens(text)
@@ -96,11 +96,8 @@ def _is_no_prose(body: str, literal: str, before: str) -> bool:
     return any(len(part) >= 14 or not part.isalpha() for part in parts)
 
 
-_RUN = re.compile(r"[\w.-]+", re.ASCII)
-_BY_WORD = [shape for shape in SHAPES if shape.literal == "sk-" or not _RUN.fullmatch(shape.literal)]
-_ANYWHERE = [
-    shape for shape in SHAPES if shape not in _BY_WORD and (shape.back or shape.literal[0] not in ALNUM)
-]
+_BY_WORD = [shape for shape in SHAPES if shape.literal == "sk-" or set(shape.literal) & set("~:")]
+_ANYWHERE = [shape for shape in SHAPES if shape not in _BY_WORD and (shape.back or "/" in shape.literal)]
 _BY_START: dict[str, list[Shape]] = {}
 for _shape in SHAPES:
     if _shape not in _BY_WORD and _shape not in _ANYWHERE:
