@@ -115,7 +115,8 @@ def _behind(text: Text, sort: str, place: int, match: re.Match[str]) -> Iterator
         if strength_of(sort, text, place, run_before(text.raw, place) + match[0], match[0]):
             yield from _code_values(text, "eol", end, match[0])
         return
-    changed = _CHANGED.match(low, end) if sort == "password" and low.startswith(" from ", end) else None
+    is_password_name = sort == "password" and not match[0].startswith(("passe", "pass "))
+    changed = _CHANGED.match(low, end) if is_password_name and low.startswith(" from ", end) else None
     if changed is not None:
         for start, stop in map(changed.span, (1, 2)):
             value = text.raw[start:stop].rstrip(TRAILING)
