@@ -188,7 +188,8 @@ def every_file_open() -> Iterator[None]:
 
 
 async def test_where_no_more_files_can_be_opened_nothing_can_be_started(tmp_path: Path) -> None:
-    home, installation = home_in(tmp_path), Installation(command=("/bin/true",), version="2.8.3")
+    home = await asyncio.to_thread(home_in, tmp_path)  # the first thread imports what would need a file
+    installation = Installation(command=("/bin/true",), version="2.8.3")
 
     with every_file_open():
         with pytest.raises(BackendUnavailable, match="cannot be started"):
