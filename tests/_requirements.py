@@ -106,6 +106,7 @@ IN_MEMORY = "tests/contract/test_in_memory.py::Test"
 CAN_FAIL = "tests/contract/test_fact_contracts_can_fail.py::test_"
 FACE = "tests/architecture/test_face.py::test_"
 
+FLIGHTS = "tests/unit/supervision/test_single_flight.py::test_"
 FALLBACK = "tests/unit/core/test_fallback.py::test_"
 FALLBACK_TESTS = "tests/contract/test_fallback.py::Test"
 FALLBACK_LAWS = "tests/property/test_fallback_properties.py::test_"
@@ -795,7 +796,7 @@ DEEP_DIVE = document(
                     f"{REBUILD}an_index_that_waits_for_its_rebuild_follows_the_notes_by_their_words"),
             kept("sync:progress", "sync({progress})", f"{SYNC}progress_only_grows",
                  f"{INDEXING}progress_is_told_from_beginning_to_end",
-                 f"{INDEXING}every_caller_is_told_the_progress"),
+                 f"{FLIGHTS}every_caller_is_told_the_progress"),
             kept("probe:embedding", "smoke-test embedding by embedding the string ping",
                  f"{BACKEND}the_probes_answer",
                  f"{BUILTIN}the_embedder_is_probed_as_a_search_would_use_it"),
@@ -1099,7 +1100,7 @@ OVERVIEW = document(
                  f"{FOLLOWER}the_interval_is_kept_with_and_without_a_watch",
                  f"{FOLLOWER}ten_thousand_changes_cost_the_loop_one_call_and_one_sync"),
             kept("classes:sync", "sync orchestration (runSync, runSafeReindex)",
-                 f"{INDEXING}whoever_comes_while_a_sync_runs_shares_the_next_one",
+                 f"{FLIGHTS}whoever_comes_while_a_sync_runs_shares_the_next_one",
                  f"{REBUILD}searches_see_the_old_index_until_the_new_one_is_whole"),
             kept("classes:batches", "batch embedding (buildEmbeddingBatches)",
                  f"{BATCHING}a_request_takes_as_many_texts_as_both_limits_allow",

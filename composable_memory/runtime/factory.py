@@ -23,7 +23,7 @@ from composable_memory.runtime.registry import discover_backends
 from composable_memory.runtime.shared_memory import SharedMemory
 from composable_memory.state.folders import existing_folder
 from composable_memory.supervision.deadline import BoundedCalls, Failure
-from composable_memory.supervision.resource import OnDemand
+from composable_memory.supervision.resource import LazyResource
 
 __all__ = [
     "MemorySearchManagers",
@@ -162,7 +162,7 @@ class MemorySearchManagers:
     async def _wait_for(self, key: object, request: "_Request") -> SharedMemory | Failure:
         place = self._places.get(key)
         if place is None:
-            door = OnDemand(lambda: self._opened(key, request), limit_s=OPEN_TIMEOUT_S)
+            door = LazyResource(lambda: self._opened(key, request), limit_s=OPEN_TIMEOUT_S)
             place = self._places[key] = _Place(door)
         place.waiting += 1
         try:
@@ -237,7 +237,7 @@ async def close_all_memory_search_managers() -> None:
 class _Place:
     """Where one manager stands, and how many are waiting for it."""
 
-    door: OnDemand[SharedMemory]
+    door: LazyResource[SharedMemory]
     waiting: int = 0
 
 

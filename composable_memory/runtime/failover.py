@@ -27,7 +27,7 @@ from composable_memory.interfaces import (
 from composable_memory.runtime.failover_state import Outage, Outages
 from composable_memory.supervision.breaker import Breaker
 from composable_memory.supervision.deadline import BoundedCalls, Failure
-from composable_memory.supervision.resource import OnDemand
+from composable_memory.supervision.resource import LazyResource
 from composable_memory.types import (
     Degradation,
     FallbackStatus,
@@ -103,10 +103,12 @@ class FallbackMemoryManager:
         a sync, which otherwise takes as long as the memory allows itself. `breaker` says when and for how
         long the primary rests: by default from the first failure on, for 5 s, doubling to 5 minutes.
         """
-        self._primary = _Side(primary_id, OnDemand(open_primary, limit_s=open_timeout_s))
+        self._primary = _Side(primary_id, LazyResource(open_primary, limit_s=open_timeout_s))
         self._fallback: _Side | None = None
         if open_fallback is not None:
-            self._fallback = _Side(fallback_id or "fallback", OnDemand(open_fallback, limit_s=open_timeout_s))
+            self._fallback = _Side(
+                fallback_id or "fallback", LazyResource(open_fallback, limit_s=open_timeout_s)
+            )
         self._capabilities = _joined(
             primary_capabilities, fallback_capabilities if self._fallback else primary_capabilities
         )
@@ -376,7 +378,7 @@ class _Side:
     """One of the two memories: who it is, the way to it, and what may be asked of it."""
 
     id: str
-    door: OnDemand[MemorySearchManager]
+    door: LazyResource[MemorySearchManager]
 
     async def memory(self) -> MemorySearchManager:
         return await self.door.get()

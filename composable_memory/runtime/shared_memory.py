@@ -1,11 +1,11 @@
 """An open memory in the hands of several: whoever closes it closes it for all."""
 
-import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 
 from composable_memory.interfaces import Capability, ProgressCallback
 from composable_memory.query.context_pack import DEFAULT_MAX_CHARS
 from composable_memory.runtime.opening import Memory
+from composable_memory.supervision.tasks import Once
 from composable_memory.types import (
     ContextPack,
     MemoryEmbeddingProbeResult,
@@ -30,8 +30,7 @@ class SharedMemory:
     ) -> None:
         """Share `memory`, which `release` closes."""
         self.memory = memory
-        self._release = release
-        self._closing: asyncio.Task[None] | None = None
+        self._close = Once(lambda: release(self), name="close shared memory")
 
     @property
     def capabilities(self) -> frozenset[Capability]:
@@ -101,6 +100,4 @@ class SharedMemory:
 
         A call that is cancelled waits no longer, but it is closed all the same.
         """
-        if self._closing is None:
-            self._closing = asyncio.create_task(self._release(self), name="close shared memory")
-        await asyncio.shield(self._closing)
+        await self._close()

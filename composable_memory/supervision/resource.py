@@ -1,22 +1,25 @@
-"""Keeps what an async context manager opens beyond one block, and closes it in the task that opened it.
+"""Resources that stay open beyond one block, opened right away or when first needed.
 
-Task groups and cancel scopes have to be entered and left by one task. Whoever opens something in one call and
-closes it in another has no such task of its own, so each thing kept here gets one.
+Task groups and cancel scopes (asyncio's and anyio's) have to be entered and left by one task. Whoever opens
+something in one call and closes it in another has no such task of its own, so each resource here gets one.
 """
 
 import asyncio
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from contextvars import Context
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-__all__ = ["Kept", "OnDemand", "keep"]
+from composable_memory.interfaces import BackendServices, MemorySearchManager, OpenBackend
+from composable_memory.supervision.tasks import until_done
+
+__all__ = ["LazyResource", "Resource", "lazy_backend", "open_resource"]
 
 T = TypeVar("T")
 
 
-class Kept(Generic[T]):
-    """What an async context manager yielded, open until `close`; made by `keep`."""
+class Resource(Generic[T]):
+    """What an async context manager yielded, open until `close`; made by `open_resource`."""
 
     def __init__(self, value: T, holder: asyncio.Task[None], release: asyncio.Event) -> None:
         self.value = value
@@ -25,18 +28,18 @@ class Kept(Generic[T]):
 
     @property
     def is_open(self) -> bool:
-        """Say whether it can be used: nobody has closed it, and it has not ended by itself."""
+        """Return whether it can be used: it was not closed and has not ended by itself."""
         return not self._release.is_set() and not self._holder.done()
 
     @property
     def is_closed(self) -> bool:
-        """Say whether nothing of it is left; between open and closed it is closing."""
+        """Return whether nothing of it is left; between open and closed it is closing."""
         return self._holder.done()
 
     async def close(self) -> None:
         """Leave the context manager; calling it again waits for the same end.
 
-        A call that is cancelled waits no longer, and it is closed all the same.
+        Cancelling a call ends its wait, not the closing.
 
         Raises:
             Exception: whatever leaving raised, or what ended it before.
@@ -47,15 +50,21 @@ class Kept(Generic[T]):
             self._holder.result()
 
     async def wait_closed(self) -> None:
-        """Wait until it is closed, by whomever and with whatever outcome."""
+        """Wait until it is closed, whoever closes it and whatever that raises."""
         await asyncio.wait([self._holder])
 
 
-async def keep(open: Callable[[], AbstractAsyncContextManager[T]]) -> Kept[T]:  # noqa: A002 - it says what it is
+async def open_resource(
+    open: Callable[[], AbstractAsyncContextManager[T]],  # noqa: A002 - it says what it is
+) -> Resource[T]:
     """Enter the context manager that `open` returns, in a task of its own that will also leave it.
 
     The task starts in an empty context: what outlives a request does not belong to its trace. A call that is
     cancelled ends when all that was opened is closed again.
+
+        server = await open_resource(partial(connect, url))
+        server.value.ask(…)
+        await server.close()  # perhaps from another task
 
     Raises:
         Exception: whatever opening raised.
@@ -63,49 +72,53 @@ async def keep(open: Callable[[], AbstractAsyncContextManager[T]]) -> Kept[T]:  
     """
     opened: asyncio.Future[T] = asyncio.get_running_loop().create_future()
     release = asyncio.Event()
-    holder = asyncio.create_task(_hold(open, opened, release), name="keep", context=Context())
+    holder = asyncio.create_task(_hold(open, opened, release), name="resource", context=Context())
     either: tuple[asyncio.Task[None] | asyncio.Future[T], ...] = (holder, opened)
     try:
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
     except asyncio.CancelledError:
         release.set()  # for what swallows a cancellation and opens nevertheless
-        await _cancelled(holder)
+        holder.cancel()
+        await until_done(holder, when_cancelled=holder.cancel)
         raise
     if opened.done():
-        return Kept(opened.result(), holder, release)
+        return Resource(opened.result(), holder, release)
     if holder.cancelled():
         raise RuntimeError("it was cancelled from within while it opened")
     holder.result()
     raise RuntimeError("the context manager did not yield")
 
 
-class OnDemand(Generic[T]):
-    """Something that is opened when it is needed, once for all who wait for it, and kept open until `close`.
+class LazyResource(Generic[T]):
+    """A resource that is opened when first needed, once for all who wait for it; open until `close`.
 
-    Who stops waiting does not stop the opening, which may take `limit_s` seconds. What was closed, or ended
-    by itself, is opened anew for whoever needs it next.
+    A caller who stops waiting does not stop the opening, which may take `limit_s` seconds. A resource that
+    was closed, or ended by itself, is opened again when it is next needed.
+
+        store = LazyResource(partial(open_store, path), limit_s=10.0)
+        (await store.get()).read(key)
     """
 
     def __init__(
         self,
-        open: Callable[[], AbstractAsyncContextManager[T]],  # noqa: A002 - as in `keep`
+        open: Callable[[], AbstractAsyncContextManager[T]],  # noqa: A002 - as above
         *,
         limit_s: float | None = None,
     ) -> None:
         self._open = open
         self._limit_s = limit_s
-        self._kept: Kept[T] | None = None
+        self._resource: Resource[T] | None = None
         self._opening: asyncio.Task[T] | None = None
 
     @property
     def value(self) -> T | None:
         """Return it if it is open, else None."""
-        return self._kept.value if self._kept is not None and self._kept.is_open else None
+        return self._resource.value if self._resource is not None and self._resource.is_open else None
 
     @property
     def is_idle(self) -> bool:
-        """Say whether it is neither open nor on the way to or from it."""
-        return self._opening is None and (self._kept is None or self._kept.is_closed)
+        """Return whether it is closed and not about to open."""
+        return self._opening is None and (self._resource is None or self._resource.is_closed)
 
     async def get(self) -> T:
         """Return it, opening it first if need be.
@@ -115,10 +128,10 @@ class OnDemand(Generic[T]):
             TimeoutError: it did not open within the limit.
             RuntimeError: it was closed while it opened.
         """
-        if self._kept is not None and self._kept.is_open:
-            return self._kept.value
+        if self._resource is not None and self._resource.is_open:
+            return self._resource.value
         if self._opening is None:
-            self._opening = asyncio.create_task(self._opened(), name="open on demand")
+            self._opening = asyncio.create_task(self._opened(), name="open resource")
             self._opening.add_done_callback(self._note_opened)
         opening = self._opening
         await asyncio.wait([opening])
@@ -135,29 +148,29 @@ class OnDemand(Generic[T]):
         if self._opening is not None:
             self._opening.cancel()
             await asyncio.wait([self._opening])
-        if self._kept is not None:
-            await self._kept.close()
+        if self._resource is not None:
+            await self._resource.close()
 
     async def _opened(self) -> T:
-        if self._kept is not None:  # two of one kind would get into each other's way
-            await self._kept.wait_closed()
+        if self._resource is not None:  # two of one kind would get into each other's way
+            await self._resource.wait_closed()
         try:
             async with asyncio.timeout(self._limit_s) as deadline:
-                self._kept = await keep(self._open)
+                self._resource = await open_resource(self._open)
         except TimeoutError as error:
             if not deadline.expired():
                 raise
             raise TimeoutError(f"it was not open after {self._limit_s:g} s") from error
-        return self._kept.value
+        return self._resource.value
 
     def _note_opened(self, opening: asyncio.Task[T]) -> None:
         self._opening = None
         if not opening.cancelled():
-            opening.exception()  # told to those who wait; if nobody does any more, the next attempt tells
+            opening.exception()  # those who wait get it; if nobody does any more, the next attempt will tell
 
 
 async def _hold(
-    open: Callable[[], AbstractAsyncContextManager[T]],  # noqa: A002 - as in `keep`
+    open: Callable[[], AbstractAsyncContextManager[T]],  # noqa: A002 - as above
     opened: asyncio.Future[T],
     release: asyncio.Event,
 ) -> None:
@@ -166,11 +179,23 @@ async def _hold(
         await release.wait()
 
 
-async def _cancelled(task: asyncio.Task[None]) -> None:
-    """Cancel a task and wait until it has ended; who is cancelled meanwhile passes that on to it."""
-    task.cancel()
-    while not task.done():
-        try:
-            await asyncio.wait([task])
-        except asyncio.CancelledError:
-            task.cancel()
+def lazy_backend(load: Callable[[], OpenBackend]) -> OpenBackend:
+    """Return what opens a backend whose modules `load` imports, in a thread, only when it is opened.
+
+    Listing the backends must not load them, and an import of a second must not hold up the event loop.
+
+        def _load() -> OpenBackend:
+            from my_backend.memory import open_memory
+
+            return open_memory
+
+        spec = BackendSpec(id="mine", open=lazy_backend(_load), …)
+    """
+
+    @asynccontextmanager
+    async def open_backend(settings: Any, services: BackendServices) -> AsyncIterator[MemorySearchManager]:
+        opener = await asyncio.to_thread(load)
+        async with opener(settings, services) as memory:
+            yield memory
+
+    return open_backend

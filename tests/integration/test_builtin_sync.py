@@ -1,6 +1,5 @@
 """The index follows the notes: what is written, what is left alone, and who gets to know."""
 
-import asyncio
 import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -13,13 +12,11 @@ import apsw
 import pytest
 
 from composable_memory.content import EmbedderInput
-from composable_memory.errors import BackendUnavailable
 from composable_memory.interfaces import BackendServices
 from composable_memory.testing import FIXED_NOW, FailingEmbedder, HashEmbedder
 from composable_memory.types import MemorySyncProgressUpdate, SyncReport
 from composable_memory_adapters.builtin.backend import BuiltinMemory, open_builtin
 from composable_memory_adapters.builtin.settings import BuiltinSettings
-from composable_memory_adapters.single_flight import Flight, SingleFlight
 from composable_memory_ops_logs import MemorySink
 from composable_memory_ops_logs.events import SyncComplete, SyncFileSkipped, SyncStart
 
@@ -530,97 +527,3 @@ async def test_a_note_that_cannot_be_read_is_reported_and_logged_once(
     assert (report.files_indexed, report.files_unchanged) == (3, 0)
     assert [detail.path for detail in events.details(SyncFileSkipped)] == ["memory/huge.md"]
     assert [shortcoming.code for shortcoming in answer.degraded] == ["keyword-only", "unreadable-files"]
-
-
-# --- one at a time ---
-
-
-class Airport:
-    """Flights that end when they are told to."""
-
-    def __init__(self) -> None:
-        self.flown: list[tuple[str, bool]] = []
-        self.landings: asyncio.Queue[SyncReport | Exception] = asyncio.Queue()
-        self.flights = SingleFlight(self.run, backend_id="builtin")
-
-    async def run(self, flight: Flight) -> SyncReport:
-        self.flown.append((flight.reason, flight.force))
-        flight.tell(MemorySyncProgressUpdate(completed=len(self.flown), total=9))
-        outcome = await self.landings.get()
-        if isinstance(outcome, Exception):
-            raise outcome
-        return replace(outcome, reason=flight.reason)
-
-
-async def until_airborne(airport: Airport, count: int) -> None:
-    while len(airport.flown) < count:  # noqa: ASYNC110 - the loop only has to go round
-        await asyncio.sleep(0)
-
-
-async def test_whoever_comes_while_a_sync_runs_shares_the_next_one() -> None:
-    airport = Airport()
-    first = asyncio.create_task(airport.flights.join("manual"))
-    await until_airborne(airport, 1)
-    later = [
-        asyncio.create_task(airport.flights.join(reason, force=force))
-        for reason, force in (("search", False), ("cli", True), ("search", False))
-    ]
-    await asyncio.sleep(0)
-    for _ in range(2):
-        airport.landings.put_nowait(SyncReport(reason=""))
-
-    assert (await first).reason == "manual"
-    assert {(await task).reason for task in later} == {"search+cli"}
-    assert airport.flown == [("manual", False), ("search+cli", True)]
-
-
-async def test_every_caller_is_told_the_progress() -> None:
-    airport = Airport()
-    told: tuple[list[Any], list[Any]] = ([], [])
-    joined = [asyncio.create_task(airport.flights.join("cli", progress=one.append)) for one in told]
-    await until_airborne(airport, 1)
-    airport.landings.put_nowait(SyncReport(reason=""))
-    await asyncio.gather(*joined)
-
-    assert told[0] == told[1] == [MemorySyncProgressUpdate(completed=1, total=9)]
-
-
-async def test_a_caller_who_leaves_does_not_stop_the_sync_of_the_others() -> None:
-    airport = Airport()
-    leaving, staying = (asyncio.create_task(airport.flights.join("cli")) for _ in range(2))
-    await until_airborne(airport, 1)
-    leaving.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await leaving
-    airport.landings.put_nowait(SyncReport(reason=""))
-
-    assert (await staying).reason == "cli"
-
-
-async def test_a_sync_that_fails_does_not_spoil_the_next() -> None:
-    airport = Airport()
-    first = asyncio.create_task(airport.flights.join("cli"))
-    await until_airborne(airport, 1)
-    second = asyncio.create_task(airport.flights.join("watch"))
-    airport.landings.put_nowait(ZeroDivisionError())
-    airport.landings.put_nowait(SyncReport(reason=""))
-
-    with pytest.raises(ZeroDivisionError):
-        await first
-    assert (await second).reason == "watch"
-    assert airport.flights.current is None
-
-
-async def test_closing_turns_away_those_who_wait() -> None:
-    airport = Airport()
-    joined = [asyncio.create_task(airport.flights.join("cli"))]
-    await until_airborne(airport, 1)
-    joined.append(asyncio.create_task(airport.flights.join("watch")))
-    await asyncio.sleep(0)
-    await airport.flights.close()
-
-    for task in joined:
-        with pytest.raises(BackendUnavailable, match="it is closed"):
-            await task
-    with pytest.raises(BackendUnavailable):
-        airport.flights.start("cli")

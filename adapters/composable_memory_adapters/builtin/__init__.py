@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from composable_memory.interfaces import BackendSpec, Capability, KeptStore, OpenBackend
+from composable_memory.supervision.resource import lazy_backend
 from composable_memory_adapters.builtin.settings import BuiltinSettings
-from composable_memory_adapters.late_opening import opened_late
 
 __all__ = ["BuiltinSettings", "spec"]
 
@@ -26,7 +26,7 @@ spec = BackendSpec(
     id="builtin",
     summary="Markdown notes of the workspace, searched by words and by meaning",
     settings=BuiltinSettings,
-    open=opened_late(_load),
+    open=lazy_backend(_load),
     capabilities=frozenset(
         {Capability.ANSWER, Capability.CALIBRATED, Capability.CHECK, Capability.READ_FILE, Capability.SYNC}
     ),

@@ -20,6 +20,8 @@ from composable_memory.errors import (
 )
 from composable_memory.interfaces import BackendServices, ProgressCallback
 from composable_memory.paths import relative_key, resolve_memory_file
+from composable_memory.supervision.single_flight import Flight, SingleFlight
+from composable_memory.supervision.tasks import Once
 from composable_memory.types import (
     Degradation,
     DegradationCode,
@@ -49,7 +51,6 @@ from composable_memory_adapters.builtin.sync.sync_scheduler import FolderWatch, 
 from composable_memory_adapters.builtin.sync.synchroniser import Synchroniser
 from composable_memory_adapters.builtin.sync.watch_scope import survey
 from composable_memory_adapters.excerpts import excerpt
-from composable_memory_adapters.single_flight import Flight, SingleFlight
 from composable_memory_adapters.sqlite_file import SqliteFile
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ class BuiltinMemory:
         self._damage: IndexDamaged | None = None
         self._is_closed = False
         self._counting = asyncio.Lock()
-        self._release: asyncio.Task[None] | None = None
+        self._release = Once(self._let_go, name="builtin-close")
 
     async def open(self) -> None:
         """Open the index file and take stock of it; called once, by `open_builtin`."""
@@ -244,9 +245,7 @@ class BuiltinMemory:
         A call that is cancelled waits no longer, but all of that is done.
         """
         self._is_closed = True
-        if self._release is None:
-            self._release = asyncio.create_task(self._let_go(), name="builtin-close")
-        await asyncio.shield(self._release)
+        await self._release()
 
     async def _let_go(self) -> None:
         await self._follower.stop()

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from composable_memory.interfaces import BackendServices, SupportsJobs
+from composable_memory.supervision.single_flight import Flight
 from composable_memory.types import (
     BatchStatus,
     CacheStatus,
@@ -19,7 +20,6 @@ from composable_memory_adapters.builtin.settings import BuiltinSettings
 from composable_memory_adapters.builtin.store.index_meta import IndexSnapshot
 from composable_memory_adapters.builtin.sync.rebuild import RebuildCost
 from composable_memory_adapters.builtin.sync.sync_scheduler import WatchStatus
-from composable_memory_adapters.single_flight import Flight
 from composable_memory_adapters.sqlite_file import Recovery
 
 __all__ = ["Standing", "describe"]

@@ -23,6 +23,7 @@ from composable_memory.errors import (
 from composable_memory.facts import Adopted, Episode, Fact, Forgotten, GraphEntity, Neighbourhood
 from composable_memory.interfaces import BackendServices, ProgressCallback
 from composable_memory.query.intent import parse_query_intent
+from composable_memory.supervision.tasks import Once
 from composable_memory.time.windows import FAR_FUTURE, FAR_PAST, window_of
 from composable_memory.types import (
     Degradation,
@@ -169,7 +170,7 @@ class GraphitiMemory:
         self._set_aside: Mapping[str, int] = {}
         self._health: Health | None = None
         self._is_closed = False
-        self._release: asyncio.Task[None] | None = None
+        self._release = Once(self._let_go, name="graphiti-close")
 
     async def open(self) -> None:
         """Look into the ledger, and begin to work through it where the memory stays open."""
@@ -577,9 +578,7 @@ class GraphitiMemory:
     async def close(self) -> None:
         """Stop working, let go of the server and the files; calling it again does nothing."""
         self._is_closed = True
-        if self._release is None:
-            self._release = asyncio.create_task(self._let_go(), name="graphiti-close")
-        await asyncio.shield(self._release)
+        await self._release()
 
     async def _let_go(self) -> None:
         await self._worker.close()

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from composable_memory.interfaces import BackendSpec, Capability, KeptStore, OpenBackend
+from composable_memory.supervision.resource import lazy_backend
 from composable_memory_adapters.graphiti.database.requirements import lacking
 from composable_memory_adapters.graphiti.settings import GraphitiSettings
-from composable_memory_adapters.late_opening import opened_late
 
 __all__ = ["GraphitiSettings", "spec"]
 
@@ -27,7 +27,7 @@ spec = BackendSpec(
     id="graphiti",
     summary="Facts and relations with the time in which they hold, in a graph",
     settings=GraphitiSettings,
-    open=opened_late(_load),
+    open=lazy_backend(_load),
     capabilities=frozenset(
         {
             Capability.ANSWER,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from composable_memory.interfaces import BackendSpec, Capability, KeptStore, OpenBackend
-from composable_memory_adapters.late_opening import opened_late
+from composable_memory.supervision.resource import lazy_backend
 from composable_memory_adapters.qmd.runtime import installation
 from composable_memory_adapters.qmd.settings import QmdSettings
 from composable_memory_adapters.qmd.transport import mcporter
@@ -36,7 +36,7 @@ spec = BackendSpec(
     id="qmd",
     summary="Markdown of the workspace and of any other folder, searched by the QMD command",
     settings=QmdSettings,
-    open=opened_late(_load),
+    open=lazy_backend(_load),
     capabilities=frozenset({Capability.ANSWER, Capability.CALIBRATED, Capability.READ_FILE, Capability.SYNC}),
     lacks=_lacking,
     kept=_kept,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from composable_memory.errors import BackendTimeout, BackendUnavailable, ComposableMemoryError
 from composable_memory.interfaces import BackendServices, ProgressCallback
+from composable_memory.supervision.tasks import Once
 from composable_memory.types import (
     Degradation,
     DegradationCode,
@@ -122,7 +123,7 @@ class QmdMemory:
         self._newest_change = 0.0
         self._index_bytes: int | None = None
         self._is_closed = False
-        self._release: asyncio.Task[None] | None = None
+        self._release = Once(self._let_go, name="qmd-close")
 
     async def open(self) -> None:
         """Tell QMD of the collections, and begin to follow them where the memory stays open."""
@@ -271,9 +272,7 @@ class QmdMemory:
     async def close(self) -> None:
         """End the daemon and what runs in the background; calling it again does nothing."""
         self._is_closed = True
-        if self._release is None:
-            self._release = asyncio.create_task(self._let_go(), name="qmd-close")
-        await asyncio.shield(self._release)
+        await self._release()
 
     async def _let_go(self) -> None:
         try:

@@ -7,7 +7,7 @@ from contextvars import ContextVar
 
 import pytest
 
-from composable_memory.supervision.resource import Kept, OnDemand, keep
+from composable_memory.supervision.resource import LazyResource, Resource, open_resource
 
 place: ContextVar[str] = ContextVar("place", default="nowhere")
 
@@ -69,7 +69,7 @@ async def in_another_task(close: Callable[[], object]) -> None:
 
 async def test_what_is_kept_is_opened_and_closed_by_one_task() -> None:
     room = Room()
-    kept = await keep(room.enter)
+    kept = await open_resource(room.enter)
     await in_another_task(kept.close)
 
     assert kept.value is room
@@ -78,7 +78,7 @@ async def test_what_is_kept_is_opened_and_closed_by_one_task() -> None:
 
 
 async def test_a_task_group_may_be_kept_and_closed_from_elsewhere() -> None:
-    kept = await keep(lambda: with_a_task_group(asyncio.Event()))
+    kept = await open_resource(lambda: with_a_task_group(asyncio.Event()))
     await in_another_task(kept.close)
 
     assert not kept.is_open
@@ -90,7 +90,7 @@ async def test_an_error_of_opening_reaches_the_caller() -> None:
     room.trouble = ZeroDivisionError("no such room")
 
     with pytest.raises(ZeroDivisionError, match="no such room"):
-        await keep(room.enter)
+        await open_resource(room.enter)
 
     assert len(room.closed) == 1
     assert nothing_is_left()
@@ -101,7 +101,7 @@ async def test_an_opener_that_is_none_is_told_at_once() -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        await keep(no_opener)
+        await open_resource(no_opener)
 
 
 async def test_an_opening_that_cancels_itself_does_not_look_like_a_cancelled_caller() -> None:
@@ -109,13 +109,13 @@ async def test_an_opening_that_cancels_itself_does_not_look_like_a_cancelled_cal
     room.trouble = asyncio.CancelledError()  # type: ignore[assignment]  # a wrong one is what is tested
 
     with pytest.raises(RuntimeError, match="cancelled from within"):
-        await keep(room.enter)
+        await open_resource(room.enter)
 
 
 async def test_an_error_of_closing_reaches_the_caller() -> None:
     room = Room()
     room.trouble_at_end = ZeroDivisionError("the lock is stuck")
-    kept = await keep(room.enter)
+    kept = await open_resource(room.enter)
 
     with pytest.raises(ZeroDivisionError, match="the lock is stuck"):
         await kept.close()
@@ -124,7 +124,7 @@ async def test_an_error_of_closing_reaches_the_caller() -> None:
 
 async def test_closing_twice_closes_once() -> None:
     room = Room()
-    kept = await keep(room.enter)
+    kept = await open_resource(room.enter)
     await asyncio.gather(kept.close(), kept.close())
     await kept.close()
 
@@ -135,7 +135,7 @@ async def test_a_cancelled_opening_has_closed_everything_when_it_ends() -> None:
     room = Room()
     room.may_open.clear()
     room.may_close.clear()
-    opening = asyncio.create_task(keep(room.enter))
+    opening = asyncio.create_task(open_resource(room.enter))
     await room.is_opening.wait()
     opening.cancel()
     await room.is_closing.wait()
@@ -153,7 +153,7 @@ async def test_who_is_cancelled_again_cancels_the_closing_too() -> None:
     room = Room()
     room.may_open.clear()
     room.may_close.clear()
-    opening = asyncio.create_task(keep(room.enter))
+    opening = asyncio.create_task(open_resource(room.enter))
     await room.is_opening.wait()
     opening.cancel()
     await room.is_closing.wait()
@@ -167,7 +167,7 @@ async def test_who_is_cancelled_again_cancels_the_closing_too() -> None:
 @pytest.mark.parametrize("turns", range(8))
 async def test_cancelled_at_any_moment_an_opening_leaves_nothing(turns: int) -> None:
     room = Room()
-    opening = asyncio.create_task(keep(room.enter))
+    opening = asyncio.create_task(open_resource(room.enter))
     for _ in range(turns):
         await asyncio.sleep(0)
     opening.cancel()
@@ -182,7 +182,7 @@ async def test_cancelled_at_any_moment_an_opening_leaves_nothing(turns: int) -> 
 async def test_a_cancelled_close_closes_all_the_same() -> None:
     room = Room()
     room.may_close.clear()
-    kept = await keep(room.enter)
+    kept = await open_resource(room.enter)
     closing = asyncio.create_task(kept.close())
     await room.is_closing.wait()
     closing.cancel()
@@ -197,7 +197,7 @@ async def test_a_cancelled_close_closes_all_the_same() -> None:
 
 async def test_what_fails_inside_ends_it_and_closing_tells_why() -> None:
     failing = asyncio.Event()
-    kept: Kept[asyncio.TaskGroup] = await keep(lambda: with_a_task_group(failing))
+    kept: Resource[asyncio.TaskGroup] = await open_resource(lambda: with_a_task_group(failing))
     failing.set()
     await kept.wait_closed()
 
@@ -210,7 +210,7 @@ async def test_what_fails_inside_ends_it_and_closing_tells_why() -> None:
 async def test_what_is_kept_does_not_belong_to_the_context_that_asked_for_it() -> None:
     room = Room()
     token = place.set("in a request")
-    kept = await keep(room.enter)
+    kept = await open_resource(room.enter)
     place.reset(token)
     await kept.close()
 
@@ -219,7 +219,7 @@ async def test_what_is_kept_does_not_belong_to_the_context_that_asked_for_it() -
 
 async def test_all_who_need_it_at_once_get_the_same_one() -> None:
     room = Room()
-    door = OnDemand(room.enter)
+    door = LazyResource(room.enter)
     got = await asyncio.gather(*(door.get() for _ in range(5)))
     await door.close()
 
@@ -231,7 +231,7 @@ async def test_all_who_need_it_at_once_get_the_same_one() -> None:
 async def test_who_stops_waiting_does_not_stop_the_opening() -> None:
     room = Room()
     room.may_open.clear()
-    door = OnDemand(room.enter)
+    door = LazyResource(room.enter)
     impatient, patient = asyncio.create_task(door.get()), asyncio.create_task(door.get())
     await room.is_opening.wait()
     impatient.cancel()
@@ -246,7 +246,7 @@ async def test_who_stops_waiting_does_not_stop_the_opening() -> None:
 async def test_what_could_not_be_opened_is_tried_again_by_the_next() -> None:
     room = Room()
     room.trouble = ZeroDivisionError()
-    door = OnDemand(room.enter)
+    door = LazyResource(room.enter)
     outcomes = await asyncio.gather(door.get(), door.get(), return_exceptions=True)
     room.trouble = None
 
@@ -257,7 +257,7 @@ async def test_what_could_not_be_opened_is_tried_again_by_the_next() -> None:
 
 async def test_what_was_closed_is_opened_anew() -> None:
     room = Room()
-    door = OnDemand(room.enter)
+    door = LazyResource(room.enter)
     await door.get()
     await door.close()
     between = door.value
@@ -271,7 +271,7 @@ async def test_what_was_closed_is_opened_anew() -> None:
 async def test_it_is_not_opened_anew_before_the_old_one_is_closed() -> None:
     room = Room()
     room.may_close.clear()
-    door = OnDemand(room.enter)
+    door = LazyResource(room.enter)
     await door.get()
     closing = asyncio.create_task(door.close())
     await room.is_closing.wait()
@@ -287,7 +287,7 @@ async def test_it_is_not_opened_anew_before_the_old_one_is_closed() -> None:
 
 async def test_what_ended_by_itself_is_opened_anew() -> None:
     failing = asyncio.Event()
-    door = OnDemand(lambda: with_a_task_group(failing))
+    door = LazyResource(lambda: with_a_task_group(failing))
     first = await door.get()
     failing.set()
     while door.value is not None:  # noqa: ASYNC110 - what ends by itself tells nobody
@@ -302,7 +302,7 @@ async def test_what_ended_by_itself_is_opened_anew() -> None:
 async def test_closing_stops_an_opening_and_tells_who_waits() -> None:
     room = Room()
     room.may_open.clear()
-    door = OnDemand(room.enter)
+    door = LazyResource(room.enter)
     waiting = asyncio.create_task(door.get())
     await room.is_opening.wait()
     await door.close()
@@ -316,7 +316,7 @@ async def test_closing_stops_an_opening_and_tells_who_waits() -> None:
 async def test_an_opening_has_a_limit() -> None:
     room = Room()
     room.may_open.clear()
-    door = OnDemand(room.enter, limit_s=0.01)
+    door = LazyResource(room.enter, limit_s=0.01)
 
     with pytest.raises(TimeoutError, match=r"not open after 0\.01 s"):
         await door.get()
@@ -324,6 +324,6 @@ async def test_an_opening_has_a_limit() -> None:
 
 
 async def test_closing_what_was_never_opened_does_nothing() -> None:
-    await OnDemand(Room().enter).close()
+    await LazyResource(Room().enter).close()
 
     assert nothing_is_left()

@@ -11,6 +11,7 @@ from composable_memory.content import Health
 from composable_memory.errors import BackendError, BackendRejected, BackendUnavailable
 from composable_memory.facts import Episode, Fact, Forgotten
 from composable_memory.interfaces import Clock
+from composable_memory.supervision.tasks import all_of
 from composable_memory.types import Degradation, Origin
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft
 from composable_memory_adapters.graphiti.reading.relevance import best_first
@@ -324,7 +325,7 @@ def _began(fact: Fact) -> datetime:
     return fact.valid_at or fact.created_at or BEFORE_ALL
 
 
-async def _each(items: Iterable[T], ask: Callable[[T], Awaitable[R]]) -> list[R]:
+async def _each(items: Iterable[T], ask: Callable[[T], Awaitable[R]]) -> tuple[R, ...]:
     """Ask for each item, a few at once; the first failure ends the others and is raised."""
     room = asyncio.Semaphore(AT_ONCE)
 
@@ -332,11 +333,4 @@ async def _each(items: Iterable[T], ask: Callable[[T], Awaitable[R]]) -> list[R]
         async with room:
             return await ask(item)
 
-    try:
-        async with asyncio.TaskGroup() as tasks:
-            running = [tasks.create_task(asked(item)) for item in items]
-    except* (BackendError, ValueError) as failures:
-        failure = failures
-    else:
-        return [task.result() for task in running]
-    raise failure.exceptions[0]
+    return await all_of(*map(asked, items))

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from composable_memory.errors import BackendError
 from composable_memory.interfaces import BackendServices, ProgressCallback
+from composable_memory.supervision.single_flight import Flight, SingleFlight
 from composable_memory.types import MemorySyncProgressUpdate, SyncReport
 from composable_memory_adapters.qmd.maintenance.exporting import SessionExporter
 from composable_memory_adapters.qmd.maintenance.maintenance import Maintenance, UpdateOutcome
@@ -27,7 +28,6 @@ from composable_memory_adapters.qmd.maintenance.upkeep_state import Learn, Upkee
 from composable_memory_adapters.qmd.runtime.models import missing_models
 from composable_memory_adapters.qmd.settings import QmdSettings
 from composable_memory_adapters.qmd.values import BACKEND_ID, Home
-from composable_memory_adapters.single_flight import Flight, SingleFlight
 from composable_memory_ops_logs.events import (
     BackendDegraded,
     ErrorInfo,

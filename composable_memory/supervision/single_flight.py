@@ -1,4 +1,8 @@
-"""Lets one sync of an index run at a time, for all who ask for one."""
+"""One sync of an index at a time, shared by all who ask for one.
+
+A caller who comes while one runs joins the next one: the running one may have passed the note that the caller
+has just changed. So at most one runs and one waits, whatever the number of callers.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -11,7 +15,7 @@ __all__ = ["Flight", "SingleFlight"]
 
 
 class Flight:
-    """A sync that callers may join: their reasons together, `force` if any of them asked for it."""
+    """A sync that callers share: all their reasons, and `force` if any of them asked for it."""
 
     def __init__(self) -> None:
         self.force = False
@@ -26,7 +30,7 @@ class Flight:
         """Return why the sync runs: all reasons, in the order in which they came."""
         return "+".join(self._reasons)
 
-    def board(self, reason: str, *, force: bool, progress: ProgressCallback | None) -> None:
+    def join(self, reason: str, *, force: bool, progress: ProgressCallback | None) -> None:
         """Add a caller."""
         self._reasons[reason] = None
         self.force |= force
@@ -34,26 +38,28 @@ class Flight:
             self._listeners.append(progress)
 
     def leave(self, progress: ProgressCallback | None) -> None:
-        """Tell a caller nothing more."""
+        """Remove a caller; it hears of no more progress."""
         if progress in self._listeners:
             self._listeners.remove(progress)
 
     def mark_notes_indexed(self) -> None:
-        """Say that only vectors are missing now."""
+        """Note that all text is searchable and only vectors are missing."""
         if not self.notes_indexed.done():
             self.notes_indexed.set_result(None)
 
     def tell(self, update: MemorySyncProgressUpdate) -> None:
-        """Pass an update on; a listener that raises is reported by the loop and disturbs nobody."""
+        """Report progress to all callers; one that raises is reported by the loop and harms none."""
         self.progress = update
         for listener in self._listeners:
             asyncio.get_running_loop().call_soon(listener, update)
 
 
 class SingleFlight:
-    """Lets one sync run and at most one wait; whoever comes while one runs joins the one that waits.
+    """Runs at most one sync and keeps at most one waiting.
 
-    The running one may have passed the note that a later caller has just changed, so nobody joins it.
+    syncs = SingleFlight(self._sync, backend_id="builtin")
+    report = await syncs.join("search", progress=show)  # shared with others who ask meanwhile
+    await syncs.close()
     """
 
     def __init__(self, run: Callable[[Flight], Awaitable[SyncReport]], *, backend_id: str) -> None:
@@ -68,16 +74,16 @@ class SingleFlight:
 
     @property
     def current(self) -> Flight | None:
-        """Return the flight that runs, or will in a moment."""
+        """Return the flight that runs or is about to, None if none does."""
         return self._running or self._waiting
 
     @property
     def is_one_waiting(self) -> bool:
-        """Say whether somebody has asked for a sync after the running one began."""
+        """Return whether anybody has asked for a sync since the running one began."""
         return self._running is not None and self._waiting is not None
 
     def start(self, reason: str, *, force: bool = False, progress: ProgressCallback | None = None) -> Flight:
-        """Board the next flight and see that it starts; does not wait.
+        """Join the next flight and see that it starts; does not wait for it.
 
         Raises:
             BackendUnavailable: closed.
@@ -90,7 +96,7 @@ class SingleFlight:
             task = asyncio.create_task(self._fly(flight, before), name=f"{self._backend_id}-sync")
             self._tasks[flight] = task
             task.add_done_callback(lambda task: self._land(flight, task))
-        self._waiting.board(reason, force=force, progress=progress)
+        self._waiting.join(reason, force=force, progress=progress)
         return self._waiting
 
     async def join(
@@ -112,7 +118,7 @@ class SingleFlight:
         return task.result()
 
     async def attempt(self, reason: str) -> bool:
-        """Sync, and say whether it went well; what went wrong is in `failure`.
+        """Sync and return whether it went well; if not, `failure` is what it raised.
 
         Raises:
             BackendUnavailable: closed.
@@ -122,7 +128,7 @@ class SingleFlight:
         return not task.cancelled() and task.exception() is None
 
     async def close(self) -> None:
-        """Stop the running sync between two of its steps, and turn everybody away."""
+        """Stop the running sync between two of its steps, and refuse all further calls."""
         self._is_closed = True
         tasks = list(self._tasks.values())
         for task in tasks:
