@@ -242,7 +242,7 @@ async def test_no_secret_of_a_question_or_a_reason_is_kept(place: Place) -> None
         await memory.learning.set_weights({"sure": 1.0}, reason=f"since {KEY}")
 
     assert run.kept == 1
-    assert KEY.encode() not in content_of(place.state / "memory") + content_of(place.state / "ops-logs")
+    assert KEY.encode() not in content_of(place.state / "feedback") + content_of(place.state / "ops-logs")
 
 
 # --- disks and processes ------------------------------------------------------------------------------------
@@ -295,12 +295,12 @@ def test_without_room_on_the_disk_searches_go_on_and_learning_does_once_there_is
 async def test_a_folder_that_nobody_may_look_into_is_told_and_searches_go_on(place: Place) -> None:
     async with place.memory() as memory:
         await memory.learning.set_weights({"sure": 0.5})
-    (place.state / "memory").chmod(0)
+    (place.state / "feedback").chmod(0)
     try:
         async with place.memory() as memory:
             response = await memory.query("where is item 7?")
     finally:
-        (place.state / "memory").chmod(0o700)
+        (place.state / "feedback").chmod(0o700)
 
     assert len(response.results) == 4
     assert [one.backend_id for one in response.degraded] == ["weights"]
