@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, cast
+from typing import Self, cast
 
 from composable_memory_ops_logs.events import EventDetail, JsonValue, OpsEvent, Status
 from composable_memory_ops_logs.redaction import CleanTexts, redact, redact_value
@@ -18,9 +18,6 @@ from composable_memory_ops_logs.sinks import FileSink, Judged
 from composable_memory_ops_logs.trace import current_run_id, current_session_key, current_trace_id, new_id
 from composable_memory_ops_logs.wire import event_to_wire, texts_of, to_line
 from composable_memory_ops_logs.writer import LineWriter
-
-if TYPE_CHECKING:
-    from structlog.typing import EventDict
 
 __all__ = ["OpsLog", "OpsLogStats", "utc_now"]
 
@@ -89,7 +86,7 @@ class OpsLog:
                     judged=judged,
                     judged_days=judged_days,
                 ),
-                open_renderer=partial(_open_renderer, redact),
+                open_renderer=partial(_Renderer, redact),
                 capacity=capacity,
             )
             # A log that is forgotten, not closed, still lets its thread finish and end.
@@ -186,33 +183,21 @@ async def _becomes_true(condition: Callable[[], bool], timeout_s: float) -> bool
 # --- from events to lines -----------------------------------------------------------------------------------
 
 
-def _open_renderer(redacting: bool) -> Callable[[Sequence[OpsEvent]], bytes]:
-    """Build the chain of processors that turns an event, or those of a finished query, into lines."""
-    # Imported here, by the writer's thread: it takes longer than everything else in this package together.
-    import structlog
+class _Renderer:
+    """Turns an event, or those of a finished query, into lines, and masks secrets.
 
-    logger = structlog.wrap_logger(
-        structlog.ReturnLogger(),
-        processors=[_Unfolding(redacting), _render],
-        wrapper_class=structlog.BoundLogger,
-        context_class=dict,
-    ).bind()
-    return lambda events: cast("bytes", logger.msg(events[-1].action, events=events))
-
-
-class _Unfolding:
-    """Makes the mappings of lines, and masks secrets. Nearly all have none, so it looks before it walks."""
+    Nearly all events have none, so it looks before it walks.
+    """
 
     def __init__(self, redacting: bool) -> None:
         self._clean = CleanTexts() if redacting else None
 
-    def __call__(self, _logger: object, _method: str, entry: "EventDict") -> "EventDict":
-        events: Sequence[OpsEvent] = entry["events"]
+    def __call__(self, events: Sequence[OpsEvent]) -> bytes:
         if self._clean is None or self._clean.covers(chain.from_iterable(map(texts_of, events))):
-            entry["wires"] = _wires(events, str)
+            wires = _wires(events, str)
         else:
-            entry["wires"] = [*map(_masked, _wires(events, redact))]
-        return entry
+            wires = [*map(_masked, _wires(events, redact))]
+        return b"".join(map(to_line, wires))
 
 
 def _wires(events: Sequence[OpsEvent], clean: Callable[[str], str]) -> list[dict[str, object]]:
@@ -228,7 +213,3 @@ def _masked(wire: dict[str, object]) -> dict[str, object]:
     if isinstance(session_key := wire.get("sessionKey"), str):
         wire["sessionKey"] = redact(session_key)
     return wire
-
-
-def _render(_logger: object, _method: str, entry: "EventDict") -> bytes:
-    return b"".join(map(to_line, entry["wires"]))

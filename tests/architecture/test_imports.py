@@ -67,7 +67,6 @@ DOORS = {
     "redis": ("composable_memory_adapters.graphiti.database",),
     "rich": ("composable_memory.cli",),
     "sqlite_vec": ("composable_memory_adapters.vectors.sqlite_vec",),
-    "structlog": ("composable_memory_ops_logs.log",),
     "tokenizers": ("composable_memory_adapters.embedders.wordllama",),
     "typer": ("composable_memory.cli", "composable_memory_adapters.graphiti.cli"),
     "watchdog": ("composable_memory_adapters.builtin.sync.watcher",),

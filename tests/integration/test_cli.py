@@ -1017,7 +1017,7 @@ def test_an_unexpected_error_is_told_in_one_line(cmem: Cmem, plugins: None) -> N
 
 
 def test_a_search_loads_nothing_that_it_does_not_need(indexed: Cmem) -> None:
-    heavy = ("mcp", "numpy", "pydantic_settings", "pytest", "typer.rich_utils", "wordllama")
+    heavy = ("mcp", "numpy", "pydantic_settings", "pytest", "rich", "wordllama")
     program = (
         "import sys; from composable_memory.cli import app\n"
         "try: app()\n"
