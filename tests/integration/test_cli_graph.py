@@ -569,4 +569,4 @@ def test_a_real_graph_can_be_looked_at(graph: Cmem, tmp_path: Path) -> None:
     page = tmp_path / "alice.html"
 
     assert graph("graph", "export", "Alice Moreau", "--output", str(page)).exit_code == 0
-    assert {"Acme", "Beacon Labs"} <= set(re.findall(r">([^<>]+)</text>", page.read_text(encoding="utf-8")))
+    assert {"Acme", "Beacon Labs"} <= set(re.findall(r'"name": "([^"]+)"', page.read_text(encoding="utf-8")))

@@ -1,11 +1,16 @@
 """Pictures of the graph: complete, always the same, and harmless whatever the facts say."""
 
+import json
 import re
-from collections import Counter
+import subprocess
+from base64 import b64encode
 from datetime import UTC, datetime
+from hashlib import sha256
 from html.parser import HTMLParser
 from itertools import combinations
 from math import hypot
+from shutil import which
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,7 +20,6 @@ from composable_memory.cli.options import moment_of
 from composable_memory.facts import Fact, GraphEntity, Neighbourhood
 from composable_memory.types import Origin
 from composable_memory_adapters.graphiti.cli.fact_text import format_validity
-from composable_memory_adapters.graphiti.cli.layout import figures_of
 from composable_memory_adapters.graphiti.cli.pictures import html_page, mermaid
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
@@ -49,6 +53,7 @@ class Page(HTMLParser):
         super().__init__()
         self.tags: list[tuple[str, dict[str, str | None]]] = []
         self.texts: list[str] = []
+        self.scripts: list[str] = []
         self._open: list[str] = []
         self.feed(page)
         self.close()
@@ -65,7 +70,12 @@ class Page(HTMLParser):
         assert self._open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        self.texts.append(data)
+        (self.scripts if self._open[-1:] == ["script"] else self.texts).append(data)
+
+    @property
+    def graph(self) -> dict[str, Any]:
+        """Return what the script draws."""
+        return json.loads(self.scripts[0])  # type: ignore[no-any-return]
 
 
 # --- Mermaid ----------------------------------------------------------------------------------------------
@@ -123,45 +133,6 @@ def test_every_line_of_a_diagram_is_an_entity_or_a_fact(source: str, relation: s
     assert all(shape.fullmatch(line) for line in lines[1:-1])
 
 
-# --- layout -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("count", [1, 2, 5, 20, 60, 199])
-def test_all_neighbours_have_a_place_of_their_own_around_the_centre(count: int) -> None:
-    (figure,) = figures_of(star(count), "Alice")
-
-    assert figure.centre.entity.name == "Alice"
-    assert Counter(spot.ring for spot in figure.spots) == {0: 1, 1: count}
-    nearest = (hypot(a.x - b.x, a.y - b.y) for a, b in combinations(figure.spots, 2))
-    assert min(nearest) > 16
-
-
-def test_what_is_two_steps_away_stands_on_the_second_ring() -> None:
-    (figure,) = figures_of(around([fact("Alice", "KNOWS", "Bob"), fact("Bob", "KNOWS", "Cleo")]), "alice")
-
-    rings = {spot.entity.name: spot.ring for spot in figure.spots}
-    assert rings == {"Alice": 0, "Bob": 1, "Cleo": 2}
-
-
-def test_what_does_not_hang_together_is_drawn_apart() -> None:
-    figures = figures_of(around([fact("A", "IS", "B"), fact("C", "IS", "D"), fact("C", "IS", "E")]), "B")
-
-    assert [figure.centre.entity.name for figure in figures] == ["B", "C"]
-
-
-def test_entities_of_the_same_name_in_two_groups_are_two() -> None:
-    one = fact("Alice", "IN", "Porto")
-    other = Fact(id="2", group_id="other", text="", relation="IN", source="Alice", target="Rome")
-
-    assert len(figures_of(Neighbourhood(facts=(one, other)))) == 2
-
-
-def test_the_same_graph_in_another_order_has_the_same_picture() -> None:
-    facts = [fact("Alice", "KNOWS", f"Friend {number}") for number in range(9)]
-
-    assert figures_of(around(facts), "Alice") == figures_of(around(facts[::-1]), "Alice")
-
-
 # --- page -------------------------------------------------------------------------------------------------
 
 
@@ -175,36 +146,93 @@ def test_a_page_shows_every_entity_and_every_fact_with_its_time_and_origin() -> 
         )
     )
 
-    wanted = ("Alice", "Porto", "lives in", "since 2026-03-01", "person", "memory/2026-03-01.md#L3-L7")
+    wanted = ("Alice", "since 2026-03-01", "person", "memory/2026-03-01.md#L3-L7")
     assert [text for text in wanted if text not in page.texts] == []
+    assert [(one["name"], one["kind"], one["centre"]) for one in page.graph["nodes"]] == [
+        ("Alice", 1, True),
+        ("Porto", 0, False),
+    ]
+    (link,) = page.graph["links"]
+    assert (link["source"], link["target"], link["holds"], link["words"]) == (0, 1, True, "lives in")
 
 
-def test_a_fact_that_holds_no_more_is_dashed_and_comes_last() -> None:
+def test_a_fact_that_holds_no_more_is_marked_and_comes_last() -> None:
     past = fact("Alice", "LIVES_IN", "Rome", valid_at=MARCH, invalid_at=MAY)
     page = Page(html_page(around([past, fact("Alice", "LIVES_IN", "Porto")]), now=NOW))
 
     rows = [attrs["class"] for tag, attrs in page.tags if tag == "tr" and "class" in attrs]
-    ties = {attrs["class"] for tag, attrs in page.tags if tag == "g" and "tie" in (attrs["class"] or "")}
-    assert (rows, ties) == (["now", "once"], {"tie now", "tie once"})
+    assert rows == ["now", "once"]
+    assert sorted(link["holds"] for link in page.graph["links"]) == [False, True]
 
 
-def test_whatever_a_fact_says_the_page_has_no_script_and_no_address() -> None:
+def test_entities_come_from_the_centre_outwards_and_those_of_two_groups_are_two() -> None:
+    chain = [fact("Bob", "KNOWS", "Cleo"), fact("Alice", "KNOWS", "Bob"), fact("X", "IS", "Y")]
+    other = Fact(id="2", group_id="other", text="", relation="IN", source="Alice", target="Rome")
+
+    page = Page(html_page(Neighbourhood(facts=(*chain, other)), centre="alice", now=NOW))
+
+    names = [one["name"] for one in page.graph["nodes"]]
+    assert names[:3] == ["Alice", "Bob", "Cleo"]
+    assert sorted(names[3:]) == ["Alice", "Rome", "X", "Y"]
+
+
+def test_the_same_graph_in_another_order_has_the_same_page() -> None:
+    facts = [fact("Alice", "KNOWS", f"Friend {number}") for number in range(9)]
+
+    pages = [Page(html_page(around(given), centre="Alice", now=NOW)).graph for given in (facts, facts[::-1])]
+
+    assert pages[0]["nodes"] == pages[1]["nodes"]
+
+
+def test_whatever_a_fact_says_the_page_runs_none_of_it_and_has_no_address() -> None:
     nasty = fact(NASTY, NASTY, 'x" onload="alert(1)', origins=(Origin(path=NASTY),))
     text = html_page(around([nasty], **{NASTY: NASTY}), centre=NASTY, now=NOW)
     page = Page(text)
 
-    assert "script" not in {tag for tag, _ in page.tags}
+    assert [attrs for tag, attrs in page.tags if tag == "script"] == [
+        {"type": "application/json", "id": "graph"},
+        {},
+    ]
+    assert "alert" not in page.scripts[1]
     assert not {
         name for _, attrs in page.tags for name in attrs if name.startswith("on") or name in ("src", "href")
     }
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f\u202e]|https?:", text)
 
 
-def test_a_page_allows_itself_nothing_but_its_style() -> None:
-    (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', html_page(star(1), now=NOW))
+def test_a_page_allows_itself_its_style_and_its_own_script_only() -> None:
+    text = html_page(star(1), now=NOW)
+    (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', text)
 
-    assert policy.startswith("default-src 'none'; style-src 'unsafe-inline';")
-    assert "script" not in policy
+    own = b64encode(sha256(Page(text).scripts[1].encode()).digest()).decode()
+    assert policy.split("; ")[:3] == [
+        "default-src 'none'",
+        "style-src 'unsafe-inline'",
+        f"script-src 'sha256-{own}'",
+    ]
+
+
+DOM = """
+const drawn = [], element = () => ({setAttribute() {}, appendChild(child) { return child; }, remove() {}});
+const pane = {...element(), namespaceURI: "svg", appendChild(child) { drawn.push(child); return child; }};
+const document = {
+  getElementById: () => ({textContent: TEXT}), querySelector: () => pane, createElementNS: () => element(),
+};
+"""
+
+
+@pytest.mark.skipif(not which("node"), reason="needs Node.js")
+def test_the_script_gives_every_entity_a_place_of_its_own() -> None:
+    for count in (0, 1, 2, 60):
+        data, script = Page(html_page(star(count), centre="Alice", now=NOW)).scripts
+        told = "console.log(JSON.stringify([drawn.length, nodes.map(({x, y}) => [x, y])]))"
+        program = f"{DOM.replace('TEXT', json.dumps(data))}{script}{told}"
+
+        done = subprocess.run(["node", "-e", program], capture_output=True, text=True, timeout=60, check=True)
+
+        elements, places = json.loads(done.stdout)
+        assert elements == (2 * count + 1 if count else 0)
+        assert all(hypot(a[0] - b[0], a[1] - b[1]) > 20 for a, b in combinations(places, 2))
 
 
 @given(st.text(max_size=60))

@@ -323,7 +323,7 @@ async def export(
     about = document(entity=entity, depth=depth, entities=found.entities, output=output)
     about |= document(facts=graph.documents(found.facts))
     drawn = {"html": html_page, "mermaid": mermaid}.get(wanted)
-    text = drawn(found, centre=entity, now=graph.now) if drawn else _json_text(about)
+    text = await asyncio.to_thread(drawn, found, centre=entity, now=graph.now) if drawn else _json_text(about)
     if output:
         await asyncio.to_thread(output.write_bytes, text.encode("utf-8", "replace"))
     if as_json or (wanted == "json" and not output):

@@ -1,28 +1,38 @@
-"""Pictures of a part of the graph: a Mermaid diagram, and a page that needs nothing but itself (pure)."""
+"""Pictures of a part of the graph: a Mermaid diagram, and a page that needs nothing but itself.
 
+`page.html` is the page and `page.js` its script, which places the entities.
+"""
+
+import json
 import re
-from collections.abc import Iterator, Sequence
+from base64 import b64encode
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from hashlib import sha256
+from html import escape
+from importlib import resources
+from string import Template
 
 from composable_memory.cli.plugin_api import counted, one_line, plain
 from composable_memory.facts import Fact, GraphEntity, Neighbourhood
-from composable_memory_adapters.graphiti.cli.drawing import ARROWS, drawn, safe
 from composable_memory_adapters.graphiti.cli.fact_text import (
     format_day,
     format_origin,
     format_relation,
     format_validity,
 )
-from composable_memory_adapters.graphiti.cli.layout import Figure, entity_key, figures_of
-from composable_memory_adapters.graphiti.cli.style import STYLE
 
 __all__ = ["html_page", "mermaid"]
+
+Key = tuple[str, str]
+"""What tells entities apart: the group, and the name in small letters."""
 
 COLOURS = 8
 """How many kinds of entities have a colour of their own; 0 is that of those without a kind."""
 
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-"""No script, no network: whatever a note says, the page does nothing."""
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{}'; base-uri 'none'; form-action 'none'"
+"""No network, and no script but the one of the page: whatever a note says, it cannot run."""
 
 _MARKUP = re.compile(r"[!-&(-+:-@\[-`{-~]|(?<=\d)\.|^-")
 """What Mermaid could take for its own; a number with a point, or a dash, would begin a list."""
@@ -30,45 +40,74 @@ _MARKUP = re.compile(r"[!-&(-+:-@\[-`{-~]|(?<=\d)\.|^-")
 
 def mermaid(neighbourhood: Neighbourhood, *, centre: str | None = None, now: datetime) -> str:
     """Return a Mermaid `graph LR`; facts that hold no more are dotted. `centre` is the first in it."""
-    entities = [spot for figure in figures_of(neighbourhood, centre) for spot in figure.spots]
-    names = {spot.key: f"n{number}" for number, spot in enumerate(entities)}
+    entities = _ordered(neighbourhood, centre)
+    names = {key: f"n{number}" for number, key in enumerate(entities)}
     lines = ["graph LR"]
-    lines += [f'  {names[spot.key]}["{_label(spot.entity.name)}"]' for spot in entities]
+    lines += [f'  {names[key]}["{_label(entity.name)}"]' for key, entity in entities.items()]
     for fact in neighbourhood.facts:
-        source, target = (names[entity_key(fact.group_id, name)] for name in (fact.source, fact.target))
+        source, target = (names[key] for key in _ends(fact))
         arrow = "-->" if fact.is_current(now) else "-.->"
         when = format_validity(fact, now)
-        told = _label(format_relation(fact.relation)) + (f"<br/>{_label(when)}" if when else "")
-        lines.append(f'  {source} {arrow}|"{told}"| {target}')
+        label = _label(format_relation(fact.relation)) + (f"<br/>{_label(when)}" if when else "")
+        lines.append(f'  {source} {arrow}|"{label}"| {target}')
     return "\n".join(lines) + "\n"
 
 
 def html_page(neighbourhood: Neighbourhood, *, centre: str | None = None, now: datetime) -> str:
-    """Return a page with the entities around `centre` in rings, and a table of all facts."""
-    figures = figures_of(neighbourhood, centre)
-    title = figures[0].centre.entity.name if figures and centre else "Graph of the memory"
-    kinds = _kinds(neighbourhood.entities)
-    return "\n".join(
-        [
-            "<!DOCTYPE html>",
-            '<html lang="en"><head><meta charset="utf-8">',
-            f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{safe(title)}</title>",
-            f"<style>{STYLE}</style></head><body>",
-            *_header(title, figures, neighbourhood.facts, kinds, now),
-            ARROWS,
-            *(f"<figure>{drawn(figure, kinds, now)}</figure>" for figure in figures),
-            *_table(neighbourhood.facts, now),
-            "</body></html>",
-            "",
-        ]
+    """Return a page with the entities and the facts between them, and a table of all facts. Blocks."""
+    folder = resources.files(__package__)
+    script = folder.joinpath("page.js").read_text(encoding="utf-8")
+    entities = _ordered(neighbourhood, centre)
+    kinds = _kinds([*entities.values()])
+    first = next(iter(entities.values()), None)
+    held = sum(fact.is_current(now) for fact in neighbourhood.facts)
+    about = f"{counted(len(entities), 'entity', 'entities')}, {counted(len(neighbourhood.facts), 'fact')}"
+    return Template(folder.joinpath("page.html").read_text(encoding="utf-8")).substitute(
+        policy=POLICY.format(b64encode(sha256(script.encode()).digest()).decode()),
+        title=_safe(first.name if first and centre else "Graph of the memory"),
+        summary=f"{about}; on {format_day(now)} {held} of these hold",
+        kinds="".join(f'<li class="kind k{number}">{_safe(kind)}</li>' for kind, number in kinds.items()),
+        table="\n".join(_table(neighbourhood.facts, now)),
+        graph=_graph(neighbourhood.facts, entities, kinds, now, has_centre=bool(centre)),
+        script=script,
     )
 
 
-def _label(text: str) -> str:
-    text = plain(one_line(text)).encode("utf-8", "replace").decode()
-    return _MARKUP.sub(lambda found: f"#{ord(found[0])};", text) or " "
+# --- entities and facts -------------------------------------------------------------------------------------
+
+
+def _ordered(neighbourhood: Neighbourhood, centre: str | None) -> dict[Key, GraphEntity]:
+    """Return all entities, also those that only facts name: from the centre outwards, then the others.
+
+    `centre` is a name or an id; without it, the entity with most neighbours comes first.
+    """
+    known = {_key(one.group_id, one.name): one for one in neighbourhood.entities}
+    beside: defaultdict[Key, set[Key]] = defaultdict(set)
+    for fact in neighbourhood.facts:
+        source, target = _ends(fact)
+        beside[source].add(target)
+        beside[target].add(source)
+        for key, name in ((source, fact.source), (target, fact.target)):
+            known.setdefault(key, GraphEntity(id="", group_id=fact.group_id, name=name))
+    wanted = " ".join((centre or "").split()).casefold()
+    starts = sorted(
+        known, key=lambda key: (wanted not in (key[1], known[key].id.casefold()), -len(beside[key]), key)
+    )
+    found: dict[Key, GraphEntity] = {}
+    for start in starts:
+        ring = {start} - found.keys()
+        while ring:
+            found |= {key: known[key] for key in sorted(ring)}
+            ring = set().union(*(beside[key] for key in ring)) - found.keys()
+    return found
+
+
+def _ends(fact: Fact) -> tuple[Key, Key]:
+    return _key(fact.group_id, fact.source), _key(fact.group_id, fact.target)
+
+
+def _key(group_id: str, name: str) -> Key:
+    return group_id, " ".join(name.split()).casefold()
 
 
 def _kinds(entities: Sequence[GraphEntity]) -> dict[str, int]:
@@ -77,16 +116,48 @@ def _kinds(entities: Sequence[GraphEntity]) -> dict[str, int]:
     return {kind: number % COLOURS + 1 for number, kind in enumerate(kinds)}
 
 
-def _header(
-    title: str, figures: Sequence[Figure], facts: Sequence[Fact], kinds: dict[str, int], now: datetime
-) -> Iterator[str]:
-    entities = counted(sum(len(figure.spots) for figure in figures), "entity", "entities")
-    held = sum(fact.is_current(now) for fact in facts)
-    yield f"<header><h1>{safe(title)}</h1>"
-    yield f"<p>{entities}, {counted(len(facts), 'fact')}; on {format_day(now)} {held} of these hold</p>"
-    yield '<ul class="legend"><li class="now">holds now</li><li class="once">held once</li>'
-    yield from (f'<li class="kind k{number}">{safe(kind)}</li>' for kind, number in kinds.items())
-    yield "</ul></header>"
+# --- the page -----------------------------------------------------------------------------------------------
+
+
+def _graph(
+    facts: Sequence[Fact],
+    entities: Mapping[Key, GraphEntity],
+    kinds: Mapping[str, int],
+    now: datetime,
+    *,
+    has_centre: bool,
+) -> str:
+    """Return what the script of the page draws, as JSON that cannot end the element it stands in."""
+    numbers = {key: number for number, key in enumerate(entities)}
+    between: defaultdict[tuple[Key, Key], list[Fact]] = defaultdict(list)
+    for fact in facts:
+        between[_ends(fact)].append(fact)
+    nodes = [
+        {
+            "name": _clean(one.name),
+            "kind": kinds.get(one.kind or "", 0),
+            "title": _clean(", ".join(filter(None, (one.name, one.kind, one.summary)))),
+            "centre": has_centre and number == 0,
+        }
+        for number, one in enumerate(entities.values())
+    ]
+    links = [
+        {"source": numbers[source], "target": numbers[target], **_link(found, now)}
+        for (source, target), found in between.items()
+        if source != target
+    ]
+    return json.dumps({"nodes": nodes, "links": links}).replace("<", "\\u003c")
+
+
+def _link(facts: Sequence[Fact], now: datetime) -> dict[str, object]:
+    """Return what is shown of the facts from one entity to another."""
+    holding = [fact for fact in facts if fact.is_current(now)]
+    more = f" +{len(facts) - 1}" if len(facts) > 1 else ""
+    return {
+        "holds": bool(holding),
+        "words": _clean(format_relation((holding or facts)[0].relation)) + more,
+        "title": "\n".join(_clean(f"{fact.text} ({format_validity(fact, now)})") for fact in facts),
+    }
 
 
 def _table(facts: Sequence[Fact], now: datetime) -> Iterator[str]:
@@ -101,14 +172,31 @@ def _table(facts: Sequence[Fact], now: datetime) -> Iterator[str]:
 
 def _row(fact: Fact, now: datetime) -> str:
     state = "now" if fact.is_current(now) else "once"
-    origins = "<br>".join(safe(format_origin(origin)) for origin in fact.origins)
+    origins = "<br>".join(_safe(format_origin(origin)) for origin in fact.origins)
     relation = f"{fact.source} → {format_relation(fact.relation)} → {fact.target}"
     return (
-        f'<tr class="{state}"><td>{safe(format_validity(fact, now))}</td><td>{safe(fact.text)}</td>'
-        f"<td>{safe(relation)}</td><td>{origins}</td></tr>"
+        f'<tr class="{state}"><td>{_safe(format_validity(fact, now))}</td><td>{_safe(fact.text)}</td>'
+        f"<td>{_safe(relation)}</td><td>{origins}</td></tr>"
     )
 
 
 def _seconds(fact: Fact) -> float:
     moment = fact.valid_at or fact.created_at
     return moment.timestamp() if moment else 0.0
+
+
+# --- text ---------------------------------------------------------------------------------------------------
+
+
+def _label(text: str) -> str:
+    """Return a text that Mermaid takes for no command."""
+    return _MARKUP.sub(lambda found: f"#{ord(found[0])};", _clean(text)) or " "
+
+
+def _safe(text: str) -> str:
+    return escape(_clean(text), quote=True)
+
+
+def _clean(text: str) -> str:
+    """Return a text on one line, without characters that are none."""
+    return plain(one_line(text)).encode("utf-8", "replace").decode()
