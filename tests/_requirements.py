@@ -1844,7 +1844,7 @@ INTERFACES = document(
                  f"{CLI_GRAPH}a_real_graph_tells_what_held_when_and_where_it_is_from",
                  f"{CLI_GRAPH}a_fact_as_json_has_all_that_is_known_of_it",
                  f"{PICTURES}a_page_shows_every_entity_and_every_fact_with_its_time_and_origin",
-                 f"{PICTURES}whatever_a_fact_says_the_page_has_no_script_and_no_address"),
+                 f"{PICTURES}whatever_a_fact_says_the_page_runs_none_of_it_and_has_no_address"),
         ],
     ),
     (

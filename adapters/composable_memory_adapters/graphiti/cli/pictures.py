@@ -31,7 +31,10 @@ Key = tuple[str, str]
 COLOURS = 8
 """How many kinds of entities have a colour of their own; 0 is that of those without a kind."""
 
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{}'; base-uri 'none'; form-action 'none'"
+POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{}'; "
+    "base-uri 'none'; form-action 'none'"
+)
 """No network, and no script but the one of the page: whatever a note says, it cannot run."""
 
 _MARKUP = re.compile(r"[!-&(-+:-@\[-`{-~]|(?<=\d)\.|^-")
