@@ -25,8 +25,8 @@ from importlib import import_module
 from pathlib import Path
 
 from composable_memory.content import MemoryContentObject
+from composable_memory.registry import discover_backends, load_extractor
 from composable_memory.runtime.opening import Memory, open_memory
-from composable_memory.runtime.registry import discover_backends, load_extractor
 from composable_memory_adapters.graphiti.library import loading
 
 KINDS = ("process", "server")

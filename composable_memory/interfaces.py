@@ -87,6 +87,7 @@ __all__ = [
     "SupportsRelations",
     "SupportsSync",
     "TemporalPolicy",
+    "TrustRule",
     "VectorAdapter",
     "embed_one_by_one",
 ]
@@ -586,6 +587,14 @@ class KeptStore:
     is_empty: bool = False
 
 
+TrustRule = Callable[[object, "Path"], str | None]
+"""Says why the settings file of a workspace, which anybody may have written, may not set a key to a value.
+
+Called with the value and the folder of the workspace; None allows it. `composable_memory.config.trust` has
+rules for what is usual.
+"""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendSpec:
     """A kind of backend: the value behind an entry point of the group `composable_memory.backends`.
@@ -594,7 +603,9 @@ class BackendSpec:
     and end with it. `missing` returns what the backend lacks on this machine whatever its settings are, and
     how to get it, or None; `lacks` the same for given settings. `condition` says for which queries it is
     asked where its settings do not say that; None for all. `kept` lists what it keeps in a state folder, of
-    all workspaces; it reads files.
+    all workspaces; it reads files. `trust` holds by key which of its settings the file of a workspace may
+    set: those that cannot start programs, reach hosts, read files elsewhere or cost money. `limits.*` is
+    everything under `limits`.
     """
 
     id: str
@@ -606,6 +617,7 @@ class BackendSpec:
     lacks: Callable[[Any], str | None] = field(default=lambda _settings: None)
     condition: Callable[[QueryIntent], bool] | None = None
     kept: Callable[[Path], Sequence[KeptStore]] = field(default=lambda _state_dir: ())
+    trust: Mapping[str, TrustRule] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -635,7 +647,9 @@ class EmbedderSpec:
 
     `settings` is the model of `memory.embedding.providers.<id>`; it has to have the key `model`. `local` says
     that it works without a network; only such providers are chosen by `provider: auto`. `missing` returns
-    what the machine lacks and how to get it, `lacks` what the settings and the environment lack.
+    what the machine lacks and how to get it, `lacks` what the settings and the environment lack. `trusted`
+    says that the settings file of a workspace may choose it: it starts no program, reads no file that is
+    named in settings, and loads nothing from elsewhere.
     """
 
     id: str
@@ -643,5 +657,6 @@ class EmbedderSpec:
     settings: type[BaseModel]
     open: OpenEmbedder
     local: bool
+    trusted: bool = False
     missing: Callable[[], str | None] = field(default=lambda: None)
     lacks: Readiness = field(default=lambda _settings, _services: None)

@@ -22,13 +22,12 @@ from composable_memory.config.layers import (
     load_settings,
     validate_backend_options,
 )
-from composable_memory.config.settings import BackendSection
 from composable_memory.documents import document
 from composable_memory.errors import ConfigError
 from composable_memory.interfaces import EmbedderServices
+from composable_memory.registry import FoundBackend, Registry, discover_backends
 from composable_memory.runtime.embedder_choice import EmbedderPlan, plan_embedder
 from composable_memory.runtime.opening import open_memory, require_log_to_learn
-from composable_memory.runtime.registry import FoundBackend, discover_backends
 from composable_memory.tools import (
     DeepProbe,
     MemoryStatusReply,
@@ -147,8 +146,10 @@ class _Backend:
 @command(backends, "list")
 async def backends_list(target: Target, *, as_json: AsJson = False) -> None:
     """List every known backend: where it comes from, what it can do, what it lacks."""
-    loaded = await asyncio.to_thread(load_settings, target.workspace)
-    listed = _with_states(await asyncio.to_thread(_known_backends, loaded), await _states(target))
+    registry = await asyncio.to_thread(discover_backends)
+    loaded = await asyncio.to_thread(load_settings, target.workspace, registry=registry)
+    known = await asyncio.to_thread(_known_backends, loaded, registry)
+    listed = _with_states(known, await _states(target))
     if as_json:
         print_json(document(backends=listed))
         return
@@ -158,10 +159,10 @@ async def backends_list(target: Target, *, as_json: AsJson = False) -> None:
         _print_backend(one)
 
 
-def _known_backends(loaded: LoadedSettings) -> list[_Backend]:
+def _known_backends(loaded: LoadedSettings, registry: Registry) -> list[_Backend]:
     """Return the backends on offer, and those that are enabled although nobody offers them. Blocks."""
     sections = loaded.settings.memory.sections
-    listed = [_backend(one, loaded) for one in discover_backends().backends]
+    listed = [_backend(one, loaded) for one in registry.backends]
     enabled = {name for name, section in sections.items() if section.enabled}
     problem = "it is enabled in the settings and no installed package provides it"
     return listed + [
@@ -173,11 +174,11 @@ def _known_backends(loaded: LoadedSettings) -> list[_Backend]:
 def _backend(found: FoundBackend, loaded: LoadedSettings) -> _Backend:
     spec = found.spec
     memory = loaded.settings.memory
-    section = memory.sections.get(found.id, BackendSection())
+    section = memory.section(found.id)
     lacks, problem = found.missing, found.problem
     if spec and not lacks:
         try:
-            lacks = spec.lacks(validate_backend_options(section, spec, loaded.origins))
+            lacks = spec.lacks(validate_backend_options(memory, spec, loaded.origins))
         except ConfigError as unusable:
             problem = str(unusable)
     return _Backend(
@@ -231,8 +232,8 @@ def _print_backend(one: _Backend) -> None:
 @command(embedders, "list")
 async def embedders_list(target: Target, *, as_json: AsJson = False) -> None:
     """List every known embedding provider: which one is chosen, and what the others lack."""
-    loaded = await asyncio.to_thread(load_settings, target.workspace)
     registry = await asyncio.to_thread(discover_backends)
+    loaded = await asyncio.to_thread(load_settings, target.workspace, registry=registry)
     plan = await asyncio.to_thread(plan_embedder, loaded, registry, _embedder_services(target.state_dir))
     found = await asyncio.to_thread(_embedders_document, plan, loaded)  # looking at all of them imports them
     if as_json:
@@ -298,8 +299,9 @@ async def config_show(
     as_json: AsJson = False,
 ) -> None:
     """Show the settings in force; secrets are hidden."""
-    loaded = await asyncio.to_thread(load_settings, target.workspace)
-    rows = describe(loaded, await asyncio.to_thread(_backend_options, loaded))
+    registry = await asyncio.to_thread(discover_backends)
+    loaded = await asyncio.to_thread(load_settings, target.workspace, registry=registry)
+    rows = describe(loaded, await asyncio.to_thread(_backend_options, loaded, registry))
     if as_json:
         settings = [document(key=one.key, value=one.value, origin=str(one.origin)) for one in rows]
         print_json(document(settings=settings, notes=loaded.notes))
@@ -311,23 +313,21 @@ async def config_show(
         warn(f"note: {note}")
 
 
-def _backend_options(loaded: LoadedSettings) -> dict[str, BaseModel]:
+def _backend_options(loaded: LoadedSettings, registry: Registry) -> dict[str, BaseModel]:
     """Return the settings that only backends know, of those that a memory would open. Blocks.
 
     Raises:
         ConfigError: a key is unknown or its value is out of range.
     """
     require_log_to_learn(loaded)
-    registry, memory = discover_backends(), loaded.settings.memory
+    memory = loaded.settings.memory
     plan_embedder(loaded, registry, _embedder_services(None))
     specs = [
         found.spec
         for id_, section in memory.sections.items()
         if (section.enabled or id_ == memory.stand_in) and (found := registry.backend(id_)) and found.spec
     ]
-    return {
-        spec.id: validate_backend_options(memory.sections[spec.id], spec, loaded.origins) for spec in specs
-    }
+    return {spec.id: validate_backend_options(memory, spec, loaded.origins) for spec in specs}
 
 
 def _format_setting(value: object) -> str:

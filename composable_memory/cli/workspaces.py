@@ -18,7 +18,7 @@ from composable_memory.config.layers import default_state_dir, load_settings
 from composable_memory.documents import document
 from composable_memory.errors import ConfigError
 from composable_memory.interfaces import KeptStore
-from composable_memory.runtime.registry import discover_backends
+from composable_memory.registry import discover_backends
 from composable_memory.state.feedback_stores import feedback_stores
 from composable_memory.state.folders import existing_folder, made_folder
 from composable_memory.state.workspaces import KnownWorkspace, identify, known_workspaces

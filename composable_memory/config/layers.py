@@ -2,13 +2,13 @@
 
 Defaults, then the user's own file, the workspace's file, environment variables, and what the caller says; a
 later layer wins. The layers are merged as plain data and validated once. What the file of a workspace may say
-is the business of `workspace_trust`, where the section of a backend may stand that of `config_sections`.
+is the business of `trust`, where the section of a backend may stand that of `sections`.
 """
 
 import json
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
@@ -19,17 +19,32 @@ from pydantic_core import to_jsonable_python
 
 from composable_memory.config.sections import gather_sections
 from composable_memory.config.settings import (
+    DEFAULT_BACKEND,
     BackendSection,
+    MemorySettings,
     Settings,
     check,
     is_secret,
+    is_taken,
     known_keys,
-    section_key,
+    unknown_key,
 )
-from composable_memory.config.trees import Layer, Leaf, Origin, Tree, join, leaves, merge, plain, tree_of
+from composable_memory.config.trees import (
+    Layer,
+    Leaf,
+    Origin,
+    Tree,
+    join,
+    leaves,
+    merge,
+    origin_of,
+    plain,
+    tree_of,
+)
 from composable_memory.config.trust import refuse_harmful
 from composable_memory.errors import ConfigError
 from composable_memory.interfaces import BackendSpec, EmbedderSpec
+from composable_memory.registry import Registry, discover_backends
 from composable_memory.types import JsonValue
 from composable_memory_ops_logs import redact_value
 
@@ -37,6 +52,7 @@ __all__ = [
     "LoadedSettings",
     "Origin",
     "SettingRow",
+    "checked_settings",
     "default_state_dir",
     "describe",
     "load_settings",
@@ -77,42 +93,68 @@ def load_settings(
     overrides: Mapping[str, object] | Settings | None = None,
     environ: Mapping[str, str] | None = None,
     user_file: Path | None = None,
+    registry: Registry | None = None,
 ) -> LoadedSettings:
     """Read and merge all layers. Reads files, so call it in a thread where an event loop runs.
 
     `overrides` has the shape of a file, with or without the root key `memory`. `user_file` stands in for the
-    user's own file.
+    user's own file. `registry` tells which backends there are; without it, those that are installed.
 
     Raises:
         ConfigError: a file cannot be read, a key is unknown or not allowed there, a value is out of range.
     """
     environ = os.environ if environ is None else environ
+    registry = discover_backends() if registry is None else registry
     own_file = user_file or user_config_path(environ)
     notes: list[str] = []
+    installed = _ids_of_sections(registry)
     layers = (
-        _read_own_file(own_file, required=bool(user_file or environ.get(CONFIG_VARIABLE))),
-        _read_workspace(workspace, own_file),
-        _read_environment(environ),
-        _read_overrides(overrides),
+        _read_own_file(own_file, installed, required=bool(user_file or environ.get(CONFIG_VARIABLE))),
+        _read_workspace(workspace, own_file, registry),
+        _read_environment(environ, installed),
+        _read_overrides(overrides, installed),
     )
     tree = reduce(merge, (_with_secrets(layer, environ, notes) for layer in layers))
+    settings = checked_settings(tree, registry)
     origins = {key: leaf.origin for key, leaf in leaves(tree, "memory")}
-    settings = check(Settings, {"memory": plain(tree)}, origins=origins)
     origins = {**dict(_implied(settings, origins)), **origins}
     return LoadedSettings(settings=settings, origins=origins, notes=(*notes, *_remarks(settings, origins)))
 
 
-def validate_backend_options(
-    section: BackendSection, spec: BackendSpec, origins: Mapping[str, Origin] | None = None
-) -> BaseModel:
-    """Check the keys that only this backend knows by its own model.
+def checked_settings(tree: Tree, registry: Registry) -> Settings:
+    """Return what a tree says under `memory`, with a section for every installed backend.
 
     Raises:
         ConfigError: a key is unknown or its value is out of range.
     """
-    key = section_key(spec.id)
+    ids = _ids_of_sections(registry)
+    shared = (key for id_ in ids for key in (f"memory.{id_}", *known_keys(BackendSection, f"memory.{id_}")))
+    known = [*known_keys(Settings), *shared]
+    for name, item in tree.items():
+        if name not in ids and name not in MemorySettings.model_fields:
+            raise unknown_key(f"memory.{name}", known, origin_of(item))
+    data = {"memory": {**dict.fromkeys(ids), **{key: plain(item) for key, item in tree.items()}}}
+    origins = {key: leaf.origin for key, leaf in leaves(tree, "memory")}
+    return check(Settings, data, origins=origins, also_known=known)
+
+
+def _ids_of_sections(registry: Registry) -> tuple[str, ...]:
+    """Return the ids of the installed backends whose section stands under `memory` itself."""
+    return tuple(id_ for id_ in registry.backends.ids if not is_taken(id_))
+
+
+def validate_backend_options(
+    memory: MemorySettings, spec: BackendSpec, origins: Mapping[str, Origin] | None = None
+) -> BaseModel:
+    """Check the keys of a backend's section that only it knows, by its own model.
+
+    Raises:
+        ConfigError: a key is unknown or its value is out of range.
+    """
+    key = memory.section_key(spec.id)
     shared = known_keys(BackendSection, key)
-    return check(spec.settings, section.options, key=key, origins=origins, also_known=shared)
+    options = memory.section(spec.id).options
+    return check(spec.settings, options, key=key, origins=origins, also_known=shared)
 
 
 def validate_provider_options(
@@ -143,7 +185,7 @@ def describe(
     default = Origin(layer="default")
     rows = dict(leaves(tree_of(loaded.settings.model_dump(), default)))
     for backend_id, model in (options or {}).items():
-        rows |= leaves(tree_of(model.model_dump(), default), section_key(backend_id))
+        rows |= leaves(tree_of(model.model_dump(), default), loaded.settings.memory.section_key(backend_id))
     return tuple(
         SettingRow(
             key=key,
@@ -178,10 +220,10 @@ def _implied(settings: Settings, origins: Mapping[str, Origin]) -> Iterator[tupl
     origin, memory = origins.get("memory.backend"), settings.memory
     if origin is None:
         return
-    if memory.sections[memory.backend].enabled:
-        yield f"{section_key(memory.backend)}.enabled", origin
-    if not memory.builtin.enabled:
-        yield "memory.builtin.enabled", origin
+    if memory.section(memory.backend).enabled:
+        yield f"{memory.section_key(memory.backend)}.enabled", origin
+    if not memory.section(DEFAULT_BACKEND).enabled:
+        yield f"{memory.section_key(DEFAULT_BACKEND)}.enabled", origin
     if memory.fallback == "none":
         yield "memory.fallback", origin
 
@@ -242,23 +284,23 @@ def _hidden(value: object, *, hidden: bool) -> object:
 # Layers
 
 
-def _read_own_file(file: Path, *, required: bool) -> Tree:
-    tree = _read_file(file, "user")
+def _read_own_file(file: Path, installed: Collection[str], *, required: bool) -> Tree:
+    tree = _read_file(file, "user", installed)
     if tree is None and required:
         raise ConfigError("memory", "there is no such file", origin=str(file))
     return tree or {}
 
 
-def _read_workspace(workspace: Path, own_file: Path) -> Tree:
+def _read_workspace(workspace: Path, own_file: Path, registry: Registry) -> Tree:
     """Read the first of the workspace's files, unless it is the one that the user named as their own."""
     for name in WORKSPACE_FILES:
         file = workspace / name
         if _is_same_file(file, own_file):
             return {}
-        tree = _read_file(file, "workspace")
+        tree = _read_file(file, "workspace", _ids_of_sections(registry))
         if tree is not None:
             advice = f"set it in {own_file}, or name this file in {CONFIG_VARIABLE} if you trust it"
-            refuse_harmful(tree, workspace, advice=advice)
+            refuse_harmful(tree, workspace, registry, advice=advice)
             return tree
     return {}
 
@@ -270,7 +312,7 @@ def _is_same_file(one: Path, other: Path) -> bool:
         return False
 
 
-def _read_environment(environ: Mapping[str, str]) -> Tree:
+def _read_environment(environ: Mapping[str, str], installed: Collection[str]) -> Tree:
     """Read the variables that stand for keys; an empty one counts as not set."""
     tree: Tree = {}
     seen: dict[str, str] = {}
@@ -283,7 +325,7 @@ def _read_environment(environ: Mapping[str, str]) -> Tree:
                 raise ConfigError(key, f"set by {seen[key]} as well", origin=str(origin))
             branch = _branch(names, _value_of_variable(key, text, origin))
             tree = merge(tree, tree_of(branch, origin))
-    return gather_sections(tree)
+    return gather_sections(tree, installed)
 
 
 def _value_of_variable(key: str, text: str, origin: Origin) -> object:
@@ -300,19 +342,19 @@ def _branch(names: Sequence[str], value: object) -> Mapping[str, object]:
     return {names[0]: _branch(names[1:], value) if names[1:] else value}
 
 
-def _read_overrides(overrides: Mapping[str, object] | Settings | None) -> Tree:
+def _read_overrides(overrides: Mapping[str, object] | Settings | None, installed: Collection[str]) -> Tree:
     data = overrides.model_dump(exclude_unset=True) if isinstance(overrides, Settings) else overrides or {}
     origin = Origin(layer="override")
     below = data["memory"] if set(data) == {"memory"} else data
     if not isinstance(below, Mapping):
         raise ConfigError("memory", "expected keys and values below it", origin=str(origin))
-    return gather_sections(tree_of(below, origin))
+    return gather_sections(tree_of(below, origin), installed)
 
 
 # Files
 
 
-def _read_file(file: Path, layer: Layer) -> Tree | None:
+def _read_file(file: Path, layer: Layer, installed: Collection[str]) -> Tree | None:
     """Return what a file says under `memory`, or None if there is no file."""
     text = _read_text(file)
     if text is None:
@@ -320,7 +362,7 @@ def _read_file(file: Path, layer: Layer) -> Tree | None:
     # Most places have no settings file, and loading the YAML reader takes a tenth as long as a search.
     from composable_memory.config.files import parse
 
-    return gather_sections(parse(text, file, layer))
+    return gather_sections(parse(text, file, layer), installed)
 
 
 def _read_text(file: Path) -> str | None:

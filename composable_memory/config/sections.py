@@ -1,18 +1,20 @@
-"""The sections of backends: several places for one of them, and what naming it says."""
+"""The sections of backends: two places for one of them, and what naming it says."""
 
-from composable_memory.config.settings import NAMED_BACKENDS
+from collections.abc import Collection
+
+from composable_memory.config.settings import DEFAULT_BACKEND
 from composable_memory.config.trees import Leaf, Tree, join, origin_of
 from composable_memory.errors import ConfigError
 
 __all__ = ["gather_sections"]
 
 
-def gather_sections(tree: Tree) -> Tree:
-    """Return what one layer says under `memory` with every section in its own place.
+def gather_sections(tree: Tree, installed: Collection[str]) -> Tree:
+    """Return what one layer says under `memory` with the section of every backend in its own place.
 
-    `backends.qmd` moves to `qmd`, and so do the others that have a place of their own. A section that stood
-    under `backends` counts as enabled unless some layer says otherwise. A workspace cannot enable in this way
-    what it may not enable by saying so.
+    `backends.<id>` moves to `<id>` where such a backend is installed. A section that stood under `backends`
+    counts as enabled unless some layer says otherwise. A workspace cannot enable in this way what it may not
+    enable by saying so.
 
     Raises:
         ConfigError: a key is given in both places.
@@ -23,7 +25,7 @@ def gather_sections(tree: Tree) -> Tree:
     gathered = {name: item for name, item in tree.items() if name != "backends"}
     for name, section in listed.items():
         section = _counted_as_enabled(section, name)
-        if name in NAMED_BACKENDS:
+        if name in installed:
             gathered[name] = _joined(gathered.get(name), section, name)
         else:
             others = gathered.setdefault("backends", {})
@@ -34,7 +36,7 @@ def gather_sections(tree: Tree) -> Tree:
 
 def _counted_as_enabled(section: Tree | Leaf, name: str) -> Tree | Leaf:
     origin = origin_of(section)
-    if origin.layer == "workspace" and name != "builtin":
+    if origin.layer == "workspace" and name != DEFAULT_BACKEND:
         return section
     if isinstance(section, Leaf) and not section.is_empty:
         return section  # no section at all; the check says so

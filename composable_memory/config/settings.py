@@ -26,9 +26,8 @@ from composable_memory.types import DEFAULT_MAX_RESULTS
 from composable_memory_ops_logs import redact
 
 __all__ = [
-    "NAMED_BACKENDS",
+    "DEFAULT_BACKEND",
     "BackendSection",
-    "BuiltinSection",
     "CitationMode",
     "EmbeddingSettings",
     "FeedbackSettings",
@@ -39,8 +38,9 @@ __all__ = [
     "SettingsModel",
     "check",
     "is_secret",
+    "is_taken",
     "known_keys",
-    "section_key",
+    "unknown_key",
 ]
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
@@ -54,11 +54,8 @@ _SHAPES = {
 }
 """What pydantic says in terms of Python, said in terms of a settings file."""
 
-NAMED_BACKENDS = ("builtin", "graphiti", "qmd")
-"""Backends whose section stands directly under `memory`; all others stand under `memory.backends`.
-
-In a file theirs may stand there as well; what reads the files brings them to their own place.
-"""
+DEFAULT_BACKEND = "builtin"
+"""The backend that a memory has without any settings, and the fallback of another one that comes first."""
 
 
 def _citation_mode(value: object) -> object:
@@ -159,18 +156,22 @@ class BuiltinSection(BackendSection):
 class MemorySettings(SettingsModel):
     """Everything under the root key `memory`.
 
-    `backend` names the backend that comes first; it is enabled unless its section says otherwise. Beside
-    another one the builtin index is asked only if its own section says `enabled: true`. If that says nothing,
-    the index stands in for the other unless `fallback` is `none`; if it says `enabled: false`, only where
+    The section of an installed backend stands under its id, that of any other under `backends`. `backend`
+    names the backend that comes first; it is enabled unless its section says otherwise. Beside another one
+    the builtin index is asked only if its own section says `enabled: true`. If that says nothing, the index
+    answers in the place of the other unless `fallback` is `none`; if it says `enabled: false`, only where
     `fallback` is said to be `builtin`.
     """
 
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, BackendSection] = Field(init=False)
+
     backend: PluginId = Field(
-        default="builtin", description="The backend that comes first: it is enabled, and reads files."
+        default=DEFAULT_BACKEND, description="The backend that comes first: it is enabled, and reads files."
     )
-    fallback: Literal["builtin", "none"] = Field(
-        default="builtin",
-        description="Who answers where a `backend` other than the builtin index cannot.",
+    fallback: PluginId = Field(
+        default=DEFAULT_BACKEND,
+        description="The backend that answers where `backend` cannot, as long as it is not asked itself.",
     )
     citations: CitationMode = Field(default="auto", description="Whether results carry a citation.")
     agent_id: str = Field(
@@ -188,66 +189,60 @@ class MemorySettings(SettingsModel):
     ops_log: OpsLogSettings = OpsLogSettings()
     feedback: FeedbackSettings = FeedbackSettings()
     builtin: BuiltinSection = BuiltinSection()
-    graphiti: BackendSection = BackendSection()
-    qmd: BackendSection = BackendSection()
     backends: dict[PluginId, BackendSection] = Field(default={})
 
     @property
     def sections(self) -> dict[str, BackendSection]:
-        """Return the section of every configured backend by its id, the disabled ones included."""
-        return {"builtin": self.builtin, "graphiti": self.graphiti, "qmd": self.qmd, **self.backends}
+        """Return the section of every known backend by its id, the disabled ones included."""
+        return {DEFAULT_BACKEND: self.builtin, **self.__pydantic_extra__, **self.backends}
+
+    def section(self, backend_id: str) -> BackendSection:
+        """Return the section of a backend, or an empty one where it has none."""
+        return self.sections.get(backend_id) or BackendSection()
+
+    def section_key(self, backend_id: str) -> str:
+        """Return the dotted key of a backend's section."""
+        return f"memory.backends.{backend_id}" if backend_id in self.backends else f"memory.{backend_id}"
 
     @property
     def primary(self) -> str | None:
         """Return the id of the backend that reads files: `backend`, or the first enabled one if it is not."""
-        sections = self.sections
-        return next((id_ for id_ in (self.backend, *sections) if sections[id_].enabled), None)
+        ids = (self.backend, *self.sections)
+        return next((backend_id for backend_id in ids if self.section(backend_id).enabled), None)
 
     @property
     def stand_in(self) -> str | None:
         """Return the id of the backend that answers where the primary cannot, or None if nobody does."""
-        waits = self.fallback == "builtin" and not self.builtin.enabled and self.primary == self.backend
-        return "builtin" if waits else None
+        waits = self.primary == self.backend and not self.section(self.fallback).enabled
+        return self.fallback if waits and self.fallback != "none" else None
 
     @model_validator(mode="before")
     @classmethod
     def _give_roles(cls, data: object) -> object:
-        """Enable the primary, and have the builtin index stand in for it, as far as nothing else is said."""
-        if not isinstance(data, Mapping) or not isinstance(primary := data.get("backend"), str):
+        """Enable the primary, and make the builtin index its fallback, as far as nothing else is said."""
+        if not isinstance(data, Mapping):
             return data
-        if primary in NAMED_BACKENDS:
+        primary, others = data.get("backend"), data.get("backends") or {}
+        if not isinstance(primary, str) or not isinstance(others, Mapping):
+            return data
+        if primary in data or primary == DEFAULT_BACKEND:
             section = _enabled_unless_told(data.get(primary))
             data = {**data, primary: section}
         else:
-            others = data.get("backends") or {}
-            if not isinstance(others, Mapping):
-                return data
             section = _enabled_unless_told(others.get(primary))
             data = {**data, "backends": {**others, primary: section}}
-        return data if primary == "builtin" or not _says_enabled(section) else _with_stand_in(data)
+        return data if primary == DEFAULT_BACKEND or not _says_enabled(section) else _with_fallback(data)
 
     @field_validator("backends", mode="before")
     @classmethod
     def _empty_backends(cls, value: object) -> object:
         return {} if value is None else value
 
-    @field_validator("backends")
-    @classmethod
-    def _only_other_backends(cls, value: dict[str, BackendSection]) -> dict[str, BackendSection]:
-        if misplaced := sorted(value.keys() & set(NAMED_BACKENDS)):
-            raise ValueError(f"the section of {misplaced[0]!r} is {section_key(misplaced[0])}")
-        return value
-
 
 class Settings(SettingsModel):
     """All settings."""
 
     memory: MemorySettings = MemorySettings()
-
-
-def section_key(backend_id: str) -> str:
-    """Return the dotted key of a backend's section."""
-    return f"memory.{backend_id}" if backend_id in NAMED_BACKENDS else f"memory.backends.{backend_id}"
 
 
 def _enabled_unless_told(section: object, *, enabled: bool = True) -> object:
@@ -265,16 +260,21 @@ def _says_enabled(section: object) -> bool | None:
     return read.enabled if "enabled" in read.model_fields_set else None
 
 
-def _with_stand_in(data: Mapping[str, object]) -> Mapping[str, object]:
-    """Settle what the builtin index does beside another primary: it is asked too, or stands in, or rests."""
-    section = data.get("builtin")
+def _with_fallback(data: Mapping[str, object]) -> Mapping[str, object]:
+    """Settle what the builtin index does beside another primary: it is asked too, or waits, or rests."""
+    section = data.get(DEFAULT_BACKEND)
     match _says_enabled(section):
         case None:
             unasked = _enabled_unless_told(section, enabled=False)
-            return {"fallback": "builtin", **data, "builtin": unasked}
+            return {"fallback": DEFAULT_BACKEND, **data, DEFAULT_BACKEND: unasked}
         case False:
             return {"fallback": "none", **data}
     return data
+
+
+def is_taken(name: str) -> bool:
+    """Return whether a key under `memory` belongs to the core, so that it is no backend's section."""
+    return name in MemorySettings.model_fields and name != DEFAULT_BACKEND
 
 
 def is_secret(name: str) -> bool:
@@ -313,6 +313,12 @@ def check(
     except ValidationError as error:
         known = [*known_keys(model, key), *also_known]
         raise _translated(error.errors(include_url=False), key, origins or {}, known) from error
+
+
+def unknown_key(key: str, known: Iterable[str], origin: object | None = None) -> ConfigError:
+    """Return the error of a key that is not one of those `known`, with the nearest of them."""
+    told = None if origin is None else str(origin)
+    return ConfigError(key, "unknown key", origin=told, nearest=_nearest(key, list(known)))
 
 
 def _translated(

@@ -5,50 +5,84 @@ A workspace may come from anywhere, with a clone or an archive, so its file may 
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeAlias
 
+from composable_memory.config.settings import DEFAULT_BACKEND, is_taken
 from composable_memory.config.trees import Tree, leaves
 from composable_memory.errors import ConfigError
+from composable_memory.interfaces import TrustRule
+from composable_memory.registry import Registry
 
-__all__ = ["refuse_harmful"]
-
-_Objection: TypeAlias = Callable[[object, Path], str | None]
+__all__ = ["anything", "folders_inside", "only", "paths_inside", "refuse_harmful"]
 
 
-def refuse_harmful(tree: Tree, workspace: Path, *, advice: str) -> None:
+def refuse_harmful(tree: Tree, workspace: Path, registry: Registry, *, advice: str) -> None:
     """Check everything that a workspace's file says; `advice` tells where else it could be said.
 
-    Looks at the disk, to see where paths lead.
+    Looks at the disk, to see where paths lead. A backend is imported if the file sets a key of its own.
 
     Raises:
         ConfigError: a key is not for a workspace to set, or not to this value.
     """
     for key, leaf in leaves(tree):
-        if problem := _objection(key, leaf.value, workspace):
+        if leaf.value == {} or (leaf.value is None and "." not in key):
+            continue  # a section whose keys are all commented out
+        rule = _rule_for(key, registry)
+        if problem := rule(leaf.value, workspace):
             raise ConfigError(f"memory.{key}", f"{problem}; {advice}", origin=str(leaf.origin))
 
 
-def _objection(key: str, value: object, workspace: Path) -> str | None:
-    if value == {} or (value is None and "." not in key):
-        return None  # a section whose keys are all commented out
-    for pattern, rule in _RULES:
-        if re.fullmatch(pattern, key):
-            return rule(value, workspace)
-    return "a file of the workspace may not set this"
+def _rule_for(key: str, registry: Registry) -> TrustRule:
+    if key == "embedding.provider":
+        return _trusted_provider(registry)
+    if found := next((rule for pattern, rule in _RULES if re.fullmatch(pattern, key)), None):
+        return found
+    backend_id, _, inner = key.removeprefix("backends.").partition(".")
+    if key.startswith("backends.") or not is_taken(backend_id):
+        return _rule_of_backend(backend_id, inner, registry)
+    return _nothing
 
 
-def _anything(value: object, workspace: Path) -> str | None:  # noqa: ARG001 - the shape of a rule
+def _rule_of_backend(backend_id: str, key: str, registry: Registry) -> TrustRule:
+    found = registry.backend(backend_id)
+    own = found.spec.trust if found and found.spec else {}
+    section = key.partition(".")[0]
+    return own.get(key) or own.get(f"{section}.*") or _SHARED_RULES.get(key) or _nothing
+
+
+def _trusted_provider(registry: Registry) -> TrustRule:
+    """Allow what chooses by itself, or nobody, and providers that can do no harm."""
+
+    def rule(value: object, workspace: Path) -> str | None:
+        if value in ("auto", "none"):
+            return None
+        found = registry.embedder(value) if isinstance(value, str) else None
+        if found and found.spec and found.spec.trusted:
+            return None
+        trusted = [one.id for one in registry.embedders if one.spec and one.spec.trusted]
+        return only("auto", "none", *trusted)(value, workspace)
+
+    return rule
+
+
+def anything(value: object, workspace: Path) -> str | None:  # noqa: ARG001 - the shape of a rule
+    """Allow every value."""
     return None
 
 
-def _only(*allowed: object) -> _Objection:
+def _nothing(value: object, workspace: Path) -> str | None:  # noqa: ARG001 - the shape of a rule
+    return "a file of the workspace may not set this"
+
+
+def only(*allowed: object) -> TrustRule:
+    """Allow these values and no others."""
     words = " or ".join(json.dumps(each) for each in allowed)
     return lambda value, _: None if value in allowed else f"a workspace may only say {words} here"
 
 
-def _inside(value: object, workspace: Path) -> str | None:
+def paths_inside(value: object, workspace: Path) -> str | None:
+    """Allow a path, or a list of paths, that lead nowhere out of the workspace."""
     for entry in value if isinstance(value, list) else [value]:
         if not isinstance(entry, str):
             return f"{entry!r:.200} is not a path"
@@ -57,13 +91,13 @@ def _inside(value: object, workspace: Path) -> str | None:
     return None
 
 
-def _folders_inside(value: object, workspace: Path) -> str | None:
-    """Object to collections that are not inside, or whose pattern could lead out again."""
+def folders_inside(value: object, workspace: Path) -> str | None:
+    """Allow folders of the workspace, each a path or with a `pattern` of Markdown files that stays inside."""
     for entry in value if isinstance(value, list) else [value]:
         folder = {"path": entry} if isinstance(entry, str) else entry
         if not isinstance(folder, dict):
             return f"{entry!r:.200} is not a folder"
-        if problem := _inside(folder.get("path"), workspace):
+        if problem := paths_inside(folder.get("path"), workspace):
             return problem
         pattern = folder.get("pattern", "*.md")
         if not isinstance(pattern, str) or not _PLAIN_PATTERN.fullmatch(pattern):
@@ -84,23 +118,13 @@ def _leads_inside(entry: str, workspace: Path) -> bool:
     return target.is_relative_to(workspace.resolve())
 
 
-_OTHER_BACKEND = r"(?:graphiti|qmd|backends\.[a-z0-9_-]+)"
-
-_RULES: tuple[tuple[str, _Objection], ...] = (
-    (r"citations|fallback|query(?:\..+)?", _anything),
-    ("backend", _only("builtin")),
-    (r"feedback\.(?:enabled|auto_apply)", _only(False)),
-    (r"feedback\.window_days", _anything),
-    (r"embedding\.provider", _only("auto", "none", "wordllama")),
-    (r"builtin\.(?:enabled|weight|timeout_ms|calibration|condition)", _anything),
-    (r"builtin\.sources", _only(["memory"], [])),
-    (r"builtin\.(?:chunking|query|sync|cache)(?:\..+)?", _anything),
-    (r"builtin\.extra_paths", _inside),
-    (rf"{_OTHER_BACKEND}\.enabled", _only(False)),
-    (rf"{_OTHER_BACKEND}\.weight", _anything),
-    (r"qmd\.(?:include_default_memory|limits(?:\..+)?)", _anything),
-    (r"qmd\.search_mode", _only("search")),
-    (r"qmd\.(?:rerank|sessions\.enabled)", _only(False)),
-    (r"qmd\.paths", _folders_inside),
+_RULES: tuple[tuple[str, TrustRule], ...] = (
+    (r"citations|query(?:\..+)?|feedback\.window_days", anything),
+    ("backend", only(DEFAULT_BACKEND)),
+    ("fallback", only(DEFAULT_BACKEND, "none")),
+    (r"feedback\.(?:enabled|auto_apply)", only(False)),
 )
 """Keys that cannot start programs, reach hosts, read files elsewhere or cost money, and what they may say."""
+
+_SHARED_RULES: Mapping[str, TrustRule] = {"enabled": only(False), "weight": anything}
+"""The same of the keys that all backends have; a backend may have other rules in its `BackendSpec.trust`."""

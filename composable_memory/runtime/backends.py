@@ -18,8 +18,8 @@ from composable_memory.errors import (
 from composable_memory.interfaces import BackendServices, BackendSpec, Capability, MemorySearchManager
 from composable_memory.query.backend_handle import ComposableBackendEntry
 from composable_memory.query.calibration import Calibration
+from composable_memory.registry import Registry, check_capabilities
 from composable_memory.runtime.failover import FallbackMemoryManager
-from composable_memory.runtime.registry import Registry, check_capabilities
 from composable_memory.types import Degradation, QueryIntent
 from composable_memory_ops_logs import BackendDegraded, BackendOpened
 
@@ -83,7 +83,7 @@ class BackendOpener:
             ConfigError: one of its settings cannot be used.
         """
         spec = self._spec(backend_id)
-        options = validate_backend_options(self._section(backend_id), spec, self.loaded.origins)
+        options = validate_backend_options(self.loaded.settings.memory, spec, self.loaded.origins)
         async with spec.open(options, self.services) as manager:
             check_capabilities(manager, spec)
             opened = BackendOpened(what=spec.summary, capabilities=sorted(spec.capabilities))
@@ -94,7 +94,7 @@ class BackendOpener:
         """Return a primary with its stand-in, neither of them open; the settings of both are checked now."""
         for backend_id in (primary_id, stand_in_id):
             if spec := self._offered(backend_id):
-                validate_backend_options(self._section(backend_id), spec, self.loaded.origins)
+                validate_backend_options(self.loaded.settings.memory, spec, self.loaded.origins)
         able = self._capabilities(stand_in_id)
         return FallbackMemoryManager(
             primary_id,
@@ -125,7 +125,7 @@ class BackendOpener:
         )
 
     def _section(self, backend_id: str) -> BackendSection:
-        return self.loaded.settings.memory.sections[backend_id]
+        return self.loaded.settings.memory.section(backend_id)
 
     def _timeout_s(self, backend_id: str) -> float:
         return (self._section(backend_id).timeout_ms or self.loaded.settings.memory.query.timeout_ms) / 1000

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from composable_memory.config.layers import LoadedSettings, validate_provider_options
 from composable_memory.errors import ComposableMemoryError, ConfigError
 from composable_memory.interfaces import EmbedderAdapter, EmbedderServices
-from composable_memory.runtime.registry import FoundEmbedder, Registry
+from composable_memory.registry import FoundEmbedder, Registry
 from composable_memory.types import FallbackStatus
 from composable_memory_ops_logs import BackendDegraded, OpsLog
 

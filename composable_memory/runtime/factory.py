@@ -12,14 +12,20 @@ from typing import Literal, Self
 
 from pydantic import SecretStr
 
-from composable_memory.config.layers import default_state_dir, load_settings, validate_backend_options
+from composable_memory.config.aliases import ResolvedMemoryBackendConfig
+from composable_memory.config.layers import (
+    checked_settings,
+    default_state_dir,
+    load_settings,
+    validate_backend_options,
+)
 from composable_memory.config.sections import gather_sections
-from composable_memory.config.settings import CitationMode, Settings, check
-from composable_memory.config.trees import Origin, plain, tree_of
+from composable_memory.config.settings import Settings
+from composable_memory.config.trees import Origin, tree_of
 from composable_memory.errors import BackendError, BackendUnavailable, ComposableMemoryError, ConfigError
 from composable_memory.interfaces import BackendSpec
+from composable_memory.registry import discover_backends
 from composable_memory.runtime.opening import Memory, open_memory
-from composable_memory.runtime.registry import discover_backends
 from composable_memory.runtime.shared_memory import SharedMemory
 from composable_memory.state.folders import existing_folder
 from composable_memory.supervision.deadline import BoundedCalls, Failure
@@ -41,15 +47,6 @@ _CALLER = Origin(layer="override")
 
 Purpose = Literal["default", "status"]
 """What a manager is wanted for: to stay, or for a look at its status."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResolvedMemoryBackendConfig:
-    """Which backend comes first, when results are cited, and the settings of QMD where it is enabled."""
-
-    backend: str
-    citations: CitationMode
-    qmd: Mapping[str, object] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,16 +73,16 @@ def resolve_memory_backend_config(
     Raises:
         ConfigError: a key is unknown, or a value out of range.
     """
-    tree = gather_sections(tree_of(_overrides(config, agent_id), _CALLER))
-    memory = check(Settings, {"memory": plain(tree)}).memory
-    section = memory.sections["qmd"]
-    if not section.enabled:
-        return ResolvedMemoryBackendConfig(backend=memory.backend, citations=memory.citations)
-    found = discover_backends(backends).backend("qmd")
-    options = dict(section.options)
-    if found is not None and found.spec is not None:
-        options = validate_backend_options(section, found.spec).model_dump(mode="json")
-    return ResolvedMemoryBackendConfig(backend=memory.backend, citations=memory.citations, qmd=options)
+    registry = discover_backends(backends)
+    tree = gather_sections(tree_of(_overrides(config, agent_id), _CALLER), registry.backends.ids)
+    memory = checked_settings(tree, registry).memory
+    options: dict[str, Mapping[str, object]] = {}
+    for backend_id, section in memory.sections.items():
+        if section.enabled:
+            found = registry.backend(backend_id)
+            own = validate_backend_options(memory, found.spec) if found and found.spec else None
+            options[backend_id] = own.model_dump(mode="json") if own else dict(section.options)
+    return ResolvedMemoryBackendConfig(backend=memory.backend, citations=memory.citations, options=options)
 
 
 class MemorySearchManagers:
@@ -255,7 +252,12 @@ class _Request:
     def key(self) -> object:
         """Return what is the same for all who ask for the same memory. Reads files."""
         environ = os.environ if self.environ is None else self.environ
-        loaded = load_settings(self.workspace, overrides=self.overrides, environ=environ)
+        loaded = load_settings(
+            self.workspace,
+            overrides=self.overrides,
+            environ=environ,
+            registry=discover_backends(self.backends),
+        )
         state_dir = self.state_dir or default_state_dir(environ)
         folder = existing_folder(self.workspace)
         seen = folder.stat()  # another folder at the same path is another workspace

@@ -27,10 +27,10 @@ from composable_memory.query.intent import parse_query_intent
 from composable_memory.query.manager import ComposableMemoryManager
 from composable_memory.query.ranking import MergePolicy
 from composable_memory.query.weights import LiveWeights
+from composable_memory.registry import discover_backends, load_extractor
 from composable_memory.runtime.backends import BackendOpener, OpenBackends
 from composable_memory.runtime.embedder_choice import choose_embedder
 from composable_memory.runtime.memory import Memory
-from composable_memory.runtime.registry import discover_backends, load_extractor
 from composable_memory.state.folders import OPS_LOG_FOLDER, existing_folder, made_folder
 from composable_memory.state.ops_log import open_ops_log
 from composable_memory.state.workspaces import WorkspaceIdentity, identify
@@ -73,12 +73,14 @@ async def open_memory(
     require("config", config, Mapping | Settings | None, "a mapping or Settings")
     environ = os.environ if environ is None else environ
     folder = await asyncio.to_thread(existing_folder, Path(workspace))
-    loaded = await asyncio.to_thread(load_settings, folder, overrides=config, environ=environ)
+    registry = await asyncio.to_thread(partial(discover_backends, backends, embedders=embedders))
+    loaded = await asyncio.to_thread(
+        partial(load_settings, folder, overrides=config, environ=environ, registry=registry)
+    )
     require_log_to_learn(loaded)
     state = await asyncio.to_thread(made_folder, Path(state_dir or default_state_dir(environ)))
     now = clock or utc_now
     identity = await asyncio.to_thread(identify, state, folder, now=now(), name=loaded.settings.memory.id)
-    registry = await asyncio.to_thread(partial(discover_backends, backends, embedders=embedders))
     async with AsyncExitStack() as stack:
         ops_log = open_ops_log(loaded.settings.memory, state_dir=state, clock=now)
         await stack.enter_async_context(ops_log)

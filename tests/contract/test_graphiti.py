@@ -16,7 +16,7 @@ from composable_memory.interfaces import (
     MemorySearchManager,
     SupportsIngest,
 )
-from composable_memory.runtime.registry import load_extractor
+from composable_memory.registry import load_extractor
 from composable_memory.testing import (
     FIXED_NOW,
     SEED_NOTES,

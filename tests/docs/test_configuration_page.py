@@ -10,7 +10,7 @@ import pytest
 from pydantic_core import to_jsonable_python
 
 from composable_memory.config.layers import load_settings
-from composable_memory.config.settings import Settings, check, known_keys
+from composable_memory.config.settings import BackendSection, Settings, check, known_keys
 from composable_memory_adapters.builtin.settings import BuiltinSettings
 from composable_memory_adapters.graphiti import GraphitiSettings
 from composable_memory_adapters.qmd.settings import CollectionSettings, QmdSettings, ScopeRule
@@ -28,7 +28,7 @@ LISTED = {
     "memory.qmd.scope.rules[]": ScopeRule(action="allow"),
 }
 """Lists of models, with what an entry is that says as little as it may."""
-COMBINATION = re.compile(r"^\| (`(?:backend|graphiti).+?) \| (.+?) \| (builtin|nobody) \|$", re.MULTILINE)
+COMBINATION = re.compile(r"^\| (`(?:backend|graphiti).+?) \| (.+?) \| (builtin|qmd|nobody) \|$", re.MULTILINE)
 
 
 def defaults() -> dict[str, str]:
@@ -36,11 +36,14 @@ def defaults() -> dict[str, str]:
     keys = [
         *known_keys(Settings),
         *known_keys(BuiltinSettings, "memory.builtin"),
+        *(key for name in ("graphiti", "qmd") for key in known_keys(BackendSection, f"memory.{name}")),
         *known_keys(GraphitiSettings, "memory.graphiti"),
         *(key.replace(".<id>", "[]") for key in known_keys(QmdSettings, "memory.qmd")),
     ]
     values = dict(flat(Settings().model_dump()))
     models = {"builtin": BuiltinSettings(), "graphiti": GraphitiSettings(), "qmd": QmdSettings()}
+    for name in models.keys() - {"builtin"}:
+        values |= flat(BackendSection().model_dump(), f"memory.{name}")
     for name, model in models.items():
         values |= flat(model.model_dump(), f"memory.{name}")
     for key, entry in LISTED.items():
@@ -106,9 +109,9 @@ def test_an_example_file_is_read_without_a_complaint(place: str, text: str, tmp_
     environ = {"XDG_CONFIG_HOME": str(tmp_path / "nowhere"), "GRAPHITI_KEY": "secret"}
     loaded = load_settings(tmp_path, environ=environ, user_file=file if own else None)
 
-    check(BuiltinSettings, loaded.settings.memory.builtin.options)
-    check(GraphitiSettings, loaded.settings.memory.graphiti.options)
-    check(QmdSettings, loaded.settings.memory.qmd.options)
+    check(BuiltinSettings, loaded.settings.memory.section("builtin").options)
+    check(GraphitiSettings, loaded.settings.memory.section("graphiti").options)
+    check(QmdSettings, loaded.settings.memory.section("qmd").options)
     assert {origin.file for origin in loaded.origins.values()} == {file}
     assert loaded.notes == ()
 
@@ -118,8 +121,8 @@ def test_the_example_variables_set_keys(text: str, tmp_path: Path) -> None:
     environ = dict(line.split("=", 1) for line in shlex.split(text))
     loaded = load_settings(tmp_path, environ={**environ, "XDG_CONFIG_HOME": str(tmp_path)})
 
-    check(BuiltinSettings, loaded.settings.memory.builtin.options)
-    check(GraphitiSettings, loaded.settings.memory.graphiti.options)
+    check(BuiltinSettings, loaded.settings.memory.section("builtin").options)
+    check(GraphitiSettings, loaded.settings.memory.section("graphiti").options)
     assert {origin.variable for origin in loaded.origins.values()} == environ.keys()
 
 

@@ -10,8 +10,8 @@ from pydantic_core import to_jsonable_python
 
 from composable_memory.config.layers import load_settings
 from composable_memory.interfaces import EmbedderServices, EmbedderSpec
+from composable_memory.registry import Registry, discover_backends
 from composable_memory.runtime.embedder_choice import AUTO_ORDER, AUTO_REMOTE_ORDER, plan_embedder
-from composable_memory.runtime.registry import Registry, discover_backends
 from composable_memory.testing import FIXED_NOW
 from composable_memory_adapters.embedders.remote.settings import RemoteSettings
 from composable_memory_ops_logs import OpsLog

@@ -8,9 +8,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
-from composable_memory.config.layers import LoadedSettings, load_settings
+from composable_memory.config.layers import LoadedSettings, checked_settings, load_settings
 from composable_memory.config.settings import Settings, known_keys
 from composable_memory.errors import ConfigError
+from composable_memory.registry import discover_backends
 from composable_memory_adapters.builtin.settings import BuiltinSettings
 from composable_memory_adapters.qmd.settings import QmdSettings
 
@@ -110,9 +111,9 @@ def test_an_openclaw_file_is_read_as_it_is(files: Files) -> None:
     own = write(files.own.with_name("openclaw.yml"), "agents: {list: [1]}\n" + SAMPLE_CONFIG)
     memory = files.load(COMPOSABLE_MEMORY_CONFIG=str(own)).settings.memory
 
-    assert (memory.backend, memory.citations, memory.qmd.enabled) == ("qmd", "on", True)
-    assert memory.graphiti.options == {"server_host": "localhost", "service_port": 8001}
-    assert memory.qmd.options == {
+    assert (memory.backend, memory.citations, memory.section("qmd").enabled) == ("qmd", "on", True)
+    assert memory.section("graphiti").options == {"server_host": "localhost", "service_port": 8001}
+    assert memory.section("qmd").options == {
         "command": "qmd",
         "include_default_memory": True,
         "paths": [{"path": "~/projects/notes", "pattern": "**/*.md", "name": "notes"}],
@@ -123,7 +124,7 @@ def test_an_openclaw_file_is_read_as_it_is(files: Files) -> None:
 def test_an_openclaw_file_without_a_memory_block_says_nothing(files: Files) -> None:
     files.write("agents: !custom {x: 1}\n", "openclaw.yml")
 
-    assert files.load().settings == Settings()
+    assert files.load().settings == checked_settings({}, discover_backends())
 
 
 def test_our_own_file_comes_before_an_openclaw_file(files: Files) -> None:
@@ -148,7 +149,7 @@ def test_a_file_that_says_nothing_changes_nothing(files: Files, text: str) -> No
     write(files.own, text)
     files.write(text)
 
-    assert files.load().settings == Settings()
+    assert files.load().settings == checked_settings({}, discover_backends())
 
 
 def test_a_section_whose_keys_are_commented_out_leaves_the_layers_below(files: Files) -> None:
@@ -188,7 +189,7 @@ def test_a_byte_order_mark_is_no_part_of_the_text(files: Files) -> None:
 def test_plain_words_mean_what_they_look_like(files: Files, text: str, read: object) -> None:
     write(files.own, f"memory: {{graphiti: {{x: {text}}}}}")
 
-    value = files.load().settings.memory.graphiti.options["x"]
+    value = files.load().settings.memory.section("graphiti").options["x"]
     assert (value, type(value)) == (read, type(read))
 
 
@@ -259,7 +260,7 @@ def test_a_file_that_cannot_be_opened_is_refused_by_name(files: Files) -> None:
 def test_a_workspace_that_is_not_there_says_nothing(files: Files) -> None:
     files.workspace.rmdir()
 
-    assert files.load().settings == Settings()
+    assert files.load().settings == checked_settings({}, discover_backends())
 
 
 def test_an_unknown_key_is_named_with_file_line_and_suggestion(files: Files) -> None:
@@ -275,7 +276,7 @@ def test_a_secret_in_the_users_file_is_taken_with_a_note(files: Files) -> None:
     write(files.own, "memory:\n  graphiti:\n    apiKey: sesame\n")
     loaded = files.load()
 
-    assert loaded.settings.memory.graphiti.options == {"api_key": SecretStr("sesame")}
+    assert loaded.settings.memory.section("graphiti").options == {"api_key": SecretStr("sesame")}
     key = "memory.graphiti.api_key"
     assert loaded.notes == (
         f"{key} ({files.own}:3) is a secret in a file; {key}_env could name a variable instead",
@@ -287,7 +288,7 @@ def test_a_secret_may_be_named_in_the_users_file(files: Files) -> None:
     write(files.own, "memory:\n  graphiti:\n    apiKeyEnv: MY_KEY\n")
     loaded = files.load(MY_KEY="sesame")
 
-    assert loaded.settings.memory.graphiti.options == {"api_key": SecretStr("sesame")}
+    assert loaded.settings.memory.section("graphiti").options == {"api_key": SecretStr("sesame")}
     assert str(loaded.origins["memory.graphiti.api_key"]) == f"{files.own}:3, environment variable MY_KEY"
     assert loaded.notes == ()
 
@@ -402,6 +403,7 @@ def test_a_workspace_may_set_nothing_else(files: Files, key: str) -> None:
     [
         ("memory.backend", "qmd"),
         ("memory.backend", "notes"),
+        ("memory.fallback", "graphiti"),
         ("memory.embedding.provider", "openai"),
         ("memory.embedding.provider", "auto-remote"),
         ("memory.graphiti.enabled", "true"),
@@ -495,7 +497,7 @@ def test_a_weight_from_the_workspace_does_not_turn_a_backend_on(files: Files) ->
 
     memory = files.load().settings.memory
     assert not memory.backends["notes"].enabled
-    assert (memory.graphiti.enabled, memory.graphiti.weight) == (False, 2)
+    assert (memory.section("graphiti").enabled, memory.section("graphiti").weight) == (False, 2)
 
 
 def test_a_workspace_may_name_the_builtin_index_among_the_backends(files: Files) -> None:
@@ -503,7 +505,7 @@ def test_a_workspace_may_name_the_builtin_index_among_the_backends(files: Files)
     files.write("memory: {backends: {builtin: {weight: 2}}}")
 
     memory = files.load().settings.memory
-    assert (memory.builtin.enabled, memory.stand_in) == (True, None)
+    assert (memory.section("builtin").enabled, memory.stand_in) == (True, None)
 
 
 def test_a_workspace_may_not_say_under_backends_what_it_may_not_say_elsewhere(files: Files) -> None:
@@ -553,7 +555,7 @@ def test_an_unknown_key_under_backends_is_named_where_it_belongs(files: Files) -
     write(files.own, "memory:\n  backends:\n    builtin:\n      calibratoin: max\n")
     loaded = files.load()
 
-    assert loaded.settings.memory.builtin.options == {"calibratoin": "max"}
+    assert loaded.settings.memory.section("builtin").options == {"calibratoin": "max"}
     assert str(loaded.origins["memory.builtin.calibratoin"]) == f"{files.own}:4"
 
 

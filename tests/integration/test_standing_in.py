@@ -13,8 +13,8 @@ from composable_memory.config.layers import load_settings
 from composable_memory.content import MemoryContentObject
 from composable_memory.errors import BackendUnavailable, ConfigError
 from composable_memory.interfaces import BackendServices, BackendSpec, Capability, MemorySearchManager
+from composable_memory.registry import discover_backends
 from composable_memory.runtime.backends import BackendOpener, OpenBackends
-from composable_memory.runtime.registry import discover_backends
 from composable_memory.testing.fakes import InMemoryBackend, RaisingBackend
 from composable_memory.testing.fakes import spec as in_memory
 from composable_memory.types import QueryIntent, QueryResponse, TimeHint
@@ -146,7 +146,7 @@ async def test_settings_of_the_stand_in_are_checked_before_it_is_needed(notes: P
 
 
 async def test_settings_of_a_primary_with_a_stand_in_are_checked(notes: Path, state_dir: Path) -> None:
-    with pytest.raises(ConfigError, match=r"memory\.backends\.first\.colour.*unknown key"):
+    with pytest.raises(ConfigError, match=r"memory\.first\.colour.*unknown key"):
         await asked(notes, state_dir, REFUSING, backends={"first": {"colour": "red"}})
 
 

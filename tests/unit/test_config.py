@@ -9,15 +9,17 @@ from pydantic import SecretStr
 from composable_memory.config.layers import (
     LoadedSettings,
     Origin,
+    checked_settings,
     default_state_dir,
     describe,
     load_settings,
     user_config_path,
     validate_backend_options,
 )
-from composable_memory.config.settings import BackendSection, Settings, SettingsModel
+from composable_memory.config.settings import Settings, SettingsModel
 from composable_memory.errors import ConfigError
 from composable_memory.interfaces import BackendServices, BackendSpec, MemorySearchManager
+from composable_memory.registry import discover_backends
 
 
 class ServiceSettings(SettingsModel):
@@ -49,7 +51,7 @@ def load(workspace: Path, overrides: object = None, **variables: str) -> LoadedS
 
 
 def test_without_any_layer_everything_is_the_default(workspace: Path) -> None:
-    assert load(workspace) == LoadedSettings(settings=Settings(), origins={}, notes=())
+    assert load(workspace) == LoadedSettings(settings=checked_settings({}, discover_backends()))
 
 
 @pytest.mark.parametrize("name", ["QUERY__MAX_RESULTS", "MEMORY__QUERY__MAX_RESULTS"])
@@ -68,13 +70,13 @@ def test_a_key_that_two_variables_set_is_refused(workspace: Path) -> None:
 
 
 def test_an_empty_variable_counts_as_not_set(workspace: Path) -> None:
-    assert load(workspace, QUERY__MAX_RESULTS="").settings == Settings()
+    assert load(workspace, QUERY__MAX_RESULTS="") == load(workspace)
 
 
 def test_a_variable_may_hold_a_list_or_a_mapping_in_json(workspace: Path) -> None:
     loaded = load(workspace, BUILTIN__EXTRA_PATHS='["a", "b"]', QUERY='{"maxResults": 3}')
 
-    assert loaded.settings.memory.builtin.options == {"extra_paths": ["a", "b"]}
+    assert loaded.settings.memory.section("builtin").options == {"extra_paths": ["a", "b"]}
     assert loaded.settings.memory.query.max_results == 3
 
 
@@ -125,7 +127,11 @@ def test_a_mapping_is_merged_and_a_list_replaced(workspace: Path) -> None:
         BUILTIN__CHUNKING__TOKENS="200",
     )
 
-    assert loaded.settings.memory.builtin.options == {"extra_paths": ["c"], "chunking": {"tokens": "200"}}
+    section = loaded.settings.memory.section("builtin")
+    assert section.options == {
+        "extra_paths": ["c"],
+        "chunking": {"tokens": "200"},
+    }
 
 
 def test_keys_that_are_no_names_stay_as_they_are(workspace: Path) -> None:
@@ -140,7 +146,7 @@ def test_keys_that_are_no_names_stay_as_they_are(workspace: Path) -> None:
 def test_a_secret_from_the_environment_is_kept_and_not_shown(workspace: Path) -> None:
     loaded = load(workspace, GRAPHITI__API_KEY="sesame", EMBEDDING__PROVIDERS__MINE__TOKEN="[sesame")
 
-    assert loaded.settings.memory.graphiti.options == {"api_key": SecretStr("sesame")}
+    assert loaded.settings.memory.section("graphiti").options == {"api_key": SecretStr("sesame")}
     assert loaded.settings.memory.embedding.providers == {"mine": {"token": SecretStr("[sesame")}}
     assert "sesame" not in repr(loaded)
     assert "sesame" not in repr(describe(loaded))
@@ -183,21 +189,21 @@ def test_a_secret_number_is_kept_as_text(workspace: Path) -> None:
 def test_a_value_replaces_a_mapping(workspace: Path) -> None:
     loaded = load(workspace, {"graphiti": {"update": False}}, GRAPHITI__UPDATE__INTERVAL="5m")
 
-    assert loaded.settings.memory.graphiti.options == {"update": False}
+    assert loaded.settings.memory.section("graphiti").options == {"update": False}
 
 
 def test_an_env_key_names_the_variable_that_holds_the_secret(workspace: Path) -> None:
     environ = {"MY_KEY": "sesame", "XDG_CONFIG_HOME": str(workspace)}
     loaded = load_settings(workspace, overrides={"graphiti": {"apiKeyEnv": "MY_KEY"}}, environ=environ)
 
-    assert loaded.settings.memory.graphiti.options == {"api_key": SecretStr("sesame")}
+    assert loaded.settings.memory.section("graphiti").options == {"api_key": SecretStr("sesame")}
     assert loaded.origins["memory.graphiti.api_key"] == Origin(layer="override", variable="MY_KEY")
 
 
 def test_an_env_key_whose_variable_is_not_set_leaves_a_note(workspace: Path) -> None:
     loaded = load(workspace, {"graphiti": {"api_key_env": "MY_KEY"}})
 
-    assert loaded.settings.memory.graphiti.options == {}
+    assert loaded.settings.memory.section("graphiti").options == {}
     assert loaded.notes == (
         "memory.graphiti.api_key_env (the caller) names MY_KEY, a variable that is not set",
     )
@@ -211,7 +217,7 @@ def test_a_secret_that_is_given_twice_is_refused(workspace: Path) -> None:
 def test_env_keys_for_what_is_no_secret_are_left_to_the_backend(workspace: Path) -> None:
     loaded = load(workspace, {"graphiti": {"server_env": "HOME"}})
 
-    assert loaded.settings.memory.graphiti.options == {"server_env": "HOME"}
+    assert loaded.settings.memory.section("graphiti").options == {"server_env": "HOME"}
 
 
 def test_a_disabled_primary_leaves_a_note(workspace: Path) -> None:
@@ -224,22 +230,22 @@ def test_a_disabled_primary_leaves_a_note(workspace: Path) -> None:
 def test_a_section_under_backends_counts_as_enabled(workspace: Path, named: object) -> None:
     memory = load(workspace, {"backends": {"qmd": named, "notes": named}}).settings.memory
 
-    assert (memory.qmd.enabled, memory.backends["notes"].enabled) == (True, True)
+    assert (memory.section("qmd").enabled, memory.backends["notes"].enabled) == (True, True)
 
 
 def test_naming_a_section_gives_way_to_what_is_said_of_it_anywhere(workspace: Path) -> None:
     told = {"qmd": {"enabled": False}, "backends": {"qmd": {"weight": 2}, "notes": {"enabled": False}}}
     memory = load(workspace, told, BACKENDS__GRAPHITI__WEIGHT="2", GRAPHITI__ENABLED="false").settings.memory
-    assert [one.enabled for one in (memory.qmd, memory.graphiti, memory.backends["notes"])] == [False] * 3
+    assert {id_ for id_, one in memory.sections.items() if one.enabled} == {"builtin"}
 
     lower = load(workspace, {"backends": {"qmd": {"weight": 2}}}, QMD__ENABLED="false").settings.memory
-    assert (lower.qmd.enabled, lower.qmd.weight) == (False, 2)
+    assert (lower.section("qmd").enabled, lower.section("qmd").weight) == (False, 2)
 
 
 def test_sections_in_both_places_are_joined(workspace: Path) -> None:
     told = {"qmd": {"limits": {"max_results": 3}}, "backends": {"qmd": {"limits": {"timeout_ms": 9}}}}
 
-    assert load(workspace, told).settings.memory.qmd.options == {
+    assert load(workspace, told).settings.memory.section("qmd").options == {
         "limits": {"max_results": 3, "timeout_ms": 9}
     }
 
@@ -298,7 +304,7 @@ def test_the_description_has_every_key_once_with_value_and_origin(workspace: Pat
 
 def test_the_description_shows_the_defaults_of_backends_that_were_checked(workspace: Path) -> None:
     loaded = load(workspace, GRAPHITI__SERVER_PORT="9", GRAPHITI__API_KEY="sesame")
-    options = validate_backend_options(loaded.settings.memory.graphiti, GRAPHITI, loaded.origins)
+    options = validate_backend_options(loaded.settings.memory, GRAPHITI, loaded.origins)
 
     rows = {row.key.rpartition(".")[2]: row for row in describe(loaded, {"graphiti": options})}
     assert (rows["server_port"].value, rows["server_port"].origin.layer) == (9, "environment")
@@ -309,7 +315,7 @@ def test_the_description_shows_the_defaults_of_backends_that_were_checked(worksp
 def test_the_keys_of_a_backend_are_checked_by_its_own_model(workspace: Path) -> None:
     loaded = load(workspace, GRAPHITI__SERVER_PORT="9", GRAPHITI__API_KEY="sesame", GRAPHITI__WEIGHT="2")
 
-    assert validate_backend_options(loaded.settings.memory.graphiti, GRAPHITI) == ServiceSettings(
+    assert validate_backend_options(loaded.settings.memory, GRAPHITI) == ServiceSettings(
         server_port=9, api_key=SecretStr("sesame")
     )
 
@@ -318,7 +324,7 @@ def test_an_unknown_key_of_a_backend_is_refused_with_origin_and_suggestion(works
     loaded = load(workspace, BACKENDS__NOTES__SERVER_HOTS="h")
 
     with pytest.raises(ConfigError) as caught:
-        validate_backend_options(loaded.settings.memory.backends["notes"], NOTES, loaded.origins)
+        validate_backend_options(loaded.settings.memory, NOTES, loaded.origins)
 
     assert str(caught.value) == (
         "setting memory.backends.notes.server_hots (from environment variable"
@@ -328,10 +334,10 @@ def test_an_unknown_key_of_a_backend_is_refused_with_origin_and_suggestion(works
 
 
 def test_a_misspelt_shared_key_is_recognised() -> None:
-    section = BackendSection.model_validate({"wieght": 2})
+    memory = Settings.model_validate({"memory": {"graphiti": {"wieght": 2}}}).memory
 
     with pytest.raises(ConfigError, match=r"did you mean 'memory\.graphiti\.weight'"):
-        validate_backend_options(section, GRAPHITI)
+        validate_backend_options(memory, GRAPHITI)
 
 
 @pytest.mark.parametrize(

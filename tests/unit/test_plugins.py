@@ -11,7 +11,7 @@ import pytest
 from composable_memory.config.settings import SettingsModel
 from composable_memory.errors import BackendError
 from composable_memory.interfaces import BackendSpec, Capability, EmbedderSpec, MemorySearchManager
-from composable_memory.runtime.registry import (
+from composable_memory.registry import (
     BACKEND_GROUP,
     EMBEDDER_GROUP,
     Found,

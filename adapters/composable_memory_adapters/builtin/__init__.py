@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from composable_memory.config.trust import anything, only, paths_inside
 from composable_memory.interfaces import BackendSpec, Capability, KeptStore, OpenBackend
 from composable_memory.supervision.resource import lazy_backend
 from composable_memory_adapters.builtin.settings import BuiltinSettings
@@ -31,4 +32,10 @@ spec = BackendSpec(
         {Capability.ANSWER, Capability.CALIBRATED, Capability.CHECK, Capability.READ_FILE, Capability.SYNC}
     ),
     kept=_kept,
+    trust={
+        **dict.fromkeys(("enabled", "timeout_ms", "calibration", "condition"), anything),
+        **dict.fromkeys(("chunking.*", "query.*", "sync.*", "cache.*"), anything),
+        "sources": only(["memory"], []),
+        "extra_paths": paths_inside,
+    },
 )

@@ -206,5 +206,6 @@ spec = EmbedderSpec(
     settings=WordLlamaSettings,
     open=_open,
     local=True,
+    trusted=True,
     missing=_missing,
 )

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from composable_memory.config.trust import anything, folders_inside, only
 from composable_memory.interfaces import BackendSpec, Capability, KeptStore, OpenBackend
 from composable_memory.supervision.resource import lazy_backend
 from composable_memory_adapters.qmd.runtime import installation
@@ -40,4 +41,12 @@ spec = BackendSpec(
     capabilities=frozenset({Capability.ANSWER, Capability.CALIBRATED, Capability.READ_FILE, Capability.SYNC}),
     lacks=_lacking,
     kept=_kept,
+    trust={
+        "include_default_memory": anything,
+        "limits.*": anything,
+        "search_mode": only("search"),
+        "rerank": only(False),
+        "sessions.enabled": only(False),
+        "paths": folders_inside,
+    },
 )

@@ -13,13 +13,13 @@ from composable_memory.config.layers import LoadedSettings, load_settings
 from composable_memory.config.settings import SettingsModel
 from composable_memory.errors import ConfigError, EmbedderUnavailable
 from composable_memory.interfaces import EmbedderAdapter, EmbedderServices, EmbedderSpec
+from composable_memory.registry import Found, Offers, Registry
 from composable_memory.runtime.embedder_choice import (
     EmbedderChoice,
     PassedOver,
     choose_embedder,
     plan_embedder,
 )
-from composable_memory.runtime.registry import Found, Offers, Registry
 from composable_memory.testing import FIXED_NOW
 from composable_memory.testing.fakes import HashEmbedder
 from composable_memory.types import FallbackStatus

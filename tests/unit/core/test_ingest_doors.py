@@ -13,8 +13,8 @@ from composable_memory.interfaces import Capability, MemorySearchManager
 from composable_memory.query.backend_handle import ComposableBackendEntry
 from composable_memory.query.manager import ComposableMemoryManager
 from composable_memory.query.weights import LiveWeights
+from composable_memory.registry import Registry
 from composable_memory.runtime.opening import Memory
-from composable_memory.runtime.registry import Registry
 from composable_memory.testing.fakes import FakeBackend, InMemoryBackend
 from composable_memory.types import Degradation, MemorySearchResult, SearchOptions
 from composable_memory_ops_logs import OpsLog
