@@ -19,6 +19,7 @@ import asyncio
 from contextlib import asynccontextmanager
 from composable_memory.interfaces import BackendSpec
 from composable_memory.config.settings import SettingsModel
+from composable_memory.config.trust import only
 from composable_memory.testing.fakes import SlowBackend
 
 class WikiSettings(SettingsModel):
@@ -41,6 +42,7 @@ spec = BackendSpec(
     settings=WikiSettings,
     open=open_wiki,
     condition=lambda intent: bool(intent.topics),
+    trust={"page": only("start.md", "other.md")},
 )
 """
 
@@ -118,8 +120,34 @@ async def test_its_own_settings_reach_it(folders: tuple[Path, Path]) -> None:
 
 
 async def test_a_wrong_key_is_refused_with_the_nearest(folders: tuple[Path, Path]) -> None:
-    with pytest.raises(ConfigError, match=r"unknown key; did you mean 'memory\.backends\.wiki\.page'"):
+    with pytest.raises(ConfigError, match=r"unknown key; did you mean 'memory\.wiki\.page'"):
         await asked(folders, {"pgae": "tides.md"})
+
+
+async def test_its_section_stands_where_ours_do(folders: tuple[Path, Path]) -> None:
+    config = {"embedding": {"provider": "none"}, "builtin": {"enabled": False}}
+    section = {"enabled": True, "page": "tides.md"}
+    async with open_memory(*folders, {**config, "wiki": section}) as memory:
+        response = await memory.query("#tides high")
+
+    assert [one.path for one in response.results] == ["tides.md"]
+
+
+@pytest.mark.parametrize(
+    ("said", "refused"), [("page: other.md", None), ("page: x", "page"), ("delay_s: 1", "delay_s")]
+)
+async def test_a_workspace_may_set_what_its_trust_rules_allow(
+    folders: tuple[Path, Path], said: str, refused: str | None
+) -> None:
+    file = folders[0] / ".composable-memory.yaml"
+    file.write_text(f"memory:\n  wiki:\n    {said}\n", "utf-8")
+    if refused is None:
+        (result,) = (await asked(folders, {})).results
+        assert result.path == "other.md"
+        return
+    with pytest.raises(ConfigError) as caught:
+        await asked(folders, {})
+    assert (caught.value.key, caught.value.origin) == (f"memory.wiki.{refused}", f"{file}:3")
 
 
 async def test_its_weight_counts(folders: tuple[Path, Path]) -> None:
