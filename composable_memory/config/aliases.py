@@ -1,13 +1,13 @@
-"""The settings of enabled backends under the names that callers of `resolve_memory_backend_config` know.
+"""What other programs know of the settings, under the names that they know it by.
 
-The only place of the core that calls a backend by its name: callers that were written for another program
-expect its settings in a field of their own.
+The only place of the core that calls a backend by its name: callers of `resolve_memory_backend_config` that
+were written for another program expect the settings of QMD in a field of their own.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from composable_memory.config.settings import CitationMode
+from composable_memory.config.settings import CitationMode, MemorySettings
 
 __all__ = ["ResolvedMemoryBackendConfig"]
 
@@ -18,9 +18,14 @@ class ResolvedMemoryBackendConfig:
 
     backend: str
     citations: CitationMode
-    options: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    options: Mapping[str, Mapping[str, object]]
+    qmd: Mapping[str, object] | None
 
-    @property
-    def qmd(self) -> Mapping[str, object] | None:
-        """Return the settings of QMD; None where it is not enabled."""
-        return self.options.get("qmd")
+    @classmethod
+    def of(
+        cls, memory: MemorySettings, options: Mapping[str, Mapping[str, object]]
+    ) -> "ResolvedMemoryBackendConfig":
+        """Return the settings under their names; `options` are those of enabled backends, by id."""
+        return cls(
+            backend=memory.backend, citations=memory.citations, options=options, qmd=options.get("qmd")
+        )

@@ -82,7 +82,7 @@ def resolve_memory_backend_config(
             found = registry.backend(backend_id)
             own = validate_backend_options(memory, found.spec) if found and found.spec else None
             options[backend_id] = own.model_dump(mode="json") if own else dict(section.options)
-    return ResolvedMemoryBackendConfig(backend=memory.backend, citations=memory.citations, options=options)
+    return ResolvedMemoryBackendConfig.of(memory, options)
 
 
 class MemorySearchManagers:
