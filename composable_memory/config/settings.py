@@ -28,6 +28,7 @@ from composable_memory_ops_logs import redact
 __all__ = [
     "DEFAULT_BACKEND",
     "BackendSection",
+    "BuiltinSection",
     "CitationMode",
     "EmbeddingSettings",
     "FeedbackSettings",
