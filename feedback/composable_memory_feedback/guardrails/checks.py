@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from composable_memory_feedback.advice.values import AdviceLimits, Objection, Proposal, Verdict
 from composable_memory_feedback.golden import GoldenComparison
-from composable_memory_feedback.guardrails.proportions import close, proportions, same_proportions
+from composable_memory_feedback.guardrails.proportions import TOLERANCE, close, proportions, same_proportions
 from composable_memory_feedback.guardrails.step_limits import HARDLY, clamp_steps
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.metrics import Interval
@@ -126,12 +126,12 @@ def _no_gain(proposal: Proposal) -> Iterator[Objection]:
 
 
 def _gains(step: Interval, way: Interval | None) -> bool:
-    """Say whether a step is sure to gain, or is expected to and leads where all of the way is sure to.
+    """Return whether a step surely gains, or loses nothing and leads where all of the way surely gains.
 
-    A step is cut so short that hundreds of judged queries may not prove it. Written so that what is no number
-    is no gain.
+    A step is cut so short that hundreds of judged queries may not prove it. On a plateau it even changes no
+    ranking, and only several steps together do. Written so that NaN is no gain.
     """
-    return step.low > 0.0 or (way is not None and step.mean > 0.0 and way.low > 0.0)
+    return step.low > 0.0 or (way is not None and step.mean >= -TOLERANCE and way.low > 0.0)
 
 
 def _below_floor(golden: GoldenComparison | None, limits: AdviceLimits) -> Iterator[Objection]:

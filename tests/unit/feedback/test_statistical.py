@@ -1,7 +1,7 @@
 """The advisor that replays, in a world whose truth is known and on small cases by hand."""
 
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 import pytest
 
@@ -11,7 +11,7 @@ from composable_memory_feedback.advice.score_matrix import vector_of
 from composable_memory_feedback.advice.statistical import advise, draw_table
 from composable_memory_feedback.advice.values import AdviceLimits, Proposal
 from composable_memory_feedback.advice.wording import Belief, advices
-from composable_memory_feedback.guardrails import clamp_steps
+from composable_memory_feedback.guardrails import check, clamp_steps
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.weights import WeightTable
@@ -20,6 +20,7 @@ from tests.unit.feedback.worlds import (
     BEGINNING,
     EQUAL,
     World,
+    key_of,
     logged,
     plain_ranker,
     true_cases,
@@ -70,6 +71,35 @@ def test_a_step_tells_where_it_leads_and_what_all_of_the_way_gains() -> None:
     assert step.destination is not None
     assert step.destination.weights == whole.table.weights
     assert step.destination_gain == whole.gain
+
+
+def test_steps_that_change_no_ranking_are_taken_where_all_of_the_way_surely_gains() -> None:
+    """Decoys score 0.8 or more, so the best note comes before them from a weight of 0.8 on."""
+    lists = {"builtin": {"answer": 1.0, "other": 0.4}, "qmd": {"decoy": 0.85, "another": 0.8}}
+    current = WeightTable.fixed({"builtin": 0.3, "qmd": 1.0}, made_at=BEGINNING)
+    backends = ("builtin", "qmd")
+    weights = []
+    for _ in range(3):
+        queries = [logged(lists, at=at, weights=current.weights) for at in range(50)]
+        cases = true_cases([(query, {key_of("answer"): 1.0}) for query in queries])
+        step = partial(clamp_steps, current=current, limits=LIMITS, backends=backends)
+        proposal = advised(
+            cases, current, backends=backends, clamp_steps=lambda table, step=step: step(table).table
+        )
+        verdict = check(
+            proposal,
+            limits=LIMITS,
+            golden=None,
+            last_change=None,
+            now=BEGINNING,
+            automatic=False,
+            shadow=None,
+        )
+        assert verdict.is_allowed, verdict
+        current = proposal.table
+        weights.append(current.weights["builtin"])
+    assert weights[:2] == [0.5, 0.7]
+    assert weights[2] > 0.85
 
 
 def test_the_interval_of_the_gain_holds_the_truth_in_worlds_of_its_own() -> None:
