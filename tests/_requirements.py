@@ -223,7 +223,6 @@ TRANSCRIPT_ANSWERS = "tests/unit/core/test_transcript_answers.py::test_"
 EVIDENCE = "tests/unit/feedback/test_evidence.py::test_"
 SCORING = "tests/unit/feedback/test_scoring.py::test_"
 METRICS = "tests/unit/feedback/test_metrics.py::test_"
-FORMULA = "tests/unit/feedback/test_formula.py::test_"
 STATISTICS = "tests/unit/feedback/test_statistical.py::test_"
 MODEL_ADVICE = "tests/unit/feedback/test_llm_advice.py::test_"
 GUARDRAILS = "tests/unit/feedback/test_guardrails.py::test_"
@@ -704,7 +703,7 @@ COMPOSABLE = document(
         "Memory Feedback System",
         [
             decided("feedback:advisor", "LLM-based weight advisor",
-                    "a model proposes with reasons, as one of three advisors; a replay of the log decides",
+                    "a model proposes with reasons, as one of two advisors; a replay of the log decides",
                     f"{WEIGHING}a_model_that_is_right_is_heard", f"{WEIGHING}a_hostile_model_changes_nothing",
                     f"{MODEL_ADVICE}a_good_proposal_names_weights_reasons_and_what_they_rest_on",
                     f"{CLI_FEEDBACK}an_advice_tells_weights_gain_and_reasons_and_changes_nothing"),
@@ -2788,11 +2787,8 @@ INTERFACES = document(
         [
             decided("own:learning:formula",
                     "by confidence and precision against 0.6, at most 0.2, within 0.1 and 1; never applied",
-                    "the same formula as one of three advisors, and a replay says what its advice is worth",
-                    f"{FORMULA}the_formula_gives_its_known_values",
-                    f"{FORMULA}a_sample_is_trusted_more_the_larger_it_is",
-                    f"{FORMULA}days_out_of_the_window_and_days_to_come_do_not_count",
-                    f"{WEIGHING}the_formula_advises_from_the_days_and_a_replay_says_what_it_is_worth"),
+                    "no such formula: every proposal is worth what a replay of the log says",
+                    f"{WEIGHING}the_statistical_advisor_repairs_wrong_weights"),
             kept("own:learning:statistical",
                  "the weights that rank the judged queries best, near the present",
                  f"{STATISTICS}a_world_is_learnt_and_the_learnt_weights_are_truly_better",

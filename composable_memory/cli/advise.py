@@ -46,9 +46,6 @@ async def advise(
     llm: Annotated[
         bool, typer.Option("--llm", help="Ask the language model of memory.feedback.llm.")
     ] = False,
-    formula: Annotated[
-        bool, typer.Option("--formula", help="Take the share of relevant results, by a simple formula.")
-    ] = False,
     apply_: Annotated[
         bool, typer.Option("--apply", help="Adopt the advice if nothing speaks against it.")
     ] = False,
@@ -59,9 +56,7 @@ async def advise(
 
     Whoever advises, a replay says what the weights are worth. Without --apply nothing changes.
     """
-    if llm and formula:
-        raise typer.BadParameter("give --llm or this, not both", param_hint="--formula")
-    advisor: AdvisorName = "llm" if llm else "formula" if formula else "statistical"
+    advisor: AdvisorName = "llm" if llm else "statistical"
     start = parse_time(since, "--since")
     async with opened_learning(target) as learning:
         advice = await learning.advise(advisor, since=start)

@@ -173,11 +173,6 @@ class Advising:
 
     def _computed(self, known: _Known, advisor: AdvisorName, *, automatic: bool, pace: Pace) -> Advice:
         now, current = self._context.clock(), self._full(known.current)
-        if advisor == "formula":
-            from composable_memory_feedback.advice import formula
-
-            raw = formula.advise(known.days, current=current, now=now)
-            return self._judged(known, raw, automatic=automatic)
         from composable_memory_feedback.advice import statistical  # brings numpy
 
         proposal = statistical.advise(

@@ -19,7 +19,7 @@ __all__ = [
     "Verdict",
 ]
 
-AdvisorName = Literal["statistical", "formula", "llm"]
+AdvisorName = Literal["statistical", "llm"]
 
 ObjectionCode = Literal[
     "no-change",

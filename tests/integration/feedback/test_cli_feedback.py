@@ -524,13 +524,12 @@ def test_an_advice_with_objections_is_not_adopted(empty: Cmem) -> None:
 
 
 def test_an_advice_from_nothing_says_what_is_missing(empty: Cmem) -> None:
-    for advisor in ((), ("--formula",)):
-        result = empty("advise", *advisor, "--apply")
+    result = empty("advise", "--apply")
 
-        assert result.exit_code == 1
-        assert "the weights stay as they are" in result.stderr
-        assert "hint: no judged queries yet" in result.stderr
-        assert empty("advise", *advisor).exit_code == 0
+    assert result.exit_code == 1
+    assert "the weights stay as they are" in result.stderr
+    assert "hint: no judged queries yet" in result.stderr
+    assert empty("advise").exit_code == 0
 
 
 def test_a_model_that_proposes_rubbish_changes_nothing(cmem: Cmem) -> None:
@@ -540,7 +539,3 @@ def test_a_model_that_proposes_rubbish_changes_nothing(cmem: Cmem) -> None:
 
     assert "the weights stay as they are: refused: the weight of" in error(result)
     assert cmem.json("weights", "history") == {"changes": []}
-
-
-def test_two_advisors_at_once_are_bad_usage(empty: Cmem) -> None:
-    assert "not both" in usage_error(empty("advise", "--llm", "--formula"))

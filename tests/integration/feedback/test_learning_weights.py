@@ -75,14 +75,6 @@ async def test_the_statistical_advisor_repairs_wrong_weights(judged: Place) -> N
     assert adopted["sure"] > 0.9
 
 
-async def test_the_formula_advises_from_the_days_and_a_replay_says_what_it_is_worth(judged: Place) -> None:
-    async with judged.memory() as memory:
-        advice = await memory.learning.advise("formula")
-
-    assert (advice.proposal.advisor, advice.cases) == ("formula", 24)
-    assert advice.proposal.gain is not None
-
-
 async def test_a_model_that_is_right_is_heard(judged: Place) -> None:
     answer = saying('{"weights": {"sure": 1, "vague": 0.9}}')
     async with advised_by(answer, judged) as memory:
