@@ -108,7 +108,7 @@ class Advising:
             raw = await self._ask_model(known)
             make = partial(self._judged, known, raw, automatic=automatic)
         else:
-            make = partial(self._computed, known, advisor, automatic=automatic, pace=pace)
+            make = partial(self._computed, known, automatic=automatic, pace=pace)
         advice = await asyncio.to_thread(make)
         self._tell(advice)
         return advice
@@ -171,7 +171,7 @@ class Advising:
                 clock=self._context.clock,
             )
 
-    def _computed(self, known: _Known, advisor: AdvisorName, *, automatic: bool, pace: Pace) -> Advice:
+    def _computed(self, known: _Known, *, automatic: bool, pace: Pace) -> Advice:
         now, current = self._context.clock(), self._full(known.current)
         from composable_memory_feedback.advice import statistical  # brings numpy
 
