@@ -31,7 +31,7 @@ from composable_memory.query.calibration import Calibration
 from composable_memory.query.ranking import CalibrationRule, MergePolicy, rank
 from composable_memory.types import BackendAnswer, SearchOptions
 from composable_memory_feedback.experiments import seed_of, team_draft
-from composable_memory_feedback.experiments.sequential import SequentialVerdict, judge
+from composable_memory_feedback.experiments.experiment_status import TestResult, judge
 from composable_memory_feedback.experiments.values import Outcome
 
 DEPTH = 10
@@ -162,7 +162,7 @@ def found(
     *,
     runs: int,
     is_a_a: bool = False,
-) -> list[SequentialVerdict]:
+) -> list[TestResult]:
     """Run an experiment so often, each until it is decided or its queries are over."""
     draw = random.Random(20)
 
@@ -199,7 +199,7 @@ def report(name: str, questions: Sequence[Question], reader: Reader, runs: int) 
     )
 
 
-def figures(verdicts: Sequence[SequentialVerdict]) -> str:
+def figures(verdicts: Sequence[TestResult]) -> str:
     right, wrong = ([one for one in verdicts if one.decision == side] for side in ("b", "a"))
     decisive = sum(one.wins_a + one.wins_b for one in verdicts)
     return " | ".join(

@@ -24,8 +24,11 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "feedback"), str(ROOT / "ops_logs")]
 
 from composable_memory_feedback.advice.candidates import coarse  # noqa: E402
-from composable_memory_feedback.advice.evidence import Case, cases_of  # noqa: E402
-from composable_memory_feedback.advice.scoring import score  # noqa: E402
+from composable_memory_feedback.advice.evidence import (  # noqa: E402
+    Case,
+    cases_of,
+    score,
+)
 from composable_memory_feedback.advice.statistical import advise  # noqa: E402
 from composable_memory_feedback.advice.values import AdviceLimits, Proposal  # noqa: E402
 from composable_memory_feedback.guardrails import check, clamp_steps  # noqa: E402

@@ -16,9 +16,8 @@ from composable_memory.learning.values import Advice
 from composable_memory.query.replay import Replayer
 from composable_memory.query.weights import WeightTable
 from composable_memory_feedback.advice import Objection, Proposal
-from composable_memory_feedback.advice.evidence import Case
-from composable_memory_feedback.advice.llm_prompt import JudgedPreview, WorstQuery
-from composable_memory_feedback.advice.scoring import score
+from composable_memory_feedback.advice.evidence import Case, score
+from composable_memory_feedback.advice.llm import JudgedPreview, WorstQuery
 from composable_memory_feedback.advice.values import AdvisorName
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.golden import GoldenRecord, compare_golden

@@ -13,8 +13,7 @@ from composable_memory.learning.logged import from_log, streamed
 from composable_memory.learning.tables import WeightTables
 from composable_memory.query.weights import WeightTable
 from composable_memory_feedback.errors import FeedbackError
-from composable_memory_feedback.experiments.credit import CREDITED, credit
-from composable_memory_feedback.experiments.experiment_status import status_of
+from composable_memory_feedback.experiments.experiment_status import CREDITED, credit, status_of
 from composable_memory_feedback.experiments.values import ExperimentRecord, ExperimentStatus, Outcome
 from composable_memory_feedback.guardrails import same_proportions
 from composable_memory_feedback.judgements import Judgement

@@ -1,12 +1,13 @@
 """Judgements: how well one result answered one query, who says so, and how much that tells."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
 from enum import StrEnum
+from typing import Literal
 
 from composable_memory_feedback.intents import IntentKind
 
-__all__ = ["RELEVANT", "Judgement", "JudgementKind"]
+__all__ = ["RELEVANT", "BackendDay", "Judgement", "JudgementKind", "KindGroup"]
 
 RELEVANT = 0.5
 """A result is relevant when its relevance is greater."""
@@ -67,3 +68,27 @@ class Judgement:
     def key(self) -> str:
         """Return `path:start_line:end_line`."""
         return f"{self.path}:{self.start_line}:{self.end_line}"
+
+
+KindGroup = Literal["judged", "implicit"]
+"""Judged by somebody (a person, known answers, a model), or inferred from what happened."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendDay:
+    """How the results of one backend did in the queries of one kind that were judged on one day (UTC).
+
+    `precision` (the share of relevant results) and `mean_relevance` are means over the queries, each from
+    0 to 1; `used` and `results` are sums over them.
+    """
+
+    day: date
+    backend: str
+    intent: IntentKind
+    queries: int
+    precision: float
+    mean_relevance: float
+    used: int
+    results: int
+    """How many results were judged."""
+    group: KindGroup = "judged"

@@ -4,8 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from composable_memory_feedback.advice.candidates import coarse, normalised, positive
-from composable_memory_feedback.advice.evidence import Evidence
-from composable_memory_feedback.advice.scoring import CaseScores, case_weight, score
+from composable_memory_feedback.advice.evidence import CaseScores, Evidence, case_weight, score
 from composable_memory_feedback.judgements import JudgementKind
 from composable_memory_feedback.logged import RankedHit
 from composable_memory_feedback.metrics import ndcg

@@ -24,9 +24,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from composable_memory_feedback.advice.evidence import Case
+from composable_memory_feedback.advice.evidence import Case, CaseScores, case_weight
 from composable_memory_feedback.advice.imputation import Imputation, Worth
-from composable_memory_feedback.advice.scoring import CaseScores, case_weight
 from composable_memory_feedback.logged import RankedHit
 from composable_memory_feedback.metrics import Interval
 

@@ -5,9 +5,8 @@ from dataclasses import replace
 
 from composable_memory_feedback.advice.candidates import Vector, normalised
 from composable_memory_feedback.advice.estimating import Comparison, compare, counts_of
-from composable_memory_feedback.advice.evidence import Case
+from composable_memory_feedback.advice.evidence import Case, CaseScores
 from composable_memory_feedback.advice.imputation import Imputation
-from composable_memory_feedback.advice.scoring import CaseScores
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.logged import LoggedQuery, RankedHit, Ranker
 from composable_memory_feedback.weights import WeightTable

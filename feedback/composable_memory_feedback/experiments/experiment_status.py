@@ -1,12 +1,107 @@
-"""Says how an experiment stands, and what it still needs (pure)."""
+"""Credit what was used in an experiment, and test which side wins, validly at every look (pure).
 
-from collections.abc import Iterable
-from math import log
+Among the queries that one side won, `b` wins each with an unknown chance. Where both are equally good it is
+one half, and the wealth of a gambler who bets on the next winner at fair odds is a martingale: it ever
+reaches 1/alpha with a chance of alpha at most (J. Ville, 1939). Ours bets by the mean of a Beta posterior, so
+its wealth is the Beta mixture of likelihood ratios (H. Robbins, Annals of Mathematical Statistics 41, 1970).
+The chances that such a gambler does not refute make the interval of the win rate.
+"""
 
-from composable_memory_feedback.experiments.sequential import SequentialVerdict, judge, log_evidence
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import lgamma, log, log1p
+
 from composable_memory_feedback.experiments.values import ExperimentRecord, ExperimentStatus, Outcome, Side
+from composable_memory_feedback.judgements import RELEVANT, Judgement, JudgementKind
+from composable_memory_feedback.logged import LoggedQuery
+from composable_memory_feedback.metrics import Interval
 
-__all__ = ["status_of"]
+__all__ = ["CREDITED", "PRIOR", "TestResult", "credit", "judge", "status_of", "win_rate"]
+
+PRIOR = 3.0
+"""Both parameters of the Beta prior; the test is quickest where the better side wins 60 to 90 %."""
+BISECTIONS = 50
+USE = (JudgementKind.OPENED, JudgementKind.QUOTED)
+CREDITED = (*USE, JudgementKind.EXPLICIT)
+"""The kinds of judgements that say whether a result was of use."""
+
+
+def credit(query: LoggedQuery, judgements: Iterable[Judgement]) -> tuple[float, float]:
+    """Return how many results of `a`, and of `b`, were of use; judgements of other queries do not count.
+
+    A result was of use when it was opened or quoted. What a person or an agent said of it stands above that,
+    the judgement stored last: it was used, or is relevant. What a model thinks of it is no use. A result
+    counts once, whatever duplicates it stands for; one that both sides wanted counts for neither, nor does
+    one that a stand-in brought.
+    """
+    if query.experiment is None:
+        return 0.0, 0.0
+    useful = _useful(query, judgements)
+    marks = [
+        mark
+        for mark, hit in zip(query.experiment.teams, query.shown, strict=False)
+        if hit.backend not in query.stand_ins and any(useful.get(key) for key in hit.keys)
+    ]
+    return float(marks.count("a")), float(marks.count("b"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TestResult:
+    """What the outcomes up to the decision tell; those after it are not counted.
+
+    `e_value` is the evidence against "both win equally often", 1 where there is none.
+    """
+
+    __test__ = False  # no test class of pytest
+
+    wins_a: int
+    wins_b: int
+    ties: int
+    e_value: float
+    win_rate: Interval
+    decision: Side | None
+
+    @property
+    def queries(self) -> int:
+        """Return how many outcomes were counted."""
+        return self.wins_a + self.wins_b + self.ties
+
+
+def judge(outcomes: Iterable[Outcome], alpha: float = 0.05) -> TestResult:
+    """Return what outcomes tell, taken in their order, up to the first that decides at error rate `alpha`.
+
+    Raises:
+        ValueError: `alpha` is not between 0 and 1.
+    """
+    if not 0.0 < alpha < 1.0:
+        raise ValueError(f"an error rate is between 0 and 1, not {alpha}")
+    wins: dict[Side | None, int] = {"a": 0, "b": 0, None: 0}
+    wealth = 1.0
+    for outcome in outcomes:
+        winner = outcome.winner
+        if winner is not None:
+            wealth *= 2.0 * (wins[winner] + PRIOR) / (wins["a"] + wins["b"] + 2.0 * PRIOR)
+        wins[winner] += 1
+        if wealth * alpha >= 1.0:
+            break
+    leader: Side = "b" if wins["b"] > wins["a"] else "a"
+    return TestResult(
+        wins_a=wins["a"],
+        wins_b=wins["b"],
+        ties=wins[None],
+        e_value=wealth,
+        win_rate=win_rate(wins["b"], wins["a"] + wins["b"], alpha=alpha),
+        decision=leader if wealth * alpha >= 1.0 else None,
+    )
+
+
+def win_rate(wins: int, of: int, *, alpha: float = 0.05) -> Interval:
+    """Return the share of wins with an interval that holds at all looks together."""
+    if of == 0:
+        return Interval(mean=0.5, low=0.0, high=1.0)
+    mixture = _log_beta(wins + PRIOR, of - wins + PRIOR) - _log_beta(PRIOR, PRIOR)
+    low, high = (_edge(wins, of, mixture + log(alpha), outside=outside) for outside in (0.0, 1.0))
+    return Interval(mean=wins / of, low=low, high=high)
 
 
 def status_of(record: ExperimentRecord, outcomes: Iterable[Outcome]) -> ExperimentStatus:
@@ -16,71 +111,70 @@ def status_of(record: ExperimentRecord, outcomes: Iterable[Outcome]) -> Experime
     An experiment that has ended keeps its winner and its reason.
     """
     own = sorted((one for one in outcomes if one.experiment_id == record.id), key=lambda one: one.at)
-    verdict = judge(own[: record.max_queries], record.alpha)
+    found = judge(own[: record.max_queries], record.alpha)
     return ExperimentStatus(
         record=record,
-        queries=verdict.queries,
-        wins_a=verdict.wins_a,
-        wins_b=verdict.wins_b,
-        ties=verdict.ties,
-        e_value=verdict.e_value,
-        win_rate=verdict.win_rate,
-        decision=verdict.decision if record.is_running else record.winner,
-        needs=_needs(record, verdict) if record.is_running else record.reason,
+        queries=found.queries,
+        wins_a=found.wins_a,
+        wins_b=found.wins_b,
+        ties=found.ties,
+        e_value=found.e_value,
+        win_rate=found.win_rate,
+        decision=found.decision if record.is_running else record.winner,
+        needs=_needs(record, found) if record.is_running else record.reason,
     )
 
 
-def _needs(record: ExperimentRecord, verdict: SequentialVerdict) -> str:
-    decisive = verdict.wins_a + verdict.wins_b
-    if verdict.decision is not None:
-        wins = max(verdict.wins_a, verdict.wins_b)
-        return f"{verdict.decision} is better: it won {wins} of the {decisive} queries that told a difference"
-    if verdict.queries >= record.max_queries:
-        rate = verdict.win_rate
+def _useful(query: LoggedQuery, judgements: Iterable[Judgement]) -> Mapping[str, bool]:
+    """Return for each key that anything is known of whether it was of use."""
+    own = [one for one in judgements if (one.trace_id, one.query_id) == (query.trace_id, query.query_id)]
+    used = {one.key: True for one in own if one.kind in USE and _tells_use(one)}
+    return used | {one.key: _tells_use(one) for one in own if one.kind is JudgementKind.EXPLICIT}
+
+
+def _tells_use(judgement: Judgement) -> bool:
+    return judgement.was_used or judgement.relevance > RELEVANT
+
+
+def _needs(record: ExperimentRecord, found: TestResult) -> str:
+    decisive = found.wins_a + found.wins_b
+    if found.decision is not None:
+        wins = max(found.wins_a, found.wins_b)
+        return f"{found.decision} is better: it won {wins} of the {decisive} queries that told a difference"
+    if found.queries >= record.max_queries:
+        rate = found.win_rate
         return (
-            f"no difference was found in {verdict.queries} queries: b wins {rate.low:.0%} to {rate.high:.0%} "
-            "of those that tell one"
+            f"no difference was found in {found.queries} queries: b wins {rate.low:.0%} to {rate.high:.0%} "
+            "of those that told one"
         )
-    if not verdict.queries:
+    if not found.queries:
         return "no query was served from both tables yet"
     if not decisive:
-        return f"none of {verdict.queries} queries told a difference; open, quote or judge some results"
-    return _outlook(record, verdict)
+        return f"none of {found.queries} queries told a difference; open, quote or judge some results"
+    left = record.max_queries - found.queries
+    return f"the two cannot be told apart yet; it ends after {left} more queries at the latest"
 
 
-def _outlook(record: ExperimentRecord, verdict: SequentialVerdict) -> str:
-    """Return how many more queries would decide, were they won as often as those before."""
-    left = record.max_queries - verdict.queries
-    leader = _leader(verdict)
-    more = _more_needed(verdict, record.alpha, left)
-    if leader is None or more is None:
-        return f"the two are too close to be told apart yet; it ends after {left} more queries at the latest"
-    share = verdict.win_rate.mean if leader == "b" else 1.0 - verdict.win_rate.mean
-    return f"about {more} more queries, if {leader} keeps winning {share:.0%} of those that tell a difference"
+def _log_beta(one: float, other: float) -> float:
+    return lgamma(one) + lgamma(other) - lgamma(one + other)
 
 
-def _leader(verdict: SequentialVerdict) -> Side | None:
-    if verdict.wins_a == verdict.wins_b:
-        return None
-    return "b" if verdict.wins_b > verdict.wins_a else "a"
+def _edge(wins: int, of: int, bound: float, *, outside: float) -> float:
+    """Return where the likelihood, falling from its peak to `outside`, meets the bound; else `outside`."""
+    if _log_likelihood(outside, wins, of) >= bound:
+        return outside
+    inside = wins / of
+    for _ in range(BISECTIONS):
+        middle = (outside + inside) / 2.0
+        if _log_likelihood(middle, wins, of) >= bound:
+            inside = middle
+        else:
+            outside = middle
+    return outside
 
 
-def _more_needed(verdict: SequentialVerdict, alpha: float, left: int) -> int | None:
-    """Return the least number of further queries, at most `left`, after which the evidence suffices.
-
-    The evidence of a steady rate first falls and then grows; so the last number is tried first.
-    """
-    decisive = verdict.wins_a + verdict.wins_b
-    share = decisive / verdict.queries
-
-    def suffices(more: int) -> bool:
-        of = decisive + more * share
-        return log_evidence(verdict.win_rate.mean * of, of) + log(alpha) >= 0.0
-
-    if not suffices(left):
-        return None
-    low, high = 0, left
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if suffices(middle) else (middle, high)
-    return high
+def _log_likelihood(chance: float, wins: int, of: int) -> float:
+    losses = of - wins
+    if (wins and chance <= 0.0) or (losses and chance >= 1.0):
+        return float("-inf")
+    return (wins * log(chance) if wins else 0.0) + (losses * log1p(-chance) if losses else 0.0)

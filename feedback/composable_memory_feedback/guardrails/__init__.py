@@ -6,7 +6,6 @@ up to the heaviest, then another one leads.
 """
 
 from composable_memory_feedback.guardrails.checks import ShadowOutcome, check, is_waiting
-from composable_memory_feedback.guardrails.proportions import same_proportions
-from composable_memory_feedback.guardrails.step_limits import Tamed, clamp_steps
+from composable_memory_feedback.guardrails.step_limits import Tamed, clamp_steps, same_proportions
 
 __all__ = ["ShadowOutcome", "Tamed", "check", "clamp_steps", "is_waiting", "same_proportions"]

@@ -6,8 +6,14 @@ from datetime import datetime, timedelta
 
 from composable_memory_feedback.advice.values import AdviceLimits, Objection, Proposal, Verdict
 from composable_memory_feedback.golden import GoldenComparison
-from composable_memory_feedback.guardrails.proportions import TOLERANCE, close, proportions, same_proportions
-from composable_memory_feedback.guardrails.step_limits import HARDLY, clamp_steps
+from composable_memory_feedback.guardrails.step_limits import (
+    HARDLY,
+    TOLERANCE,
+    clamp_steps,
+    close,
+    proportions,
+    same_proportions,
+)
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.weights import WeightTable

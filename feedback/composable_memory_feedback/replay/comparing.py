@@ -10,13 +10,13 @@ from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.logged import LoggedQuery, RankedHit, Ranker, RankingPolicy
 from composable_memory_feedback.metrics import Interval
-from composable_memory_feedback.replay.moves import way_between
 from composable_memory_feedback.replay.values import (
     GateVerdict,
     Judged,
     PolicyChange,
     QueryReplay,
     ReplayReport,
+    way_between,
 )
 
 __all__ = ["LEAST_CASES", "by_importance", "changed", "gate", "replay"]

@@ -21,7 +21,7 @@ from composable_memory_feedback.logged import (
     Traffic,
     TrafficItem,
 )
-from composable_memory_feedback.signals.rephrasing import is_rephrased
+from composable_memory_feedback.signals.quoting import is_rephrased
 from composable_memory_ops_logs import Candidate, TakenFrom
 
 __all__ = ["gather", "gather_parts", "related"]

@@ -4,14 +4,15 @@ Runs of equal words are what plagiarism detection goes by: eight in a row are ha
 """
 
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from functools import lru_cache
+from itertools import chain, pairwise
 
-from composable_memory_feedback.signals.words import is_unspaced, normal, words_of
 from composable_memory_ops_logs import TakenFrom
 
-__all__ = ["ShownText", "quoted_places"]
+__all__ = ["ShownText", "is_rephrased", "is_unspaced", "normal", "quoted_places", "words_of"]
 
 RUN_WORDS = 8
 """So many words in a row of a result, or more, make a quotation."""
@@ -137,3 +138,62 @@ def _is_identifier(token: str) -> bool:
         or re.search(r"[a-z][A-Z]", token) is not None
         or re.search(r"\d{6}", token) is not None
     )
+
+
+SHARED_PART = 0.5
+"""The later question shares at least this part of its content words with the earlier one."""
+MIN_SHARED = 2
+"""And no fewer: one common word, such as a name, is what questions about different things have in common."""
+_MIN_CHARS = 4
+# Most words that only hold a sentence together are short, in most languages; these are long ones of English.
+_EMPTY_WORDS = frozenset(
+    "about again already also been could does doing done down ever find from give have here into just know "
+    "last like make many more most much need only other over please said same search should show some such "
+    "tell than that their them then there these they thing things this those under very want was were what "
+    "when where which while whom whose will with would your".split()
+)
+
+
+def is_rephrased(earlier: str, later: str) -> bool:
+    """Say whether the later question asks for the same in other words; not so if the words are the same.
+
+    Content words are compared: those of four characters or more, and those with digits, without the empty
+    ones; where a script has no spaces, pairs of characters.
+    """
+    one, other = _content_words(earlier), _content_words(later)
+    shared = len(one & other)
+    return one != other and shared >= max(MIN_SHARED, SHARED_PART * len(other))
+
+
+@lru_cache(maxsize=4096)  # a question is compared with all that were asked within minutes of it
+def _content_words(text: str) -> frozenset[str]:
+    return frozenset(part for word in words_of(text) for part in _parts(word))
+
+
+def _parts(word: str) -> list[str]:
+    if is_unspaced(word):
+        return [one + other for one, other in pairwise(word)]
+    is_content = len(word) >= _MIN_CHARS or any(map(str.isdigit, word))
+    return [word] if is_content and word not in _EMPTY_WORDS else []
+
+
+_WORD = re.compile(r"[^\W_]+")
+_UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"  # Thai, Lao, Burmese, Khmer
+    "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"  # kana, Han
+)
+
+
+def normal(text: str) -> str:
+    """Return a text in one of the ways in which Unicode can write it; its case is kept."""
+    return unicodedata.normalize("NFKC", text)
+
+
+def words_of(text: str) -> list[str]:
+    """Return the words of a text in lower case; where a script has no spaces, whole phrases."""
+    return _WORD.findall(normal(text).casefold())
+
+
+def is_unspaced(text: str) -> bool:
+    """Say whether a text has letters of a script that puts no spaces between words."""
+    return _UNSPACED.search(text) is not None

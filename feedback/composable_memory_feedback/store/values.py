@@ -6,8 +6,8 @@ from datetime import datetime
 from typing import Literal
 
 from composable_memory_feedback.advice.values import Proposal
-from composable_memory_feedback.backend_days import BackendDay, KindGroup
 from composable_memory_feedback.intents import IntentKind
+from composable_memory_feedback.judgements import BackendDay, KindGroup
 from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.weights import WeightTable
 from composable_memory_ops_logs.events import JsonValue

@@ -8,8 +8,7 @@ from datetime import date
 import pytest
 
 from composable_memory_feedback.advice import AdviceLimits, Proposal
-from composable_memory_feedback.advice.llm import JudgedPreview, WorstQuery, propose
-from composable_memory_feedback.advice.llm_prompt import record_of
+from composable_memory_feedback.advice.llm import JudgedPreview, WorstQuery, propose, record_of
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.store.values import BackendDay, KindGroup

@@ -4,8 +4,7 @@ from math import log2
 
 import pytest
 
-from composable_memory_feedback.advice.evidence import Evidence
-from composable_memory_feedback.advice.scoring import CaseScores, case_weight, score
+from composable_memory_feedback.advice.evidence import CaseScores, Evidence, case_weight, score
 from composable_memory_feedback.judgements import JudgementKind
 from composable_memory_feedback.logged import RankedHit
 from tests.unit.feedback.worlds import key_of

@@ -16,7 +16,7 @@ from composable_memory_feedback.logged import (
     Traffic,
 )
 from composable_memory_feedback.signals import gather
-from composable_memory_feedback.signals.rephrasing import is_rephrased
+from composable_memory_feedback.signals.quoting import is_rephrased
 from composable_memory_ops_logs import Candidate, TakenFrom
 
 NOON = datetime(2026, 3, 31, 12, tzinfo=UTC)
