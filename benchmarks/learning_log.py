@@ -31,6 +31,7 @@ from composable_memory import open_memory
 from composable_memory.config.settings import SettingsModel
 from composable_memory.interfaces import BackendServices, BackendSpec, Capability
 from composable_memory.learning import open_learning
+from composable_memory.learning.logged import queries_of
 from composable_memory.types import MemorySearchResult, SearchOptions
 from composable_memory_feedback.judgements import Judgement, JudgementKind
 
@@ -134,7 +135,7 @@ def repeat(place: Place, queries: int) -> list[tuple[str, datetime]]:
 async def judge(place: Place, traces: Sequence[tuple[str, datetime]], count: int) -> None:
     chosen = dict(traces[:: max(1, len(traces) // count)][:count])
     async with open_learning(place.workspace, state_dir=place.state, environ=place.environ) as learning:
-        logged = await learning.queries(since=min(chosen.values()), traces=chosen)
+        logged = await queries_of(learning.context, since=min(chosen.values()), traces=chosen)
         judgements = [
             Judgement(
                 trace_id=query.trace_id,

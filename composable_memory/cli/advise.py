@@ -59,11 +59,11 @@ async def advise(
     advisor: AdvisorName = "llm" if llm else "statistical"
     start = parse_time(since, "--since")
     async with opened_learning(target) as learning:
-        advice = await learning.advise(advisor, since=start)
+        advice = await learning.advising.advise(advisor, since=start)
         applied = None
         if apply_ and advice.verdict.is_allowed:
-            applied = (await learning.apply(advice, actor=ACTOR)).version
-        report = await learning.weights()
+            applied = (await learning.advising.apply(advice, actor=ACTOR)).version
+        report = await learning.weights.report()
     if as_json:
         print_json(_advice_document(advice, applied))
     else:

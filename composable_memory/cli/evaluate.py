@@ -68,7 +68,7 @@ async def evaluate(
     asked = await asyncio.to_thread(read_questions, questions)
     async with open_memory(target.workspace, target.state_dir, long_lived=False) as memory:
         warn_degraded(memory.unavailable())
-        found = await memory.learning.record_golden(memory, asked, k=k, keep=keep)
+        found = await memory.learning.golden.record(memory, asked, k=k, keep=keep)
         status = memory.status()
     tolerance = memory.settings.memory.feedback.golden_tolerance
     if as_json:

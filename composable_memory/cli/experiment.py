@@ -54,9 +54,9 @@ async def start(
 ) -> None:
     """Serve every further query from two weight tables, their results in turn."""
     async with opened_learning(target) as learning:
-        tables = await learning.table(a), await learning.table(b)
-        await learning.start_experiment(*tables, alpha=alpha, max_queries=max_queries)
-        found = await learning.experiment()
+        tables = await learning.weights.named(a), await learning.weights.named(b)
+        await learning.experiments.start(*tables, alpha=alpha, max_queries=max_queries)
+        found = await learning.experiments.status()
     _print_latest(found, as_json=as_json)
     warn(HOW_TO_LOOK)
 
@@ -65,7 +65,7 @@ async def start(
 async def status(target: Target, *, as_json: AsJson = False) -> None:
     """Show how the experiment stands, or how the latest one ended."""
     async with opened_learning(target) as learning:
-        found = await learning.experiment()
+        found = await learning.experiments.status()
     _print_latest(found, as_json=as_json)
     if found is None:
         warn(HOW_TO_START)
@@ -82,8 +82,8 @@ async def stop(
 ) -> None:
     """End the experiment; from then on one table ranks again."""
     async with opened_learning(target) as learning:
-        ended = await learning.stop_experiment(adopt=adopt)
-        table = (await learning.weights()).table
+        ended = await learning.experiments.stop(adopt=adopt)
+        table = (await learning.weights.report()).table
     if as_json:
         print_json(experiment_document(ended, table))
     else:

@@ -115,8 +115,8 @@ async def add(
     if not isfinite(relevance):
         raise typer.BadParameter("give a number from 0 to 1", param_hint="--relevance")
     async with opened_learning(target) as learning:
-        trace_id = await resolve_trace(target, trace_id, memory=learning.mark)
-        judgement = await learning.judge(trace_id, result, relevance=relevance, used=used)
+        trace_id = await resolve_trace(target, trace_id, memory=learning.context.mark)
+        judgement = await learning.judging.judge(trace_id, result, relevance=relevance, used=used)
     if as_json:
         print_json(_judgement_document(judgement))
     else:
@@ -171,7 +171,7 @@ async def evaluate(
     start = parse_time(since, "--since")
     async with open_memory(target.workspace, target.state_dir, long_lived=False) as memory:
         warn_degraded(memory.unavailable())
-        found = await memory.learning.evaluate(
+        found = await memory.learning.judging.evaluate(
             since=start,
             limit=limit,
             read=memory.text_of,
@@ -195,7 +195,7 @@ async def evaluate(
 
 async def _advised(learning: Learning, since: datetime | None) -> WeightTable:
     """Return the weights that the statistical advice would come to in the end."""
-    proposal = (await learning.advise(since=since)).proposal
+    proposal = (await learning.advising.advise(since=since)).proposal
     return proposal.destination or proposal.table
 
 
@@ -290,7 +290,7 @@ async def stats(target: Target, *, since: Since = None, as_json: AsJson = False)
     """Show how good each backend is, what was judged by whom, and what that has cost."""
     start = parse_time(since, "--since")
     async with opened_learning(target) as learning:
-        found = await learning.stats(start)
+        found = await learning.judging.stats(start)
     if as_json:
         print_json(stats_document(found))
     else:
@@ -320,8 +320,8 @@ async def plot(
         raise typer.BadParameter(f"{file.name!r} ends neither with .png nor with .svg", param_hint="--output")
     start = parse_time(since, "--since")
     async with opened_learning(target) as learning:
-        found = await learning.stats(start)
-        changes = await learning.history(ALL_CHANGES)
+        found = await learning.judging.stats(start)
+        changes = await learning.weights.history(ALL_CHANGES)
     charts = charts_of(
         found.days,
         changes,

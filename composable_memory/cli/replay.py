@@ -90,7 +90,7 @@ async def replay(
     start, end = parse_time(since, "--since"), parse_time(until, "--until")
     async with opened_learning(target) as learning:
         change = PolicyChange(
-            table=None if weights is None else await learning.table(weights),
+            table=None if weights is None else await learning.weights.named(weights),
             fusion=fusion,
             dedup=dedup,
             dropped=frozenset(drop or ()),
@@ -286,7 +286,7 @@ async def gate(
     """
     start = parse_time(since, "--since")
     async with opened_learning(target) as learning:
-        before, after = await learning.table(baseline), await learning.table(candidate)
+        before, after = await learning.weights.named(baseline), await learning.weights.named(candidate)
         depth = k or learning.settings.depth
         verdict = await learning.gate(
             PolicyChange(table=before),

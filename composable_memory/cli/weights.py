@@ -52,7 +52,7 @@ app.add_typer(weights, name="weights")
 async def show(target: Target, *, as_json: AsJson = False) -> None:
     """Show the weights in force, for all questions and for kinds of them."""
     async with opened_learning(target) as learning:
-        report = await learning.weights()
+        report = await learning.weights.report()
     if as_json:
         print_json(weights_document(report))
     else:
@@ -80,8 +80,8 @@ async def set_(
     kind = IntentKind(intent) if intent else None
     async with opened_learning(target) as learning:
         _check_backends(chosen, learning)
-        await learning.set_weights(chosen, intent=kind, reason=reason, actor=ACTOR)
-        report = await learning.weights()
+        await learning.weights.set(chosen, intent=kind, reason=reason, actor=ACTOR)
+        report = await learning.weights.report()
     _print_changed(report, learning, as_json=as_json)
 
 
@@ -101,8 +101,8 @@ async def rollback(
 ) -> None:
     """Put earlier weights in force again."""
     async with opened_learning(target) as learning:
-        await learning.rollback(version, actor=ACTOR)
-        report = await learning.weights()
+        await learning.weights.rollback(version, actor=ACTOR)
+        report = await learning.weights.report()
     _print_changed(report, learning, as_json=as_json)
 
 
@@ -217,7 +217,7 @@ async def history(
 ) -> None:
     """List the changes of the weights, the latest first."""
     async with opened_learning(target) as learning:
-        changes = await learning.history(limit)
+        changes = await learning.weights.history(limit)
     if as_json:
         print_json(document(changes=[*map(_change_document, changes)]))
     elif changes:
@@ -274,7 +274,7 @@ async def diff(
 ) -> None:
     """Compare two weight tables."""
     async with opened_learning(target) as learning:
-        one, other = await learning.table(a), await learning.table(b)
+        one, other = await learning.weights.named(a), await learning.weights.named(b)
     enabled = learning.backends
     backends = [*enabled, *sorted({*one.weights, *other.weights}.difference(enabled))]
     found = [*_differences(one, other, backends)]

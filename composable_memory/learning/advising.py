@@ -90,7 +90,7 @@ class Advising:
 
     async def advise(
         self,
-        advisor: AdvisorName,
+        advisor: AdvisorName = "statistical",
         *,
         since: datetime | None = None,
         automatic: bool = False,
@@ -122,7 +122,7 @@ class Advising:
         known = replace(await self._known(shadow.since), shadow=shadow)
         return await asyncio.to_thread(self._checked, known, shadow.proposal, automatic=True)
 
-    async def apply(self, advice: Advice, *, actor: str) -> WeightTable:
+    async def apply(self, advice: Advice, *, actor: str = "cli") -> WeightTable:
         """Put a proposal in force.
 
         Raises:

@@ -50,7 +50,7 @@ class LoopWork:
         mark = await log_mark(self._learning.context)
         if mark == self._done.get("signals"):
             return 0
-        found = await self._learning.gather()
+        found = await self._learning.judging.gather()
         self._done["signals"] = mark
         return found
 
@@ -61,7 +61,7 @@ class LoopWork:
         mark = await log_mark(self._learning.context)
         if mark == self._done.get("judge"):
             return 0
-        run = await self._learning.evaluate(read=self._read)
+        run = await self._learning.judging.evaluate(read=self._read)
         if not run.left:
             self._done["judge"] = mark
         return sum(one.state == "judged" for one in run.outcomes)
@@ -72,14 +72,14 @@ class LoopWork:
         mark = judged, await log_mark(self._learning.context)
         if mark == self._done.get("experiment"):
             return None
-        ended = await self._learning.end_decided_experiment()
+        ended = await self._learning.experiments.end_if_over()
         self._done["experiment"] = mark
         return ended
 
     async def news(self) -> Hashable:
         """Return a mark that changes with every judgement and with the weights in force."""
         judged = await self._learning.context.stored_if_any(lambda store: store.judgements_mark())
-        return judged, (await self._learning.weights()).table.version
+        return judged, (await self._learning.weights.report()).table.version
 
     async def review_shadow(self) -> ShadowReview | None:
         """Return the proposal in shadow with what speaks against adopting it."""
@@ -105,7 +105,7 @@ class LoopWork:
 
     async def adopt(self, proposal: Proposal) -> WeightTable:
         """Put the table of a proposal in force."""
-        return await self._learning.adopt_proposal(proposal, actor=ACTOR)
+        return await self._learning.weights.adopt_proposal(proposal, actor=ACTOR)
 
     def trouble(self, step: StepName, error: Exception) -> None:
         """Log that a step failed."""
@@ -126,7 +126,7 @@ async def learning_goes_on(
     `sleep` is waited for between two looks and between two rounds of learning.
     """
     work = LoopWork(learning, read)
-    doing = {"follow weights": follow(learning.context, learning.refresh, sleep)}
+    doing = {"follow weights": follow(learning.context, learning.weights.refresh, sleep)}
     if learning.settings.enabled:
         loop = LearningLoop(
             work,

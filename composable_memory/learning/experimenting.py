@@ -9,6 +9,7 @@ from typing import Literal
 from uuid import uuid4
 
 from composable_memory.learning.context import LearningContext
+from composable_memory.learning.judging import Judging
 from composable_memory.learning.logged import from_log, streamed
 from composable_memory.learning.tables import WeightTables
 from composable_memory.query.weights import WeightTable
@@ -27,12 +28,13 @@ __all__ = ["Experimenting"]
 class Experimenting:
     """Runs the experiments of one memory, one at a time."""
 
-    def __init__(self, context: LearningContext, tables: WeightTables) -> None:
+    def __init__(self, context: LearningContext, tables: WeightTables, judging: Judging) -> None:
         self._context = context
         self._tables = tables
+        self._judging = judging
 
     async def start(
-        self, a: WeightTable, b: WeightTable, *, alpha: float, max_queries: int
+        self, a: WeightTable, b: WeightTable, *, alpha: float = 0.05, max_queries: int = 2000
     ) -> ExperimentRecord:
         """Serve the queries to come from both tables.
 
@@ -67,12 +69,17 @@ class Experimenting:
         return record
 
     async def status(self) -> ExperimentStatus | None:
-        """Return how the running experiment stands, or else the latest; None where there never was one.
+        """Gather signals, and return how the running experiment stands, or else the latest; None without any.
 
         Raises:
             FeedbackError: there is no log or store.
             OpsLogError: the log cannot be read.
         """
+        if self._context.log_dir is not None:  # one of which nothing is logged any more can still be stopped
+            await self._judging.gather()
+        return await self._status()
+
+    async def _status(self) -> ExperimentStatus | None:
         records = await self._context.stored_if_any(lambda store: store.experiments()) or []
         if not records:
             return None
@@ -94,13 +101,13 @@ class Experimenting:
         )
         if running is None:
             return None
-        status = await self.status()
+        status = await self._status()
         if status is None or not status.is_over:
             return None
         await self._end(status, status.needs)
         return running.id
 
-    async def stop(self, *, adopt: bool, actor: str) -> ExperimentStatus:
+    async def stop(self, *, adopt: bool = False, actor: str = "cli") -> ExperimentStatus:
         """End the running experiment, and put `b` in force if it won and that is wanted.
 
         An experiment that was decided before can be adopted afterwards.

@@ -42,7 +42,7 @@ class GoldenQuestions:
         self._tables = tables
 
     async def record(
-        self, memory: Asked, questions: Sequence[GoldenQuestion], *, k: int, keep: bool
+        self, memory: Asked, questions: Sequence[GoldenQuestion], *, k: int = 10, keep: bool = True
     ) -> GoldenRun:
         """Ask all questions, and score the answers; with `keep` they are the floor from now on.
 

@@ -10,13 +10,15 @@ from heapq import nsmallest
 from operator import itemgetter
 from pathlib import Path
 
+from composable_memory.learning.active_weights import WeightsReport
 from composable_memory.learning.advising import language_model
 from composable_memory.learning.context import LearningContext
 from composable_memory.learning.logged import from_log, signals_of, streamed, window
 from composable_memory.learning.naming import named_result
+from composable_memory.learning.tables import WeightTables
 from composable_memory.learning.transcript_answers import answers_in_transcripts, quotes_in_transcripts
 from composable_memory.learning.unjudged import Unjudged, never_judged, unjudged_under
-from composable_memory.learning.values import EvaluationRun
+from composable_memory.learning.values import EvaluationRun, LearningStats
 from composable_memory.query.weights import WeightTable
 from composable_memory_feedback.advice.evidence import QueryKey
 from composable_memory_feedback.errors import FeedbackError
@@ -48,11 +50,14 @@ ALL_ADVISED = "all that judged queries would show under the advice is judged"
 class Judging:
     """Judges the logged queries of one memory."""
 
-    def __init__(self, context: LearningContext) -> None:
+    def __init__(self, context: LearningContext, weights: WeightTables) -> None:
         self._context = context
+        self._weights = weights
 
-    async def judge(self, trace_id: str, result: str, *, relevance: float, used: bool, by: str) -> Judgement:
-        """Keep what somebody says of a result.
+    async def judge(
+        self, trace_id: str, result: str, *, relevance: float, used: bool = False, by: str = ""
+    ) -> Judgement:
+        """Keep what somebody says of a result: its relevance from 0 to 1, and whether it was used.
 
         `result` is its place in the answer, from 1, its path, or its path and lines as in `path#L3-L5`. By
         its lines, what a backend found and the answer did not show is judged too; its rank is the one after
@@ -111,15 +116,17 @@ class Judging:
     async def evaluate(
         self,
         *,
-        since: datetime | None,
-        limit: int | None,
-        read: TextReader | None,
-        on_outcome: OutcomeCallback | None,
-        advice: WeightTable | None,
+        since: datetime | None = None,
+        limit: int | None = None,
+        read: TextReader | None = None,
+        on_outcome: OutcomeCallback | None = None,
+        advice: WeightTable | None = None,
     ) -> EvaluationRun:
         """Gather signals, then have a language model judge queries that it has not judged, the latest first.
 
-        With `advice` it judges instead what judged queries would show under these weights and nobody judged.
+        At most `limit` queries are judged, by default of the last seven days. `read` returns the text of a
+        result; without it the model sees the previews of the log. With `advice` the model judges instead what
+        judged queries would show under these weights and nobody judged.
 
         Raises:
             FeedbackError: there is no log or store.
@@ -139,6 +146,13 @@ class Judging:
                 return await self._evaluate(model, waiting, run, read, on_outcome)
         except FeedbackError as error:
             return replace(run, stopped=str(error))
+
+    async def stats(self, since: datetime | None = None) -> LearningStats:
+        """Return what is known about the quality of the answers since then, and what that has cost."""
+        report, per_hour = await self._weights.report(), self._context.settings.evaluations_per_hour
+        first, now = window(self._context, since), self._context.clock()
+        found = await self._context.stored_if_any(lambda store: _stats(store, report, first, now, per_hour))
+        return found or LearningStats(weights=report, quota_left=per_hour)
 
     async def _evaluate(
         self,
@@ -276,3 +290,23 @@ def _queries_of(trace_id: str, memory: str, folder: Path) -> list[LoggedQuery]:
         return []
     logged = read_queries(folder, since=events[0].ts, until=events[-1].ts, memory=memory)
     return [query for query in logged.queries if query.trace_id == events[0].trace_id]
+
+
+def _stats(
+    store: FeedbackStore, weights: WeightsReport, since: datetime, now: datetime, per_hour: int
+) -> LearningStats:
+    judgements, evaluations = store.judgements(since=since), store.evaluations(since=since)
+    an_hour_ago = now - timedelta(hours=1)
+    taken = sum(one.at > an_hour_ago for one in store.evaluations(since=an_hour_ago))
+    return LearningStats(
+        days=tuple(store.backend_days(since=since)),
+        kinds=Counter(one.kind for one in judgements),
+        judged_queries=len({(one.trace_id, one.query_id) for one in judgements}),
+        evaluations=len(evaluations),
+        failed_evaluations=sum(one.error is not None for one in evaluations),
+        input_tokens=sum(one.input_tokens for one in evaluations),
+        output_tokens=sum(one.output_tokens for one in evaluations),
+        quota_left=max(0, per_hour - taken),
+        weights=weights,
+        shadow=store.shadow(),
+    )

@@ -38,7 +38,7 @@ class WeightTables:
         """Put in force what the store says, for the next query, and return it."""
         return await activate(self._context, self._live)
 
-    async def history(self, limit: int) -> list[WeightChange]:
+    async def history(self, limit: int = 50) -> list[WeightChange]:
         """Return the changes of the weights in force, the latest first."""
         return await self._context.stored_if_any(lambda store: store.history(limit)) or []
 
@@ -86,9 +86,14 @@ class WeightTables:
         return weights
 
     async def set(
-        self, weights: Mapping[str, float], *, intent: IntentKind | None, reason: str, actor: str
+        self,
+        weights: Mapping[str, float],
+        *,
+        intent: IntentKind | None = None,
+        reason: str = "",
+        actor: str = "cli",
     ) -> WeightTable:
-        """Put weights in force that somebody chose; what is not given stays.
+        """Put weights in force, for questions of one kind or for all; what is not given stays.
 
         Raises:
             FeedbackError: the golden questions would be answered worse than is allowed, every weight is 0, or
@@ -145,7 +150,7 @@ class WeightTables:
         await self._context.stored(lambda store: store.clear_shadow(f"adopted as {table.version}"))
         return table
 
-    async def rollback(self, to: str | None, *, actor: str) -> WeightTable:
+    async def rollback(self, to: str | None = None, *, actor: str = "cli") -> WeightTable:
         """Put an earlier table in force again: a version, `settings`, or the one before.
 
         Raises:

@@ -48,16 +48,16 @@ class EvaluationRun:
 class LearningStats:
     """What is known about the quality of the answers, and what finding it out has cost."""
 
-    days: tuple[BackendDay, ...]
-    kinds: Mapping[JudgementKind, int]
-    judged_queries: int
-    evaluations: int
-    failed_evaluations: int
-    input_tokens: int
-    output_tokens: int
+    weights: WeightsReport
     quota_left: int
     """How many queries a language model may still judge within this hour."""
-    weights: WeightsReport
+    days: tuple[BackendDay, ...] = ()
+    kinds: Mapping[JudgementKind, int] = field(default_factory=dict)
+    judged_queries: int = 0
+    evaluations: int = 0
+    failed_evaluations: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
     shadow: ShadowRecord | None = None
 
 

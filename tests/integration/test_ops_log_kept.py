@@ -32,13 +32,13 @@ async def ask(notes: Path, state: Path, at: datetime, *, times: int = 1, is_judg
         traces = [(await memory.query(QUESTION)).trace_id for _ in range(times)]
         if is_judged:
             await memory.ops_log.flush()
-            await memory.learning.judge(traces[0], "1", relevance=1.0)
+            await memory.learning.judging.judge(traces[0], "1", relevance=1.0)
     return traces[0]
 
 
 async def change_weights(notes: Path, state: Path, at: datetime) -> None:
     async with open_learning(notes, state_dir=state, environ={}, clock=lambda: at) as learning:
-        await learning.set_weights({"builtin": 0.9}, actor="somebody")
+        await learning.weights.set({"builtin": 0.9}, actor="somebody")
 
 
 @pytest.mark.parametrize("use", [ask, change_weights])

@@ -12,6 +12,7 @@ from composable_memory import Memory, open_memory
 from composable_memory.config.settings import SettingsModel
 from composable_memory.interfaces import BackendServices, BackendSpec, Capability
 from composable_memory.learning import Learning, open_learning
+from composable_memory.learning.logged import queries_of
 from composable_memory.types import MemoryFileSlice, MemorySearchResult
 from composable_memory_feedback.judgements import Judgement, JudgementKind
 from tests.integration.embedders.loopback import Answerer, Reply
@@ -163,7 +164,10 @@ async def ask(memory: Memory, number: int) -> str:
 async def judge(memory: Memory, numbers: Iterable[int], *, wanted: str = "item") -> None:
     """Ask for items, and keep of every result whether it is the note that was wanted."""
     asked = {await ask(memory, number): f"memory/{wanted}-{number}.md" for number in numbers}
-    logged, at = await memory.learning.queries(), memory.context.clock()
+    logged, at = (
+        await queries_of(memory.learning.context),
+        memory.context.clock(),
+    )
     judgements = [
         Judgement(
             trace_id=query.trace_id,

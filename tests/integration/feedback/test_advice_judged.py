@@ -35,7 +35,9 @@ async def kept(memory: Memory, kind: JudgementKind) -> Sequence[Judgement]:
 @pytest.mark.parametrize("lines", ["#L1-L3", ":1-3", ":1:3"])
 async def test_what_was_found_and_not_shown_is_judged_by_its_lines(place: Place, lines: str) -> None:
     async with place.memory() as memory:
-        judged = await memory.learning.judge(await ask(memory, 7), f"memory/item-7.md{lines}", relevance=0.8)
+        judged = await memory.learning.judging.judge(
+            await ask(memory, 7), f"memory/item-7.md{lines}", relevance=0.8
+        )
 
         assert await kept(memory, JudgementKind.EXPLICIT) == [judged]
 
@@ -49,9 +51,9 @@ async def test_a_model_judges_what_the_advice_would_show_and_nothing_else(place:
     async with listening(saying(judgments(0.9))) as server:
         place = place.set(llm={"base_url": f"{server.url}/v1"})
         async with place.memory() as memory:
-            await memory.learning.judge(await ask(memory, 7), "1", relevance=0.0)
-            run = await memory.learning.evaluate(read=memory.text_of, advice=ADVISED)
-            again = await memory.learning.evaluate(read=memory.text_of, advice=ADVISED)
+            await memory.learning.judging.judge(await ask(memory, 7), "1", relevance=0.0)
+            run = await memory.learning.judging.evaluate(read=memory.text_of, advice=ADVISED)
+            again = await memory.learning.judging.evaluate(read=memory.text_of, advice=ADVISED)
             (judged,) = await kept(memory, JudgementKind.MODEL)
 
     (received,) = server.received
@@ -69,8 +71,8 @@ async def test_what_was_shown_and_nobody_judged_keeps_its_place(place: Place) ->
     async with listening(saying(judgments(0.9, 0.1))) as server:
         place = place.set(llm={"base_url": f"{server.url}/v1"})
         async with place.memory() as memory:
-            await memory.learning.judge(await ask(memory, 7), "2", relevance=0.0)
-            await memory.learning.evaluate(advice=ADVISED)
+            await memory.learning.judging.judge(await ask(memory, 7), "2", relevance=0.0)
+            await memory.learning.judging.evaluate(advice=ADVISED)
             judged = await kept(memory, JudgementKind.MODEL)
 
     assert {(one.path, one.rank, one.relevance) for one in judged} == {
@@ -84,8 +86,8 @@ async def test_an_advice_is_judged_within_the_quota(place: Place) -> None:
         place = place.set(llm={"base_url": f"{server.url}/v1"}, evaluations_per_hour=1)
         async with place.memory() as memory:
             for number in range(2):
-                await memory.learning.judge(await ask(memory, number), "1", relevance=0.0)
-            run = await memory.learning.evaluate(advice=ADVISED)
+                await memory.learning.judging.judge(await ask(memory, number), "1", relevance=0.0)
+            run = await memory.learning.judging.evaluate(advice=ADVISED)
 
     (received,) = server.received
     assert "memory/item-1.md" in received.body.decode()  # the latest first
@@ -100,7 +102,7 @@ async def test_queries_that_nobody_judged_are_left_to_the_usual_evaluation(place
             await ask(memory, 6)
             await ask(memory, 7)
             await memory.read_file("memory/around-7.md")
-            run = await memory.learning.evaluate(advice=ADVISED)
+            run = await memory.learning.judging.evaluate(advice=ADVISED)
 
     assert (run.signals, run.outcomes, run.left) == (1, (), 0)
     assert not server.received

@@ -70,9 +70,9 @@ class Cmem:
             traces = [(await memory.query(f"where is item {number}?")).trace_id for number in numbers]
         async with open_learning(self.workspace, **place) as learning:  # type: ignore[arg-type]
             for number, trace_id in zip(numbers, traces, strict=True) if judged else ():
-                await learning.judge(trace_id, f"memory/item-{number}.md", relevance=1.0, used=True)
+                await learning.judging.judge(trace_id, f"memory/item-{number}.md", relevance=1.0, used=True)
                 for name in WRONG:
-                    await learning.judge(trace_id, f"memory/{name}-{number}.md", relevance=0.0)
+                    await learning.judging.judge(trace_id, f"memory/{name}-{number}.md", relevance=0.0)
         return traces[-1]
 
 

@@ -109,7 +109,7 @@ def test_a_picture_that_cannot_be_written_says_why(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["memory/item-7.md:1-3", "memory/item-7.md#L1-L3", "memory/item-7.md:1:3"])
 async def test_a_result_is_judged_by_the_name_that_a_search_shows(place: Place, name: str) -> None:
     async with place.memory() as memory:
-        judgement = await memory.learning.judge(await ask(memory, 7), name, relevance=1.0)
+        judgement = await memory.learning.judging.judge(await ask(memory, 7), name, relevance=1.0)
 
     assert judgement.path == "memory/item-7.md"
 
@@ -119,7 +119,7 @@ async def test_a_model_that_keeps_failing_is_not_asked_for_every_query(place: Pl
     async with place.memory() as memory:
         for number in range(6):
             await ask(memory, number)
-        run = await memory.learning.evaluate()
+        run = await memory.learning.judging.evaluate()
 
     assert (len(run.outcomes), run.left) == (3, 6)
     assert run.stopped == "the last 3 evaluations failed"
@@ -133,14 +133,16 @@ async def test_without_a_log_no_experiment_begins(place: Place) -> None:
     silent = Place(workspace=place.workspace, state=place.state, log=False)
     async with silent.learning() as learning:
         with pytest.raises(FeedbackError, match="without a log"):
-            await learning.start_experiment(await learning.table("now"), await learning.table("equal"))
+            await learning.experiments.start(
+                await learning.weights.named("now"), await learning.weights.named("equal")
+            )
 
-        assert (await learning.weights()).experiment is None
+        assert (await learning.weights.report()).experiment is None
 
 
 async def test_a_table_that_finds_nothing_is_no_side_of_an_experiment(place: Place) -> None:
     async with place.learning() as learning:
         with pytest.raises(FeedbackError, match="every weight is 0"):
-            await learning.start_experiment(
-                await learning.table("now"), await learning.table("sure=0,vague=0")
+            await learning.experiments.start(
+                await learning.weights.named("now"), await learning.weights.named("sure=0,vague=0")
             )

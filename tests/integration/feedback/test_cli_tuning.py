@@ -35,9 +35,9 @@ async def ask(place: Mapping[str, Path], numbers: Sequence[int], *, judged: bool
         traces = [(await memory.query(f"where is item {number}?")).trace_id for number in numbers]
     async with open_learning(place["workspace"], state_dir=place["state"], environ=environ) as learning:
         for number, trace_id in zip(numbers, traces, strict=True) if judged else ():
-            await learning.judge(trace_id, f"memory/item-{number}.md", relevance=1.0, used=True)
+            await learning.judging.judge(trace_id, f"memory/item-{number}.md", relevance=1.0, used=True)
             for name in WRONG:
-                await learning.judge(trace_id, f"memory/{name}-{number}.md", relevance=0.0)
+                await learning.judging.judge(trace_id, f"memory/{name}-{number}.md", relevance=0.0)
 
 
 class Cmem:

@@ -9,6 +9,7 @@ import pytest
 
 from composable_memory import open_memory
 from composable_memory.errors import ConfigError
+from composable_memory.learning.logged import queries_of
 from composable_memory.runtime.shared_memory import SharedMemory
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.judgements import Judgement, JudgementKind
@@ -33,7 +34,7 @@ async def kept(place: Place) -> Sequence[Judgement]:
 async def test_a_result_is_judged_by_its_rank_its_path_or_its_citation(place: Place, name: str) -> None:
     async with place.memory() as memory:
         trace_id = await ask(memory, 7)
-        judged = await memory.learning.judge(trace_id[:6], name, relevance=0.8, used=True, by="me")
+        judged = await memory.learning.judging.judge(trace_id[:6], name, relevance=0.8, used=True, by="me")
 
     assert (judged.trace_id, judged.path, judged.rank) == (trace_id, "memory/item-7.md", 3)
     assert (judged.backend, judged.kind, judged.relevance) == ("sure", JudgementKind.EXPLICIT, 0.8)
@@ -58,7 +59,7 @@ async def test_what_was_not_shown_is_refused_with_what_was(place: Place) -> None
         trace_id, learning = await ask(memory, 7), memory.learning
         for name in names:
             with pytest.raises(FeedbackError, match="it showed 1: memory/around-7"):
-                await learning.judge(trace_id, name, relevance=1.0)
+                await learning.judging.judge(trace_id, name, relevance=1.0)
 
     assert place.store is None
 
@@ -68,14 +69,14 @@ async def test_a_relevance_that_is_none_is_refused(place: Place) -> None:
         trace_id, learning = await ask(memory, 7), memory.learning
         for relevance in (-0.1, 1.1, math.nan, math.inf):
             with pytest.raises(FeedbackError, match="no relevance"):
-                await learning.judge(trace_id, "1", relevance=relevance)
+                await learning.judging.judge(trace_id, "1", relevance=relevance)
 
 
 async def test_an_unknown_trace_is_refused(place: Place) -> None:
     async with place.memory() as memory:
         await ask(memory, 7)
         with pytest.raises(FeedbackError, match="no such query: ffff0000"):
-            await memory.learning.judge("ffff0000", "1", relevance=1.0)
+            await memory.learning.judging.judge("ffff0000", "1", relevance=1.0)
 
 
 @pytest.mark.parametrize("prefix", ["", "a"])
@@ -83,14 +84,14 @@ async def test_too_little_of_a_trace_id_names_no_query(place: Place, prefix: str
     async with place.memory() as memory:
         await ask(memory, 7)
         with pytest.raises((FeedbackError, OpsLogError)):
-            await memory.learning.judge(prefix, "1", relevance=1.0)
+            await memory.learning.judging.judge(prefix, "1", relevance=1.0)
 
 
 async def test_who_judges_again_replaces_what_he_said(place: Place) -> None:
     async with place.memory() as memory:
         trace_id = await ask(memory, 7)
         for relevance in (1.0, 0.25):
-            await memory.learning.judge(trace_id, "1", relevance=relevance)
+            await memory.learning.judging.judge(trace_id, "1", relevance=relevance)
 
     assert [one.relevance for one in await kept(place)] == [0.25]
 
@@ -99,9 +100,9 @@ async def test_the_later_word_counts_though_the_clock_was_put_back(place: Place)
     async with place.memory() as memory:
         trace_id = await ask(memory, 7)
         place.clock.forward(days=3)
-        await memory.learning.judge(trace_id, "1", relevance=1.0)
+        await memory.learning.judging.judge(trace_id, "1", relevance=1.0)
         place.clock.forward(days=-3)
-        await memory.learning.judge(trace_id, "1", relevance=0.0)
+        await memory.learning.judging.judge(trace_id, "1", relevance=0.0)
 
     assert [one.relevance for one in await kept(place)] == [0.0]
 
@@ -119,8 +120,8 @@ async def test_what_a_stand_in_answered_is_no_credit_to_anybody(place: Place) ->
         place.workspace, place.state, config, backends=[REFUSING], environ={}, long_lived=False
     ) as memory:
         response = await memory.query("dock controller")
-        judged = await memory.learning.judge(response.trace_id, "1", relevance=1.0)
-        stats = await memory.learning.stats()
+        judged = await memory.learning.judging.judge(response.trace_id, "1", relevance=1.0)
+        stats = await memory.learning.judging.stats()
 
     assert (judged.path, judged.backend) == ("MEMORY.md", None)
     assert (stats.judged_queries, stats.days) == (1, ())
@@ -134,7 +135,7 @@ async def test_a_result_that_is_read_after_the_search_was_opened(place: Place) -
         await ask(memory, 7)
         await memory.read_file("memory/item-7.md")
 
-        assert await memory.learning.gather() == 1
+        assert await memory.learning.judging.gather() == 1
 
     (opened,) = await kept(place)
     assert (opened.kind, opened.path, opened.rank) == (JudgementKind.OPENED, "memory/item-7.md", 3)
@@ -145,7 +146,7 @@ async def test_what_an_answer_quotes_was_of_use(place: Place) -> None:
     async with place.memory() as memory:
         trace_id = await ask(memory, 7)
         quoted = memory.record_answer(trace_id, "It stands in memory/item-7.md#L1-L3, I think.")
-        await memory.learning.gather()
+        await memory.learning.judging.gather()
 
     assert quoted == 1
     assert [(one.kind, one.path) for one in await kept(place)] == [(JudgementKind.QUOTED, "memory/item-7.md")]
@@ -155,7 +156,7 @@ async def test_what_an_answer_quotes_of_a_context_pack_was_of_use(place: Place) 
     async with place.memory() as memory:
         pack = await memory.context_pack("where is item 7?")
         memory.record_answer(pack.trace_id, "It stands in memory/item-7.md#L1-L3, I think.")
-        await memory.learning.gather()
+        await memory.learning.judging.gather()
 
     assert [one.kind for one in await kept(place)] == [JudgementKind.QUOTED]
 
@@ -169,7 +170,7 @@ async def test_use_of_a_memory_in_the_hands_of_several_is_gathered(place: Place)
         response = await shared.query("where is item 7?")
         await shared.read_file("memory/item-7.md")
 
-        assert await memory.learning.gather() == 1
+        assert await memory.learning.judging.gather() == 1
         assert memory.record_answer(response.trace_id, "See memory/item-7.md#L1-L3.") == 1
 
 
@@ -178,7 +179,7 @@ async def test_a_question_put_again_in_other_words_tells_of_failure(place: Place
         await memory.query("harbour ferry winter timetable")
         place.clock.forward(seconds=30)
         await memory.query("winter timetable of the ferry")
-        await memory.learning.gather()
+        await memory.learning.judging.gather()
 
     found = await kept(place)
     assert {(one.kind, one.relevance) for one in found} == {(JudgementKind.REQUERIED, 0.0)}
@@ -195,7 +196,7 @@ async def test_gathering_again_adds_nothing(place: Place) -> None:
         await ask(memory, 7)
         await memory.read_file("memory/item-7.md")
 
-        assert [await memory.learning.gather() for _ in range(3)] == [1, 0, 0]
+        assert [await memory.learning.judging.gather() for _ in range(3)] == [1, 0, 0]
 
 
 async def test_reading_for_the_judge_is_not_use(place: Place) -> None:
@@ -203,20 +204,20 @@ async def test_reading_for_the_judge_is_not_use(place: Place) -> None:
         await ask(memory, 7)
         await memory.text_of("memory/item-7.md", 1, 3)
 
-        assert await memory.learning.gather() == 0
+        assert await memory.learning.judging.gather() == 0
 
 
 async def test_a_memory_that_learnt_nothing_leaves_no_feedback_file(place: Place) -> None:
     async with place.memory(long_lived=True) as memory:
         await ask(memory, 7)
         learning = memory.learning
-        await learning.gather()
-        await learning.stats()
-        await learning.weights()
-        await learning.history()
-        await learning.advise()
-        await learning.experiment()
-        await learning.evaluate()
+        await learning.judging.gather()
+        await learning.judging.stats()
+        await learning.weights.report()
+        await learning.weights.history()
+        await learning.advising.advise()
+        await learning.experiments.status()
+        await learning.judging.evaluate()
 
     assert place.store is None
 
@@ -229,8 +230,8 @@ async def test_a_query_is_judged_over_http(place: Place) -> None:
         place = place.set(llm={"base_url": f"{server.url}/v1", "model": "m", "api_key": "sesame"})
         async with place.memory() as memory:
             await ask(memory, 7)
-            run = await memory.learning.evaluate(read=memory.text_of)
-            stats = await memory.learning.stats()
+            run = await memory.learning.judging.evaluate(read=memory.text_of)
+            stats = await memory.learning.judging.stats()
 
     (received,) = server.received
     assert (received.path, received.headers["authorization"]) == ("/v1/chat/completions", "Bearer sesame")
@@ -246,8 +247,8 @@ async def test_a_judged_query_is_not_judged_again(place: Place) -> None:
         place = place.set(llm={"base_url": f"{server.url}/v1"})
         async with place.memory() as memory:
             await ask(memory, 7)
-            await memory.learning.evaluate()
-            again = await memory.learning.evaluate()
+            await memory.learning.judging.evaluate()
+            again = await memory.learning.judging.evaluate()
 
     assert (again.outcomes, again.stopped) == ((), "no query is left to judge")
     assert len(server.received) == 1
@@ -259,7 +260,9 @@ async def test_two_who_judge_at_once_share_the_quota(place: Place) -> None:
         async with place.memory() as memory, place.learning() as other:
             for number in range(4):
                 await ask(memory, number)
-            runs = await asyncio.gather(memory.learning.evaluate(), other.evaluate())
+            runs = await asyncio.gather(
+                memory.learning.judging.judging.judging.judging.evaluate(), other.evaluate()
+            )
 
     assert len(server.received) == 3
     assert sum(len(one.outcomes) for one in runs) == 3
@@ -272,9 +275,9 @@ async def test_the_quota_comes_back_with_the_hour(place: Place) -> None:
         async with place.memory() as memory:
             await ask(memory, 1)
             await ask(memory, 2)
-            runs = [await memory.learning.evaluate() for _ in range(2)]
+            runs = [await memory.learning.judging.evaluate() for _ in range(2)]
             place.clock.forward(minutes=61)
-            runs.append(await memory.learning.evaluate())
+            runs.append(await memory.learning.judging.evaluate())
 
     assert [(len(one.outcomes), one.left) for one in runs] == [(1, 1), (0, 1), (1, 0)]
 
@@ -282,7 +285,7 @@ async def test_the_quota_comes_back_with_the_hour(place: Place) -> None:
 async def test_without_an_endpoint_the_setting_that_is_missing_is_told(place: Place) -> None:
     async with place.memory() as memory:
         await ask(memory, 7)
-        run = await memory.learning.evaluate()
+        run = await memory.learning.judging.evaluate()
 
     assert (run.left, run.outcomes) == (1, ())
     assert "no language model is set: memory.feedback.llm.base_url" in str(run.stopped)
@@ -293,8 +296,8 @@ async def test_an_endpoint_that_fails_is_told_and_nothing_is_judged(place: Place
         place = place.set(llm={"base_url": f"{server.url}/v1"})
         async with place.memory() as memory:
             await ask(memory, 7)
-            run = await memory.learning.evaluate()
-            stats = await memory.learning.stats()
+            run = await memory.learning.judging.evaluate()
+            stats = await memory.learning.judging.stats()
 
     assert [one.state for one in run.outcomes] == ["failed"]
     assert (run.left, stats.failed_evaluations, stats.kinds) == (1, 1, {})
@@ -308,11 +311,11 @@ async def test_without_a_log_nothing_can_be_learnt_and_that_is_said(place: Place
     async with place.memory() as memory:
         trace_id, learning = await ask(memory, 7), memory.learning
         for asked in (
-            learning.judge(trace_id, "1", relevance=1.0),
-            learning.gather(),
-            learning.evaluate(),
-            learning.advise(),
-            learning.queries(),
+            learning.judging.judge(trace_id, "1", relevance=1.0),
+            learning.judging.gather(),
+            learning.judging.evaluate(),
+            learning.advising.advise(),
+            queries_of(learning.context),
         ):
             with pytest.raises(FeedbackError, match=r"memory\.ops_log\.enabled is false"):
                 await asked
@@ -333,7 +336,7 @@ async def test_with_a_damaged_store_a_search_answers_and_says_so(place: Place) -
 
     async with place.memory(long_lived=True) as memory:
         response = await memory.query("where is item 7?")
-        assert (await memory.learning.stats()).judged_queries == 0
+        assert (await memory.learning.judging.stats()).judged_queries == 0
 
     assert [one.path for one in response.results] == SHOWN
     (lost,) = response.degraded
@@ -350,12 +353,12 @@ async def test_what_a_closed_memory_is_asked_to_learn_is_refused_and_opens_nothi
         learning = memory.learning
 
     with pytest.raises(FeedbackError, match="the memory is closed"):
-        await learning.weights()
+        await learning.weights.report()
 
 
 async def test_a_caller_who_leaves_while_the_store_opens_leaves_nothing_open(place: Place) -> None:
     async with place.learning() as learning:
-        storing = asyncio.create_task(learning.set_weights({"sure": 0.9}))
+        storing = asyncio.create_task(learning.weights.set({"sure": 0.9}))
         for _ in range(3):
             await asyncio.sleep(0)
         storing.cancel()

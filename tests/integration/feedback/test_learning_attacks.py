@@ -34,10 +34,10 @@ from tests.integration.feedback.learners import Place
 
 async def main():
     async with Place(workspace=Path(sys.argv[1]), state=Path(sys.argv[2])).learning() as learning:
-        tables = [await learning.table(name) for name in ("equal", "sure=1,vague=0.1")]
-        await learning.start_experiment(*tables)
+        tables = [await learning.weights.named(name) for name in ("equal", "sure=1,vague=0.1")]
+        await learning.experiments.start(*tables)
         for turn in range(1000):
-            await learning.set_weights({"sure": 0.5 + turn % 5 / 100})
+            await learning.weights.set({"sure": 0.5 + turn % 5 / 100})
             print(turn, flush=True)
 
 asyncio.run(main())
@@ -56,12 +56,12 @@ async def main():
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, resource.RLIM_INFINITY))
         try:
-            await memory.learning.set_weights({"sure": 0.5})
+            await memory.learning.weights.set({"sure": 0.5})
         except FeedbackError as error:
             print(error)
         print(len((await memory.query("where is item 8?")).results), memory.weights.now.version)
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-        print((await memory.learning.set_weights({"sure": 0.5})).version)
+        print((await memory.learning.weights.set({"sure": 0.5})).version)
 
 asyncio.run(main())
 """
@@ -85,38 +85,38 @@ def content_of(folder: Path) -> bytes:
 
 async def test_two_who_learn_adopt_a_proposal_once_and_one_way_back_is_enough(judged: Place) -> None:
     async with judged.learning() as one, judged.learning() as other:
-        proposal = (await one.advise()).proposal
+        proposal = (await one.advising.advise()).proposal
         adopted = await LoopWork(one, no_text).adopt(proposal)
         with pytest.raises(FeedbackError, match="v1 is in force; advise again"):
             await LoopWork(other, no_text).adopt(proposal)
-        back = await other.rollback()
+        back = await other.weights.rollback()
 
     assert adopted.version == "v1"
-    assert back.weights == one.base.weights
+    assert back.weights == one.context.base.weights
 
 
 async def test_what_a_person_sets_while_a_proposal_is_checked_stands(judged: Place) -> None:
     async with judged.learning() as learning, judged.learning() as person:
-        proposal = (await learning.advise()).proposal
-        chosen = await person.set_weights({"sure": 0.2, "vague": 0.9})
+        proposal = (await learning.advising.advise()).proposal
+        chosen = await person.weights.set({"sure": 0.2, "vague": 0.9})
         with pytest.raises(FeedbackError, match="advise again"):
             await LoopWork(learning, no_text).adopt(proposal)
 
-        assert (await learning.weights()).table.weights == chosen.weights
+        assert (await learning.weights.report()).table.weights == chosen.weights
 
 
 async def test_of_two_who_adopt_over_the_same_weights_the_store_lets_one(judged: Place) -> None:
     async with judged.learning() as learning:
-        await learning.set_weights({"sure": 0.2})
+        await learning.weights.set({"sure": 0.2})
         adopting = learning.context.stored(
             lambda store: store.adopt(
-                learning.base, base={}, actor="loop", at=judged.clock(), expected="settings"
+                learning.context.base, base={}, actor="loop", at=judged.clock(), expected="settings"
             )
         )
         with pytest.raises(FeedbackError, match="others put v1 in force meanwhile"):
             await adopting
 
-        assert [one.version for one in await learning.history()] == ["v1"]
+        assert [one.version for one in await learning.weights.history()] == ["v1"]
 
 
 async def no_text(_path: str, _start_line: int, _end_line: int) -> str | None:
@@ -186,7 +186,7 @@ async def test_a_forged_path_shows_the_model_no_file_that_is_no_memory(tmp_path:
             told = told.replace('"paths":["MEMORY.md"]', '"paths":["../private.md"]')
             told = told.replace('"places":[0,1,0]', f'"places":[0,1,{end_line - 1}]')
             log_of(place).write_text(told, encoding="utf-8")
-            run = await memory.learning.evaluate(read=memory.text_of)
+            run = await memory.learning.judging.evaluate(read=memory.text_of)
 
     (received,) = server.received
     assert [one.state for one in run.outcomes] == ["judged"]
@@ -204,7 +204,7 @@ async def test_use_is_noticed_again_once_a_clock_that_ran_ahead_is_right(place: 
             await ask(memory, days)
             await memory.read_file(f"memory/item-{days}.md")
 
-            assert await memory.learning.gather() == 1
+            assert await memory.learning.judging.gather() == 1
 
 
 # --- an endpoint that will not judge ------------------------------------------------------------------------
@@ -221,7 +221,7 @@ async def test_queries_that_no_model_can_judge_do_not_use_up_the_quota_for_ever(
                 await ask(memory, number)
             states = []
             for _ in range(2):
-                run = await memory.learning.evaluate()
+                run = await memory.learning.judging.evaluate()
                 states.append([one.state for one in run.outcomes])
                 place.clock.forward(hours=2)
 
@@ -238,8 +238,8 @@ async def test_no_secret_of_a_question_or_a_reason_is_kept(place: Place) -> None
         expected=(GoldenPlace(path="memory/item-7.md"),),
     )
     async with place.memory() as memory:
-        run = await memory.learning.record_golden(memory, [question])
-        await memory.learning.set_weights({"sure": 1.0}, reason=f"since {KEY}")
+        run = await memory.learning.golden.record(memory, [question])
+        await memory.learning.weights.set({"sure": 1.0}, reason=f"since {KEY}")
 
     assert run.kept == 1
     assert KEY.encode() not in content_of(place.state / "feedback") + content_of(place.state / "ops-logs")
@@ -254,9 +254,9 @@ async def test_a_process_that_is_killed_while_it_adopts_leaves_weights_and_exper
     await asyncio.to_thread(_killed_after_some_lines, KEEPS_ADOPTING, place)
 
     async with place.memory() as memory:
-        history = await memory.learning.history(1000)
+        history = await memory.learning.weights.history(1000)
         weights = memory.weights.now
-        stopped = await memory.learning.stop_experiment()
+        stopped = await memory.learning.experiments.stop()
 
     assert weights.version == history[0].version
     assert [one.replaced for one in history] == [*(one.version for one in history[1:]), None]
@@ -294,7 +294,7 @@ def test_without_room_on_the_disk_searches_go_on_and_learning_does_once_there_is
 @pytest.mark.skipif(os.geteuid() == 0, reason="whoever may do everything is kept out of no folder")
 async def test_a_folder_that_nobody_may_look_into_is_told_and_searches_go_on(place: Place) -> None:
     async with place.memory() as memory:
-        await memory.learning.set_weights({"sure": 0.5})
+        await memory.learning.weights.set({"sure": 0.5})
     (place.state / "feedback").chmod(0)
     try:
         async with place.memory() as memory:

@@ -37,7 +37,7 @@ async def learning(place: Place) -> AsyncIterator[tuple[Memory, Rest]]:
 
 
 async def shadow_of(memory: Memory) -> ShadowRecord | None:
-    return (await memory.learning.stats()).shadow
+    return (await memory.learning.judging.stats()).shadow
 
 
 def version(memory: Memory) -> str:
@@ -61,13 +61,13 @@ async def test_a_proposal_waits_in_the_shadow_until_later_queries_prove_it(judge
         assert (before, nearly[:5]) == (SETTINGS, "fixed")
         assert version(memory) == "v1"
         assert memory.weights.now.table.weights == shadow.proposal.table.weights
-        (change,) = await memory.learning.history()
+        (change,) = await memory.learning.weights.history()
     assert (change.actor, change.action) == ("loop", "adopt")
 
 
 async def test_the_next_change_waits_for_the_cool_down(judged: Place) -> None:
     async with judged.memory() as memory:
-        await memory.learning.apply(await memory.learning.advise())
+        await memory.learning.advising.apply(await memory.learning.advising.advise())
     judged.clock.forward(hours=1)
 
     async with learning(judged.set(**AUTOMATIC)) as (memory, rest):
@@ -83,10 +83,10 @@ async def test_the_next_change_waits_for_the_cool_down(judged: Place) -> None:
 
 async def test_what_somebody_took_back_is_not_adopted_again_by_itself(judged: Place) -> None:
     async with judged.memory() as memory:
-        adopted = await memory.learning.apply(await memory.learning.advise())
-        await memory.learning.rollback()
+        adopted = await memory.learning.advising.apply(await memory.learning.advising.advise())
+        await memory.learning.weights.rollback()
         again = await memory.learning.advising.advise("statistical", automatic=True)
-        wanted = await memory.learning.advise()
+        wanted = await memory.learning.advising.advise()
 
     assert again.proposal.table.weights == adopted.weights
     assert "taken-back" in [one.code for one in again.verdict.objections]
@@ -102,7 +102,7 @@ async def test_without_leave_nothing_is_adopted_however_good_it_is(judged: Place
 
         assert await shadow_of(memory) is not None
         assert memory.weights.now.table.weights == SETTINGS
-        assert await memory.learning.history() == []
+        assert await memory.learning.weights.history() == []
 
 
 async def test_a_proposal_that_does_worse_later_is_dropped(judged: Place) -> None:
@@ -134,7 +134,7 @@ async def test_use_is_gathered_and_queries_are_judged_in_the_background(place: P
             await ask(memory, 7)
             await memory.read_file("memory/item-7.md")
             await rest.wake()
-            stats = await memory.learning.stats()
+            stats = await memory.learning.judging.stats()
 
     assert stats.kinds == {JudgementKind.OPENED: 1, JudgementKind.MODEL: 2}
     assert len(server.received) == 1
@@ -148,16 +148,16 @@ async def test_a_model_that_fails_does_not_keep_the_rest_from_being_learnt(place
             await memory.read_file("memory/item-7.md")
             await rest.wake()
 
-            assert (await memory.learning.stats()).kinds == {JudgementKind.OPENED: 1}
+            assert (await memory.learning.judging.stats()).kinds == {JudgementKind.OPENED: 1}
 
 
 async def test_judgements_are_forgotten_in_time(judged: Place) -> None:
     async with learning(judged.set(enabled=True, retention_days=2)) as (memory, rest):
-        before = (await memory.learning.stats()).judged_queries
+        before = (await memory.learning.judging.stats()).judged_queries
         judged.clock.forward(days=3)
         await rest.wake()
 
-        assert (before, (await memory.learning.stats()).judged_queries) == (24, 0)
+        assert (before, (await memory.learning.judging.stats()).judged_queries) == (24, 0)
 
 
 async def failures_of(memory: Memory) -> set[object]:
@@ -175,11 +175,11 @@ async def test_a_step_that_fails_is_logged_and_done_in_a_later_round(place: Plac
         in_the_way = memory.ops_log_dir / "ops-2026-02.jsonl"
         in_the_way.mkdir()
         await rest.wake()
-        before = (await memory.learning.stats()).kinds
+        before = (await memory.learning.judging.stats()).kinds
         in_the_way.rmdir()
         await rest.wake()
 
-        assert (before, (await memory.learning.stats()).kinds) == ({}, {JudgementKind.OPENED: 1})
+        assert (before, (await memory.learning.judging.stats()).kinds) == ({}, {JudgementKind.OPENED: 1})
         assert "signals" in await failures_of(memory)
 
 
@@ -288,7 +288,7 @@ async def test_fifty_memories_that_learn_leave_no_thread_no_task_and_no_descript
     async def use_once() -> None:
         async with place.memory(long_lived=True) as memory:
             await ask(memory, 7)
-            await memory.learning.weights()
+            await memory.learning.weights.report()
 
     for _ in range(3):
         await use_once()

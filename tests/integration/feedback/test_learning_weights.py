@@ -63,9 +63,9 @@ async def advised_by(answer: Answerer, place: Place) -> AsyncIterator[Memory]:
 async def test_the_statistical_advisor_repairs_wrong_weights(judged: Place) -> None:
     async with judged.memory() as memory:
         before = await order_of(memory)
-        advice = await memory.learning.advise()
+        advice = await memory.learning.advising.advise()
         unchanged = dict(in_force(memory))
-        adopted = await memory.learning.apply(advice)
+        adopted = await memory.learning.advising.apply(advice)
         after = await order_of(memory)
 
     assert (before, after) == ("abio", "aibo")
@@ -78,8 +78,8 @@ async def test_the_statistical_advisor_repairs_wrong_weights(judged: Place) -> N
 async def test_a_model_that_is_right_is_heard(judged: Place) -> None:
     answer = saying('{"weights": {"sure": 1, "vague": 0.9}}')
     async with advised_by(answer, judged) as memory:
-        advice = await memory.learning.advise("llm")
-        adopted = await memory.learning.apply(advice)
+        advice = await memory.learning.advising.advise("llm")
+        adopted = await memory.learning.advising.apply(advice)
 
     assert advice.verdict.objections == ()
     assert adopted["sure"] > SETTINGS["sure"]
@@ -112,10 +112,10 @@ async def test_a_hostile_model_changes_nothing(judged: Place) -> None:
         learning = memory.learning
         for text in HOSTILE:
             with pytest.raises(FeedbackError):
-                await learning.apply(await learning.advise("llm"))
+                await learning.advising.apply(await learning.advising.advise("llm"))
 
             assert (text, in_force(memory)) == (text, SETTINGS)
-        assert await learning.history() == []
+        assert await learning.weights.history() == []
 
 
 async def test_a_note_that_gives_orders_to_the_model_changes_nothing(judged: Place) -> None:
@@ -126,9 +126,9 @@ async def test_a_note_that_gives_orders_to_the_model_changes_nothing(judged: Pla
         return saying('{"weights": {"sure": 0}}' if ORDER in prompts[-1] else "{}")(received)
 
     async with advised_by(obey, judged) as memory:
-        advice = await memory.learning.advise("llm")
+        advice = await memory.learning.advising.advise("llm")
         with pytest.raises(FeedbackError, match="the weights stay as they are"):
-            await memory.learning.apply(advice)
+            await memory.learning.advising.apply(advice)
 
         assert ORDER in prompts[0]
         assert advice.proposal.notes[0].startswith("refused")
@@ -137,18 +137,18 @@ async def test_a_note_that_gives_orders_to_the_model_changes_nothing(judged: Pla
 
 async def test_an_advice_that_others_overtook_is_not_applied(judged: Place) -> None:
     async with judged.memory() as memory, judged.learning() as other:
-        advice = await memory.learning.advise()
-        await other.set_weights({"sure": 0.3})
+        advice = await memory.learning.advising.advise()
+        await other.weights.set({"sure": 0.3})
 
         with pytest.raises(FeedbackError, match=r"the advice was made for fixed-\w+, and v1 is"):
-            await memory.learning.apply(advice)
+            await memory.learning.advising.apply(advice)
 
 
 async def test_every_change_and_every_advice_is_in_the_log(judged: Place) -> None:
     async with judged.memory() as memory:
         learning = memory.learning
-        await learning.apply(await learning.advise(), actor="me")
-        await learning.rollback(actor="me")
+        await learning.advising.apply(await learning.advising.advise(), actor="me")
+        await learning.weights.rollback(actor="me")
         await memory.ops_log.flush()
         logged = await asyncio.to_thread(lambda: OpsLogReader(memory.ops_log_dir).tail(3))
     told = [one.detail for one in logged if isinstance(one.detail, Mapping)]
@@ -163,9 +163,9 @@ async def test_every_change_and_every_advice_is_in_the_log(judged: Place) -> Non
 async def test_weights_below_the_golden_floor_are_not_set(place: Place) -> None:
     place = replace(place, weights=(1.0, 0.8))
     async with place.memory() as memory:
-        run = await memory.learning.record_golden(memory, QUESTIONS)
+        run = await memory.learning.golden.record(memory, QUESTIONS)
         with pytest.raises(FeedbackError, match="golden questions would be answered worse"):
-            await memory.learning.set_weights({"sure": 0.5})
+            await memory.learning.weights.set({"sure": 0.5})
 
         assert (run.kept, run.score.mrr) == (3, 1.0)
         assert in_force(memory) == {"sure": 1.0, "vague": 0.8}
@@ -177,10 +177,10 @@ async def test_advice_below_the_golden_floor_is_not_applied(judged: Place) -> No
         for number, one in enumerate(QUESTIONS)
     ]
     async with judged.memory() as memory:
-        await memory.learning.record_golden(memory, golden)
-        advice = await memory.learning.advise()
+        await memory.learning.golden.record(memory, golden)
+        advice = await memory.learning.advising.advise()
         with pytest.raises(FeedbackError, match="golden questions fall"):
-            await memory.learning.apply(advice)
+            await memory.learning.advising.apply(advice)
 
         assert [one.code for one in advice.verdict.objections] == ["golden-floor"]
         assert in_force(memory) == SETTINGS
@@ -189,17 +189,19 @@ async def test_advice_below_the_golden_floor_is_not_applied(judged: Place) -> No
 async def test_a_fall_that_the_settings_allow_is_allowed(place: Place) -> None:
     place = replace(place, weights=(1.0, 0.8)).set(golden_tolerance=0.9)
     async with place.memory() as memory:
-        await memory.learning.record_golden(memory, QUESTIONS)
+        await memory.learning.golden.record(memory, QUESTIONS)
 
-        assert (await memory.learning.set_weights({"sure": 0.5})).version == "v1"
+        assert (await memory.learning.weights.set({"sure": 0.5})).version == "v1"
 
 
 async def test_an_experiment_of_which_nothing_is_logged_any_more_can_be_stopped(place: Place) -> None:
     async with place.learning() as learning:
-        await learning.start_experiment(await learning.table("settings"), await learning.table("equal"))
+        await learning.experiments.start(
+            await learning.weights.named("settings"), await learning.weights.named("equal")
+        )
 
     async with replace(place, log=False).learning() as learning:
-        status = await learning.stop_experiment()
+        status = await learning.experiments.stop()
 
     assert not status.record.is_running
 
@@ -208,16 +210,16 @@ async def test_the_winner_of_an_experiment_is_held_to_the_floor_as_well(place: P
     place = replace(place, weights=(1.0, 0.8))
     async with place.memory() as memory:
         learning = memory.learning
-        await learning.record_golden(memory, QUESTIONS)
+        await learning.golden.record(memory, QUESTIONS)
         worse = WeightTable.fixed({"sure": 0.3, "vague": 1.0})
-        await learning.start_experiment(await learning.table("now"), worse, alpha=0.5)
+        await learning.experiments.start(await learning.weights.named("now"), worse, alpha=0.5)
         for number in range(100, 112):  # people want what the other table shows first
             await memory.read_file(f"memory/around-{await _number(memory, number)}.md")
-        status = await learning.experiment()
+        status = await learning.experiments.status()
         with pytest.raises(FeedbackError, match="golden questions would be answered worse"):
-            await learning.stop_experiment(adopt=True)
+            await learning.experiments.stop(adopt=True)
 
-        after = await learning.experiment()
+        after = await learning.experiments.status()
         assert status is not None
         assert status.decision == "b"
         assert after is not None
@@ -236,7 +238,7 @@ async def _number(memory: Memory, number: int) -> int:
 async def test_weights_that_are_set_count_from_the_next_query_on(place: Place) -> None:
     async with place.memory() as memory:
         before = await order_of(memory)
-        table = await memory.learning.set_weights({"sure": 1.5}, reason="it knows more")
+        table = await memory.learning.weights.set({"sure": 1.5}, reason="it knows more")
         response = await memory.query("where is item 99?")
         status = memory.status()
 
@@ -248,7 +250,7 @@ async def test_weights_that_are_set_count_from_the_next_query_on(place: Place) -
 
 async def test_weights_for_one_kind_of_question_leave_the_others_alone(place: Place) -> None:
     async with place.memory() as memory:
-        table = await memory.learning.set_weights({"sure": 2.0}, intent=IntentKind.TIME)
+        table = await memory.learning.weights.set({"sure": 2.0}, intent=IntentKind.TIME)
 
     assert table.weights == SETTINGS
     assert (table.of("sure", IntentKind.TIME), table.of("vague", IntentKind.TIME)) == (2.0, 1.0)
@@ -268,7 +270,7 @@ async def test_weights_for_one_kind_of_question_leave_the_others_alone(place: Pl
 async def test_what_is_no_weight_is_not_set(place: Place, weights: Mapping[str, float]) -> None:
     async with place.memory() as memory:
         with pytest.raises(FeedbackError):
-            await memory.learning.set_weights(weights)
+            await memory.learning.weights.set(weights)
 
         assert in_force(memory) == SETTINGS
     assert place.store is None
@@ -276,7 +278,7 @@ async def test_what_is_no_weight_is_not_set(place: Place, weights: Mapping[str, 
 
 async def test_weights_that_were_set_are_in_force_when_the_memory_opens_again(place: Place) -> None:
     async with place.learning() as learning:
-        await learning.set_weights({"sure": 1.5})
+        await learning.weights.set({"sure": 1.5})
 
     async with place.memory() as memory:
         assert in_force(memory) == {"sure": 1.5, "vague": 1.0}
@@ -286,18 +288,23 @@ async def test_a_rollback_is_in_force_at_once(place: Place) -> None:
     async with place.memory() as memory:
         learning = memory.learning
         for weight in (1.2, 1.5):
-            await learning.set_weights({"sure": weight})
-        back = [await learning.rollback(), await learning.rollback()]
+            await learning.weights.set({"sure": weight})
+        back = [await learning.weights.rollback(), await learning.weights.rollback()]
 
         assert [one["sure"] for one in back] == [1.2, 0.75]
         assert in_force(memory) == SETTINGS
-        assert [one.action for one in await learning.history()] == ["reset", "rollback", "adopt", "adopt"]
+        assert [one.action for one in await learning.weights.history()] == [
+            "reset",
+            "rollback",
+            "adopt",
+            "adopt",
+        ]
 
 
 async def test_without_a_change_there_is_nothing_to_roll_back(place: Place) -> None:
     async with place.memory() as memory:
         with pytest.raises(FeedbackError):
-            await memory.learning.rollback()
+            await memory.learning.weights.rollback()
 
 
 # --- weights that others change -----------------------------------------------------------------------------
@@ -305,7 +312,7 @@ async def test_without_a_change_there_is_nothing_to_roll_back(place: Place) -> N
 
 async def test_what_another_changes_is_in_force_after_the_next_look(place: Place) -> None:
     async with followed(place) as (memory, rest), place.learning() as other:
-        await other.set_weights({"sure": 1.5})
+        await other.weights.set({"sure": 1.5})
         before = in_force(memory)
         await rest.wake()
         after = in_force(memory)
@@ -316,7 +323,7 @@ async def test_what_another_changes_is_in_force_after_the_next_look(place: Place
 async def test_without_a_log_weights_are_followed_all_the_same(place: Place) -> None:
     place = replace(place, log=False)
     async with followed(place) as (memory, rest), place.learning() as other:
-        await other.set_weights({"sure": 1.5})
+        await other.weights.set({"sure": 1.5})
         await rest.wake()
 
         assert in_force(memory) == {"sure": 1.5, "vague": 1.0}
@@ -340,7 +347,7 @@ from composable_memory.learning import open_learning
 
 async def change(workspace, state, config):
     async with open_learning(workspace, state_dir=state, config=json.loads(config), environ={}) as learning:
-        await learning.set_weights({"sure": 1.5}, actor="another process")
+        await learning.weights.set({"sure": 1.5}, actor="another process")
 
 asyncio.run(change(*sys.argv[1:]))
 """
@@ -348,7 +355,7 @@ asyncio.run(change(*sys.argv[1:]))
 
 async def test_what_another_process_changes_is_in_force_after_the_next_look(place: Place) -> None:
     async with place.learning() as learning:
-        await learning.set_weights({"sure": 0.9})
+        await learning.weights.set({"sure": 0.9})
     async with followed(place) as (memory, rest):
         arguments = [str(place.workspace), str(place.state), json.dumps(place.config)]
         process = await asyncio.create_subprocess_exec(
@@ -371,7 +378,7 @@ async def test_a_store_that_cannot_be_read_leaves_the_weights_until_it_can(place
         before = in_force(memory)
         path.unlink()
         async with place.learning() as other:
-            await other.set_weights({"sure": 1.5})
+            await other.weights.set({"sure": 1.5})
         await rest.wake()
 
         assert (before, in_force(memory)) == (SETTINGS, {"sure": 1.5, "vague": 1.0})
@@ -385,11 +392,11 @@ async def test_weights_adopted_over_other_settings_are_set_aside_and_that_is_sai
     place: Place, weights: tuple[float, float]
 ) -> None:
     async with place.learning() as learning:
-        await learning.set_weights({"sure": 1.5})
+        await learning.weights.set({"sure": 1.5})
 
     place = replace(place, weights=weights)
     async with place.memory() as memory:
-        report = await memory.learning.weights()
+        report = await memory.learning.weights.report()
         told = memory.status().custom["weightsSetAside"]
 
         assert in_force(memory) == {"sure": weights[0], "vague": weights[1]}
@@ -400,11 +407,11 @@ async def test_weights_adopted_over_other_settings_are_set_aside_and_that_is_sai
 
 async def test_what_was_set_aside_comes_back_as_the_report_says(place: Place) -> None:
     async with place.learning() as learning:
-        await learning.set_weights({"sure": 1.5})
+        await learning.weights.set({"sure": 1.5})
 
     async with replace(place, weights=(0.5, 1.0)).memory() as memory:
-        await memory.learning.rollback("v1")
-        report = await memory.learning.weights()
+        await memory.learning.weights.rollback("v1")
+        report = await memory.learning.weights.report()
 
         assert (report.table.version, report.set_aside) == ("v1", None)
         assert in_force(memory) == {"sure": 1.5, "vague": 1.0}
@@ -416,7 +423,7 @@ def test_the_status_of_the_command_line_tells_what_was_set_aside(
 ) -> None:
     async def adopt() -> None:
         async with open_learning(place.workspace, state_dir=place.state, environ={}) as learning:
-            await learning.set_weights({"builtin": 0.5})
+            await learning.weights.set({"builtin": 0.5})
 
     asyncio.run(adopt())
     config = place.workspace.parent / "config.yaml"
