@@ -1,6 +1,6 @@
 """The learning loop: signals, judgements, advice, shadow, adoption; one after another, idle without news.
 
-It decides only what is done next. All that reads, judges, replays and stores is behind `LoopDesk`.
+It decides only what is done next. All that reads, judges, replays and stores is behind `LoopActions`.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.guardrails import is_waiting
 from composable_memory_feedback.weights import WeightTable
 
-__all__ = ["LearningLoop", "LoopDesk", "ShadowReview", "StepName", "TickReport"]
+__all__ = ["LearningLoop", "LoopActions", "ShadowReview", "StepName", "TickReport"]
 
 StepName = Literal["signals", "judge", "experiment", "news", "review", "advise"]
 _T = TypeVar("_T")
@@ -28,7 +28,7 @@ class ShadowReview:
     verdict: Verdict
 
 
-class LoopDesk(Protocol):
+class LoopActions(Protocol):
     """All that the loop has done for it; every call may be cancelled, and leaves all usable then."""
 
     @property
@@ -116,14 +116,14 @@ class LearningLoop:
 
     def __init__(
         self,
-        desk: LoopDesk,
+        actions: LoopActions,
         *,
         interval_s: float,
         clock: Callable[[], datetime],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         survives: tuple[type[Exception], ...] = (FeedbackError, OSError),
     ) -> None:
-        self._desk = desk
+        self._actions = actions
         self._interval_s = interval_s
         self._clock = clock
         self._sleep = sleep
@@ -141,19 +141,19 @@ class LearningLoop:
     async def tick(self) -> TickReport:
         """Go round once; several callers take turns."""
         async with self._one_at_a_time:
-            steps = _Steps(desk=self._desk, survives=self._survives)
+            steps = _Steps(actions=self._actions, survives=self._survives)
             report = TickReport(
                 at=self._clock(),
-                signals=await steps.attempt("signals", self._desk.gather_signals()) or 0,
-                judged=await steps.attempt("judge", self._desk.judge()) or 0,
-                experiment=await steps.attempt("experiment", self._desk.end_decided_experiment()),
+                signals=await steps.attempt("signals", self._actions.gather_signals()) or 0,
+                judged=await steps.attempt("judge", self._actions.judge()) or 0,
+                experiment=await steps.attempt("experiment", self._actions.end_decided_experiment()),
             )
             report = await self._learn(steps, report)
             return replace(report, troubles=tuple(steps.troubles))
 
     async def _learn(self, steps: "_Steps", report: TickReport) -> TickReport:
         """Review and advise, where there is news, or where a proposal only waited for the clock."""
-        news = await steps.attempt("news", self._desk.news())
+        news = await steps.attempt("news", self._actions.news())
         is_new = news is not None and news != self._seen
         if not is_new and not self._review_is_due:
             return report
@@ -172,22 +172,22 @@ class LearningLoop:
 
     async def _review(self, report: TickReport) -> TickReport:
         """Adopt the proposal in shadow, drop it, or leave it there."""
-        review = await self._desk.review_shadow()
+        review = await self._actions.review_shadow()
         if review is None:
             return report
         report = replace(report, review=review)
         if not review.verdict.is_allowed and not is_waiting(review.verdict):
             reason = review.verdict.objections[0].text
-            await self._desk.drop_shadow(reason)
+            await self._actions.drop_shadow(reason)
             return replace(report, dropped=reason)
-        if review.verdict.is_allowed and self._desk.auto_apply:
-            return replace(report, adopted=await self._desk.adopt(review.proposal))
+        if review.verdict.is_allowed and self._actions.auto_apply:
+            return replace(report, adopted=await self._actions.adopt(review.proposal))
         return report
 
     async def _advise(self, report: TickReport) -> TickReport:
-        proposal = await self._desk.advise()
+        proposal = await self._actions.advise()
         if proposal is not None:
-            await self._desk.put_shadow(proposal)
+            await self._actions.put_shadow(proposal)
         return replace(report, proposal=proposal)
 
 
@@ -195,7 +195,7 @@ class LearningLoop:
 class _Steps:
     """The steps of one round, of which each may fail without the others."""
 
-    desk: LoopDesk
+    actions: LoopActions
     survives: tuple[type[Exception], ...]
     troubles: list[StepName] = field(default_factory=list)
 
@@ -204,7 +204,7 @@ class _Steps:
             return await doing
         except self.survives as error:
             self.troubles.append(step)
-            self.desk.trouble(step, error)
+            self.actions.trouble(step, error)
             return None
 
 

@@ -58,7 +58,6 @@ DOORS = {
         "composable_memory_adapters.embedders",
         "composable_memory_adapters.vectors",
         "composable_memory_feedback.advice.estimating",
-        "composable_memory_feedback.advice.imputation",
         "composable_memory_feedback.advice.statistical",
     ),
     "orjson": ("composable_memory_adapters.builtin.search.keyword_leg", "composable_memory_ops_logs"),

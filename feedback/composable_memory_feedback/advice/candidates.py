@@ -1,11 +1,14 @@
-"""The weight tables that are tried: levels apart by a constant factor, the heaviest always 1 (pure)."""
+"""The weights that are tried: levels apart by a constant factor, the heaviest always 1 (pure)."""
 
 from collections.abc import Iterable, Sequence
 from itertools import product
 from math import exp, log
 from random import Random
 
-__all__ = ["SMALLEST", "Vector", "coarse", "neighbours", "normalised", "positive"]
+from composable_memory_feedback.intents import IntentKind
+from composable_memory_feedback.weights import WeightTable
+
+__all__ = ["SMALLEST", "Vector", "coarse", "normalised", "positive", "vector_of"]
 
 Vector = tuple[float, ...]
 """One weight per backend, in their order; the heaviest is 1."""
@@ -17,28 +20,23 @@ ALL_UP_TO = 3
 LEVELS = {1: 1, 2: 13, 3: 6}
 LEVELS_OF_MANY = 5
 SAMPLED = 70
-FINER = (0.72, 0.87, 1.15, 1.39)
-"""What a weight of a good table is multiplied by in search of a better one: thirds of a level."""
 
 
 def coarse(current: Vector, *, floor: float, seed: int) -> list[Vector]:
-    """Return tables over the whole range from `floor` to 1, `current` (positive) and the equal one first."""
+    """Return vectors over the whole range from `floor` to 1, `current` (positive) and the equal one first."""
     count = len(current)
     levels = _levels(LEVELS.get(count, LEVELS_OF_MANY), floor)
     if count <= ALL_UP_TO:
         others: Iterable[Vector] = (one for one in product(levels, repeat=count) if max(one) == 1.0)
     else:
         others = [*_one_changed(current, levels), *_sampled(count, floor, Random(seed))]  # noqa: S311
-    return _unique([current, (1.0,) * count, *(positive(normalised(one)) for one in others)])
+    found = [current, (1.0,) * count, *(positive(normalised(one)) for one in others)]
+    return list(dict.fromkeys(found))
 
 
-def neighbours(vector: Vector, *, floor: float) -> list[Vector]:
-    """Return tables that differ from `vector` in one proportion, by less than a level."""
-    found = []
-    for place, factor in product(range(len(vector)), FINER):
-        changed = normalised([one * factor if at == place else one for at, one in enumerate(vector)])
-        found.append(tuple(max(floor, SMALLEST, one) for one in changed))
-    return _unique(found)
+def vector_of(table: WeightTable, backends: Sequence[str], kind: IntentKind | None = None) -> Vector:
+    """Return the proportions of a table's weights for questions of a kind, with the heaviest as 1."""
+    return normalised([table.of(backend, kind) for backend in backends])
 
 
 def normalised(weights: Sequence[float]) -> Vector:
@@ -67,7 +65,3 @@ def _sampled(count: int, floor: float, random: Random) -> Iterable[Vector]:
     lowest = log(max(floor, SMALLEST))
     for _ in range(SAMPLED):
         yield tuple(exp(random.uniform(lowest, 0.0)) for _ in range(count))
-
-
-def _unique(vectors: Iterable[Vector]) -> list[Vector]:
-    return list(dict.fromkeys(vectors))

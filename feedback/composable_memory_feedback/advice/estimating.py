@@ -1,65 +1,74 @@
-"""How much better or worse rankings of cases are than others, and how sure that is.
+"""Estimate what unjudged results are worth, and how much better some rankings are than others.
 
-The interval accounts for what a mean over the cases leaves open:
-
-- Other cases might have come: the Bayesian bootstrap over cases (Rubin 1981).
-- What unjudged results are worth is learnt from few: it is learnt again without each of `GROUPS` groups of
-  cases, and the spread of the outcome is that of the delete-a-group jackknife (Kott 2001). As both come from
-  the same cases, their standard deviations are added, which is the most they can come to.
-- Unjudged results may differ from judged ones in ways nobody sees: `ALLOWANCE` of what they contribute to
-  the difference is taken as a further standard deviation (a sensitivity analysis; Rosenbaum 2002).
-- Use shows only some of what is relevant, and what is not seen is missing from the ideal too: against an
-  ideal that is too small for the sum, differences come out too small by a common factor. Where enough cases
-  are judged directly, it is the ratio of the mean nDCG of both sorts of cases, which rank the same way (a
-  ratio estimate; Cochran 1977). Elsewhere it is anything between 1 and what would make the rankings
-  perfect, each as likely. It never turns a loss into a gain.
+A ranking that was never shown holds results nobody judged. To count them 0 would favour what was shown, and
+to give them what shown ones are worth would favour what was not: they were not shown because they scored low.
+So their worth is a logistic regression on what decided whether a result was shown: the calibrated score that
+each backend gave it, and which backends did not find it. Given these, whether it was judged tells no more
+(missing at random; Little and Rubin 2002). How much else is known to be relevant for the question counts as
+well. A use at rank r enters as 1 / examination(r) uses, so that together with the boosts of `evidence` this
+is a doubly robust estimate with clipped propensities (Dudík, Langford, Li 2011).
 
 A case that is known only by use tells far less than one that is judged directly: it counts `USE_COUNTS` of
-such a one.
+such a one. The interval of a mean over cases is that of the Bayesian bootstrap (Rubin 1981).
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import isfinite
 
 import numpy as np
 from numpy.typing import NDArray
 
+from composable_memory_feedback.advice.candidates import Vector
 from composable_memory_feedback.advice.evidence import Case, CaseScores, case_weight
-from composable_memory_feedback.advice.imputation import Imputation, Worth
-from composable_memory_feedback.logged import RankedHit
+from composable_memory_feedback.logged import LoggedQuery, RankedHit, Ranker
 from composable_memory_feedback.metrics import Interval
 
-__all__ = ["Comparison", "Rankings", "compare", "counts_of"]
+__all__ = ["Comparison", "Imputation", "Rankings", "ScoreMatrix", "compare", "counts_of"]
 
 Floats = NDArray[np.float64]
+Worth = Callable[[RankedHit], float]
+"""What a result of one case is worth where nobody judged it, from 0 to 1."""
 Rankings = tuple[Sequence[RankedHit], Sequence[RankedHit]]
-"""What a case showed before and after a change."""
+"""What a case shows before and after a change."""
 
+RIDGE = 1.0
+UNLIKELY = -3.0
+"""The log odds of relevance before anything is known: about 1 in 20."""
+STEPS = 12
+SMALL_STEP = 1e-3
+MOST_KNOWN = 3.0
 DRAWS = 2000
-GROUPS = 10
-ALLOWANCE = 0.5
 USE_COUNTS = 0.15
 """About the ratio of the variances of both sorts of cases in simulated worlds."""
-LEAST_BY_USE = 0.5
-"""A mean nDCG by use is taken to be at least this, so that the factor is at most 2."""
-LEAST_DIRECT = 10
-"""From so many cases on that are judged directly, they tell by how much use blunts differences."""
+
+
+class Imputation:
+    """Learns from the judged candidates of cases what the others are worth: `worths`, one for each case."""
+
+    def __init__(self, cases: Sequence[Case], ranker: Ranker) -> None:
+        backends = sorted({one for case in cases for one in case.query.backends})
+        rows, known, places = [], [], []
+        for at, case in enumerate(cases):
+            for key, scores in _scores_by_key(case.query, ranker).items():
+                rows.append(_row(case, key, scores, backends))
+                own = case.evidence.get(key)
+                known.append(own.relevance * own.needed_boost if own else np.nan)
+                places.append((at, key))
+        told: list[dict[str, float]] = [{} for _ in cases]
+        chances = _predicted(np.array(rows, dtype=np.float64), np.array(known, dtype=np.float64))
+        for (at, key), chance in zip(places, chances, strict=True):
+            told[at][key] = chance
+        self.worths: list[Worth] = [_worth_by(one) for one in told]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """nDCG of cases before and after; `weights` is how much each counts."""
+    """nDCG of cases before and after a change; `weights` is how much each counts."""
 
     before: Floats
     after: Floats
     weights: Floats
-    is_direct: NDArray[np.bool_]
-    refitted: Floats
-    """The differences when unjudged results are valued without each group of cases in turn."""
-    unimputed: Floats
-    """The differences when unjudged results are worth nothing."""
-    sharpening: Floats
-    """Draws of the factor by which use blunts differences, at least 1."""
 
     def interval(self, at: Sequence[int] | None = None, *, widening: float = 1.0, seed: int = 0) -> Interval:
         """Return the mean difference over the cases at some places, or over all, with its 95 % interval.
@@ -67,84 +76,134 @@ class Comparison:
         `widening` is what the spread between cases is multiplied by, for cases that are not independent.
         """
         places = np.arange(len(self.weights)) if at is None else np.array(at, dtype=np.int64)
-        random = np.random.default_rng(seed)
-        weights, direct = self.weights[places], self.is_direct[places]
-        values = (self.after - self.before)[places]
-        factor = float(self.sharpening.mean())
-        share = weights * np.where(direct, 1.0, factor) / weights.sum()
-        mean = float(share @ values)
-        spread = np.zeros(DRAWS)
-        if len(places) > 1:
-            drawn = random.standard_exponential((DRAWS, len(places))) * weights
-            sums = drawn @ (values * direct) + self.sharpening * (drawn @ (values * ~direct))
-            spread = widening * (sums / drawn.sum(axis=1) - mean)
-        refits = self.refitted[:, places] @ share
-        learnt = ((GROUPS - 1) * float(refits.var())) ** 0.5
-        spread *= 1.0 + learnt / max(float(spread.std()), 1e-12)
-        allowed = ALLOWANCE * float(share @ (values - self.unimputed[places]))
-        ends = np.quantile(spread + allowed * random.standard_normal(DRAWS), (0.025, 0.975))
-        return Interval(mean=mean, low=mean + float(ends[0]), high=mean + float(ends[1]))
+        weights, values = self.weights[places], (self.after - self.before)[places]
+        mean = float(weights @ values / weights.sum())
+        drawn = np.random.default_rng(seed).standard_exponential((DRAWS, len(places))) * weights
+        spread = widening * ((drawn @ values) / drawn.sum(axis=1) - mean)
+        low, high = np.quantile(spread, (0.025, 0.975))
+        return Interval(mean=mean, low=mean + float(low), high=mean + float(high))
 
 
 def compare(
-    cases: Sequence[Case], rankings: Sequence[Rankings], *, imputation: Imputation, k: int, seed: int = 0
+    cases: Sequence[Case], rankings: Sequence[Rankings], *, imputation: Imputation, k: int
 ) -> Comparison:
-    """Return how cases score under two rankings each; `imputation` is of the same cases."""
-    random = np.random.default_rng(seed)
-    weights = np.array([counts_of(case, k) for case in cases])
-    groups = np.array_split(random.permutation(len(cases)), GROUPS)
-    scores = _scores(cases, rankings, imputation.worths(), k)
-    refitted = [_scores(cases, rankings, imputation.worths(group.tolist()), k) for group in groups]
-    unimputed = _scores(cases, rankings, None, k)
-    is_direct = np.array([_is_direct(case) for case in cases], dtype=bool)
+    """Return how cases score under two rankings each, held against one ideal; `imputation` is of them."""
+    found = np.zeros((2, len(cases)))
+    for at, (case, pair, worth) in enumerate(zip(cases, rankings, imputation.worths, strict=True)):
+        scores = CaseScores(evidence=case.evidence, k=k, imputed=worth)
+        gains = [scores.add(hits) for hits in pair]
+        found[:, at] = [_share(gain, scores.ideal) for gain in gains]
     return Comparison(
-        before=scores[0],
-        after=scores[1],
-        weights=weights,
-        is_direct=is_direct,
-        refitted=np.array([after - before for before, after in refitted]),
-        unimputed=unimputed[1] - unimputed[0],
-        sharpening=_sharpening(scores[0], weights, is_direct, random),
+        before=found[0], after=found[1], weights=np.array([counts_of(case, k) for case in cases])
     )
+
+
+class ScoreMatrix:
+    """Scores of cases under vectors of weights; each case is ranked once under each."""
+
+    def __init__(
+        self,
+        cases: Sequence[Case],
+        *,
+        backends: Sequence[str],
+        ranker: Ranker,
+        k: int,
+        pace: Callable[[], None],
+    ) -> None:
+        self._cases, self._backends, self._ranker, self._pace, self._k = cases, backends, ranker, pace, k
+        self._imputation = Imputation(cases, ranker)
+        self.weights = np.array([counts_of(one, k) for one in cases])
+        """How much each case counts."""
+
+    def scores(self, vectors: Sequence[Vector]) -> Floats:
+        """Return a row for each case: its nDCG under each vector, against the best order of all of these."""
+        return np.array([self._row(at, vectors) for at in range(len(self._cases))])
+
+    def compare(self, changes: Sequence[tuple[Vector, Vector]]) -> Comparison:
+        """Return how each case scores under its own vectors before and after a change."""
+        rankings = [
+            (self._ranked(case.query, before), self._ranked(case.query, after))
+            for case, (before, after) in zip(self._cases, changes, strict=True)
+        ]
+        return compare(self._cases, rankings, imputation=self._imputation, k=self._k)
+
+    def _row(self, at: int, vectors: Sequence[Vector]) -> list[float]:
+        case = self._cases[at]
+        scores = CaseScores(evidence=case.evidence, k=self._k, imputed=self._imputation.worths[at])
+        gains = []
+        for vector in vectors:
+            self._pace()
+            gains.append(scores.add(self._ranked(case.query, vector)))
+        return [_share(gain, scores.ideal) for gain in gains]
+
+    def _ranked(self, query: LoggedQuery, vector: Vector) -> Sequence[RankedHit]:
+        weights = {**query.policy.weights, **dict(zip(self._backends, vector, strict=True))}
+        return self._ranker(query, replace(query.policy, weights=weights))
 
 
 def counts_of(case: Case, k: int) -> float:
     """Return how much a case counts beside others: for how many queries it stands and how much it tells."""
-    return case_weight(case.evidence, k) * (1.0 if _is_direct(case) else USE_COUNTS)
+    by_use = sum(one.kind.is_implicit for one in case.evidence.values())
+    is_direct = 2 * by_use <= len(case.evidence)
+    return case_weight(case.evidence, k) * (1.0 if is_direct else USE_COUNTS)
 
 
-def _scores(
-    cases: Sequence[Case], rankings: Sequence[Rankings], worths: Sequence[Worth] | None, k: int
-) -> Floats:
-    """Return a row before and a row after; both rankings of a case are held against one ideal."""
-    found = np.zeros((2, len(cases)))
-    for at, (case, pair) in enumerate(zip(cases, rankings, strict=True)):
-        one = CaseScores(evidence=case.evidence, k=k, imputed=worths[at] if worths else None)
-        gains = [one.add(hits) for hits in pair]
-        ideal = one.ideal
-        found[:, at] = [min(1.0, gain / ideal) if ideal > 0.0 else 0.0 for gain in gains]
+def _share(gain: float, ideal: float) -> float:
+    return min(1.0, gain / ideal) if ideal > 0.0 else 0.0
+
+
+def _scores_by_key(query: LoggedQuery, ranker: Ranker) -> Mapping[str, Mapping[str, float]]:
+    """Return the calibrated score that each backend itself gave each candidate."""
+    found: dict[str, dict[str, float]] = {}
+    for backend in query.backends:
+        if backend in query.stand_ins:
+            continue
+        alone = replace(
+            query.policy,
+            weights={backend: 1.0},
+            dropped=frozenset(query.backends) - {backend},
+            min_score=0.0,
+            max_results=max(query.policy.max_results, query.policy.depth),
+        )
+        for hit in ranker(query, alone):
+            score = min(1.0, max(0.0, hit.calibrated)) if isfinite(hit.calibrated) else 0.0
+            for key in hit.keys:
+                found.setdefault(key, {}).setdefault(backend, score)
     return found
 
 
-def _is_direct(case: Case) -> bool:
-    """Say whether most of what is known of a case was said by somebody and not inferred from use."""
-    return 2 * sum(one.kind.is_implicit for one in case.evidence.values()) <= len(case.evidence)
+def _row(case: Case, key: str, scores: Mapping[str, float], backends: Sequence[str]) -> list[float]:
+    """Return what is known of a candidate: 1, what else is relevant, a score and a gap for each backend."""
+    own = case.evidence.get(key)
+    known = sum(one.relevance for one in case.evidence.values()) - (own.relevance if own else 0.0)
+    given = [(scores.get(backend, 0.0), float(backend not in scores)) for backend in backends]
+    return [1.0, min(MOST_KNOWN, known), *(value for pair in given for value in pair)]
 
 
-def _sharpening(
-    before: Floats, weights: Floats, is_direct: NDArray[np.bool_], random: np.random.Generator
-) -> Floats:
-    """Return draws of the factor that brings the scores by use to those that are judged directly."""
-    if is_direct.all():
-        return np.ones(DRAWS)
-    drawn = random.standard_exponential((DRAWS, len(weights))) * weights
-    by_use, direct = (
-        (drawn[:, own] @ before[own]) / np.maximum(drawn[:, own].sum(axis=1), 1e-12)
-        for own in (~is_direct, is_direct)
-    )
-    most: Floats = 1.0 / np.clip(by_use, LEAST_BY_USE, 1.0)
-    if is_direct.sum() < LEAST_DIRECT:
-        factors: Floats = 1.0 + random.random(DRAWS) * (most - 1.0)
-    else:
-        factors = np.clip(direct / np.maximum(by_use, 1e-12), 1.0, most)
-    return factors
+def _worth_by(told: Mapping[str, float]) -> Worth:
+    return lambda hit: max((told[key] for key in hit.keys if key in told), default=0.0)
+
+
+def _predicted(rows: Floats, known: Floats) -> list[float]:
+    """Return the chance of relevance of each row, learnt from those with a known one by Newton's method."""
+    is_known = ~np.isnan(known)
+    if not is_known.any():
+        return [0.0] * len(known)
+    learnt, worths = rows[is_known], known[is_known]
+    start = np.zeros(rows.shape[1])
+    start[0] = UNLIKELY
+    found = start.copy()
+    for _ in range(STEPS):
+        chances = _chances(learnt, found)
+        slope = learnt.T @ (worths - chances) - RIDGE * (found - start)
+        bend = (learnt * (chances * (1.0 - chances))[:, None]).T @ learnt + RIDGE * np.eye(len(start))
+        step = np.clip(np.linalg.solve(bend, slope), -2.0, 2.0)
+        found = found + step
+        if np.abs(step).max() < SMALL_STEP:
+            break
+    predicted: list[float] = _chances(rows, found).tolist()
+    return predicted
+
+
+def _chances(rows: Floats, coefficients: Floats) -> Floats:
+    return 1.0 / (1.0 + np.exp(-np.clip(rows @ coefficients, -30.0, 30.0)))

@@ -5,33 +5,33 @@ less a ridge on the logarithms of the weights that holds it near the present one
 grow. Questions of one kind get weights of their own where there are enough of them; their means are pooled
 with those of all as if `POOLED_CASES` more cases had behaved as all do.
 
-How sure that is comes from the Bayesian bootstrap (Rubin 1981): cases get random weights, the choice is made
-again, and where the choices fall is how far the best weights are known. The expected gain is cross-fitted:
-chosen on four fifths, tamed, and scored on the last fifth, so that no case speaks for a table it helped
-to choose. As the choices of the folds share most of their cases, the interval is wider than that of a mean
-of independent values (Nadeau and Bengio 2003); `estimating` tells what else makes it wider.
+Where the best weights plausibly lie comes from the Bayesian bootstrap (Rubin 1981): cases get random weights,
+and the choice is made again. The expected gain is cross-fitted: chosen on four fifths, cut down to an allowed
+step, and scored on the last fifth, so that no case speaks for a table it helped to choose. As the choices of
+the folds share most of their cases, the interval is wider than that of a mean of independent values (Nadeau
+and Bengio 2003).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
 import numpy as np
 from numpy.typing import NDArray
 
-from composable_memory_feedback.advice.candidates import SMALLEST, Vector, coarse, neighbours, positive
+from composable_memory_feedback.advice.candidates import SMALLEST, Vector, coarse, positive, vector_of
+from composable_memory_feedback.advice.estimating import ScoreMatrix
 from composable_memory_feedback.advice.evidence import Case
-from composable_memory_feedback.advice.score_matrix import Board, vector_of
-from composable_memory_feedback.advice.values import AdviceLimits, Proposal
-from composable_memory_feedback.advice.wording import Belief, advices
+from composable_memory_feedback.advice.values import AdviceLimits, BackendAdvice, Proposal
 from composable_memory_feedback.intents import IntentKind
+from composable_memory_feedback.judgements import RELEVANT
 from composable_memory_feedback.logged import Ranker
 from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.weights import WeightTable
 
-__all__ = ["Tame", "advise", "draw_table"]
+__all__ = ["ClampSteps", "advise"]
 
-Tame = Callable[[WeightTable], WeightTable]
+ClampSteps = Callable[[WeightTable], WeightTable]
 """Cuts a table down to what may be adopted."""
 Floats = NDArray[np.float64]
 
@@ -43,6 +43,7 @@ WIDENING = (1.0 + FOLDS / (FOLDS - 1)) ** 0.5
 """By Nadeau and Bengio the variance is (1/folds + tested/trained) rather than 1/folds of that of a fold."""
 POSTERIOR_DRAWS = 400
 LEAST_FOR_GAIN_OF_INTENT = 10
+LEAST_CHANGE = 1e-6
 REASON = "advice of the statistical advisor"
 
 
@@ -53,21 +54,21 @@ def advise(
     backends: Sequence[str],
     ranker: Ranker,
     limits: AdviceLimits,
-    clamp_steps: Tame,
+    clamp_steps: ClampSteps,
     k: int = 10,
     now: datetime,
     seed: int = 0,
     pace: Callable[[], None] = lambda: None,
 ) -> Proposal:
-    """Return the tamed table that is expected to rank best, with its gain and how sure each weight is.
+    """Return the allowed step that is expected to rank best, with its gain and how sure each weight is.
 
-    Where taming shortens the way, the proposal also tells where it leads and what all of it would gain.
-
-    Cases in which a stand-in answered for one of the backends are left out. `pace` is called before a case is
-    ranked under a table: to sleep for a moment, or to raise when this should end. The same arguments give the
-    same proposal. With fewer than two usable cases or backends it is the current table, with a note.
+    Where the step is shorter than what would rank best, the proposal also has where it leads and what all of
+    the way would gain. Cases in which a stand-in answered for one of the backends are left out. `pace` is
+    called before a case is ranked under a table: to sleep for a moment, or to raise when this should end. The
+    same arguments give the same proposal. With fewer than two usable cases or backends it is the current
+    table, with a note.
     """
-    usable = _usable(cases, backends)
+    usable = [case for case in cases if case.query.stand_ins.isdisjoint(backends)]
     notes: tuple[str, ...] = ()
     if left_out := len(cases) - len(usable):
         notes = (f"{left_out} queries were left out: a stand-in answered for a backend",)
@@ -82,21 +83,21 @@ def advise(
             made_at=now,
             notes=notes,
         )
-    board = Board(usable, backends=backends, ranker=ranker, k=k, pace=pace)
-    study = _Study.of(usable, current, backends, board, limits, seed)
+    matrix = ScoreMatrix(usable, backends=backends, ranker=ranker, k=k, pace=pace)
+    study = _Study.of(usable, current, backends, matrix, limits, seed)
     wanted = study.table(study.choose(), now)
-    table = _kept_if_same(clamp_steps(wanted), current, backends)
+    table = clamp_steps(wanted)
+    if _are_same(table, current, backends):
+        table = current
+        notes += ("no other table within the limits ranks better",)
     gain, gain_by_intent = _gain(study, lambda choice: clamp_steps(study.table(choice, now)), seed)
     goes_on = not _are_same(wanted, table, backends)
     destination_gain = _gain(study, lambda choice: study.table(choice, now), seed)[0] if goes_on else None
-    if table is current:
-        notes += ("no other table within the limits ranks better",)
-    changes = advices(current, table, backends=backends, cases=usable, beliefs=_beliefs(study, seed))
     return Proposal(
         advisor="statistical",
         current=current,
         table=table,
-        changes=tuple(changes),
+        changes=tuple(_changes(study, table, usable, seed)),
         sample_size=len(usable),
         made_at=now,
         gain=gain,
@@ -105,37 +106,6 @@ def advise(
         destination_gain=destination_gain,
         notes=notes,
     )
-
-
-def draw_table(
-    cases: Sequence[Case],
-    *,
-    current: WeightTable,
-    backends: Sequence[str],
-    ranker: Ranker,
-    limits: AdviceLimits,
-    clamp_steps: Tame,
-    k: int = 10,
-    now: datetime,
-    seed: int = 0,
-) -> WeightTable:
-    """Return a tamed table, drawn as often as it is likely the best (Thompson 1933); for experiments."""
-    usable = _usable(cases, backends)
-    if len(usable) < 2 or len(backends) < 2:
-        return current
-    board = Board(usable, backends=backends, ranker=ranker, k=k, pace=lambda: None)
-    study = _Study.of(usable, current, backends, board, limits, seed)
-    drawn = np.random.default_rng(seed).standard_exponential(len(usable))
-    return _kept_if_same(clamp_steps(study.table(study.choose(drawn), now)), current, backends)
-
-
-def _usable(cases: Sequence[Case], backends: Sequence[str]) -> list[Case]:
-    return [case for case in cases if case.query.stand_ins.isdisjoint(backends)]
-
-
-def _kept_if_same(table: WeightTable, current: WeightTable, backends: Sequence[str]) -> WeightTable:
-    """Return the current table itself where the proportions are the same."""
-    return current if _are_same(table, current, backends) else table
 
 
 def _are_same(one: WeightTable, other: WeightTable, backends: Sequence[str]) -> bool:
@@ -159,7 +129,7 @@ class _Study:
 
     current: WeightTable
     backends: Sequence[str]
-    board: Board
+    matrix: ScoreMatrix
     intents: Sequence[IntentKind]
     vectors: Sequence[Vector]
     logs: Floats
@@ -174,35 +144,25 @@ class _Study:
         cases: Sequence[Case],
         current: WeightTable,
         backends: Sequence[str],
-        board: Board,
+        matrix: ScoreMatrix,
         limits: AdviceLimits,
         seed: int,
     ) -> "_Study":
-        """Try the coarse grid, then what lies near its best ones."""
         intents = [case.query.intent for case in cases]
         members = {kind: np.array([float(one is kind) for one in intents]) for kind in IntentKind}
         start = positive(vector_of(current, backends))
-
-        def study(vectors: Sequence[Vector]) -> _Study:
-            return cls(
-                current=current,
-                backends=backends,
-                board=board,
-                intents=intents,
-                vectors=vectors,
-                logs=np.log(np.array(vectors)),
-                scores=np.array([board.score(at, vectors) for at in range(len(cases))]),
-                weights=np.array(board.weights),
-                members={
-                    kind: one for kind, one in members.items() if one.sum() >= limits.min_intent_samples
-                },
-            )
-
-        first = study(coarse(start, floor=limits.min_weight, seed=seed))
-        best = first.choose()
-        centres = dict.fromkeys([best.overall, *best.by_intent.values()])
-        finer = [near for centre in centres for near in neighbours(centre, floor=limits.min_weight)]
-        return study(list(dict.fromkeys([*first.vectors, *finer])))
+        vectors = coarse(start, floor=limits.min_weight, seed=seed)
+        return cls(
+            current=current,
+            backends=backends,
+            matrix=matrix,
+            intents=intents,
+            vectors=vectors,
+            logs=np.log(np.array(vectors)),
+            scores=matrix.scores(vectors),
+            weights=matrix.weights,
+            members={kind: one for kind, one in members.items() if one.sum() >= limits.min_intent_samples},
+        )
 
     def choose(self, drawn: Floats | None = None) -> _Choice:
         """Return what does best when each case counts `drawn` times; of equals the first, the present one."""
@@ -252,7 +212,7 @@ def _gain(
             kind = study.intents[at]
             before, after = (vector_of(one, study.backends, kind) for one in (study.current, table))
             changes[at] = before, after
-    found = study.board.compare(changes, seed=seed)
+    found = study.matrix.compare(changes)
     places = {kind: [at for at, one in enumerate(study.intents) if one is kind] for kind in IntentKind}
     return found.interval(widening=WIDENING, seed=seed), {
         kind: found.interval(own, widening=WIDENING, seed=seed)
@@ -270,23 +230,72 @@ def _folds(intents: Sequence[IntentKind], random: np.random.Generator) -> NDArra
     return folds
 
 
-def _beliefs(study: _Study, seed: int) -> dict[tuple[IntentKind | None, str], Belief]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Belief:
+    """Where the best weight of one backend lies, and the share of plausible tables that raise or lower it."""
+
+    plausible: Interval
+    raised: float
+    lowered: float
+
+
+def _beliefs(study: _Study, seed: int) -> dict[tuple[IntentKind | None, str], _Belief]:
     """Return where the best weights lie when cases get random weights, by kind and backend."""
     random = np.random.default_rng(seed + 1)
     draws = [study.choose(random.standard_exponential(len(study.intents))) for _ in range(POSTERIOR_DRAWS)]
-    found: dict[tuple[IntentKind | None, str], Belief] = {}
+    found: dict[tuple[IntentKind | None, str], _Belief] = {}
     for kind in (None, *study.members):
         drawn = np.array([one.overall if kind is None else one.by_intent[kind] for one in draws])
         present = vector_of(study.current, study.backends, kind)
         for backend, values, before in zip(study.backends, drawn.T, present, strict=True):
-            found[kind, backend] = _belief(values, before)
+            low, high = np.quantile(values, (0.025, 0.975))
+            found[kind, backend] = _Belief(
+                plausible=Interval(mean=float(values.mean()), low=float(low), high=float(high)),
+                raised=float((values > before).mean()),
+                lowered=float((values < before).mean()),
+            )
     return found
 
 
-def _belief(values: Floats, before: float) -> Belief:
-    low, high = np.quantile(values, (0.025, 0.975))
-    return Belief(
-        plausible=Interval(mean=float(values.mean()), low=float(low), high=float(high)),
-        raised=float((values > before).mean()),
-        lowered=float((values < before).mean()),
-    )
+def _changes(study: _Study, table: WeightTable, cases: Sequence[Case], seed: int) -> Iterator[BackendAdvice]:
+    """Yield what changes, first over all questions, then for each kind; weights with the heaviest as 1."""
+    beliefs, backends = _beliefs(study, seed), study.backends
+    for kind in (None, *sorted(table.by_intent)):
+        before, after = vector_of(study.current, backends, kind), vector_of(table, backends, kind)
+        own = [case for case in cases if kind is None or case.query.intent is kind]
+        for backend, old, new in zip(backends, before, after, strict=True):
+            if abs(new - old) > LEAST_CHANGE:
+                belief = beliefs.get((kind, backend))
+                yield BackendAdvice(
+                    backend=backend,
+                    intent=kind,
+                    current=old,
+                    suggested=new,
+                    sample_size=len(own),
+                    confidence=0.0 if belief is None else belief.raised if new > old else belief.lowered,
+                    rationale=_reason(kind, old, new, len(own), belief),
+                    plausible=belief.plausible if belief else None,
+                    mean_precision=_precision(backend, own),
+                )
+
+
+def _reason(kind: IntentKind | None, old: float, new: float, count: int, belief: _Belief | None) -> str:
+    where = f"{count} judged {kind} questions" if kind else f"{count} judged questions"
+    text = f"{'raise' if new > old else 'lower'} it from {old:.2f} to {new:.2f}: over {where}"
+    if belief is None:
+        return f"{text} the rankings are better so"
+    low, high = f"{belief.plausible.low:.2f}", f"{belief.plausible.high:.2f}"
+    if low == high:
+        return f"{text} the best weight is {low} (95 %, where the heaviest backend has 1)"
+    return f"{text} the best weight lies between {low} and {high} (95 %)"
+
+
+def _precision(backend: str, cases: Sequence[Case]) -> float | None:
+    """Return the share of relevant ones among the judged results that were shown for a backend."""
+    judged = [
+        max(case.evidence[key].relevance for key in hit.keys if key in case.evidence) > RELEVANT
+        for case in cases
+        for hit in case.query.shown
+        if hit.backend == backend and any(key in case.evidence for key in hit.keys)
+    ]
+    return sum(judged) / len(judged) if judged else None

@@ -3,9 +3,8 @@
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from composable_memory_feedback.advice.estimating import Comparison, Rankings, compare
+from composable_memory_feedback.advice.estimating import Comparison, Imputation, Rankings, compare
 from composable_memory_feedback.advice.evidence import Case, QueryKey
-from composable_memory_feedback.advice.imputation import Imputation
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.logged import LoggedQuery, RankedHit, Ranker, RankingPolicy

@@ -260,9 +260,7 @@ async def test_two_who_judge_at_once_share_the_quota(place: Place) -> None:
         async with place.memory() as memory, place.learning() as other:
             for number in range(4):
                 await ask(memory, number)
-            runs = await asyncio.gather(
-                memory.learning.judging.judging.judging.judging.evaluate(), other.evaluate()
-            )
+            runs = await asyncio.gather(memory.learning.judging.evaluate(), other.judging.evaluate())
 
     assert len(server.received) == 3
     assert sum(len(one.outcomes) for one in runs) == 3

@@ -5,15 +5,12 @@ from functools import cache, partial
 
 import pytest
 
-from composable_memory_feedback.advice.candidates import SMALLEST, coarse, neighbours, normalised, positive
+from composable_memory_feedback.advice.candidates import SMALLEST, coarse, normalised, positive, vector_of
 from composable_memory_feedback.advice.evidence import Case, cases_of
-from composable_memory_feedback.advice.score_matrix import vector_of
-from composable_memory_feedback.advice.statistical import advise, draw_table
+from composable_memory_feedback.advice.statistical import advise
 from composable_memory_feedback.advice.values import AdviceLimits, Proposal
-from composable_memory_feedback.advice.wording import Belief, advices
 from composable_memory_feedback.guardrails import check, clamp_steps
 from composable_memory_feedback.intents import IntentKind
-from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.weights import WeightTable
 from tests.unit.feedback.worlds import (
     BACKENDS,
@@ -234,26 +231,6 @@ def test_reasons_name_both_weights_the_sample_and_the_plausible_range() -> None:
     assert change.mean_precision is not None
 
 
-def test_a_range_that_is_a_single_weight_is_named_once() -> None:
-    best = Interval(mean=1.0, low=0.998, high=1.0)
-    belief = Belief(plausible=best, raised=0.97, lowered=0.0)
-    raised = WeightTable.fixed({"builtin": 1.0, "qmd": 1.0}, made_at=BEGINNING)
-    lower = WeightTable.fixed({"builtin": 1.0, "qmd": 0.8}, made_at=BEGINNING)
-    (found,) = advices(lower, raised, backends=["builtin", "qmd"], cases=[], beliefs={(None, "qmd"): belief})
-    assert found.rationale.endswith("the best weight is 1.00 (95 %, where the heaviest backend has 1)")
-
-
-def test_draws_differ_where_little_is_known_and_repeat_with_their_seed() -> None:
-    cases = learnt()[0][:15]
-    options = {"current": EQUAL, "backends": BACKENDS, "ranker": plain_ranker, "limits": LIMITS}
-
-    def drawn(seed: int) -> WeightTable:
-        return draw_table(cases, clamp_steps=untamed, now=BEGINNING, seed=seed, **options)  # type: ignore[arg-type]
-
-    assert drawn(1) == drawn(1)
-    assert len({drawn(seed).version for seed in range(5)}) > 1
-
-
 def test_the_grid_holds_the_current_and_the_equal_table_and_keeps_the_heaviest_at_one() -> None:
     found = coarse((0.3, 1.0, 0.5), floor=0.1, seed=0)
     assert found[:2] == [(0.3, 1.0, 0.5), (1.0, 1.0, 1.0)]
@@ -266,12 +243,6 @@ def test_the_grid_of_any_number_of_backends_stays_small(count: int) -> None:
     found = coarse((1.0,) * count, floor=0.1, seed=0)
     assert len(found) <= 150
     assert {max(one) for one in found} == {1.0}
-
-
-def test_neighbours_lie_within_a_level_and_above_the_floor() -> None:
-    found = neighbours((1.0, 0.12), floor=0.1)
-    assert {max(one) for one in found} == {1.0}
-    assert min(min(one) for one in found) == 0.1
 
 
 def test_zeros_stay_zeros_until_logarithms_are_taken() -> None:
