@@ -18,7 +18,7 @@ async def test_the_store_of_an_agent_is_never_the_index_of_another_one(tmp_path:
         index = Path(str(memory.status().db_path))
         workspace = index.stem.removeprefix("feedback-x-")
     async with open_memory(notes, state, {**OFF, "agent_id": "x"}) as memory:
-        await memory.learning.set_weights({"builtin": 0.5})
+        await memory.learning.weights.set({"builtin": 0.5})
         assert memory.context.store_path != index
     async with open_memory(notes, state, {**OFF, "agent_id": "feedback-x"}) as memory:
         assert (await memory.query("tides")).results
@@ -31,12 +31,12 @@ async def test_a_store_of_an_earlier_version_is_moved_with_all_that_is_beside_it
     notes, state = tmp_path / "notes", tmp_path / "state"
     notes.mkdir()
     async with open_memory(notes, state, OFF) as memory:
-        await memory.learning.set_weights({"builtin": 0.25})
+        await memory.learning.weights.set({"builtin": 0.25})
         path = memory.context.store_path
     await asyncio.to_thread(_as_before, path, state / "memory")
 
     async with open_memory(notes, state, OFF) as memory:
-        assert (await memory.learning.weights()).table["builtin"] == 0.25
+        assert (await memory.learning.weights.report()).table["builtin"] == 0.25
     there = await asyncio.to_thread(lambda: [one.relative_to(state) for one in state.rglob("*.copy")])
     assert there == [Path("feedback") / f"{path.name}.2026-03-10.copy"]
 

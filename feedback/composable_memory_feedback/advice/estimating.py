@@ -5,8 +5,9 @@ to give them what shown ones are worth would favour what was not: they were not 
 So their worth is a logistic regression on what decided whether a result was shown: the calibrated score that
 each backend gave it, and which backends did not find it. Given these, whether it was judged tells no more
 (missing at random; Little and Rubin 2002). How much else is known to be relevant for the question counts as
-well. A use at rank r enters as 1 / examination(r) uses, so that together with the boosts of `evidence` this
-is a doubly robust estimate with clipped propensities (Dudík, Langford, Li 2011).
+well. Questions of one kind have coefficients of their own, held near those of all. A use at rank r enters as
+1 / examination(r) uses, so that together with the boosts of `evidence` this is a doubly robust estimate with
+clipped propensities (Dudík, Langford, Li 2011).
 
 A case that is known only by use tells far less than one that is judged directly: it counts `USE_COUNTS` of
 such a one. The interval of a mean over cases is that of the Bayesian bootstrap (Rubin 1981).
@@ -33,6 +34,8 @@ Rankings = tuple[Sequence[RankedHit], Sequence[RankedHit]]
 """What a case shows before and after a change."""
 
 RIDGE = 1.0
+RIDGE_OF_KIND = 10.0
+"""How firmly the coefficients of a kind of question are held near those of all."""
 UNLIKELY = -3.0
 """The log odds of relevance before anything is known: about 1 in 20."""
 STEPS = 12
@@ -56,7 +59,8 @@ class Imputation:
                 known.append(own.relevance * own.needed_boost if own else np.nan)
                 places.append((at, key))
         told: list[dict[str, float]] = [{} for _ in cases]
-        chances = _predicted(np.array(rows, dtype=np.float64), np.array(known, dtype=np.float64))
+        kinds = np.array([str(cases[at].query.intent) for at, _ in places], dtype=str)
+        chances = _predicted(np.array(rows, dtype=np.float64), np.array(known, dtype=np.float64), kinds)
         for (at, key), chance in zip(places, chances, strict=True):
             told[at][key] = chance
         self.worths: list[Worth] = [_worth_by(one) for one in told]
@@ -184,25 +188,34 @@ def _worth_by(told: Mapping[str, float]) -> Worth:
     return lambda hit: max((told[key] for key in hit.keys if key in told), default=0.0)
 
 
-def _predicted(rows: Floats, known: Floats) -> list[float]:
-    """Return the chance of relevance of each row, learnt from those with a known one by Newton's method."""
+def _predicted(rows: Floats, known: Floats, kinds: NDArray[np.str_]) -> list[float]:
+    """Return the chance of relevance of each row, learnt from those with a known one."""
     is_known = ~np.isnan(known)
-    if not is_known.any():
-        return [0.0] * len(known)
-    learnt, worths = rows[is_known], known[is_known]
-    start = np.zeros(rows.shape[1])
-    start[0] = UNLIKELY
-    found = start.copy()
+    predicted = np.zeros(len(known))
+    if is_known.any():
+        start = np.zeros(rows.shape[1])
+        start[0] = UNLIKELY
+        of_all = _fitted(rows[is_known], known[is_known], start, RIDGE)
+        for kind in np.unique(kinds):
+            own = kinds == kind
+            of_kind = _fitted(rows[own & is_known], known[own & is_known], of_all, RIDGE_OF_KIND)
+            predicted[own] = _chances(rows[own], of_kind)
+    found: list[float] = predicted.tolist()
+    return found
+
+
+def _fitted(rows: Floats, worths: Floats, near: Floats, ridge: float) -> Floats:
+    """Return coefficients of a logistic regression, held near some by a ridge (Newton's method)."""
+    found, penalty = near.copy(), ridge * np.eye(len(near))
     for _ in range(STEPS):
-        chances = _chances(learnt, found)
-        slope = learnt.T @ (worths - chances) - RIDGE * (found - start)
-        bend = (learnt * (chances * (1.0 - chances))[:, None]).T @ learnt + RIDGE * np.eye(len(start))
+        chances = _chances(rows, found)
+        slope = rows.T @ (worths - chances) - ridge * (found - near)
+        bend = (rows * (chances * (1.0 - chances))[:, None]).T @ rows + penalty
         step = np.clip(np.linalg.solve(bend, slope), -2.0, 2.0)
         found = found + step
         if np.abs(step).max() < SMALL_STEP:
             break
-    predicted: list[float] = _chances(rows, found).tolist()
-    return predicted
+    return found
 
 
 def _chances(rows: Floats, coefficients: Floats) -> Floats:

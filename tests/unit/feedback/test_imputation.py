@@ -53,6 +53,12 @@ def test_what_else_is_known_of_a_question_counts() -> None:
     assert worths[2](hit("c")) > worths[0](hit("c")) > worths[1](hit("c"))
 
 
+def test_questions_of_a_kind_are_learnt_of_their_own() -> None:
+    cases = [case(IntentKind.TIME), case(IntentKind.TOPIC, good=0.0)] * 40
+    time, topic, *_ = Imputation(cases, plain_ranker).worths
+    assert time(hit("high")) > 2 * topic(hit("high"))
+
+
 def test_a_duplicate_is_worth_what_the_best_of_its_passages_is() -> None:
     worth = Imputation([case()] * 30, plain_ranker).worths[0]
     assert worth(hit("worst", "high")) == worth(hit("high"))
