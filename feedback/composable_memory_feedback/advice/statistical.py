@@ -2,8 +2,7 @@
 
 Each case is ranked under each table and scored (nDCG@k). The best table is the one with the highest mean
 less a ridge on the logarithms of the weights that holds it near the present one and loses strength as cases
-grow. Questions of one kind get weights of their own where there are enough of them; their means are pooled
-with those of all as if `POOLED_CASES` more cases had behaved as all do.
+grow. Questions of one kind get weights of their own where there are enough of them, held near those of all.
 
 Where the best weights plausibly lie comes from the Bayesian bootstrap (Rubin 1981): cases get random weights,
 and the choice is made again. The expected gain is cross-fitted: chosen on four fifths, cut down to an allowed
@@ -37,7 +36,6 @@ Floats = NDArray[np.float64]
 
 RIDGE = 0.5
 """What a weight that is e times as heavy costs, divided by the number of cases, in nDCG."""
-POOLED_CASES = 30.0
 FOLDS = 5
 WIDENING = (1.0 + FOLDS / (FOLDS - 1)) ** 0.5
 """By Nadeau and Bengio the variance is (1/folds + tested/trained) rather than 1/folds of that of a fold."""
@@ -173,8 +171,8 @@ class _Study:
         by_intent = {}
         for kind, is_member in self.members.items():
             own = heavy * is_member
-            pooled = (own @ self.scores + POOLED_CASES * means) / (own.sum() + POOLED_CASES)
-            by_intent[kind] = self._best(pooled, overall, float((counted * is_member).sum()))
+            of_kind = own @ self.scores / max(own.sum(), 1e-12)
+            by_intent[kind] = self._best(of_kind, overall, float((counted * is_member).sum()))
         return _Choice(overall, by_intent)
 
     def _best(self, means: Floats, near: Vector, count: float) -> Vector:
