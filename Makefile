@@ -5,7 +5,7 @@ RUN := $(VENV)/bin/
 UV := $(shell command -v uv 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test pythons explore llama qmd lint types wheel check bench clean
+.PHONY: help demo fast test coverage pythons explore llama qmd lint types wheel check bench clean
 
 help: ## List the targets.
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -13,8 +13,15 @@ help: ## List the targets.
 demo: $(VENV)/.installed ## Index the sample workspace, ask it questions, show how one answer came about.
 	$(RUN)cmem demo
 
+fast: $(VENV)/.test ## Run the unit tests and the rules of the architecture: an answer in under a minute.
+	$(RUN)python -m pytest -q -n auto --maxprocesses 4 --dist loadfile tests/unit tests/architecture
+
 test: $(VENV)/.test ## Run the tests.
 	$(RUN)python -m pytest -q -n auto --maxprocesses 4 --dist loadfile
+
+coverage: $(VENV)/.test ## Run the tests and show which branches no test enters.
+	$(INSTALL) 'pytest-cov>=6.0'
+	$(RUN)python -m pytest -q -n auto --maxprocesses 4 --dist loadfile --cov --cov-report=term:skip-covered
 
 pythons: ## Run the unit, property, contract and security tests on Python 3.12 and 3.13, where they are installed.
 	.ci/try-python 3.12

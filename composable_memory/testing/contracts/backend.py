@@ -68,13 +68,11 @@ class BackendContract(BackendSuite):
 
             assert len(set(keys)) == len(keys)
 
-    @pytest.mark.parametrize("blank", ["", " ", "\n\t ", "\u3000"], ids=ascii)
-    async def test_a_blank_query_has_no_results(
-        self, open_backend: Opener[MemorySearchManager], blank: str
-    ) -> None:
+    async def test_a_blank_query_has_no_results(self, open_backend: Opener[MemorySearchManager]) -> None:
         """White space of any kind asks nothing."""
         async with opened(open_backend) as memory:
-            assert list(await memory.search(blank)) == []
+            for blank in ("", " ", "\n\t ", "\u3000"):
+                assert list(await memory.search(blank)) == [], ascii(blank)
 
     async def test_hostile_queries_are_survived(self, open_backend: Opener[MemorySearchManager]) -> None:
         """No text that a person can paste raises, and the next question is answered as before."""
@@ -96,17 +94,17 @@ class BackendContract(BackendSuite):
                     shorter = list(await memory.search(query, SearchOptions(max_results=wanted)))
                     assert shorter == longest[:wanted], (query, wanted)
 
-    @pytest.mark.parametrize("min_score", [0.2, 0.5, 0.9, 1.0])
     async def test_a_minimum_score_cuts_all_but_exact_hits(
-        self, open_backend: Opener[MemorySearchManager], min_score: float
+        self, open_backend: Opener[MemorySearchManager]
     ) -> None:
         """What remains are the results that reach the score or hold every word of the query."""
         async with opened(open_backend) as memory:
             for query in [BROAD_QUERY, *(question.query for question in self.questions)]:
                 everything = await memory.search(query, SearchOptions(max_results=50))
-                kept = await memory.search(query, SearchOptions(max_results=50, min_score=min_score))
-                expected = [hit for hit in everything if hit.exact or hit.score >= min_score]
-                assert list(kept) == expected, query
+                for min_score in (0.2, 0.5, 0.9, 1.0):
+                    kept = await memory.search(query, SearchOptions(max_results=50, min_score=min_score))
+                    expected = [hit for hit in everything if hit.exact or hit.score >= min_score]
+                    assert list(kept) == expected, (query, min_score)
 
     async def test_options_may_be_left_out(self, open_backend: Opener[MemorySearchManager]) -> None:
         """Without options the default ones hold."""

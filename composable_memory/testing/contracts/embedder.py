@@ -78,13 +78,12 @@ class EmbedderContract:
 
         assert vectors[0] == pytest.approx(vectors[1], abs=self.tolerance)
 
-    @pytest.mark.parametrize("blank", ["", " ", "\n\t"], ids=ascii)
-    async def test_a_blank_text_has_the_zero_vector(
-        self, open_embedder: Opener[EmbedderAdapter], blank: str
-    ) -> None:
+    async def test_a_blank_text_has_the_zero_vector(self, open_embedder: Opener[EmbedderAdapter]) -> None:
         """It says nothing, so it is near to nothing."""
         async with opened(open_embedder) as embedder:
-            assert list(await embedder.embed(EmbedderInput(text=blank))) == [0.0] * embedder.dimensions
+            for blank in ("", " ", "\n\t"):
+                vector = await embedder.embed(EmbedderInput(text=blank))
+                assert list(vector) == [0.0] * embedder.dimensions, ascii(blank)
 
     async def test_hostile_texts_are_survived(self, open_embedder: Opener[EmbedderAdapter]) -> None:
         """Whatever the text is, its vector has the right length and finite numbers."""

@@ -48,14 +48,12 @@ class ReadFileContract(BackendSuite):
             assert (await memory.read_file(path, from_line=100_000, lines=5)).text == ""
             assert (await memory.read_file(path, from_line=1, lines=100_000)).text == text
 
-    @pytest.mark.parametrize("number", [0, -1, -100_000])
-    async def test_numbers_below_one_count_as_one(
-        self, open_backend: Opener[MemorySearchManager], number: int
-    ) -> None:
+    async def test_numbers_below_one_count_as_one(self, open_backend: Opener[MemorySearchManager]) -> None:
         """A line before the first is the first."""
         path, text = next(iter(self.files.items()))
         async with opened(open_backend) as memory:
-            assert (await memory.read_file(path, from_line=number)).text == text
+            for number in (0, -1, -100_000):
+                assert (await memory.read_file(path, from_line=number)).text == text, number
 
     async def test_the_lines_of_a_result_hold_its_answer(
         self, open_backend: Opener[MemorySearchManager]
@@ -76,14 +74,12 @@ class ReadFileContract(BackendSuite):
 
             assert missing == MemoryFileSlice(text="", path="memory/no-such-note.md")
 
-    @pytest.mark.parametrize("path", HOSTILE_PATHS, ids=ascii)
-    async def test_what_is_not_a_note_is_refused(
-        self, open_backend: Opener[MemorySearchManager], path: str
-    ) -> None:
+    async def test_what_is_not_a_note_is_refused(self, open_backend: Opener[MemorySearchManager]) -> None:
         """Paths that lead outside, or to something that is no note, raise `MemoryPathError`."""
         async with opened(open_backend) as memory:
-            with pytest.raises(MemoryPathError):
-                await memory.read_file(path)
+            for path in HOSTILE_PATHS:
+                with pytest.raises(MemoryPathError):
+                    pytest.fail(f"{path!a} was read: {await memory.read_file(path)}")
 
     async def test_a_closed_memory_reads_nothing(self, open_backend: Opener[MemorySearchManager]) -> None:
         """`read_file` is a call like the others."""
