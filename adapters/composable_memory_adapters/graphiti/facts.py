@@ -8,17 +8,20 @@ from datetime import datetime
 from composable_memory.facts import Episode, Fact
 from composable_memory.types import MAX_SNIPPET_CHARS, JsonValue, MemorySearchResult, Origin
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft, owner_of
+from composable_memory_adapters.graphiti.groups import GroupScope
 from composable_memory_adapters.graphiti.stores import ScoredFact
 
 __all__ = [
     "PATH_ROOT",
     "as_result",
+    "cited",
+    "cited_episode",
+    "cited_origin",
     "described",
     "episode_page",
     "fact_page",
     "fact_path",
     "ids_in",
-    "seen_from",
     "told_validity",
 ]
 
@@ -38,16 +41,32 @@ def ids_in(path: str) -> tuple[str, str] | None:
     return (match[1], match[2]) if match else None
 
 
-def seen_from(origin: Origin, group_id: str, *, workspace_id: str, is_ours: bool) -> Origin:
-    """Return an origin as a workspace cites it: a file of its own by its path, others by whose they are.
+def cited(fact: Fact, scope: GroupScope) -> Fact:
+    """Return a fact with its origins as the workspace cites them, its own files first."""
+    origins = [cited_origin(origin, fact.group_id, scope) for origin in fact.origins]
+    own_first = sorted(origins, key=lambda one: one.path.startswith(f"{PATH_ROOT}/"))
+    return replace(fact, origins=tuple(own_first))
 
-    `is_ours` says that the group is the workspace's alone; what tells no workspace in it is its own too.
+
+def cited_episode(episode: Episode, scope: GroupScope) -> Episode:
+    """Return an episode with its origin, and its content's id, as the workspace names them."""
+    origin = episode.origin and cited_origin(episode.origin, episode.group_id, scope)
+    owner, content_id = owner_of(episode.content_id)
+    if owner != scope.workspace_id:
+        content_id = episode.content_id
+    return replace(episode, origin=origin, content_id=content_id)
+
+
+def cited_origin(origin: Origin, group_id: str, scope: GroupScope) -> Origin:
+    """Return an origin as the workspace cites it: its own files by their paths, others with their owner.
+
+    In a group that is the workspace's alone, a path without an owner is its own too.
     """
     owner, path = owner_of(origin.path)
-    if owner == workspace_id or (owner is None and is_ours):
+    if owner == scope.workspace_id or (owner is None and scope.is_private(group_id)):
         return replace(origin, path=path)
-    whose = (PATH_ROOT, group_id, *filter(None, [owner]), path.lstrip("/"))
-    return replace(origin, path="/".join(whose))
+    parts = (PATH_ROOT, group_id, *filter(None, [owner]), path.lstrip("/"))
+    return replace(origin, path="/".join(parts))
 
 
 def as_result(scored: ScoredFact, now: datetime) -> MemorySearchResult:

@@ -1,13 +1,22 @@
-"""Whose graph a content goes to, and whose graphs a question is put to: names of groups (pure)."""
+"""Which group of the graph a content goes to, and which groups a question searches (pure)."""
 
 import re
 import unicodedata
+from dataclasses import dataclass
 from hashlib import sha256
 
 from composable_memory.content import MemoryProvenance
 from composable_memory_adapters.graphiti.settings import GraphitiSettings
 
-__all__ = ["default_group", "group_of", "groups_to_search", "is_of", "is_readable", "safe_group_id"]
+__all__ = [
+    "GroupScope",
+    "default_group",
+    "group_of",
+    "groups_to_search",
+    "is_of",
+    "is_readable",
+    "safe_group_id",
+]
 
 SAFE = re.compile(r"[A-Za-z0-9_-]{1,64}")
 UNSAFE_RUN = re.compile(r"[^A-Za-z0-9]+")
@@ -19,6 +28,55 @@ AGENT_CHARS = 8
 HASHED = re.compile(rf"(?:-[A-Za-z0-9-]*)?-[0-9a-f]{{{HASH_CHARS}}}")
 DIRECT = frozenset({"direct", "dm"})
 """What stands before the other's id in the key of a conversation between two."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupScope:
+    """The groups that one workspace of an agent reads and writes.
+
+    `claimed` are groups that belong to the workspace alone though they are not named after it.
+    """
+
+    settings: GraphitiSettings
+    agent_id: str
+    workspace_id: str
+    claimed: frozenset[str] = frozenset()
+
+    @property
+    def base(self) -> str:
+        """Return the group that the settings name, else the workspace's own."""
+        return self.settings.group or self._default
+
+    @property
+    def searched(self) -> tuple[str, ...]:
+        """Return the groups that every session may search, the workspace's own first."""
+        return groups_to_search(self.settings, self._default)
+
+    @property
+    def owner_in_ids(self) -> str | None:
+        """Return what tells our episodes from those of others in a group that the settings name."""
+        return self.workspace_id if self.settings.group else None
+
+    @property
+    def _default(self) -> str:
+        is_claimed = safe_group_id(self.agent_id) in self.claimed
+        return self.agent_id if is_claimed else default_group(self.agent_id, self.workspace_id)
+
+    def searched_by(self, session_key: str | None) -> tuple[str, ...]:
+        """Return the groups that a question of a session searches, its own first."""
+        return groups_to_search(self.settings, self._default, session_key)
+
+    def group_of(self, provenance: MemoryProvenance | None) -> str:
+        """Return the group that a content goes to."""
+        return group_of(self.settings, self._default, provenance)
+
+    def may_read(self, group_id: str) -> bool:
+        """Return whether a path may name a group."""
+        return is_readable(self.settings, self._default, group_id)
+
+    def is_private(self, group_id: str) -> bool:
+        """Return whether a group belongs to this workspace alone."""
+        return group_id in self.claimed or is_of(self._default, group_id)
 
 
 def default_group(agent_id: str, workspace_id: str) -> str:

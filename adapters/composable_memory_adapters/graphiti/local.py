@@ -37,7 +37,14 @@ from composable_memory_adapters.graphiti.library.space import space_of, stored_s
 from composable_memory_adapters.graphiti.reading import browsing, vector_index
 from composable_memory_adapters.graphiti.reading.search import search
 from composable_memory_adapters.graphiti.settings import GraphitiSettings
-from composable_memory_adapters.graphiti.stores import Added, Counts, FactAnswer, GroupCopies, Held, Question
+from composable_memory_adapters.graphiti.stores import (
+    Added,
+    Counts,
+    EpisodeIds,
+    FactAnswer,
+    GroupCopies,
+    Question,
+)
 
 if TYPE_CHECKING:
     from composable_memory_adapters.graphiti.library.episode_reader import EpisodeReader
@@ -225,9 +232,9 @@ class LocalStore:
         graph = await self._graph(group_id)
         await _whole(lambda: graph.merge_episodes(merged, episode_ids))
 
-    async def held(self, group_id: str) -> Held:
+    async def episode_ids(self, group_id: str) -> EpisodeIds:
         """Return which episodes are there."""
-        return await browsing.held(self._database, group_id)
+        return await browsing.episode_ids(self._database, group_id)
 
     async def forget(self, group_id: str, episode_id: str) -> Forgotten | None:
         """Remove an episode with what only it supports; None if it is not there."""

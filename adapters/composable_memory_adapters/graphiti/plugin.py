@@ -17,10 +17,10 @@ def _load() -> OpenBackend:
     return open_graphiti
 
 
-def _kept(state_dir: Path) -> Sequence[KeptStore]:
-    from composable_memory_adapters.graphiti.writing.kept import kept
+def _stored_sizes(state_dir: Path) -> Sequence[KeptStore]:
+    from composable_memory_adapters.graphiti.outbox.storage import stored_sizes
 
-    return kept(state_dir)
+    return stored_sizes(state_dir)
 
 
 spec = BackendSpec(
@@ -40,5 +40,5 @@ spec = BackendSpec(
         }
     ),
     lacks=lacking,
-    kept=_kept,
+    kept=_stored_sizes,
 )

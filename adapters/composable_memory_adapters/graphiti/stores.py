@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Annotated, Protocol
+from typing import Annotated, Final, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -13,19 +13,22 @@ from composable_memory.types import Degradation
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft
 
 __all__ = [
+    "BACKEND_ID",
     "LINES",
     "VECTORS",
     "Added",
     "Counts",
+    "EpisodeIds",
     "FactAnswer",
     "FactStore",
     "GroupCopies",
-    "Held",
     "LinkLine",
     "NodeLine",
     "Question",
     "ScoredFact",
 ]
+
+BACKEND_ID: Final = "graphiti"
 
 LINES = 250
 """So many lines of a copy are handled at once: each may have a vector of a thousand numbers."""
@@ -90,7 +93,7 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class EpisodeIds:
     """The ids of the episodes in a group.
 
     Of those that are `whole` everything was written to the end; `retired` are those that hold no more.
@@ -185,7 +188,7 @@ class FactStore(Protocol):
         """Put one episode in the place of several, whose facts stay and point to it; twice is as once."""
         ...
 
-    async def held(self, group_id: str) -> Held | None:
+    async def episode_ids(self, group_id: str) -> EpisodeIds | None:
         """Return which episodes are there; None where the place cannot tell."""
         ...
 

@@ -245,7 +245,7 @@ async def test_when_the_disk_of_the_ledger_is_full_nothing_is_taken_and_that_is_
 
     async with opened(**place) as memory:
         await report_of(memory, contents[:1])
-        with pytest.raises(BackendError, match=r"none of them was taken.*disk is full.*free some space"):
+        with pytest.raises(BackendError, match=r"none of them was accepted.*disk is full.*free some space"):
             await report_of(memory, contents[1:])
         assert await assert_notes_answer(memory)
         assert (await held(memory))[0] == Counter({"c0": 1})

@@ -1,4 +1,4 @@
-"""The worker brings what the ledger holds into the graph: once, in order, whatever goes wrong on the way."""
+"""The worker brings what the outbox holds into the graph: once, in order, whatever goes wrong on the way."""
 
 import asyncio
 import os
@@ -13,12 +13,12 @@ from typing import cast
 import pytest
 
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft
+from composable_memory_adapters.graphiti.outbox.entry import EntryState
+from composable_memory_adapters.graphiti.outbox.merging import plan_merges
+from composable_memory_adapters.graphiti.outbox.queue import Outbox
+from composable_memory_adapters.graphiti.outbox.worker import Worker
 from composable_memory_adapters.graphiti.settings import IngestSettings
 from composable_memory_adapters.graphiti.stores import Added, FactStore
-from composable_memory_adapters.graphiti.writing.entries import EntryState
-from composable_memory_adapters.graphiti.writing.ledger import Ledger
-from composable_memory_adapters.graphiti.writing.merging import plan_merges
-from composable_memory_adapters.graphiti.writing.worker import Worker
 from composable_memory_ops_logs import MemorySink, OpsLog
 from composable_memory_ops_logs.events import GraphitiIngest
 from composable_memory_ops_logs.trace import trace
@@ -42,10 +42,10 @@ class Clock:
 
 
 class Bench:
-    """A ledger, a shelf and a worker between them."""
+    """A outbox, a shelf and a worker between them."""
 
-    def __init__(self, ledger: Ledger, shelf: FactShelf, clock: Clock, ops_log: OpsLog) -> None:
-        self.ledger = ledger
+    def __init__(self, outbox: Outbox, shelf: FactShelf, clock: Clock, ops_log: OpsLog) -> None:
+        self.outbox = outbox
         self.shelf = shelf
         self.clock = clock
         self.ops_log = ops_log
@@ -53,7 +53,7 @@ class Bench:
 
     def worker_with(self, settings: IngestSettings = SETTINGS, batch_size: int = 50) -> Worker:
         return Worker(
-            self.ledger,
+            self.outbox,
             cast("FactStore", self.shelf),
             settings,
             ops_log=self.ops_log,
@@ -62,14 +62,14 @@ class Bench:
         )
 
     async def states(self) -> Mapping[EntryState, int]:
-        return (await self.ledger.counts()).by_state
+        return (await self.outbox.counts()).by_state
 
 
 @pytest.fixture
 async def bench(tmp_path: Path, ops_log: OpsLog) -> AsyncIterator[Bench]:
     clock = Clock()
-    async with Ledger.open(tmp_path, clock=clock) as ledger:
-        yield Bench(ledger, FactShelf(tmp_path / "shelf.sqlite"), clock, ops_log)
+    async with Outbox.open(tmp_path, clock=clock) as outbox:
+        yield Bench(outbox, FactShelf(tmp_path / "shelf.sqlite"), clock, ops_log)
 
 
 def told(events: MemorySink) -> list[GraphitiIngest]:
@@ -80,17 +80,17 @@ def told(events: MemorySink) -> list[GraphitiIngest]:
 
 
 async def test_what_is_due_is_stored_in_batches_and_in_order(bench: Bench) -> None:
-    await bench.ledger.enqueue([draft(number) for number in range(5)])
+    await bench.outbox.enqueue([draft(number) for number in range(5)])
 
     outcome = await bench.worker_with(batch_size=2).work()
 
-    assert (outcome.stored, outcome.entities, outcome.facts, outcome.problems) == (5, 5, 10, ())
+    assert (outcome.stored, outcome.entities, outcome.facts, outcome.problems) == (5, 5, 10, [])
     assert await bench.shelf.calls() == ["add 0 1", "add 2 3", "add 4"]
     assert await bench.states() == {"done": 5}
 
 
 async def test_there_is_nothing_to_do_twice(bench: Bench) -> None:
-    await bench.ledger.enqueue([draft(1)])
+    await bench.outbox.enqueue([draft(1)])
     await bench.worker.work()
 
     assert (await bench.worker.work()).stored == 0
@@ -98,7 +98,7 @@ async def test_there_is_nothing_to_do_twice(bench: Bench) -> None:
 
 
 async def test_only_the_groups_that_are_asked_for_are_worked_on(bench: Bench) -> None:
-    await bench.ledger.enqueue([draft(1), draft(2, group="other")])
+    await bench.outbox.enqueue([draft(1), draft(2, group="other")])
 
     await bench.worker.work(["other"])
 
@@ -106,7 +106,7 @@ async def test_only_the_groups_that_are_asked_for_are_worked_on(bench: Bench) ->
 
 
 async def test_groups_are_worked_on_side_by_side(bench: Bench) -> None:
-    await bench.ledger.enqueue([draft(1), draft(2, group="other")])
+    await bench.outbox.enqueue([draft(1), draft(2, group="other")])
     bench.shelf.gate = asyncio.Event()
     working = asyncio.create_task(bench.worker.work())
 
@@ -119,7 +119,7 @@ async def test_groups_are_worked_on_side_by_side(bench: Bench) -> None:
 
 
 async def test_two_calls_at_once_do_the_work_of_a_group_once(bench: Bench) -> None:
-    await bench.ledger.enqueue([draft(number) for number in range(20)])
+    await bench.outbox.enqueue([draft(number) for number in range(20)])
 
     await asyncio.gather(*(bench.worker_with(batch_size=1).work() for _ in range(3)))
 
@@ -127,7 +127,7 @@ async def test_two_calls_at_once_do_the_work_of_a_group_once(bench: Bench) -> No
 
 
 async def test_nothing_new_is_begun_after_the_deadline(bench: Bench) -> None:
-    await bench.ledger.enqueue([draft(1)])
+    await bench.outbox.enqueue([draft(1)])
 
     outcome = await bench.worker.work(deadline=asyncio.get_running_loop().time())
 
@@ -139,7 +139,7 @@ async def test_each_batch_is_told_under_the_trace_of_who_handed_it_in(
     bench: Bench, events: MemorySink
 ) -> None:
     with trace("t-1"):
-        await bench.ledger.enqueue([draft(1), draft(2)])
+        await bench.outbox.enqueue([draft(1), draft(2)])
 
     await bench.worker.work()
 
@@ -157,14 +157,14 @@ async def test_each_batch_is_told_under_the_trace_of_who_handed_it_in(
 
 
 async def test_one_that_is_refused_does_not_keep_the_others_out(bench: Bench, events: MemorySink) -> None:
-    await bench.ledger.enqueue([draft(number) for number in range(8)])
+    await bench.outbox.enqueue([draft(number) for number in range(8)])
     bench.shelf.refused = {"5"}
 
     outcome = await bench.worker.work()
 
     assert (outcome.stored, outcome.failed) == (7, 1)
     assert "the model refuses" in outcome.problems[0]
-    (refused,) = await bench.ledger.entries([draft(5).id])
+    (refused,) = await bench.outbox.entries([draft(5).id])
     assert refused.state == "failed"
     assert refused.last_error is not None
     assert "the model refuses" in refused.last_error
@@ -173,7 +173,7 @@ async def test_one_that_is_refused_does_not_keep_the_others_out(bench: Bench, ev
 
 
 async def test_what_is_down_is_asked_once_and_then_left_alone(bench: Bench) -> None:
-    await bench.ledger.enqueue([draft(number) for number in range(6)])
+    await bench.outbox.enqueue([draft(number) for number in range(6)])
     bench.shelf.is_down = True
 
     outcome = await bench.worker_with(batch_size=2).work()
@@ -182,11 +182,11 @@ async def test_what_is_down_is_asked_once_and_then_left_alone(bench: Bench) -> N
     assert (outcome.postponed, again.postponed) == (2, 0)
     assert await bench.shelf.calls() == ["add 0 1"]
     assert "nobody answers; start it" in outcome.problems[0]
-    assert await bench.ledger.next_due() == START + timedelta(seconds=30)
+    assert await bench.outbox.next_due() == START + timedelta(seconds=30)
 
 
 async def test_however_long_it_is_down_everything_is_stored_in_order_when_it_is_up(bench: Bench) -> None:
-    await bench.ledger.enqueue([draft(number) for number in range(6)])
+    await bench.outbox.enqueue([draft(number) for number in range(6)])
     bench.shelf.is_down = True
     for _ in range(10):
         await bench.worker.work()
@@ -200,7 +200,7 @@ async def test_however_long_it_is_down_everything_is_stored_in_order_when_it_is_
 
 
 async def test_one_that_hangs_is_given_up_and_the_others_are_stored(bench: Bench) -> None:
-    await bench.ledger.enqueue([draft(number) for number in range(3)])
+    await bench.outbox.enqueue([draft(number) for number in range(3)])
     bench.shelf.hanging = {"1"}
     # The setting allows no time as short as a test wants to wait.
     worker = bench.worker_with(SETTINGS.model_copy(update={"timeout_ms": 50}))
@@ -209,8 +209,8 @@ async def test_one_that_hangs_is_given_up_and_the_others_are_stored(bench: Bench
         outcome = await worker.work()
         bench.clock.advance(3600)
 
-    assert outcome.problems == ()
-    (hung,) = await bench.ledger.entries([draft(1).id])
+    assert outcome.problems == []
+    (hung,) = await bench.outbox.entries([draft(1).id])
     assert (hung.state, hung.attempts) == ("failed", SETTINGS.max_attempts)
     assert hung.last_error is not None
     assert "no answer after" in hung.last_error
@@ -218,7 +218,7 @@ async def test_one_that_hangs_is_given_up_and_the_others_are_stored(bench: Bench
 
 
 async def test_cancelled_work_is_done_the_next_time(bench: Bench) -> None:
-    await bench.ledger.enqueue([draft(1)])
+    await bench.outbox.enqueue([draft(1)])
     bench.shelf.gate = asyncio.Event()
     working = asyncio.create_task(bench.worker.work())
     await bench.shelf.entered.wait()
@@ -235,9 +235,9 @@ async def test_cancelled_work_is_done_the_next_time(bench: Bench) -> None:
 
 
 async def test_the_earlier_text_is_retired_after_a_changed_one_is_stored(bench: Bench) -> None:
-    await bench.ledger.enqueue([draft(1)])
+    await bench.outbox.enqueue([draft(1)])
     await bench.worker.work()
-    await bench.ledger.enqueue([draft(1, "Something else.")])
+    await bench.outbox.enqueue([draft(1, "Something else.")])
 
     await bench.worker.work()
 
@@ -248,9 +248,9 @@ async def test_the_earlier_text_is_retired_after_a_changed_one_is_stored(bench: 
 
 
 async def test_what_vanished_is_retired_after_what_came_in_its_place(bench: Bench) -> None:
-    await bench.ledger.replace_source("x.md", [draft(1)], group_id="main")
+    await bench.outbox.replace_source("x.md", [draft(1)], group_id="main")
     await bench.worker.work()
-    await bench.ledger.replace_source("x.md", [draft(2)], group_id="main")
+    await bench.outbox.replace_source("x.md", [draft(2)], group_id="main")
 
     outcome = await bench.worker.work()
 
@@ -265,7 +265,7 @@ async def test_what_vanished_is_retired_after_what_came_in_its_place(bench: Benc
 async def test_what_a_service_took_is_done_when_it_shows_it(bench: Bench) -> None:
     bench.shelf.certain = False
     bench.shelf.hidden = {draft(2).id}
-    await bench.ledger.enqueue([draft(1), draft(2)])
+    await bench.outbox.enqueue([draft(1), draft(2)])
     assert (await bench.worker.work()).sent == 2
     bench.clock.advance(5)
 
@@ -277,7 +277,7 @@ async def test_what_a_service_took_is_done_when_it_shows_it(bench: Bench) -> Non
 async def test_what_a_service_never_shows_is_sent_again(bench: Bench) -> None:
     bench.shelf.certain = False
     bench.shelf.hidden = {draft(1).id}
-    await bench.ledger.enqueue([draft(1)])
+    await bench.outbox.enqueue([draft(1)])
     await bench.worker.work()
     bench.clock.advance(3600)
     outcome = await bench.worker.work()
@@ -291,11 +291,11 @@ async def test_what_a_service_never_shows_is_sent_again(bench: Bench) -> None:
 
 async def test_what_was_sent_is_not_sent_again_because_the_service_is_down(bench: Bench) -> None:
     bench.shelf.certain = False
-    await bench.ledger.enqueue([draft(1)])
+    await bench.outbox.enqueue([draft(1)])
     await bench.worker.work()
     bench.shelf.is_down = True
     bench.clock.advance(60)
-    assert (await bench.worker.work()).problems != ()
+    assert (await bench.worker.work()).problems != []
     bench.shelf.is_down = False
     bench.clock.advance(60)
 
@@ -311,7 +311,7 @@ async def talk(bench: Bench, *days: int, count: int = 3, session: str = "s1") ->
     for day in days:
         at = START - timedelta(days=day)
         number = day * 1000 + len(session) * 100_000
-        await bench.ledger.enqueue(
+        await bench.outbox.enqueue(
             [
                 message(number + minute, at + timedelta(minutes=minute), session=session)
                 for minute in range(count)
@@ -321,7 +321,7 @@ async def talk(bench: Bench, *days: int, count: int = 3, session: str = "s1") ->
 
 
 async def merge(bench: Bench, settings: IngestSettings = SETTINGS) -> int:
-    planned = await plan_merges(bench.ledger, settings, now=bench.clock())
+    planned = await plan_merges(bench.outbox, settings, now=bench.clock())
     await bench.worker.work()
     return planned
 
@@ -347,9 +347,9 @@ async def test_the_originals_are_kept_word_for_word(bench: Bench) -> None:
 
     await merge(bench)
 
-    (entry,) = await bench.ledger.entries([before[0].id])
+    (entry,) = await bench.outbox.entries([before[0].id])
     assert entry.merged_into is not None
-    assert await bench.ledger.originals(entry.merged_into) == tuple(before)
+    assert await bench.outbox.originals(entry.merged_into) == tuple(before)
 
 
 async def test_there_is_nothing_to_merge_twice(bench: Bench) -> None:
@@ -391,7 +391,7 @@ async def test_a_merge_that_was_interrupted_is_done_with_the_same_messages(bench
     await talk(bench, 8)
     bench.shelf.is_down = True
     assert await merge(bench) == 1
-    await bench.ledger.enqueue([message(1, START - timedelta(days=8, minutes=-30))])
+    await bench.outbox.enqueue([message(1, START - timedelta(days=8, minutes=-30))])
     bench.shelf.is_down = False
     bench.clock.advance(3600)
     await bench.worker.work()
@@ -403,10 +403,10 @@ async def test_a_merge_that_was_interrupted_is_done_with_the_same_messages(bench
 async def test_what_was_merged_is_forgotten_with_its_originals(bench: Bench) -> None:
     await talk(bench, 8)
     await merge(bench)
-    (entry,) = await bench.ledger.named("main", "m208000")
+    (entry,) = await bench.outbox.named("main", "m208000")
     assert entry.merged_into is not None
 
-    await bench.ledger.forget([entry.merged_into])
+    await bench.outbox.forget([entry.merged_into])
 
     assert await bench.states() == {"forgotten": 4}
 
@@ -422,12 +422,12 @@ async def until_done(bench: Bench, count: int) -> None:
 
 async def until_tried(bench: Bench, own_id: str) -> None:
     async with asyncio.timeout(WAIT_S):
-        while not (await bench.ledger.entries([own_id]))[0].attempts:
+        while not (await bench.outbox.entries([own_id]))[0].attempts:
             pass
 
 
 async def test_what_was_left_from_the_last_time_is_done_when_it_starts(bench: Bench) -> None:
-    await bench.ledger.enqueue([draft(1)])
+    await bench.outbox.enqueue([draft(1)])
 
     bench.worker.start()
     await until_done(bench, 1)
@@ -437,7 +437,7 @@ async def test_what_was_left_from_the_last_time_is_done_when_it_starts(bench: Be
 async def test_it_sleeps_until_it_is_woken(bench: Bench) -> None:
     bench.worker.start()
     for number in range(3):
-        await bench.ledger.enqueue([draft(number)])
+        await bench.outbox.enqueue([draft(number)])
         bench.worker.wake()
         await until_done(bench, number + 1)
     await bench.worker.stop()
@@ -446,8 +446,8 @@ async def test_it_sleeps_until_it_is_woken(bench: Bench) -> None:
 
 
 async def test_it_leaves_a_group_alone_that_somebody_else_is_about_to_work_on(bench: Bench) -> None:
-    with bench.worker.leaving(["main"]):
-        await bench.ledger.enqueue([draft(1), draft(2, group="other")])
+    with bench.worker.reserve(["main"]):
+        await bench.outbox.enqueue([draft(1), draft(2, group="other")])
         bench.worker.start()
         await until_done(bench, 1)
         assert await bench.shelf.calls() == ["add 2"]
@@ -460,7 +460,7 @@ async def test_it_leaves_a_group_alone_that_somebody_else_is_about_to_work_on(be
 async def test_it_tries_again_by_itself_when_that_is_due(bench: Bench) -> None:
     worker = bench.worker_with(SETTINGS.model_copy(update={"retry_after_ms": 10}))
     bench.shelf.is_down = True
-    await bench.ledger.enqueue([draft(1)])
+    await bench.outbox.enqueue([draft(1)])
     worker.start()
     await until_tried(bench, draft(1).id)
     bench.clock.advance(60)
@@ -471,7 +471,7 @@ async def test_it_tries_again_by_itself_when_that_is_due(bench: Bench) -> None:
 
 
 async def test_it_ends_at_once_and_leaves_the_rest_for_the_next_time(bench: Bench) -> None:
-    await bench.ledger.enqueue([draft(1)])
+    await bench.outbox.enqueue([draft(1)])
     bench.shelf.gate = asyncio.Event()
     bench.worker.start()
     await bench.shelf.entered.wait()
@@ -491,7 +491,7 @@ async def test_a_defect_of_the_store_is_told(bench: Bench) -> None:
 
     bench.shelf = Defective(bench.shelf.path)
     worker = bench.worker_with()
-    await bench.ledger.enqueue([draft(1)])
+    await bench.outbox.enqueue([draft(1)])
     worker.start()
     async with asyncio.timeout(WAIT_S):
         while worker.problem is None:
@@ -507,29 +507,29 @@ PRELUDE = """
 import asyncio, os, random, signal, sys, time
 from pathlib import Path
 from composable_memory_adapters.graphiti.settings import IngestSettings
-from composable_memory_adapters.graphiti.writing.ledger import Ledger
-from composable_memory_adapters.graphiti.writing.worker import Worker
+from composable_memory_adapters.graphiti.outbox.queue import Outbox
+from composable_memory_adapters.graphiti.outbox.worker import Worker
 from composable_memory_ops_logs import OpsLog
 from composable_memory_ops_logs.log import utc_now
 from tests.integration.graphiti.fact_shelf import FactShelf, draft
 
 root = Path(sys.argv[1])
 
-def worker(ledger, batch_size):
+def worker(outbox, batch_size):
     shelf = FactShelf(root / "shelf.sqlite")
     return Worker(
-        ledger, shelf, IngestSettings(), ops_log=OpsLog(None), clock=utc_now, batch_size=batch_size
+        outbox, shelf, IngestSettings(), ops_log=OpsLog(None), clock=utc_now, batch_size=batch_size
     )
 """
 KILLED = """
 async def go(number):
-    async with Ledger.open(root, clock=utc_now) as ledger:
+    async with Outbox.open(root, clock=utc_now) as outbox:
         while True:
             drafts = [draft(number + offset, group=f"g{offset % 2}") for offset in range(6)]
-            await ledger.enqueue(drafts)
+            await outbox.enqueue(drafts)
             with open(root / "accepted", "a", encoding="utf-8") as accepted:
                 accepted.write("".join(f"{draft.id}\\n" for draft in drafts))
-            await worker(ledger, 2).work()
+            await worker(outbox, 2).work()
             number += 6
 
 chance = random.Random(7)
@@ -543,13 +543,13 @@ for round in range(30):
 """
 TOGETHER = """
 async def go():
-    async with Ledger.open(root, clock=utc_now) as ledger:
+    async with Outbox.open(root, clock=utc_now) as outbox:
         first = int(sys.argv[2])
         for number in range(first, first + 40):
-            await ledger.enqueue([draft(number)])
+            await outbox.enqueue([draft(number)])
             if not number % 4:
-                await worker(ledger, 2).work()
-        await worker(ledger, 2).work()
+                await worker(outbox, 2).work()
+        await worker(outbox, 2).work()
 
 asyncio.run(go())
 """

@@ -4,10 +4,10 @@ from datetime import UTC, datetime
 
 from composable_memory.content import MemoryContentObject
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft, graph_id
+from composable_memory_adapters.graphiti.outbox.draft_json import draft_from_json, draft_to_json
+from composable_memory_adapters.graphiti.outbox.entry import EntryRow, digest_of
+from composable_memory_adapters.graphiti.outbox.renaming import Renaming
 from composable_memory_adapters.graphiti.stores import LinkLine, NodeLine
-from composable_memory_adapters.graphiti.writing.draft_wire import draft_from_json, draft_to_json
-from composable_memory_adapters.graphiti.writing.entries import digest_of
-from composable_memory_adapters.graphiti.writing.renaming import EpisodeRow, Renaming
 
 FOUND_BY_MODEL = "0b6c1f0a-9c4e-4d8e-8f2e-3a1f5f1c7d11"
 SINCE = "2026-03-01T00:00:00+00:00"
@@ -39,7 +39,7 @@ def fact(group: str, own_id: str, source: str, target: str, *, uuid: str, episod
     )
 
 
-def row(group: str, own_id: str, handed_in_as: str, text: str) -> EpisodeRow:
+def row(group: str, own_id: str, handed_in_as: str, text: str) -> EntryRow:
     moment = datetime(2026, 3, 1, tzinfo=UTC)
     draft = EpisodeDraft(
         id=graph_id(group, own_id),
@@ -49,7 +49,7 @@ def row(group: str, own_id: str, handed_in_as: str, text: str) -> EpisodeRow:
         observed_at=moment,
         ingested_at=moment,
     )
-    return EpisodeRow(
+    return EntryRow(
         id=draft.id,
         sequence=1,
         group_id=group,

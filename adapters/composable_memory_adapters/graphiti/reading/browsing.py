@@ -23,16 +23,16 @@ from composable_memory_adapters.graphiti.reading.rows import (
     since,
 )
 from composable_memory_adapters.graphiti.reading.search import add_origins
-from composable_memory_adapters.graphiti.stores import Counts, Held
+from composable_memory_adapters.graphiti.stores import Counts, EpisodeIds
 
 __all__ = [
     "counts",
     "entities",
     "episode",
+    "episode_ids",
     "episodes",
     "fact",
     "facts",
-    "held",
     "history",
     "neighbourhood",
     "timeline",
@@ -159,11 +159,11 @@ async def counts(database: CypherDatabase, groups: Sequence[str]) -> Counts:
     return Counts(facts=facts, entities=nodes, episodes=texts)
 
 
-async def held(database: CypherDatabase, group_id: str) -> Held:
+async def episode_ids(database: CypherDatabase, group_id: str) -> EpisodeIds:
     """Return which episodes are in a group, by one answer of four rows at most."""
     rows = await database.read(group_id, _statement(database, HELD))
     sets = [(row, frozenset(ids)) for row in rows if isinstance(ids := row["uuids"], list)]
-    return Held(
+    return EpisodeIds(
         present=frozenset().union(*(ids for _, ids in sets)),
         whole=frozenset().union(*(ids for row, ids in sets if row["is_whole"])),
         retired=frozenset().union(*(ids for row, ids in sets if row["is_retired"])),

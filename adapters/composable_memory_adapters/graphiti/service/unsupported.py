@@ -9,7 +9,7 @@ from composable_memory.errors import UnsupportedOperation
 from composable_memory.facts import GraphEntity, Neighbourhood
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft
 from composable_memory_adapters.graphiti.service.connection import BACKEND_ID
-from composable_memory_adapters.graphiti.stores import Counts, Held
+from composable_memory_adapters.graphiti.stores import Counts, EpisodeIds
 
 __all__ = ["BeyondService", "refuse"]
 
@@ -37,7 +37,7 @@ class BeyondService:
         """Refuse: the service changes no episodes."""
         refuse("merge episodes, which a Graphiti service does not do")
 
-    async def held(self, group_id: str) -> Held | None:
+    async def episode_ids(self, group_id: str) -> EpisodeIds | None:
         """Return None: the service shows the last episodes alone."""
         return None
 

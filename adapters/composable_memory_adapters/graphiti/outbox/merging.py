@@ -1,4 +1,4 @@
-"""Makes one episode of old messages of a session and a day; the ledger keeps them word for word."""
+"""Merges old messages of a session and a day into one episode; the outbox keeps them word for word."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
@@ -7,39 +7,58 @@ from itertools import groupby
 
 from composable_memory.content import MemoryContentObject, MemoryProvenance, MemoryTemporalMetadata
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft, graph_id
+from composable_memory_adapters.graphiti.outbox.enqueue import add
+from composable_memory_adapters.graphiti.outbox.entry import Entry, select
+from composable_memory_adapters.graphiti.outbox.queue import Outbox
 from composable_memory_adapters.graphiti.settings import IngestSettings
-from composable_memory_adapters.graphiti.writing.entries import Entry
-from composable_memory_adapters.graphiti.writing.ledger import Ledger
+from composable_memory_adapters.sqlite_file import Connection
 
 __all__ = ["MAX_MESSAGES", "merged_draft", "plan_merges"]
 
 MAX_MESSAGES = 20
 """How many messages become one episode at most."""
 HASH_CHARS = 16
+OLD_MESSAGES = """
+state = 'done' AND session_key IS NOT NULL AND merged_into IS NULL AND observed_at < ? AND workspace = ?
+"""
+BY_SESSION = "group_id, session_key, observed_at, sequence"
+SET_MERGED = "UPDATE episodes SET merged_into = ? WHERE id = ?"
 
 
-async def plan_merges(ledger: Ledger, settings: IngestSettings, *, now: datetime) -> int:
-    """Note which messages are old enough to be merged, and into what; return how many episodes come of it.
+async def plan_merges(outbox: Outbox, settings: IngestSettings, *, now: datetime) -> int:
+    """Plan which old messages are merged into what; return how many episodes come of it.
 
-    The plan is kept before anything of it is done, so that it stays the same after a crash. A worker does it.
+    The plan is stored before anything of it is done, so that it stays the same after a crash. A worker
+    carries it out.
     """
     if not settings.merge_after_days:
         return 0
-    old = await ledger.old_messages(now - timedelta(days=settings.merge_after_days))
+    before = (now - timedelta(days=settings.merge_after_days)).timestamp()
+    old = await outbox.read(
+        lambda connection: select(connection, OLD_MESSAGES, before, outbox.workspace, order=BY_SESSION)
+    )
     bundles = list(_bundles(old, settings.max_episode_chars))
     for bundle in bundles:
-        await ledger.plan_merge(merged_draft([entry.draft for entry in bundle], now=now), bundle)
+        await _plan(outbox, merged_draft([entry.draft for entry in bundle], now=now), bundle)
     return len(bundles)
 
 
+async def _plan(outbox: Outbox, merged: EpisodeDraft, originals: Sequence[Entry]) -> None:
+    def work(connection: Connection) -> None:
+        add(connection, merged, now=outbox.now(), workspace=outbox.workspace, state="merging")
+        connection.executemany(SET_MERGED, [(merged.id, entry.id) for entry in originals])
+
+    await outbox.write(work)
+
+
 def merged_draft(drafts: Sequence[EpisodeDraft], *, now: datetime) -> EpisodeDraft:
-    """Return the episode that takes the place of messages of one session and day."""
+    """Return the episode that replaces messages of one session and day."""
     first, last = drafts[0], drafts[-1]
     ids = [draft.content.id for draft in drafts]
     digest = sha256("\n".join(ids).encode("utf-8", "surrogatepass")).hexdigest()[:HASH_CHARS]
     own_id = f"merged:{first.observed_at:%Y-%m-%d}:{digest}"
     source = first.content.provenance
-    text = "\n".join(_said(draft) for draft in drafts)
+    text = "\n".join(_line(draft) for draft in drafts)
     content = MemoryContentObject(
         id=own_id,
         kind="message",
@@ -76,7 +95,7 @@ def _filled(entries: Iterator[Entry], max_chars: int) -> Iterator[list[Entry]]:
     bundle: list[Entry] = []
     size = 0
     for entry in entries:
-        chars = len(_said(entry.draft)) + 1
+        chars = len(_line(entry.draft)) + 1
         if bundle and (len(bundle) == MAX_MESSAGES or size + chars > max_chars):
             yield bundle
             bundle, size = [], 0
@@ -91,6 +110,6 @@ def _day_of_session(entry: Entry) -> tuple[str, str | None, str]:
     return entry.draft.group_id, session, f"{entry.draft.observed_at:%Y-%m-%d}"
 
 
-def _said(draft: EpisodeDraft) -> str:
+def _line(draft: EpisodeDraft) -> str:
     actor = draft.content.provenance.actor_id if draft.content.provenance else None
     return f"{draft.observed_at:%H:%M} {f'{actor}: ' if actor else ''}{draft.text}"

@@ -1,11 +1,12 @@
-"""Copies what a workspace told its graph into a folder, facts, times and all, and takes such a copy in again.
+"""Backs up what a workspace told its graph into a folder, with all facts and times, and restores it.
 
-A copy is three files: `format.json` says how the memory named what is in the others, `episodes.jsonl` has the
-rows of the ledger, `graph.jsonl` the nodes and relationships, those of a group together and its nodes first.
+A backup is three files: `format.json` says how the memory named what is in the others, `episodes.jsonl` has
+the rows of the outbox, `graph.jsonl` the nodes and relationships, those of a group together, its nodes first.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from itertools import chain, islice
 from pathlib import Path
@@ -15,24 +16,35 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from composable_memory.errors import BackendRejected
 from composable_memory_adapters.graphiti.episodes import named_in
-from composable_memory_adapters.graphiti.groups import group_of, safe_group_id
-from composable_memory_adapters.graphiti.settings import GraphitiSettings
+from composable_memory_adapters.graphiti.groups import GroupScope, group_of, safe_group_id
+from composable_memory_adapters.graphiti.outbox.draft_json import draft_from_json
+from composable_memory_adapters.graphiti.outbox.entry import ACTIVE_STATES, EntryRow
+from composable_memory_adapters.graphiti.outbox.queue import Outbox
+from composable_memory_adapters.graphiti.outbox.renaming import Renaming
 from composable_memory_adapters.graphiti.stores import LINES, GroupCopies, LinkLine, NodeLine
-from composable_memory_adapters.graphiti.writing.draft_wire import draft_from_json
-from composable_memory_adapters.graphiti.writing.entries import ALIVE
-from composable_memory_adapters.graphiti.writing.ledger import Ledger
-from composable_memory_adapters.graphiti.writing.renaming import EpisodeRow, Renaming
+from composable_memory_adapters.sqlite_file import Connection
 
 __all__ = ["GraphBackup"]
 
 FORMAT, EPISODES, GRAPH = "format.json", "episodes.jsonl", "graph.jsonl"
 STAGED = "~restored"
-"""Stands behind the name of a group in that of a graph which is being made; no group is called so."""
+"""Ends the name of a graph that is being made for a group; no group is called so."""
 FACT = "RELATES_TO"
+OF_GROUPS = """
+FROM episodes WHERE workspace = ? AND state <> 'moved' AND group_id IN (SELECT value FROM json_each(?))
+"""
+COLUMNS = tuple(EntryRow.model_fields)
+SELECT_ROWS = f"SELECT {', '.join(COLUMNS)} {OF_GROUPS} ORDER BY sequence"
+DELETE_ROWS = f"DELETE {OF_GROUPS}"
+INSERT_ROW = "INSERT INTO episodes ({names}, workspace) VALUES ({places}, :workspace)"
+GROUPS_OF_OTHERS = "SELECT DISTINCT group_id FROM episodes WHERE workspace IS NOT ?"
+STAGE = "INSERT OR REPLACE INTO restored (group_id, staged) VALUES (?, ?)"
+STAGED_GROUPS = "SELECT group_id, staged FROM restored"
+DONE = "DELETE FROM restored WHERE group_id = ?"
+
 LINE: Final[TypeAdapter[NodeLine | LinkLine]] = TypeAdapter(NodeLine | LinkLine)
 
-Alone = Callable[[str], AbstractAsyncContextManager[None]]
-"""Holds a group, so that nobody else writes to it."""
+Exclusive = Callable[[str], AbstractAsyncContextManager[None]]
 
 
 class _Format(BaseModel):
@@ -50,44 +62,42 @@ class _Format(BaseModel):
 
 
 class GraphBackup:
-    """Backups of one workspace's part of a graph: of the groups that nobody else has told anything.
+    """Backups of one workspace's part of a graph: of the groups that nobody else has written to.
 
-    `default` is the group of the memory where the settings name none. What is in other groups, or in a
-    database that is not private (`copies` is None), is counted and left to whoever keeps that.
+    What is in other groups, or in a database that is not private (`copies` is None), is counted and left to
+    whoever runs that. `exclusive` holds a group, so that nobody else writes to it.
     """
 
     def __init__(
         self,
-        ledger: Ledger,
+        outbox: Outbox,
         copies: GroupCopies | None,
-        settings: GraphitiSettings,
+        scope: GroupScope,
         *,
-        alone: Alone,
-        default: str,
-        workspace_id: str,
+        exclusive: Exclusive,
     ) -> None:
-        self._ledger = ledger
+        self._outbox = outbox
         self._copies = copies
-        self._settings = settings
-        self._alone = alone
-        self._base = settings.group or default
-        self._prefix = named_in(workspace_id, "")
+        self._settings = scope.settings
+        self._exclusive = exclusive
+        self._base = scope.base
+        self._prefix = named_in(scope.workspace_id, "")
 
     async def write(self, folder: Path) -> Mapping[str, int]:
-        """Write a copy of one moment; return what is in it, and how many episodes are `elsewhere`.
+        """Write a backup of one moment; return what is in it, and how many episodes are `elsewhere`.
 
         Raises:
-            BackendError: the graph or the ledger cannot be read, or somebody else does not stop writing.
+            BackendError: the graph or the outbox cannot be read, or somebody else does not stop writing.
         """
         own, others = await self._groups()
-        elsewhere = _counted(await self._ledger.rows(others if self._copies else own | others))
+        elsewhere = _counted(await self._rows(others if self._copies else own | others))
         counts = {"elsewhere": elsewhere} if elsewhere else {}
         if self._copies is None:
             return counts
         async with AsyncExitStack() as stack:
             for group in sorted(own):
-                await stack.enter_async_context(self._alone(group))
-            rows = await self._ledger.rows(own)
+                await stack.enter_async_context(self._exclusive(group))
+            rows = await self._rows(own)
             await asyncio.to_thread(_append, folder / EPISODES, rows)
             nodes, facts = await self._copy_graphs(self._copies, own, folder / GRAPH)
         naming = _Format(
@@ -111,14 +121,14 @@ class GraphBackup:
         return entities, facts
 
     async def restore(self, folder: Path, *, replace: bool) -> Mapping[str, int]:
-        """Make a copy what this workspace told its graph, whichever it was of; return what is in it.
+        """Make a backup, of whichever workspace, all that this one told its graph; return what is in it.
 
-        The graphs are made beside those that are there, and take their place after the ledger has noted it.
+        The graphs are made beside those that are there, and replace them after the outbox has recorded it.
 
         Raises:
             BackendRejected: it cannot be read, others would lose their facts, or there are facts already and
                 `replace` is false.
-            BackendError: the graph or the ledger cannot be used.
+            BackendError: the graph or the outbox cannot be used.
         """
         if self._copies is None:
             raise _refused("a graph that is not private", "restore what it held by means of its own server")
@@ -138,14 +148,14 @@ class GraphBackup:
         await asyncio.to_thread(_learn, renaming, chain(rows, _lines(graph, groups)))
         async with AsyncExitStack() as stack:
             for group in sorted({*own, *groups.values()}):
-                await stack.enter_async_context(self._alone(group))
+                await stack.enter_async_context(self._exclusive(group))
             for group in groups.values():
                 await self._copies.discard(group + STAGED)
             counts = {"episodes": _counted(rows), "entities": 0, "facts": 0}
             made = await self._make(self._copies, renaming, _lines(graph, groups), counts)
             staged = dict.fromkeys(own) | {group: group + STAGED for group in made}
             renamed = await asyncio.to_thread(lambda: [renaming.row(row) for row in rows])
-            await self._ledger.put_back(renamed, instead_of=own, staged=staged)
+            await self._replace_rows(renamed, instead_of=own, staged=staged)
             for group, instead in staged.items():
                 await self._put_in_place(self._copies, group, instead)
         return counts
@@ -157,7 +167,7 @@ class GraphBackup:
         lines: Iterator[NodeLine | LinkLine],
         counts: dict[str, int],
     ) -> set[str]:
-        """Make the graphs beside those that are there; return of which groups."""
+        """Make the graphs beside those that are there; return for which groups."""
         made: set[str] = set()
         while batch := await asyncio.to_thread(lambda: list(islice(lines, LINES))):
             nodes = [renaming.node(one) for one in batch if isinstance(one, NodeLine)]
@@ -171,36 +181,73 @@ class GraphBackup:
         return made
 
     async def finish(self) -> None:
-        """Complete what was cut off after the ledger had noted it.
+        """Complete a restore that was cut off after the outbox had recorded it.
 
         Raises:
-            BackendError: the graph or the ledger cannot be used.
+            BackendError: the graph or the outbox cannot be used.
         """
         if self._copies is None:
             return
-        for group in await self._ledger.staged():
-            async with self._alone(group):
-                left = await self._ledger.staged()  # others may have completed it meanwhile
+        for group in await self._staged():
+            async with self._exclusive(group):
+                left = await self._staged()  # others may have completed it meanwhile
                 if group in left:
                     await self._put_in_place(self._copies, group, left[group])
 
     async def _put_in_place(self, copies: GroupCopies, group: str, staged: str | None) -> None:
         await copies.put_in_place(group, staged)
-        await self._ledger.note_in_place(group)
+        await self._outbox.write(lambda connection: connection.execute(DONE, (group,)).fetchall())
 
     async def _groups(self) -> tuple[frozenset[str], frozenset[str]]:
         """Return the groups that are this workspace's alone, and those that others use too."""
-        mine = {safe_group_id(self._base), *await self._ledger.groups()}
-        others = await self._ledger.groups_of_others()
+        mine = {safe_group_id(self._base), *await self._outbox.groups()}
+        values = (self._outbox.workspace,)
+        rows = await self._outbox.read(
+            lambda connection: connection.execute(GROUPS_OF_OTHERS, values).fetchall()
+        )
+        others = frozenset(str(row[0]) for row in rows)
         return frozenset(mine - others), others
 
+    async def _rows(self, groups: Collection[str]) -> list[EntryRow]:
+        """Return all entries of this workspace in some groups."""
+        values = (self._outbox.workspace, json.dumps(sorted(groups)))
+        found = await self._outbox.read(lambda connection: connection.execute(SELECT_ROWS, values).fetchall())
+        return [EntryRow.model_validate(dict(zip(COLUMNS, row, strict=True))) for row in found]
+
+    async def _replace_rows(
+        self, rows: Sequence[EntryRow], *, instead_of: Collection[str], staged: Mapping[str, str | None]
+    ) -> None:
+        """Put rows in the place of those of some groups, and record which graphs have to follow."""
+        workspace, cleared = self._outbox.workspace, json.dumps(sorted(instead_of))
+
+        def work(connection: Connection) -> None:
+            connection.execute(DELETE_ROWS, (workspace, cleared))
+            last = connection.execute("SELECT coalesce(max(sequence), 0) FROM episodes").get
+            values = [
+                row.model_dump() | {"workspace": workspace, "sequence": last + number}
+                for number, row in enumerate(rows, start=1)
+            ]
+            statement = INSERT_ROW.format(
+                names=", ".join(COLUMNS), places=", ".join(f":{name}" for name in COLUMNS)
+            )
+            connection.executemany(statement, values)
+            connection.executemany(STAGE, list(staged.items()))
+
+        await self._outbox.write(work)
+
+    async def _staged(self) -> dict[str, str | None]:
+        """Return by group which graph has to replace its own; None for none."""
+        return await self._outbox.read(
+            lambda connection: {str(group): staged for group, staged in connection.execute(STAGED_GROUPS)}
+        )
+
     async def _holds(self, copies: GroupCopies, groups: Collection[str]) -> bool:
-        return bool(await self._ledger.rows(groups)) or any(
+        return bool(await self._rows(groups)) or any(
             [await copies.has_anything(group) for group in sorted(groups)]
         )
 
-    def _new_groups(self, naming: _Format, rows: Iterable[EpisodeRow]) -> dict[str, str]:
-        """Return what each group of a copy is called here; one that only holds what was forgotten is left."""
+    def _new_groups(self, naming: _Format, rows: Iterable[EntryRow]) -> dict[str, str]:
+        """Return what each group of a backup is called here, without those that hold nothing any more."""
         if naming.base == self._base:
             return {group: group for group in naming.groups}
         old, new = safe_group_id(naming.base), safe_group_id(self._base)
@@ -218,8 +265,8 @@ def _refused(status: str, body: str) -> BackendRejected:
     return BackendRejected("graphiti", "restore", status=status, body=body)
 
 
-def _counted(rows: Iterable[EpisodeRow]) -> int:
-    return sum(row.state in ALIVE for row in rows)
+def _counted(rows: Iterable[EntryRow]) -> int:
+    return sum(row.state in ACTIVE_STATES for row in rows)
 
 
 def _append(file: Path, lines: Iterable[BaseModel]) -> None:
@@ -227,12 +274,12 @@ def _append(file: Path, lines: Iterable[BaseModel]) -> None:
         opened.writelines(f"{line.model_dump_json()}\n" for line in lines)
 
 
-def _read(folder: Path) -> tuple[_Format, list[EpisodeRow]]:
+def _read(folder: Path) -> tuple[_Format, list[EntryRow]]:
     """Read all but the graph, and look whether every line of that can be read."""
     try:
         naming = _Format.model_validate_json((folder / FORMAT).read_bytes())
         with (folder / EPISODES).open("rb") as file:
-            rows = [EpisodeRow.model_validate_json(line) for line in file]
+            rows = [EntryRow.model_validate_json(line) for line in file]
         for row in rows:
             _ = row.draft and draft_from_json(row.draft)
         for _line in _lines(folder / GRAPH, naming.groups):
@@ -255,6 +302,6 @@ def _lines(file: Path, groups: Collection[str]) -> Iterator[NodeLine | LinkLine]
                 yield line
 
 
-def _learn(renaming: Renaming, lines: Iterable[EpisodeRow | NodeLine | LinkLine]) -> None:
+def _learn(renaming: Renaming, lines: Iterable[EntryRow | NodeLine | LinkLine]) -> None:
     for line in lines:
         renaming.learn(line)

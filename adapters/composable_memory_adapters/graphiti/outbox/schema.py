@@ -1,9 +1,9 @@
-"""The tables of the ledger file, and the one place that creates and checks them.
+"""The tables of the outbox, and the one place that creates and migrates them.
 
 `episodes` has a row for every text that was ever handed in under an id: it is the queue as well as the
-book. `claims` says which groups are a workspace's alone though they are not called by it. `turns` says who
-works on a group now, and until when a group that gave trouble is left alone. `restored` has what is still to
-be done of a restore. Times are seconds since 1970.
+record of what is done. `claims` has the groups that belong to one workspace though they are not named after
+it. `turns` has the lease of each group, and until when a group that failed is left alone. `restored` has what
+is still to be done of a restore. Times are seconds since 1970.
 """
 
 from pathlib import Path
@@ -18,14 +18,14 @@ APPLICATION_ID = 0x636D6570
 
 TABLES = """
 CREATE TABLE episodes (
-  id TEXT PRIMARY KEY,         -- the graph's
+  id TEXT PRIMARY KEY,         -- the one in the graph
   sequence INTEGER NOT NULL,   -- the order in which they are stored
   group_id TEXT NOT NULL,
   draft_id TEXT NOT NULL,      -- as it was handed in; several texts may share it, one after the other
   content_id TEXT NOT NULL,
   part_of TEXT NOT NULL,       -- the content that a long text was cut from; else its own
   session_key TEXT,            -- of a message that may be merged
-  source_path TEXT,            -- of what stands in for all that a source says
+  source_path TEXT,            -- of what is all that a source says
   state TEXT NOT NULL,
   draft TEXT NOT NULL,         -- JSON
   hash TEXT NOT NULL,          -- SHA-256 of the text
@@ -36,7 +36,7 @@ CREATE TABLE episodes (
   trace_id TEXT,
   observed_at REAL NOT NULL,
   enqueued_at REAL NOT NULL,
-  since REAL NOT NULL          -- when it came to its state
+  since REAL NOT NULL          -- when it reached its state
 ) WITHOUT ROWID;
 
 CREATE INDEX episodes_by_state ON episodes (state, group_id, sequence);
@@ -54,22 +54,22 @@ CREATE TABLE turns (
 ) WITHOUT ROWID;
 """
 MARKS = "ALTER TABLE episodes ADD COLUMN is_marked INTEGER NOT NULL DEFAULT 0"
-"""Says of an episode that the graph marks it when all of it is stored; earlier versions did not."""
+"""Whether the graph marks the episode when all of it is stored; earlier versions did not."""
 WORKSPACES = """
-ALTER TABLE episodes ADD COLUMN workspace TEXT; -- NULL where it was taken in before they were told apart
+ALTER TABLE episodes ADD COLUMN workspace TEXT; -- NULL where it was handed in before workspaces were recorded
 CREATE INDEX episodes_of_nobody ON episodes (group_id) WHERE workspace IS NULL;
 CREATE TABLE claims (group_id TEXT PRIMARY KEY, workspace TEXT NOT NULL) WITHOUT ROWID;
 """
 RESTORED = """
 CREATE TABLE restored (
   group_id TEXT PRIMARY KEY,
-  staged TEXT                  -- the graph that takes the place of the group's; NULL if none does
+  staged TEXT                  -- the graph that replaces the group's; NULL if none does
 ) WITHOUT ROWID;
 """
-STEPS = (TABLES, MARKS, WORKSPACES, RESTORED)
-"""What brings a file from each version to the next."""
+MIGRATIONS = (TABLES, MARKS, WORKSPACES, RESTORED)
+"""The statements that bring a file from each version to the next."""
 
-SCHEMA_VERSION = len(STEPS)
+SCHEMA_VERSION = len(MIGRATIONS)
 
 
 def ensure(connection: Connection, path: Path) -> None:
@@ -85,8 +85,8 @@ def ensure(connection: Connection, path: Path) -> None:
     is_ours = connection.execute("PRAGMA application_id").get == APPLICATION_ID
     if not is_ours and connection.execute("SELECT count(*) FROM sqlite_schema").get:
         raise IndexProblem(path, "it belongs to another program; choose another folder")
-    for step in STEPS[version:]:
-        connection.execute(step)
+    for migration in MIGRATIONS[version:]:
+        connection.execute(migration)
     if version < SCHEMA_VERSION:
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")

@@ -1,4 +1,4 @@
-"""Does what is due in one group, in order, and notes in the ledger what the place of the facts says to it."""
+"""Delivers what is due in one group to the store of facts, in order, and records what came of it."""
 
 import asyncio
 import time
@@ -20,109 +20,118 @@ from composable_memory.errors import (
     EmbeddingPending,
 )
 from composable_memory.interfaces import Clock
+from composable_memory_adapters.graphiti.outbox.entry import Entry
+from composable_memory_adapters.graphiti.outbox.queue import Outbox
 from composable_memory_adapters.graphiti.settings import IngestSettings
 from composable_memory_adapters.graphiti.stores import Added, FactStore
-from composable_memory_adapters.graphiti.writing.entries import Entry
-from composable_memory_adapters.graphiti.writing.ledger import Ledger
 from composable_memory_ops_logs.events import ErrorInfo, GraphitiIngest
 from composable_memory_ops_logs.log import OpsLog
 from composable_memory_ops_logs.trace import current_trace_id, trace
 
-__all__ = ["Rounds", "Tally"]
+__all__ = ["Delivery", "WorkReport"]
 
 T = TypeVar("T")
 
 BACKEND = "graphiti"
-CONFIRM_S = 0.2
+FIRST_CONFIRM_S = 0.2
 MAX_CONFIRM_PAUSE_S = 60.0
 CONFIRM_WITHIN = timedelta(minutes=15)
 """How long a service may take to show an episode; then it is sent again."""
 CONFIRM_LIMIT = 1000
 
 UNREADABLE_IN_A_ROW = 3
-"""After so many episodes that a model makes nothing of, the fault is the model's, and it is left alone."""
+"""After so many unreadable answers in a row the model is at fault, and its group is paused."""
 
-NOT_THEIRS = (BackendUnavailable, EmbedderUnavailable, EmbeddingPending)
-"""Trouble that says nothing about the episodes: they are tried again for as long as it takes."""
+NOT_THEIR_FAULT = (BackendUnavailable, EmbedderUnavailable, EmbeddingPending)
+"""Errors that say nothing about the episodes: they are tried again for as long as it takes."""
 
 
 @dataclass(slots=True, kw_only=True)
-class Tally:
-    """Counts what is done with episodes, over several groups; `unreadable` are those in a row until now."""
+class WorkReport:
+    """Counts what was done with episodes: each that was tried is in one of the first five counts.
+
+    `sent` were accepted by a service that has not shown them yet. `problems` says why something failed or has
+    to be tried again, each reason once. `unreadable` counts those in a row that the model made nothing of.
+    """
 
     stored: int = 0
     sent: int = 0
     retired: int = 0
     failed: int = 0
     postponed: int = 0
-    unreadable: int = 0
     entities: int = 0
     facts: int = 0
-    problems: dict[str, None] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    unreadable: int = field(default=0, compare=False)
+
+    def add_problem(self, error: ComposableMemoryError) -> None:
+        """Note why something failed."""
+        if (problem := str(error)) not in self.problems:
+            self.problems.append(problem)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rounds:
-    """Works on groups whose turn the caller holds; at most `batch_size` episodes are handed over at once."""
+class Delivery:
+    """Works on groups whose lease the caller holds; at most `batch_size` episodes are handed over at once."""
 
-    ledger: Ledger
+    outbox: Outbox
     store: FactStore
     settings: IngestSettings
     ops_log: OpsLog
     clock: Clock
     batch_size: int
 
-    async def go(self, group: str, tally: Tally, is_over: Callable[[], bool]) -> None:
-        """Do all that is due in a group, until it gives trouble or `is_over` says so.
+    async def run(self, group: str, report: WorkReport, is_over: Callable[[], bool]) -> None:
+        """Do all that is due in a group, until it fails or `is_over` returns true.
 
         Raises:
-            BackendUnavailable: the ledger cannot be used.
+            BackendUnavailable: the outbox cannot be used.
         """
         went_well = True
         while went_well and not is_over():
-            entries = await self.ledger.due(group, limit=self.batch_size)
+            entries = await self.outbox.due(group, limit=self.batch_size)
             if not entries:
                 return
             with trace(current_trace_id() or entries[0].trace_id):
-                went_well = await self._do(group, entries, tally)
+                went_well = await self._do(group, entries, report)
 
-    async def _do(self, group: str, entries: Sequence[Entry], tally: Tally) -> bool:
+    async def _do(self, group: str, entries: Sequence[Entry], report: WorkReport) -> bool:
         """Do what is due with entries of one state; False when the group has to be left alone for now."""
         match entries[0].state:
             case "queued":
-                return await self._add(group, entries, tally)
+                return await self._add(group, entries, report)
             case "retiring":
-                return await self._retire(group, entries, tally)
+                return await self._retire(group, entries, report)
             case "merging":
-                return await self._merge(group, entries[0], tally)
+                return await self._merge(group, entries[0], report)
             case "lost":
-                return await self._store_and_retire(group, entries, tally)
+                return await self._store_and_retire(group, entries, report)
             case _:
-                return await self._confirm(group, entries, tally)
+                return await self._confirm(group, entries, report)
 
     # --- storing ---
 
-    async def _add(self, group: str, entries: Sequence[Entry], tally: Tally) -> bool:
-        """Hand episodes over; of some that are refused together, find the one that is."""
+    async def _add(self, group: str, entries: Sequence[Entry], report: WorkReport) -> bool:
+        """Hand episodes over; where several are refused together, find the one at fault by halving."""
         parts = deque([entries])
         while parts:
             part = parts.popleft()
             answer = await self._hand_over(group, part)
             if isinstance(answer, Added):
-                await self._note_added(part, answer, tally)
+                await self._note_added(part, answer, report)
             elif isinstance(answer, BackendGarbled) and len(part) == 1:
-                tally.unreadable += 1
-                is_their_fault = tally.unreadable < UNREADABLE_IN_A_ROW
-                await self._postpone(part, answer, tally, groups_rest=not is_their_fault)
+                report.unreadable += 1
+                is_their_fault = report.unreadable < UNREADABLE_IN_A_ROW
+                await self._postpone(part, answer, report, pause_groups=not is_their_fault)
                 if not is_their_fault:
                     return False
             elif not isinstance(answer, BackendRejected):
-                await self._postpone(part, answer, tally)
+                await self._postpone(part, answer, report)
                 return False
             elif len(part) == 1:
-                await self.ledger.fail(part[0], str(answer))
-                tally.failed += 1
-                tally.problems[str(answer)] = None
+                await self.outbox.fail(part[0], str(answer))
+                report.failed += 1
+                report.add_problem(answer)
             else:
                 middle = len(part) // 2
                 parts.extendleft((part[middle:], part[:middle]))
@@ -132,82 +141,82 @@ class Rounds:
         drafts = [entry.draft for entry in entries]
         began = time.perf_counter()
         answer = await self._within_limit("add", lambda: self.store.add(group, drafts))
-        self._tell(entries, answer, duration_ms=(time.perf_counter() - began) * 1000)
+        self._log(entries, answer, duration_ms=(time.perf_counter() - began) * 1000)
         return answer
 
-    async def _note_added(self, entries: Sequence[Entry], added: Added, tally: Tally) -> None:
-        tally.unreadable = 0
-        tally.entities += added.entities
-        tally.facts += added.facts
+    async def _note_added(self, entries: Sequence[Entry], added: Added, report: WorkReport) -> None:
+        report.unreadable = 0
+        report.entities += added.entities
+        report.facts += added.facts
         if added.certain:
-            await self.ledger.complete(entries)
-            tally.stored += len(entries)
+            await self.outbox.complete(entries)
+            report.stored += len(entries)
         else:
-            soon = self.clock() + timedelta(seconds=CONFIRM_S)
-            await self.ledger.complete(entries, "sent", next_try_at=soon)
-            tally.sent += len(entries)
+            soon = self.clock() + timedelta(seconds=FIRST_CONFIRM_S)
+            await self.outbox.complete(entries, "sent", next_try_at=soon)
+            report.sent += len(entries)
 
     # --- retiring and merging ---
 
-    async def _retire(self, group: str, entries: Sequence[Entry], tally: Tally) -> bool:
-        """Say that episodes hold no more, from when that was found."""
+    async def _retire(self, group: str, entries: Sequence[Entry], report: WorkReport) -> bool:
+        """Retire episodes, from the time when their source stopped saying so."""
         for at, together in groupby(entries, key=lambda entry: entry.since):
             gone = list(together)
-            answer = await self._within_limit("retire", partial(self._say_no_more, group, gone, at))
+            answer = await self._within_limit("retire", partial(self._retire_at, group, gone, at))
             if isinstance(answer, ComposableMemoryError):
-                await self._postpone(gone, answer, tally)
+                await self._postpone(gone, answer, report)
                 return False
-            await self.ledger.complete(gone, "retired")
-            tally.retired += len(gone)
+            await self.outbox.complete(gone, "retired")
+            report.retired += len(gone)
         return True
 
-    async def _store_and_retire(self, group: str, entries: Sequence[Entry], tally: Tally) -> bool:
-        """Bring back what held once and was retired, so that the history is as it was."""
+    async def _store_and_retire(self, group: str, entries: Sequence[Entry], report: WorkReport) -> bool:
+        """Restore what held once and was retired, so that the history is as it was."""
         answer = await self._hand_over(group, entries)
         if isinstance(answer, ComposableMemoryError):
-            await self._postpone(entries, answer, tally)
+            await self._postpone(entries, answer, report)
             return False
-        return await self._retire(group, entries, tally)
+        return await self._retire(group, entries, report)
 
-    async def _say_no_more(self, group: str, gone: Sequence[Entry], at: datetime) -> int:
+    async def _retire_at(self, group: str, gone: Sequence[Entry], at: datetime) -> int:
         return await self.store.retire(group, [entry.id for entry in gone], at=at)
 
-    async def _merge(self, group: str, entry: Entry, tally: Tally) -> bool:
-        ids = [draft.id for draft in await self.ledger.originals(entry.id)]
+    async def _merge(self, group: str, entry: Entry, report: WorkReport) -> bool:
+        ids = [draft.id for draft in await self.outbox.originals(entry.id)]
         answer = await self._within_limit("merge", lambda: self.store.merge(group, entry.draft, ids))
         if isinstance(answer, ComposableMemoryError):
-            await self._postpone([entry], answer, tally)
+            await self._postpone([entry], answer, report)
             return False
-        await self.ledger.complete_merge(entry)
+        await self.outbox.complete_merge(entry)
         return True
 
     # --- confirming ---
 
-    async def _confirm(self, group: str, entries: Sequence[Entry], tally: Tally) -> bool:
-        """See which episodes a service shows by now; what it never shows is sent again."""
+    async def _confirm(self, group: str, entries: Sequence[Entry], report: WorkReport) -> bool:
+        """Check which episodes a service shows by now; what it never shows is sent again."""
         answer = await self._within_limit(
             "list episodes", lambda: self.store.episodes((group,), limit=CONFIRM_LIMIT)
         )
         if isinstance(answer, ComposableMemoryError):
             # They stay sent: sent once more, they would be there twice.
             pause = timedelta(milliseconds=self.settings.retry_after_ms)
-            await self.ledger.look_again(entries, self.clock() + pause)
-            tally.problems[str(answer)] = None
+            await self.outbox.check_later(entries, self.clock() + pause)
+            report.add_problem(answer)
             return False
         shown = {name for episode in answer for name in (episode.id, episode.content_id)}
-        there = [entry for entry in entries if not shown.isdisjoint((entry.id, entry.draft.content.id))]
-        await self.ledger.complete(there)
-        tally.stored += len(there)
-        return await self._wait_for([entry for entry in entries if entry not in there], tally)
+        stored = [entry for entry in entries if not shown.isdisjoint((entry.id, entry.draft.content.id))]
+        await self.outbox.complete(stored)
+        report.stored += len(stored)
+        return await self._wait_for([entry for entry in entries if entry not in stored], report)
 
-    async def _wait_for(self, entries: Sequence[Entry], tally: Tally) -> bool:
+    async def _wait_for(self, entries: Sequence[Entry], report: WorkReport) -> bool:
         now = self.clock()
         lost = [entry for entry in entries if now - entry.since > CONFIRM_WITHIN]
         for entry in entries:
             if entry not in lost:
-                await self.ledger.look_again([entry], _next_look(entry, now))
+                await self.outbox.check_later([entry], _next_check(entry, now))
         if lost:
-            await self._postpone(lost, _NotShown(), tally)
+            await self._postpone(lost, _NotShown(), report)
         return not lost
 
     # --- what all calls have in common ---
@@ -230,21 +239,21 @@ class Rounds:
         self,
         entries: Sequence[Entry],
         error: ComposableMemoryError,
-        tally: Tally,
+        report: WorkReport,
         *,
-        groups_rest: bool = True,
+        pause_groups: bool = True,
     ) -> None:
-        await self.ledger.postpone(
+        await self.outbox.postpone(
             entries,
             str(error),
             pause_s=self.settings.retry_after_ms / 1000,
-            max_attempts=None if isinstance(error, NOT_THEIRS) else self.settings.max_attempts,
-            groups_rest=groups_rest,
+            max_attempts=None if isinstance(error, NOT_THEIR_FAULT) else self.settings.max_attempts,
+            pause_groups=pause_groups,
         )
-        tally.postponed += len(entries)
-        tally.problems[str(error)] = None
+        report.postponed += len(entries)
+        report.add_problem(error)
 
-    def _tell(
+    def _log(
         self, entries: Sequence[Entry], answer: Added | ComposableMemoryError, *, duration_ms: float
     ) -> None:
         error = answer if isinstance(answer, ComposableMemoryError) else None
@@ -273,7 +282,7 @@ class _NotShown(ComposableMemoryError):
         )
 
 
-def _next_look(entry: Entry, now: datetime) -> datetime:
-    """Wait as long again as it was waited for, within bounds."""
+def _next_check(entry: Entry, now: datetime) -> datetime:
+    """Return when to check again: after as long as it has waited so far, within bounds."""
     waited_s = (now - entry.since).total_seconds()
-    return now + timedelta(seconds=min(MAX_CONFIRM_PAUSE_S, max(CONFIRM_S, waited_s)))
+    return now + timedelta(seconds=min(MAX_CONFIRM_PAUSE_S, max(FIRST_CONFIRM_S, waited_s)))

@@ -1,0 +1,118 @@
+"""Lists facts, entities and episodes, and renders the pages that `get` shows."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from composable_memory.errors import MemoryPathError
+from composable_memory.facts import Episode, Fact, GraphEntity, Neighbourhood
+from composable_memory.interfaces import Clock
+from composable_memory.time.windows import FAR_FUTURE, FAR_PAST
+from composable_memory_adapters.graphiti.facts import (
+    PATH_ROOT,
+    cited,
+    cited_episode,
+    episode_page,
+    fact_page,
+    ids_in,
+)
+from composable_memory_adapters.graphiti.groups import GroupScope
+from composable_memory_adapters.graphiti.monitor import Monitor
+from composable_memory_adapters.graphiti.outbox.queue import Outbox
+from composable_memory_adapters.graphiti.stores import FactStore
+
+__all__ = ["FactBrowser"]
+
+
+class FactBrowser:
+    """Browses one workspace's groups; an empty private graph is not started for that."""
+
+    def __init__(
+        self, *, clock: Clock, scope: GroupScope, store: FactStore, outbox: Outbox, monitor: Monitor
+    ) -> None:
+        self._clock = clock
+        self._scope = scope
+        self._store = store
+        self._outbox = outbox
+        self._monitor = monitor
+
+    async def page(self, path: str) -> str:
+        """Return the page of a fact, with its history and sources, or the text of an episode.
+
+        What is not there has no text, and neither has what is in a group that is not ours to read.
+        """
+        ids = ids_in(path)
+        if ids is None:
+            raise MemoryPathError(path, "it is no fact", allowed=[f"{PATH_ROOT}/<group>/<id>"])
+        is_readable = self._scope.may_read(ids[0]) and await self._has_facts()
+        return await self._page(*ids) if is_readable else ""
+
+    async def _page(self, group_id: str, own_id: str) -> str:
+        fact = await self._store.fact(group_id, own_id)
+        if fact is None:
+            episode = await self._store.episode(group_id, own_id)
+            if episode is None:
+                return ""
+            originals = await self._outbox.originals(episode.id)
+            return episode_page(cited_episode(episode, self._scope), originals)
+        history = await self._store.history(fact)
+        found = [await self._store.episode(group_id, episode_id) for episode_id in fact.episodes]
+        sources = [cited_episode(one, self._scope) for one in found if one]
+        return fact_page(fact, self._clock(), history=history, sources=sources)
+
+    async def facts(
+        self, *, about: str | None, as_of: datetime | None, current_only: bool, limit: int
+    ) -> Sequence[Fact]:
+        """Return facts, the newest first."""
+        if not await self._has_facts():
+            return ()
+        found = await self._store.facts(
+            self._scope.searched,
+            about=about,
+            as_of=None if as_of is None else _in_utc(as_of),
+            current_at=self._clock() if current_only else None,
+            limit=limit,
+        )
+        return [cited(fact, self._scope) for fact in found]
+
+    async def entities(self, *, named: str | None, limit: int) -> Sequence[GraphEntity]:
+        """Return entities, those with most facts first."""
+        if not await self._has_facts():
+            return ()
+        return await self._store.entities(self._scope.searched, named=named, limit=limit)
+
+    async def episodes(self, *, limit: int) -> Sequence[Episode]:
+        """Return what was ingested, the latest observed first."""
+        if not await self._has_facts():
+            return ()
+        found = await self._store.episodes(self._scope.searched, limit=limit)
+        return [cited_episode(episode, self._scope) for episode in found]
+
+    async def timeline(self, entity: str, *, limit: int) -> Sequence[Fact]:
+        """Return the facts about one entity in the order of the time they hold from."""
+        if not await self._has_facts():
+            return ()
+        found = await self._store.timeline(self._scope.searched, entity, limit=limit)
+        return [cited(fact, self._scope) for fact in found]
+
+    async def neighbourhood(self, entity: str | None, *, depth: int, limit: int) -> Neighbourhood:
+        """Return at most `limit` facts within `depth` steps of an entity, or the newest of all."""
+        if not await self._has_facts():
+            return Neighbourhood()
+        found = await self._store.neighbourhood(self._scope.searched, entity, depth=depth, limit=limit)
+        return replace(found, facts=tuple(cited(fact, self._scope) for fact in found.facts))
+
+    async def _has_facts(self) -> bool:
+        await self._monitor.count_waiting(anew=True)
+        if self._monitor.is_empty:
+            return False
+        await self._monitor.compare(self._scope.searched)
+        return True
+
+
+def _in_utc(moment: datetime) -> datetime:
+    """Return a time in UTC; one without a zone is taken for UTC, and what no calendar has for its end."""
+    try:
+        return moment.replace(tzinfo=UTC) if moment.utcoffset() is None else moment.astimezone(UTC)
+    except OverflowError:
+        return FAR_PAST if moment.year == 1 else FAR_FUTURE

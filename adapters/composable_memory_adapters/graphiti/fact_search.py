@@ -1,0 +1,105 @@
+"""Answers questions with facts, and says what is missing from the answer."""
+
+from dataclasses import replace
+from time import perf_counter
+
+from composable_memory.content import Health
+from composable_memory.errors import ComposableMemoryError
+from composable_memory.interfaces import BackendServices
+from composable_memory.query.intent import parse_query_intent
+from composable_memory.time.windows import window_of
+from composable_memory.types import SearchAnswer, SearchOptions
+from composable_memory_adapters.graphiti.facts import as_result, cited
+from composable_memory_adapters.graphiti.groups import GroupScope
+from composable_memory_adapters.graphiti.monitor import Monitor
+from composable_memory_adapters.graphiti.stores import BACKEND_ID, FactAnswer, FactStore, Question
+from composable_memory_ops_logs import QUERY_PREVIEW_CHARS, ErrorInfo, GraphitiQuery
+
+__all__ = ["FactSearch"]
+
+MIN_FACTS = 24
+"""So many facts are looked for at least, so that a short answer is the beginning of a longer one."""
+MAX_FACTS = 100_000
+"""A database would not take every number that somebody may write."""
+
+
+class FactSearch:
+    """The search over one workspace's groups."""
+
+    def __init__(
+        self, services: BackendServices, *, scope: GroupScope, store: FactStore, monitor: Monitor
+    ) -> None:
+        self._services = services
+        self._scope = scope
+        self._store = store
+        self._monitor = monitor
+
+    async def answer(self, query: str, options: SearchOptions) -> SearchAnswer:
+        """Return the facts that answer `query`, best first; of a question of a time, what held then."""
+        if not query.strip():
+            return SearchAnswer(results=())
+        await self._monitor.count_waiting()
+        if self._monitor.is_empty:
+            return SearchAnswer(results=(), degraded=(self._monitor.never_indexed(),))
+        question = self._question(query, options)
+        answer = await self._ask(question)
+        results = [
+            as_result(replace(scored, fact=cited(scored.fact, self._scope)), question.now)
+            for scored in answer.facts
+        ]
+        kept = [one for one in results if one.exact or one.score >= options.min_score]
+        degraded = self._monitor.degradations(nothing_found=not answer.facts)
+        return SearchAnswer(
+            results=tuple(kept[: options.max_results]),
+            degraded=(*answer.degraded, *degraded),
+            engines=answer.engines,
+        )
+
+    def _question(self, query: str, options: SearchOptions) -> Question:
+        now = self._services.clock()
+        hints = parse_query_intent(query).time_hints
+        window = window_of(hints, now)
+        return Question(
+            text=query,
+            groups=self._scope.searched_by(options.session_key),
+            limit=min(max(MIN_FACTS, options.max_results), MAX_FACTS),
+            now=now,
+            window=window,
+            when=" ".join(hint.phrase for hint in hints) if window else "",
+        )
+
+    async def _ask(self, question: Question) -> FactAnswer:
+        began = perf_counter()
+        try:
+            await self._monitor.compare(question.groups)
+            answer = await self._store.search(question)
+        except ComposableMemoryError as error:
+            self._log(question, began, error=error)
+            self._monitor.note_health(Health(ok=False, message=str(error)))
+            raise
+        self._log(question, began, answer)
+        self._monitor.note_health(Health(ok=True))
+        return answer
+
+    def _log(
+        self,
+        question: Question,
+        began: float,
+        answer: FactAnswer | None = None,
+        *,
+        error: ComposableMemoryError | None = None,
+    ) -> None:
+        facts = [scored.fact for scored in answer.facts] if answer else []
+        self._services.ops_log.emit(
+            GraphitiQuery(
+                query=question.text[:QUERY_PREVIEW_CHARS],
+                limit=question.limit,
+                fact_count=len(facts),
+                node_ids=[fact.id for fact in facts],
+                episode_ids=list(dict.fromkeys(id_ for fact in facts for id_ in fact.episodes)),
+                error=ErrorInfo.of(error) if error else None,
+            ),
+            status="failure" if error else "success",
+            backend=BACKEND_ID,
+            duration_ms=(perf_counter() - began) * 1000,
+        )

@@ -1,0 +1,194 @@
+"""Takes contents in: stored in the outbox first, then as facts in the graph."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Literal
+from uuid import uuid4
+
+from composable_memory.content import IngestReport, MemoryContentObject
+from composable_memory.errors import ComposableMemoryError
+from composable_memory.interfaces import Clock, ProgressCallback
+from composable_memory.types import MemorySyncProgressUpdate, SyncReport
+from composable_memory_adapters.graphiti.episodes import (
+    EpisodeDraft,
+    drafts_of,
+    named_in,
+    no_text,
+    storable,
+)
+from composable_memory_adapters.graphiti.groups import GroupScope
+from composable_memory_adapters.graphiti.monitor import Monitor
+from composable_memory_adapters.graphiti.outbox.adoption import Adoption
+from composable_memory_adapters.graphiti.outbox.delivery import WorkReport
+from composable_memory_adapters.graphiti.outbox.entry import Entry
+from composable_memory_adapters.graphiti.outbox.merging import plan_merges
+from composable_memory_adapters.graphiti.outbox.queue import Outbox
+from composable_memory_adapters.graphiti.outbox.worker import Worker
+from composable_memory_adapters.graphiti.settings import IngestSettings
+from composable_memory_adapters.graphiti.stores import FactStore
+
+__all__ = ["Ingest"]
+
+DraftsByContent = Sequence[tuple[EpisodeDraft, ...]]
+"""The episodes of each content, in the order of the contents."""
+
+
+class Ingest:
+    """Turns contents into episodes of the outbox, and has them worked off."""
+
+    def __init__(
+        self,
+        settings: IngestSettings,
+        *,
+        clock: Clock,
+        scope: GroupScope,
+        store: FactStore,
+        outbox: Outbox,
+        worker: Worker,
+        adoption: Adoption,
+        monitor: Monitor,
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._scope = scope
+        self._store = store
+        self._outbox = outbox
+        self._worker = worker
+        self._adoption = adoption
+        self._monitor = monitor
+
+    async def ingest(self, contents: Sequence[MemoryContentObject], *, wait: bool) -> IngestReport:
+        """Take contents in; with `wait` they are stored in the graph before this returns."""
+        drafts = await self._drafts(contents)
+        with self._worker.reserve(self._groups_of(drafts) if wait else ()):
+            enqueued = await self._outbox.enqueue([draft for some in drafts for draft in some])
+            return await self._work_off(contents, drafts, set(enqueued.known), wait=wait)
+
+    async def ingest_source(
+        self, path: str, contents: Sequence[MemoryContentObject], *, wait: bool
+    ) -> IngestReport:
+        """Take contents in as all that `path` says now; what it said before holds no more."""
+        drafts = await self._drafts(contents)
+        source = named_in(self._scope.owner_in_ids, storable(path))
+        known: set[str] = set()
+        with self._worker.reserve(self._groups_of(drafts) if wait else ()):
+            for group in self._groups_of(drafts):
+                of_group = [one for some in drafts for one in some if one.group_id == group]
+                enqueued = await self._outbox.replace_source(source, of_group, group_id=group)
+                known |= set(enqueued.known)
+            return await self._work_off(contents, drafts, known, wait=wait)
+
+    async def sync(self, *, reason: str, force: bool, progress: ProgressCallback | None) -> SyncReport:
+        """Work off what waits in the outbox, and bring the graph's indexes and vectors in step.
+
+        What was postponed is tried at once. `force` tries again what was given up as well, and makes all
+        vectors anew.
+        """
+        _report_progress(progress, 0)
+        await self._outbox.retry_now(failed=force)
+        await self._adoption.run_without_model()
+        await plan_merges(self._outbox, self._settings, now=self._clock())
+        await self._monitor.count_waiting(anew=True)
+        if self._monitor.is_empty:
+            _report_progress(progress, 1)
+            return SyncReport(reason=reason)
+        with suppress(ComposableMemoryError):  # the work reports itself that the graph cannot be reached
+            await self._monitor.compare_again(force=force)
+        done = await self._worker.work()
+        self._worker.wake()  # for what has to be tried again
+        problems = await self._store.refresh(self._scope.searched, force=force)
+        await self._monitor.count_facts()
+        _report_progress(progress, 1)
+        return SyncReport(
+            reason=reason,
+            files_indexed=done.stored + done.sent,
+            files_removed=done.retired,
+            chunks_written=done.facts,
+            problems=(*done.problems, *problems),
+        )
+
+    def _groups_of(self, drafts: DraftsByContent) -> list[str]:
+        """Return the groups that the drafts go to, and the workspace's own, where a source may have been."""
+        return sorted({draft.group_id for some in drafts for draft in some} | {self._scope.searched[0]})
+
+    async def _drafts(self, contents: Sequence[MemoryContentObject]) -> list[tuple[EpisodeDraft, ...]]:
+        """Return the episodes of each content; those of ten megabytes take a second, so in a thread."""
+        return await asyncio.to_thread(lambda: [self._drafts_of(content) for content in contents])
+
+    def _drafts_of(self, content: MemoryContentObject) -> tuple[EpisodeDraft, ...]:
+        return drafts_of(
+            content,
+            group_id=self._scope.group_of(content.provenance),
+            now=self._clock(),
+            max_chars=self._settings.max_episode_chars,
+            workspace_id=self._scope.owner_in_ids,
+        )
+
+    async def _work_off(
+        self,
+        contents: Sequence[MemoryContentObject],
+        drafts: DraftsByContent,
+        known: set[str],
+        *,
+        wait: bool,
+    ) -> IngestReport:
+        if wait:
+            with suppress(ComposableMemoryError):  # the outbox keeps what waits for the graph
+                await self._monitor.compare(self._groups_of(drafts))
+            done = await self._worker.work(self._groups_of(drafts))
+            await self._monitor.count_facts()
+        else:
+            done = WorkReport()
+            await self._monitor.count_waiting(anew=True)  # or the next search would call the graph empty
+        self._worker.wake()  # for what came in, or has to be tried again
+        entries = await self._outbox.entries([draft.id for some in drafts for draft in some])
+        report = _report(contents, drafts, known, {entry.draft_id: entry for entry in entries}, done)
+        last_error = self._monitor.waiting.last_error
+        if wait and report.pending and not report.problems and last_error:
+            # They have not been tried, since what came before them failed.
+            report = replace(report, problems=(last_error,))
+        return report
+
+
+def _report(
+    contents: Sequence[MemoryContentObject],
+    drafts: DraftsByContent,
+    known: set[str],
+    entries: Mapping[str, Entry],
+    done: WorkReport,
+) -> IngestReport:
+    """Report of each content what became of its episodes; the worst of them counts."""
+    outcomes = Counter(_outcome(of_content, known, entries) for of_content in drafts)
+    blank = [no_text(content) for content, some in zip(contents, drafts, strict=True) if not some]
+    warnings = [warning for some in drafts for draft in some for warning in draft.warnings]
+    errors = [entry.last_error for entry in entries.values() if entry.last_error and entry.state != "done"]
+    return IngestReport(
+        run_id=str(uuid4()),
+        stored=outcomes["stored"],
+        known=outcomes["known"],
+        pending=outcomes["pending"],
+        failed=outcomes["failed"],
+        entities=done.entities,
+        facts=done.facts,
+        warnings=(*blank, *warnings),
+        problems=tuple(dict.fromkeys([*(one.message for one in blank), *errors, *done.problems])),
+    )
+
+
+def _outcome(
+    drafts: tuple[EpisodeDraft, ...], known: set[str], entries: Mapping[str, Entry]
+) -> Literal["stored", "known", "pending", "failed"]:
+    states = {entries[draft.id].state for draft in drafts if draft.id in entries}
+    if not drafts or "failed" in states:
+        return "failed"
+    if states & {"queued", "sent", "merging"}:
+        return "pending"
+    return "known" if all(draft.id in known for draft in drafts) else "stored"
+
+
+def _report_progress(progress: ProgressCallback | None, completed: int) -> None:
+    if progress is not None:
+        progress(MemorySyncProgressUpdate(completed=completed, total=1, label="the graph"))

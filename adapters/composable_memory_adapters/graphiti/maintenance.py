@@ -1,0 +1,117 @@
+"""Forgets episodes, adopts those of earlier versions, and backs up and restores a workspace's graph."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from composable_memory.errors import BackendRejected, ComposableMemoryError
+from composable_memory.facts import Adopted, Forgotten
+from composable_memory_adapters.graphiti.episodes import named_in, storable
+from composable_memory_adapters.graphiti.facts import ids_in
+from composable_memory_adapters.graphiti.groups import GroupScope
+from composable_memory_adapters.graphiti.monitor import Monitor
+from composable_memory_adapters.graphiti.outbox.adoption import Adoption
+from composable_memory_adapters.graphiti.outbox.backup import GraphBackup
+from composable_memory_adapters.graphiti.outbox.entry import Entry
+from composable_memory_adapters.graphiti.outbox.queue import Outbox
+from composable_memory_adapters.graphiti.outbox.worker import Worker
+from composable_memory_adapters.graphiti.stores import BACKEND_ID, FactStore
+
+__all__ = ["Maintenance"]
+
+FORGET = "forget an episode"
+
+
+class Maintenance:
+    """What changes the graph of one workspace beside ingesting."""
+
+    def __init__(
+        self,
+        *,
+        scope: GroupScope,
+        store: FactStore,
+        outbox: Outbox,
+        worker: Worker,
+        adoption: Adoption,
+        monitor: Monitor,
+    ) -> None:
+        self._scope = scope
+        self._store = store
+        self._outbox = outbox
+        self._worker = worker
+        self._adoption = adoption
+        self._monitor = monitor
+        self._backup = GraphBackup(outbox, store.copies(), scope, exclusive=worker.exclusive)
+
+    async def forget(self, episode_id: str) -> Forgotten:
+        """Remove an episode for good: from the graph, with what only it supports, and from the outbox.
+
+        Raises:
+            BackendRejected: there is no such episode.
+        """
+        ids = ids_in(episode_id)
+        groups = tuple(filter(self._scope.may_read, ids[:1])) if ids else self._scope.searched
+        wanted = ids[1] if ids else storable(episode_id)
+        gone: list[Forgotten] = []
+        for group in groups:
+            # Without the lease, an episode that is being stored would write facts after it is gone.
+            async with self._worker.exclusive(group):
+                gone += await self._forget(group, wanted)
+        if not gone:
+            hint = f"{episode_id}; `cmem graph episodes` lists them"
+            raise BackendRejected(BACKEND_ID, FORGET, status="no such episode", body=hint)
+        await self._monitor.count_facts()
+        return Forgotten(
+            episode_id=gone[0].episode_id,
+            facts=sum(one.facts for one in gone),
+            entities=sum(one.entities for one in gone),
+        )
+
+    async def _forget(self, group: str, wanted: str) -> list[Forgotten]:
+        entries = await self._outbox.named(group, wanted)
+        if not entries:
+            entries = await self._outbox.named(group, named_in(self._scope.workspace_id, wanted))
+        _refuse_merged(entries)
+        gone: list[Forgotten] = []
+        for episode_id in dict.fromkeys([*(entry.id for entry in entries), wanted]):
+            forgotten = await self._store.forget(group, episode_id)
+            gone += [forgotten] if forgotten else []
+        await self._outbox.forget([entry.id for entry in entries])
+        return gone or [Forgotten(episode_id=entry.id, facts=0, entities=0) for entry in entries]
+
+    async def adopt(self, *, everything: bool) -> Adopted:
+        """Adopt episodes that belong to no workspace, and store them with what else waits.
+
+        Without `everything` they are those whose text is in the note of this workspace that they name.
+        """
+        adopted = await self._adoption.run(everything=everything)
+        await self._worker.work()
+        await self._monitor.count_facts()
+        return Adopted(episodes=adopted, left=sum(self._adoption.unassigned.values()))
+
+    async def backup(self, folder: Path) -> Mapping[str, int]:
+        """Copy what this workspace told a private graph; of another, only count what is there."""
+        await self._monitor.count_waiting(anew=True)
+        if self._monitor.is_empty:
+            return {}
+        with suppress(ComposableMemoryError):  # it shows again when the graph is copied
+            await self._monitor.compare(self._scope.searched)
+        return await self._backup.write(folder)
+
+    async def restore(self, folder: Path, *, replace: bool) -> Mapping[str, int]:
+        """Make what `backup` wrote what this workspace has told the graph."""
+        counts = await self._backup.restore(folder, replace=replace)
+        self._monitor.note_restored()
+        with suppress(ComposableMemoryError):  # vectors that are lacking are made with the next index
+            await self._store.refresh(self._scope.searched, force=False)
+        await self._monitor.count_facts()
+        self._worker.wake()
+        return counts
+
+
+def _refuse_merged(entries: Sequence[Entry]) -> None:
+    """Refuse to forget what was merged: it is part of another text now, which can be forgotten whole."""
+    for entry in entries:
+        if entry.merged_into is not None:
+            hint = f"it is part of episode {entry.merged_into} now; forget that one"
+            raise BackendRejected(BACKEND_ID, FORGET, status="merged", body=hint)

@@ -1,0 +1,192 @@
+"""Keeps track of the graph: what waits, what is missing, how much there is, and whether it answers."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from composable_memory.content import Health
+from composable_memory.errors import ComposableMemoryError
+from composable_memory.interfaces import BackendServices
+from composable_memory.time.windows import FAR_PAST
+from composable_memory.types import (
+    Degradation,
+    DegradationCode,
+    JsonValue,
+    MemoryProviderStatus,
+    VectorStatus,
+)
+from composable_memory_adapters.graphiti.groups import GroupScope
+from composable_memory_adapters.graphiti.outbox.comparison import Comparison
+from composable_memory_adapters.graphiti.outbox.queue import Outbox, OutboxCounts
+from composable_memory_adapters.graphiti.outbox.worker import Worker
+from composable_memory_adapters.graphiti.settings import GraphitiSettings
+from composable_memory_adapters.graphiti.stores import BACKEND_ID, Counts, FactStore
+from composable_memory_ops_logs import GraphitiHealth
+
+__all__ = ["Monitor"]
+
+COUNTS_VALID_S = 5.0
+"""How long the counts of the outbox are taken as unchanged; other processes write to it as well."""
+NOTHING_INGESTED = "the graph is empty; `cmem ingest MEMORY.md memory` takes the notes in"
+OTHER_GROUPS = "; the graph of others is asked by its name, in memory.graphiti.group or also_search"
+
+
+class Monitor:
+    """What is known of the graph of one workspace, from the calls that looked.
+
+    `waiting` has the latest counts of the outbox, `is_new` tells a private graph that was never started.
+    """
+
+    def __init__(
+        self,
+        settings: GraphitiSettings,
+        services: BackendServices,
+        *,
+        scope: GroupScope,
+        store: FactStore,
+        outbox: Outbox,
+        worker: Worker,
+        is_new: bool,
+    ) -> None:
+        self._settings = settings
+        self._services = services
+        self._scope = scope
+        self._store = store
+        self._outbox = outbox
+        self._worker = worker
+        self._comparison = Comparison(outbox, store, is_shared=settings.url is not None)
+        self._counted_at = FAR_PAST
+        self._counts = Counts()
+        self._health: Health | None = None
+        self.is_new = is_new
+        self.waiting = OutboxCounts()
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether a private graph has nothing in it; then no server needs to start."""
+        return self.is_new and not any(self.waiting.by_state.values())
+
+    async def count_waiting(self, *, anew: bool = False) -> None:
+        """Count what is in the outbox, unless that was done a moment ago."""
+        now = self._services.clock()
+        if anew or abs((now - self._counted_at).total_seconds()) >= COUNTS_VALID_S:
+            self.waiting, self._counted_at = await self._outbox.counts(), now
+
+    async def count_facts(self) -> None:
+        """Count what is in the outbox and the graph; one that cannot be reached becomes its health."""
+        await self.count_waiting(anew=True)
+        if self.is_empty:
+            return
+        try:
+            self._counts = await self._store.counts(self._scope.searched)
+        except ComposableMemoryError as error:
+            self.note_health(Health(ok=False, message=str(error)))
+        else:
+            self.note_health(Health(ok=True))
+
+    async def compare(self, groups: Iterable[str]) -> None:
+        """Make sure, once, that the graph holds what the outbox calls stored."""
+        if await self._comparison.run(groups):
+            await self.count_waiting(anew=True)
+            self._worker.wake()
+
+    async def compare_again(self, *, force: bool) -> None:
+        """Compare all groups; with `force` also have stored again what a shared graph lacks."""
+        await self._comparison.run_again(force=force)
+
+    def note_restored(self) -> None:
+        """Take the graph for another one from now on."""
+        self.is_new = False
+        self._comparison.reset()
+
+    def note_health(self, health: Health, *, always: bool = False) -> None:
+        """Remember whether the store answers, and log it when that changes or `always`."""
+        changed = health.ok != (self._health is None or self._health.ok)
+        self._health = health
+        if changed or always:
+            self._services.ops_log.emit(
+                GraphitiHealth(ok=health.ok, message=health.message),
+                status="success" if health.ok else "failure",
+                backend=BACKEND_ID,
+            )
+
+    # --- reporting ---
+
+    def never_indexed(self) -> Degradation:
+        """Return the degradation of an answer from an empty graph."""
+        return _degradation("never-indexed", NOTHING_INGESTED)
+
+    def degradations(self, *, nothing_found: bool) -> Iterator[Degradation]:
+        """Yield in what the graph falls short of what was handed in."""
+        waiting, failed = self.waiting.pending, self.waiting.by_state.get("failed", 0)
+        why = f": {self.waiting.last_error}" if self.waiting.last_error else ""
+        if waiting:
+            yield _degradation("stale", f"{waiting} episodes wait to be stored{why}")
+        if self._outbox.problem:
+            yield _degradation("stale", self._outbox.problem)
+        if missing := self._comparison.missing:
+            lost = f"{missing} episodes that were stored from here are not in the graph any more"
+            reason = "it lost them, or somebody removed them; `cmem index --force` stores them again"
+            yield _degradation("stale", f"{lost}: {reason}")
+        if failed:
+            yield _degradation("stale", f"{failed} episodes were given up, see `cmem index --force`{why}")
+        if self._worker.problem:
+            yield _degradation("stale", self._worker.problem)
+        if nothing_found and not any(self.waiting.by_state.values()):
+            yield _degradation("never-indexed", NOTHING_INGESTED + OTHER_GROUPS)
+
+    def status(self, unassigned: Mapping[str, int]) -> MemoryProviderStatus:
+        """Return what was known after the last call that looked: a file is an episode here, a chunk a fact.
+
+        `unassigned` counts by group the episodes that belong to no workspace.
+        """
+        described = self._store.describe()
+        by_service = bool(self._settings.service_url)
+        embedder = None if by_service else self._services.embedder
+        return MemoryProviderStatus(
+            backend=BACKEND_ID,
+            provider=described.get("kind", BACKEND_ID),
+            model=self._settings.llm.model if self._settings.uses_llm else None,
+            files=self._counts.episodes,
+            chunks=self._counts.facts,
+            dirty=self.waiting.pending > 0 or self._comparison.missing > 0,
+            workspace_dir=str(self._services.workspace_dir),
+            vector=VectorStatus(
+                enabled=by_service or embedder is not None, dims=embedder.dimensions if embedder else None
+            ),
+            custom=self._details(described, unassigned),
+        )
+
+    def _details(self, described: Mapping[str, str], unassigned: Mapping[str, int]) -> dict[str, JsonValue]:
+        health = self._health
+        details: dict[str, JsonValue] = {
+            "place": dict(described),
+            "groups": list(self._scope.searched),
+            "extractor": _extractor(self._settings),
+            "entities": self._counts.entities,
+            "episodes": {state: count for state, count in self.waiting.by_state.items() if count},
+            "missing": self._comparison.missing or None,
+            "ledger": self._outbox.problem,
+            "setAside": _set_aside(unassigned),
+            "lastError": self.waiting.last_error,
+            "background": self._worker.problem,
+            "health": None if health is None else "ok" if health.ok else health.message or "down",
+        }
+        return {name: value for name, value in details.items() if value is not None}
+
+
+def _set_aside(groups: Mapping[str, int]) -> str | None:
+    if not groups:
+        return None
+    counts = ", ".join(f"{count} in group {group}" for group, count in sorted(groups.items()))
+    return f"{counts}: from before workspaces were told apart; `cmem graph adopt` takes what these notes say"
+
+
+def _extractor(settings: GraphitiSettings) -> str:
+    if settings.service_url:
+        return "the service's own model"
+    if settings.uses_llm:
+        return f"the model {settings.llm.model}"
+    return "none" if settings.ingest.extractor == "none" else "rules"
+
+
+def _degradation(code: DegradationCode, reason: str) -> Degradation:
+    return Degradation(backend_id=BACKEND_ID, code=code, reason=reason)

@@ -1,0 +1,1 @@
+"""The durable queue of the graph: every episode that was handed in is stored in the end, or reported."""

@@ -1,0 +1,174 @@
+"""An entry of the outbox: an episode that was handed in, and what has become of it so far."""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import Any, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict
+
+from composable_memory_adapters.graphiti.episodes import EpisodeDraft
+from composable_memory_adapters.graphiti.outbox.draft_json import draft_from_json
+from composable_memory_adapters.sqlite_file import Connection, Unreadable
+
+__all__ = [
+    "ACTIVE_STATES",
+    "DUE_STATES",
+    "STATES",
+    "Entry",
+    "EntryRow",
+    "EntryState",
+    "by_ids",
+    "digest_of",
+    "select",
+]
+
+EntryState = Literal[
+    "queued",
+    "sent",
+    "done",
+    "failed",
+    "retiring",
+    "retired",
+    "lost",
+    "merging",
+    "merged",
+    "moved",
+    "forgotten",
+]
+"""Where an episode is on its way.
+
+`queued` is to be stored, `sent` was accepted by a service that has not shown it yet, `done` is in the graph,
+`failed` waits until somebody asks for another try. What its source no longer says is `retiring`, and then
+`retired`; what the graph has lost of that is `lost` until it is stored and retired again. An episode that
+replaces several is `merging` until it has; these are `merged` then. `moved` was handed in once more, in a
+group of the workspace that it belongs to. `forgotten` keeps of an episode only that it must not come back.
+"""
+
+STATES: frozenset[str] = frozenset(get_args(EntryState))
+
+ACTIVE_STATES: tuple[EntryState, ...] = ("queued", "sent", "done", "failed")
+"""States of what its source still says."""
+
+DUE_STATES: tuple[EntryState, ...] = ("queued", "retiring", "merging", "lost", "sent")
+"""States in which there is something to do, in the order in which it is done.
+
+What was restated is stored before what vanished is retired, so that facts of both stay.
+"""
+
+SELECT = """
+SELECT id, sequence, state, draft_id, draft, hash, source_path, attempts, next_try_at, last_error,
+  merged_into, trace_id, enqueued_at, since
+FROM episodes WHERE state <> 'forgotten' AND ({where}) ORDER BY {order} LIMIT ?
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """What is known of one episode.
+
+    `draft_id` is the id that it was handed in with, which several texts may share, one after the other; `id`
+    is its own, by which the graph knows it. `attempts` counts failed tries, `last_error` says how the last
+    one failed. `since` is when it reached its state. `sequence` is the order in which entries came.
+    """
+
+    draft: EpisodeDraft
+    state: EntryState
+    sequence: int
+    draft_id: str
+    enqueued_at: datetime
+    since: datetime
+    source_path: str | None = None
+    attempts: int = 0
+    next_try_at: datetime | None = None
+    last_error: str | None = None
+    merged_into: str | None = None
+    trace_id: str | None = None
+
+    @property
+    def id(self) -> str:
+        """Return the id that the graph knows the episode by."""
+        return self.draft.id
+
+
+class EntryRow(BaseModel):
+    """An entry as its columns hold it, for backups; the fields have the names of the columns."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: str
+    sequence: int
+    group_id: str
+    draft_id: str
+    content_id: str
+    part_of: str
+    session_key: str | None
+    source_path: str | None
+    state: EntryState
+    draft: str
+    hash: str
+    attempts: int
+    last_error: str | None
+    merged_into: str | None
+    trace_id: str | None
+    observed_at: float
+    enqueued_at: float
+    since: float
+    is_marked: int
+
+
+def digest_of(draft: EpisodeDraft) -> str:
+    """Return the SHA-256 of a draft's text."""
+    return sha256(draft.text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def by_ids(connection: Connection, ids: Sequence[str]) -> tuple[Entry, ...]:
+    """Return the entries that were handed in with these ids: of each the present text."""
+    wanted = json.dumps(ids)
+    found = select(connection, "draft_id IN (SELECT value FROM json_each(?))", wanted)
+    latest = {entry.draft_id: entry for entry in found}
+    return tuple(latest[own_id] for own_id in dict.fromkeys(ids) if own_id in latest)
+
+
+def select(
+    connection: Connection, where: str, *values: str | float, order: str = "sequence", limit: int = -1
+) -> tuple[Entry, ...]:
+    """Return the entries that an SQL expression is true of, without forgotten ones.
+
+    Raises:
+        Unreadable: one of them is damaged.
+    """
+    query = SELECT.format(where=where, order=order)
+    return tuple(_entries(connection.execute(query, (*values, limit))))
+
+
+def _entries(rows: Iterable[tuple[Any, ...]]) -> Iterator[Entry]:
+    for row in rows:
+        try:
+            yield _entry(row)
+        except (ValueError, TypeError, KeyError, AttributeError) as cause:
+            raise Unreadable(f"episode {row[0]}: {cause}") from cause
+
+
+def _entry(row: tuple[Any, ...]) -> Entry:
+    (own_id, sequence, state, draft_id, stored, digest, source_path, attempts, *rest) = row
+    draft = draft_from_json(stored)
+    if (draft.id, digest_of(draft)) != (own_id, digest):
+        raise ValueError("it is not the one that was stored")
+    (next_try_at, last_error, merged_into, trace_id, enqueued_at, since) = rest
+    return Entry(
+        draft=draft,
+        state=state,
+        sequence=sequence,
+        draft_id=draft_id,
+        source_path=source_path,
+        attempts=attempts,
+        next_try_at=datetime.fromtimestamp(next_try_at, UTC) if next_try_at else None,
+        last_error=last_error,
+        merged_into=merged_into,
+        trace_id=trace_id,
+        enqueued_at=datetime.fromtimestamp(enqueued_at, UTC),
+        since=datetime.fromtimestamp(since, UTC),
+    )

@@ -1,0 +1,276 @@
+"""The file of the outbox: creates it with its tables, checks it, and rebuilds it when it is damaged."""
+
+import asyncio
+import os
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, closing, suppress
+from datetime import UTC, datetime
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import uuid4
+
+from composable_memory.errors import BackendUnavailable, IndexDamaged, IndexProblem, IndexTooNew
+from composable_memory.interfaces import KeptStore
+from composable_memory_adapters.graphiti.outbox import schema
+from composable_memory_adapters.graphiti.outbox.entry import DUE_STATES, STATES, select
+from composable_memory_adapters.sqlite_file import Connection, SqliteFile, Unreadable
+
+__all__ = ["ASIDE", "FILE_NAME", "OutboxFile", "stored_sizes"]
+
+T = TypeVar("T")
+
+FILE_NAME = "episodes.sqlite"
+ASIDE = ".damaged-"
+"""Part of the name of a damaged file that was set aside; the time follows it."""
+
+INGEST_AGAIN = "ingest again, so that none is missing (what the graph holds stays)"
+EMPTIED = (
+    f"the outbox of the graph was emptied, so nothing is known of what was handed in before; {INGEST_AGAIN}"
+)
+
+ID_PREFIXES = [f"{part:02x}" for part in range(256)]
+"""Reading ends at a damaged page. So ids are read by their first two digits, each range from both ends."""
+ALL_IDS = "SELECT id FROM episodes"
+"""Read from an index, which may be whole where the table is not."""
+IDS_WITH_PREFIX = (
+    "SELECT id FROM episodes WHERE id >= ?1 AND id < ?1 || 'g' ORDER BY id",
+    "SELECT id FROM episodes WHERE id >= ?1 AND id < ?1 || 'g' ORDER BY id DESC",
+)
+COLUMNS = "SELECT name FROM pragma_table_info('episodes')"
+CLAIMS = "SELECT group_id, workspace FROM claims"
+SAVE_CLAIM = "INSERT OR IGNORE INTO claims (group_id, workspace) VALUES (?, ?)"
+SIZES = """
+SELECT workspace, sum(length(draft)) FROM episodes
+WHERE workspace IS NOT NULL AND state NOT IN ('moved', 'forgotten') GROUP BY workspace
+"""
+
+
+class OutboxFile:
+    """The SQLite file of an outbox, shared with other processes and other workspaces.
+
+    Every call raises `BackendUnavailable` when the file cannot be used; nothing of the call was done then.
+    `problem` says what had to be done about the file to open it.
+    """
+
+    def __init__(self, file: SqliteFile, *, problem: str | None = None) -> None:
+        self._file = file
+        self.problem = problem
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, folder: Path) -> AsyncIterator["OutboxFile"]:
+        """Yield the file of a folder; both are created where they are missing.
+
+        A damaged file is set aside, and what can be read of it goes into a new one.
+        """
+        path = folder / FILE_NAME
+        was_emptied = await _create(path)
+        async with AsyncExitStack() as stack:
+            opened = cls(
+                await stack.enter_async_context(_connect(path)), problem=EMPTIED if was_emptied else None
+            )
+            try:
+                await opened._prepare()
+            except BackendUnavailable as error:
+                if not isinstance(error.__cause__, IndexDamaged):
+                    raise
+                problem = await opened._rebuild(error.__cause__)
+                opened = cls(await stack.enter_async_context(_connect(path)), problem=problem)
+                await opened._prepare()
+            yield opened
+
+    async def read(self, work: Callable[[Connection], T]) -> T:
+        """Run `work` on one state of the file."""
+        try:
+            return await self._file.read(work)
+        except IndexProblem as cause:
+            raise self._unusable(cause, "be read") from cause
+
+    async def write(self, work: Callable[[Connection], T], *, doing: str = "be written") -> T:
+        """Run `work` in a transaction; `doing` completes the sentence "the outbox could not …"."""
+        try:
+            return await self._file.write(work)
+        except IndexProblem as cause:
+            raise self._unusable(cause, doing) from cause
+
+    async def _prepare(self) -> None:
+        """Create or migrate the tables, and read the file once to find damage."""
+
+        def work(connection: Connection) -> None:
+            schema.ensure(connection, self._file.path)
+            _check(connection)
+
+        await self.write(work, doing="be opened")
+
+    async def _rebuild(self, damage: IndexDamaged) -> str:
+        try:
+            await self._file.close()
+            aside, saved = await _salvage(self._file.path)
+        except (IndexProblem, OSError) as cause:
+            raise self._unusable(damage, "be opened") from cause
+        return (
+            f"the outbox of the graph was damaged; {saved} episodes of it were saved, and it was set aside "
+            f"as {aside}; {INGEST_AGAIN}"
+        )
+
+    def _unusable(self, cause: IndexProblem, doing: str) -> BackendUnavailable:
+        problem = f"the outbox {self._file.path} could not {doing} ({cause.__cause__ or cause})"
+        return BackendUnavailable("graphiti", problem, fix=_advice(cause), operation="keep episodes")
+
+
+def stored_sizes(state_dir: Path) -> tuple[KeptStore, ...]:
+    """Return how much each workspace has told each graph; reads the outboxes of a state folder."""
+    return tuple(
+        KeptStore(workspace_id=workspace, kind="facts", path=path.parent, bytes=size)
+        for path in sorted(state_dir.glob(f"graphiti*/{FILE_NAME}"))
+        for workspace, size in _sizes(path)
+    )
+
+
+def _sizes(path: Path) -> list[tuple[str, int]]:
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as file:
+            return [(str(workspace), int(size or 0)) for workspace, size in file.execute(SIZES)]
+    except sqlite3.Error:  # of an earlier version, which knows no workspaces, or damaged
+        return []
+
+
+# --- creating -------------------------------------------------------------------------------------------
+
+
+async def _create(path: Path) -> bool:
+    """Create the file with its tables if there is none; return whether there is one that is empty.
+
+    None ever is by itself: something emptied it.
+    """
+    if await asyncio.to_thread(path.exists):
+        return (await asyncio.to_thread(path.stat)).st_size == 0
+    scratch = path.with_name(f".{path.name}.{uuid4().hex}.new")
+    with suppress(IndexProblem, OSError):  # whoever opens it next reports why
+        try:
+            async with SqliteFile.open(scratch, readers=1) as new:
+                await new.write(lambda connection: schema.ensure(connection, scratch))
+            await asyncio.to_thread(_link, scratch, path)
+        finally:
+            await asyncio.to_thread(scratch.unlink, missing_ok=True)
+    return False
+
+
+def _link(scratch: Path, path: Path) -> None:
+    try:
+        os.link(scratch, path)
+    except FileExistsError:
+        pass  # another process was faster
+    except OSError:  # a file system without hard links
+        scratch.rename(path)
+
+
+def _connect(path: Path) -> AbstractAsyncContextManager[SqliteFile]:
+    return SqliteFile.open(path, readers=1, on_connect=_overwrite_freed)
+
+
+def _overwrite_freed(connection: Connection) -> None:
+    """Let nothing of what was forgotten stay in the file."""
+    connection.execute("PRAGMA secure_delete = ON")
+
+
+def _advice(cause: IndexProblem) -> str:
+    if isinstance(cause, IndexTooNew):
+        return "upgrade composable-memory"
+    if isinstance(cause, IndexDamaged):
+        return "move the file away and ingest again; what the graph holds stays"
+    return "free some space or check the permissions of the file and its folder, then try again"
+
+
+# --- damage ---------------------------------------------------------------------------------------------
+
+
+def _check(connection: Connection) -> None:
+    """Read the file once, and every entry that is still to be worked on.
+
+    Raises:
+        Unreadable: something in it is damaged.
+    """
+    if (found := connection.execute("PRAGMA quick_check(1)").get) != "ok":
+        raise Unreadable(str(found))
+    select(connection, f"state IN ({', '.join(map(repr, DUE_STATES))})")
+
+
+async def _salvage(path: Path) -> tuple[Path, int]:
+    """Put a new file in the place of a damaged one; return where that is, and how many episodes were saved.
+
+    Raises:
+        IndexProblem, OSError: there is no room for a new one.
+    """
+    fresh = path.with_name(f"{path.name}.{os.getpid()}.new")
+    saved = 0
+    async with (
+        SqliteFile.open(path, readers=1, on_connect=_read_truncated_files) as damaged,
+        SqliteFile.open(fresh, readers=1) as new,
+    ):
+        await new.write(lambda connection: schema.ensure(connection, fresh))
+        columns = await new.read(_columns)
+        with suppress(IndexProblem):  # an earlier version wrote fewer
+            present = await damaged.read(_columns)
+            columns = [name for name in columns if name in present]
+        names, places = ", ".join(columns), ", ".join("?" for _ in columns)
+        find = f"SELECT {names} FROM episodes WHERE id = ?"  # noqa: S608 - names of our own columns
+        save = f"INSERT OR IGNORE INTO episodes ({names}) VALUES ({places})"  # noqa: S608
+        for own_id in await _readable_ids(damaged):
+            with suppress(IndexProblem):
+                row = await damaged.read(partial(_sound_row, find=find, own_id=own_id))
+                await new.write(partial(_insert, statement=save, row=row))
+                saved += 1
+        with suppress(IndexProblem):
+            for claim in await damaged.read(lambda connection: connection.execute(CLAIMS).fetchall()):
+                await new.write(partial(_insert, statement=SAVE_CLAIM, row=claim))
+    return await asyncio.to_thread(_swap, path, fresh), saved
+
+
+def _read_truncated_files(connection: Connection) -> None:
+    """Let SQLite read a file that is shorter than its header says."""
+    connection.execute("PRAGMA writable_schema = ON")
+
+
+def _swap(path: Path, fresh: Path) -> Path:
+    aside = path.with_name(f"{path.name}{ASIDE}{datetime.now(UTC):%Y%m%dT%H%M%S}")
+    for suffix in ("", "-wal", "-shm"):
+        with suppress(FileNotFoundError):
+            Path(f"{path}{suffix}").rename(f"{aside}{suffix}")
+    fresh.replace(path)
+    return aside
+
+
+async def _readable_ids(file: SqliteFile) -> list[str]:
+    found: dict[str, None] = {}
+
+    def collect(connection: Connection, statement: str, parameters: Sequence[str]) -> None:
+        for row in connection.execute(statement, parameters):
+            found[str(row[0])] = None  # at once: the next row may be the one that cannot be read
+
+    by_prefix = product(IDS_WITH_PREFIX, [(prefix,) for prefix in ID_PREFIXES])
+    for statement, parameters in [(ALL_IDS, ()), *by_prefix]:
+        with suppress(IndexProblem):
+            await file.read(partial(collect, statement=statement, parameters=parameters))
+    return [*found]
+
+
+def _columns(connection: Connection) -> list[str]:
+    return [str(row[0]) for row in connection.execute(COLUMNS)]
+
+
+def _sound_row(connection: Connection, *, find: str, own_id: str) -> tuple[Any, ...]:
+    """Return the row of an episode, if all of it can be read."""
+    row = connection.execute(find, (own_id,)).fetchone()
+    state = connection.execute("SELECT state FROM episodes WHERE id = ?", (own_id,)).get
+    if row is None or state not in STATES:
+        raise Unreadable(f"episode {own_id}")
+    select(connection, "id = ?", own_id)
+    return tuple(row)
+
+
+def _insert(connection: Connection, *, statement: str, row: tuple[Any, ...]) -> None:
+    connection.execute(statement, row)

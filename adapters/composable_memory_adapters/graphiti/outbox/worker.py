@@ -1,0 +1,197 @@
+"""Delivers what is due in the outbox: several groups at once, when asked and in the background."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from contextvars import Context
+
+from composable_memory.errors import BackendTimeout, ComposableMemoryError
+from composable_memory.interfaces import Clock
+from composable_memory_adapters.graphiti.outbox.delivery import Delivery, WorkReport
+from composable_memory_adapters.graphiti.outbox.merging import plan_merges
+from composable_memory_adapters.graphiti.outbox.queue import Outbox
+from composable_memory_adapters.graphiti.settings import IngestSettings
+from composable_memory_adapters.graphiti.stores import FactStore
+from composable_memory_ops_logs.log import OpsLog
+
+__all__ = ["Worker"]
+
+BACKEND = "graphiti"
+GROUPS_AT_ONCE = 4
+POLL_S = 0.1
+"""How often to ask whether the lease of a group is free."""
+MIN_PAUSE_S = 1.0
+
+
+class Worker:
+    """Works through the outbox, when asked and, from `start` to `stop`, in the background.
+
+    `batch_size` is how many episodes the store is handed at once: one where a model reads them.
+    """
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        store: FactStore,
+        settings: IngestSettings,
+        *,
+        ops_log: OpsLog,
+        clock: Clock,
+        batch_size: int = 50,
+    ) -> None:
+        self._outbox = outbox
+        self._settings = settings
+        self._clock = clock
+        self._delivery = Delivery(
+            outbox=outbox,
+            store=store,
+            settings=settings,
+            ops_log=ops_log,
+            clock=clock,
+            batch_size=batch_size,
+        )
+        self._woken = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._running: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+        self._reserved: Counter[str] = Counter()
+        self._wanted: Counter[str] = Counter()
+        self.problem: str | None = None
+        """Why nothing is done in the background; None as long as it works."""
+
+    # --- when asked ---
+
+    async def work(self, groups: Sequence[str] | None = None, *, deadline: float | None = None) -> WorkReport:
+        """Do what is due, in some groups or all, and report what was done.
+
+        Waits for a group that another worker holds. Begins nothing new after `deadline`, a time of the loop.
+        What is cancelled, also by `stop`, is done again later.
+
+        Raises:
+            BackendUnavailable: the outbox cannot be used.
+        """
+        due = [group for group in await self._outbox.groups_due() if groups is None or group in groups]
+        return await self._run_groups(due, deadline)
+
+    @contextmanager
+    def reserve(self, groups: Sequence[str]) -> Iterator[None]:
+        """Keep the background work out of these groups, so that the caller learns what was done in them."""
+        self._reserved.update(groups)
+        try:
+            yield
+        finally:
+            self._reserved.subtract(groups)
+
+    @asynccontextmanager
+    async def exclusive(self, group: str) -> AsyncIterator[None]:
+        """Hold the lease of a group during the block, so that nobody else writes to it.
+
+        Waits for what is under way in the group, as long as one episode may take.
+
+        Raises:
+            BackendTimeout: another process does not come to an end.
+            BackendUnavailable: the outbox cannot be used.
+        """
+        loop = asyncio.get_running_loop()
+        began, limit_s = loop.time(), self._settings.timeout_ms / 1000
+        self._wanted[group] += 1
+        try:
+            while True:
+                async with self._outbox.lease(group) as is_ours:
+                    if is_ours:
+                        yield
+                        return
+                if (elapsed_s := loop.time() - began) > limit_s:
+                    operation = f"wait for what is stored in group {group}"
+                    raise BackendTimeout(BACKEND, operation, limit_s=limit_s, elapsed_s=elapsed_s)
+                await asyncio.sleep(POLL_S)
+        finally:
+            self._wanted[group] -= 1
+
+    def _is_over(self, group: str, deadline: float | None) -> bool:
+        return bool(self._wanted[group]) or _is_past(deadline)
+
+    async def _run_groups(self, due: Sequence[str], deadline: float | None = None) -> WorkReport:
+        report = WorkReport()
+        free = asyncio.Semaphore(GROUPS_AT_ONCE)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for group in due if not self._is_closed else ():
+                    task = tasks.create_task(self._work_with_lease(group, report, free, deadline))
+                    self._running.add(task)
+                    task.add_done_callback(self._running.discard)
+        except ExceptionGroup as errors:  # only the outbox's; one says it all
+            raise errors.exceptions[0] from errors
+        return report
+
+    async def _work_with_lease(
+        self, group: str, report: WorkReport, free: asyncio.Semaphore, deadline: float | None
+    ) -> None:
+        async with free:
+            while not _is_past(deadline):
+                if not self._wanted[group]:
+                    async with self._outbox.lease(group) as is_ours:
+                        if is_ours:
+                            await self._delivery.run(group, report, lambda: self._is_over(group, deadline))
+                            if not self._wanted[group]:
+                                return
+                if group not in await self._outbox.groups_due():
+                    return
+                await asyncio.sleep(POLL_S)
+
+    # --- in the background ---
+
+    def start(self) -> None:
+        """Work in the background, beginning with what was left from the last time."""
+        # In a context of its own, so that not all work to come belongs to the trace in which this is called.
+        self._task = asyncio.create_task(self._run(), name="graphiti-worker", context=Context())
+        self._task.add_done_callback(self._end)
+
+    def wake(self) -> None:
+        """Look for new work at once."""
+        self._woken.set()
+
+    async def stop(self) -> None:
+        """Cancel the work in the background, and that for callers; calling it again does nothing."""
+        ending = [*self._running, *filter(None, [self._task])]
+        for task in ending:
+            task.cancel()
+        if ending:  # the leases of groups are released as long as the outbox is open
+            await asyncio.wait(ending)
+        self._task = None
+
+    async def close(self) -> None:
+        """Stop all work for good."""
+        self._is_closed = True
+        await self.stop()
+
+    async def _run(self) -> None:
+        while True:
+            self._woken.clear()
+            pause_s = await self._work_and_look_ahead()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await self._woken.wait()
+
+    async def _work_and_look_ahead(self) -> float | None:
+        """Do what is due; return after how many seconds there is more, None if nothing waits."""
+        try:
+            await plan_merges(self._outbox, self._settings, now=self._clock())
+            groups = await self._outbox.groups_due()
+            await self._run_groups([group for group in groups if not self._reserved[group]])
+            due = await self._outbox.next_due()
+        except ComposableMemoryError as error:
+            self.problem = str(error)
+            return self._settings.retry_after_ms / 1000
+        self.problem = None
+        return None if due is None else max(MIN_PAUSE_S, (due - self._clock()).total_seconds())
+
+    def _end(self, task: asyncio.Task[None]) -> None:
+        """Show a defect in the status."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.problem = f"working in the background ended: {error!r}"
+
+
+def _is_past(deadline: float | None) -> bool:
+    return deadline is not None and asyncio.get_running_loop().time() >= deadline
