@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         get_memory_search_manager,
         resolve_memory_backend_config,
     )
-    from composable_memory.runtime.failover import FallbackMemoryManager
+    from composable_memory.runtime.failover import FailoverMember, FallbackMemoryManager
     from composable_memory.runtime.opening import Memory, open_memory
     from composable_memory.supervision.breaker import Breaker
     from composable_memory.types import (
@@ -65,6 +65,7 @@ __all__ = [
     "Dedup",
     "EmbedderAdapter",
     "Fact",
+    "FailoverMember",
     "FallbackMemoryManager",
     "Fusion",
     "IngestReport",
@@ -103,7 +104,7 @@ _ROOMS = {
         "close_all_memory_search_managers get_memory_search_manager resolve_memory_backend_config"
     ),
     "facts": "Fact",
-    "runtime.failover": "FallbackMemoryManager",
+    "runtime.failover": "FailoverMember FallbackMemoryManager",
     "query.intent": "parse_query_intent",
     "interfaces": "BackendServices BackendSpec Capability EmbedderAdapter MemorySearchManager",
     "query.manager": "ComposableMemoryManager",

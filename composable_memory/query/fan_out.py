@@ -56,11 +56,11 @@ class FanOut:
     ) -> list[BackendAnswer]:
         """Return one answer per handle, in their order. No backend's failure or delay touches another's."""
         # A breaker that is half-open now waits for the outcome of these very calls, not of older ones.
-        trials = [handle.breaker for handle in handles if handle.breaker.state is BreakerState.HALF_OPEN]
+        probed = [handle.breaker for handle in handles if handle.breaker.state is BreakerState.HALF_OPEN]
         try:
             return await asyncio.gather(*(self._ask(handle, query, options, on_answer) for handle in handles))
         except asyncio.CancelledError:
-            for breaker in trials:
+            for breaker in probed:
                 breaker.record_cancelled()
             raise
 

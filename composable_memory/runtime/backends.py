@@ -19,7 +19,7 @@ from composable_memory.interfaces import BackendServices, BackendSpec, Capabilit
 from composable_memory.query.backend_handle import ComposableBackendEntry
 from composable_memory.query.calibration import Calibration
 from composable_memory.registry import Registry, check_capabilities
-from composable_memory.runtime.failover import FallbackMemoryManager
+from composable_memory.runtime.failover import FailoverMember, FallbackMemoryManager
 from composable_memory.types import Degradation, QueryIntent
 from composable_memory_ops_logs import BackendDegraded, BackendOpened
 
@@ -95,18 +95,21 @@ class BackendOpener:
         for backend_id in (primary_id, stand_in_id):
             if spec := self._offered(backend_id):
                 validate_backend_options(self.loaded.settings.memory, spec, self.loaded.origins)
-        able = self._capabilities(stand_in_id)
+        fallback = self._member(stand_in_id, self._capabilities(stand_in_id))
+        able = self._capabilities(primary_id) if self._offered(primary_id) else fallback.capabilities
         return FallbackMemoryManager(
-            primary_id,
-            partial(self.opened, primary_id),
-            stand_in_id,
-            partial(self.opened, stand_in_id),
-            primary_timeout_s=self._timeout_s(primary_id),
-            fallback_timeout_s=self._timeout_s(stand_in_id),
-            primary_capabilities=self._capabilities(primary_id) if self._offered(primary_id) else able,
-            fallback_capabilities=able,
+            self._member(primary_id, able),
+            fallback,
             ops_log=self.services.ops_log,
             clock=self.services.clock,
+        )
+
+    def _member(self, backend_id: str, capabilities: frozenset[Capability]) -> FailoverMember:
+        return FailoverMember(
+            id=backend_id,
+            open=partial(self.opened, backend_id),
+            timeout_s=self._timeout_s(backend_id),
+            capabilities=capabilities,
         )
 
     def _entry(

@@ -1,4 +1,4 @@
-"""A memory with a stand-in: asks the primary, while it fails the stand-in, and notices when it is back."""
+"""Two memories as one: while the primary fails the fallback is asked, until the primary is back."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
@@ -24,10 +24,11 @@ from composable_memory.interfaces import (
     SupportsAnswer,
     SupportsSync,
 )
-from composable_memory.runtime.failover_state import Outage, Outages
+from composable_memory.runtime.failover_state import Failover, FailoverState
 from composable_memory.supervision.breaker import Breaker
 from composable_memory.supervision.deadline import BoundedCalls, Failure
 from composable_memory.supervision.resource import LazyResource
+from composable_memory.supervision.tasks import Once
 from composable_memory.types import (
     Degradation,
     FallbackStatus,
@@ -41,14 +42,16 @@ from composable_memory.types import (
 )
 from composable_memory_ops_logs import OpsLog, trace, utc_now
 
-__all__ = ["FallbackMemoryManager", "OpenMemory"]
+__all__ = ["FailoverMember", "FallbackMemoryManager", "OpenMemory"]
 
 OPEN_TIMEOUT_S = 120.0
 OPEN_GRACE_S = 0.1
 CLOSE_TIMEOUT_S = 30.0
+REOPEN_AFTER = 2
+"""After so many failures in a row a probe closes the primary and opens it again before it asks it."""
 
 PROBE = "memory"
-"""What a trial searches for: any answer, also an empty one, is good."""
+"""What a probe searches for: any answer, also an empty one, is good."""
 
 OpenMemory: TypeAlias = Callable[[], AbstractAsyncContextManager[MemorySearchManager]]
 """Opens a memory; leaving the context manager closes it."""
@@ -57,76 +60,67 @@ R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FailoverMember:
+    """One of the two memories, not open yet.
+
+    `timeout_s` is the deadline of one call, including the wait for a memory that is not open yet.
+    """
+
+    id: str
+    open: OpenMemory
+    timeout_s: float
+    capabilities: frozenset[Capability]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Reply(Generic[R]):
-    """What came of a call; with an `outage` it came from the stand-in."""
+    """What came of a call; with a `failover` the fallback gave it."""
 
     value: R
-    outage: Outage | None = None
+    failover: Failover | None = None
 
 
 class FallbackMemoryManager:
-    """Asks the memory `primary_id`, and while that fails `fallback_id`, which is opened when it is needed.
+    """Asks `primary`, and while that fails `fallback`, which is opened when it is needed.
 
-    After the first failure of any kind calls go to the stand-in at once. When the primary's rest is over, the
-    next call begins a trial in the background: the primary is opened if it is not, and searched. So what was
-    not installed at the start is found once it is. After `reopen_after` failures in a row it is closed and
-    opened anew. A path that is not allowed, or an operation that is not offered, is no failure.
+    After the first failure of any kind calls go to the fallback at once. When the cool-down is over the next
+    call begins a probe in the background (half-open): the primary is opened if it is not, and searched. So a
+    primary that was not installed at the start is found once it is. A path that is not allowed, or an
+    operation that is not offered, is no failure.
 
-    Without a stand-in errors reach the caller; while the primary rests calls fail at once, and those that
-    find a trial under way wait for it.
+    The breaker here is the primary's; that of the composite counts only what neither of the two could answer.
 
-    Who makes it closes it, whatever came of `open`; `async with` does both. Used from one event loop only.
+        memory = FallbackMemoryManager(
+            FailoverMember(id="qmd", open=open_qmd, timeout_s=4.0, capabilities=QMD),
+            FailoverMember(id="builtin", open=open_builtin, timeout_s=4.0, capabilities=BUILTIN),
+        )
+        async with memory:
+            await memory.search("ferry")
+
+    Whoever makes it closes it, even if `open` failed; `async with` does both. Used from one event loop only.
     """
 
     def __init__(
         self,
-        primary_id: str,
-        open_primary: OpenMemory,
-        fallback_id: str | None = None,
-        open_fallback: OpenMemory | None = None,
+        primary: FailoverMember,
+        fallback: FailoverMember,
         *,
-        primary_timeout_s: float,
-        fallback_timeout_s: float,
-        primary_capabilities: frozenset[Capability],
-        fallback_capabilities: frozenset[Capability] = frozenset(),
         open_timeout_s: float = OPEN_TIMEOUT_S,
-        sync_timeout_s: float | None = None,
         ops_log: OpsLog | None = None,
         clock: Clock = utc_now,
         breaker: Breaker | None = None,
-        reopen_after: int = 2,
     ) -> None:
-        """Put the two together; nothing is opened yet, and without `open_fallback` there is no stand-in.
-
-        `primary_timeout_s` and `fallback_timeout_s` are the deadlines of one call to either, including the
-        wait for one that is not open yet. `open_timeout_s` is the limit of opening, `sync_timeout_s` that of
-        a sync, which otherwise takes as long as the memory allows itself. `breaker` says when and for how
-        long the primary rests: by default from the first failure on, for 5 s, doubling to 5 minutes.
-        """
-        self._primary = _Side(primary_id, LazyResource(open_primary, limit_s=open_timeout_s))
-        self._fallback: _Side | None = None
-        if open_fallback is not None:
-            self._fallback = _Side(
-                fallback_id or "fallback", LazyResource(open_fallback, limit_s=open_timeout_s)
-            )
-        self._capabilities = _joined(
-            primary_capabilities, fallback_capabilities if self._fallback else primary_capabilities
-        )
-        self._primary_timeout_s = primary_timeout_s
-        self._fallback_timeout_s = fallback_timeout_s
+        """Put the two together; nothing is opened yet. `breaker` is by default that of `FailoverState`."""
+        self._primary = _Member(primary, open_timeout_s)
+        self._fallback = _Member(fallback, open_timeout_s)
+        self._capabilities = _joined(primary.capabilities, fallback.capabilities)
         self._open_timeout_s = open_timeout_s + OPEN_GRACE_S
-        self._sync_timeout_s = sync_timeout_s
-        self._reopen_after = reopen_after
-        self._outages = Outages(
-            primary_id,
-            self._fallback.id if self._fallback else None,
-            clock=clock,
-            ops_log=ops_log or OpsLog(None),
-            breaker=breaker,
+        self._state = FailoverState(
+            primary.id, fallback.id, clock=clock, ops_log=ops_log or OpsLog(None), breaker=breaker
         )
         self._calls = BoundedCalls()
-        self._trial: asyncio.Task[None] | None = None
-        self._closing: asyncio.Task[None] | None = None
+        self._probe: asyncio.Task[None] | None = None
+        self._release = Once(self._close_both, name=f"close {primary.id}")
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
@@ -140,62 +134,59 @@ class FallbackMemoryManager:
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """Return what either can do; scores are only calibrated where both calibrate theirs."""
+        """Return what either can do; scores are only calibrated if both calibrate theirs."""
         return self._capabilities
 
     @property
     def primary(self) -> MemorySearchManager | None:
-        """Return the primary if it is open, be it in use or not."""
-        return self._primary.door.value
+        """Return the primary if it is open, whether or not it is in use."""
+        return self._primary.resource.value
 
     @property
     def fallback(self) -> MemorySearchManager | None:
-        """Return the stand-in if there is one and it is open."""
-        return self._fallback.door.value if self._fallback else None
+        """Return the fallback if it is open."""
+        return self._fallback.resource.value
 
     async def open(self) -> None:
-        """Open the primary, and the stand-in if that fails; what cannot be opened now is tried again later.
+        """Open the primary, and the fallback if that fails; what cannot be opened now is tried again later.
 
         Raises:
             ConfigError: a setting of either cannot be used.
         """
         self._require_open("open")
         failure = await self._opened(self._primary)
-        if failure is None:
-            return
-        self._outages.note_failure(failure.reason, "open")
-        if self._fallback is not None:
+        if failure is not None:
+            self._state.note_failure(failure.reason, "open")
             await self._opened(self._fallback)
 
     async def search(self, query: str, options: SearchOptions | None = None) -> Sequence[MemorySearchResult]:
-        """Return what the primary finds, or the stand-in.
+        """Return what the primary finds, or the fallback.
 
         Raises:
-            BackendUnavailable: both failed, which names both, or the primary rests and has no stand-in.
-            BackendError: the primary failed and has no stand-in.
+            BackendUnavailable: both failed; the error names both.
         """
         return (await self.answer(query, options)).results
 
     async def answer(self, query: str, options: SearchOptions | None = None) -> SearchAnswer:
-        """Search; an answer of the stand-in says so in `degraded`, under the code `fallback`.
+        """Search; an answer of the fallback says so in `degraded`, under the code `fallback`.
 
         Each of its results does as well, as `answered_by` in the metadata.
         """
-        reply = await self._ask("search", lambda side: side.answer(query, options))
-        if reply.outage is None or self._fallback is None:
+        reply = await self._ask("search", lambda member: member.answer(query, options))
+        if reply.failover is None:
             return reply.value
-        reason = self._outages.told(reply.outage)
-        told = Degradation(backend_id=self._primary.id, code="fallback", reason=reason)
+        reason = self._state.describe(reply.failover)
+        degradation = Degradation(backend_id=self._primary.id, code="fallback", reason=reason)
         engines = {f"{self._fallback.id} {leg}": engine for leg, engine in reply.value.engines.items()}
         by = {"answered_by": self._fallback.id}
         results = tuple(replace(one, metadata={**one.metadata, **by}) for one in reply.value.results)
-        degraded = (told, *reply.value.degraded)
+        degraded = (degradation, *reply.value.degraded)
         return replace(reply.value, results=results, degraded=degraded, engines=engines)
 
     async def read_file(
         self, rel_path: str, *, from_line: int | None = None, lines: int | None = None
     ) -> MemoryFileSlice:
-        """Read from the primary, or from the stand-in.
+        """Read from the primary, or from the fallback.
 
         Raises:
             MemoryPathError: the path is none that may be read.
@@ -204,105 +195,104 @@ class FallbackMemoryManager:
         """
         self._require("read_file", Capability.READ_FILE)
         try:
-            reply = await self._ask("read_file", lambda side: side.read_file(rel_path, from_line, lines))
+            reply = await self._ask("read_file", lambda member: member.read_file(rel_path, from_line, lines))
         except MemoryPathError as error:
-            if (rest := self._outages.rest) and rel_path.startswith(f"{self._primary.id}/"):
-                raise self._outages.error(rest, "read_file") from error
+            if (failover := self._state.active) and rel_path.startswith(f"{self._primary.id}/"):
+                raise self._state.error(failover, "read_file") from error
             raise
         return reply.value
 
     async def sync(
         self, *, reason: str = "manual", force: bool = False, progress: ProgressCallback | None = None
     ) -> SyncReport:
-        """Bring the index of the primary up to date, or that of the stand-in, which `problems` then says.
+        """Bring the index of the primary up to date, or that of the fallback, which `problems` then says.
+
+        A sync has no deadline here: it takes as long as the memory allows itself.
 
         Raises:
             BackendUnavailable: both failed.
             UnsupportedOperation: neither keeps an index.
         """
         self._require("sync", Capability.SYNC)
-        limits_s = self._sync_timeout_s, self._sync_timeout_s
-        reply = await self._ask("sync", lambda side: side.sync(reason, force, progress), limits_s)
-        if reply.outage is None:
+        reply = await self._ask(
+            "sync", lambda member: member.sync(reason, force, progress), has_deadline=False
+        )
+        if reply.failover is None:
             return reply.value
-        return replace(reply.value, problems=(self._outages.told(reply.outage), *reply.value.problems))
+        return replace(reply.value, problems=(self._state.describe(reply.failover), *reply.value.problems))
 
     async def probe_embedding_availability(self) -> MemoryEmbeddingProbeResult:
-        """Say whether the one that serves can embed."""
-        return (await self._ask("probe", _Side.probe_embedding)).value
+        """Return whether the one that serves can embed."""
+        return (await self._ask("probe", _Member.probe_embedding)).value
 
     async def probe_vector_availability(self) -> bool:
-        """Say whether the one that serves can search vectors."""
-        return (await self._ask("probe", _Side.probe_vectors)).value
+        """Return whether the one that serves can search vectors."""
+        return (await self._ask("probe", _Member.probe_vectors)).value
 
     def status(self) -> MemoryProviderStatus:
-        """Return the status of the one that serves; `custom` says under `fallback` who that is and why."""
-        outage = self._outages.latest
-        replaced = self._fallback if outage else None
-        own = (replaced or self._primary).status()
-        if outage is not None and replaced is not None:
-            own = replace(own, fallback=FallbackStatus(from_=self._primary.id, reason=outage.reason))
-        return replace(own, custom={**own.custom, "fallback": self._outages.as_json()})
+        """Return the status of the one that serves; `custom` says under `fallback` which one and why."""
+        failover = self._state.latest
+        own = (self._fallback if failover else self._primary).status()
+        if failover is not None:
+            own = replace(own, fallback=FallbackStatus(from_=self._primary.id, reason=failover.reason))
+        return replace(own, custom={**own.custom, "fallback": self._state.as_json()})
 
     async def close(self) -> None:
         """Close both, in whatever state they are; calling it again does nothing.
 
-        A call that is cancelled waits no longer, but all of that is done.
+        Cancelling a call ends its wait, not the closing.
 
         Raises:
             BackendError: one of them could not be closed.
         """
-        if self._closing is None:
-            self._closing = asyncio.create_task(self._let_go(), name=f"close {self._primary.id}")
-        await asyncio.shield(self._closing)
+        await self._release()
 
     # --- asking one or the other ----------------------------------------------------------------------------
 
     async def _ask(
         self,
         operation: str,
-        call: "Callable[[_Side], Coroutine[object, object, R]]",
-        limits_s: tuple[float | None, float | None] | None = None,
+        call: "Callable[[_Member], Coroutine[object, object, R]]",
+        *,
+        has_deadline: bool = True,
     ) -> _Reply[R]:
-        """Put a call to the primary if it serves, else or if it fails to the stand-in."""
+        """Put a call to the primary if it serves; if it does not, or fails, to the fallback."""
         self._require_open(operation)
-        first_s, second_s = limits_s or (self._primary_timeout_s, self._fallback_timeout_s)
-        outage = await self._rest()
-        if outage is None:
-            first = await self._run(self._primary, operation, call, first_s)
+        failover = self._failover()
+        if failover is None:
+            first = await self._run(self._primary, operation, call, has_deadline=has_deadline)
             if not isinstance(first, Failure):
-                self._outages.note_success()
+                self._state.note_success()
                 return _Reply(value=first)
             if isinstance(first.error, MemoryPathError | UnsupportedOperation):
-                self._outages.note_success()
+                self._state.note_success()
                 raise first.error
-            outage = self._outages.note_failure(first.reason, operation)
-            if self._fallback is None:
-                raise first.error
-        if self._fallback is None:
-            raise self._outages.error(outage, operation)
-        second = await self._run(self._fallback, operation, call, second_s)
+            failover = self._state.note_failure(first.reason, operation)
+        second = await self._run(self._fallback, operation, call, has_deadline=has_deadline)
         if not isinstance(second, Failure):
-            return _Reply(value=second, outage=outage)
+            return _Reply(value=second, failover=failover)
         if isinstance(second.error, MemoryPathError):
             raise second.error
-        raise self._outages.error(outage, operation, second=second.reason) from second.error
+        raise self._state.error(failover, operation, second=second.reason) from second.error
 
     async def _run(
         self,
-        side: "_Side",
+        member: "_Member",
         operation: str,
-        call: "Callable[[_Side], Coroutine[object, object, R]]",
-        limit_s: float | None,
+        call: "Callable[[_Member], Coroutine[object, object, R]]",
+        *,
+        has_deadline: bool = True,
+        limit_s: float | None = None,
     ) -> R | Failure:
         self._require_open(operation)
-        outcome = await self._calls.run(side.id, operation, call(side), limit_s)
+        limit_s = limit_s or (member.timeout_s if has_deadline else None)
+        outcome = await self._calls.run(member.id, operation, call(member), limit_s)
         if isinstance(outcome, Failure):
             self._require_open(operation)  # or being closed would count as a failure
         return outcome
 
-    async def _opened(self, side: "_Side") -> Failure | None:
-        outcome = await self._run(side, "open", _Side.memory, self._open_timeout_s)
+    async def _opened(self, member: "_Member") -> Failure | None:
+        outcome = await self._run(member, "open", _Member.memory, limit_s=self._open_timeout_s)
         if not isinstance(outcome, Failure):
             return None
         if isinstance(outcome.error, ConfigError):
@@ -311,53 +301,47 @@ class FallbackMemoryManager:
 
     # --- coming back ----------------------------------------------------------------------------------------
 
-    async def _rest(self) -> Outage | None:
-        """Return the outage if the primary rests; begin the trial that is due.
+    def _failover(self) -> Failover | None:
+        """Return the failover if the primary is not to be asked; begin the probe that is due.
 
-        Nobody waits for a trial but those who would have no answer otherwise.
+        Nobody waits for a probe: it would make the first query after every cool-down a slow one.
         """
-        rest = self._outages.rest
-        if rest is None:
-            return None
-        if self._trial is None and self._outages.begin_trial():
-            # In a context of its own: what a trial opens outlives the request that began it.
-            self._trial = asyncio.create_task(self._try_primary(), context=Context())
-        if self._fallback is None and self._trial is not None:
-            await asyncio.wait([self._trial], timeout=self._primary_timeout_s)
-            return self._outages.rest
-        return rest
+        if self._probe is None and self._state.active is not None and self._state.begin_probe():
+            # In a context of its own: what a probe opens outlives the request that began it.
+            self._probe = asyncio.create_task(self._probe_primary(), context=Context())
+        return self._state.active
 
-    async def _try_primary(self) -> None:
+    async def _probe_primary(self) -> None:
         try:
             with trace():
-                failure = await self._tried()
+                failure = await self._probed()
                 if failure is None:
-                    self._outages.note_success(in_trial=True)
+                    self._state.note_success(in_probe=True)
                 else:
-                    self._outages.note_failure(failure.reason, "try", in_trial=True)
+                    self._state.note_failure(failure.reason, "try", in_probe=True)
         finally:
-            self._trial = None
-            self._outages.end_trial()
+            self._probe = None
+            self._state.end_probe()
 
-    async def _tried(self) -> Failure | None:
-        """Open the primary if it is not, anew if it keeps failing, and search it."""
-        side = self._primary
-        if self._outages.failures >= self._reopen_after:
-            await self._calls.run(side.id, "close", side.door.close(), CLOSE_TIMEOUT_S)
-        opened = await self._calls.run(side.id, "open", side.memory(), self._open_timeout_s)
+    async def _probed(self) -> Failure | None:
+        """Open the primary if it is closed, or again if it keeps failing, and search it."""
+        member = self._primary
+        if self._state.failures >= REOPEN_AFTER:
+            await self._calls.run(member.id, "close", member.resource.close(), CLOSE_TIMEOUT_S)
+        opened = await self._calls.run(member.id, "open", member.memory(), self._open_timeout_s)
         if isinstance(opened, Failure):
             return opened
-        probe = side.answer(PROBE, SearchOptions(max_results=1))
-        found = await self._calls.run(side.id, "search", probe, self._primary_timeout_s)
+        search = member.answer(PROBE, SearchOptions(max_results=1))
+        found = await self._calls.run(member.id, "search", search, member.timeout_s)
         return found if isinstance(found, Failure) else None
 
-    async def _let_go(self) -> None:
-        if self._trial is not None:
-            self._trial.cancel()
+    async def _close_both(self) -> None:
+        if self._probe is not None:
+            self._probe.cancel()
         await self._calls.cancel()
         close = partial(self._calls.run, operation="close", limit_s=CLOSE_TIMEOUT_S)
-        sides = [side for side in (self._primary, self._fallback) if side is not None]
-        outcomes = await asyncio.gather(*(close(side.id, call=side.door.close()) for side in sides))
+        members = self._primary, self._fallback
+        outcomes = await asyncio.gather(*(close(one.id, call=one.resource.close()) for one in members))
         failures = [outcome.reason for outcome in outcomes if isinstance(outcome, Failure)]
         if failures:
             raise BackendError(self._primary.id, "close", "; ".join(failures))
@@ -368,20 +352,21 @@ class FallbackMemoryManager:
             raise UnsupportedOperation(self._primary.id, operation)
 
     def _require_open(self, operation: str) -> None:
-        if self._closing is not None:
+        if self._release.has_begun:
             problem, fix = "it is closed", "open it again"
             raise BackendUnavailable(self._primary.id, problem, fix=fix, operation=operation)
 
 
-@dataclass(frozen=True, slots=True)
-class _Side:
-    """One of the two memories: who it is, the way to it, and what may be asked of it."""
+class _Member:
+    """One of the two memories: who it is, how it is reached, and what may be asked of it."""
 
-    id: str
-    door: LazyResource[MemorySearchManager]
+    def __init__(self, member: FailoverMember, open_timeout_s: float) -> None:
+        self.id = member.id
+        self.timeout_s = member.timeout_s
+        self.resource = LazyResource(member.open, limit_s=open_timeout_s)
 
     async def memory(self) -> MemorySearchManager:
-        return await self.door.get()
+        return await self.resource.get()
 
     async def answer(self, query: str, options: SearchOptions | None) -> SearchAnswer:
         """Ask for an answer, or for bare results where that is all the memory knows."""
@@ -412,9 +397,10 @@ class _Side:
         return await (await self.memory()).probe_vector_availability()
 
     def status(self) -> MemoryProviderStatus:
+        memory = self.resource.value
         unknown = MemoryProviderStatus(backend=self.id, provider="none")
         try:
-            return self.door.value.status() if self.door.value is not None else unknown
+            return memory.status() if memory is not None else unknown
         except BackendError:  # it was closed by somebody else
             return unknown
 

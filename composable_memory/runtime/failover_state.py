@@ -1,4 +1,4 @@
-"""Whether a memory serves: its failures, the rest that they bring it, and the trials that end the rest."""
+"""Whether a primary serves or its fallback does: failures, cool-downs, and the probes that end them."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -9,128 +9,126 @@ from composable_memory.supervision.breaker import Breaker, BreakerState
 from composable_memory.types import JsonValue
 from composable_memory_ops_logs import BackendDegraded, BackendRecovered, OpsLog
 
-__all__ = ["Outage", "Outages"]
+__all__ = ["Failover", "FailoverState"]
 
 FIRST_COOLDOWN_S = 5.0
 LONGEST_COOLDOWN_S = 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outage:
-    """Why and since when a memory does not serve, when it is tried next, and how often it failed in a row."""
+class Failover:
+    """Why and since when a primary does not serve, when it is probed next, how often it failed in a row."""
 
     reason: str
     since: datetime
-    next_try: datetime
+    next_probe: datetime
     failures: int
 
 
-class Outages:
-    """Keeps book on the memory `backend_id`, for which `stand_in` answers meanwhile, and logs what changes.
+class FailoverState:
+    """The state of the primary `primary_id`, for which `fallback_id` answers meanwhile; logs what changes.
 
-    Unless a `breaker` is given, the first failure brings a rest of 5 s, which every failed trial doubles, up
-    to 5 minutes.
+    Unless a `breaker` is given, the first failure opens it for 5 s, which every failed probe doubles, up to
+    5 minutes.
     """
 
     def __init__(
         self,
-        backend_id: str,
-        stand_in: str | None,
+        primary_id: str,
+        fallback_id: str,
         *,
         clock: Clock,
         ops_log: OpsLog,
         breaker: Breaker | None = None,
     ) -> None:
-        self._backend_id = backend_id
-        self._stand_in = stand_in
+        self._primary_id = primary_id
+        self._fallback_id = fallback_id
         self._clock = clock
         self._ops_log = ops_log
         self._breaker = breaker or Breaker(
             threshold=1, cooldown_s=FIRST_COOLDOWN_S, max_cooldown_s=LONGEST_COOLDOWN_S
         )
-        self._latest: Outage | None = None
+        self._latest: Failover | None = None
 
     @property
-    def latest(self) -> Outage | None:
+    def latest(self) -> Failover | None:
         """Return what is known of the failures since the last success, None if there are none."""
         return self._latest
 
     @property
-    def rest(self) -> Outage | None:
-        """Return the outage because of which the memory is not to be asked, None if it is."""
+    def active(self) -> Failover | None:
+        """Return the failover because of which the primary is not asked, None if it is."""
         return None if self._breaker.state is BreakerState.CLOSED else self._latest
 
     @property
     def failures(self) -> int:
-        """Return how often it failed in a row."""
+        """Return how often the primary failed in a row."""
         return self._breaker.failures
 
-    def begin_trial(self) -> bool:
-        """Say whether a trial is due; if so it has begun, and has to be ended."""
+    def begin_probe(self) -> bool:
+        """Return whether a probe is due; if so the breaker is half-open now, and the probe must be ended."""
         return self._breaker.admits()
 
-    def end_trial(self) -> None:
-        """Note that a trial is over; one without an outcome says nothing about the memory."""
+    def end_probe(self) -> None:
+        """Note that a probe is over; one without an outcome says nothing about the primary."""
         if self._breaker.state is BreakerState.HALF_OPEN:
             self._breaker.record_cancelled()
 
-    def note_failure(self, reason: str, operation: str, *, in_trial: bool = False) -> Outage:
-        """Let the memory rest. Of calls that fail at once the first counts; beside a trial only the trial."""
-        if self.rest is not None and not in_trial:
-            return self.rest
+    def note_failure(self, reason: str, operation: str, *, in_probe: bool = False) -> Failover:
+        """Fail over. Of calls that fail at once only the first counts; during a probe, only the probe."""
+        if self.active is not None and not in_probe:
+            return self.active
         self._breaker.record_failure()
         now = self._clock()
-        self._latest = Outage(
+        self._latest = Failover(
             reason=reason,
             since=self._latest.since if self._latest else now,
-            next_try=now + timedelta(seconds=self._breaker.retry_in_s),
+            next_probe=now + timedelta(seconds=self._breaker.retry_in_s),
             failures=self._breaker.failures,
         )
-        level = "fallback" if self._stand_in else "unavailable"
         self._ops_log.emit(
-            BackendDegraded(what=operation, level=level, reason=self.told(self._latest)),
-            status="partial" if self._stand_in else "failure",
-            backend=self._backend_id,
+            BackendDegraded(what=operation, level="fallback", reason=self.describe(self._latest)),
+            status="partial",
+            backend=self._primary_id,
         )
         return self._latest
 
-    def note_success(self, *, in_trial: bool = False) -> None:
-        """Let the memory serve; a call that was under way when others failed does not decide that."""
-        if self.rest is not None and not in_trial:
+    def note_success(self, *, in_probe: bool = False) -> None:
+        """Fail back; a call that was under way when others failed does not decide that."""
+        if self.active is not None and not in_probe:
             return
         latest, self._latest = self._latest, None
         failures = self._breaker.failures
         self._breaker.record_success()
         if latest is not None:
             after_s = (self._clock() - latest.since).total_seconds()
-            recovered = BackendRecovered(what=self._stand_in or "", failures=failures, after_s=after_s)
-            self._ops_log.emit(recovered, backend=self._backend_id)
+            recovered = BackendRecovered(what=self._fallback_id, failures=failures, after_s=after_s)
+            self._ops_log.emit(recovered, backend=self._primary_id)
 
-    def told(self, outage: Outage) -> str:
-        """Return an outage in one sentence for people."""
-        who = f"{self._stand_in} answers" if self._stand_in else "nobody answers"
+    def describe(self, failover: Failover) -> str:
+        """Return a failover in one sentence for people."""
         return (
-            f"{outage.reason}; {who} in place of {self._backend_id} since {_moment(outage.since)}, "
-            f"which is tried again at {_moment(outage.next_try)}"
+            f"{failover.reason}; {self._fallback_id} answers in place of {self._primary_id} since "
+            f"{_moment(failover.since)}, which is tried again at {_moment(failover.next_probe)}"
         )
 
-    def error(self, outage: Outage, operation: str, *, second: str | None = None) -> BackendUnavailable:
-        """Return an outage as an error, with the reason why the stand-in did not help either."""
-        problem = f"it rests after a failure ({outage.reason})"
+    def error(self, failover: Failover, operation: str, *, second: str | None = None) -> BackendUnavailable:
+        """Return a failover as an error; `second` is why the fallback did not help either."""
+        problem = f"it rests after a failure ({failover.reason})"
         if second is not None:
-            problem = f"neither it nor its stand-in answers ({outage.reason}; {second})"
-        fix = f"it is tried again at {_moment(outage.next_try)}"
-        return BackendUnavailable(self._backend_id, problem, fix=fix, operation=operation)
+            problem = f"neither it nor its fallback answers ({failover.reason}; {second})"
+        fix = f"it is tried again at {_moment(failover.next_probe)}"
+        return BackendUnavailable(self._primary_id, problem, fix=fix, operation=operation)
 
     def as_json(self) -> dict[str, JsonValue]:
         """Return all of it for a status."""
         latest = self._latest
         return {
-            "from": self._backend_id,
-            "to": self._stand_in,
+            "from": self._primary_id,
+            "to": self._fallback_id,
             "reason": latest.reason if latest else None,
             "since": _moment(latest.since) if latest else None,
-            "next_try": _moment(latest.next_try) if latest else None,
+            "next_try": _moment(latest.next_probe) if latest else None,
             "failures": latest.failures if latest else 0,
             "state": self._breaker.state.value,
         }

@@ -10,7 +10,7 @@ import pytest
 from composable_memory.config.settings import SettingsModel
 from composable_memory.errors import BackendUnavailable
 from composable_memory.interfaces import BackendServices, BackendSpec, Capability, MemorySearchManager
-from composable_memory.runtime.failover import FallbackMemoryManager
+from composable_memory.runtime.failover import FailoverMember, FallbackMemoryManager
 from composable_memory.testing import (
     AnswerContract,
     BackendContract,
@@ -52,14 +52,18 @@ def together(
     services: BackendServices,
 ) -> FallbackMemoryManager:
     return FallbackMemoryManager(
-        primary.id,
-        lambda: primary.open(primary_settings, services),
-        fallback.id,
-        lambda: fallback.open(fallback_settings, services),
-        primary_timeout_s=30,
-        fallback_timeout_s=30,
-        primary_capabilities=primary.capabilities,
-        fallback_capabilities=fallback.capabilities,
+        FailoverMember(
+            id=primary.id,
+            open=lambda: primary.open(primary_settings, services),
+            timeout_s=30,
+            capabilities=primary.capabilities,
+        ),
+        FailoverMember(
+            id=fallback.id,
+            open=lambda: fallback.open(fallback_settings, services),
+            timeout_s=30,
+            capabilities=fallback.capabilities,
+        ),
         ops_log=services.ops_log,
         clock=services.clock,
     )

@@ -16,7 +16,7 @@ from composable_memory.errors import (
     UnsupportedOperation,
 )
 from composable_memory.interfaces import Capability, MemorySearchManager
-from composable_memory.runtime.failover import FallbackMemoryManager, OpenMemory
+from composable_memory.runtime.failover import FailoverMember, FallbackMemoryManager, OpenMemory
 from composable_memory.supervision.breaker import Breaker
 from composable_memory.testing import (
     FIXED_NOW,
@@ -89,20 +89,24 @@ class Shelf:
 class Stand:
     """A fallback manager on a clock and a log of its own, over two shelves."""
 
-    def __init__(self, ops_log: OpsLog, primary: Shelf, fallback: Shelf | None, **options: float) -> None:
+    def __init__(self, ops_log: OpsLog, primary: Shelf, fallback: Shelf, **options: float) -> None:
         self.time = Time()
         self.primary = primary
         self.fallback = fallback
         self.manager = FallbackMemoryManager(
-            "qmd",
-            primary.open,
-            "builtin" if fallback else None,
-            fallback.open if fallback else None,
-            primary_timeout_s=options.get("primary_timeout_s", 5.0),
-            fallback_timeout_s=options.get("fallback_timeout_s", 5.0),
+            FailoverMember(
+                id="qmd",
+                open=primary.open,
+                timeout_s=options.get("primary_timeout_s", 5.0),
+                capabilities=ABLE | {Capability.SYNC},
+            ),
+            FailoverMember(
+                id="builtin",
+                open=fallback.open,
+                timeout_s=options.get("fallback_timeout_s", 5.0),
+                capabilities=ABLE,
+            ),
             open_timeout_s=options.get("open_timeout_s", 5.0),
-            primary_capabilities=ABLE | {Capability.SYNC},
-            fallback_capabilities=ABLE,
             ops_log=ops_log,
             clock=self.time.now,
             breaker=Breaker(threshold=1, cooldown_s=5.0, max_cooldown_s=300.0, clock=self.time.monotonic),
@@ -131,7 +135,7 @@ def in_memory(name: str) -> InMemoryBackend:
 
 @asynccontextmanager
 async def standing(
-    ops_log: OpsLog, primary: Shelf, fallback: Shelf | None, **options: float
+    ops_log: OpsLog, primary: Shelf, fallback: Shelf, **options: float
 ) -> AsyncIterator[Stand]:
     stand = Stand(ops_log, primary, fallback, **options)
     async with stand.manager:
@@ -443,7 +447,7 @@ async def test_when_both_fail_one_error_names_both(ops_log: OpsLog) -> None:
             await stand.manager.search("ferry")
 
         assert str(raised.value) == (
-            "backend 'qmd' failed to search: neither it nor its stand-in answers (backend 'qmd' failed to "
+            "backend 'qmd' failed to search: neither it nor its fallback answers (backend 'qmd' failed to "
             "search: the disk is gone; backend 'builtin' failed to search: the disk is gone); "
             "it is tried again at 2026-06-01T12:00:05Z"
         )
@@ -477,25 +481,6 @@ async def test_a_setting_that_cannot_be_used_is_told_at_once_and_leaves_nothing(
     with pytest.raises(ConfigError, match=r"memory\.qmd\.command"):
         await stand.manager.__aenter__()
     assert asyncio.all_tasks() == {asyncio.current_task()}
-
-
-async def test_without_a_stand_in_the_error_reaches_the_caller(ops_log: OpsLog) -> None:
-    async with standing(ops_log, Shelf(FlakyBackend(1, NOTES)), None) as stand:
-        with pytest.raises(BackendError, match="asked to fail a few times"):
-            await stand.manager.search("ferry")
-        with pytest.raises(BackendUnavailable, match="it is tried again at 2026-06-01T12:00:05Z"):
-            await stand.manager.search("ferry")
-
-        assert (stand.told()["to"], stand.manager.status().fallback) == (None, None)
-
-
-async def test_without_a_stand_in_the_call_that_begins_the_trial_waits_for_it(ops_log: OpsLog) -> None:
-    async with standing(ops_log, Shelf(FlakyBackend(1, NOTES)), None) as stand:
-        with pytest.raises(BackendError):
-            await stand.manager.search("ferry")
-        stand.time.passed_s = 5.0
-
-        assert (await stand.manager.answer("ferry")).results
 
 
 async def test_failures_at_the_same_time_count_once(ops_log: OpsLog) -> None:
@@ -532,14 +517,8 @@ async def test_what_both_calibrate_is_calibrated() -> None:
     def able(primary: frozenset[Capability], fallback: frozenset[Capability]) -> frozenset[Capability]:
         opener: OpenMemory = Shelf(in_memory("any")).open
         return FallbackMemoryManager(
-            "qmd",
-            opener,
-            "builtin",
-            opener,
-            primary_timeout_s=1,
-            fallback_timeout_s=1,
-            primary_capabilities=primary,
-            fallback_capabilities=fallback,
+            FailoverMember(id="qmd", open=opener, timeout_s=1, capabilities=primary),
+            FailoverMember(id="builtin", open=opener, timeout_s=1, capabilities=fallback),
         ).capabilities
 
     everything = ABLE | {Capability.SYNC}
