@@ -1,13 +1,13 @@
 """Runs a command to its end, within limits of time and of output."""
 
 import asyncio
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from composable_memory.errors import BackendGarbled, BackendTimeout
+from composable_memory.errors import BackendGarbled
+from composable_memory.supervision.deadline import deadline
 from composable_memory.supervision.process import KILLED, GuardedProcess, cannot_start
 from composable_memory.supervision.tasks import comes_first
 
@@ -53,10 +53,9 @@ async def run_command(
         BackendUnavailable: it cannot be started.
     """
     output = _Output(max_output_bytes, refuses=overflow == "refuse")
-    started = time.monotonic()
     process: GuardedProcess | None = None
     try:
-        async with asyncio.timeout(timeout_s):
+        async with deadline(owner, operation, timeout_s):
             process = await GuardedProcess.start(
                 command,
                 owner=owner,
@@ -67,9 +66,6 @@ async def run_command(
             )
             has_ended = await comes_first(process.wait(), output.overflow.wait())
             code = await process.wait() if has_ended else KILLED
-    except TimeoutError as error:
-        elapsed_s = time.monotonic() - started
-        raise BackendTimeout(owner, operation, limit_s=timeout_s, elapsed_s=elapsed_s) from error
     finally:
         if process is not None:
             await process.stop(at_once=not has_grace)

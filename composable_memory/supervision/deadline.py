@@ -1,19 +1,41 @@
-"""Runs calls to memories of others under a deadline, and turns whatever goes wrong into a value."""
+"""Deadlines: for a block of our own code, and for calls of others that may ignore their cancellation."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from time import perf_counter
 from typing import TypeVar
 
 from composable_memory.errors import BackendError, BackendTimeout, ComposableMemoryError
 
-__all__ = ["BoundedCalls", "Failure"]
+__all__ = ["BoundedCalls", "Failure", "deadline"]
 
 CANCEL_GRACE_S = 0.002
 """How long a call that ignores its cancellation is waited for before it is left behind."""
 
 R = TypeVar("R")
+
+
+@asynccontextmanager
+async def deadline(owner: str, operation: str, limit_s: float) -> AsyncIterator[None]:
+    """Cancel the block when `limit_s` seconds have passed; the block must heed that, as ours does.
+
+        async with deadline("qmd", "search", 4.0):
+            return await client.ask(question)
+
+    Raises:
+        BackendTimeout: the block took too long, or a `TimeoutError` came out of it.
+    """
+    began = perf_counter()
+    try:
+        async with asyncio.timeout(limit_s):
+            yield
+    except BackendTimeout:  # the deadline of something inside, which says more
+        raise
+    except TimeoutError as error:
+        elapsed_s = perf_counter() - began
+        raise BackendTimeout(owner, operation, limit_s=limit_s, elapsed_s=elapsed_s) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +46,23 @@ class Failure:
 
     @property
     def reason(self) -> str:
-        """Return it in words; an error that is not ours goes with its class."""
-        error = self.error
-        return str(error) if isinstance(error, ComposableMemoryError) else f"{type(error).__name__}: {error}"
+        """Return the error in words, with its class if it is not one of ours."""
+        if isinstance(self.error, ComposableMemoryError):
+            return str(self.error)
+        return f"{type(self.error).__name__}: {self.error}".removesuffix(": ")
 
 
 class BoundedCalls:
-    """Knows the calls that run, each a task, also those that ignored their cancellation, until they end."""
+    """Runs calls of others, each as a task of its own, and turns whatever goes wrong into a value.
+
+    A call that ignores its cancellation is left behind, known here until it ends; `deadline`, and anyio's
+    cancel scopes, would wait for it without end.
+
+        calls = BoundedCalls()
+        outcome = await calls.run("qmd", "search", backend.search(query), limit_s=4.0)
+        if isinstance(outcome, Failure):
+            return outcome.reason
+    """
 
     def __init__(self) -> None:
         self._running: set[asyncio.Task[object]] = set()
@@ -38,13 +70,13 @@ class BoundedCalls:
     async def run(
         self, owner: str, operation: str, call: Coroutine[object, object, R], limit_s: float | None
     ) -> R | Failure:
-        """Return what `call` returns or what it raised; with a limit, a `BackendTimeout` after so long.
+        """Return what `call` returns or what it raised; after `limit_s` seconds, a `BackendTimeout`.
 
-        One that is overdue, or that nobody waits for any more, is cancelled. What it returns after that is
-        not looked at. Only a Ctrl-C passes through.
+        A call that is overdue, or whose caller is cancelled, is cancelled; what it returns after that is
+        ignored. Only a Ctrl-C passes through.
         """
         began = perf_counter()
-        task = asyncio.create_task(_staying(owner, operation, call))
+        task = asyncio.create_task(_contained(owner, operation, call))
         self._running.add(task)
         task.add_done_callback(self._forget)
         try:
@@ -59,7 +91,7 @@ class BoundedCalls:
         return _outcome(task, owner, operation)
 
     async def cancel(self) -> None:
-        """Cancel all that run, and give them a last moment to end."""
+        """Cancel all calls that still run, and give them a last moment to end."""
         running = list(self._running)
         for task in running:
             task.cancel()
@@ -69,10 +101,10 @@ class BoundedCalls:
     def _forget(self, call: asyncio.Task[object]) -> None:
         self._running.discard(call)
         if not call.cancelled():
-            call.exception()  # of one that was left behind nobody wants to know any more
+            call.exception()  # or asyncio would report that of a call left behind as never retrieved
 
 
-async def _staying(owner: str, operation: str, call: Coroutine[object, object, R]) -> R:
+async def _contained(owner: str, operation: str, call: Coroutine[object, object, R]) -> R:
     """Await a call; a `sys.exit` in it, which asyncio hands to the event loop, is the owner's failure."""
     try:
         return await call
@@ -86,7 +118,7 @@ def _outcome(task: asyncio.Task[R], owner: str, operation: str) -> R | Failure:
     match task.exception():
         case None:
             return task.result()
-        case Exception() as error if _can_be_told(error):
+        case Exception() as error if _has_text(error):
             return Failure(error)
         case KeyboardInterrupt() as interrupt:
             raise interrupt
@@ -97,14 +129,14 @@ def _outcome(task: asyncio.Task[R], owner: str, operation: str) -> R | Failure:
 
 
 def _fatal(owner: str, operation: str, error: BaseException) -> BackendError:
-    told = f": {error}" if _can_be_told(error) else ""
-    return BackendError(owner, operation, f"it raised {type(error).__name__}{told}")
+    text = f": {error}" if _has_text(error) else ""
+    return BackendError(owner, operation, f"it raised {type(error).__name__}{text}")
 
 
-def _can_be_told(error: BaseException) -> bool:
+def _has_text(error: BaseException) -> bool:
     try:
         str(error).encode()
-    except Exception:  # noqa: BLE001 - the error of a stranger may raise again when it is told
+    except Exception:  # noqa: BLE001 - the error of a stranger may raise again when it is printed
         return False
     return True
 

@@ -7,8 +7,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from composable_memory.errors import BackendTimeout, BackendUnavailable, ComposableMemoryError
+from composable_memory.errors import BackendUnavailable, ComposableMemoryError
 from composable_memory.interfaces import BackendServices, ProgressCallback
+from composable_memory.supervision.deadline import deadline
 from composable_memory.supervision.tasks import Once
 from composable_memory.types import (
     Degradation,
@@ -156,18 +157,11 @@ class QmdMemory:
         if denial := verdict(self._settings.scope, options.session_key):
             return SearchAnswer(results=(), degraded=(_degradation("scope-denied", denial.reason),))
         limit_s = self._settings.limits.timeout_ms / 1000
-        began = asyncio.get_running_loop().time()
-        try:
-            async with asyncio.timeout(limit_s):
-                return await self._answer(query, options, began + limit_s)
-        except TimeoutError as error:
-            if isinstance(error, BackendTimeout):
-                raise
-            elapsed_s = asyncio.get_running_loop().time() - began
-            raise BackendTimeout(BACKEND_ID, "search", limit_s=limit_s, elapsed_s=elapsed_s) from error
+        async with deadline(BACKEND_ID, "search", limit_s):
+            return await self._answer(query, options, asyncio.get_running_loop().time() + limit_s)
 
-    async def _answer(self, query: str, options: SearchOptions, deadline: float) -> SearchAnswer:
-        await self._look_for_changes(deadline)
+    async def _answer(self, query: str, options: SearchOptions, until: float) -> SearchAnswer:
+        await self._look_for_changes(until)
         mode = await self._present_mode()
         request = request_of(
             query,
@@ -178,7 +172,7 @@ class QmdMemory:
         )
         if request is None or not self._collections:
             return SearchAnswer(results=(), degraded=tuple(self._shortcomings(mode)))
-        left_s = deadline - asyncio.get_running_loop().time()
+        left_s = until - asyncio.get_running_loop().time()
         found = await self._engine.ask(request, timeout_s=left_s * READING_SHARE)
         most = min(options.max_results, self._settings.limits.max_results or options.max_results)
         results = await passages_of(

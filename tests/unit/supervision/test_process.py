@@ -323,7 +323,8 @@ from composable_memory.supervision.process import GuardedServer
 root = Path(sys.argv[1])
 log = os.open(root / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 with hold_lock(root / "lock") as lock:
-    GuardedServer(["sh", "-c", sys.argv[2]], owner="test", lock=lock, log=log, folder=root / "socket")
+    command = ["sh", "-c", sys.argv[2]]
+    server = GuardedServer(command, owner="test", lock=lock, log=log, folder=root / "socket")
 os.kill(os.getpid(), signal.SIGSTOP)
 """
 SERVES = "echo $$ > pid; exec sleep 600"

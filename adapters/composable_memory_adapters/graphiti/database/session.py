@@ -8,6 +8,7 @@ from falkordb.asyncio.query_result import QueryResult
 from redis.exceptions import BusyLoadingError, RedisError
 
 from composable_memory.errors import BackendError, BackendTimeout, BackendUnavailable
+from composable_memory.supervision.deadline import deadline
 from composable_memory_adapters.graphiti.database import indexes
 from composable_memory_adapters.graphiti.database.cypher import CutOff, Row
 from composable_memory_adapters.graphiti.database.places import Address, Place
@@ -181,7 +182,7 @@ class Session:
         loop = asyncio.get_running_loop()
         began = loop.time()
         try:
-            async with asyncio.timeout(limit_s):
+            async with deadline(self._backend_id, operation, limit_s):
                 while True:
                     try:
                         return await wire.send(*command)
@@ -191,10 +192,6 @@ class Session:
                     await asyncio.sleep(LOADING_POLL_S)
         except RedisError as error:
             raise self.refused(error, operation) from error
-        except TimeoutError as error:
-            raise BackendTimeout(
-                self._backend_id, operation, limit_s=limit_s, elapsed_s=loop.time() - began
-            ) from error
 
     async def _connected(self, gone: Wire | None) -> Wire:
         """Return connections; others than those that are gone, if the server has another address by now."""

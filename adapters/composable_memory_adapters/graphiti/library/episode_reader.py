@@ -3,11 +3,11 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from time import monotonic
 
-from composable_memory.errors import BackendError, BackendGarbled, BackendTimeout
+from composable_memory.errors import BackendError, BackendGarbled
 from composable_memory.interfaces import Clock, EmbedderAdapter
 from composable_memory.supervision.backoff import Pace
+from composable_memory.supervision.deadline import deadline
 from composable_memory_adapters.graphiti.database.cypher import CypherDatabase
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft
 from composable_memory_adapters.graphiti.library.chat import ChatModel, Usage
@@ -80,15 +80,8 @@ class EpisodeReader:
             BackendGarbled: the model does not give what can be stored.
             BackendError: the model or the database failed.
         """
-        began = monotonic()
-        try:
-            async with asyncio.timeout(self._timeout_s), self._locks.of(draft.group_id):
-                return await self._read(draft)
-        except BackendError:
-            raise
-        except TimeoutError:
-            elapsed_s = monotonic() - began
-            raise BackendTimeout("graphiti", READING, limit_s=self._timeout_s, elapsed_s=elapsed_s) from None
+        async with deadline("graphiti", READING, self._timeout_s), self._locks.of(draft.group_id):
+            return await self._read(draft)
 
     async def _read(self, draft: EpisodeDraft) -> Added:
         graph = await self._graph(draft.group_id)

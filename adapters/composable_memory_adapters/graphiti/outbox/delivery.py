@@ -1,6 +1,5 @@
 """Delivers what is due in one group to the store of facts, in order, and records what came of it."""
 
-import asyncio
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
@@ -13,13 +12,13 @@ from typing import TypeVar
 from composable_memory.errors import (
     BackendGarbled,
     BackendRejected,
-    BackendTimeout,
     BackendUnavailable,
     ComposableMemoryError,
     EmbedderUnavailable,
     EmbeddingPending,
 )
 from composable_memory.interfaces import Clock
+from composable_memory.supervision.deadline import deadline
 from composable_memory_adapters.graphiti.outbox.entry import Entry
 from composable_memory_adapters.graphiti.outbox.queue import Outbox
 from composable_memory_adapters.graphiti.settings import IngestSettings
@@ -224,16 +223,11 @@ class Delivery:
     async def _within_limit(
         self, operation: str, call: Callable[[], Awaitable[T]]
     ) -> T | ComposableMemoryError:
-        limit_s = self.settings.timeout_ms / 1000
-        began = time.perf_counter()
         try:
-            async with asyncio.timeout(limit_s):
+            async with deadline(BACKEND, operation, self.settings.timeout_ms / 1000):
                 return await call()
         except ComposableMemoryError as error:
             return error
-        except TimeoutError:
-            elapsed_s = time.perf_counter() - began
-            return BackendTimeout(BACKEND, operation, limit_s=limit_s, elapsed_s=elapsed_s)
 
     async def _postpone(
         self,

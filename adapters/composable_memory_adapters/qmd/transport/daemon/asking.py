@@ -3,7 +3,6 @@
 import asyncio
 import json
 import ssl
-import time
 from collections.abc import Mapping, Sequence
 
 import httpx
@@ -12,9 +11,9 @@ from composable_memory.errors import (
     BackendError,
     BackendGarbled,
     BackendRejected,
-    BackendTimeout,
     BackendUnavailable,
 )
+from composable_memory.supervision.deadline import deadline
 from composable_memory.types import JsonValue
 from composable_memory_adapters.qmd.transport.replies import hits_of, refusal
 from composable_memory_adapters.qmd.values import BACKEND_ID, CANDIDATES, Hit, SearchRequest
@@ -63,17 +62,12 @@ class Client:
             BackendRejected: the server refused.
             BackendGarbled: the answer cannot be read.
         """
-        started = time.monotonic()
-        try:
-            async with asyncio.timeout(timeout_s):
-                if request.expand:
-                    body = await self._post("/mcp", _tool_call(request))
-                    return hits_of(_tool_result(body), encoded=False)
-                body = await self._post("/query", _structured(request))
-                return hits_of(_object(body).get("results"), encoded=True)
-        except TimeoutError as error:
-            elapsed_s = time.monotonic() - started
-            raise BackendTimeout(BACKEND_ID, OPERATION, limit_s=timeout_s, elapsed_s=elapsed_s) from error
+        async with deadline(BACKEND_ID, OPERATION, timeout_s):
+            if request.expand:
+                body = await self._post("/mcp", _tool_call(request))
+                return hits_of(_tool_result(body), encoded=False)
+            body = await self._post("/query", _structured(request))
+            return hits_of(_object(body).get("results"), encoded=True)
 
     async def is_healthy(self, *, timeout_s: float) -> bool:
         """Say whether the server answers within `timeout_s` that it is well."""
