@@ -131,7 +131,6 @@ async def learning_goes_on(
         loop = LearningLoop(
             work,
             interval_s=learning.settings.interval_s,
-            clock=learning.context.clock,
             sleep=sleep,
             survives=SURVIVED,
         )

@@ -1,12 +1,11 @@
 """The learning loop: signals, judgements, advice, shadow, adoption; one after another, idle without news.
 
-It decides only what is done next. All that reads, judges, replays and stores is behind `LoopActions`.
+It decides only what is done next; reading, judging, replaying and storing is done by `LoopActions`.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+from dataclasses import dataclass
 from typing import Literal, Protocol, TypeVar
 
 from composable_memory_feedback.advice import Proposal, Verdict
@@ -14,9 +13,10 @@ from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.guardrails import is_waiting
 from composable_memory_feedback.weights import WeightTable
 
-__all__ = ["LearningLoop", "LoopActions", "ShadowReview", "StepName", "TickReport"]
+__all__ = ["LearningLoop", "LoopActions", "ShadowReview", "StepName"]
 
 StepName = Literal["signals", "judge", "experiment", "news", "review", "advise"]
+_Reviewed = Literal["nothing", "dropped", "adopted", "waits", "cools down"]
 _T = TypeVar("_T")
 
 
@@ -29,15 +29,15 @@ class ShadowReview:
 
 
 class LoopActions(Protocol):
-    """All that the loop has done for it; every call may be cancelled, and leaves all usable then."""
+    """What the loop has done for it; every call may be cancelled, and leaves everything usable then."""
 
     @property
     def auto_apply(self) -> bool:
-        """Say whether weights may change without a person."""
+        """Return whether weights may change without a person."""
         ...
 
     async def gather_signals(self) -> int:
-        """Read what the log says since the last call and keep its signals; return how many are new."""
+        """Keep the signals that the log holds since the last call; return how many are new."""
         ...
 
     async def judge(self) -> int:
@@ -56,10 +56,7 @@ class LoopActions(Protocol):
         ...
 
     async def review_shadow(self) -> ShadowReview | None:
-        """Check the proposal in shadow against what came since, as an automatic change; None without one.
-
-        A proposal whose starting point is no longer in force is not allowed.
-        """
+        """Check the proposal in shadow against what came since, as an automatic change; None without one."""
         ...
 
     async def drop_shadow(self, reason: str) -> None:
@@ -67,7 +64,7 @@ class LoopActions(Protocol):
         ...
 
     async def advise(self) -> Proposal | None:
-        """Make a proposal from all judgements, tamed; None where more than time speaks against it."""
+        """Make a proposal from all judgements; None where more than time speaks against it."""
         ...
 
     async def put_shadow(self, proposal: Proposal) -> None:
@@ -83,32 +80,8 @@ class LoopActions(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TickReport:
-    """What one round of the loop did."""
-
-    at: datetime
-    signals: int = 0
-    judged: int = 0
-    experiment: str | None = None
-    """The id of an experiment that ended."""
-    review: ShadowReview | None = None
-    """What was found of the proposal in shadow."""
-    dropped: str | None = None
-    """Why that proposal left the shadow."""
-    adopted: WeightTable | None = None
-    proposal: Proposal | None = None
-    """What went into the shadow."""
-    troubles: tuple[StepName, ...] = ()
-
-    @property
-    def is_idle(self) -> bool:
-        """Say whether there was nothing to do."""
-        return self == TickReport(at=self.at)
-
-
 class LearningLoop:
-    """Goes round every `interval_s` seconds, in the task of whoever runs it.
+    """Runs a round every `interval_s` seconds, in the task of whoever runs it.
 
     While a proposal is in shadow no other is made: it is adopted, dropped, or waits. Errors of the classes in
     `survives` end a step and not the loop; a step that failed is tried again in the next round.
@@ -119,13 +92,11 @@ class LearningLoop:
         actions: LoopActions,
         *,
         interval_s: float,
-        clock: Callable[[], datetime],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         survives: tuple[type[Exception], ...] = (FeedbackError, OSError),
     ) -> None:
         self._actions = actions
         self._interval_s = interval_s
-        self._clock = clock
         self._sleep = sleep
         self._survives = survives
         self._one_at_a_time = asyncio.Lock()
@@ -133,84 +104,60 @@ class LearningLoop:
         self._review_is_due = True
 
     async def run(self) -> None:
-        """Go round until cancelled; the first round is at once."""
+        """Run rounds until cancelled; the first one is at once."""
         while True:
             await self.tick()
             await self._sleep(self._interval_s)
 
-    async def tick(self) -> TickReport:
-        """Go round once; several callers take turns."""
+    async def tick(self) -> None:
+        """Run one round; several callers take turns."""
         async with self._one_at_a_time:
-            steps = _Steps(actions=self._actions, survives=self._survives)
-            report = TickReport(
-                at=self._clock(),
-                signals=await steps.attempt("signals", self._actions.gather_signals()) or 0,
-                judged=await steps.attempt("judge", self._actions.judge()) or 0,
-                experiment=await steps.attempt("experiment", self._actions.end_decided_experiment()),
-            )
-            report = await self._learn(steps, report)
-            return replace(report, troubles=tuple(steps.troubles))
+            await self._attempt("signals", self._actions.gather_signals())
+            await self._attempt("judge", self._actions.judge())
+            await self._attempt("experiment", self._actions.end_decided_experiment())
+            await self._learn()
 
-    async def _learn(self, steps: "_Steps", report: TickReport) -> TickReport:
+    async def _learn(self) -> None:
         """Review and advise, where there is news, or where a proposal only waited for the clock."""
-        news = await steps.attempt("news", self._actions.news())
+        news = await self._attempt("news", self._actions.news())
         is_new = news is not None and news != self._seen
         if not is_new and not self._review_is_due:
-            return report
-        reviewed = await steps.attempt("review", self._review(report))
-        self._review_is_due = reviewed is None or _waits_for_the_clock(reviewed)
+            return
+        reviewed = await self._attempt("review", self._review())
+        self._review_is_due = reviewed in (None, "cools down")
         if reviewed is None or not is_new:
-            return reviewed or report
-        if reviewed.review is None or reviewed.dropped is not None:
-            advised = await steps.attempt("advise", self._advise(reviewed))
-            if advised is None:
-                return reviewed
-            reviewed = advised
-            self._review_is_due = advised.proposal is not None
+            return
+        if reviewed in ("nothing", "dropped"):
+            is_proposed = await self._attempt("advise", self._advise())
+            if is_proposed is None:
+                return
+            self._review_is_due = is_proposed
         self._seen = news
-        return reviewed
 
-    async def _review(self, report: TickReport) -> TickReport:
+    async def _review(self) -> _Reviewed:
         """Adopt the proposal in shadow, drop it, or leave it there."""
         review = await self._actions.review_shadow()
         if review is None:
-            return report
-        report = replace(report, review=review)
-        if not review.verdict.is_allowed and not is_waiting(review.verdict):
-            reason = review.verdict.objections[0].text
-            await self._actions.drop_shadow(reason)
-            return replace(report, dropped=reason)
-        if review.verdict.is_allowed and self._actions.auto_apply:
-            return replace(report, adopted=await self._actions.adopt(review.proposal))
-        return report
+            return "nothing"
+        objections = review.verdict.objections
+        if objections and not is_waiting(review.verdict):
+            await self._actions.drop_shadow(objections[0].text)
+            return "dropped"
+        if not objections and self._actions.auto_apply:
+            await self._actions.adopt(review.proposal)
+            return "adopted"
+        return "cools down" if any(one.code == "cool-down" for one in objections) else "waits"
 
-    async def _advise(self, report: TickReport) -> TickReport:
+    async def _advise(self) -> bool:
+        """Put a proposal into the shadow; return whether there was one."""
         proposal = await self._actions.advise()
         if proposal is not None:
             await self._actions.put_shadow(proposal)
-        return replace(report, proposal=proposal)
+        return proposal is not None
 
-
-@dataclass(slots=True, kw_only=True)
-class _Steps:
-    """The steps of one round, of which each may fail without the others."""
-
-    actions: LoopActions
-    survives: tuple[type[Exception], ...]
-    troubles: list[StepName] = field(default_factory=list)
-
-    async def attempt(self, step: StepName, doing: Awaitable[_T]) -> _T | None:
+    async def _attempt(self, step: StepName, doing: Awaitable[_T]) -> _T | None:
         try:
             return await doing
-        except self.survives as error:
-            self.troubles.append(step)
-            self.actions.trouble(step, error)
+        except self._survives as error:
+            self._actions.trouble(step, error)
             return None
-
-
-def _waits_for_the_clock(report: TickReport) -> bool:
-    """Say whether a proposal in shadow may become ready without any news."""
-    review = report.review
-    if review is None or report.dropped is not None:
-        return False
-    return any(one.code == "cool-down" for one in review.verdict.objections)

@@ -11,7 +11,7 @@ import pytest
 from composable_memory_feedback.advice import Objection, Proposal, Verdict
 from composable_memory_feedback.advice.values import ObjectionCode
 from composable_memory_feedback.errors import FeedbackError
-from composable_memory_feedback.loop import LearningLoop, ShadowReview, StepName, TickReport
+from composable_memory_feedback.loop import LearningLoop, ShadowReview, StepName
 from composable_memory_feedback.weights import WeightTable
 
 NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
@@ -31,8 +31,8 @@ def proposal(weight: float) -> Proposal:
 
 
 @dataclass
-class Desk:
-    """A context in memory: what it is told to answer, and what was asked of it."""
+class Actions:
+    """Actions in memory: what they are told to answer, and what was asked of them."""
 
     auto_apply: bool = True
     signals: int = 0
@@ -108,16 +108,16 @@ class Desk:
         return asked
 
 
-def loop_over(context: Desk) -> LearningLoop:
-    return LearningLoop(context, interval_s=60.0, clock=lambda: NOW)
+def loop_over(actions: Actions) -> LearningLoop:
+    return LearningLoop(actions, interval_s=60.0)
 
 
 async def test_a_round_goes_step_by_step() -> None:
-    context = Desk(next_proposal=proposal(0.9))
+    actions = Actions(next_proposal=proposal(0.9))
 
-    report = await loop_over(context).tick()
+    await loop_over(actions).tick()
 
-    assert context.calls == [
+    assert actions.calls == [
         "gather_signals",
         "judge",
         "end_decided_experiment",
@@ -126,118 +126,118 @@ async def test_a_round_goes_step_by_step() -> None:
         "advise",
         "put_shadow",
     ]
-    assert TickReport(at=NOW, proposal=context.next_proposal) == report
+    assert actions.shadow == actions.next_proposal
 
 
 async def test_without_news_it_is_idle() -> None:
-    context = Desk()
-    loop = loop_over(context)
+    actions = Actions()
+    loop = loop_over(actions)
     await loop.tick()
-    context.learnt()
+    actions.learnt()
 
-    report = await loop.tick()
+    await loop.tick()
 
-    assert (context.learnt(), report.is_idle) == ([], True)
+    assert actions.learnt() == []
 
 
 async def test_with_nothing_to_learn_from_nothing_is_advised() -> None:
-    context = Desk(judgements=0)
+    actions = Actions(judgements=0)
 
-    await loop_over(context).tick()
+    await loop_over(actions).tick()
 
-    assert "advise" not in context.calls
+    assert "advise" not in actions.calls
 
 
 async def test_new_judgements_are_a_reason_to_advise() -> None:
-    context = Desk()
-    loop = loop_over(context)
+    actions = Actions()
+    loop = loop_over(actions)
     await loop.tick()
-    context.learnt()
+    actions.learnt()
 
-    context.signals = 3
-    report = await loop.tick()
+    actions.signals = 3
+    await loop.tick()
 
-    assert (context.learnt(), report.signals) == (["review_shadow", "advise"], 3)
+    assert actions.learnt() == ["review_shadow", "advise"]
 
 
 async def test_a_proven_proposal_is_adopted() -> None:
-    context = Desk(shadow=proposal(0.9))
+    actions = Actions(shadow=proposal(0.9))
 
-    report = await loop_over(context).tick()
+    await loop_over(actions).tick()
 
-    assert (proposal(0.9).table, None) == (report.adopted, context.shadow)
-    assert context.learnt() == ["review_shadow", "adopt"]
+    assert (actions.weights, actions.shadow) == (proposal(0.9).table, None)
+    assert actions.learnt() == ["review_shadow", "adopt"]
 
 
 async def test_without_leave_a_proven_proposal_waits_for_a_person() -> None:
-    context = Desk(shadow=proposal(0.9), auto_apply=False)
-    loop = loop_over(context)
-
-    reports = [await loop.tick() for _ in range(3)]
-
-    assert context.learnt() == ["review_shadow"]
-    assert (None, proposal(0.9)) == (reports[0].adopted, context.shadow)
-
-
-async def test_changed_weights_are_news_once_they_are_in_force() -> None:
-    context = Desk(shadow=proposal(0.9))
-    loop = loop_over(context)
-    await loop.tick()
-    context.learnt()
-
-    await loop.tick()
-
-    assert context.learnt() == ["review_shadow", "advise"]
-
-
-async def test_while_a_proposal_proves_itself_no_other_is_made() -> None:
-    context = Desk(shadow=proposal(0.9), verdict=against("shadow"), signals=1)
-    loop = loop_over(context)
-
-    await loop.tick()
-    await loop.tick()
-
-    assert context.learnt() == ["review_shadow", "review_shadow"]
-
-
-async def test_a_proposal_that_cools_down_is_reviewed_without_news() -> None:
-    context = Desk(shadow=proposal(0.9), verdict=against("cool-down"))
-    loop = loop_over(context)
-    await loop.tick()
-    context.learnt()
-
-    await loop.tick()
-    context.verdict = ALLOWED
-    await loop.tick()
-
-    assert context.learnt() == ["review_shadow", "review_shadow", "adopt"]
-
-
-async def test_a_proposal_that_just_went_into_the_shadow_is_reviewed_once() -> None:
-    context = Desk(next_proposal=proposal(0.9), verdict=against("shadow"))
-    loop = loop_over(context)
+    actions = Actions(shadow=proposal(0.9), auto_apply=False)
+    loop = loop_over(actions)
 
     for _ in range(3):
         await loop.tick()
 
-    assert context.learnt() == ["review_shadow", "advise", "put_shadow", "review_shadow"]
+    assert actions.learnt() == ["review_shadow"]
+    assert (actions.weights, actions.shadow) == (None, proposal(0.9))
+
+
+async def test_changed_weights_are_news_once_they_are_in_force() -> None:
+    actions = Actions(shadow=proposal(0.9))
+    loop = loop_over(actions)
+    await loop.tick()
+    actions.learnt()
+
+    await loop.tick()
+
+    assert actions.learnt() == ["review_shadow", "advise"]
+
+
+async def test_while_a_proposal_proves_itself_no_other_is_made() -> None:
+    actions = Actions(shadow=proposal(0.9), verdict=against("shadow"), signals=1)
+    loop = loop_over(actions)
+
+    await loop.tick()
+    await loop.tick()
+
+    assert actions.learnt() == ["review_shadow", "review_shadow"]
+
+
+async def test_a_proposal_that_cools_down_is_reviewed_without_news() -> None:
+    actions = Actions(shadow=proposal(0.9), verdict=against("cool-down"))
+    loop = loop_over(actions)
+    await loop.tick()
+    actions.learnt()
+
+    await loop.tick()
+    actions.verdict = ALLOWED
+    await loop.tick()
+
+    assert actions.learnt() == ["review_shadow", "review_shadow", "adopt"]
+
+
+async def test_a_proposal_that_just_went_into_the_shadow_is_reviewed_once() -> None:
+    actions = Actions(next_proposal=proposal(0.9), verdict=against("shadow"))
+    loop = loop_over(actions)
+
+    for _ in range(3):
+        await loop.tick()
+
+    assert actions.learnt() == ["review_shadow", "advise", "put_shadow", "review_shadow"]
 
 
 async def test_a_refuted_proposal_is_dropped_and_another_is_made() -> None:
-    context = Desk(
+    actions = Actions(
         shadow=proposal(0.9), verdict=against("golden-floor", "cool-down"), next_proposal=proposal(0.8)
     )
 
-    report = await loop_over(context).tick()
+    await loop_over(actions).tick()
 
-    assert report.dropped == "because of golden-floor"
-    assert context.learnt() == [
+    assert actions.learnt() == [
         "review_shadow",
         "drop_shadow because of golden-floor",
         "advise",
         "put_shadow",
     ]
-    assert proposal(0.8) == context.shadow
+    assert proposal(0.8) == actions.shadow
 
 
 @pytest.mark.parametrize(
@@ -253,33 +253,33 @@ async def test_a_refuted_proposal_is_dropped_and_another_is_made() -> None:
     ],
 )
 async def test_a_step_that_fails_is_told_and_tried_again(call: str, step: StepName) -> None:
-    context = Desk(next_proposal=proposal(0.9), verdict=against("shadow"), broken={call: NO_CONNECTION})
-    loop = loop_over(context)
+    actions = Actions(next_proposal=proposal(0.9), verdict=against("shadow"), broken={call: NO_CONNECTION})
+    loop = loop_over(actions)
 
-    report = await loop.tick()
-    context.broken.clear()
+    await loop.tick()
+    actions.broken.clear()
     await loop.tick()
 
-    assert ((step,), [(step, NO_CONNECTION)]) == (report.troubles, context.troubles)
-    assert context.shadow is not None
-    assert context.calls.count(call) == 2
+    assert actions.troubles == [(step, NO_CONNECTION)]
+    assert actions.shadow is not None
+    assert actions.calls.count(call) == 2
 
 
 async def test_an_adoption_that_fails_is_tried_again() -> None:
     error = FeedbackError("The store is full", subject="disk", advice="make room")
-    context = Desk(shadow=proposal(0.9), broken={"adopt": error})
-    loop = loop_over(context)
+    actions = Actions(shadow=proposal(0.9), broken={"adopt": error})
+    loop = loop_over(actions)
 
     await loop.tick()
-    context.broken.clear()
-    report = await loop.tick()
+    actions.broken.clear()
+    await loop.tick()
 
-    assert ([("review", error)], proposal(0.9).table) == (context.troubles, report.adopted)
+    assert (actions.troubles, actions.weights) == ([("review", error)], proposal(0.9).table)
 
 
 async def test_a_mistake_of_ours_is_not_hidden() -> None:
     with pytest.raises(ZeroDivisionError):
-        await loop_over(Desk(broken={"judge": ZeroDivisionError()})).tick()
+        await loop_over(Actions(broken={"judge": ZeroDivisionError()})).tick()
 
 
 @pytest.mark.parametrize(
@@ -287,27 +287,27 @@ async def test_a_mistake_of_ours_is_not_hidden() -> None:
     ["gather_signals", "judge", "end_decided_experiment", "news", "review_shadow", "advise", "put_shadow"],
 )
 async def test_a_round_that_was_cancelled_is_made_up_for(call: str) -> None:
-    context = Desk(next_proposal=proposal(0.9), stuck=call)
-    loop = loop_over(context)
+    actions = Actions(next_proposal=proposal(0.9), stuck=call)
+    loop = loop_over(actions)
     task = asyncio.create_task(loop.tick())
-    await context.is_stuck.wait()
+    await actions.is_stuck.wait()
 
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    context.stuck = None
-    report = await loop.tick()
+    actions.stuck = None
+    await loop.tick()
 
-    assert ((), proposal(0.9)) == (report.troubles, report.proposal)
+    assert (actions.troubles, actions.shadow) == ([], proposal(0.9))
 
 
 async def test_callers_take_turns() -> None:
-    context = Desk()
-    loop = loop_over(context)
+    actions = Actions()
+    loop = loop_over(actions)
 
     await asyncio.gather(loop.tick(), loop.tick())
 
-    assert (context.calls[:6]) == [
+    assert (actions.calls[:6]) == [
         "gather_signals",
         "judge",
         "end_decided_experiment",
@@ -318,7 +318,7 @@ async def test_callers_take_turns() -> None:
 
 
 async def test_it_goes_round_until_it_is_cancelled() -> None:
-    context, rounds, slept = Desk(), count(1), list[float]()
+    actions, rounds, slept = Actions(), count(1), list[float]()
     enough = asyncio.Event()
 
     async def sleep(seconds: float) -> None:
@@ -327,10 +327,10 @@ async def test_it_goes_round_until_it_is_cancelled() -> None:
             enough.set()
             await asyncio.Event().wait()
 
-    task = asyncio.create_task(LearningLoop(context, interval_s=60.0, clock=lambda: NOW, sleep=sleep).run())
+    task = asyncio.create_task(LearningLoop(actions, interval_s=60.0, sleep=sleep).run())
     await enough.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
 
-    assert (slept, context.calls.count("judge")) == ([60.0] * 3, 3)
+    assert (slept, actions.calls.count("judge")) == ([60.0] * 3, 3)
