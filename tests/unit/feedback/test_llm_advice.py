@@ -113,9 +113,6 @@ REFUSED = {
     "a truth": '{"weights": {"qmd": true}}',
     "null": '{"weights": {"qmd": null}}',
     "an unknown backend": '{"weights": {"qmd": 0.7, "attacker": 1}}',
-    "an unknown kind": '{"weights": {"qmd": 0.7}, "byIntent": {"secrets": {"qmd": 1}}}',
-    "a wrong weight by kind": '{"weights": {"qmd": 0.7}, "byIntent": {"general": {"builtin": 0}}}',
-    "kinds as text": '{"weights": {"qmd": 0.7}, "byIntent": "general"}',
     "the same": '{"weights": {"builtin": 1.0, "qmd": 0.5}}',
     "the same in other numbers": '{"weights": {"builtin": 0.8, "qmd": 0.4}}',
     "none": '{"weights": {}}',
@@ -156,24 +153,6 @@ async def test_a_backend_that_is_kept_below_the_least_may_stay_there() -> None:
     assert dict(proposal.table.weights) == {"builtin": 1.0, "qmd": 0.7, "spare": 0.0}
 
 
-async def test_weights_by_kind_are_taken_where_enough_was_judged() -> None:
-    said = {
-        "weights": {"qmd": 0.5},
-        "byIntent": {"general": {"builtin": 0.8, "qmd": 1.0}, "time": {"qmd": 1.0}},
-    }
-
-    proposal = await proposed(said)
-
-    assert {kind: dict(own) for kind, own in proposal.table.by_intent.items()} == {
-        IntentKind.GENERAL: {"builtin": 0.8, "qmd": 1.0}
-    }
-    assert [(one.backend, one.intent) for one in proposal.changes] == [
-        ("builtin", IntentKind.GENERAL),
-        ("qmd", IntentKind.GENERAL),
-    ]
-    assert proposal.notes[0].startswith("left out: weights for time questions")
-
-
 async def test_weights_by_kind_that_are_in_force_stay() -> None:
     current = WeightTable.fixed(
         {"builtin": 2.0, "qmd": 1.0}, by_intent={IntentKind.TIME: {"qmd": 4.0}}, made_at=NOW
@@ -203,7 +182,6 @@ async def test_the_model_sees_figures_and_limits_and_bad_queries_as_data() -> No
     assert "Backend qmd, weight 0.500:\n- all questions: 60 judged, precision 0.80" in user
     assert "30 of 300 results used" in user
     assert "Least weight 0.1, largest step 0.2." in user
-    assert "Kinds of questions to give weights of their own: general." in user
     blocks = re.findall(r"<query (\w+)>\n(.*?)\n</query \1>", user, re.DOTALL)
     assert len(blocks) == 10
     assert blocks[0][1] == f"where is the boat?\n1. builtin, relevance 0.00: {INJECTION}"
@@ -222,17 +200,15 @@ async def test_secrets_in_previews_are_masked() -> None:
     assert "1. a stand-in, relevance 0.50" in model.asked[0][1]
 
 
-async def test_the_schema_knows_the_backends_and_asks_for_kinds_only_where_enough_was_judged() -> None:
+async def test_the_schema_knows_the_backends() -> None:
     model = ScriptedModel('{"weights": {"qmd": 0.6}}')
 
-    await propose(model, current=CURRENT, days=DAYS, worst=(), limits=AdviceLimits(min_intent_samples=60))
-    await propose(model, current=CURRENT, days=DAYS, worst=(), limits=AdviceLimits(min_intent_samples=61))
+    await propose(model, current=CURRENT, days=DAYS, worst=(), limits=AdviceLimits())
 
-    with_kinds, without = model.schemas
-    assert with_kinds is not None
-    assert without is not None
-    assert with_kinds["required"] == ["weights", "reasons", "summary", "byIntent"]
-    assert without["required"] == ["weights", "reasons", "summary"]
+    (schema,) = model.schemas
+    assert schema is not None
+    assert schema["required"] == ["weights", "reasons", "summary"]
+    assert "qmd" in json.dumps(schema)
 
 
 def test_records_weigh_days_by_their_queries_and_leave_use_alone_out() -> None:
