@@ -10,7 +10,9 @@ well. Questions of one kind have coefficients of their own, held near those of a
 clipped propensities (Dudík, Langford, Li 2011).
 
 A case that is known only by use tells far less than one that is judged directly: it counts `USE_COUNTS` of
-such a one. The interval of a mean over cases is that of the Bayesian bootstrap (Rubin 1981).
+such a one. The interval of a mean over cases is that of the Bayesian bootstrap (Rubin 1981). A large change
+brings up much that nobody judged and that may differ from what was judged in ways nobody sees; its interval
+allows for that by a share of what unjudged results contribute (a sensitivity analysis; Rosenbaum 2002).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -73,17 +75,31 @@ class Comparison:
     before: Floats
     after: Floats
     weights: Floats
+    imputed: Floats
+    """How much of each difference comes from what unjudged results are estimated to be worth."""
 
-    def interval(self, at: Sequence[int] | None = None, *, widening: float = 1.0, seed: int = 0) -> Interval:
+    def interval(
+        self,
+        at: Sequence[int] | None = None,
+        *,
+        widening: float = 1.0,
+        allowance: float = 0.0,
+        seed: int = 0,
+    ) -> Interval:
         """Return the mean difference over the cases at some places, or over all, with its 95 % interval.
 
-        `widening` is what the spread between cases is multiplied by, for cases that are not independent.
+        `widening` is what the spread between cases is multiplied by, for cases that are not independent;
+        `allowance` is the share of the imputed part that is taken as a further standard deviation.
         """
         places = np.arange(len(self.weights)) if at is None else np.array(at, dtype=np.int64)
         weights, values = self.weights[places], (self.after - self.before)[places]
         mean = float(weights @ values / weights.sum())
-        drawn = np.random.default_rng(seed).standard_exponential((DRAWS, len(places))) * weights
+        random = np.random.default_rng(seed)
+        drawn = random.standard_exponential((DRAWS, len(places))) * weights
         spread = widening * ((drawn @ values) / drawn.sum(axis=1) - mean)
+        if allowance:
+            unsure = allowance * float(weights @ self.imputed[places] / weights.sum())
+            spread += unsure * random.standard_normal(DRAWS)
         low, high = np.quantile(spread, (0.025, 0.975))
         return Interval(mean=mean, low=mean + float(low), high=mean + float(high))
 
@@ -91,14 +107,14 @@ class Comparison:
 def compare(
     cases: Sequence[Case], rankings: Sequence[Rankings], *, imputation: Imputation, k: int
 ) -> Comparison:
-    """Return how cases score under two rankings each, held against one ideal; `imputation` is of them."""
-    found = np.zeros((2, len(cases)))
-    for at, (case, pair, worth) in enumerate(zip(cases, rankings, imputation.worths, strict=True)):
-        scores = CaseScores(evidence=case.evidence, k=k, imputed=worth)
-        gains = [scores.add(hits) for hits in pair]
-        found[:, at] = [_share(gain, scores.ideal) for gain in gains]
+    """Return how cases score under two rankings each; `imputation` is of the same cases."""
+    after, before = _scores(cases, rankings, imputation.worths, k)
+    judged_after, judged_before = _scores(cases, rankings, [None] * len(cases), k)
     return Comparison(
-        before=found[0], after=found[1], weights=np.array([counts_of(case, k) for case in cases])
+        before=before,
+        after=after,
+        weights=np.array([counts_of(case, k) for case in cases]),
+        imputed=(after - before) - (judged_after - judged_before),
     )
 
 
@@ -150,6 +166,18 @@ def counts_of(case: Case, k: int) -> float:
     by_use = sum(one.kind.is_implicit for one in case.evidence.values())
     is_direct = 2 * by_use <= len(case.evidence)
     return case_weight(case.evidence, k) * (1.0 if is_direct else USE_COUNTS)
+
+
+def _scores(
+    cases: Sequence[Case], rankings: Sequence[Rankings], worths: Sequence[Worth | None], k: int
+) -> tuple[Floats, Floats]:
+    """Return nDCG after and before; both rankings of a case are held against one ideal."""
+    found = np.zeros((2, len(cases)))
+    for at, (case, (before, after), worth) in enumerate(zip(cases, rankings, worths, strict=True)):
+        scores = CaseScores(evidence=case.evidence, k=k, imputed=worth)
+        gains = scores.add(after), scores.add(before)
+        found[:, at] = [_share(gain, scores.ideal) for gain in gains]
+    return found[0], found[1]
 
 
 def _share(gain: float, ideal: float) -> float:

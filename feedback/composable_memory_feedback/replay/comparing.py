@@ -24,6 +24,8 @@ LEAST_CASES = 10
 """An interval over fewer judged queries says nothing that a gate could stand on."""
 _SLACK = 100
 """So many more queries are gathered before the less important ones are let go."""
+ALLOWANCE = 0.5
+"""How far what unjudged results are estimated to contribute may be wrong, as a share of it."""
 TOLERANCE = 1e-9
 """Scores that differ by less are equal; it covers what floating point loses."""
 
@@ -142,7 +144,7 @@ def gate(
         before, after = (ranker(case.query, changed(case.query, one)) for one in (baseline, candidate))
         pairs.append((before[:k], after[:k]))
     scored = _scored(cases, pairs, ranker, k)
-    difference, coverage = scored.comparison.interval(), scored.coverage
+    difference, coverage = scored.comparison.interval(allowance=ALLOWANCE), scored.coverage
     passed = difference.low >= -tolerance - TOLERANCE
     return GateVerdict(
         passed=passed,
@@ -214,9 +216,9 @@ def _judged(scored: _Scored) -> Judged:
         effective=total**2 / float((found.weights**2).sum()),
         ndcg_before=float(found.weights @ found.before) / total,
         ndcg_after=float(found.weights @ found.after) / total,
-        difference=found.interval(),
+        difference=found.interval(allowance=ALLOWANCE),
         coverage=scored.coverage,
-        by_intent={kind: found.interval(own) for kind, own in places.items() if own},
+        by_intent={kind: found.interval(own, allowance=ALLOWANCE) for kind, own in places.items() if own},
     )
 
 
