@@ -27,8 +27,8 @@ from redis.asyncio import Redis
 
 from composable_memory_adapters.graphiti.database.cypher import CypherDatabase
 from composable_memory_adapters.graphiti.database.falkor import FalkorDatabase
-from composable_memory_adapters.graphiti.database.places import PrivatePlace
 from composable_memory_adapters.graphiti.database.server import PrivateServer
+from composable_memory_adapters.graphiti.database.server_handle import PrivateServerHandle
 from composable_memory_adapters.graphiti.reading import vector_index
 from composable_memory_adapters.graphiti.reading.search import search
 from composable_memory_adapters.graphiti.settings import PrivateServerSettings, SearchSettings
@@ -147,7 +147,7 @@ def graphiti(database: CypherDatabase, group: str) -> Search:
     from graphiti_core.search.search_config_recipes import EDGE_HYBRID_SEARCH_RRF
     from graphiti_core.search.search_filters import SearchFilters
 
-    from composable_memory_adapters.graphiti.library.drivers import Drivers
+    from composable_memory_adapters.graphiti.library.bridges import Drivers
 
     driver = Drivers(database).of(group)
     clients = GraphitiClients.model_construct(
@@ -252,7 +252,7 @@ async def private_server() -> AsyncIterator[tuple[CypherDatabase, Redis]]:
     """Yield a server that ends with the block, and a plain connection to it."""
     with tempfile.TemporaryDirectory(prefix="composable-memory-graph-") as folder:
         server = PrivateServer(PrivateServerSettings(), Path(folder), backend_id="graphiti")
-        database = FalkorDatabase(PrivatePlace(server), backend_id="graphiti")
+        database = FalkorDatabase(PrivateServerHandle(server), backend_id="graphiti")
         try:
             async with Redis(unix_socket_path=str(server.address())) as connection:
                 yield database, connection

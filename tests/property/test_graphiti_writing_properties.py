@@ -8,10 +8,15 @@ from hypothesis import strategies as st
 
 from composable_memory.content import MemoryContentObject, MemoryProvenance, MemoryTemporalMetadata
 from composable_memory.types import Origin
-from composable_memory_adapters.graphiti.episodes import EpisodeDraft, description_of, drafts_of, origin_of
+from composable_memory_adapters.graphiti.episodes import (
+    EpisodeDraft,
+    description_of,
+    drafts_of,
+    origin_of,
+    pieces_of,
+)
 from composable_memory_adapters.graphiti.groups import safe_group_id
-from composable_memory_adapters.graphiti.outbox.draft_json import draft_from_json, draft_to_json
-from composable_memory_adapters.graphiti.splitting import pieces_of
+from composable_memory_adapters.graphiti.outbox.entry import draft_from_json, draft_to_json
 
 NOW = datetime(2026, 3, 9, 12, tzinfo=UTC)
 TEXTS = st.text(st.sampled_from("ab c\n\n#é"), max_size=400)

@@ -121,7 +121,7 @@ def groups_to_search(
 
 
 def is_readable(settings: GraphitiSettings, default: str, group_id: str) -> bool:
-    """Say whether a path may name a group: one that is searched, or one of the agent's users or sessions.
+    """Return whether a path may name a group: one that is searched, or one of the agent's users or sessions.
 
     Which session asks for a path is not known, so within an agent paths are open to all of its sessions.
     """
@@ -132,7 +132,7 @@ def is_readable(settings: GraphitiSettings, default: str, group_id: str) -> bool
 
 
 def is_of(base: str, group_id: str) -> bool:
-    """Say whether a group is the one that is called `base`, or that of a user or a session within it."""
+    """Return whether a group is the one that is called `base`, or that of a user or a session within it."""
     within = any(_is_within(base, kind, group_id) for kind in ("user", "session"))
     return group_id == safe_group_id(base) or within
 

@@ -1,4 +1,4 @@
-"""A database of ours as the place where facts are: asked directly, written to through graphiti-core."""
+"""A database as the store of facts: asked directly, written to through graphiti-core."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -16,7 +16,7 @@ from composable_memory.errors import (
     DimensionMismatch,
     EmbeddingError,
 )
-from composable_memory.facts import Episode, Fact, Forgotten, GraphEntity, Neighbourhood
+from composable_memory.facts import Forgotten
 from composable_memory.ingest import (
     IngestPipeline,
     IngestRequest,
@@ -33,14 +33,13 @@ from composable_memory_adapters.graphiti.database.opening import open_database
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft
 from composable_memory_adapters.graphiti.library import loading
 from composable_memory_adapters.graphiti.library.group_locks import GroupLocks
-from composable_memory_adapters.graphiti.library.space import space_of, stored_space
-from composable_memory_adapters.graphiti.reading import browsing, vector_index
+from composable_memory_adapters.graphiti.library.vector_space import space_of, stored_space
+from composable_memory_adapters.graphiti.reading import vector_index
+from composable_memory_adapters.graphiti.reading.browsing import FactReader
 from composable_memory_adapters.graphiti.reading.search import search
 from composable_memory_adapters.graphiti.settings import GraphitiSettings
 from composable_memory_adapters.graphiti.stores import (
     Added,
-    Counts,
-    EpisodeIds,
     FactAnswer,
     GroupCopies,
     Question,
@@ -77,7 +76,7 @@ async def open_local(
         yield LocalStore(database, settings, services, stack)
 
 
-class LocalStore:
+class LocalStore(FactReader):
     """Keeps `FactStore` over a database; what is opened on the way ends with `stack`."""
 
     def __init__(
@@ -87,7 +86,7 @@ class LocalStore:
         services: BackendServices,
         stack: AsyncExitStack,
     ) -> None:
-        self._database = database
+        super().__init__(database, services.clock)
         self._settings = settings
         self._services = services
         self._stack = stack
@@ -119,64 +118,6 @@ class LocalStore:
             return None, None, (_keyword_only(str(error)),)
         return vector, space, ()
 
-    async def fact(self, group_id: str, fact_id: str) -> Fact | None:
-        """Return one fact with its origins."""
-        return await browsing.fact(self._database, group_id, fact_id)
-
-    async def history(self, fact: Fact) -> Sequence[Fact]:
-        """Return all that the graph says or said of the same entity and relation, oldest first."""
-        return await browsing.history(self._database, fact, now=self._now)
-
-    async def facts(
-        self,
-        groups: Sequence[str],
-        *,
-        about: str | None,
-        as_of: datetime | None,
-        current_at: datetime | None,
-        limit: int,
-    ) -> Sequence[Fact]:
-        """Return facts, the newest first."""
-        return await browsing.facts(
-            self._database,
-            groups,
-            about=about,
-            as_of=as_of,
-            current_at=current_at,
-            limit=limit,
-            now=self._now,
-        )
-
-    async def timeline(self, groups: Sequence[str], entity: str, *, limit: int) -> Sequence[Fact]:
-        """Return the facts about an entity, in the order of the time they hold from."""
-        return await browsing.timeline(self._database, groups, entity, limit=limit, now=self._now)
-
-    async def entities(
-        self, groups: Sequence[str], *, named: str | None, limit: int
-    ) -> Sequence[GraphEntity]:
-        """Return entities, those with most facts first."""
-        return await browsing.entities(self._database, groups, named=named, limit=limit)
-
-    async def episodes(self, groups: Sequence[str], *, limit: int) -> Sequence[Episode]:
-        """Return episodes, the latest observed first."""
-        return await browsing.episodes(self._database, groups, limit=limit, now=self._now)
-
-    async def episode(self, group_id: str, episode_id: str) -> Episode | None:
-        """Return one episode, by the graph's id or the content's."""
-        return await browsing.episode(self._database, group_id, episode_id, now=self._now)
-
-    async def neighbourhood(
-        self, groups: Sequence[str], entity: str | None, *, depth: int, limit: int
-    ) -> Neighbourhood:
-        """Return entities and the facts between them."""
-        return await browsing.neighbourhood(
-            self._database, groups, entity, depth=depth, limit=limit, now=self._now
-        )
-
-    async def counts(self, groups: Sequence[str]) -> Counts:
-        """Return how much the groups hold."""
-        return await browsing.counts(self._database, groups)
-
     # --- writing --------------------------------------------------------------------------------------------
 
     async def add(self, group_id: str, drafts: Sequence[EpisodeDraft]) -> Added:
@@ -186,7 +127,7 @@ class LocalStore:
             BackendRejected: something can never be stored as it is.
             BackendError: the database or the model failed.
         """
-        return await _whole(lambda: self._add(group_id, drafts))
+        return await _repeat_if_cut_off(lambda: self._add(group_id, drafts))
 
     async def _add(self, group_id: str, drafts: Sequence[EpisodeDraft]) -> Added:
         if self._settings.uses_llm:
@@ -225,16 +166,12 @@ class LocalStore:
     async def retire(self, group_id: str, episode_ids: Sequence[str], *, at: datetime) -> int:
         """Say of facts that only these episodes support that they hold no more; return how many."""
         graph = await self._graph(group_id)
-        return await _whole(lambda: graph.retire(episode_ids, at=at))
+        return await _repeat_if_cut_off(lambda: graph.retire(episode_ids, at=at))
 
     async def merge(self, group_id: str, merged: EpisodeDraft, episode_ids: Sequence[str]) -> None:
         """Put one episode in the place of several; their facts stay and point to it."""
         graph = await self._graph(group_id)
-        await _whole(lambda: graph.merge_episodes(merged, episode_ids))
-
-    async def episode_ids(self, group_id: str) -> EpisodeIds:
-        """Return which episodes are there."""
-        return await browsing.episode_ids(self._database, group_id)
+        await _repeat_if_cut_off(lambda: graph.merge_episodes(merged, episode_ids))
 
     async def forget(self, group_id: str, episode_id: str) -> Forgotten | None:
         """Remove an episode with what only it supports; None if it is not there."""
@@ -280,7 +217,7 @@ class LocalStore:
         return self._database.describe()
 
     async def health(self) -> Health:
-        """Say whether the database answers."""
+        """Return whether the database answers."""
         return await self._database.health()
 
     async def close(self) -> None:
@@ -288,10 +225,6 @@ class LocalStore:
         await self._stack.aclose()
 
     # --- what is opened late --------------------------------------------------------------------------------
-
-    @property
-    def _now(self) -> datetime:
-        return self._services.clock()
 
     async def _graph(self, group_id: str) -> "GraphitiGraph":
         """Return the graph of a group to write to; graphiti-core is imported for the first one."""
@@ -334,8 +267,8 @@ class LocalStore:
         return self._extractor
 
 
-async def _whole(work: Callable[[], Awaitable[T]]) -> T:
-    """Do what may be done twice; a second time, where the server went away and another one may have come."""
+async def _repeat_if_cut_off(work: Callable[[], Awaitable[T]]) -> T:
+    """Do what may be done twice, a second time if the server was lost and another one may have started."""
     try:
         return await work()
     except CutOff:

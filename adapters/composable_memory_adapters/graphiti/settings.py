@@ -168,7 +168,7 @@ class GraphitiSettings(SettingsModel):
 
     @property
     def uses_llm(self) -> bool:
-        """Say whether a language model reads the episodes."""
+        """Return whether a language model reads the episodes."""
         wanted = self.ingest.extractor
         return wanted == "llm" or (wanted == "auto" and self.llm.base_url is not None)
 

@@ -135,7 +135,7 @@ class GroupCopies(Protocol):
     """
 
     async def has_anything(self, group: str) -> bool:
-        """Say whether there is an entity or an episode in a group."""
+        """Return whether there is an entity or an episode in a group."""
         ...
 
     def nodes(self, group: str) -> AsyncIterator[list[NodeLine]]:
@@ -257,7 +257,7 @@ class FactStore(Protocol):
         ...
 
     async def health(self) -> Health:
-        """Say whether the place answers; never raises for one that is down."""
+        """Return whether the place answers; never raises for one that is down."""
         ...
 
     async def close(self) -> None:

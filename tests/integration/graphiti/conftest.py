@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from composable_memory_adapters.graphiti.database import binaries
+from composable_memory_adapters.graphiti.database import requirements
 from composable_memory_adapters.graphiti.database.cypher import CypherDatabase
 from composable_memory_adapters.graphiti.database.opening import open_database
 from composable_memory_adapters.graphiti.settings import GraphitiSettings, PrivateServerSettings
@@ -38,15 +38,15 @@ def shared_graph_dir() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def graph_parts() -> binaries.Binaries:
+def graph_parts() -> requirements.Binaries:
     """Return the server's program and module, or skip where they are not to be had."""
     pytest.importorskip("falkordb")
-    found = binaries.find()
-    return found if found is not None else pytest.skip(str(binaries.missing()))
+    found = requirements.find_binaries()
+    return found if found is not None else pytest.skip(str(requirements.missing_binaries()))
 
 
 @pytest.fixture(scope="session")
-def _kept_running(shared_graph_dir: Path, graph_parts: binaries.Binaries) -> Iterator[None]:
+def _kept_running(shared_graph_dir: Path, graph_parts: requirements.Binaries) -> Iterator[None]:
     """Start the shared server once, and stop it at the end of the run."""
     from composable_memory_adapters.graphiti.database.server import PrivateServer
 
@@ -71,21 +71,23 @@ def group_id() -> str:
 
 
 @pytest.fixture
-async def private_database(tmp_path: Path, graph_parts: binaries.Binaries) -> AsyncIterator[CypherDatabase]:
+async def private_database(
+    tmp_path: Path, graph_parts: requirements.Binaries
+) -> AsyncIterator[CypherDatabase]:
     """Return a database with a server of its own, which starts when it is first asked."""
     async with open_database(GraphitiSettings(), data_dir=tmp_path / "graphs") as database:
         yield database
 
 
 @pytest.fixture(scope="session")
-def tcp_server(graph_parts: binaries.Binaries) -> Iterator[TcpServer]:
+def tcp_server(graph_parts: requirements.Binaries) -> Iterator[TcpServer]:
     """Start a FalkorDB that is reached by address and password, as a shared one is."""
     with tcp_running(graph_parts, free_port()) as server:
         yield server
 
 
 @contextmanager
-def tcp_running(parts: binaries.Binaries, port: int, password: str | None = None) -> Iterator[TcpServer]:
+def tcp_running(parts: requirements.Binaries, port: int, password: str | None = None) -> Iterator[TcpServer]:
     """Run a FalkorDB that listens on a port of loopback, and forgets everything at its end."""
     with tempfile.TemporaryDirectory(prefix="cmem-test-tcp-") as folder:
         server = TcpServer(port, password or secrets.token_hex(8))

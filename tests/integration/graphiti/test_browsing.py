@@ -8,7 +8,7 @@ import pytest
 from composable_memory.types import Origin
 from composable_memory_adapters.graphiti.database.cypher import CypherDatabase
 from composable_memory_adapters.graphiti.episodes import graph_id
-from composable_memory_adapters.graphiti.reading import browsing
+from composable_memory_adapters.graphiti.reading.browsing import FactReader
 from composable_memory_adapters.graphiti.stores import Counts
 from tests.integration.graphiti.planting import NOW, Planted, day, plant, plant_episode
 
@@ -33,6 +33,10 @@ FORGOTTEN = Planted(
 ALL = (BERGEN, OSLO, TEA, COFFEE, COMING, FORGOTTEN)
 
 
+def reader(database: CypherDatabase) -> FactReader:
+    return FactReader(database, lambda: NOW)
+
+
 @pytest.fixture
 async def group(graph_database: CypherDatabase, group_id: str) -> str:
     await plant(graph_database, group_id, *ALL)
@@ -45,8 +49,8 @@ async def group(graph_database: CypherDatabase, group_id: str) -> str:
 async def test_facts_come_newest_first_without_those_not_to_be_told(
     graph_database: CypherDatabase, group: str
 ) -> None:
-    found = await browsing.facts(graph_database, [group], limit=10, now=NOW)
-    two = await browsing.facts(graph_database, [group], limit=2, now=NOW)
+    found = await reader(graph_database).facts([group], limit=10)
+    two = await reader(graph_database).facts([group], limit=2)
 
     assert [one.text for one in found] == [one.text for one in (COMING, OSLO, TEA, COFFEE, BERGEN)]
     assert two == found[:2]
@@ -68,7 +72,7 @@ async def test_a_fact_comes_back_as_it_was_stored(graph_database: CypherDatabase
     )
     await plant(graph_database, group_id, everything)
 
-    fact = await browsing.fact(graph_database, group_id, graph_id(group_id, everything.own_id))
+    fact = await reader(graph_database).fact(group_id, graph_id(group_id, everything.own_id))
 
     assert fact is not None
     assert {name: getattr(fact, name) for name in ("source", "target", "relation", "text", "confidence")} == {
@@ -78,21 +82,21 @@ async def test_a_fact_comes_back_as_it_was_stored(graph_database: CypherDatabase
     assert [getattr(fact, name) for name in times] == [getattr(everything, name) for name in times]
     assert fact.episodes == (note,)
     assert fact.origins == (Origin(path="memory/a.md", start_line=3, end_line=3),)
-    assert await browsing.fact(graph_database, group_id, "nothing") is None
-    assert await browsing.fact(graph_database, "nowhere", fact.id) is None
+    assert await reader(graph_database).fact(group_id, "nothing") is None
+    assert await reader(graph_database).fact("nowhere", fact.id) is None
 
 
 async def test_facts_about_an_entity_mean_the_one_of_exactly_that_name(
     graph_database: CypherDatabase, group: str
 ) -> None:
-    exact = await browsing.facts(graph_database, [group], about=" ann ", limit=10, now=NOW)
-    partial = await browsing.facts(graph_database, [group], about="NNAB", limit=10, now=NOW)
-    both = await browsing.facts(graph_database, [group], about="nn", limit=10, now=NOW)
+    exact = await reader(graph_database).facts([group], about=" ann ", limit=10)
+    partial = await reader(graph_database).facts([group], about="NNAB", limit=10)
+    both = await reader(graph_database).facts([group], about="nn", limit=10)
 
     assert [one.text for one in exact] == [OSLO.text, TEA.text, BERGEN.text]
     assert [one.text for one in partial] == [COMING.text, COFFEE.text]
     assert len(both) == 5
-    assert await browsing.facts(graph_database, [group], about="nobody\0", limit=10, now=NOW) == []
+    assert await reader(graph_database).facts([group], about="nobody\0", limit=10) == []
 
 
 async def test_facts_as_of_a_time_are_those_that_held_then(
@@ -104,7 +108,7 @@ async def test_facts_as_of_a_time_are_those_that_held_then(
 
     for _ in range(60):
         moment = day("2026-01-01") + timedelta(hours=chance.randint(0, 24 * 90))
-        found = await browsing.facts(graph_database, [group_id], as_of=moment, limit=50, now=NOW)
+        found = await reader(graph_database).facts([group_id], as_of=moment, limit=50)
         assert {one.text for one in found} == {
             one.text
             for one in planted
@@ -119,7 +123,7 @@ async def test_current_facts_are_not_over_not_to_come_and_not_withdrawn(
     withdrawn = Planted(text="Ann likes rain", source="Ann", target="rain", expired_at=day("2025-01-01"))
     await plant(graph_database, group, withdrawn)
 
-    found = await browsing.facts(graph_database, [group], current_at=NOW, limit=10, now=NOW)
+    found = await reader(graph_database).facts([group], current_at=NOW, limit=10)
 
     assert [one.text for one in found] == [OSLO.text, TEA.text, COFFEE.text]
 
@@ -128,7 +132,7 @@ async def test_facts_of_several_groups_are_one_list(graph_database: CypherDataba
     other = f"{group}-other"
     await plant(graph_database, other, Planted(text="Ann sails", source="ANN", valid_at=day("2023-06-01")))
 
-    found = await browsing.facts(graph_database, [group, other, "nowhere"], about="ann", limit=2, now=NOW)
+    found = await reader(graph_database).facts([group, other, "nowhere"], about="ann", limit=2)
 
     assert [(one.group_id, one.text) for one in found] == [(group, OSLO.text), (other, "Ann sails")]
 
@@ -136,8 +140,8 @@ async def test_facts_of_several_groups_are_one_list(graph_database: CypherDataba
 async def test_a_timeline_is_in_order_and_keeps_the_latest(
     graph_database: CypherDatabase, group: str
 ) -> None:
-    whole = await browsing.timeline(graph_database, [group], "Ann", limit=10, now=NOW)
-    last = await browsing.timeline(graph_database, [group], "Ann", limit=2, now=NOW)
+    whole = await reader(graph_database).timeline([group], "Ann", limit=10)
+    last = await reader(graph_database).timeline([group], "Ann", limit=2)
 
     assert [one.text for one in whole] == [BERGEN.text, TEA.text, OSLO.text]
     assert last == whole[1:]
@@ -146,9 +150,9 @@ async def test_a_timeline_is_in_order_and_keeps_the_latest(
 async def test_the_history_of_a_fact_is_of_its_entity_and_relation(
     graph_database: CypherDatabase, group: str
 ) -> None:
-    (oslo,) = await browsing.facts(graph_database, [group], about="Oslo", limit=1, now=NOW)
+    (oslo,) = await reader(graph_database).facts([group], about="Oslo", limit=1)
 
-    found = await browsing.history(graph_database, oslo, now=NOW)
+    found = await reader(graph_database).history(oslo)
 
     assert [one.text for one in found] == [BERGEN.text, OSLO.text]
 
@@ -159,7 +163,7 @@ async def test_the_history_of_a_fact_is_of_its_entity_and_relation(
 async def test_entities_come_with_the_number_of_their_facts(
     graph_database: CypherDatabase, group: str
 ) -> None:
-    found = await browsing.entities(graph_database, [group], limit=3)
+    found = await reader(graph_database).entities([group], limit=3)
 
     assert [(one.name, one.fact_count) for one in found] == [("Ann", 4), ("Annabel", 2), ("Bergen", 1)]
 
@@ -169,10 +173,10 @@ async def test_an_entity_of_exactly_that_name_comes_first(graph_database: Cypher
         graph_database, group, *(Planted(text=f"b{n}", source="Ann B", target=f"b{n}") for n in range(9))
     )
 
-    found = await browsing.entities(graph_database, [group], named="ANN", limit=10)
+    found = await reader(graph_database).entities([group], named="ANN", limit=10)
 
     assert [one.name for one in found] == ["Ann", "Ann B", "Annabel"]
-    assert await browsing.entities(graph_database, [group], named="zzz", limit=10) == []
+    assert await reader(graph_database).entities([group], named="zzz", limit=10) == []
 
 
 async def test_what_an_entity_is_may_stand_in_a_property_or_a_label(
@@ -181,16 +185,16 @@ async def test_what_an_entity_is_may_stand_in_a_property_or_a_label(
     await graph_database.write(
         group_id,
         "CREATE (:Entity {uuid: '1', name: 'Ann', group_id: $group, kind: 'person', summary: 'tall'}), "
-        "(:Entity:Place {uuid: '2', name: 'Oslo', group_id: $group}), "
+        "(:Entity:ServerHandle {uuid: '2', name: 'Oslo', group_id: $group}), "
         "(:Entity {uuid: '3', name: 'Pi', group_id: $group, kind: ''})",
         group=group_id,
     )
 
-    found = await browsing.entities(graph_database, [group_id], limit=9)
+    found = await reader(graph_database).entities([group_id], limit=9)
 
     assert [(one.name, one.kind, one.summary) for one in found] == [
         ("Ann", "person", "tall"),
-        ("Oslo", "Place", ""),
+        ("Oslo", "ServerHandle", ""),
         ("Pi", None, ""),
     ]
 
@@ -225,7 +229,7 @@ async def chain(graph_database: CypherDatabase, group_id: str) -> str:
 async def test_a_neighbourhood_reaches_as_far_as_its_depth(
     graph_database: CypherDatabase, chain: str, depth: int, facts: list[str], entities: str
 ) -> None:
-    found = await browsing.neighbourhood(graph_database, [chain], "B", depth=depth, limit=50, now=NOW)
+    found = await reader(graph_database).neighbourhood([chain], "B", depth=depth, limit=50)
 
     assert [one.text for one in found.facts] == facts
     assert {one.name for one in found.entities} == {*entities}
@@ -234,7 +238,7 @@ async def test_a_neighbourhood_reaches_as_far_as_its_depth(
 async def test_a_neighbourhood_is_cut_to_its_nearest_facts(
     graph_database: CypherDatabase, chain: str
 ) -> None:
-    found = await browsing.neighbourhood(graph_database, [chain], "a", depth=3, limit=2, now=NOW)
+    found = await reader(graph_database).neighbourhood([chain], "a", depth=3, limit=2)
 
     assert [one.text for one in found.facts] == ["ab", "bc"]
     assert [one.name for one in found.entities] == ["b", "c", "a"]
@@ -243,14 +247,14 @@ async def test_a_neighbourhood_is_cut_to_its_nearest_facts(
 async def test_without_an_entity_the_newest_facts_are_shown(
     graph_database: CypherDatabase, chain: str
 ) -> None:
-    found = await browsing.neighbourhood(graph_database, [chain, "nowhere"], None, depth=1, limit=2, now=NOW)
+    found = await reader(graph_database).neighbourhood([chain, "nowhere"], None, depth=1, limit=2)
 
     assert [one.text for one in found.facts] == ["xy", "cd"]
     assert {one.name for one in found.entities} == {*"xycd"}
 
 
 async def test_nothing_is_around_what_is_not_there(graph_database: CypherDatabase, chain: str) -> None:
-    found = await browsing.neighbourhood(graph_database, [chain], "nobody", depth=2, limit=5, now=NOW)
+    found = await reader(graph_database).neighbourhood([chain], "nobody", depth=2, limit=5)
 
     assert (found.facts, found.entities) == ((), ())
 
@@ -267,24 +271,24 @@ async def test_episodes_come_latest_first_with_their_facts(
     await plant(graph_database, group_id, Planted(text="two", episodes=[old]))
     await plant(graph_database, group_id, Planted(text="over", episodes=[old], expires_at=NOW))
 
-    found = await browsing.episodes(graph_database, [group_id], limit=9, now=NOW)
+    found = await reader(graph_database).episodes([group_id], limit=9)
 
     assert [(one.content_id, one.fact_count) for one in found] == [("new", 1), ("old", 2)]
     assert (found[0].origin, found[1].origin) == (None, Origin(path="a.md", start_line=1, end_line=2))
     assert found[1].observed_at == day("2026-01-01")
-    assert await browsing.episodes(graph_database, [group_id], limit=1, now=NOW) == found[:1]
+    assert await reader(graph_database).episodes([group_id], limit=1) == found[:1]
 
 
 async def test_an_episode_is_found_by_either_id(graph_database: CypherDatabase, group_id: str) -> None:
     id_ = await plant_episode(graph_database, group_id, "message:1")
 
-    by_graph = await browsing.episode(graph_database, group_id, id_, now=NOW)
-    by_content = await browsing.episode(graph_database, group_id, "message:1", now=NOW)
+    by_graph = await reader(graph_database).episode(group_id, id_)
+    by_content = await reader(graph_database).episode(group_id, "message:1")
 
     assert by_graph == by_content
     assert by_graph is not None
     assert (by_graph.id, by_graph.content_id, by_graph.text) == (id_, "message:1", "The text of message:1")
-    assert await browsing.episode(graph_database, group_id, "message:2", now=NOW) is None
+    assert await reader(graph_database).episode(group_id, "message:2") is None
 
 
 async def test_counts_are_over_all_groups(graph_database: CypherDatabase, group: str) -> None:
@@ -292,7 +296,7 @@ async def test_counts_are_over_all_groups(graph_database: CypherDatabase, group:
     await plant(graph_database, other, "one")
     await plant_episode(graph_database, other, "e")
 
-    assert await browsing.counts(graph_database, [group, other, "nowhere", group]) == Counts(
+    assert await reader(graph_database).counts([group, other, "nowhere", group]) == Counts(
         facts=7, entities=10, episodes=1
     )
 

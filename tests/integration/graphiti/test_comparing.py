@@ -16,14 +16,16 @@ from composable_memory.cli import app
 from composable_memory.content import MemoryContentObject, MemoryProvenance, MemoryTemporalMetadata
 from composable_memory.interfaces import Capability, SupportsSync
 from composable_memory.runtime.opening import Memory, open_memory
-from composable_memory_adapters.graphiti.database import binaries
+from composable_memory_adapters.graphiti.database import requirements
 from composable_memory_adapters.graphiti.database.opening import open_database
 from composable_memory_adapters.graphiti.settings import GraphitiSettings
 from tests.integration.graphiti.conftest import TcpServer
 
 pytest.importorskip("falkordb")
 pytest.importorskip("graphiti_core")
-pytestmark = pytest.mark.skipif(binaries.find() is None, reason="there is no graph server for this system")
+pytestmark = pytest.mark.skipif(
+    requirements.find_binaries() is None, reason="there is no graph server for this system"
+)
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 PATIENCE_S = 30.0

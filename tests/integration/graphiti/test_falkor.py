@@ -14,7 +14,7 @@ from composable_memory.errors import BackendGarbled, BackendRejected, BackendTim
 from composable_memory_adapters.graphiti.database.cypher import CypherDatabase
 from composable_memory_adapters.graphiti.database.falkor import FalkorDatabase
 from composable_memory_adapters.graphiti.database.opening import open_database
-from composable_memory_adapters.graphiti.database.places import Address, RemotePlace
+from composable_memory_adapters.graphiti.database.server_handle import RemoteServerHandle, ServerAddress
 from composable_memory_adapters.graphiti.settings import GraphitiSettings
 from tests.integration.graphiti.conftest import TcpServer, free_port
 
@@ -33,8 +33,8 @@ async def shared(tcp_server: TcpServer, tmp_path: Path) -> AsyncIterator[CypherD
 
 
 def at(url: str, user: str | None = None, password: str | None = None, **options: float) -> FalkorDatabase:
-    address = Address(url=url, username=user, password=password)
-    return FalkorDatabase(RemotePlace(address), backend_id="graphiti", **options)
+    address = ServerAddress(url=url, username=user, password=password)
+    return FalkorDatabase(RemoteServerHandle(address), backend_id="graphiti", **options)
 
 
 @pytest.mark.parametrize(

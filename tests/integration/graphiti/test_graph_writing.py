@@ -156,8 +156,8 @@ async def test_what_is_stored_is_a_graph_of_graphiti_core(
         graph_of(graph_database, group_id, embedder), group_id, "c1", fact("Zelda", "KEEPS", "Boat", "c1")
     )
 
+    from composable_memory_adapters.graphiti.library.bridges import Drivers
     from composable_memory_adapters.graphiti.library.core import EntityEdge, EntityNode, EpisodicNode
-    from composable_memory_adapters.graphiti.library.drivers import Drivers
 
     driver = Drivers(graph_database).of(group_id)
     episode = await EpisodicNode.get_by_uuid(driver, graph_id(group_id, "c1"))

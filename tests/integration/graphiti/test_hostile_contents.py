@@ -15,14 +15,16 @@ from composable_memory.errors import BackendRejected
 from composable_memory.interfaces import Capability
 from composable_memory.runtime.opening import Memory, open_memory
 from composable_memory.types import SearchOptions
-from composable_memory_adapters.graphiti.database import binaries
+from composable_memory_adapters.graphiti.database import requirements
 from tests.integration.graphiti.neighbour import beside_a_neighbour
 
 pytest.importorskip("falkordb")
 pytest.importorskip("graphiti_core")
 pytestmark = [
     pytest.mark.security,
-    pytest.mark.skipif(binaries.find() is None, reason="there is no graph server for this system"),
+    pytest.mark.skipif(
+        requirements.find_binaries() is None, reason="there is no graph server for this system"
+    ),
 ]
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)

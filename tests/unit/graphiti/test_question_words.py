@@ -2,7 +2,7 @@
 
 import pytest
 
-from composable_memory_adapters.graphiti.reading.words import (
+from composable_memory_adapters.graphiti.reading.question_words import (
     MAX_WORDS,
     FactWords,
     most_telling,

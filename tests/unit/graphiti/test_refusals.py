@@ -15,8 +15,8 @@ from composable_memory.errors import (
     BackendTimeout,
     BackendUnavailable,
 )
+from composable_memory_adapters.graphiti.database.connections import NOT_LOST
 from composable_memory_adapters.graphiti.database.refusals import Call, is_about_nothing, refused
-from composable_memory_adapters.graphiti.database.wire import NOT_LOST
 
 CALL = Call(backend_id="graphiti", operation="read the graph", place="falkor://graph:6379", limit_s=60.0)
 
@@ -29,7 +29,7 @@ NEVER_MET = {
     "SlotNotCoveredError",
 }
 LOST = (exceptions.ConnectionError, exceptions.TimeoutError)
-"""These mean that the connection broke; `Wire` tells them apart from refusals."""
+"""These mean that the connection broke; `ConnectionPool` tells them apart from refusals."""
 
 
 def foreign() -> list[type[Exception]]:

@@ -7,14 +7,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from composable_memory.facts import Fact
-from composable_memory_adapters.graphiti.reading.relevance import (
+from composable_memory_adapters.graphiti.reading.fact_scoring import (
     MIN_SCORE,
     Candidate,
     Relevance,
     best_first,
     rarity,
 )
-from composable_memory_adapters.graphiti.reading.words import question_words
+from composable_memory_adapters.graphiti.reading.question_words import question_words
 from composable_memory_adapters.graphiti.stores import ScoredFact
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)

@@ -4,8 +4,12 @@ from datetime import UTC, datetime
 
 from composable_memory.content import MemoryContentObject
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft, graph_id
-from composable_memory_adapters.graphiti.outbox.draft_json import draft_from_json, draft_to_json
-from composable_memory_adapters.graphiti.outbox.entry import EntryRow, digest_of
+from composable_memory_adapters.graphiti.outbox.entry import (
+    EntryRow,
+    digest_of,
+    draft_from_json,
+    draft_to_json,
+)
 from composable_memory_adapters.graphiti.outbox.renaming import Renaming
 from composable_memory_adapters.graphiti.stores import LinkLine, NodeLine
 

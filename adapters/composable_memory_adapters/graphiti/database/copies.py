@@ -38,7 +38,7 @@ class FalkorCopies:
         self._database = database
 
     async def has_anything(self, group: str) -> bool:
-        """Say whether there is an entity or an episode in a group."""
+        """Return whether there is an entity or an episode in a group."""
         return bool(await self._database.read(group, ANYTHING))
 
     async def nodes(self, group: str) -> AsyncIterator[list[NodeLine]]:

@@ -1,12 +1,13 @@
-"""What every graph database behind the memory does: take Cypher, return rows."""
+"""What every graph database behind the memory does: take Cypher and values, return rows of plain values."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, date, datetime
 from typing import Literal, Protocol, TypeAlias
 
 from composable_memory.content import Health
 from composable_memory.errors import BackendUnavailable
 
-__all__ = ["CutOff", "CypherDatabase", "DatabaseKind", "Row"]
+__all__ = ["CutOff", "CypherDatabase", "DatabaseKind", "Row", "iso", "plain", "plain_map", "readable"]
 
 DatabaseKind = Literal["falkordb", "neo4j"]
 Row: TypeAlias = Mapping[str, object]
@@ -52,9 +53,72 @@ class CypherDatabase(Protocol):
         ...
 
     async def health(self) -> Health:
-        """Say whether it answers; never raises for one that is down."""
+        """Return whether it answers; never raises for one that is down."""
         ...
 
     async def close(self) -> None:
         """Close connections, and stop what was started; calling it again does nothing."""
         ...
+
+
+NUMBERS = frozenset({bool, float, int})
+AS_THEY_ARE = NUMBERS | {str, type(None)}
+"""Types that need no look: a vector has hundreds of them."""
+
+
+def iso(moment: datetime) -> str:
+    """Return a time in UTC as the text that graphs hold, which sorts like the time."""
+    return (moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)).isoformat()
+
+
+def plain(value: object) -> object:
+    """Return a value as a statement can hold it: times as texts, texts without what cannot be stored."""
+    if type(value) in NUMBERS:
+        return value
+    match value:
+        case str():
+            return _clean(value)
+        case datetime():
+            return iso(value)
+        case date():
+            return value.isoformat()
+        case Mapping():
+            return plain_map(value)
+        case bytes():
+            raise TypeError("a graph holds no bytes")
+        case Iterable():
+            return [item if type(item) in NUMBERS else plain(item) for item in value]
+        case _:
+            return value
+
+
+def plain_map(values: Mapping[str, object]) -> dict[str, object]:
+    """Return values by name as a statement can hold them."""
+    return {str(name): plain(value) for name, value in values.items()}
+
+
+def readable(value: object) -> object:
+    """Return a value of an answer in plain types: times as texts, nodes and facts as their properties."""
+    if type(value) in AS_THEY_ARE:
+        return value
+    properties = getattr(value, "properties", None)
+    if isinstance(properties, dict):
+        return readable(properties)
+    match value:
+        case Mapping():
+            return {str(name): readable(item) for name, item in value.items()}
+        case list() | tuple():
+            return [item if type(item) in AS_THEY_ARE else readable(item) for item in value]
+        case datetime():
+            return iso(value)
+        case date():
+            return value.isoformat()
+        case _:
+            return value
+
+
+def _clean(text: str) -> str:
+    if "\0" in text:
+        text = text.replace("\0", "")
+    # Half of a surrogate pair, as JSON may hold, has no form in UTF-8.
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")

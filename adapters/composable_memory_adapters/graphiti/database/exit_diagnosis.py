@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from composable_memory_adapters.graphiti.database.binaries import SHARE_INSTEAD
+from composable_memory_adapters.graphiti.database.requirements import SHARE_INSTEAD
 
 __all__ = ["Reason", "read_reason"]
 

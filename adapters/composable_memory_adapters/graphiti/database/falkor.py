@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from composable_memory.content import Health
 from composable_memory.errors import BackendError, BackendUnavailable
-from composable_memory_adapters.graphiti.database.binaries import INSTALL
 from composable_memory_adapters.graphiti.database.cypher import DatabaseKind, Row
-from composable_memory_adapters.graphiti.database.places import Place
+from composable_memory_adapters.graphiti.database.requirements import INSTALL
+from composable_memory_adapters.graphiti.database.server_handle import ServerHandle
 
 if TYPE_CHECKING:
     from composable_memory_adapters.graphiti.database.session import Session
@@ -21,8 +21,8 @@ QUERY_LIMIT_S = 60.0
 class FalkorDatabase:
     """A FalkorDB server, found and its client loaded when it is first asked. Keeps `CypherDatabase`."""
 
-    def __init__(self, place: Place, *, backend_id: str, limit_s: float = QUERY_LIMIT_S) -> None:
-        self._place = place
+    def __init__(self, server: ServerHandle, *, backend_id: str, limit_s: float = QUERY_LIMIT_S) -> None:
+        self._server = server
         self._backend_id = backend_id
         self._limit_s = limit_s
         self._session: Session | None = None
@@ -60,10 +60,10 @@ class FalkorDatabase:
     def describe(self) -> Mapping[str, str]:
         """Return kind, place and, once it was asked, version."""
         version = self._session.version if self._session else None
-        return {"kind": self.kind, "place": self._place.name} | ({"version": version} if version else {})
+        return {"kind": self.kind, "place": self._server.name} | ({"version": version} if version else {})
 
     async def health(self) -> Health:
-        """Say whether it answers; a private server is started for that."""
+        """Return whether it answers; a private server is started for that."""
         try:
             await (await self._ready()).ping()
         except BackendError as error:
@@ -77,7 +77,7 @@ class FalkorDatabase:
             if self._session is not None:
                 await self._session.close()
         finally:
-            await self._place.close()
+            await self._server.close()
 
     async def _ready(self) -> "Session":
         if self._is_closed:
@@ -85,12 +85,12 @@ class FalkorDatabase:
         if self._session is None:
             try:
                 # Starting a server is waiting, loading its client is computing; so they go well together.
-                _, made = await asyncio.gather(self._place.address(), asyncio.to_thread(_load_session))
+                _, made = await asyncio.gather(self._server.address(), asyncio.to_thread(_load_session))
             except ImportError as error:
                 what = f"the client of FalkorDB cannot be loaded ({error})"
                 raise BackendUnavailable(self._backend_id, what, fix=INSTALL) from error
             if self._session is None:  # or another call was quicker
-                self._session = made(self._place, backend_id=self._backend_id, limit_s=self._limit_s)
+                self._session = made(self._server, backend_id=self._backend_id, limit_s=self._limit_s)
         return self._session
 
 

@@ -31,9 +31,8 @@ from composable_memory.errors import (
     BackendUnavailable,
 )
 from composable_memory_adapters.graphiti.database import indexes
-from composable_memory_adapters.graphiti.database.cypher import DatabaseKind, Row
-from composable_memory_adapters.graphiti.database.places import Address, without_options
-from composable_memory_adapters.graphiti.database.values import plain, readable
+from composable_memory_adapters.graphiti.database.cypher import DatabaseKind, Row, plain, readable
+from composable_memory_adapters.graphiti.database.server_handle import ServerAddress, without_options
 
 if TYPE_CHECKING:
     from neo4j import AsyncDriver
@@ -56,10 +55,10 @@ class Neo4jDatabase:
     """A Neo4j server that others run. Keeps `CypherDatabase`."""
 
     def __init__(
-        self, address: Address, *, database: str | None, backend_id: str, limit_s: float = QUERY_LIMIT_S
+        self, address: ServerAddress, *, database: str | None, backend_id: str, limit_s: float = QUERY_LIMIT_S
     ) -> None:
         self._address = address
-        self._place = without_options(address.url)
+        self._server = without_options(address.url)
         self._database = database
         self._backend_id = backend_id
         self._limit_s = limit_s
@@ -98,12 +97,12 @@ class Neo4jDatabase:
 
     def describe(self) -> Mapping[str, str]:
         """Return kind, place, database and, once it was asked for its health, version."""
-        found = {"kind": self.kind, "place": self._place}
+        found = {"kind": self.kind, "place": self._server}
         database = {"database": self._database} if self._database else {}
         return found | database | ({"version": self._version} if self._version else {})
 
     async def health(self) -> Health:
-        """Say whether it answers."""
+        """Return whether it answers."""
         try:
             rows = await self._run(
                 "CALL dbms.components() YIELD versions RETURN versions[0] AS version", {}, is_write=False
@@ -171,24 +170,24 @@ class Neo4jDatabase:
         match error:
             case AuthError() | TokenExpired() | AuthConfigurationError():
                 fix = "check graphiti.username and graphiti.password"
-                return self._unavailable(f"{self._place} refuses user or password", fix, operation)
+                return self._unavailable(f"{self._server} refuses user or password", fix, operation)
             case Forbidden():
-                return self._unavailable(f"{self._place}: {error}", "give the user the right", operation)
+                return self._unavailable(f"{self._server}: {error}", "give the user the right", operation)
             case IncompleteCommit():
                 fix = "whether it was done is not known; try again"
-                return self._unavailable(f"{self._place} was lost: {error}", fix, operation)
+                return self._unavailable(f"{self._server} was lost: {error}", fix, operation)
             case ServiceUnavailable() | SessionExpired() | ConnectionPoolError():
                 return self._unavailable(
-                    f"no connection to {self._place}: {error}", "see whether it runs", operation
+                    f"no connection to {self._server}: {error}", "see whether it runs", operation
                 )
             case ConfigurationError():
-                return self._unavailable(f"{self._place}: {error}", "check graphiti.url", operation)
+                return self._unavailable(f"{self._server}: {error}", "check graphiti.url", operation)
             case BrokenRecordError():
                 return BackendGarbled(self._backend_id, operation, excerpt=str(error), expected="a record")
             case ClientError():
                 return self._of_client(error, operation)
             case Neo4jError():  # passing troubles, and troubles within the server
-                return self._unavailable(f"{self._place}: {error}", "try again later", operation)
+                return self._unavailable(f"{self._server}: {error}", "try again later", operation)
             case _:
                 status = type(error).__name__
                 return BackendRejected(self._backend_id, operation, status=status, body=str(error))
@@ -198,7 +197,7 @@ class Neo4jDatabase:
         if "TransactionTimedOut" in code:
             return self._timed_out(operation, self._limit_s)
         if "DatabaseNotFound" in code:
-            what = f"{self._place} has no database {self._database!r}"
+            what = f"{self._server} has no database {self._database!r}"
             return self._unavailable(what, "name another one in graphiti.database", operation)
         return BackendRejected(self._backend_id, operation, status=code, body=error.message or str(error))
 
@@ -209,7 +208,7 @@ class Neo4jDatabase:
         return BackendUnavailable(self._backend_id, what, fix=fix, operation=operation)
 
 
-def _auth(address: Address) -> tuple[str, str] | None:
+def _auth(address: ServerAddress) -> tuple[str, str] | None:
     if address.username is None and address.password is None:
         return None
     return address.username or DEFAULT_USER, address.password or ""

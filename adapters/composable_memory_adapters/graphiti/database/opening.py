@@ -6,10 +6,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from composable_memory.errors import BackendUnavailable
-from composable_memory_adapters.graphiti.database import binaries, requirements
+from composable_memory_adapters.graphiti.database import requirements
 from composable_memory_adapters.graphiti.database.cypher import CypherDatabase
 from composable_memory_adapters.graphiti.database.falkor import FalkorDatabase
-from composable_memory_adapters.graphiti.database.places import Address, PrivatePlace, RemotePlace
+from composable_memory_adapters.graphiti.database.server_handle import (
+    PrivateServerHandle,
+    RemoteServerHandle,
+    ServerAddress,
+)
 from composable_memory_adapters.graphiti.settings import GraphitiSettings
 
 __all__ = ["open_database"]
@@ -41,24 +45,24 @@ def _choose(settings: GraphitiSettings, data_dir: Path, backend_id: str) -> Cyph
     if settings.url is None:
         return FalkorDatabase(_private(settings, data_dir, backend_id), backend_id=backend_id)
     password = settings.password.get_secret_value() if settings.password else None
-    address = Address(url=settings.url, username=settings.username, password=password)
+    address = ServerAddress(url=settings.url, username=settings.username, password=password)
     if requirements.is_neo4j(settings):
         return _neo4j(address, settings.database, backend_id)
-    return FalkorDatabase(RemotePlace(address), backend_id=backend_id)
+    return FalkorDatabase(RemoteServerHandle(address), backend_id=backend_id)
 
 
-def _private(settings: GraphitiSettings, data_dir: Path, backend_id: str) -> PrivatePlace:
+def _private(settings: GraphitiSettings, data_dir: Path, backend_id: str) -> PrivateServerHandle:
     # Its lock is not on every system, and where it is not, neither is the server.
     from composable_memory_adapters.graphiti.database.server import PrivateServer
 
     folder = settings.private.dir or data_dir
-    return PrivatePlace(PrivateServer(settings.private, folder, backend_id=backend_id))
+    return PrivateServerHandle(PrivateServer(settings.private, folder, backend_id=backend_id))
 
 
-def _neo4j(address: Address, database: str | None, backend_id: str) -> CypherDatabase:
+def _neo4j(address: ServerAddress, database: str | None, backend_id: str) -> CypherDatabase:
     try:
         from composable_memory_adapters.graphiti.database.neo4j import Neo4jDatabase
     except ImportError as error:
         what = f"the client of Neo4j cannot be loaded ({error})"
-        raise BackendUnavailable(backend_id, what, fix=binaries.INSTALL) from error
+        raise BackendUnavailable(backend_id, what, fix=requirements.INSTALL) from error
     return Neo4jDatabase(address, database=database, backend_id=backend_id)

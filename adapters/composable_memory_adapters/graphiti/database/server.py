@@ -2,8 +2,11 @@
 
 The server itself holds the folder's lock, so the lock is free exactly when none runs. Where it listens is
 written beside it. When it ends, with the process that started it, whoever needs it next starts another.
-"""
 
+Its journal holds statements, and at its start running them again takes the server as long as it took the
+first time: 3,000 facts are 8 MB and 8 s. Rewritten it holds what came of them: 2 MB, read in 0.05 s."""
+
+import contextlib
 import os
 import shutil
 import threading
@@ -13,7 +16,7 @@ from pathlib import Path
 
 from composable_memory.errors import BackendError, BackendTimeout, BackendUnavailable
 from composable_memory.supervision.process import GuardedServer, new_socket
-from composable_memory_adapters.graphiti.database import binaries, journal, server_registry
+from composable_memory_adapters.graphiti.database import requirements, server_registry
 from composable_memory_adapters.graphiti.database.exit_diagnosis import Reason, read_reason
 from composable_memory_adapters.graphiti.settings import PrivateServerSettings
 
@@ -73,8 +76,8 @@ class PrivateServer:
         """Stop the server if it was started here; calling this again does nothing."""
         self._closed.set()  # one that is being started gives up
         with self._one_at_a_time:
-            if self._process and self._socket and journal.is_long(self._data_dir):
-                journal.shorten(self._socket, limit_s=SHORTEN_S)
+            if self._process and self._socket and _is_journal_long(self._data_dir):
+                _rewrite(self._socket, limit_s=SHORTEN_S)
             self._stop()
 
     def _address(self) -> Path:
@@ -91,8 +94,8 @@ class PrivateServer:
             if found := server_registry.running(self._data_dir):
                 if found != self._socket:
                     self._stop()  # ours has ended, and another process was quicker
-                elif is_started and journal.is_long(self._data_dir):
-                    journal.begin_shortening(found)
+                elif is_started and _is_journal_long(self._data_dir):
+                    _begin_rewriting(found)
                 return found
             self._check_time(began)
             self._closed.wait(POLL_S)
@@ -100,9 +103,11 @@ class PrivateServer:
 
     def _start(self, lock: int) -> None:
         self._stop()  # what is left of one that has ended
-        parts = binaries.find()
+        parts = requirements.find_binaries()
         if parts is None:
-            raise self._unavailable("the graph server is not installed", binaries.missing() or "")
+            raise self._unavailable(
+                "the graph server is not installed", requirements.missing_binaries() or ""
+            )
         log = self._open_log()
         try:
             self._socket = new_socket()
@@ -119,7 +124,7 @@ class PrivateServer:
             shutil.rmtree(folder, ignore_errors=True)
             raise
 
-    def _command(self, parts: binaries.Binaries, socket: Path) -> list[str]:
+    def _command(self, parts: requirements.Binaries, socket: Path) -> list[str]:
         options = {
             "port": "0",
             "unixsocket": socket,
@@ -130,9 +135,9 @@ class PrivateServer:
             "databases": "1",
             "save": "",  # the journal alone keeps the data
             "appendonly": "yes",
-            "appenddirname": journal.FOLDER,
+            "appenddirname": JOURNAL_FOLDER,
             "appendfsync": self._settings.fsync,
-            **journal.OPTIONS,
+            **JOURNAL_OPTIONS,
             "aof-load-truncated": "yes",
             # Or one that crashes tests all its memory before it ends, and answers nobody for seconds.
             "crash-memcheck-enabled": "no",
@@ -162,7 +167,7 @@ class PrivateServer:
         if self._process is None and not server_registry.is_listening(self._data_dir):
             raise self._unavailable(
                 f"{self._data_dir} is in use by a server that cannot be reached from here",
-                f"end the processes that hold it, or let all of them {binaries.SHARE_INSTEAD}",
+                f"end the processes that hold it, or let all of them {requirements.SHARE_INSTEAD}",
             )
         operation = f"{START} within graphiti.private.startTimeoutMs"
         raise BackendTimeout(self._backend_id, operation, limit_s=limit_s, elapsed_s=elapsed_s)
@@ -178,3 +183,44 @@ class PrivateServer:
 
     def _unavailable(self, what: str, fix: str) -> BackendUnavailable:
         return BackendUnavailable(self._backend_id, what, fix=fix, operation=START)
+
+
+JOURNAL_FOLDER = "appendonlydir"
+LONG_BYTES = 512 * 1024
+LONG_PERCENT = 25
+JOURNAL_OPTIONS = {
+    "auto-aof-rewrite-min-size": str(LONG_BYTES),
+    "auto-aof-rewrite-percentage": str(LONG_PERCENT),
+}
+"""With these a server does it by itself, but counts only what was added since it started."""
+
+
+def _is_journal_long(data_dir: Path) -> bool:
+    """Return whether there are many statements in the journal of a folder; looks at the disk."""
+    statements, whole = _bytes(data_dir, "*.incr.aof"), _bytes(data_dir, "*.base.rdb")
+    return statements > max(LONG_BYTES, whole * LONG_PERCENT / 100)
+
+
+def _begin_rewriting(address: Path) -> None:
+    """Let a server begin to rewrite its journal, while it goes on answering."""
+    server_registry.send(address, b"BGREWRITEAOF\r\n")
+
+
+def _rewrite(address: Path, *, limit_s: float) -> None:
+    """Let a server rewrite its journal, and wait for that; without room the journal stays as it is."""
+    ends = time.monotonic() + limit_s
+    _begin_rewriting(address)
+    while time.monotonic() < ends and _is_busy(server_registry.send(address, b"INFO persistence\r\n")):
+        time.sleep(POLL_S)
+
+
+def _is_busy(persistence: bytes) -> bool:
+    return b"aof_rewrite_in_progress:1" in persistence or b"aof_rewrite_scheduled:1" in persistence
+
+
+def _bytes(data_dir: Path, pattern: str) -> int:
+    total = 0
+    for path in (data_dir / JOURNAL_FOLDER).glob(pattern):
+        with contextlib.suppress(FileNotFoundError):  # just replaced
+            total += path.stat().st_size
+    return total

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 from composable_memory.supervision.file_lock import hold_lock
 from composable_memory.supervision.process_identity import pid_namespace, start_of
 
-__all__ = ["is_listening", "lock", "publish", "running", "say"]
+__all__ = ["is_listening", "lock", "publish", "running", "send"]
 
 LOCK = "server.lock"
 NOTE = "server.json"
@@ -45,7 +45,7 @@ def running(data_dir: Path) -> Path | None:
 
 
 def is_listening(data_dir: Path) -> bool:
-    """Say whether there is a server, though it may still be reading its journal."""
+    """Return whether there is a server, though it may still be reading its journal."""
     note = _read(data_dir)
     return note is not None and _state(note.address) is not None
 
@@ -72,7 +72,7 @@ def _read(data_dir: Path) -> _Note | None:
 
 
 def _state(address: Path) -> Literal["ready", "loading"] | None:
-    answer = say(address, b"PING\r\n")
+    answer = send(address, b"PING\r\n")
     if answer.startswith(b"+PONG"):
         return "ready"
     return "loading" if answer.startswith(b"-LOADING") else None
@@ -80,17 +80,17 @@ def _state(address: Path) -> Literal["ready", "loading"] | None:
 
 def _shut_down(address: Path) -> None:
     """End a server and clear up after it, as its guard would have done."""
-    say(address, b"SHUTDOWN NOSAVE\r\n")
+    send(address, b"SHUTDOWN NOSAVE\r\n")
     with contextlib.suppress(OSError):
         address.unlink(missing_ok=True)
         address.parent.rmdir()
 
 
-def say(address: Path, words: bytes) -> bytes:
-    """Say something to the server at a socket, and return what it says to that; nothing if there is none."""
-    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as line:
-        line.settimeout(ANSWER_S)
-        line.connect(str(address))
-        line.sendall(words)
-        return line.recv(LONGEST_ANSWER)
+def send(address: Path, command: bytes) -> bytes:
+    """Send a command to the server at a socket, and return its answer; nothing if there is none."""
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(ANSWER_S)
+        connection.connect(str(address))
+        connection.sendall(command)
+        return connection.recv(LONGEST_ANSWER)
     return b""

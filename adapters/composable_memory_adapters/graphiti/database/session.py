@@ -10,8 +10,8 @@ from redis.exceptions import BusyLoadingError, RedisError
 from composable_memory.errors import BackendError, BackendTimeout, BackendUnavailable
 from composable_memory.supervision.deadline import deadline
 from composable_memory_adapters.graphiti.database import indexes
-from composable_memory_adapters.graphiti.database.cypher import CutOff, Row
-from composable_memory_adapters.graphiti.database.places import Address, Place
+from composable_memory_adapters.graphiti.database.connections import ConnectionLost, ConnectionPool, Graph
+from composable_memory_adapters.graphiti.database.cypher import CutOff, Row, plain_map, readable
 from composable_memory_adapters.graphiti.database.refusals import (
     Call,
     is_about_limit,
@@ -19,8 +19,7 @@ from composable_memory_adapters.graphiti.database.refusals import (
     is_done_already,
     refused,
 )
-from composable_memory_adapters.graphiti.database.values import plain_map, readable
-from composable_memory_adapters.graphiti.database.wire import Graph, Lost, Wire
+from composable_memory_adapters.graphiti.database.server_handle import ServerAddress, ServerHandle
 
 __all__ = ["Session"]
 
@@ -38,11 +37,11 @@ MAKE_INDEXES = "make the indexes of the graph"
 class Session:
     """All that is asked of one server; one for a database and event loop."""
 
-    def __init__(self, place: Place, *, backend_id: str, limit_s: float) -> None:
-        self._place = place
+    def __init__(self, server: ServerHandle, *, backend_id: str, limit_s: float) -> None:
+        self._server = server
         self._backend_id = backend_id
         self._limit_s = limit_s
-        self._wire: Wire | None = None
+        self._wire: ConnectionPool | None = None
         self._connecting = asyncio.Lock()
         self._preparing = asyncio.Lock()
         self._prepared: set[str] = set()
@@ -102,7 +101,7 @@ class Session:
 
     def refused(self, error: RedisError, operation: str = "ask the graph") -> BackendError:
         """Return what a refusal means."""
-        return refused(error, Call(self._backend_id, operation, self._place.name, self._limit_s))
+        return refused(error, Call(self._backend_id, operation, self._server.name, self._limit_s))
 
     async def ping(self) -> None:
         """Return if the server answers."""
@@ -166,18 +165,18 @@ class Session:
     ) -> object:
         """Send a command; once more, if the connection was lost and that does no harm."""
         operation = "write to the graph" if command[0] == WRITE else "read the graph"
-        gone: Wire | None = None
+        gone: ConnectionPool | None = None
         while True:
             wire = await self._connected(gone)
             try:
                 return await self._send_once(wire, command, operation, limit_s or self._limit_s)
-            except Lost as lost:
+            except ConnectionLost as lost:
                 if gone is not None or (lost.was_sent and not may_repeat):
                     raise await self._cut_off(lost, operation) from lost
                 gone = wire
 
     async def _send_once(
-        self, wire: Wire, command: Sequence[object], operation: str, limit_s: float
+        self, wire: ConnectionPool, command: Sequence[object], operation: str, limit_s: float
     ) -> object:
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -193,33 +192,33 @@ class Session:
         except RedisError as error:
             raise self.refused(error, operation) from error
 
-    async def _connected(self, gone: Wire | None) -> Wire:
+    async def _connected(self, gone: ConnectionPool | None) -> ConnectionPool:
         """Return connections; others than those that are gone, if the server has another address by now."""
         async with self._connecting:
             if self._wire is not None and self._wire is not gone:
                 return self._wire
-            address = await self._place.address()
+            address = await self._server.address()
             if self._wire is None or self._wire.address != address:
                 await self._connect(address)
             assert self._wire is not None
             return self._wire
 
-    async def _connect(self, address: Address) -> None:
+    async def _connect(self, address: ServerAddress) -> None:
         if self._wire is not None:
             await self._wire.close()
-        wire = self._wire = Wire(address)
+        wire = self._wire = ConnectionPool(address)
         self._indexed.clear()
         # Some users may not ask for this, and what does not work will show when it is used.
-        with contextlib.suppress(BackendError, Lost):
+        with contextlib.suppress(BackendError, ConnectionLost):
             modules = await self._send_once(wire, ("MODULE", "LIST"), "ask the graph", self._limit_s)
             self.version = _version(modules)
 
-    async def _cut_off(self, lost: Lost, operation: str) -> BackendUnavailable:
+    async def _cut_off(self, lost: ConnectionLost, operation: str) -> BackendUnavailable:
         kind = CutOff if lost.was_sent else BackendUnavailable
-        reason = await self._place.reason()
+        reason = await self._server.reason()
         if reason is not None:
             return kind(self._backend_id, reason.what, fix=reason.fix, operation=operation)
-        what = f"no connection to {self._place.name}: {str(lost).rstrip('.')}"
+        what = f"no connection to {self._server.name}: {str(lost).rstrip('.')}"
         fix = "whether it was done is not known; try again" if lost.was_sent else "see whether it runs"
         return kind(self._backend_id, what, fix=fix, operation=operation)
 

@@ -1,6 +1,7 @@
-"""graphiti-core's questions to a language model: how JSON is asked for, checked, and asked for again."""
+"""graphiti-core's questions to a language model: asks for JSON, finds it in answers, checks and repeats."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -23,10 +24,9 @@ from composable_memory_adapters.graphiti.library.core import (
     ModelSize,
     get_extraction_language_instruction,
 )
-from composable_memory_adapters.graphiti.library.json_answers import object_in
 from composable_memory_adapters.graphiti.settings import LlmSettings
 
-__all__ = ["ChatModel", "Usage"]
+__all__ = ["ChatModel", "Usage", "object_in"]
 
 MAX_ANSWERS = 3
 """How often the model may answer one question: more seldom helps, and small ones take long for each."""
@@ -199,3 +199,32 @@ def _read(completion: Completion, model: type[BaseModel] | None) -> tuple[dict[s
 
 def _complaint(problem: str) -> str:
     return f"That cannot be used: {problem}. Answer again, with one JSON object of the form asked for."
+
+
+FENCE = re.compile(r"```[\w-]*[ \t]*\n(.*?)```", re.DOTALL)
+
+_decoder = json.JSONDecoder(strict=False)
+
+
+def object_in(text: str) -> dict[str, object] | None:
+    """Return the first JSON object in a text that is not part of another one, or None.
+
+    Thoughts before the answer may hold braces of their own, so what a fence encloses is looked at first.
+    """
+    for part in (*FENCE.findall(text), text):
+        found = _first_object(part)
+        if found is not None:
+            return found
+    return None
+
+
+def _first_object(text: str) -> dict[str, object] | None:
+    start = text.find("{")
+    while start >= 0:
+        try:
+            found, _ = _decoder.raw_decode(text, start)
+        except (ValueError, RecursionError):
+            start = text.find("{", start + 1)
+            continue
+        return found if isinstance(found, dict) else None
+    return None

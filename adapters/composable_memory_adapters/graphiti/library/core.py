@@ -1,6 +1,6 @@
 """The one door to graphiti-core: what we use of it. Importing it takes seconds, see `loading`."""
 
-from composable_memory_adapters.graphiti.library.environment import undisturbed
+from composable_memory_adapters.graphiti.library.loading import undisturbed
 
 with undisturbed():
     from graphiti_core import Graphiti

@@ -10,15 +10,14 @@ from composable_memory.supervision.backoff import Pace
 from composable_memory.supervision.deadline import deadline
 from composable_memory_adapters.graphiti.database.cypher import CypherDatabase
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft
+from composable_memory_adapters.graphiti.library.bridges import Drivers, EmbedderBridge, NoReranker
 from composable_memory_adapters.graphiti.library.chat import ChatModel, Usage
 from composable_memory_adapters.graphiti.library.completions import Completions
 from composable_memory_adapters.graphiti.library.core import EpisodeType, Graphiti, GraphitiError
-from composable_memory_adapters.graphiti.library.drivers import Drivers
-from composable_memory_adapters.graphiti.library.embedding import EmbedderBridge, NoReranker
-from composable_memory_adapters.graphiti.library.environment import undisturbed
 from composable_memory_adapters.graphiti.library.group_locks import GroupLocks
+from composable_memory_adapters.graphiti.library.loading import undisturbed
 from composable_memory_adapters.graphiti.library.saving import episodic_node
-from composable_memory_adapters.graphiti.library.space import fits_space
+from composable_memory_adapters.graphiti.library.vector_space import fits_space
 from composable_memory_adapters.graphiti.settings import LlmSettings
 from composable_memory_adapters.graphiti.stores import Added
 

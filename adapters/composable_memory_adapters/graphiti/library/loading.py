@@ -1,19 +1,60 @@
-"""Loads graphiti-core where it holds nobody up, or says how to get it."""
+"""Imports graphiti-core in a thread, without its telemetry and without the environment it would read."""
 
 import asyncio
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
+from threading import Lock
 
 from composable_memory.errors import BackendUnavailable
 
-__all__ = ["load"]
+__all__ = ["load", "undisturbed"]
+
+SILENCED = {"GRAPHITI_TELEMETRY_ENABLED": "false", "PYTHON_DOTENV_DISABLED": "1"}
+HIDDEN = (
+    "CHUNK_DENSITY_THRESHOLD",
+    "CHUNK_MIN_TOKENS",
+    "CHUNK_OVERLAP_TOKENS",
+    "CHUNK_TOKEN_SIZE",
+    "EMBEDDING_DIM",
+    "SEMAPHORE_LIMIT",
+    "USE_PARALLEL_RUNTIME",
+)
+"""What it reads when it is imported: a wrong one would keep it from being imported at all."""
+
+_one_at_a_time = Lock()
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Run a block in which graphiti-core is imported or opened; afterwards the environment is as it was."""
+    with _one_at_a_time:
+        before = dict(os.environ)
+        os.environ.update(SILENCED)
+        for name in HIDDEN:
+            os.environ.pop(name, None)
+        try:
+            yield
+        finally:
+            _restore(before)
+
+
+def _restore(before: dict[str, str]) -> None:
+    for name in os.environ.keys() - before.keys():
+        del os.environ[name]
+    for name, value in before.items():
+        if os.environ.get(name) != value:
+            os.environ[name] = value
+
 
 PACKAGE = "composable_memory_adapters.graphiti.library"
-ROOMS = ("core", "embedding", "drivers", "saving", "chat", "episode_reader")
+MODULES = ("core", "bridges", "saving", "chat", "episode_reader")
 FIX = "pip install 'composable-memory[graphiti]'"
 
 
 async def load() -> None:
-    """Import graphiti-core and our rooms that stand on it; from then on they are imported at no cost.
+    """Import graphiti-core and our modules that need it; from then on importing them costs nothing.
 
     The first time takes seconds, in a thread.
 
@@ -25,8 +66,8 @@ async def load() -> None:
 
 def _load() -> None:
     try:
-        for room in ROOMS:
-            import_module(f"{PACKAGE}.{room}")
+        for module in MODULES:
+            import_module(f"{PACKAGE}.{module}")
     except ImportError as error:
         missing = f"the package {error.name or 'graphiti-core'} cannot be imported ({error})"
         raise BackendUnavailable("graphiti", missing, fix=FIX) from error

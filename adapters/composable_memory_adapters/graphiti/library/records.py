@@ -1,9 +1,29 @@
-"""Entities, facts and mentions as they are written to a graph (pure)."""
+"""Entities, facts and mentions as a graph stores them: from nodes, edges and rows, and back (pure)."""
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
+from typing import Final
 
-__all__ = ["EntityRecord", "FactRecord", "MentionRecord"]
+from pydantic import TypeAdapter
+
+from composable_memory.content import GraphEdge, GraphNode, MemoryProvenance, MemoryTemporalMetadata
+from composable_memory.types import JsonValue
+from composable_memory_adapters.graphiti.database.cypher import Row
+from composable_memory_adapters.graphiti.episodes import graph_id
+
+__all__ = [
+    "EntityRecord",
+    "FactRecord",
+    "MentionRecord",
+    "as_edge",
+    "as_node",
+    "entity_of",
+    "entity_record",
+    "fact_of",
+    "fact_record",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,3 +83,184 @@ class MentionRecord:
     episode: str
     entity: str
     created_at: datetime
+
+
+PROVENANCE: Final = TypeAdapter(MemoryProvenance)
+TEMPORAL: Final = TypeAdapter(MemoryTemporalMetadata)
+
+
+def entity_of(node: GraphNode, group_id: str, now: datetime) -> EntityRecord:
+    """Return the record of a node."""
+    return EntityRecord(
+        uuid=graph_id(group_id, node.id),
+        own_id=node.id,
+        name=node.label,
+        created_at=now,
+        summary=_text(node.properties.get("text")),
+        kind=_text(node.properties.get("kind") or node.properties.get("type")),
+        properties=_json(node.properties),
+        provenance=_provenance_text(node.provenance),
+        temporal=_temporal_text(node.temporal),
+    )
+
+
+def fact_of(edge: GraphEdge, group_id: str, names: Mapping[str, str], now: datetime) -> FactRecord:
+    """Return the record of an edge; `names` has the names of entities by the ids of their nodes."""
+    times = edge.temporal or MemoryTemporalMetadata()
+    observed_at = _utc(times.observed_at)
+    episodes = tuple(graph_id(group_id, one) for one in _texts(edge.properties.get("episodes")))
+    valid_at = _utc(times.valid_from) or observed_at
+    told = _told_in(edge, group_id) or tuple((one, valid_at) for one in episodes if valid_at)
+    confidence = edge.properties.get("confidence")
+    return FactRecord(
+        uuid=graph_id(group_id, edge.id),
+        own_id=edge.id,
+        source=graph_id(group_id, edge.source_id),
+        target=graph_id(group_id, edge.target_id),
+        relation=edge.type,
+        fact=_text(edge.properties.get("fact")) or _sentence(edge, names),
+        created_at=now,
+        episodes=episodes,
+        told=told,
+        valid_at=min((moment for _, moment in told), default=valid_at),
+        ends_at=_utc(times.valid_to),
+        reference_time=observed_at or _utc(times.valid_from),
+        expires_at=_utc(times.expires_at),
+        confidence=float(confidence) if isinstance(confidence, (int, float)) else None,
+        exclusive=edge.properties.get("exclusive") is True,
+        ends=edge.properties.get("ends") is True,
+        properties=_json(edge.properties),
+        provenance=_provenance_text(edge.provenance),
+        temporal=_temporal_text(edge.temporal),
+    )
+
+
+def entity_record(row: Row) -> EntityRecord:
+    """Return an entity as it is stored; one that graphiti-core found by itself has its UUID for an id."""
+    return EntityRecord(
+        uuid=_text(row["uuid"]),
+        own_id=_text(row["own_id"] or row["uuid"]),
+        name=_text(row["name"]),
+        created_at=_moment(row["created_at"]) or datetime.min.replace(tzinfo=UTC),
+        summary=_text(row["summary"]),
+        kind=_text(row["kind"]),
+        properties=_text(row["properties"]) or "{}",
+        provenance=_optional(row["provenance"]),
+        temporal=_optional(row["temporal"]),
+    )
+
+
+def fact_record(row: Row) -> FactRecord:
+    """Return a fact as it is stored; the end of one that graphiti-core found by itself is its own."""
+    is_ours, confidence = row["own_id"] is not None, row["confidence"]
+    return FactRecord(
+        uuid=_text(row["uuid"]),
+        own_id=_text(row["own_id"] or row["uuid"]),
+        source=_text(row["source"]),
+        target=_text(row["target"]),
+        relation=_text(row["relation"]),
+        fact=_text(row["fact"]),
+        created_at=_moment(row["created_at"]) or datetime.min.replace(tzinfo=UTC),
+        episodes=tuple(_texts(row["episodes"])),
+        told=tuple(_stated(text) for text in _texts(row["told"])),
+        valid_at=_moment(row["valid_at"]),
+        invalid_at=_moment(row["invalid_at"]),
+        expired_at=_moment(row["expired_at"]),
+        ends_at=_moment(row["ends_at"] if is_ours or row["ends_at"] else row["invalid_at"]),
+        retired_at=_moment(row["retired_at"]),
+        reference_time=_moment(row["reference_time"]),
+        expires_at=_moment(row["expires_at"]),
+        confidence=float(confidence) if isinstance(confidence, (int, float)) else None,
+        exclusive=row["exclusive"] is True,
+        ends=row["ends"] is True,
+        properties=_text(row["properties"]) or "{}",
+        provenance=_optional(row["provenance"]),
+        temporal=_optional(row["temporal"]),
+    )
+
+
+def as_node(record: EntityRecord) -> GraphNode:
+    """Return the node that a record was made of; of one that graphiti-core found by itself, what is known."""
+    is_foreign = record.own_id == record.uuid
+    return GraphNode(
+        id=record.own_id,
+        label=record.name,
+        properties=_properties(record.properties) or _told(text=record.summary if is_foreign else ""),
+        provenance=PROVENANCE.validate_json(record.provenance) if record.provenance else None,
+        temporal=TEMPORAL.validate_json(record.temporal) if record.temporal else None,
+    )
+
+
+def as_edge(record: FactRecord, source_id: str, target_id: str) -> GraphEdge:
+    """Return the edge that a record was made of; of one that graphiti-core found by itself, what is known."""
+    is_foreign = record.own_id == record.uuid
+    return GraphEdge(
+        id=record.own_id,
+        source_id=source_id,
+        target_id=target_id,
+        type=record.relation,
+        properties=_properties(record.properties) or _told(fact=record.fact if is_foreign else ""),
+        provenance=PROVENANCE.validate_json(record.provenance) if record.provenance else None,
+        temporal=TEMPORAL.validate_json(record.temporal) if record.temporal else None,
+    )
+
+
+def _told_in(edge: GraphEdge, group_id: str) -> tuple[tuple[str, datetime], ...]:
+    """Return since when each episode says that the edge holds, as far as its properties tell."""
+    told = edge.properties.get("told")
+    moments = {own_id: _moment(since) for own_id, since in told.items()} if isinstance(told, dict) else {}
+    return tuple((graph_id(group_id, own_id), moment) for own_id, moment in moments.items() if moment)
+
+
+def _stated(text: str) -> tuple[str, datetime]:
+    episode, _, moment = text.partition(" ")
+    return episode, _utc(datetime.fromisoformat(moment)) or datetime.min.replace(tzinfo=UTC)
+
+
+def _sentence(edge: GraphEdge, names: Mapping[str, str]) -> str:
+    relation = edge.type.replace("_", " ").lower()
+    return f"{names.get(edge.source_id, '')} {relation} {names.get(edge.target_id, '')}".strip()
+
+
+def _told(**texts: str) -> dict[str, JsonValue]:
+    return {name: text for name, text in texts.items() if text}
+
+
+def _json(properties: Mapping[str, JsonValue]) -> str:
+    return json.dumps(dict(properties), ensure_ascii=False, sort_keys=True)
+
+
+def _properties(text: str) -> dict[str, JsonValue]:
+    found: dict[str, JsonValue] = json.loads(text)
+    return found
+
+
+def _provenance_text(provenance: MemoryProvenance | None) -> str | None:
+    return PROVENANCE.dump_json(provenance).decode() if provenance else None
+
+
+def _temporal_text(temporal: MemoryTemporalMetadata | None) -> str | None:
+    return TEMPORAL.dump_json(temporal).decode() if temporal else None
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _optional(value: object) -> str | None:
+    return _text(value) or None
+
+
+def _texts(value: object) -> list[str]:
+    return [one for one in value if isinstance(one, str)] if isinstance(value, list | tuple) else []
+
+
+def _moment(value: object) -> datetime | None:
+    return _utc(datetime.fromisoformat(value)) if isinstance(value, str) and value else None
+
+
+def _utc(moment: datetime | None) -> datetime | None:
+    """Return a time in UTC; one without a zone is taken to be in UTC."""
+    if moment is None:
+        return None
+    return moment.replace(tzinfo=UTC) if moment.utcoffset() is None else moment.astimezone(UTC)

@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from composable_memory.interfaces import EmbedderAdapter
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft
+from composable_memory_adapters.graphiti.library.bridges import EmbedderBridge, GroupDriver
 from composable_memory_adapters.graphiti.library.core import (
     EntityEdge,
     EntityNode,
@@ -14,8 +15,6 @@ from composable_memory_adapters.graphiti.library.core import (
     EpisodicNode,
     add_nodes_and_edges_bulk,
 )
-from composable_memory_adapters.graphiti.library.drivers import GroupDriver
-from composable_memory_adapters.graphiti.library.embedding import EmbedderBridge
 from composable_memory_adapters.graphiti.library.records import EntityRecord, FactRecord, MentionRecord
 
 __all__ = ["Saver", "episodic_node"]

@@ -17,8 +17,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter
 from composable_memory.errors import BackendRejected
 from composable_memory_adapters.graphiti.episodes import named_in
 from composable_memory_adapters.graphiti.groups import GroupScope, group_of, safe_group_id
-from composable_memory_adapters.graphiti.outbox.draft_json import draft_from_json
-from composable_memory_adapters.graphiti.outbox.entry import ACTIVE_STATES, EntryRow
+from composable_memory_adapters.graphiti.outbox.entry import ACTIVE_STATES, EntryRow, draft_from_json
 from composable_memory_adapters.graphiti.outbox.queue import Outbox
 from composable_memory_adapters.graphiti.outbox.renaming import Renaming
 from composable_memory_adapters.graphiti.stores import LINES, GroupCopies, LinkLine, NodeLine

@@ -10,8 +10,12 @@ from dataclasses import replace
 from typing import Literal
 
 from composable_memory_adapters.graphiti.episodes import PART_OF, EpisodeDraft, graph_id, owner_of
-from composable_memory_adapters.graphiti.outbox.draft_json import draft_to_json
-from composable_memory_adapters.graphiti.outbox.entry import ACTIVE_STATES, EntryState, digest_of
+from composable_memory_adapters.graphiti.outbox.entry import (
+    ACTIVE_STATES,
+    EntryState,
+    digest_of,
+    draft_to_json,
+)
 from composable_memory_adapters.sqlite_file import Connection
 
 __all__ = ["Novelty", "add", "retire_missing"]

@@ -1,7 +1,7 @@
 """Finds the facts of a group that may answer a question: by words, names, parts of words, and vectors.
 
-The ways are gone at once and name ids only; then all that they named is read in one statement.
-"""
+First the group is surveyed: its number of facts, how many of them hold each word, and whose vectors it has.
+Then all searches run at once and return ids only; what they named is read in one statement."""
 
 from collections import Counter
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
@@ -10,14 +10,96 @@ from dataclasses import dataclass, field, replace
 from composable_memory.errors import BackendRejected
 from composable_memory.supervision.tasks import all_of
 from composable_memory_adapters.graphiti.database.cypher import CypherDatabase, Row
-from composable_memory_adapters.graphiti.reading.dialects import dialect_of
-from composable_memory_adapters.graphiti.reading.relevance import Candidate, rarity
+from composable_memory_adapters.graphiti.library.vector_space import stored_space
+from composable_memory_adapters.graphiti.reading.dialects import Statements, dialect_of, statements_for
+from composable_memory_adapters.graphiti.reading.fact_scoring import Candidate, rarity
+from composable_memory_adapters.graphiti.reading.question_words import QuestionWord
 from composable_memory_adapters.graphiti.reading.rows import fact_of, iso, number_in
-from composable_memory_adapters.graphiti.reading.survey import Asked, Survey
-from composable_memory_adapters.graphiti.reading.vector_index import OVERFETCH
-from composable_memory_adapters.graphiti.reading.words import QuestionWord
+from composable_memory_adapters.graphiti.reading.vector_index import (
+    OVERFETCH,
+    VectorIndex,
+    indexed,
+    wants_index,
+)
+from composable_memory_adapters.graphiti.settings import SearchSettings
+from composable_memory_adapters.graphiti.stores import Question
 
-__all__ = ["Found", "find"]
+__all__ = ["Asked", "Candidates", "Survey", "find", "survey"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A question as a database is asked it; `space` names the space that `vector` is in, if that is known."""
+
+    question: Question
+    words: Sequence[QuestionWord]
+    vector: Sequence[float] | None
+    space: str | None
+    settings: SearchSettings
+
+    def statements(self, database: CypherDatabase) -> Statements:
+        """Return the statements for this question."""
+        return statements_for(database.kind, in_window=self.question.window is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """What is known of a group: its number of facts, and how many of them hold each word.
+
+    `engine` finds the facts that are near to the question, "exact" or "hnsw"; None without a vector, and
+    where those of the group are another model's: then `mismatch` says whose.
+    """
+
+    group_id: str
+    facts: int
+    frequencies: Mapping[str, int]
+    engine: str | None = None
+    mismatch: str | None = None
+
+
+async def survey(database: CypherDatabase, asked: Asked, group_id: str) -> Survey:
+    """Look around in one group.
+
+    Raises:
+        BackendError: the database cannot be reached.
+    """
+    facts, words, (stored, index) = await all_of(
+        _count_facts(database, asked, group_id),
+        _count_words(database, asked, group_id),
+        _vectors(database, asked, group_id),
+    )
+    found = Survey(group_id=group_id, facts=facts, frequencies=words)
+    if asked.vector is None:
+        return found
+    if stored is not None and stored != asked.space:
+        return replace(found, mismatch=f"its vectors were made by {stored}, the question's by {asked.space}")
+    is_usable = index is not None and index.is_ready and index.dimensions == len(asked.vector)
+    return replace(found, engine="hnsw" if is_usable and wants_index(asked.settings, facts) else "exact")
+
+
+async def _count_facts(database: CypherDatabase, asked: Asked, group_id: str) -> int:
+    rows = await database.read(group_id, asked.statements(database).count)
+    return number_in(rows[0], "facts") if rows else 0
+
+
+async def _count_words(database: CypherDatabase, asked: Asked, group_id: str) -> Mapping[str, int]:
+    any_of = dialect_of(database.kind).any_of
+    texts = {any_of(word.lookups): word.text for word in asked.words if not word.is_pair}
+    if not texts:
+        return {}
+    rows = await database.read(group_id, asked.statements(database).frequencies, lookups=[*texts])
+    return {texts[str(row["word"])]: number_in(row, "facts") for row in rows}
+
+
+async def _vectors(
+    database: CypherDatabase, asked: Asked, group_id: str
+) -> tuple[str | None, VectorIndex | None]:
+    """Return the space of the vectors of a group, and their index, as far as it matters."""
+    if asked.vector is None:
+        return None, None
+    stored = await stored_space(database, group_id) if asked.space else None
+    return stored, await indexed(database, group_id) if asked.settings.vector_index != "off" else None
+
 
 MIN_CANDIDATES = 48
 CANDIDATES_PER_RESULT = 2
@@ -39,14 +121,14 @@ FUZZY_LETTERS = 4
 
 
 SAMPLE = 64
-FEWEST_TO_COMPARE = 32
+MIN_COMPARED = 32
 """Among fewer facts there is no ordinary one."""
 
 INCOMPARABLE = "its vectors, or some of them, are not as long as the question's"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class Candidates:
     """The candidates of a group; `frequencies` are of what only a scan can count, by word.
 
     `engine` compared vectors, if one did; else `mismatch` may say why not. `ordinary` is the mean cosine of
@@ -60,13 +142,15 @@ class Found:
     ordinary: float | None = None
 
 
-async def find(database: CypherDatabase, asked: Asked, survey: Survey) -> Found:
+async def find(database: CypherDatabase, asked: Asked, survey: Survey) -> Candidates:
     """Return the candidates of a group that was surveyed for this question.
 
     Raises:
         BackendError: the database cannot be reached.
     """
-    return await _Search(database, asked, survey).run() if survey.facts else Found(mismatch=survey.mismatch)
+    return (
+        await _Search(database, asked, survey).run() if survey.facts else Candidates(mismatch=survey.mismatch)
+    )
 
 
 class _Search:
@@ -78,9 +162,9 @@ class _Search:
         self._survey = survey
         self._dialect = dialect_of(database.kind)
         self._statements = asked.statements(database)
-        self._found = Found(mismatch=survey.mismatch)
+        self._found = Candidates(mismatch=survey.mismatch)
 
-    async def run(self) -> Found:
+    async def run(self) -> Candidates:
         ways = await all_of(*self._ways())
         ids = [*dict.fromkeys(str(row["id"]) for rows in ways for row in rows)]
         rows = await self._read(ids) if ids else []
@@ -146,7 +230,7 @@ class _Search:
         compared, cosine = number_in(sample, "compared"), sample["ordinary"]
         if compared:
             self._found = replace(self._found, engine=self._survey.engine)
-        if compared >= FEWEST_TO_COMPARE and isinstance(cosine, float):
+        if compared >= MIN_COMPARED and isinstance(cosine, float):
             self._found = replace(self._found, ordinary=cosine)
         return rows
 

@@ -10,13 +10,15 @@ from composable_memory.supervision.tasks import all_of
 from composable_memory.types import Degradation, Origin
 from composable_memory_adapters.graphiti.database.cypher import CypherDatabase
 from composable_memory_adapters.graphiti.episodes import origin_of
-from composable_memory_adapters.graphiti.reading.candidates import Found, find
-from composable_memory_adapters.graphiti.reading.dialects import dialect_of
-from composable_memory_adapters.graphiti.reading.relevance import ORDINARY_COSINE, Relevance, best_first
+from composable_memory_adapters.graphiti.reading.candidates import Asked, Candidates, Survey, find, survey
+from composable_memory_adapters.graphiti.reading.dialects import dialect_of, statements_for
+from composable_memory_adapters.graphiti.reading.fact_scoring import BASELINE_COSINE, Relevance, best_first
+from composable_memory_adapters.graphiti.reading.question_words import (
+    QuestionWord,
+    most_telling,
+    question_words,
+)
 from composable_memory_adapters.graphiti.reading.rows import with_origins
-from composable_memory_adapters.graphiti.reading.statements import statements_for
-from composable_memory_adapters.graphiti.reading.survey import Asked, Survey, survey
-from composable_memory_adapters.graphiti.reading.words import QuestionWord, most_telling, question_words
 from composable_memory_adapters.graphiti.settings import SearchSettings
 from composable_memory_adapters.graphiti.stores import FactAnswer, Question, ScoredFact
 
@@ -101,7 +103,7 @@ def _expected(asked: Asked, counts: Mapping[str, int]) -> Sequence[QuestionWord]
     return kept or asked.words
 
 
-def _scored(asked: Asked, surveys: Sequence[Survey], found: Sequence[Found]) -> list[ScoredFact]:
+def _scored(asked: Asked, surveys: Sequence[Survey], found: Sequence[Candidates]) -> list[ScoredFact]:
     """Return all candidates that may be told, scored as if the groups were one."""
     question = asked.question
     relevance = Relevance(
@@ -133,12 +135,12 @@ def _frequencies(of_groups: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
     return total
 
 
-def _ordinary(found: Sequence[Found]) -> float:
+def _ordinary(found: Sequence[Candidates]) -> float:
     """Return the cosine of an ordinary fact; of several groups, the highest."""
-    return max([ORDINARY_COSINE, *(one.ordinary for one in found if one.ordinary is not None)])
+    return max([BASELINE_COSINE, *(one.ordinary for one in found if one.ordinary is not None)])
 
 
-def _degraded(surveys: Sequence[Survey], found: Sequence[Found], backend_id: str) -> list[Degradation]:
+def _degraded(surveys: Sequence[Survey], found: Sequence[Candidates], backend_id: str) -> list[Degradation]:
     return [
         Degradation(
             backend_id=backend_id,
@@ -150,7 +152,7 @@ def _degraded(surveys: Sequence[Survey], found: Sequence[Found], backend_id: str
     ]
 
 
-def _engines(database: CypherDatabase, asked: Asked, found: Sequence[Found]) -> Mapping[str, str]:
+def _engines(database: CypherDatabase, asked: Asked, found: Sequence[Candidates]) -> Mapping[str, str]:
     keyword = {"keyword": dialect_of(database.kind).keyword_engine} if asked.words else {}
     engines = {one.engine for one in found if one.engine}
     return keyword | ({"vector": max(engines)} if engines else {})  # "hnsw" if any group was searched so

@@ -50,7 +50,7 @@ class VectorIndex:
 
 
 def wants_index(settings: SearchSettings, facts: int) -> bool:
-    """Say whether a group of so many facts is to have an index."""
+    """Return whether a group of so many facts is to have an index."""
     return settings.vector_index == "on" or (settings.vector_index == "auto" and facts >= AUTO_FACTS)
 
 

@@ -1,6 +1,6 @@
 """A Graphiti REST service, as a client and as a place where facts are."""
 
 from composable_memory_adapters.graphiti.service.client import GraphitiClient
-from composable_memory_adapters.graphiti.service.opening import open_service
+from composable_memory_adapters.graphiti.service.store import open_service
 
 __all__ = ["GraphitiClient", "open_service"]

@@ -25,7 +25,7 @@ from composable_memory_adapters.graphiti.service.connection import (
     ServiceConnection,
     ServiceRequest,
 )
-from composable_memory_adapters.graphiti.service.wire import (
+from composable_memory_adapters.graphiti.service.messages import (
     FoundFacts,
     HealthReply,
     ServiceEntity,
@@ -217,7 +217,7 @@ class GraphitiClient:
         return await self._ask(_post("store an entity", "entity-node", body), _ENTITY, "an entity")
 
     async def health(self) -> Health:
-        """Say whether the service answers; it does not look whether its database does. Never raises."""
+        """Return whether the service answers; it does not look whether its database does. Never raises."""
         started = perf_counter()
         try:
             reply = await self._ask(

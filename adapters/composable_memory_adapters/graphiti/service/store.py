@@ -1,8 +1,9 @@
-"""A Graphiti REST service as a place for facts: finds, scores, adds and forgets through its client."""
+"""A Graphiti REST service as a store of facts: finds, scores, adds and forgets through its client."""
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
@@ -10,34 +11,34 @@ from typing import TypeVar
 from composable_memory.content import Health
 from composable_memory.errors import BackendError, BackendRejected, BackendUnavailable
 from composable_memory.facts import Episode, Fact, Forgotten
-from composable_memory.interfaces import Clock
+from composable_memory.interfaces import BackendServices, Clock
 from composable_memory.supervision.tasks import all_of
 from composable_memory.types import Degradation, Origin
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft
-from composable_memory_adapters.graphiti.reading.relevance import best_first
-from composable_memory_adapters.graphiti.reading.words import question_words
+from composable_memory_adapters.graphiti.groups import default_group, group_of
+from composable_memory_adapters.graphiti.reading.fact_scoring import RankScoring, best_first
+from composable_memory_adapters.graphiti.reading.question_words import question_words
 from composable_memory_adapters.graphiti.service.client import GraphitiClient
 from composable_memory_adapters.graphiti.service.connection import BACKEND_ID
 from composable_memory_adapters.graphiti.service.episode_lookup import (
     Origins,
+    SentMessages,
     episode_of,
     episodes_of,
     episodes_since,
 )
-from composable_memory_adapters.graphiti.service.outbox import SentMessages
-from composable_memory_adapters.graphiti.service.scoring import Placing
-from composable_memory_adapters.graphiti.service.unsupported import BeyondService, refuse
-from composable_memory_adapters.graphiti.service.wire import (
+from composable_memory_adapters.graphiti.service.messages import (
     ServiceEpisode,
     as_episode,
     as_fact,
     dated,
     message_key,
 )
-from composable_memory_adapters.graphiti.settings import SearchSettings
+from composable_memory_adapters.graphiti.service.unsupported import BeyondService, refuse
+from composable_memory_adapters.graphiti.settings import GraphitiSettings, SearchSettings
 from composable_memory_adapters.graphiti.stores import Added, FactAnswer, Question, ScoredFact
 
-__all__ = ["ServiceStore"]
+__all__ = ["ServiceStore", "open_service"]
 
 CANDIDATES = 50
 """Least number of facts that are asked for: a smaller answer is the beginning of a larger one."""
@@ -193,7 +194,7 @@ class ServiceStore(BeyondService):
         return {"kind": "graphiti-service", "address": self._client.address}
 
     async def health(self) -> Health:
-        """Say whether the service answers, finds something in its database, and reads what it takes."""
+        """Return whether the service answers, finds something in its database, and reads what it takes."""
         health = await self._client.health()
         if not health.ok:
             return health
@@ -220,7 +221,7 @@ class ServiceStore(BeyondService):
 
     async def _scored(self, group_id: str, question: Question) -> list[ScoredFact]:
         """Score facts; those that hold no more, or not yet, come lower, unless a time is asked for."""
-        placing = Placing(
+        placing = RankScoring(
             words=question_words(question.text),
             superseded_factor=self._superseded_factor,
             now=question.now if question.window is None else None,
@@ -334,3 +335,32 @@ async def _each(items: Iterable[T], ask: Callable[[T], Awaitable[R]]) -> tuple[R
             return await ask(item)
 
     return await all_of(*map(asked, items))
+
+
+TIMEOUT_MS = 60_000
+"""Longest wait for one reply; a search is given less, by the deadline of the backend."""
+
+
+@asynccontextmanager
+async def open_service(settings: GraphitiSettings, services: BackendServices) -> AsyncIterator[ServiceStore]:
+    """Yield the service that the settings name; it is reached when it is first needed.
+
+    What it is asked is not logged here: whoever asks the store does that.
+    """
+    client = GraphitiClient(
+        base_url=settings.service_url,
+        api_key=settings.api_key.get_secret_value() if settings.api_key else None,
+        timeout_ms=TIMEOUT_MS,
+        clock=services.clock,
+    )
+    store = ServiceStore(
+        client,
+        group=group_of(settings, default_group(services.agent_id, services.workspace_id), None),
+        search=settings.search,
+        clock=services.clock,
+        stalled_after_s=settings.ingest.timeout_ms / 1000,
+    )
+    try:
+        yield store
+    finally:
+        await store.close()

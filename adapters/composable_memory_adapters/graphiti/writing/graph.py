@@ -13,12 +13,9 @@ from composable_memory.interfaces import Clock, EmbedderAdapter
 from composable_memory_adapters.graphiti.database.cypher import CypherDatabase, Row
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft, graph_id
 from composable_memory_adapters.graphiti.library.group_locks import GroupLocks
-from composable_memory_adapters.graphiti.library.records import EntityRecord, FactRecord
-from composable_memory_adapters.graphiti.library.space import stored_space
-from composable_memory_adapters.graphiti.writing import forgetting, statements
-from composable_memory_adapters.graphiti.writing.group_repository import GroupRepository
-from composable_memory_adapters.graphiti.writing.superseding import apart, parted, placed, settled, taken_back
-from composable_memory_adapters.graphiti.writing.translation import (
+from composable_memory_adapters.graphiti.library.records import (
+    EntityRecord,
+    FactRecord,
     as_edge,
     as_node,
     entity_of,
@@ -26,7 +23,10 @@ from composable_memory_adapters.graphiti.writing.translation import (
     fact_of,
     fact_record,
 )
-from composable_memory_adapters.graphiti.writing.vectors import embed_anew
+from composable_memory_adapters.graphiti.library.vector_space import embed_anew, stored_space
+from composable_memory_adapters.graphiti.writing import forgetting, graph_statements
+from composable_memory_adapters.graphiti.writing.group_repository import GroupRepository
+from composable_memory_adapters.graphiti.writing.superseding import apart, parted, placed, settled, taken_back
 
 __all__ = ["GraphitiGraph"]
 
@@ -107,11 +107,11 @@ class GraphitiGraph:
         """Remove entities with all their facts, and facts, by our ids."""
         uuids = [graph_id(self._group_id, one) for one in ids]
         async with self._lock:
-            await self._repository.change(statements.DELETE_FACTS, {"uuids": uuids})
-            await self._repository.change(statements.DELETE_ENTITIES, {"uuids": uuids})
+            await self._repository.change(graph_statements.DELETE_FACTS, {"uuids": uuids})
+            await self._repository.change(graph_statements.DELETE_ENTITIES, {"uuids": uuids})
 
     async def health(self) -> Health:
-        """Say whether the database answers."""
+        """Return whether the database answers."""
         return await self._database.health()
 
     async def save_episodes(self, drafts: Sequence[EpisodeDraft]) -> None:
@@ -122,7 +122,9 @@ class GraphitiGraph:
     async def mark_as_read(self, episode_ids: Sequence[str]) -> None:
         """Say that all that episodes state is stored; without that they count as cut off in between."""
         async with self._lock:
-            await self._repository.change(statements.MARK_AS_READ, {"uuids": episode_ids}, at=self._clock())
+            await self._repository.change(
+                graph_statements.MARK_AS_READ, {"uuids": episode_ids}, at=self._clock()
+            )
 
     async def link(self, episode_id: str, node_ids: Sequence[str]) -> None:
         """Say that an episode mentions entities, by our ids; those of its facts are linked anyway."""
@@ -194,7 +196,7 @@ class GraphitiGraph:
         return _Changes.between(known, self._stated(stated, known, gone))
 
     async def _store(self, changes: "_Changes") -> None:
-        await self._repository.change(statements.DELETE_FACTS, {"uuids": changes.moved})
+        await self._repository.change(graph_statements.DELETE_FACTS, {"uuids": changes.moved})
         await self._repository.save_facts(changes.said)
         await self._repository.set_times(changes.timed)
 
@@ -206,10 +208,10 @@ class GraphitiGraph:
             for uuid in one.episodes:
                 facts.setdefault(uuid, []).append(one.uuid)
         links = [{"episode": uuid, "facts": ids} for uuid, ids in facts.items()]
-        await self._repository.change(statements.ADD_FACTS_TO_EPISODES, {"links": links})
+        await self._repository.change(graph_statements.ADD_FACTS_TO_EPISODES, {"links": links})
 
     async def _save_episodes(self, drafts: Sequence[EpisodeDraft]) -> None:
-        rows = await self._repository.rows(statements.EPISODES, uuids=[draft.id for draft in drafts])
+        rows = await self._repository.rows(graph_statements.EPISODES, uuids=[draft.id for draft in drafts])
         stored = {str(row["uuid"]): row for row in rows}
         await forgetting.restore(
             self._repository, [uuid for uuid, row in stored.items() if row["retired_at"]], self._clock()
@@ -226,14 +228,16 @@ class GraphitiGraph:
         limit = query.limit * (FILTERED if query.filters else 1)
         text = JOINS[kind].join(words)
         rows = await self._database.read(
-            self._group_id, statements.FIND_ENTITIES[kind], text=text, limit=limit
+            self._group_id, graph_statements.FIND_ENTITIES[kind], text=text, limit=limit
         )
         return [entity_record(row) for row in rows]
 
     async def _touching(self, uuids: Sequence[str], limit: int) -> list[Row]:
         if not uuids:
             return []
-        return await self._database.read(self._group_id, statements.TOUCHING, uuids=list(uuids), limit=limit)
+        return await self._database.read(
+            self._group_id, graph_statements.TOUCHING, uuids=list(uuids), limit=limit
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

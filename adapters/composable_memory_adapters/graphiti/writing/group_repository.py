@@ -9,10 +9,15 @@ from composable_memory.interfaces import EmbedderAdapter
 from composable_memory_adapters.graphiti.database.cypher import CypherDatabase, Row
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft, graph_id
 from composable_memory_adapters.graphiti.library.loading import load
-from composable_memory_adapters.graphiti.library.records import EntityRecord, FactRecord, MentionRecord
-from composable_memory_adapters.graphiti.library.space import fits_space
-from composable_memory_adapters.graphiti.writing import statements
-from composable_memory_adapters.graphiti.writing.translation import entity_record, fact_record
+from composable_memory_adapters.graphiti.library.records import (
+    EntityRecord,
+    FactRecord,
+    MentionRecord,
+    entity_record,
+    fact_record,
+)
+from composable_memory_adapters.graphiti.library.vector_space import fits_space
+from composable_memory_adapters.graphiti.writing import graph_statements
 
 if TYPE_CHECKING:
     from composable_memory_adapters.graphiti.library.saving import Saver
@@ -36,16 +41,16 @@ class GroupRepository:
 
     async def entities(self, uuids: Iterable[str]) -> dict[str, EntityRecord]:
         """Return entities by their UUIDs, as far as they are there."""
-        rows = await self.rows(statements.ENTITIES, uuids=list(uuids))
+        rows = await self.rows(graph_statements.ENTITIES, uuids=list(uuids))
         return {record.uuid: record for record in map(entity_record, rows)}
 
     async def facts(self, uuids: Iterable[str]) -> dict[str, FactRecord]:
         """Return facts by their UUIDs, as far as they are there."""
-        return _by_uuid(await self.rows(statements.FACTS, uuids=list(uuids)))
+        return _by_uuid(await self.rows(graph_statements.FACTS, uuids=list(uuids)))
 
     async def facts_of(self, episodes: Iterable[str]) -> dict[str, FactRecord]:
         """Return the facts that any of these episodes state."""
-        return _by_uuid(await self.rows(statements.FACTS_OF_EPISODES, uuids=list(episodes)))
+        return _by_uuid(await self.rows(graph_statements.FACTS_OF_EPISODES, uuids=list(episodes)))
 
     async def kin_of(self, facts: Iterable[FactRecord]) -> dict[str, FactRecord]:
         """Return what says when facts end, and what they end, with the facts that are the same.
@@ -76,8 +81,8 @@ class GroupRepository:
         ]
         between = [pair for pair in pairs if pair["target"] is not None]
         of_relation = [pair for pair in pairs if pair["target"] is None]
-        rows = await self.rows(statements.BETWEEN, pairs=between)
-        return _by_uuid([*rows, *await self.rows(statements.OF_RELATION, pairs=of_relation)])
+        rows = await self.rows(graph_statements.BETWEEN, pairs=between)
+        return _by_uuid([*rows, *await self.rows(graph_statements.OF_RELATION, pairs=of_relation)])
 
     async def rows(self, cypher: str, **lists: Sequence[object]) -> list[Row]:
         """Run a statement that reads, for a list of any length."""
@@ -105,7 +110,7 @@ class GroupRepository:
             }
             for one in facts
         ]
-        await self.change(statements.SET_TIMES, {"facts": rows})
+        await self.change(graph_statements.SET_TIMES, {"facts": rows})
 
     async def save_episodes(self, drafts: Sequence[EpisodeDraft], facts: Mapping[str, Sequence[str]]) -> None:
         """Store episodes, with the ids of the facts that each is known to state."""
@@ -135,7 +140,7 @@ class GroupRepository:
     async def _saver(self) -> "Saver":
         """Return what saves; vectors that would not fit to those in the group are left out."""
         await load()
-        from composable_memory_adapters.graphiti.library.drivers import Drivers
+        from composable_memory_adapters.graphiti.library.bridges import Drivers
         from composable_memory_adapters.graphiti.library.saving import Saver
 
         fits = self._embedder is not None and await fits_space(self.database, self.group_id, self._embedder)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from composable_memory_adapters.graphiti.library.environment import undisturbed
+from composable_memory_adapters.graphiti.library.loading import undisturbed
 from tests.architecture.sources import HOUSES
 
 pytest.importorskip("graphiti_core")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from composable_memory_adapters.graphiti.library.json_answers import object_in
+from composable_memory_adapters.graphiti.library.chat import object_in
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,9 @@
 
 A fact that holds all the words of a question, and is as near to it as a sentence can be, has 1. Without
 vectors, one that holds half of the words has about a half. What has less than `MIN_SCORE` is noise.
-"""
+
+A REST service ranks by words and by meaning, but returns no scores: the nearest facts come even to a question
+that the graph knows nothing about. So a rank alone is worth little there, and words decide."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,10 +12,10 @@ from datetime import datetime
 from math import isfinite, log
 
 from composable_memory.facts import Fact
-from composable_memory_adapters.graphiti.reading.words import FactWords, QuestionWord
+from composable_memory_adapters.graphiti.reading.question_words import FactWords, QuestionWord
 from composable_memory_adapters.graphiti.stores import ScoredFact
 
-__all__ = ["MIN_SCORE", "Candidate", "Relevance", "best_first", "rarity"]
+__all__ = ["MIN_SCORE", "Candidate", "RankScoring", "Relevance", "best_first", "rarity"]
 
 MIN_SCORE = 0.1
 """What scores lower is no answer."""
@@ -21,7 +23,7 @@ MIN_SCORE = 0.1
 EXPECTED_WORDS = 8
 """No fact is expected to hold more content words of a question: facts are sentences."""
 
-ORDINARY_COSINE = 0.06
+BASELINE_COSINE = 0.06
 """Between a question and a fact that it has nothing to do with, as WordLlama sees it (mean of 150 pairs)."""
 
 NOISE = 0.15
@@ -52,7 +54,7 @@ class Relevance:
     words: Sequence[QuestionWord]
     facts: int
     frequencies: Mapping[str, int]
-    ordinary: float = ORDINARY_COSINE
+    ordinary: float = BASELINE_COSINE
     vector_weight: float
     superseded_factor: float
     now: datetime | None = None
@@ -130,3 +132,34 @@ def best_first(scored: Sequence[ScoredFact], limit: int) -> tuple[ScoredFact, ..
 
 def _seconds(moment: datetime | None) -> float:
     return moment.timestamp() if moment else float("-inf")
+
+
+PLACE_WEIGHT = 0.4
+HALF_PLACE = 10
+"""The place, counted from 0, that is worth half of what the first is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankScoring:
+    """Scores the facts that a service brings for one question.
+
+    The score of what does not hold at `now` is multiplied by `superseded_factor`; None for `now` where the
+    time does not matter.
+    """
+
+    words: Sequence[QuestionWord]
+    superseded_factor: float
+    now: datetime | None = None
+
+    def of(self, fact: Fact, place: int) -> ScoredFact:
+        """Return a fact with its score, in [0, 1], by its place in the service's list, counted from 0.
+
+        score = (0.4 / (1 + place / 10) + 0.6 * share of the words that it holds) * superseded factor
+        """
+        held_words = FactWords.of((fact.text, fact.relation))
+        held = sum(map(held_words.hold, self.words))
+        share = held / len(self.words) if self.words else 0.0
+        score = PLACE_WEIGHT / (1 + place / HALF_PLACE) + (1 - PLACE_WEIGHT) * share
+        if self.now is not None and not fact.is_current(self.now):
+            score *= self.superseded_factor
+        return ScoredFact(fact=fact, score=score, exact=bool(self.words) and held == len(self.words))

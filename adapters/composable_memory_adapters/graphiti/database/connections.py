@@ -18,9 +18,9 @@ from redis.exceptions import ConnectionError as NoConnection
 from redis.exceptions import TimeoutError as NoAnswer
 
 from composable_memory.errors import BackendError
-from composable_memory_adapters.graphiti.database.places import Address
+from composable_memory_adapters.graphiti.database.server_handle import ServerAddress
 
-__all__ = ["Graph", "Lost", "Server", "Wire"]
+__all__ = ["ConnectionLost", "ConnectionPool", "Graph", "Server"]
 
 CONNECTIONS = 16
 CONNECT_S = 10.0
@@ -42,7 +42,7 @@ class Server(Protocol):
         ...
 
 
-class Lost(Exception):
+class ConnectionLost(Exception):
     """The connection broke; `was_sent` says whether the server may have got the command."""
 
     def __init__(self, cause: Exception, *, was_sent: bool) -> None:
@@ -50,10 +50,10 @@ class Lost(Exception):
         self.was_sent = was_sent
 
 
-class Wire:
+class ConnectionPool:
     """A few connections to one server, made when they are needed. Belongs to one event loop."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: ServerAddress) -> None:
         parts = urlsplit(address.url)
         self.address = address
         self._is_closed = False
@@ -75,7 +75,7 @@ class Wire:
         """Send one command, once, and return the answer.
 
         Raises:
-            Lost: there is no connection, or there is none any more.
+            ConnectionLost: there is no connection, or there is none any more.
             RedisError: the server refused.
         """
         try:
@@ -83,14 +83,14 @@ class Wire:
         except NOT_LOST:
             raise
         except (NoConnection, NoAnswer, OSError) as error:
-            raise Lost(error, was_sent=False) from error
+            raise ConnectionLost(error, was_sent=False) from error
         try:
             await connection.send_command(*command)
             return await connection.read_response()
         except NOT_LOST:
             raise
         except (NoConnection, NoAnswer, OSError) as error:
-            raise Lost(error, was_sent=True) from error
+            raise ConnectionLost(error, was_sent=True) from error
         finally:
             await self._pool.release(connection)
             if self._is_closed:

@@ -3,8 +3,7 @@
 Full-text indexes differ in what they take for a word. FalkorDB's divides text at white space and ASCII marks
 alone, folds the case of ASCII letters alone, and stems English; Chinese, Japanese and Thai, which have no
 spaces, are one long word to it. So a word is looked up in each case that it may have, and of a text without
-spaces the pairs of neighbouring characters are looked for as parts of facts.
-"""
+spaces the pairs of neighbouring characters are looked for as parts of facts."""
 
 import re
 import unicodedata
@@ -13,9 +12,92 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
-from composable_memory_adapters.graphiti.reading.stop_words import ASKING_PAIRS, stop_words_for
+__all__ = [
+    "ASKING_PAIRS",
+    "MAX_WORDS",
+    "FactWords",
+    "QuestionWord",
+    "most_telling",
+    "question_words",
+    "stop_words_for",
+]
 
-__all__ = ["MAX_WORDS", "FactWords", "QuestionWord", "most_telling", "question_words"]
+_ENGLISH = frozenset(
+    "a about all am an and any anyone anything are as at be because been before being but by can "
+    "could did do does doing each ever for from get give had has have having he her hers him his "
+    "how i if in into is it its just know let like me more most my no nor not now of on only or "
+    "other our ours please recall remember she should show so some someone something such than "
+    "that the their theirs them then there these they this those to too us very was we were what "
+    "when where which while who whom whose why will with would you your yours find tell".split()
+)
+_OTHERS = {
+    "de": frozenset(
+        "aber alle als am an auch auf aus bei bin bist da das dass dem den der des die doch du "
+        "ein eine einem einen einer er es für gibt hat hatte haben ich ihr im in ist ja kann man "
+        "mein mich mir mit nach nicht noch nur ob oder sein seine sie sind so über um und uns "
+        "unser von vom war waren warum was welche welcher welches wann wem wen wer wie wir wird "
+        "wo woher wohin zu zum zur".split()
+    ),
+    "es": frozenset(
+        "a al algo como con cual cuales cuando cuanto de del desde donde dónde el él ella ellos "
+        "en entre era es esa ese eso esta está este esto fue ha han hay la las le lo los más me "
+        "mi mis muy no nos o para pero por porque que qué quien quién se ser si sin sobre son su "
+        "sus también te tiene tu un una uno y ya yo cómo cuál cuándo".split()
+    ),
+    "fr": frozenset(
+        "à au aux avec ce ces cette comment d dans de des du elle elles en est et été être eu il "
+        "ils j je l la le les leur leurs lui ma mais me mes mon n ne nos notre nous on ont ou où "
+        "par pas pour pourquoi qu quand que quel quelle quels quelles qui quoi s sa se ses son "
+        "sont sur ta te tes ton tu un une vos votre vous".split()
+    ),
+    "it": frozenset(
+        "a ai al alla che chi ci come con cosa così cui da dal dalla de dei del della delle di "
+        "dove e è ed era gli ha hanno ho i il in io la le lei lo loro lui ma mi mia mio nel nella "
+        "non o per perché più quale quali quando quanto questa questo se si sono su sua suo ti "
+        "tra un una uno".split()
+    ),
+    "nl": frozenset(
+        "aan als bij dan dat de den der deze die dit door een en er haar had heeft hem het hij "
+        "hoe ik in is je kan maar met mijn naar niet nog of om ons onze ook op over te tot uit "
+        "van voor waar waarom wanneer was wat we welke werd wie wij wordt ze zij zijn".split()
+    ),
+    "pt": frozenset(
+        "a à ao aos as às com como da das de dela dele do dos e é ela ele em era essa esse esta "
+        "está este eu foi há isso isto já lhe mais mas me meu minha na não nas no nos o onde os "
+        "ou para pela pelo por porque qual quais quando quanto que quem se sem ser seu são sobre "
+        "sua também te tem tu um uma você vocês".split()
+    ),
+    "ru": frozenset(
+        "а бы был была были было в вам вас во вот все вы где да для до его ее если есть ещё еще "
+        "же за и из или им их к как какая какие какой ко когда кого кто ли мне мой моя мы на над "
+        "не нет но ну о об он она они от по почему при с сколько со так там то только ты у уже "
+        "чего чей чем что это я".split()
+    ),
+}
+
+ASKING_PAIRS = frozenset(
+    "什么 怎么 么样 怎样 多少 哪些 哪个 哪里 哪儿 如何 是否 可以 请问 告诉 关于 什麼 怎麼 麼樣 "
+    "怎樣 哪裡 哪兒 是誰 請問 告訴 關於 是谁 在哪 何が 何を 何で 何の 誰が 誰の ます です ました "
+    "でし すか ませ いま した どこ いつ なに だれ 무엇 무슨 어디 언제 누구 어떤 어떻 떻게 입니 "
+    "니까 인가 가요 나요 어요 습니 있습 하는".split()
+)
+"""Pairs of neighbouring characters that ask, or end a sentence, in Chinese, Japanese and Korean."""
+
+
+def stop_words_for(words: Iterable[str]) -> frozenset[str]:
+    """Return the stop words of the language that words in lower case are in.
+
+    That is English, unless more of them, and at least two or one with letters of its own, are stop words of
+    another language.
+    """
+    found = set(words)
+    best = max(_OTHERS.values(), key=lambda language: _weight(found & language))
+    return best if _weight(found & best) > max(1, len(found & _ENGLISH)) else _ENGLISH
+
+
+def _weight(words: Iterable[str]) -> int:
+    return sum(1 if word.isascii() else 2 for word in words)
+
 
 MAX_WORDS = 32
 """Words that facts are looked for with."""
@@ -77,7 +159,7 @@ class QuestionWord:
 
     @property
     def is_pair(self) -> bool:
-        """Say whether a full-text index cannot know it."""
+        """Return whether a full-text index cannot know it."""
         return not self.lookups
 
     @property
@@ -98,7 +180,7 @@ class FactWords:
         return cls(frozenset(_all_words("\n".join(texts))))
 
     def hold(self, word: QuestionWord) -> bool:
-        """Say whether a word of a question is among them, in whichever form."""
+        """Return whether a word of a question is among them, in whichever form."""
         if word.text in self.words:
             return True
         if word.is_open and any(held.startswith(word.beginning) for held in self.words):

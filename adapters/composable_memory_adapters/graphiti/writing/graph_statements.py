@@ -126,36 +126,3 @@ WITH node AS n, score WHERE n.group_id = $group_id RETURN {ENTITY}, score
 ORDER BY score DESC, uuid LIMIT $limit
 """,
 }
-
-CLEAR_VECTORS = (
-    "MATCH (n:Entity) WHERE n.group_id = $group_id SET n.name_embedding = NULL",
-    "MATCH ()-[e:RELATES_TO]->() WHERE e.group_id = $group_id SET e.fact_embedding = NULL",
-)
-NAMES_WITHOUT_VECTOR = """
-MATCH (n:Entity) WHERE n.group_id = $group_id AND n.name_embedding IS NULL
-RETURN n.uuid AS uuid, n.name AS text
-"""
-FACTS_WITHOUT_VECTOR = """
-MATCH ()-[e:RELATES_TO]->() WHERE e.group_id = $group_id AND e.fact_embedding IS NULL
-RETURN e.uuid AS uuid, e.fact AS text
-"""
-SET_NAME_VECTORS = {
-    "falkordb": """
-UNWIND $rows AS row MATCH (n:Entity {uuid: row.uuid})
-SET n.name_embedding = vecf32(row.vector)
-""",
-    "neo4j": """
-UNWIND $rows AS row MATCH (n:Entity {uuid: row.uuid})
-CALL db.create.setNodeVectorProperty(n, 'name_embedding', row.vector)
-""",
-}
-SET_FACT_VECTORS = {
-    "falkordb": """
-UNWIND $rows AS row MATCH ()-[e:RELATES_TO {uuid: row.uuid}]->()
-SET e.fact_embedding = vecf32(row.vector)
-""",
-    "neo4j": """
-UNWIND $rows AS row MATCH ()-[e:RELATES_TO {uuid: row.uuid}]->()
-CALL db.create.setRelationshipVectorProperty(e, 'fact_embedding', row.vector)
-""",
-}

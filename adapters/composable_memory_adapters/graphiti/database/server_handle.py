@@ -10,11 +10,11 @@ from composable_memory_adapters.graphiti.database.exit_diagnosis import Reason
 if TYPE_CHECKING:  # what it is made of is not on every system
     from composable_memory_adapters.graphiti.database.server import PrivateServer
 
-__all__ = ["Address", "Place", "PrivatePlace", "RemotePlace", "without_options"]
+__all__ = ["PrivateServerHandle", "RemoteServerHandle", "ServerAddress", "ServerHandle", "without_options"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
+class ServerAddress:
     """How to reach a server, and as whom."""
 
     url: str
@@ -22,7 +22,7 @@ class Address:
     password: str | None = field(default=None, repr=False)
 
 
-class Place(Protocol):
+class ServerHandle(Protocol):
     """Where a server is."""
 
     @property
@@ -30,7 +30,7 @@ class Place(Protocol):
         """Return what messages call it; without secrets."""
         ...
 
-    async def address(self) -> Address:
+    async def address(self) -> ServerAddress:
         """Return the address of a server that runs; start it if that is ours to do."""
         ...
 
@@ -43,7 +43,7 @@ class Place(Protocol):
         ...
 
 
-class PrivatePlace:
+class PrivateServerHandle:
     """A server that we start, or that another process of this machine has started over the same folder."""
 
     def __init__(self, server: "PrivateServer") -> None:
@@ -54,9 +54,9 @@ class PrivatePlace:
         """Return the folder of the server."""
         return f"the server of {self._server.data_dir}"
 
-    async def address(self) -> Address:
+    async def address(self) -> ServerAddress:
         """Return the socket of the server that has the folder now."""
-        return Address(url=f"unix://{await asyncio.to_thread(self._server.address)}")
+        return ServerAddress(url=f"unix://{await asyncio.to_thread(self._server.address)}")
 
     async def reason(self) -> Reason | None:
         """Return what the log of a server of ours tells."""
@@ -67,10 +67,10 @@ class PrivatePlace:
         await asyncio.to_thread(self._server.close)
 
 
-class RemotePlace:
+class RemoteServerHandle:
     """A server that others run."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: ServerAddress) -> None:
         self._address = address
 
     @property
@@ -78,7 +78,7 @@ class RemotePlace:
         """Return its address without options."""
         return without_options(self._address.url)
 
-    async def address(self) -> Address:
+    async def address(self) -> ServerAddress:
         """Return the address that was given."""
         return self._address
 
