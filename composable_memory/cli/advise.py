@@ -147,17 +147,13 @@ def proposal_document(proposal: Proposal) -> dict[str, JsonValue]:
     `destinationGain` what all of the way gains.
     """
     return document(
-        advisor=proposal.advisor,
-        made_at=proposal.made_at,
-        sample_size=proposal.sample_size,
+        proposal,
         current=table_document(proposal.current),
+        table=None,
         suggested=table_document(proposal.table),
+        changes=None,
         weights=[*_weights(proposal)],
-        gain=proposal.gain,
-        gain_by_intent=proposal.gain_by_intent,
         destination=table_document(proposal.destination),
-        destination_gain=proposal.destination_gain,
-        notes=proposal.notes,
     )
 
 

@@ -53,7 +53,7 @@ async def restore(
 
 def _print_report(found: BackupReport, headline: str, *, as_json: bool) -> None:
     if as_json:
-        print_json(document(folder=found.folder, created_at=found.created_at, parts=found.parts))
+        print_json(document(found))
         return
     print_line(headline, bold=True)
     for part, counts in found.parts.items():

@@ -24,7 +24,7 @@ from composable_memory.cli.render import print_table
 from composable_memory.documents import document
 from composable_memory.learning import GoldenRun, QuestionScore
 from composable_memory.runtime.opening import open_memory
-from composable_memory_feedback.golden import GoldenComparison, GoldenScore, read_questions
+from composable_memory_feedback.golden import GoldenComparison, read_questions
 
 __all__ = ["app", "evaluate", "golden_document", "print_run"]
 
@@ -96,23 +96,19 @@ def golden_document(run: GoldenRun, k: int, tolerance: float) -> dict[str, JsonV
         floor = document(
             holds=not run.floor.falls_by_more_than(tolerance),
             tolerance=tolerance,
-            then=_score_document(run.floor.current),
-            now=_score_document(run.floor.proposed),
+            then=document(run.floor.current, by_backend=None),
+            now=document(run.floor.proposed, by_backend=None),
             worse=run.floor.worse,
         )
     return document(
         k=k,
-        composite=_score_document(run.score),
-        backends={one: _score_document(score) for one, score in run.score.by_backend.items()},
+        composite=document(run.score, by_backend=None),
+        backends={one: document(score, by_backend=None) for one, score in run.score.by_backend.items()},
         questions=run.questions,
         unanswered=run.unanswered,
         kept=run.kept,
         floor=floor,
     )
-
-
-def _score_document(score: GoldenScore) -> dict[str, JsonValue]:
-    return document(recall=score.recall, mrr=score.mrr, ndcg=score.ndcg, questions=score.questions)
 
 
 def print_run(run: GoldenRun, k: int) -> None:

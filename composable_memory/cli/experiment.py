@@ -109,25 +109,17 @@ def experiment_document(status: ExperimentStatus, active: WeightTable | None = N
     too large for a number. `inForce` is the table that ranks after the end.
     """
     record = status.record
-    return document(
-        id=record.id,
-        state=record.state,
+    experiment = document(
+        record,
         a=table_document(record.a),
         b=table_document(record.b),
-        started_at=record.started_at,
-        ended_at=record.ended_at,
-        alpha=record.alpha,
-        max_queries=record.max_queries,
-        queries=status.queries,
-        wins_a=status.wins_a,
-        wins_b=status.wins_b,
-        ties=status.ties,
-        e_value=status.e_value if isfinite(status.e_value) else None,
-        win_rate=status.win_rate,
-        decision=status.decision,
-        needs=_needs(status),
-        in_force=table_document(active),
+        memory=None,
+        reason=None,
+        winner=None,
     )
+    e_value = status.e_value if isfinite(status.e_value) else None
+    found = document(status, record=None, e_value=e_value, needs=_needs(status))
+    return experiment | found | document(in_force=table_document(active))
 
 
 def print_experiment(status: ExperimentStatus) -> None:

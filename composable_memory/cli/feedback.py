@@ -118,27 +118,9 @@ async def add(
         trace_id = await resolve_trace(target, trace_id, memory=learning.context.mark)
         judgement = await learning.judging.judge(trace_id, result, relevance=relevance, used=used)
     if as_json:
-        print_json(_judgement_document(judgement))
+        print_json(document(judgement, rationale=None, by=None))
     else:
         _print_judgement(judgement)
-
-
-def _judgement_document(one: Judgement) -> dict[str, JsonValue]:
-    """Return a judgement as JSON; without `backend`, a stand-in brought the result."""
-    return document(
-        trace_id=one.trace_id,
-        query_id=one.query_id,
-        at=one.at,
-        path=one.path,
-        start_line=one.start_line,
-        end_line=one.end_line,
-        rank=one.rank,
-        backend=one.backend,
-        intent=one.intent,
-        kind=one.kind,
-        relevance=one.relevance,
-        was_used=one.was_used,
-    )
 
 
 def _print_judgement(one: Judgement) -> None:
@@ -354,15 +336,11 @@ def stats_document(found: LearningStats) -> dict[str, JsonValue]:
         proposal = proposal_document(found.shadow.proposal)
         waiting = document(since=found.shadow.since, proposal=proposal)
     return document(
-        days=found.days,
+        found,
+        kinds=None,
         judgements={kind: found.kinds[kind] for kind in JudgementKind if found.kinds.get(kind)},
-        judged_queries=found.judged_queries,
-        evaluations=found.evaluations,
-        failed_evaluations=found.failed_evaluations,
-        input_tokens=found.input_tokens,
-        output_tokens=found.output_tokens,
-        quota_left=found.quota_left,
         weights=weights_document(found.weights),
+        shadow=None,
         waiting=waiting,
     )
 
@@ -471,7 +449,7 @@ async def import_(
     async with opened_learning(target) as learning:
         found = await learning.import_from(file)
     if as_json:
-        print_json(document(added=found.added, known=found.known, left_out=found.left_out))
+        print_json(document(found))
     else:
         added = [f"{count} {table.replace('_', ' ')}" for table, count in found.added.items() if count]
         known = counted(sum(found.known.values()), "row")

@@ -157,16 +157,8 @@ def _query_document(one: QueryReplay) -> dict[str, JsonValue]:
 
 def _move_document(move: Move) -> dict[str, JsonValue]:
     """Return a result that stands elsewhere; places count from 1, and one outside the top k is left out."""
-    hit = move.hit
-    return document(
-        path=hit.path,
-        start_line=hit.start_line,
-        end_line=hit.end_line,
-        backend=hit.backend,
-        move=move.kind,
-        before=move.before,
-        after=move.after,
-    )
+    hit = document(move.hit, score=None, calibrated=None, others=None)
+    return hit | document(move=move.kind, before=move.before, after=move.after)
 
 
 def print_reproduced(run: ReplayRun) -> None:
@@ -296,17 +288,11 @@ async def gate(
             tolerance=tolerance,
         )
     if as_json:
-        found = document(
-            passed=verdict.passed,
-            baseline=table_document(before),
-            candidate=table_document(after),
-            k=depth,
-            tolerance=tolerance,
-            difference=verdict.difference,
-            judged_queries=verdict.cases,
-            reason=verdict.reason,
+        sides = document(baseline=table_document(before), candidate=table_document(after))
+        about = document(
+            verdict, k=depth, tolerance=tolerance, cases=None, judged_queries=verdict.cases, coverage=None
         )
-        print_json(found)
+        print_json(about | sides)
     else:
         measure = f"nDCG@{depth}, tolerance {tolerance:g}"
         tables = [("baseline", format_table(before)), ("candidate", format_table(after))]

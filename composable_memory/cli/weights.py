@@ -219,7 +219,7 @@ async def history(
     async with opened_learning(target) as learning:
         changes = await learning.weights.history(limit)
     if as_json:
-        print_json(document(changes=[*map(_change_document, changes)]))
+        print_json(document(changes=changes))
     elif changes:
         print_table(
             (row for one in changes for row in _change_rows(one, learning.backends)),
@@ -229,21 +229,6 @@ async def history(
         print_line(NEVER_CHANGED)
     if not changes:
         warn(WHAT_CHANGES)
-
-
-def _change_document(change: WeightChange) -> dict[str, JsonValue]:
-    """Return a change as JSON: `version` replaced another; without one, it is the settings' weights."""
-    return document(
-        at=change.at,
-        action=change.action,
-        version=change.version,
-        replaced=change.replaced,
-        actor=change.actor,
-        reason=change.reason,
-        weights=change.weights,
-        by_intent=change.by_intent,
-        gain=change.gain,
-    )
 
 
 def _change_rows(change: WeightChange, backends: Sequence[str]) -> Iterator[Sequence[str]]:
