@@ -44,17 +44,15 @@ async def advise(
     target: Target,
     *,
     llm: Annotated[
-        bool, typer.Option("--llm", help="Ask the language model of memory.feedback.llm.")
+        bool, typer.Option("--llm", help="Ask the language model set in memory.feedback.llm.")
     ] = False,
-    apply_: Annotated[
-        bool, typer.Option("--apply", help="Adopt the advice if nothing speaks against it.")
-    ] = False,
+    apply_: Annotated[bool, typer.Option("--apply", help="Adopt the advice unless a check objects.")] = False,
     since: Since = None,
     as_json: AsJson = False,
 ) -> ExitCode:
-    """Propose better weights from the judged searches, and say what they would bring.
+    """Propose better weights from judged searches, with their expected gain.
 
-    Whoever advises, a replay says what the weights are worth. Without --apply nothing changes.
+    The gain is measured by a replay, whoever advises. Without --apply nothing changes.
     """
     advisor: AdvisorName = "llm" if llm else "statistical"
     start = parse_time(since, "--since")

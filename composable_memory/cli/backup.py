@@ -22,12 +22,13 @@ app = typer.Typer()
 async def backup(
     target: Target,
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", file_okay=False, help="A folder that is not there yet, or empty.")
+        Path,
+        typer.Argument(metavar="DIR", file_okay=False, help="A folder that is empty or does not exist yet."),
     ],
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Copy what cannot be rebuilt: judgements, weights, golden answers, facts and settings."""
+    """Back up what cannot be rebuilt: judgements, weights, golden answers, facts and settings."""
     found = await runtime.back_up(target.workspace, folder, state_dir=target.state_dir, environ=os.environ)
     _print_report(found, f"Backed up to {found.folder}:", as_json=as_json)
 
@@ -36,15 +37,16 @@ async def backup(
 async def restore(
     target: Target,
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", exists=True, file_okay=False, help="What a backup wrote.")
+        Path,
+        typer.Argument(
+            metavar="DIR", exists=True, file_okay=False, help="A folder written by `cmem backup`."
+        ),
     ],
     *,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace what this memory holds of it already.")
-    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace what this memory already has.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Take in what a backup holds, in this workspace or another. Every file is checked by its hash first."""
+    """Restore a backup into this workspace or another. The hash of every file is checked first."""
     found = await runtime.restore(
         target.workspace, folder, state_dir=target.state_dir, environ=os.environ, replace=force
     )

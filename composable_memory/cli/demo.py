@@ -52,11 +52,13 @@ async def demo(
     *,
     keep: Annotated[
         Path | None,
-        typer.Option("--keep", metavar="DIR", file_okay=False, help="Leave the sample and its index here."),
+        typer.Option(
+            "--keep", metavar="DIR", file_okay=False, help="Keep the sample and its index in this folder."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Index a sample workspace, ask it a few questions, and show how an answer came about."""
+    """Index a sample workspace, ask it a few questions, and trace one answer."""
     async with _sample_folder(keep) as folder:
         target = Target(workspace=folder / "workspace", state_dir=folder / "state")
         index, answers = await _ask_everything(target, folder, quiet=as_json)

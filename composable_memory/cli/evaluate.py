@@ -51,19 +51,20 @@ async def evaluate(
     ],
     *,
     k: Annotated[
-        int, typer.Option("-k", metavar="N", min=1, max=1000, help="How many results of an answer count.")
+        int, typer.Option("-k", metavar="N", min=1, max=1000, help="How many top results count.")
     ] = 10,
     keep: Annotated[
         bool,
         typer.Option(
-            "--keep/--no-keep", help="Keep the answers: no weights are adopted that do worse on them."
+            "--keep/--no-keep",
+            help="Keep the answers as a floor: weights that do worse on them are not adopted.",
         ),
     ] = True,
     as_json: AsJson = False,
 ) -> ExitCode:
-    """Ask questions with known answers; show recall, MRR and nDCG, of all together and of each backend.
+    """Ask questions with known answers; show recall, MRR and nDCG overall and per backend.
 
-    Fails if the weights in force rank the answers that were kept before worse than they were ranked then.
+    Fail if the active weights rank the kept answers worse than when they were kept.
     """
     asked = await asyncio.to_thread(read_questions, questions)
     async with open_memory(target.workspace, target.state_dir, long_lived=False) as memory:

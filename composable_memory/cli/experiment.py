@@ -25,7 +25,7 @@ HOW_TO_ADOPT = "hint: `cmem experiment stop --adopt` puts the weights of b in fo
 
 app = typer.Typer()
 experiment = typer.Typer(
-    help="Let two weight tables rank real questions side by side, and see whose results are used.",
+    help="Compare two weight tables on live queries by which results get used.",
     no_args_is_help=True,
 )
 app.add_typer(experiment, name="experiment")
@@ -36,7 +36,7 @@ async def start(
     target: Target,
     *,
     b: Annotated[str, typer.Option("--b", metavar="W", help=f"The weights to try: {TABLE_HELP}.")],
-    a: Annotated[str, typer.Option("--a", metavar="W", help="The weights to compare them with.")] = "now",
+    a: Annotated[str, typer.Option("--a", metavar="W", help="The weights to compare with.")] = "now",
     alpha: Annotated[
         float,
         typer.Option(
@@ -44,15 +44,15 @@ async def start(
             metavar="P",
             min=0.0001,
             max=0.5,
-            help="How likely equal tables may be told apart by luck, however often one looks.",
+            help="The accepted chance of a false winner, however often you check.",
         ),
     ] = 0.05,
     max_queries: Annotated[
-        int, typer.Option("--max-queries", metavar="N", min=1, help="Give up after so many queries.")
+        int, typer.Option("--max-queries", metavar="N", min=1, help="Stop after this many queries.")
     ] = 2000,
     as_json: AsJson = False,
 ) -> None:
-    """Serve every further query from two weight tables, their results in turn."""
+    """Start interleaving the results of two weight tables in every query."""
     async with opened_learning(target) as learning:
         tables = await learning.weights.named(a), await learning.weights.named(b)
         await learning.experiments.start(*tables, alpha=alpha, max_queries=max_queries)
@@ -63,7 +63,7 @@ async def start(
 
 @command(experiment, "status", epilog="Example: cmem experiment status --json")
 async def status(target: Target, *, as_json: AsJson = False) -> None:
-    """Show how the experiment stands, or how the latest one ended."""
+    """Show the running experiment, or how the latest one ended."""
     async with opened_learning(target) as learning:
         found = await learning.experiments.status()
     _print_latest(found, as_json=as_json)
@@ -77,10 +77,10 @@ async def status(target: Target, *, as_json: AsJson = False) -> None:
 async def stop(
     target: Target,
     *,
-    adopt: Annotated[bool, typer.Option("--adopt", help="If b won, put its weights in force.")] = False,
+    adopt: Annotated[bool, typer.Option("--adopt", help="Adopt the weights of b if b won.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """End the experiment; from then on one table ranks again."""
+    """End the experiment and rank by one table again."""
     async with opened_learning(target) as learning:
         ended = await learning.experiments.stop(adopt=adopt)
         table = (await learning.weights.report()).table

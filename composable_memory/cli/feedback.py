@@ -72,7 +72,7 @@ GROUPS: tuple[tuple[KindGroup, str], ...] = (
 
 app = typer.Typer()
 feedback = typer.Typer(
-    help="Say how well results answered, or have it judged; see how good each backend is.",
+    help="Rate results or have a model rate them, and see how good each backend is.",
     no_args_is_help=True,
 )
 app.add_typer(feedback, name="feedback")
@@ -87,13 +87,13 @@ async def add(
     trace_id: Annotated[
         str,
         typer.Argument(
-            metavar="TRACE_ID", help="The search: its trace id, the unique beginning of it, or last."
+            metavar="TRACE_ID", help="The trace id of the search, a unique prefix of it, or last."
         ),
     ],
     result: Annotated[
         str,
         typer.Argument(
-            metavar="RESULT", help="The result: its place from 1 on, or its path, with #L3-L5 or not."
+            metavar="RESULT", help="The result: its rank from 1, or its path, with or without #L3-L5."
         ),
     ],
     *,
@@ -105,13 +105,13 @@ async def add(
             metavar="R",
             min=0.0,
             max=1.0,
-            help="From 0, no use, to 1, answers the question.",
+            help="From 0, useless, to 1, answers the question.",
         ),
     ] = 1.0,
-    used: Annotated[bool, typer.Option("--used", help="The answer rests on it.")] = False,
+    used: Annotated[bool, typer.Option("--used", help="The answer was based on it.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say how well one result of a search answered. Said again, the later word counts."""
+    """Rate one result of a search. A later rating replaces an earlier one."""
     if not isfinite(relevance):
         raise typer.BadParameter("give a number from 0 to 1", param_hint="--relevance")
     async with opened_learning(target) as learning:
@@ -139,16 +139,16 @@ async def evaluate(
     *,
     since: Since = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", "-n", metavar="N", min=1, help="How many queries at most.")
+        int | None, typer.Option("--limit", "-n", metavar="N", min=1, help="The most queries to judge.")
     ] = None,
     of_advice: Annotated[
-        bool, typer.Option("--advice", help="Judge what the present advice would show and nobody judged.")
+        bool, typer.Option("--advice", help="Judge what the current advice would show and nobody has judged.")
     ] = False,
     as_json: AsJson = False,
 ) -> ExitCode:
-    """Have a language model judge logged searches, and gather what their use tells.
+    """Have a language model judge logged searches, and collect signals of use.
 
-    The model is that of memory.feedback.llm; it is sent the question, and the text of the results.
+    The model is the one in memory.feedback.llm; it receives the question and the text of the results.
     """
     start = parse_time(since, "--since")
     async with open_memory(target.workspace, target.state_dir, long_lived=False) as memory:
@@ -269,7 +269,7 @@ def print_evaluation(run: EvaluationRun) -> None:
 
 @command(feedback, "stats", epilog="Example: cmem feedback stats --since 30d")
 async def stats(target: Target, *, since: Since = None, as_json: AsJson = False) -> None:
-    """Show how good each backend is, what was judged by whom, and what that has cost."""
+    """Show the quality of each backend, who judged how much, and what it cost."""
     start = parse_time(since, "--since")
     async with opened_learning(target) as learning:
         found = await learning.judging.stats(start)
@@ -289,14 +289,14 @@ async def plot(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", metavar="FILE", dir_okay=False, help="Draw into this file, a .png or an .svg."
+            "--output", "-o", metavar="FILE", dir_okay=False, help="Write to this file, .png or .svg."
         ),
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", dir_okay=False, hidden=True)] = None,
     since: Since = None,
     as_json: AsJson = False,
 ) -> None:
-    """Draw the weights over time, the quality of each backend by day, and the gain of the changes."""
+    """Plot weights over time, quality of each backend by day, and gain of weight changes."""
     file = output or out  # --out is what it was called before
     if file is not None and file.suffix.lower() not in SUFFIXES:
         raise typer.BadParameter(f"{file.name!r} ends neither with .png nor with .svg", param_hint="--output")
@@ -415,11 +415,11 @@ async def export(
     *,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", dir_okay=False, help="Write into this file."),
+        typer.Option("--output", "-o", metavar="FILE", dir_okay=False, help="Write to this file."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write judgements, weights, golden answers and experiments as JSON lines, to stdout or a file."""
+    """Export judgements, weights, golden answers and experiments as JSON lines."""
     if as_json and output is None:
         raise typer.BadParameter("what is exported takes up stdout; give --output", param_hint="--json")
     async with opened_learning(target) as learning:
@@ -440,12 +440,14 @@ async def import_(
     target: Target,
     file: Annotated[
         Path,
-        typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="What an export wrote."),
+        typer.Argument(
+            metavar="FILE", exists=True, dir_okay=False, help="A file written by `cmem feedback export`."
+        ),
     ],
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Add what an export holds; what is known stays as it is. With a bad line, everything does."""
+    """Import an export; known rows are kept. One invalid line rejects the whole file."""
     async with opened_learning(target) as learning:
         found = await learning.import_from(file)
     if as_json:

@@ -23,13 +23,11 @@ app = typer.Typer()
 async def index(
     target: Target,
     *,
-    force: Annotated[
-        bool, typer.Option("--force", help="Build the index anew instead of updating it.")
-    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Rebuild the index instead of updating it.")] = False,
     strict: Strict = False,
     as_json: AsJson = False,
 ) -> ExitCode:
-    """Bring the index up to date with the notes."""
+    """Update the index from the notes."""
     async with open_memory(target.workspace, target.state_dir, long_lived=False) as memory:
         if force:
             _warn_of_cost(memory)

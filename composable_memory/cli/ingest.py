@@ -37,31 +37,34 @@ async def ingest(
         list[str] | None,
         typer.Argument(
             metavar="PATH",
-            help="Notes, transcripts, or folders with some; - is stdin.",
+            help="Notes, transcripts, or folders of them; - for stdin.",
             show_default=False,
         ),
     ] = None,
     *,
-    text: Annotated[str | None, typer.Option("--text", metavar="T", help="This text.")] = None,
-    stdin: Annotated[bool, typer.Option("--stdin", help="The text that comes on stdin.")] = False,
-    title: Annotated[str | None, typer.Option("--title", metavar="T", help="What it is about.")] = None,
+    text: Annotated[str | None, typer.Option("--text", metavar="T", help="Ingest this text.")] = None,
+    stdin: Annotated[bool, typer.Option("--stdin", help="Ingest the text on stdin.")] = False,
+    title: Annotated[
+        str | None, typer.Option("--title", metavar="T", help="A title for what is ingested.")
+    ] = None,
     observed_at: Annotated[
         str | None,
         typer.Option(
-            "--observed-at", metavar="TIME", help="When it was said or seen, in place of dates in it."
+            "--observed-at", metavar="TIME", help="When it was said or seen; overrides dates in the text."
         ),
     ] = None,
     session: Annotated[
-        str | None, typer.Option("--session", metavar="KEY", help="The conversation that it belongs to.")
+        str | None, typer.Option("--session", metavar="KEY", help="The conversation it belongs to.")
     ] = None,
     no_wait: Annotated[
-        bool, typer.Option("--no-wait", help="Be content when everything is kept safely.")
+        bool,
+        typer.Option("--no-wait", help="Return once everything is safely stored, without waiting for facts."),
     ] = False,
     backend: Backend = None,
     strict: Strict = False,
     as_json: AsJson = False,
 ) -> ExitCode:
-    """Read notes, or a text, into the memory of facts."""
+    """Extract facts from notes or a text and store them."""
     source = _Source(title=title, observed_at=parse_moment(observed_at, "--observed-at"), session_key=session)
     named = tuple(path for path in paths or () if path != "-")
     given = _text_of(named, text, from_stdin=stdin or "-" in (paths or ()))

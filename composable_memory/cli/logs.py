@@ -31,7 +31,7 @@ NOTE_CHARS = 30
 
 app = typer.Typer()
 logs = typer.Typer(
-    help="Read the operations log: what happened, when, and under which trace.", no_args_is_help=True
+    help="Read the operations log: what happened, when, and in which trace.", no_args_is_help=True
 )
 app.add_typer(logs, name="logs")
 
@@ -42,11 +42,11 @@ async def tail(
     *,
     limit: Limit = 20,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Wait for further events; end with Ctrl-C.")
+        bool, typer.Option("--follow", "-f", help="Keep printing new events; stop with Ctrl-C.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show the last events. With --follow, --json writes one document a line."""
+    """Show the latest events. With --follow, --json prints one document per line."""
     reader = _reader(target)
     events = await asyncio.to_thread(reader.tail, limit)
     if follow:
@@ -67,13 +67,13 @@ async def show(
         str,
         typer.Argument(
             metavar="TRACE_ID",
-            help="A trace id, the unique beginning of one, from 4 characters on, or last for the last query.",
+            help="A trace id or a unique prefix of at least 4 characters; last is the latest query.",
         ),
     ] = LAST,
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Draw the waterfall of one trace."""
+    """Draw one trace as a waterfall."""
     events = await read_trace(target, trace_id)
     if as_json:
         print_json(trace_document(events))
@@ -86,31 +86,29 @@ async def query(
     target: Target,
     *,
     action: Annotated[
-        str | None, typer.Option("--action", metavar="NAME", help="For example query.merged.")
+        str | None, typer.Option("--action", metavar="NAME", help="Only this action, such as query.merged.")
     ] = None,
     backend: Annotated[
-        str | None, typer.Option("--backend", metavar="ID", help="Only of this backend.")
+        str | None, typer.Option("--backend", metavar="ID", help="Only events of this backend.")
     ] = None,
     status: Annotated[
         Literal["success", "failure", "partial"] | None,
-        typer.Option("--status", help="Only those that ended so."),
+        typer.Option("--status", help="Only events with this status."),
     ] = None,
     session: Annotated[
-        str | None, typer.Option("--session", metavar="KEY", help="Only of this session.")
+        str | None, typer.Option("--session", metavar="KEY", help="Only events of this session.")
     ] = None,
     since: Annotated[
-        str | None, typer.Option("--since", metavar="TIME", help=f"Not before this: {TIME_HELP}.")
+        str | None, typer.Option("--since", metavar="TIME", help=f"Only events since then: {TIME_HELP}.")
     ] = None,
     until: Annotated[
-        str | None, typer.Option("--until", metavar="TIME", help=f"Not after this: {TIME_HELP}.")
+        str | None, typer.Option("--until", metavar="TIME", help=f"Only events until then: {TIME_HELP}.")
     ] = None,
     limit: Limit = 100,
-    offset: Annotated[
-        int, typer.Option("--offset", metavar="N", min=0, help="How many events to pass over.")
-    ] = 0,
+    offset: Annotated[int, typer.Option("--offset", metavar="N", min=0, help="How many events to skip.")] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """List events that meet every condition, newest first."""
+    """List the events that match all filters, newest first."""
     wanted = EventFilter(
         action=action,
         backend=backend,

@@ -35,14 +35,14 @@ __all__ = [
 Here = Path()
 """The current folder."""
 
-TIME_HELP = "an ISO time, or a span back from now such as 30m, 2h or 7d"
+TIME_HELP = "an ISO time, or a time span such as 30m, 2h or 7d ago"
 TABLE_HELP = "builtin=0.6,graphiti=0.3, or a version such as v3, or now, settings or equal"
 
 Workspace = Annotated[
     Path,
     typer.Option(
         "--workspace", "-w", metavar="DIR", file_okay=False, show_default="the current folder",
-        help="The folder whose notes are the memory.",
+        help="The folder with the notes.",
     ),
 ]  # fmt: skip
 
@@ -50,39 +50,39 @@ StateDir = Annotated[
     Path | None,
     typer.Option(
         "--state-dir", metavar="DIR", file_okay=False, envvar="COMPOSABLE_MEMORY_STATE_DIR",
-        help="Where indexes and logs are kept; without it, the user's state folder.",
+        help="Where indexes and logs are stored; default: the user's state folder.",
     ),
 ]  # fmt: skip
 
-AsJson = Annotated[bool, typer.Option("--json", help="Write one JSON document to stdout and nothing else.")]
-Strict = Annotated[bool, typer.Option("--strict", help="Exit with 3 if anything is degraded.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document to stdout and nothing else.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Exit with 3 if the result is degraded.")]
 
-Query = Annotated[str, typer.Argument(metavar="QUERY", help="What to look for, in your own words.")]
+Query = Annotated[str, typer.Argument(metavar="QUERY", help="What to search for, in your own words.")]
 Session = Annotated[
     str | None,
     typer.Option(
-        "--session", metavar="KEY", help="The conversation that asks; groups and channels get no citations."
+        "--session", metavar="KEY", help="The conversation asking; groups and channels get no citations."
     ),
 ]
 MaxResults = Annotated[
-    int | None, typer.Option("--max-results", "-n", metavar="N", min=1, help="How many results at most.")
+    int | None, typer.Option("--max-results", "-n", metavar="N", min=1, help="The most results to return.")
 ]
 OnlyBackends = Annotated[
     list[str] | None,
-    typer.Option("--backend", metavar="ID", help="Ask only this backend; may be repeated."),
+    typer.Option("--backend", metavar="ID", help="Ask only this backend; repeatable."),
 ]
 Backend = Annotated[
     str | None,
-    typer.Option("--backend", metavar="ID", help="Which backend; without it, the one that can."),
+    typer.Option("--backend", metavar="ID", help="The backend to use; default: the one that stores facts."),
 ]
 
 Limit = Annotated[
     int,
-    typer.Option("--limit", "-n", metavar="N", min=1, max=500, help="How many events at most."),
+    typer.Option("--limit", "-n", metavar="N", min=1, max=500, help="The most events to show."),
 ]
 Since = Annotated[
     str | None,
-    typer.Option("--since", metavar="TIME", help="Only from then on: an ISO time, or a span such as 7d."),
+    typer.Option("--since", metavar="TIME", help="Only since then: an ISO time, or a time span such as 7d."),
 ]
 
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")

@@ -35,10 +35,13 @@ app = typer.Typer()
 
 Since = Annotated[
     str | None,
-    typer.Option("--since", metavar="TIME", help="Queries from then on: an ISO time, or a span such as 7d."),
+    typer.Option(
+        "--since", metavar="TIME", help="Only queries since then: an ISO time, or a time span such as 7d."
+    ),
 ]
 Until = Annotated[
-    str | None, typer.Option("--until", metavar="TIME", help="Queries up to then: an ISO time, or a span.")
+    str | None,
+    typer.Option("--until", metavar="TIME", help="Only queries until then: an ISO time, or a time span."),
 ]
 Depth = Annotated[
     int | None,
@@ -47,7 +50,7 @@ Depth = Annotated[
         metavar="N",
         min=1,
         max=1000,
-        help="How many results of a ranking count; 10 unless set otherwise.",
+        help="How many top results count; default: 10.",
     ),
 ]
 
@@ -60,32 +63,32 @@ async def replay(
     target: Target,
     *,
     weights: Annotated[
-        str | None, typer.Option("--weights", metavar="W", help=f"Other weights: {TABLE_HELP}.")
+        str | None, typer.Option("--weights", metavar="W", help=f"Use these weights: {TABLE_HELP}.")
     ] = None,
     fusion: Annotated[
         Literal["weighted", "rrf", "convex"] | None,
-        typer.Option("--fusion", help="Another way to make one score of several."),
+        typer.Option("--fusion", help="Use this fusion method instead."),
     ] = None,
     dedup: Annotated[
         Literal["exact", "overlap", "near"] | None,
-        typer.Option("--dedup", help="Another notion of what is the same."),
+        typer.Option("--dedup", help="Use this deduplication instead."),
     ] = None,
     drop: Annotated[
         list[str] | None,
-        typer.Option("--drop", metavar="ID", help="As if this backend had not answered; may be repeated."),
+        typer.Option("--drop", metavar="ID", help="Rank as if this backend had not answered; repeatable."),
     ] = None,
     since: Since = None,
     until: Until = None,
     k: Depth = None,
     limit: Annotated[
         int,
-        typer.Option("--limit", "-n", metavar="N", min=0, help="How many changed queries to show at most."),
+        typer.Option("--limit", "-n", metavar="N", min=0, help="The most changed queries to show."),
     ] = 5,
     as_json: AsJson = False,
 ) -> ExitCode:
-    """Rank logged queries again, from the log alone, and show what a change of the ranking would do.
+    """Rank logged queries again from the log and show what a ranking change would do.
 
-    Without a change it proves that every logged ranking comes out as it was, to the byte, and fails if not.
+    Without a change, verify that every logged ranking is reproduced byte for byte, and fail if not.
     """
     start, end = parse_time(since, "--since"), parse_time(until, "--until")
     async with opened_learning(target) as learning:
@@ -256,25 +259,23 @@ async def gate(
     target: Target,
     *,
     candidate: Annotated[
-        str, typer.Option("--candidate", metavar="W", help=f"The weights to be tested: {TABLE_HELP}.")
+        str, typer.Option("--candidate", metavar="W", help=f"The weights to test: {TABLE_HELP}.")
     ],
     baseline: Annotated[
-        str, typer.Option("--baseline", metavar="W", help="The weights that they must not fall behind.")
+        str, typer.Option("--baseline", metavar="W", help="The weights to compare with.")
     ] = "now",
     tolerance: Annotated[
         float,
-        typer.Option(
-            "--tolerance", metavar="D", min=0.0, max=1.0, help="How far nDCG may fall at the worst."
-        ),
+        typer.Option("--tolerance", metavar="D", min=0.0, max=1.0, help="How much nDCG may drop."),
     ] = 0.0,
     since: Since = None,
     k: Depth = None,
     as_json: AsJson = False,
 ) -> ExitCode:
-    """Test weights on judged queries: exit with 1 if they may rank worse than the baseline.
+    """Test weights on judged queries; exit with 1 if they may rank worse than the baseline.
 
-    They may where the lower bound of the difference in nDCG lies below what is tolerated, and where too few
-    queries are judged to tell.
+    They may if the lower bound of the nDCG difference is below the tolerance, or if too few queries are
+    judged to tell.
     """
     start = parse_time(since, "--since")
     async with opened_learning(target) as learning:

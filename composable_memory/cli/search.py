@@ -66,15 +66,13 @@ async def search(
             metavar="S",
             min=0.0,
             max=1.0,
-            help="Leave out results that score lower, from 0 to 1; one that has every word stays.",
+            help="Drop results scoring lower, from 0 to 1; one with every word is kept.",
         ),
     ] = None,
     backend: OnlyBackends = None,
     explain: Annotated[
         bool,
-        typer.Option(
-            "--explain", help="Show how each result came to its place, and what was dropped and why."
-        ),
+        typer.Option("--explain", help="Show how each result was ranked, what was dropped, and why."),
     ] = False,
     session: Session = None,
     strict: Strict = False,
@@ -117,12 +115,17 @@ async def pack(
     max_chars: Annotated[
         int | None,
         typer.Option(
-            "--max-chars", metavar="N", min=1, help="How many characters at most.", show_default="2000"
+            "--max-chars", metavar="N", min=1, help="The most characters to return.", show_default="2000"
         ),
     ] = None,
     max_tokens: Annotated[
         int | None,
-        typer.Option("--max-tokens", metavar="N", min=1, help="About how many tokens at most, instead."),
+        typer.Option(
+            "--max-tokens",
+            metavar="N",
+            min=1,
+            help="The most tokens to return, roughly; instead of --max-chars.",
+        ),
     ] = None,
     max_results: MaxResults = None,
     backend: OnlyBackends = None,
@@ -130,7 +133,7 @@ async def pack(
     strict: Strict = False,
     as_json: AsJson = False,
 ) -> ExitCode:
-    """Pack the best notes and facts into one text, with their sources."""
+    """Combine the best notes and facts into one text, with their sources."""
     _check_query(query)
     if max_chars is not None and max_tokens is not None:
         raise typer.BadParameter("give --max-chars or this, not both", param_hint="--max-tokens")
@@ -166,16 +169,18 @@ async def get(
     target: Target,
     path: Annotated[
         str,
-        typer.Argument(metavar="PATH", help="The file, as a search names it; a citation with lines will do."),
+        typer.Argument(metavar="PATH", help="The file as search prints it, or a citation with line numbers."),
     ],
     *,
     from_line: Annotated[
         int | None, typer.Option("--from", metavar="N", min=1, help="The first line.")
     ] = None,
-    lines: Annotated[int | None, typer.Option("--lines", metavar="N", min=1, help="How many lines.")] = None,
+    lines: Annotated[
+        int | None, typer.Option("--lines", metavar="N", min=1, help="How many lines to show.")
+    ] = None,
     as_json: AsJson = False,
 ) -> ExitCode:
-    """Show a memory file, or some lines of it."""
+    """Show a memory file, or some of its lines."""
     request = MemoryGetRequest(path=path, from_=from_line, lines=lines)
     async with open_memory(target.workspace, target.state_dir, long_lived=False) as memory:
         reply = await memory_get(memory, request)

@@ -40,9 +40,9 @@ from composable_memory_ops_logs import OpsLog, utc_now
 __all__ = ["app", "backends_list", "config_show", "embedders_list", "status"]
 
 app = typer.Typer()
-backends = typer.Typer(help="Look at the backends.", no_args_is_help=True)
-embedders = typer.Typer(help="Look at the embedding providers.", no_args_is_help=True)
-config = typer.Typer(help="Look at the settings.", no_args_is_help=True)
+backends = typer.Typer(help="Inspect the backends.", no_args_is_help=True)
+embedders = typer.Typer(help="Inspect the embedding providers.", no_args_is_help=True)
+config = typer.Typer(help="Inspect the settings.", no_args_is_help=True)
 app.add_typer(backends, name="backends")
 app.add_typer(embedders, name="embedders")
 app.add_typer(config, name="config")
@@ -58,13 +58,13 @@ async def status(
     deep: Annotated[
         bool,
         typer.Option(
-            "--deep", help="Try an embedding, the vector engine and a search; exit with 1 if it fails."
+            "--deep", help="Also try an embedding, the vector engine and a search; exit 1 if one fails."
         ),
     ] = False,
     strict: Strict = False,
     as_json: AsJson = False,
 ) -> ExitCode:
-    """Show the state of the memory and of each backend."""
+    """Show the status of the memory and of each backend."""
     reply = await _status_of(target, deep=deep)
     if as_json:
         print_json(reply.as_json())
@@ -145,7 +145,7 @@ class _Backend:
 
 @command(backends, "list")
 async def backends_list(target: Target, *, as_json: AsJson = False) -> None:
-    """List every known backend: where it comes from, what it can do, what it lacks."""
+    """List all known backends: their origin, what they can do, and what they lack."""
     registry = await asyncio.to_thread(discover_backends)
     loaded = await asyncio.to_thread(load_settings, target.workspace, registry=registry)
     known = await asyncio.to_thread(_known_backends, loaded, registry)
@@ -231,7 +231,7 @@ def _print_backend(one: _Backend) -> None:
 
 @command(embedders, "list")
 async def embedders_list(target: Target, *, as_json: AsJson = False) -> None:
-    """List every known embedding provider: which one is chosen, and what the others lack."""
+    """List all known embedding providers: which one is chosen, and what the others lack."""
     registry = await asyncio.to_thread(discover_backends)
     loaded = await asyncio.to_thread(load_settings, target.workspace, registry=registry)
     plan = await asyncio.to_thread(plan_embedder, loaded, registry, _embedder_services(target.state_dir))
@@ -298,7 +298,7 @@ async def config_show(
     origin: Annotated[bool, typer.Option("--origin", help="Show where each value was set.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show the settings in force; secrets are hidden."""
+    """Show the effective settings, with secrets hidden."""
     registry = await asyncio.to_thread(discover_backends)
     loaded = await asyncio.to_thread(load_settings, target.workspace, registry=registry)
     rows = describe(loaded, await asyncio.to_thread(_backend_options, loaded, registry))

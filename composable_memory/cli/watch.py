@@ -35,7 +35,7 @@ app = typer.Typer()
 
 @command(app, "watch")
 async def watch(target: Target, *, as_json: AsJson = False) -> None:
-    """Stay, and keep the index up to date as the notes change. With --json, one document a line."""
+    """Keep running and update the index as notes change. With --json, print one document per line."""
     printer = _Printer(as_json=as_json)
     with _end_signals() as end:
         async with open_memory(target.workspace, target.state_dir) as memory:
@@ -50,7 +50,7 @@ async def watch(target: Target, *, as_json: AsJson = False) -> None:
 
 @app.command("mcp")
 def mcp(workspace: Workspace = Here, state_dir: StateDir = None, session: Session = None) -> None:
-    """Serve the memory to an agent: an MCP server on stdin and stdout."""
+    """Serve the memory to an agent as an MCP server on stdin and stdout."""
     from composable_memory.mcp_server import serve
 
     serve(workspace, state_dir, session_key=session)

@@ -39,9 +39,7 @@ NEVER_CHANGED = "The weights were never changed: those of the settings are in fo
 WHAT_CHANGES = "hint: `cmem advise` proposes weights, `cmem weights set builtin=0.6` sets some by hand"
 
 app = typer.Typer()
-weights = typer.Typer(
-    help="Look at the weights of the backends, set them, and go back.", no_args_is_help=True
-)
+weights = typer.Typer(help="Show, set and roll back the weights of the backends.", no_args_is_help=True)
 app.add_typer(weights, name="weights")
 
 
@@ -50,7 +48,7 @@ app.add_typer(weights, name="weights")
 
 @command(weights, "show", epilog="Example: cmem weights show")
 async def show(target: Target, *, as_json: AsJson = False) -> None:
-    """Show the weights in force, for all questions and for kinds of them."""
+    """Show the active weights, for all questions and per kind of question."""
     async with opened_learning(target) as learning:
         report = await learning.weights.report()
     if as_json:
@@ -65,17 +63,19 @@ async def set_(
     target: Target,
     given: Annotated[
         list[str],
-        typer.Argument(metavar="WEIGHT...", help="A backend, = and its weight, such as builtin=0.6."),
+        typer.Argument(metavar="WEIGHT...", help="A backend and its weight, such as builtin=0.6."),
     ],
     *,
     intent: Annotated[
         Literal["time", "topic", "entity", "general"] | None,
         typer.Option("--intent", help="Only for questions of this kind."),
     ] = None,
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; the history keeps it.")] = "",
+    reason: Annotated[
+        str, typer.Option("--reason", metavar="TEXT", help="The reason, recorded in the history.")
+    ] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Set weights by hand; what is not given stays. They hold at once, in a running memory too."""
+    """Set weights by hand; others stay. They apply at once, also in a running memory."""
     chosen = _parse_weights(given)
     kind = IntentKind(intent) if intent else None
     async with opened_learning(target) as learning:
@@ -92,14 +92,14 @@ async def rollback(
         str | None,
         typer.Argument(
             metavar="VERSION",
-            help="The version to go back to, or settings; without it, the one before.",
+            help="The version to restore, or settings; default: the previous one.",
             show_default=False,
         ),
     ] = None,
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Put earlier weights in force again."""
+    """Restore earlier weights."""
     async with opened_learning(target) as learning:
         await learning.weights.rollback(version, actor=ACTOR)
         report = await learning.weights.report()
@@ -211,11 +211,11 @@ async def history(
     target: Target,
     *,
     limit: Annotated[
-        int, typer.Option("--limit", "-n", metavar="N", min=1, max=1000, help="How many changes at most.")
+        int, typer.Option("--limit", "-n", metavar="N", min=1, max=1000, help="The most changes to show.")
     ] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """List the changes of the weights, the latest first."""
+    """List weight changes, latest first."""
     async with opened_learning(target) as learning:
         changes = await learning.weights.history(limit)
     if as_json:
@@ -253,7 +253,7 @@ def _change_rows(change: WeightChange, backends: Sequence[str]) -> Iterator[Sequ
 async def diff(
     target: Target,
     a: Annotated[str, typer.Argument(metavar="A", help=f"One table: {TABLE_HELP}.")],
-    b: Annotated[str, typer.Argument(metavar="B", help="Another one, named likewise.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="The other table.")],
     *,
     as_json: AsJson = False,
 ) -> None:

@@ -29,7 +29,7 @@ __all__ = ["adopt", "app", "list_", "prune"]
 
 app = typer.Typer()
 workspaces = typer.Typer(
-    help="Look at the workspaces of the state folder, and bring one back whose folder was replaced.",
+    help="List known workspaces, clean up, and reconnect one whose folder was replaced.",
     no_args_is_help=True,
 )
 app.add_typer(workspaces, name="workspace")
@@ -77,7 +77,7 @@ def _store_document(store: KeptStore) -> dict[str, JsonValue]:
 
 @command(workspaces, "list")
 async def list_(*, state_dir: StateDir = None, as_json: AsJson = False) -> None:
-    """List the workspaces that are known, and what is kept of each."""
+    """List the known workspaces and what is stored for each."""
     kept = [one for one in await asyncio.to_thread(_kept_in, state_dir) if one.is_there or one.stores]
     if as_json:
         print_json(document(workspaces=[one.document() for one in kept]))
@@ -92,16 +92,16 @@ async def list_(*, state_dir: StateDir = None, as_json: AsJson = False) -> None:
 async def adopt(
     target: Target,
     workspace_id: Annotated[
-        str, typer.Argument(metavar="ID", help="The workspace, as `cmem workspace list` names it.")
+        str, typer.Argument(metavar="ID", help="The workspace id shown by `cmem workspace list`.")
     ],
     *,
     force: Annotated[
         bool,
-        typer.Option("--force", help="Also if its folder is there, or this one has a memory of its own."),
+        typer.Option("--force", help="Even if its folder still exists, or this one has a memory of its own."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Let a folder be a known workspace from now on: its facts, judgements, weights and log."""
+    """Connect a folder to a known workspace: its facts, judgements, weights and log."""
     folder, adopted, before = await asyncio.to_thread(_adopt, target, workspace_id, force=force)
     if as_json:
         print_json(document(path=folder, id=adopted, before=before))
@@ -112,11 +112,13 @@ async def adopt(
 @command(workspaces, "prune")
 async def prune(
     *,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove them, instead of showing them.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Remove them instead of only listing them.")
+    ] = False,
     state_dir: StateDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Remove indexes of folders that are gone, or have no notes. What cannot be made anew stays."""
+    """Remove indexes of folders that are gone or empty. What cannot be rebuilt is kept."""
     stores = await asyncio.to_thread(lambda: [*_needless(state_dir)])
     for store in stores if yes else ():
         await asyncio.to_thread(_remove, store.path)

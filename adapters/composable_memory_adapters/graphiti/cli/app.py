@@ -60,11 +60,13 @@ LOOKED_AT = 1000
 """Among so many of the latest episodes the one to be forgotten is looked for, to show what it says."""
 
 graph = typer.Typer(
-    help="Look at the facts of the memory: who is known, what holds since when, and where it is from.",
+    help="Browse the memory's facts: entities, when a fact holds, and where it comes from.",
     no_args_is_help=True,
 )
 
-Many = Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, max=1000, help="How many at most.")]
+Many = Annotated[
+    int, typer.Option("--limit", "-n", metavar="N", min=1, max=1000, help="The most entries to show.")
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,20 +118,21 @@ async def facts(
     target: Target,
     *,
     about: Annotated[
-        str | None, typer.Option("--about", metavar="ENTITY", help="Only about this one: a name or an id.")
+        str | None,
+        typer.Option("--about", metavar="ENTITY", help="Only facts about this entity, by name or id."),
     ] = None,
     as_of: Annotated[
         str | None,
         typer.Option(
-            "--as-of", metavar="DATE", help="Only what held at the end of this day, or at this time."
+            "--as-of", metavar="DATE", help="Only facts that held at the end of this day, or at this time."
         ),
     ] = None,
-    current: Annotated[bool, typer.Option("--current", help="Only what still holds.")] = False,
+    current: Annotated[bool, typer.Option("--current", help="Only facts that still hold.")] = False,
     limit: Many = 20,
     backend: Backend = None,
     as_json: AsJson = False,
 ) -> None:
-    """List facts, the newest first; what holds no more is dimmed."""
+    """List facts, newest first; outdated ones are dimmed."""
     moment = parse_moment(as_of, "--as-of", day_ends=True)
     async with _open(target, backend) as graph:
         found = await graph.memory.facts(about=about, as_of=moment, current_only=current, limit=limit)
@@ -146,14 +149,14 @@ async def facts(
 async def entities(
     target: Target,
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="A part of the name.", show_default=False)
+        str | None, typer.Argument(metavar="NAME", help="Part of the name.", show_default=False)
     ] = None,
     *,
     limit: Many = 50,
     backend: Backend = None,
     as_json: AsJson = False,
 ) -> None:
-    """List who and what is known, those with most facts first."""
+    """List entities, those with most facts first."""
     async with _open(target, backend) as graph:
         found = await graph.memory.entities(named=name, limit=limit)
         hint = await graph.hint(found)
@@ -169,7 +172,7 @@ async def entities(
 async def episodes(
     target: Target, *, limit: Many = 20, backend: Backend = None, as_json: AsJson = False
 ) -> None:
-    """List what was ingested, the latest first."""
+    """List what was ingested, latest first."""
     async with _open(target, backend) as graph:
         found = await graph.memory.episodes(limit=limit)
         hint = await graph.hint(found)
@@ -190,7 +193,7 @@ async def timeline(
     backend: Backend = None,
     as_json: AsJson = False,
 ) -> None:
-    """List what is and was known of one entity, in the order of time."""
+    """List all facts about one entity in order of time."""
     async with _open(target, backend) as graph:
         found = await graph.memory.timeline(entity, limit=limit)
         hint = await graph.hint(found)
@@ -215,15 +218,15 @@ def _print_end(found: Sequence[object], what: str, hint: str | None, *, as_json:
 @graph.command("forget")
 def forget(
     episode: Annotated[
-        str, typer.Argument(metavar="EPISODE", help="The episode, as `cmem graph episodes` names it.")
+        str, typer.Argument(metavar="EPISODE", help="The episode id shown by `cmem graph episodes`.")
     ],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     backend: Backend = None,
     workspace: Workspace = Here,
     state_dir: StateDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Remove an episode for good, with what only it supports. Asks first, except with --yes or --json."""
+    """Delete an episode and what only it supports. Asks first, unless --yes or --json."""
     target = Target(workspace=workspace, state_dir=state_dir)
     if not (yes or as_json):
         # Nothing is open while the answer is waited for, so that nothing is held up by it.
@@ -263,14 +266,17 @@ async def adopt(
     target: Target,
     *,
     everything: Annotated[
-        bool, typer.Option("--all", help="Also what no note of this workspace says: all of it is yours.")
+        bool,
+        typer.Option(
+            "--all", help="Also adopt what no note of this workspace mentions; use it if all of it is yours."
+        ),
     ] = False,
     backend: Backend = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take over what was ingested before workspaces were told apart, as far as it is in these notes.
+    """Adopt what was ingested before workspaces were separate, if these notes mention it.
 
-    It is read once more, which costs calls where a language model reads.
+    The text is read again, which costs model calls if a language model extracts the facts.
     """
     async with _open(target, backend) as graph:
         if not isinstance(graph.memory, SupportsAdoption):
@@ -292,27 +298,27 @@ async def export(
         str | None,
         typer.Argument(
             metavar="ENTITY",
-            help="Who is in the middle; without it, the newest facts of all.",
+            help="The entity in the centre; default: the newest facts overall.",
             show_default=False,
         ),
     ] = None,
     *,
     format_: Annotated[
         PictureFormat | None,
-        typer.Option("--format", help="What to write; without it, what the end of --output says."),
+        typer.Option("--format", help="The format; default: by the suffix of --output."),
     ] = None,
     depth: Annotated[
         int, typer.Option("--depth", metavar="N", min=1, max=5, help="How many steps from the entity.")
     ] = 1,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", dir_okay=False, help="Write into this file."),
+        typer.Option("--output", "-o", metavar="FILE", dir_okay=False, help="Write to this file."),
     ] = None,
     limit: Many = 200,
     backend: Backend = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write a part of the graph: as JSON, as a Mermaid diagram, or as a page to look at."""
+    """Export part of the graph as JSON, a Mermaid diagram, or an HTML page."""
     wanted = format_ or _format_of(output)
     if as_json and output is None and wanted != "json":
         problem = f"--format {wanted} needs --output beside --json"
