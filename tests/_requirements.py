@@ -90,7 +90,7 @@ MCP = "tests/integration/test_mcp_server.py::test_"
 LEVELS = "tests/contract/test_builtin.py::Test"
 CHOICE = "tests/unit/core/test_embedder_choice.py::test_"
 RETRYING = "tests/unit/supervision/test_backoff.py::test_"
-REFUSALS = "tests/unit/embedders/test_refusals.py::test_"
+FAILURES = "tests/unit/embedders/test_failures.py::test_"
 BATCHING = "tests/unit/embedders/test_batching.py::test_"
 LOCAL_MODELS = "tests/unit/test_local_models.py::test_"
 LOCAL = "tests/integration/test_local_embedder.py::test_"
@@ -1109,7 +1109,7 @@ OVERVIEW = document(
                  f"{EMBEDDING_FAULTS}a_rate_limit_is_waited_for"),
             decided("classes:retry:which", "(retry by the words of the message)",
                     "the status and the codes for programs decide what is tried again, never words",
-                    f"{REFUSALS}words_for_people_do_not_decide", f"{REFUSALS}the_status_decides"),
+                    f"{FAILURES}words_for_people_do_not_decide", f"{FAILURES}the_status_decides"),
             kept("classes:batch-failures", "batch failure tracking (auto-disable at 2)",
                  f"{JOBS}after_two_failures_jobs_are_off",
                  f"{JOBS}an_index_is_filled_by_requests_when_jobs_fail_and_asks_for_no_third"),

@@ -42,7 +42,7 @@ DOORS = {
     "falkordb": ("composable_memory_adapters.graphiti.database",),
     "graphiti_core": ("composable_memory_adapters.graphiti.library",),
     "httpx": (
-        "composable_memory_adapters.embedders.remote.http",
+        "composable_memory_adapters.embedders.remote.client",
         "composable_memory_adapters.graphiti.library.completions",
         "composable_memory_adapters.graphiti.service.connection",
         "composable_memory_adapters.qmd.transport.daemon",

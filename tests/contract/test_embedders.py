@@ -11,11 +11,8 @@ from composable_memory.interfaces import EmbedderAdapter, EmbedderServices, Embe
 from composable_memory.testing import FIXED_NOW, EmbedderContract, Opener
 from composable_memory_adapters.embedders import (
     gemini,
-    mistral,
     ollama,
     openai,
-    openai_compatible,
-    voyage,
     wordllama,
 )
 from composable_memory_ops_logs import OpsLog
@@ -60,15 +57,15 @@ class TestOpenAi(RemoteContract):
 
 
 class TestMistral(RemoteContract):
-    spec = mistral.spec
+    spec = openai.mistral_spec
 
 
 class TestVoyage(RemoteContract):
-    spec = voyage.spec
+    spec = openai.voyage_spec
 
 
 class TestOpenAiCompatible(RemoteContract):
-    spec = openai_compatible.spec
+    spec = openai.compatible_spec
 
 
 class TestGemini(RemoteContract):

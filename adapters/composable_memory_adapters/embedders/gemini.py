@@ -1,4 +1,4 @@
-"""Embeds with Google's Gemini API, which reads questions otherwise than passages.
+"""Google's Gemini API, which embeds questions otherwise than passages.
 
 The API takes 100 texts a request and cuts texts that are too long for the model itself; free accounts have
 30,000 tokens a minute, which is about what the default of `max_batch_bytes` holds.
@@ -14,13 +14,12 @@ from pydantic_core import from_json
 
 from composable_memory_adapters.embedders.jobs.embedder import EmbedderWithJobs
 from composable_memory_adapters.embedders.jobs.settings import SettingsWithJobs
-from composable_memory_adapters.embedders.remote.embedder import Kind, Vector
-from composable_memory_adapters.embedders.remote.openai_wire import without_nothing
-from composable_memory_adapters.embedders.remote.opening import remote_spec
+from composable_memory_adapters.embedders.remote.batching import Kind, Vector
+from composable_memory_adapters.embedders.remote.embedder import remote_spec
 from composable_memory_adapters.embedders.remote.settings import RemoteProvider
 
 if TYPE_CHECKING:
-    from composable_memory_adapters.embedders.jobs.api import JobApi, JobWire
+    from composable_memory_adapters.embedders.jobs.api import JobApi, JobClient
 
 __all__ = ["GeminiEmbedder", "GeminiSettings", "spec"]
 
@@ -80,16 +79,21 @@ class GeminiEmbedder(EmbedderWithJobs[GeminiSettings]):
         answer = await self.post(path, {"requests": [self._request(text, kind) for text in texts]}, _Answer)
         return [item.values for item in answer.embeddings]
 
-    def job_api(self, wire: "JobWire") -> "JobApi":
-        """Return how Gemini is asked for jobs."""
+    def job_api(self, client: "JobClient") -> "JobApi":
+        """Return Gemini's interface for jobs."""
         from composable_memory_adapters.embedders.jobs.gemini import GeminiJobs
 
-        return GeminiJobs(wire, model=self.model, base_url=self.settings.base_url, request=self._request)
+        return GeminiJobs(client, model=self.model, base_url=self.settings.base_url, request=self._request)
 
     def _request(self, text: str, kind: Kind) -> Mapping[str, object]:
-        """Return what is asked for one text."""
-        wishes = without_nothing(taskType=TASK_TYPES[kind], outputDimensionality=self.asked_dimensions)
-        return {"model": f"models/{self.model}", "content": {"parts": [{"text": text}]}, **wishes}
+        """Return the request for one text."""
+        length = self.requested_dimensions
+        return {
+            "model": f"models/{self.model}",
+            "content": {"parts": [{"text": text}]},
+            "taskType": TASK_TYPES[kind],
+            **({"outputDimensionality": length} if length is not None else {}),
+        }
 
 
 class _Item(BaseModel):

@@ -1,4 +1,4 @@
-"""Embeds with a model that Ollama runs, on this machine or another.
+"""Models that Ollama runs, on this machine or another.
 
 The default model reads 2,048 tokens. 6,000 bytes of English or Chinese are fewer; of mere signs they are
 more, and Ollama has to cut them itself. Versions from 0.13.5 on may refuse that: then lower `max_text_bytes`.
@@ -8,10 +8,9 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from composable_memory_adapters.embedders.remote.embedder import Kind, RemoteEmbedder, Vector
-from composable_memory_adapters.embedders.remote.openai_wire import without_nothing
-from composable_memory_adapters.embedders.remote.opening import remote_spec
-from composable_memory_adapters.embedders.remote.refusals import HttpFailure, Trouble
+from composable_memory_adapters.embedders.remote.batching import Kind, Vector
+from composable_memory_adapters.embedders.remote.embedder import RemoteEmbedder, remote_spec
+from composable_memory_adapters.embedders.remote.failures import FailureKind, HttpFailure
 from composable_memory_adapters.embedders.remote.settings import RemoteProvider, RemoteSettings
 
 __all__ = ["OllamaEmbedder", "OllamaSettings", "spec"]
@@ -69,15 +68,17 @@ class OllamaEmbedder(RemoteEmbedder[OllamaSettings]):
         return [await self._single(text) for text in texts]
 
     def advice(self, failure: HttpFailure) -> str | None:
-        """Say how to start Ollama, and how to get the model."""
-        if failure.trouble is Trouble.UNREACHABLE:
+        """Return how to start Ollama, or how to get the model."""
+        if failure.kind is FailureKind.UNREACHABLE:
             return f"start it with `ollama serve`, or set {self.provider.setting('base_url')}"
-        if failure.trouble is Trouble.NOT_FOUND and not _is_missing_route(failure):
+        if failure.kind is FailureKind.NOT_FOUND and not _is_missing_route(failure):
             return f"run `ollama pull {self.model}`"
         return None
 
     async def _batch(self, texts: Sequence[str]) -> Sequence[Vector]:
-        body = {"model": self.model, "input": texts, **without_nothing(dimensions=self.asked_dimensions)}
+        length = self.requested_dimensions
+        wanted = {"dimensions": length} if length is not None else {}
+        body = {"model": self.model, "input": texts, **wanted}
         return (await self.post("api/embed", body, _Vectors)).embeddings
 
     async def _single(self, text: str) -> Vector:
@@ -85,8 +86,8 @@ class OllamaEmbedder(RemoteEmbedder[OllamaSettings]):
 
 
 def _is_missing_route(failure: HttpFailure) -> bool:
-    """Say whether the path is unknown. A missing model has the same status, but is explained in JSON."""
-    return failure.trouble is Trouble.NOT_FOUND and not failure.is_explained
+    """Return whether the path is unknown. A missing model has the same status, but is explained in JSON."""
+    return failure.kind is FailureKind.NOT_FOUND and not failure.is_explained
 
 
 class _Vectors(BaseModel):

@@ -1,26 +1,103 @@
-"""Embeds with OpenAI.
+"""OpenAI, and the providers that are asked in the same way: Mistral, Voyage, and any compatible server.
 
-The API takes 8,192 tokens a text and 300,000 tokens a request. A token stands for at least one byte, so texts
-and requests below these many bytes are never refused for their size. It would take 2,048 texts; a hundred of
-them come back as 3 MB, which are read in the time of a blink, and lost with less pain.
+They differ in their models, their limits, and what they call the few parameters beside model and texts.
+
+A token stands for at least one byte, so a request of at most as many bytes as the API takes tokens is never
+refused for its size. OpenAI takes 8,192 tokens a text and 300,000 a request; it would take 2,048 texts, but
+a hundred come back as 3 MB, which are read at once, and cost less when they are lost. Mistral takes 16,384
+tokens and 256 texts a request. Voyage takes 32,000 tokens a text, and cuts longer ones itself; 120,000 tokens
+a request with its largest models, more with others.
 """
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from composable_memory_adapters.embedders.jobs.embedder import EmbedderWithJobs
 from composable_memory_adapters.embedders.jobs.settings import SettingsWithJobs
-from composable_memory_adapters.embedders.remote.embedder import Kind
-from composable_memory_adapters.embedders.remote.openai_wire import OpenAiWireEmbedder, without_nothing
-from composable_memory_adapters.embedders.remote.opening import remote_spec
-from composable_memory_adapters.embedders.remote.settings import RemoteProvider
+from composable_memory_adapters.embedders.remote.batching import Kind, Vector
+from composable_memory_adapters.embedders.remote.embedder import RemoteEmbedder, remote_spec
+from composable_memory_adapters.embedders.remote.settings import RemoteProvider, RemoteSettings
 
 if TYPE_CHECKING:
-    from composable_memory_adapters.embedders.jobs.api import JobApi, JobWire
+    from composable_memory_adapters.embedders.jobs.api import JobApi, JobClient
 
-__all__ = ["OpenAiEmbedder", "OpenAiSettings", "spec"]
+__all__ = [
+    "MistralEmbedder",
+    "MistralSettings",
+    "OpenAiCompatibleEmbedder",
+    "OpenAiCompatibleSettings",
+    "OpenAiEmbedder",
+    "OpenAiSettings",
+    "OpenAiStyleEmbedder",
+    "VoyageEmbedder",
+    "VoyageSettings",
+    "compatible_spec",
+    "mistral_spec",
+    "spec",
+    "voyage_spec",
+]
+
+SettingsT = TypeVar("SettingsT", bound=RemoteSettings)
+
+BATCH_BYTES = "Most bytes of text in one request; a larger text goes alone."
+TEXT_BYTES = "Of a longer text only this many bytes of UTF-8 are embedded."
+
+
+class OpenAiStyleEmbedder(RemoteEmbedder[SettingsT]):
+    """Sends `{model, input}` to `/embeddings`, with what a provider takes beside them."""
+
+    dimensions_parameter: ClassVar[str | None] = None
+    """What the length of the vectors is called in a request; None where it cannot be asked for."""
+    kind_parameter: ClassVar[str | None] = None
+    """What is called `query` or `document` in a request; None where both are embedded alike."""
+
+    def parameters(self, kind: Kind) -> Mapping[str, object]:
+        """Return what a request holds beside the model and the texts."""
+        parameters: dict[str, object] = {}
+        if self.kind_parameter is not None:
+            parameters[self.kind_parameter] = kind
+        if self.dimensions_parameter is not None and self.requested_dimensions is not None:
+            parameters[self.dimensions_parameter] = self.requested_dimensions
+        return parameters
+
+    async def request_vectors(self, texts: Sequence[str], kind: Kind) -> Sequence[Vector]:
+        """Ask for the vectors of all texts and put them into the order of the texts."""
+        body = {"model": self.model, "input": texts, **self.parameters(kind)}
+        answer = await self.post("embeddings", body, _Answer)
+        vectors = answer.in_order()
+        if vectors is None:
+            raise self.errors.unreadable("the indexes of its vectors are not 0, 1, 2 and so on")
+        return vectors
+
+
+class _Item(BaseModel):
+    """One vector, and the index of its text in the request."""
+
+    model_config = ConfigDict(strict=True)
+
+    index: int | None = None
+    embedding: Vector
+
+
+class _Answer(BaseModel):
+    """All vectors of a request, in any order."""
+
+    model_config = ConfigDict(strict=True)
+
+    data: list[_Item]
+
+    def in_order(self) -> list[Vector] | None:
+        """Return the vectors by their indexes, or as they come where none has one; None for nonsense."""
+        if all(item.index is None for item in self.data):
+            return [item.embedding for item in self.data]
+        by_index = {item.index: item.embedding for item in self.data}
+        indexes = range(len(self.data))
+        return [by_index[index] for index in indexes] if by_index.keys() == set(indexes) else None
+
+
+# --- OpenAI -------------------------------------------------------------------------------------------------
 
 
 class OpenAiSettings(SettingsWithJobs):
@@ -30,12 +107,10 @@ class OpenAiSettings(SettingsWithJobs):
 
     model: str = Field(default="text-embedding-3-small", description="The model.")
     base_url: str = Field(default="https://api.openai.com/v1", description="Where OpenAI is asked.")
-    max_batch_bytes: int = Field(
-        default=250_000, ge=1, description="Most bytes of text in one request; a larger text goes alone."
-    )
+    max_batch_bytes: int = Field(default=250_000, ge=1, description=BATCH_BYTES)
 
 
-class OpenAiEmbedder(EmbedderWithJobs[OpenAiSettings], OpenAiWireEmbedder[OpenAiSettings]):
+class OpenAiEmbedder(EmbedderWithJobs[OpenAiSettings], OpenAiStyleEmbedder[OpenAiSettings]):
     """OpenAI's models; those of the third generation can be asked for shorter vectors."""
 
     provider = RemoteProvider(
@@ -47,16 +122,127 @@ class OpenAiEmbedder(EmbedderWithJobs[OpenAiSettings], OpenAiWireEmbedder[OpenAi
             "text-embedding-ada-002": 1536,
         },
     )
+    dimensions_parameter = "dimensions"
 
-    def wishes(self, kind: Kind) -> Mapping[str, object]:  # noqa: ARG002 - questions are asked as passages are
-        """Ask for another length where one is set."""
-        return without_nothing(dimensions=self.asked_dimensions)
-
-    def job_api(self, wire: "JobWire") -> "JobApi":
-        """Return how OpenAI is asked for jobs."""
+    def job_api(self, client: "JobClient") -> "JobApi":
+        """Return OpenAI's interface for jobs."""
         from composable_memory_adapters.embedders.jobs.openai import OpenAiJobs
 
-        return OpenAiJobs(wire, model=self.model, wishes=self.wishes)
+        return OpenAiJobs(client, model=self.model, parameters=self.parameters)
 
 
 spec = remote_spec(OpenAiEmbedder, OpenAiSettings, summary="OpenAI's models, over the network; needs a key.")
+
+
+# --- any compatible server: vLLM, LM Studio, llama.cpp, LocalAI, a gateway ----------------------------------
+
+
+class OpenAiCompatibleSettings(RemoteSettings):
+    """Settings of such a server; `base_url` and `model` have to be set."""
+
+    model: str = Field(default="", description="The model, as the server calls it; has to be set.")
+    base_url: str = Field(
+        default="", description="Where the server is asked, with `/v1` where it wants that; has to be set."
+    )
+    max_batch_texts: int = Field(
+        default=32, ge=1, description="Most texts of one request; some servers take no more than 32."
+    )
+
+
+class OpenAiCompatibleEmbedder(OpenAiStyleEmbedder[OpenAiCompatibleSettings]):
+    """Whatever model the server offers.
+
+    No two servers agree on what they take beside model and texts, so nothing else is sent; `dimensions` says
+    how long the vectors are that they return. A query in `base_url`, such as `?api-version=…`, is kept.
+    """
+
+    provider = RemoteProvider(id="openai-compatible", needs_key=False)
+
+
+compatible_spec = remote_spec(
+    OpenAiCompatibleEmbedder,
+    OpenAiCompatibleSettings,
+    summary="Any server with OpenAI's interface for embeddings; needs base_url and model.",
+)
+
+
+# --- Mistral ------------------------------------------------------------------------------------------------
+
+
+class MistralSettings(RemoteSettings):
+    """Settings of Mistral."""
+
+    model_prefixes = ("mistral/",)
+
+    model: str = Field(default="mistral-embed", description="The model.")
+    base_url: str = Field(default="https://api.mistral.ai/v1", description="Where Mistral is asked.")
+    max_batch_bytes: int = Field(default=16_000, ge=1, description=BATCH_BYTES)
+
+
+class MistralEmbedder(OpenAiStyleEmbedder[MistralSettings]):
+    """Mistral's models; `codestral-embed` can be asked for shorter vectors."""
+
+    provider = RemoteProvider(
+        id="mistral",
+        key_variables=("MISTRAL_API_KEY",),
+        native_dimensions={"codestral-embed": 1536, "mistral-embed": 1024},
+    )
+    dimensions_parameter = "output_dimension"
+
+
+mistral_spec = remote_spec(
+    MistralEmbedder, MistralSettings, summary="Mistral's models, over the network; needs a key."
+)
+
+
+# --- Voyage -------------------------------------------------------------------------------------------------
+
+
+class VoyageSettings(SettingsWithJobs):
+    """Settings of Voyage."""
+
+    model_prefixes = ("voyage/",)
+
+    model: str = Field(default="voyage-4-large", description="The model.")
+    base_url: str = Field(default="https://api.voyageai.com/v1", description="Where Voyage is asked.")
+    max_text_bytes: int = Field(default=32_000, ge=16, description=TEXT_BYTES)
+    max_batch_bytes: int = Field(default=120_000, ge=1, description=BATCH_BYTES)
+
+
+class VoyageEmbedder(EmbedderWithJobs[VoyageSettings], OpenAiStyleEmbedder[VoyageSettings]):
+    """Voyage's models, which embed questions otherwise than passages; recent ones have several lengths."""
+
+    provider = RemoteProvider(
+        id="voyage",
+        key_variables=("VOYAGE_API_KEY",),
+        native_dimensions={
+            "voyage-2": 1024,
+            "voyage-3": 1024,
+            "voyage-3-large": 1024,
+            "voyage-3-lite": 512,
+            "voyage-3.5": 1024,
+            "voyage-3.5-lite": 1024,
+            "voyage-4": 1024,
+            "voyage-4-large": 1024,
+            "voyage-4-lite": 1024,
+            "voyage-code-2": 1536,
+            "voyage-code-3": 1024,
+            "voyage-finance-2": 1024,
+            "voyage-large-2": 1536,
+            "voyage-law-2": 1024,
+            "voyage-multilingual-2": 1024,
+        },
+    )
+    dimensions_parameter = "output_dimension"
+    kind_parameter = "input_type"
+
+    def job_api(self, client: "JobClient") -> "JobApi":
+        """Return Voyage's interface for jobs."""
+        from composable_memory_adapters.embedders.jobs.openai import VoyageJobs
+
+        return VoyageJobs(client, model=self.model, parameters=self.parameters)
+
+
+voyage_spec = remote_spec(
+    VoyageEmbedder, VoyageSettings, summary="Voyage's models, over the network; needs a key."
+)

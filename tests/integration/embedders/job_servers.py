@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from urllib.parse import parse_qs, urlsplit
 
 from composable_memory.interfaces import EmbedderSpec
-from composable_memory_adapters.embedders import gemini, openai, voyage
+from composable_memory_adapters.embedders import gemini, openai
 from tests.integration.embedders import loopback
 from tests.integration.embedders.loopback import Received, Reply
 
@@ -144,7 +144,7 @@ class OpenAiServer(JobServer):
 class VoyageServer(OpenAiServer):
     """As OpenAI, but what holds for all texts stands in the order."""
 
-    spec = voyage.spec
+    spec = openai.voyage_spec
 
     def result(self, line: Mapping[str, Any], job: Job) -> object:
         vector = loopback.vector_of(line["body"]["input"], job.order["request_params"]["output_dimension"])

@@ -17,7 +17,7 @@ from composable_memory.interfaces import EmbedderServices
 from composable_memory_adapters.embedders.gemini import GeminiEmbedder, GeminiSettings
 from composable_memory_adapters.embedders.ollama import OllamaEmbedder, OllamaSettings
 from composable_memory_adapters.embedders.openai import OpenAiEmbedder, OpenAiSettings
-from composable_memory_adapters.embedders.remote.opening import open_remote
+from composable_memory_adapters.embedders.remote.embedder import open_remote
 from tests.integration.embedders import loopback
 from tests.integration.embedders.conftest import Naps
 from tests.integration.embedders.loopback import Loopback, Received, Reply, in_turn

@@ -28,9 +28,8 @@ from composable_memory_adapters.builtin.backend import open_builtin
 from composable_memory_adapters.builtin.settings import BuiltinSettings
 from composable_memory_adapters.embedders.gemini import GeminiEmbedder
 from composable_memory_adapters.embedders.jobs.embedder import EmbedderWithJobs
-from composable_memory_adapters.embedders.openai import OpenAiEmbedder
-from composable_memory_adapters.embedders.remote.opening import open_remote
-from composable_memory_adapters.embedders.voyage import VoyageEmbedder
+from composable_memory_adapters.embedders.openai import OpenAiEmbedder, VoyageEmbedder
+from composable_memory_adapters.embedders.remote.embedder import open_remote
 from tests.integration.embedders import loopback
 from tests.integration.embedders.conftest import Naps
 from tests.integration.embedders.job_servers import (
@@ -505,7 +504,7 @@ async def test_no_job_is_begun_where_it_cannot_be_noted(
     (embedder_services.state_dir / "embedding-jobs").write_text("in the way", encoding="utf-8")
     server = OpenAiServer()
     async with asked(server, embedder_services, naps.pace) as embedder:
-        with pytest.raises(EmbeddingError, match="what jobs go on cannot be noted"):
+        with pytest.raises(EmbeddingError, match="cannot be recorded"):
             await embedder.embed_job(INPUTS)
 
     assert not server.asked

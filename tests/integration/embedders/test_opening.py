@@ -9,15 +9,22 @@ import pytest
 
 from composable_memory.errors import EmbedderUnavailable
 from composable_memory.interfaces import EmbedderServices, EmbedderSpec, SupportsFingerprint
-from composable_memory_adapters.embedders import gemini, mistral, ollama, openai, openai_compatible, voyage
+from composable_memory_adapters.embedders import gemini, ollama, openai
 from composable_memory_adapters.embedders.openai import OpenAiEmbedder, OpenAiSettings
-from composable_memory_adapters.embedders.remote.opening import open_remote
+from composable_memory_adapters.embedders.remote.embedder import open_remote
 from tests.integration.embedders import loopback
 from tests.integration.embedders.conftest import Naps
 from tests.integration.embedders.loopback import Reply
 
 NOWHERE = "http://127.0.0.1:9"
-SPECS = [gemini.spec, mistral.spec, ollama.spec, openai.spec, openai_compatible.spec, voyage.spec]
+SPECS = [
+    gemini.spec,
+    openai.mistral_spec,
+    ollama.spec,
+    openai.spec,
+    openai.compatible_spec,
+    openai.voyage_spec,
+]
 
 
 def configured(spec: EmbedderSpec, **keys: object) -> object:
@@ -29,8 +36,8 @@ def configured(spec: EmbedderSpec, **keys: object) -> object:
     [
         (openai.spec, "OPENAI_API_KEY"),
         (gemini.spec, "GEMINI_API_KEY or GOOGLE_API_KEY"),
-        (voyage.spec, "VOYAGE_API_KEY"),
-        (mistral.spec, "MISTRAL_API_KEY"),
+        (openai.voyage_spec, "VOYAGE_API_KEY"),
+        (openai.mistral_spec, "MISTRAL_API_KEY"),
     ],
     ids=lambda value: getattr(value, "id", ""),
 )
@@ -47,7 +54,7 @@ async def test_a_missing_key_is_named_before_and_at_opening(
     assert expected in str(raised.value)
 
 
-@pytest.mark.parametrize("spec", [ollama.spec, openai_compatible.spec], ids=lambda spec: spec.id)
+@pytest.mark.parametrize("spec", [ollama.spec, openai.compatible_spec], ids=lambda spec: spec.id)
 def test_servers_of_ones_own_need_no_key(spec: EmbedderSpec, embedder_services: EmbedderServices) -> None:
     settings = configured(spec, base_url=NOWHERE, model="some")
 
@@ -55,7 +62,7 @@ def test_servers_of_ones_own_need_no_key(spec: EmbedderSpec, embedder_services: 
 
 
 def test_a_compatible_server_has_to_be_described(embedder_services: EmbedderServices) -> None:
-    spec = openai_compatible.spec
+    spec = openai.compatible_spec
     prefix = "memory.embedding.providers.openai-compatible"
 
     no_url = spec.lacks(configured(spec, model="some"), embedder_services)
@@ -106,7 +113,7 @@ async def test_a_known_length_needs_no_request(
     spec: EmbedderSpec, embedder_services: EmbedderServices
 ) -> None:
     given: dict[str, object] = {"base_url": NOWHERE, "api_key": "k"}
-    if spec is openai_compatible.spec:
+    if spec is openai.compatible_spec:
         given |= {"model": "some", "dimensions": 12}
 
     async with spec.open(configured(spec, **given), embedder_services) as embedder:
@@ -119,8 +126,8 @@ async def test_a_known_length_needs_no_request(
     [
         (openai.spec, "openai/text-embedding-3-large", 3072),
         (gemini.spec, "models/gemini-embedding-001", 3072),
-        (voyage.spec, "voyage/voyage-3-lite", 512),
-        (mistral.spec, "codestral-embed", 1536),
+        (openai.voyage_spec, "voyage/voyage-3-lite", 512),
+        (openai.mistral_spec, "codestral-embed", 1536),
         (ollama.spec, "ollama/mxbai-embed-large:latest", 1024),
     ],
 )
@@ -213,7 +220,7 @@ def test_the_key_of_the_settings_goes_before_that_of_the_environment(
 def test_listing_and_opening_providers_loads_no_http_client() -> None:
     program = """
 import asyncio, sys
-from composable_memory_adapters.embedders import gemini, mistral, ollama, openai, openai_compatible, voyage
+from composable_memory_adapters.embedders import gemini, ollama, openai
 async def main():
     services = type("Services", (), {"environ": {"OPENAI_API_KEY": "k"}, "clock": None})()
     async with openai.spec.open(openai.OpenAiSettings(), services) as embedder:

@@ -10,7 +10,7 @@ import pytest
 
 from composable_memory.content import EmbedderInput
 from composable_memory.interfaces import EmbedderAdapter, EmbedderServices, EmbedderSpec
-from composable_memory_adapters.embedders import gemini, mistral, ollama, openai, openai_compatible, voyage
+from composable_memory_adapters.embedders import gemini, ollama, openai
 from tests.integration.embedders import loopback
 from tests.integration.embedders.loopback import Loopback, Received, Reply
 
@@ -57,7 +57,7 @@ async def test_openai(embedder_services: EmbedderServices) -> None:
 
 
 async def test_mistral(embedder_services: EmbedderServices) -> None:
-    passages, _ = await sent(mistral.spec, embedder_services, model="mistral/codestral-embed")
+    passages, _ = await sent(openai.mistral_spec, embedder_services, model="mistral/codestral-embed")
 
     assert passages.path == "/embeddings"
     assert passages.json == {
@@ -68,7 +68,7 @@ async def test_mistral(embedder_services: EmbedderServices) -> None:
 
 
 async def test_voyage_is_told_what_a_text_is(embedder_services: EmbedderServices) -> None:
-    passages, question = await sent(voyage.spec, embedder_services, model="voyage/voyage-4")
+    passages, question = await sent(openai.voyage_spec, embedder_services, model="voyage/voyage-4")
 
     assert passages.json == {
         "model": "voyage-4",
@@ -83,7 +83,7 @@ async def test_a_compatible_server_gets_nothing_but_model_and_texts(
     embedder_services: EmbedderServices,
 ) -> None:
     passages, _ = await sent(
-        openai_compatible.spec,
+        openai.compatible_spec,
         embedder_services,
         base_url="/v1?api-version=7",
         model="openai/whatever",
@@ -190,7 +190,7 @@ async def test_texts_are_spread_over_requests_and_keep_their_order(
         EmbedderInput(text=text, kind="query" if number % 3 else "document")
         for number, text in enumerate(texts)
     ]
-    async with asked(voyage.spec, embedder_services, max_batch_texts=4) as (embedder, server):
+    async with asked(openai.voyage_spec, embedder_services, max_batch_texts=4) as (embedder, server):
         vectors = await embedder.embed_batch(inputs)
 
         assert vectors == [loopback.vector_of(text) for text in texts]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from composable_memory_adapters.embedders.remote.batching import fitted, grouped
+from composable_memory_adapters.embedders.remote.batching import grouped, truncated
 
 ANY_TEXT = st.text(st.characters(codec=None, exclude_categories=()), max_size=60)
 
@@ -24,12 +24,12 @@ ANY_TEXT = st.text(st.characters(codec=None, exclude_categories=()), max_size=60
     ],
 )
 def test_a_text_is_cut_between_two_characters(text: str, limit: int, expected: str) -> None:
-    assert fitted(text, limit) == expected
+    assert truncated(text, limit) == expected
 
 
 @given(ANY_TEXT, st.integers(16, 80))
 def test_what_fits_can_be_sent_and_begins_as_the_text_does(text: str, limit: int) -> None:
-    fit = fitted(text, limit)
+    fit = truncated(text, limit)
 
     assert len(fit.encode()) <= limit
     assert text.encode("utf-8", "replace").decode().startswith(fit)

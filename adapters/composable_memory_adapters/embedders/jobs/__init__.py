@@ -1,1 +1,1 @@
-"""Jobs of providers: thousands of texts left with a provider at once, and fetched later."""
+"""Batch jobs: thousands of texts are left with a provider at once, and the vectors fetched later."""

@@ -1,4 +1,4 @@
-"""The face of a remote provider that also takes jobs. What does them is loaded by the first job."""
+"""The base of remote providers that also take batch jobs. What runs jobs is loaded by the first one."""
 
 import asyncio
 from abc import abstractmethod
@@ -10,13 +10,16 @@ from composable_memory.content import EmbedderInput
 from composable_memory.interfaces import EmbedderServices
 from composable_memory.supervision.backoff import Pace
 from composable_memory.types import BatchStatus
-from composable_memory_adapters.embedders.jobs.failure_counter import FAILURE_LIMIT, JobTally
-from composable_memory_adapters.embedders.jobs.settings import SettingsWithJobs
+from composable_memory_adapters.embedders.jobs.settings import (
+    FAILURE_LIMIT,
+    FailureCounter,
+    SettingsWithJobs,
+)
 from composable_memory_adapters.embedders.remote.embedder import RemoteEmbedder
 
 if TYPE_CHECKING:
-    from composable_memory_adapters.embedders.jobs.api import JobApi, JobWire
-    from composable_memory_adapters.embedders.jobs.running import Jobs
+    from composable_memory_adapters.embedders.jobs.api import JobApi, JobClient
+    from composable_memory_adapters.embedders.jobs.runner import JobRunner
 
 __all__ = ["EmbedderWithJobs"]
 
@@ -30,12 +33,12 @@ FOLDER = "embedding-jobs"
 
 
 class EmbedderWithJobs(RemoteEmbedder[SettingsT]):
-    """A remote embedder that can leave many texts with its provider; it adds `job_api`."""
+    """A remote embedder that can leave many texts with its provider; a provider adds `job_api`."""
 
     def __init__(self, settings: SettingsT, services: EmbedderServices, *, pace: Pace | None = None) -> None:
         super().__init__(settings, services, pace=pace)
-        self._tally = JobTally()
-        self._jobs: Jobs[SettingsT] | None = None
+        self._failures = FailureCounter()
+        self._runner: JobRunner[SettingsT] | None = None
 
     @property
     def texts_per_job(self) -> int:
@@ -48,51 +51,51 @@ class EmbedderWithJobs(RemoteEmbedder[SettingsT]):
         return min(MAX_JOB_TEXTS, self.settings.batch.concurrency * self.texts_per_job)
 
     def takes_jobs(self, texts: int) -> bool:
-        """Say whether so many texts are worth a job, and jobs are on and have not failed too often."""
+        """Return whether jobs are on, have not failed too often, and so many texts are worth one."""
         batch = self.settings.batch
-        return batch.enabled and not self._tally.is_off and texts >= batch.min_texts
+        return batch.enabled and not self._failures.is_off and texts >= batch.min_texts
 
     async def embed_job(self, inputs: Sequence[EmbedderInput]) -> Sequence[Sequence[float]]:
         """Return the vectors of the inputs, in their order.
 
-        Texts that a job embeds which was begun earlier are taken from there. Where jobs are off, and for what
-        a job has failed to bring, ordinary requests are made.
+        Texts that an earlier job embeds are taken from there. Ordinary requests are made where jobs are off,
+        and for what a job has failed to bring.
 
         Raises:
             EmbeddingPending: a job goes on at the provider; ask again later with the same texts.
             EmbeddingError: the job failed.
         """
-        if self._tally.is_off or not self.settings.batch.enabled:
+        if self._failures.is_off or not self.settings.batch.enabled:
             return await self.embed_batch(inputs)
-        if self._jobs is None:
-            self._jobs = await asyncio.to_thread(self._open_jobs)  # loads the HTTP client
-        return await self._jobs.embed(inputs)
+        if self._runner is None:
+            self._runner = await asyncio.to_thread(self._open_runner)  # loads the HTTP client
+        return await self._runner.embed(inputs)
 
     def batch_status(self) -> BatchStatus:
         """Return the state of the provider's jobs."""
         batch = self.settings.batch
         return BatchStatus(
-            enabled=batch.enabled and not self._tally.is_off,
-            failures=self._tally.failures,
+            enabled=batch.enabled and not self._failures.is_off,
+            failures=self._failures.failures,
             limit=FAILURE_LIMIT,
             wait=batch.wait,
             concurrency=batch.concurrency,
             poll_interval_ms=batch.poll_interval_ms,
             timeout_ms=batch.timeout_minutes * 60_000,
-            last_error=self._tally.last_error,
-            last_provider=self.id if self._tally.last_error else None,
+            last_error=self._failures.last_error,
+            last_provider=self.id if self._failures.last_error else None,
         )
 
     @abstractmethod
-    def job_api(self, wire: "JobWire") -> "JobApi":
-        """Return how the provider is asked for jobs."""
+    def job_api(self, client: "JobClient") -> "JobApi":
+        """Return the provider's interface for jobs."""
 
-    def _open_jobs(self) -> "Jobs[SettingsT]":
-        from composable_memory_adapters.embedders.jobs.api import JobWire
+    def _open_runner(self) -> "JobRunner[SettingsT]":
+        from composable_memory_adapters.embedders.jobs.api import JobClient
         from composable_memory_adapters.embedders.jobs.journal import JobJournal, VectorSource
-        from composable_memory_adapters.embedders.jobs.running import Jobs
+        from composable_memory_adapters.embedders.jobs.runner import JobRunner
 
-        api = self.job_api(JobWire(self.connected, self.parsed))
+        api = self.job_api(JobClient(self))
         source = VectorSource(
             provider=self.id,
             host=urlsplit(self.settings.base_url).netloc,
@@ -102,6 +105,6 @@ class EmbedderWithJobs(RemoteEmbedder[SettingsT]):
         )
         folder = self._services.state_dir / FOLDER
         journal = JobJournal(folder, source, lifetime=api.lifetime, clock=self._services.clock)
-        return Jobs(
-            self, api, journal, self._tally, texts_per_job=self.texts_per_job, pace=self._pace or Pace()
+        return JobRunner(
+            self, api, journal, self._failures, texts_per_job=self.texts_per_job, pace=self._pace or Pace()
         )

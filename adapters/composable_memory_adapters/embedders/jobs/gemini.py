@@ -1,4 +1,4 @@
-"""Jobs as Gemini has them: a file in, a long-running operation, a file out.
+"""The jobs of Gemini: a file in, a long-running operation, a file out.
 
 https://ai.google.dev/gemini-api/docs/batch-api, https://ai.google.dev/api/batch-api
 """
@@ -15,14 +15,14 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 from composable_memory_adapters.embedders.jobs.api import (
     FilePart,
     JobApi,
-    JobLine,
+    JobClient,
     JobPhase,
     JobState,
-    JobWire,
+    ResultLine,
 )
-from composable_memory_adapters.embedders.remote.connection import Reader
-from composable_memory_adapters.embedders.remote.embedder import Kind, Vector
-from composable_memory_adapters.embedders.remote.refusals import message_of
+from composable_memory_adapters.embedders.remote.batching import Kind, Vector
+from composable_memory_adapters.embedders.remote.client import Reader
+from composable_memory_adapters.embedders.remote.failures import message_of
 
 __all__ = ["GeminiJobs"]
 
@@ -42,7 +42,7 @@ JSONL = {"content-type": "application/jsonl; charset=utf-8"}
 
 
 class GeminiJobs(JobApi):
-    """The jobs of Gemini; `request` makes of a text what is asked for it.
+    """The jobs of Gemini; `request` returns the request for a text.
 
     Files go and come by addresses beside the base URL: of `/v1beta` these are `/upload/v1beta` and
     `/download/v1beta`.
@@ -53,13 +53,13 @@ class GeminiJobs(JobApi):
 
     def __init__(
         self,
-        wire: JobWire,
+        client: JobClient,
         *,
         model: str,
         base_url: str,
         request: Callable[[str, Kind], Mapping[str, object]],
     ) -> None:
-        self._wire = wire
+        self._client = client
         self._model = model
         self._before, _, self._version = urlsplit(base_url).path.rpartition("/")
         self._request = request
@@ -69,46 +69,46 @@ class GeminiJobs(JobApi):
         return {"key": text_id, "request": self._request(text, kind)}
 
     async def upload(self, content: bytes) -> str:
-        """Leave a file."""
+        """Upload a file."""
         about = {"file": {"displayName": "memory-embeddings.jsonl", "mimeType": "application/jsonl"}}
         parts = [
             FilePart(headers=JSON, content=json.dumps(about).encode()),
             FilePart(headers=JSONL, content=content),
         ]
         path, query = self._beside("upload", "files"), {"uploadType": "multipart"}
-        answer = await self._wire.upload(path, parts, _Uploaded, subtype="related", query=query)
+        answer = await self._client.upload(path, parts, _Uploaded, subtype="related", query=query)
         return answer.file.name
 
     async def create(self, file: str, kind: Kind) -> str:  # noqa: ARG002 - every line says it
-        """Make a job of a file."""
+        """Create a job for a file."""
         batch = {"displayName": "memory-embeddings", "inputConfig": {"file_name": file}}
         path = f"models/{quote(self._model)}:asyncBatchEmbedContent"
-        return (await self._wire.post(path, {"batch": batch}, _Created)).name
+        return (await self._client.post(path, {"batch": batch}, _Created)).name
 
-    async def look(self, job: str) -> JobState:
-        """Return how a job stands."""
-        operation = await self._wire.get(job, _Operation)
-        said = message_of(operation.error)
+    async def state(self, job: str) -> JobState:
+        """Return the state of a job."""
+        operation = await self._client.get(job, _Operation)
+        detail = message_of(operation.error)
         name = re.sub(r"^(?:BATCH|JOB)_STATE_", "", operation.state or operation.metadata.state or "")
-        unnamed = JobPhase.DONE if operation.done else JobPhase.GOING
-        phase = JobPhase.FAILED if said else PHASES.get(name, unnamed)
-        return JobState(phase=phase, name=name.lower(), said=said, files=operation.files())
+        unnamed = JobPhase.DONE if operation.done else JobPhase.RUNNING
+        phase = JobPhase.FAILED if detail else PHASES.get(name, unnamed)
+        return JobState(phase=phase, name=name.lower(), detail=detail, files=operation.files())
 
     async def read(self, file: str, reader: Reader[T]) -> T:
         """Read a file."""
         path = self._beside("download", f"{file}:download")
-        return await self._wire.download(path, reader, query={"alt": "media"})
+        return await self._client.download(path, reader, query={"alt": "media"})
 
-    def parsed(self, line: bytes) -> JobLine:
+    def parsed(self, line: bytes) -> ResultLine:
         """Return the vector of a line, or what the provider says instead."""
         found = _Line.model_validate_json(line)
         embedding = found.response.embedding if found.response else None
         if embedding is not None:
-            return JobLine(text_id=found.key, vector=embedding.values)
-        return JobLine(text_id=found.key, problem=message_of(found.error) or "no vector for a text")
+            return ResultLine(text_id=found.key, vector=embedding.values)
+        return ResultLine(text_id=found.key, problem=message_of(found.error) or "no vector for a text")
 
-    def _beside(self, room: str, path: str) -> str:
-        return "/".join([self._before, room, *filter(None, [self._version]), path])
+    def _beside(self, folder: str, path: str) -> str:
+        return "/".join([self._before, folder, *filter(None, [self._version]), path])
 
 
 class _Named(BaseModel):

@@ -1,9 +1,9 @@
-"""Remembers on disk which jobs were left with a provider, so that a restart fetches what was paid for.
+"""The journal of jobs on disk, so that a restart fetches what was paid for.
 
-A note holds the name of the job and the hashes of its texts: no text, no key. Every job has a file of its
-own, so that processes never write over each other's notes. A job whose note is lost is only paid for again.
-A note is kept for as long as the provider keeps the results: whoever is stopped before vectors were stored,
-or has to build an index anew, finds them there.
+A record holds the name of the job and the hashes of its texts: no text, no key. Every job has a file of its
+own, so that processes never overwrite each other's records. A job whose record is lost is only paid for
+again. A record is kept for as long as the provider keeps the results: whoever is stopped before vectors were
+stored, or has to rebuild an index, finds them there.
 """
 
 import asyncio
@@ -22,12 +22,12 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
 
 from composable_memory.interfaces import Clock
 
-__all__ = ["JobJournal", "NotedJob", "VectorSource"]
+__all__ = ["JobJournal", "RecordedJob", "VectorSource"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VectorSource:
-    """Where vectors come from. `fingerprint` is a hash of all that shapes them beside what stands here."""
+    """Where vectors come from. `fingerprint` is a hash of what shapes them beside the other fields."""
 
     provider: str
     host: str
@@ -43,7 +43,7 @@ class VectorSource:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NotedJob:
+class RecordedJob:
     """A job at the provider, and the hashes of the texts that it embeds."""
 
     id: str
@@ -51,9 +51,9 @@ class NotedJob:
 
 
 class JobJournal:
-    """The notes on the jobs of one source of vectors, in files that only their owner can read.
+    """The records of the jobs of one source of vectors, in files that only their owner can read.
 
-    Files are written whole or not at all, in threads. A note is dropped after `lifetime`.
+    Files are written whole or not at all, in threads. A record is dropped after `lifetime`.
     """
 
     def __init__(self, folder: Path, source: VectorSource, *, lifetime: timedelta, clock: Clock) -> None:
@@ -62,21 +62,21 @@ class JobJournal:
         self._lifetime = lifetime
         self._clock = clock
 
-    async def jobs(self) -> list[NotedJob]:
-        """Return all jobs that are noted and may still be of use; make the folder for more.
+    async def jobs(self) -> list[RecordedJob]:
+        """Return all recorded jobs that may still be of use; make the folder for more.
 
         Raises:
             OSError: there is no such folder, and none can be made.
         """
         return await asyncio.to_thread(lambda: list(self._read_all()))
 
-    async def note(self, job: NotedJob) -> None:
-        """Remember a job; cancelling the call does not keep it from being remembered.
+    async def record(self, job: RecordedJob) -> None:
+        """Record a job; cancelling the call does not keep it from being recorded.
 
         Raises:
-            OSError: it cannot be written down.
+            OSError: the record cannot be written.
         """
-        note = _Note(
+        record = _Record(
             job=job.id,
             provider=self._source.provider,
             host=self._source.host,
@@ -85,10 +85,10 @@ class JobJournal:
             created=self._clock(),
             texts=sorted(job.texts),
         )
-        await asyncio.to_thread(_write, self._file(job.id), note)
+        await asyncio.to_thread(_write, self._file(job.id), record)
 
-    async def forget(self, job: NotedJob) -> None:
-        """Remove the note on a job.
+    async def forget(self, job: RecordedJob) -> None:
+        """Remove the record of a job.
 
         Raises:
             OSError: it cannot be removed.
@@ -99,21 +99,21 @@ class JobJournal:
         digest = sha256(job.encode()).hexdigest()[:16]
         return self._folder / f"{self._source.provider}-{self._source.key}-{digest}.json"
 
-    def _read_all(self) -> Iterator[NotedJob]:
+    def _read_all(self) -> Iterator[RecordedJob]:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         oldest = self._clock() - self._lifetime
         names = f"{self._source.provider}-{self._source.key}-*"
-        for half_done in self._folder.glob(f"{names}.part"):  # left by a process that was killed
-            _drop_if_older(half_done, oldest)
+        for partial_file in self._folder.glob(f"{names}.part"):  # left by a process that was killed
+            _delete_if_older(partial_file, oldest)
         for file in sorted(self._folder.glob(f"{names}.json")):
-            note = _read(file)
-            if note is not None and oldest <= note.created:
-                yield NotedJob(id=note.job, texts=frozenset(note.texts))
+            record = _read(file)
+            if record is not None and oldest <= record.created:
+                yield RecordedJob(id=record.job, texts=frozenset(record.texts))
             else:
                 file.unlink(missing_ok=True)
 
 
-class _Note(BaseModel):
+class _Record(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     job: str
@@ -125,21 +125,21 @@ class _Note(BaseModel):
     texts: list[str]
 
 
-def _read(file: Path) -> _Note | None:
-    """Return a note; None if it is damaged, or another process has just dropped it."""
+def _read(file: Path) -> _Record | None:
+    """Return a record; None if it is damaged, or another process has just dropped it."""
     with suppress(FileNotFoundError, ValidationError):
-        return _Note.model_validate_json(file.read_bytes())
+        return _Record.model_validate_json(file.read_bytes())
     return None
 
 
-def _drop_if_older(file: Path, oldest: datetime) -> None:
+def _delete_if_older(file: Path, oldest: datetime) -> None:
     with suppress(FileNotFoundError):
         if file.stat().st_mtime < oldest.timestamp():
             file.unlink()
 
 
-def _write(file: Path, note: _Note) -> None:
-    half_done = file.with_suffix(".part")
-    with fdopen(open_fd(half_done, O_WRONLY | O_CREAT | O_TRUNC, 0o600), "wb") as target:
-        target.write(note.model_dump_json().encode())
-    half_done.replace(file)
+def _write(file: Path, record: _Record) -> None:
+    partial_file = file.with_suffix(".part")
+    with fdopen(open_fd(partial_file, O_WRONLY | O_CREAT | O_TRUNC, 0o600), "wb") as target:
+        target.write(record.model_dump_json().encode())
+    partial_file.replace(file)

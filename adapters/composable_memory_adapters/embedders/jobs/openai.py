@@ -1,4 +1,4 @@
-"""Jobs as OpenAI has them, and Voyage after its example: a file in, a file out, and one with errors.
+"""The jobs of OpenAI and Voyage: a file in, a file out, and one with errors.
 
 https://platform.openai.com/docs/api-reference/batch, https://docs.voyageai.com/docs/batch-inference
 """
@@ -12,14 +12,14 @@ from pydantic import BaseModel, ConfigDict, Field
 from composable_memory_adapters.embedders.jobs.api import (
     FilePart,
     JobApi,
-    JobLine,
+    JobClient,
     JobPhase,
     JobState,
-    JobWire,
+    ResultLine,
 )
-from composable_memory_adapters.embedders.remote.connection import Reader
-from composable_memory_adapters.embedders.remote.embedder import Kind, Vector
-from composable_memory_adapters.embedders.remote.refusals import message_of
+from composable_memory_adapters.embedders.remote.batching import Kind, Vector
+from composable_memory_adapters.embedders.remote.client import Reader
+from composable_memory_adapters.embedders.remote.failures import message_of
 
 __all__ = ["OpenAiJobs", "VoyageJobs"]
 
@@ -37,75 +37,77 @@ PHASES = {
 
 
 class OpenAiJobs(JobApi):
-    """The jobs of OpenAI; `wishes` is what every request says beside the model and the text."""
+    """The jobs of OpenAI; `parameters` returns what a request holds beside the model and the text."""
 
     lifetime = timedelta(hours=24 + 24)
 
-    def __init__(self, wire: JobWire, *, model: str, wishes: Callable[[Kind], Mapping[str, object]]) -> None:
-        self._wire = wire
+    def __init__(
+        self, client: JobClient, *, model: str, parameters: Callable[[Kind], Mapping[str, object]]
+    ) -> None:
+        self._client = client
         self._model = model
-        self._wishes = wishes
+        self._parameters = parameters
 
     def line(self, text_id: str, text: str, kind: Kind) -> Mapping[str, object]:
         """Return a whole request to the embeddings."""
-        body = {"model": self._model, "input": text, **self._wishes(kind)}
+        body = {"model": self._model, "input": text, **self._parameters(kind)}
         return {"custom_id": text_id, "method": "POST", "url": ENDPOINT, "body": body}
 
     async def upload(self, content: bytes) -> str:
-        """Leave a file for a job."""
+        """Upload a file."""
         purpose = FilePart(headers={"content-disposition": 'form-data; name="purpose"'}, content=b"batch")
         disposition = 'form-data; name="file"; filename="memory-embeddings.jsonl"'
         file = FilePart(
             headers={"content-disposition": disposition, "content-type": "application/jsonl"},
             content=content,
         )
-        return (await self._wire.upload("files", [purpose, file], _Created, subtype="form-data")).id
+        return (await self._client.upload("files", [purpose, file], _Created, subtype="form-data")).id
 
     async def create(self, file: str, kind: Kind) -> str:
-        """Make a job of a file."""
-        order = {"input_file_id": file, "endpoint": ENDPOINT, "metadata": SOURCE, **self.terms(kind)}
-        return (await self._wire.post("batches", order, _Created)).id
+        """Create a job for a file."""
+        body = {"input_file_id": file, "endpoint": ENDPOINT, "metadata": SOURCE, **self.job_options(kind)}
+        return (await self._client.post("batches", body, _Created)).id
 
-    def terms(self, kind: Kind) -> Mapping[str, object]:  # noqa: ARG002 - for those who say it with the job
+    def job_options(self, kind: Kind) -> Mapping[str, object]:  # noqa: ARG002 - for those who say it with the job
         """Return what else is said of a job."""
         return {"completion_window": "24h"}
 
-    async def look(self, job: str) -> JobState:
-        """Return how a job stands; one that expired may have brought a part."""
-        batch = await self._wire.get(f"batches/{job}", _Batch)
-        phase = PHASES.get(batch.status, JobPhase.GOING)
+    async def state(self, job: str) -> JobState:
+        """Return the state of a job; one that expired may have brought a part."""
+        batch = await self._client.get(f"batches/{job}", _Batch)
+        phase = PHASES.get(batch.status, JobPhase.RUNNING)
         files = [file for file in (batch.output_file_id, batch.error_file_id) if file]
-        return JobState(phase=phase, name=batch.status, said=message_of(batch.errors), files=files)
+        return JobState(phase=phase, name=batch.status, detail=message_of(batch.errors), files=files)
 
     async def read(self, file: str, reader: Reader[T]) -> T:
         """Read a file."""
-        return await self._wire.download(f"files/{file}/content", reader)
+        return await self._client.download(f"files/{file}/content", reader)
 
-    def parsed(self, line: bytes) -> JobLine:
+    def parsed(self, line: bytes) -> ResultLine:
         """Return the one vector of a line, or what the provider says instead."""
         found = _Line.model_validate_json(line)
         body = found.response.body if found.response else None
         vectors = [item.embedding for item in body.data] if body else []
         if len(vectors) == 1:
-            return JobLine(text_id=found.custom_id, vector=vectors[0])
-        said = message_of(found.error) or message_of(body.model_dump() if body else None)
-        return JobLine(text_id=found.custom_id, problem=said or f"{len(vectors)} vectors for a text")
+            return ResultLine(text_id=found.custom_id, vector=vectors[0])
+        detail = message_of(found.error) or message_of(body.model_dump() if body else None)
+        return ResultLine(text_id=found.custom_id, problem=detail or f"{len(vectors)} vectors for a text")
 
 
 class VoyageJobs(OpenAiJobs):
-    """The jobs of Voyage, which are told the model and its wishes once."""
+    """The jobs of Voyage, which name the model and its parameters once."""
 
     lifetime = timedelta(hours=12 + 24)
 
-    def line(self, text_id: str, text: str, kind: Kind) -> Mapping[str, object]:  # noqa: ARG002 - see terms
+    def line(self, text_id: str, text: str, kind: Kind) -> Mapping[str, object]:  # noqa: ARG002 - see job_options
         """Return a text with its id."""
         return {"custom_id": text_id, "body": {"input": text}}
 
-    def terms(self, kind: Kind) -> Mapping[str, object]:
+    def job_options(self, kind: Kind) -> Mapping[str, object]:
         """Return the time that it may take, the model, and what the texts are."""
         return {
             "completion_window": "12h",
-            "request_params": {"model": self._model, **self._wishes(kind)},
+            "request_params": {"model": self._model, **self._parameters(kind)},
         }
 
 
@@ -131,7 +133,7 @@ class _Item(BaseModel):
 
 
 class _Body(BaseModel):
-    """Either vectors or a complaint, which different services put in different places."""
+    """Either vectors or an error, which different services put in different places."""
 
     data: list[_Item] = []
     error: object = None

@@ -1,11 +1,15 @@
-"""Settings of the jobs in which a provider embeds many texts at leisure, for less money."""
+"""When jobs are used: the settings, and the counter of failures that turns them off."""
 
 from pydantic import Field
 
 from composable_memory.config.settings import SettingsModel
+from composable_memory.errors import EmbeddingError
 from composable_memory_adapters.embedders.remote.settings import RemoteSettings
 
-__all__ = ["BatchSettings", "SettingsWithJobs"]
+__all__ = ["FAILURE_LIMIT", "BatchSettings", "FailureCounter", "SettingsWithJobs"]
+
+FAILURE_LIMIT = 2
+"""After so many failures in a row, jobs are off for the life of the embedder."""
 
 
 class BatchSettings(SettingsModel):
@@ -29,3 +33,23 @@ class SettingsWithJobs(RemoteSettings):
     """The keys of a provider that also takes jobs."""
 
     batch: BatchSettings = BatchSettings()
+
+
+class FailureCounter:
+    """Counts the failures of jobs since the last success, and turns jobs off when there are too many."""
+
+    def __init__(self) -> None:
+        self.failures = 0
+        self.last_error: str | None = None
+        self.is_off = False
+
+    def failed(self, error: EmbeddingError, *, is_final: bool = False) -> None:
+        """Count a failure; one that is final, or one too many, turns jobs off."""
+        self.failures += 1
+        self.last_error = str(error)
+        self.is_off = self.is_off or is_final or self.failures >= FAILURE_LIMIT
+
+    def succeeded(self) -> None:
+        """Start counting anew; jobs that are off stay off."""
+        if not self.is_off:
+            self.failures, self.last_error = 0, None

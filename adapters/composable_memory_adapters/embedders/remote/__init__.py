@@ -1,1 +1,1 @@
-"""What all providers over HTTP share: requests, retries, refusals, and texts within limits."""
+"""What all providers over HTTP share: client, retries, errors, batches."""

@@ -1,4 +1,4 @@
-"""What all remote providers share: batches, the check of what comes back, and the way to their errors.
+"""The base of all remote providers: requests in batches, checks of the vectors, translation of errors.
 
 The HTTP client is loaded by the first request, so that a provider which is only listed costs next to nothing.
 """
@@ -7,21 +7,21 @@ import asyncio
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from hashlib import sha256
-from typing import TYPE_CHECKING, Annotated, ClassVar, Generic, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, FailFast, FiniteFloat
+from pydantic import BaseModel
 
 from composable_memory.content import EmbedderInput
-from composable_memory.errors import DimensionMismatch, EmbeddingError
-from composable_memory.interfaces import EmbedderServices
+from composable_memory.errors import DimensionMismatch, EmbedderUnavailable, EmbeddingError
+from composable_memory.interfaces import EmbedderServices, EmbedderSpec
 from composable_memory.supervision.backoff import Pace
-from composable_memory_adapters.embedders.remote.batching import fitted, grouped
-from composable_memory_adapters.embedders.remote.complaints import Complaints
-from composable_memory_adapters.embedders.remote.refusals import HttpFailure
+from composable_memory_adapters.embedders.remote.batching import Kind, Vector, request_batches
+from composable_memory_adapters.embedders.remote.failures import HttpFailure, ProviderErrors
 from composable_memory_adapters.embedders.remote.settings import (
     RemoteProvider,
     RemoteSettings,
@@ -29,31 +29,25 @@ from composable_memory_adapters.embedders.remote.settings import (
 )
 
 if TYPE_CHECKING:
-    from composable_memory_adapters.embedders.remote.connection import Connection
+    from composable_memory_adapters.embedders.remote.client import Connection
 
-__all__ = ["Kind", "RemoteEmbedder", "Vector"]
-
-Kind: TypeAlias = Literal["query", "document"]
-"""What a text is: a question, or a passage that may answer one."""
-
-Vector: TypeAlias = Annotated[list[FiniteFloat], FailFast()]
-"""A vector as it comes in: every number is finite, and the first that is not ends the reading."""
+__all__ = ["RemoteEmbedder", "open_remote", "remote_spec"]
 
 T = TypeVar("T")
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
 SettingsT = TypeVar("SettingsT", bound=RemoteSettings)
 
-HARMLESS_CHARS = 4
+MIN_SECRET_CHARS = 4
 """A header's value that is shorter, such as `1` or `eu`, is no secret that could be found in a text."""
 MEASURE_TIMEOUT_S = 10.0
-MOST_KEPT = 4096
-"""Vectors of calls that failed, kept until somebody asks for their texts again."""
+MAX_SAVED = 4096
+"""Vectors of calls that failed, saved until somebody asks for their texts again."""
 PROBE = "length"
 """What is embedded to learn how long the vectors of a model are."""
 
 
 class RemoteEmbedder(ABC, Generic[SettingsT]):
-    """An embedder behind HTTP; a provider adds how it is asked, `request_vectors`.
+    """An embedder behind HTTP; a provider adds `request_vectors`.
 
     A blank text is not sent and has the zero vector. Of a text with more than `max_text_bytes` bytes of UTF-8
     only the beginning is embedded. A request that fails in passing (no connection, 429, 5xx) is tried three
@@ -76,8 +70,8 @@ class RemoteEmbedder(ABC, Generic[SettingsT]):
         self._opening = asyncio.Lock()
         self._connection: Connection | None = None
         self._is_closed = False
-        self._kept: dict[tuple[Kind, str], Vector] = {}
-        self._complaints = Complaints(
+        self._saved: dict[tuple[Kind, str], Vector] = {}
+        self.errors = ProviderErrors(
             self.provider, settings.model, urlsplit(settings.base_url).netloc, self._secrets()
         )
 
@@ -98,7 +92,7 @@ class RemoteEmbedder(ABC, Generic[SettingsT]):
 
     @property
     def fingerprint(self) -> str:
-        """Return a hash of what else shapes the vectors: endpoint, headers without credentials, cutting."""
+        """Return a hash of what else shapes the vectors: endpoint, headers but credentials, truncation."""
         headers = sorted(
             (name.lower(), text) for name, text in self._headers.items() if not is_credential(name)
         )
@@ -117,22 +111,23 @@ class RemoteEmbedder(ABC, Generic[SettingsT]):
     async def embed_batch(self, inputs: Sequence[EmbedderInput]) -> list[Vector]:
         """Return the vectors of several texts, in their order.
 
-        If one request fails, what the others brought is kept for the next call: it was paid for.
+        If one request fails, the vectors of the others are saved for the next call: they were paid for.
 
         Raises:
             EmbedderUnavailable: the provider cannot be used, or the embedder is closed.
             EmbeddingError: the provider failed, or answered what cannot be used.
         """
-        known = {place: self._kept.pop((item.kind, item.text), None) for place, item in enumerate(inputs)}
-        vectors = [known[place] or [0.0] * self.dimensions for place in range(len(inputs))]
-        unknown = [(place, item) for place, item in enumerate(inputs) if known[place] is None]
+        saved = [self._saved.pop((item.kind, item.text), None) for item in inputs]
+        vectors = [vector or [0.0] * self.dimensions for vector in saved]
+        missing = [(index, item) for index, item in enumerate(inputs) if saved[index] is None]
         async with asyncio.TaskGroup() as group:
             requests = [
-                group.create_task(self._fill(vectors, texts, kind)) for kind, texts in self._requests(unknown)
+                group.create_task(self._fill(vectors, texts, kind))
+                for kind, texts in request_batches(missing, self.settings)
             ]
         failures = [failure for request in requests if (failure := request.result())]
         if failures:
-            self._keep(inputs, vectors)
+            self._save(inputs, vectors)
             raise failures[0]
         return vectors
 
@@ -154,7 +149,7 @@ class RemoteEmbedder(ABC, Generic[SettingsT]):
         except EmbeddingError as error:
             problem = str(error)
         what = f"the length of its vectors is not known and could not be measured ({problem})"
-        raise self._complaints.unusable(what, f"set {self.provider.setting('dimensions')}")
+        raise self.errors.unavailable(what, f"set {self.provider.setting('dimensions')}")
 
     async def close(self) -> None:
         """Close all connections; closing again does nothing."""
@@ -164,7 +159,7 @@ class RemoteEmbedder(ABC, Generic[SettingsT]):
         if connection is not None:
             await connection.close()
 
-    # --- what a provider says -------------------------------------------------------------------------------
+    # --- what a provider defines ----------------------------------------------------------------------------
 
     @abstractmethod
     async def request_vectors(self, texts: Sequence[str], kind: Kind) -> Sequence[Vector]:
@@ -191,23 +186,15 @@ class RemoteEmbedder(ABC, Generic[SettingsT]):
         return {"Authorization": f"Bearer {key}"}
 
     def advice(self, failure: HttpFailure) -> str | None:  # noqa: ARG002 - for those who know more
-        """Return better advice on a failure than the usual one, if the provider knows some."""
+        """Return better advice on a failure than the usual one, if the provider has some."""
         return None
 
-    # --- what a provider asks with --------------------------------------------------------------------------
+    # --- what a provider uses -------------------------------------------------------------------------------
 
     @property
-    def asked_dimensions(self) -> int | None:
+    def requested_dimensions(self) -> int | None:
         """Return the length that has to be asked for; None where the model's own is wanted."""
         return None if self.settings.dimensions == self._native else self.settings.dimensions
-
-    def parsed(self, body: bytes, answer: type[AnswerT]) -> AnswerT:
-        """Return an answer as a value.
-
-        Raises:
-            EmbeddingError: it is not JSON, or of another shape.
-        """
-        return self._complaints.parsed(body, answer)
 
     def checked(self, vector: Vector) -> Vector:
         """Return a vector that came in, at unit length where that is left to us.
@@ -215,7 +202,7 @@ class RemoteEmbedder(ABC, Generic[SettingsT]):
         Raises:
             DimensionMismatch: it has another length than promised.
         """
-        return self._fit(vector, self.dimensions)
+        return self._checked(vector, self.dimensions)
 
     async def post(self, path: str, body: Mapping[str, object], answer: type[AnswerT]) -> AnswerT:
         """Send JSON to a path below the base URL and return the answer.
@@ -226,7 +213,7 @@ class RemoteEmbedder(ABC, Generic[SettingsT]):
         """
         connection = await self.connected()
         content = json.dumps(body, ensure_ascii=False).encode()
-        return self.parsed(await connection.post(path, content), answer)
+        return self.errors.parsed(await connection.post(path, content), answer)
 
     async def connected(self) -> "Connection":
         """Return the connection, which the first call makes in a thread: that takes a sixth of a second.
@@ -236,53 +223,29 @@ class RemoteEmbedder(ABC, Generic[SettingsT]):
         """
         async with self._opening:
             if self._is_closed:
-                raise self._complaints.unusable("the embedder is closed", "open a new one")
+                raise self.errors.unavailable("the embedder is closed", "open a new one")
             if self._connection is None:
                 self._connection = await asyncio.to_thread(self._connect)
             return self._connection
 
-    async def asking(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Await what asks the provider, when it is its turn.
+    async def in_slot(self, request: Callable[[], Awaitable[T]]) -> T:
+        """Await a request as one of at most `max_concurrent_requests`.
 
         Raises:
-            EmbeddingError: what was an `HttpFailure`, as people can act on it.
+            EmbeddingError: what was an `HttpFailure`.
         """
         async with self._slots:
             try:
-                return await ask()
+                return await request()
             except HttpFailure as error:
                 failure = error
         raise self.failed(failure)
 
     def failed(self, failure: HttpFailure) -> EmbeddingError:
-        """Return a failure as an error that people can act on, without secrets."""
-        return self._complaints.failed(failure, self.advice(failure))
+        """Return the error for a failed request, without secrets."""
+        return self.errors.failed(failure, self.advice(failure))
 
-    def unreadable(self, problem: str) -> EmbeddingError:
-        """Return the error for an answer that cannot be used; `problem` must not hold a secret."""
-        return self._complaints.unreadable(problem)
-
-    # --- inside ---------------------------------------------------------------------------------------------
-
-    def _requests(
-        self, inputs: Sequence[tuple[int, EmbedderInput]]
-    ) -> Iterator[tuple[Kind, Mapping[int, str]]]:
-        """Yield what goes into each request: texts of one kind, by the place that each came with."""
-        limits = self.settings
-        kinds: tuple[Kind, ...] = ("query", "document")
-        for kind in kinds:
-            ready = (
-                (place, fitted(item.text, limits.max_text_bytes))
-                for place, item in inputs
-                if item.kind == kind
-            )
-            texts = [(place, text) for place, text in ready if text.strip()]
-            for part in grouped(
-                [text for _, text in texts],
-                max_texts=limits.max_batch_texts,
-                max_bytes=limits.max_batch_bytes,
-            ):
-                yield kind, dict(texts[part.start : part.stop])
+    # --- internals ------------------------------------------------------------------------------------------
 
     async def _fill(
         self, vectors: list[Vector], texts: Mapping[int, str], kind: Kind
@@ -292,34 +255,34 @@ class RemoteEmbedder(ABC, Generic[SettingsT]):
             got = await self._vectors(list(texts.values()), kind)
         except EmbeddingError as error:
             return error
-        for place, vector in zip(texts, got, strict=True):
-            vectors[place] = vector
+        for index, vector in zip(texts, got, strict=True):
+            vectors[index] = vector
         return None
 
-    def _keep(self, inputs: Sequence[EmbedderInput], vectors: Sequence[Vector]) -> None:
-        if len(self._kept) + len(inputs) > MOST_KEPT:
-            self._kept.clear()
+    def _save(self, inputs: Sequence[EmbedderInput], vectors: Sequence[Vector]) -> None:
+        if len(self._saved) + len(inputs) > MAX_SAVED:
+            self._saved.clear()
         for item, vector in zip(inputs, vectors, strict=True):
             if any(vector):
-                self._kept[item.kind, item.text] = vector
+                self._saved[item.kind, item.text] = vector
 
     async def _vectors(self, texts: Sequence[str], kind: Kind) -> Sequence[Vector]:
         """Return as many vectors as texts, all of one length, which is the promised one if one is known."""
-        vectors = await self.asking(partial(self.request_vectors, texts, kind))
+        vectors = await self.in_slot(partial(self.request_vectors, texts, kind))
         if len(vectors) != len(texts):
-            raise self.unreadable(f"{len(vectors)} vectors for {len(texts)} texts")
+            raise self.errors.unreadable(f"{len(vectors)} vectors for {len(texts)} texts")
         expected = self._dimensions or len(vectors[0])
         if not expected:
-            raise self.unreadable("an empty vector")
-        return [self._fit(vector, expected) for vector in vectors]
+            raise self.errors.unreadable("an empty vector")
+        return [self._checked(vector, expected) for vector in vectors]
 
-    def _fit(self, vector: Vector, expected: int) -> Vector:
+    def _checked(self, vector: Vector, expected: int) -> Vector:
         if len(vector) != expected:
             raise DimensionMismatch(self.id, self.model, expected=expected, got=len(vector))
         return _scaled(vector) if self.normalises else vector
 
     def _connect(self) -> "Connection":
-        from composable_memory_adapters.embedders.remote.connection import Connection, HttpClient
+        from composable_memory_adapters.embedders.remote.client import Connection, HttpClient
 
         client = HttpClient(
             self.settings.base_url, timeout_s=self.settings.timeout_ms / 1000, clock=self._services.clock
@@ -332,7 +295,44 @@ class RemoteEmbedder(ABC, Generic[SettingsT]):
         yield from self._keys
         for key in self._keys:
             yield from (text.removeprefix("Bearer ") for text in self.credential(key).values())
-        yield from (text for text in self._headers.values() if len(text) >= HARMLESS_CHARS)
+        yield from (text for text in self._headers.values() if len(text) >= MIN_SECRET_CHARS)
+
+
+@asynccontextmanager
+async def open_remote(
+    kind: type[RemoteEmbedder[SettingsT]],
+    settings: SettingsT,
+    services: EmbedderServices,
+    *,
+    pace: Pace | None = None,
+) -> AsyncIterator[RemoteEmbedder[SettingsT]]:
+    """Open a provider; no request is made if the length of its vectors is known.
+
+    Raises:
+        EmbedderUnavailable: something is missing in the settings, or the length could not be measured.
+    """
+    if lack := kind.provider.lack(settings, services):
+        raise EmbedderUnavailable(kind.provider.id, settings.model or "no model", *lack)
+    embedder = kind(settings, services, pace=pace)
+    try:
+        await embedder.prepare()
+        yield embedder
+    finally:
+        await embedder.close()
+
+
+def remote_spec(
+    kind: type[RemoteEmbedder[SettingsT]], settings: type[SettingsT], *, summary: str
+) -> EmbedderSpec:
+    """Return the spec of a provider that is asked over HTTP."""
+    return EmbedderSpec(
+        id=kind.provider.id,
+        summary=summary,
+        settings=settings,
+        open=partial(open_remote, kind),
+        local=False,
+        lacks=kind.provider.lacks,
+    )
 
 
 def _scaled(vector: Vector) -> Vector:

@@ -1,4 +1,4 @@
-"""What every remote provider lets people configure, and what is missing before it can be used."""
+"""Settings that all remote providers have, and what is missing before one can be used."""
 
 import re
 from collections.abc import Mapping
@@ -125,7 +125,7 @@ class RemoteProvider:
 
 
 def is_credential(header: str) -> bool:
-    """Say whether a header of this name proves who is asking, and so does not shape the vectors."""
+    """Return whether a header of this name proves who is asking, and so does not shape the vectors."""
     return is_secret(header) or is_secret_name(header)
 
 
