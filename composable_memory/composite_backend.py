@@ -52,6 +52,7 @@ from composable_memory.types import (
     MemoryFileSlice,
     MemoryProviderStatus,
     MemorySearchResult,
+    QueryIntent,
     SearchAnswer,
     SearchOptions,
     VectorStatus,
@@ -141,7 +142,8 @@ class CompositeBackend:
         asked = query.encode("utf-8", "replace").decode("utf-8").strip()[:MAX_QUERY_CHARS]
         if not asked:
             return SearchAnswer(results=())
-        legs = self._legs(asked, max(LEAST_DEPTH, 1 << (options.max_results - 1).bit_length()))
+        depth = max(LEAST_DEPTH, 1 << (options.max_results - 1).bit_length())
+        legs = self._legs(asked, options.intent or parse_query_intent(asked), depth)
         found = await asyncio.gather(*(attempt(leg) for leg in legs.values()))
         outcomes = dict(zip(legs, found, strict=True))
         failed = {name: one for name, one in outcomes.items() if isinstance(one, PipelineError)}
@@ -263,12 +265,12 @@ class CompositeBackend:
     def _has_vector_leg(self) -> bool:
         return self._vectors is not None and self._embedder is not None
 
-    def _legs(self, query: str, depth: int) -> dict[str, _Leg]:
+    def _legs(self, query: str, intent: QueryIntent, depth: int) -> dict[str, _Leg]:
         legs: dict[str, _Leg] = {}
         if self._vectors is not None and self._embedder is not None:
             legs["vectors"] = partial(self._ask_vectors, self._vectors, self._embedder, query, depth)
         if self._graph is not None:
-            legs["graph"] = partial(self._ask_graph, self._graph, query, depth)
+            legs["graph"] = partial(self._ask_graph, self._graph, query, intent, depth)
         return legs
 
     async def _ask_vectors(
@@ -278,14 +280,16 @@ class CompositeBackend:
         found = await vectors.query(VectorQuery(vector=vector, top_k=depth))
         return from_vectors(found.matches, QueryWords(query), now=self._clock(), backend_id=self.id)
 
-    async def _ask_graph(self, graph: GraphAdapter, query: str, depth: int) -> list[MemorySearchResult]:
-        entities = await self._entities_in(query)
+    async def _ask_graph(
+        self, graph: GraphAdapter, query: str, intent: QueryIntent, depth: int
+    ) -> list[MemorySearchResult]:
+        entities = await self._entities_in(query, intent)
         found = await graph.query(GraphQuery(text=query, entity_ids=entities, limit=depth))
         return from_graph(found, QueryWords(query), now=self._clock(), backend_id=self.id)
 
-    async def _entities_in(self, query: str) -> tuple[str, ...]:
+    async def _entities_in(self, query: str, intent: QueryIntent) -> tuple[str, ...]:
         """Return the ids of the entities that a question names, as far as rules can tell."""
-        labels = list(parse_query_intent(query).entities)
+        labels = list(intent.entities)
         if self._extractor is not None:
             asked = MemoryContentObject(id="query", kind="message", text=query)
             found = await attempt(partial(self._extractor.extract, asked))

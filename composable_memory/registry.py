@@ -4,7 +4,8 @@ A package offers one through an entry point whose value is a `BackendSpec` or an
 name is the spec's id. One that cannot be imported is listed with its reason and does not stop the others.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from typing import Generic, Protocol, TypeAlias, TypeVar
@@ -22,6 +23,7 @@ __all__ = [
     "BACKEND_GROUP",
     "EMBEDDER_GROUP",
     "EXTRACTOR_GROUP",
+    "ORDER_GROUP",
     "Found",
     "FoundBackend",
     "FoundEmbedder",
@@ -36,6 +38,9 @@ __all__ = [
 BACKEND_GROUP = "composable_memory.backends"
 EMBEDDER_GROUP = "composable_memory.embedders"
 EXTRACTOR_GROUP = "composable_memory.extractors"
+ORDER_GROUP = "composable_memory.embedder_orders"
+"""Entry points whose values are ids of embedding providers, in the order in which they are asked."""
+
 OWN_DISTRIBUTION = "composable-memory"
 
 
@@ -134,14 +139,22 @@ class Offers(Generic[SpecT]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registry:
-    """Everything on offer, in the order of precedence. Of several with one id the first counts."""
+    """Everything on offer, in the order of precedence. Of several with one id the first counts.
+
+    `orders` are the words, such as `auto`, that stand for providers to be asked one after another.
+    """
 
     backends: Offers[BackendSpec] = field(default_factory=Offers)
     embedders: Offers[EmbedderSpec] = field(default_factory=Offers)
+    orders: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def backend(self, id_: str) -> FoundBackend | None:
         """Return what counts as the backend of this id, or None if nobody offers one."""
         return self.backends.of(id_)
+
+    def backend_specs(self) -> list[BackendSpec]:
+        """Import all backends and return those that can be used. Blocks."""
+        return [found.spec for found in self.backends if found.spec is not None]
 
     def embedder(self, id_: str) -> FoundEmbedder | None:
         """Return what counts as the embedding provider of this id, or None if nobody offers one."""
@@ -160,6 +173,7 @@ def discover_backends(
     return Registry(
         backends=_found(BackendSpec, extra, installed.select(group=BACKEND_GROUP)),
         embedders=_found(EmbedderSpec, embedders, installed.select(group=EMBEDDER_GROUP)),
+        orders=dict(_orders(installed.select(group=ORDER_GROUP))),
     )
 
 
@@ -193,6 +207,13 @@ def _found(kind: type[SpecT], extra: Iterable[SpecT], installed: Iterable[EntryP
     return Offers(
         offer if first[offer.id] is offer else _shadowed(offer, first[offer.id].origin) for offer in offers
     )
+
+
+def _orders(installed: Iterable[EntryPoint]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield every order that can be loaded, ours last, so that nobody replaces them."""
+    for entry in sorted(installed, key=_precedence, reverse=True):
+        with suppress(Exception):  # the module of a stranger may raise anything
+            yield entry.name, tuple(entry.load())
 
 
 def _precedence(entry: EntryPoint) -> tuple[bool, str, str]:

@@ -111,25 +111,6 @@ class MemorySearchResult:
         return f"{self.path}:{self.start_line}:{self.end_line}{within}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchOptions:
-    """How much to return.
-
-    `max_results` is at least 1. `min_score` in [0, 1] acts on calibrated scores and never cuts an exact
-    hit. `session_key` names the conversation that asks.
-    """
-
-    max_results: int = DEFAULT_MAX_RESULTS
-    min_score: float = 0.0
-    session_key: str | None = None
-
-    def __post_init__(self) -> None:
-        require_whole("max_results", self.max_results)
-        if not (isinstance(self.min_score, int | float) and 0.0 <= self.min_score <= 1.0):
-            raise InvalidArgument("min_score", "a number from 0 to 1", self.min_score)
-        require_text("session_key", self.session_key, optional=True)
-
-
 DegradationCode = Literal[
     "keyword-only",
     "vector-only",
@@ -207,6 +188,27 @@ class QueryIntent:
     entities: tuple[str, ...] = ()
     topics: tuple[str, ...] = ()
     time_hints: tuple[TimeHint, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchOptions:
+    """How much to return.
+
+    `max_results` is at least 1. `min_score` in [0, 1] acts on calibrated scores and never cuts an exact
+    hit. `session_key` names the conversation that asks. `intent` is what the query is about, as whoever asks
+    several memories has read it; None where nobody has.
+    """
+
+    max_results: int = DEFAULT_MAX_RESULTS
+    min_score: float = 0.0
+    session_key: str | None = None
+    intent: QueryIntent | None = None
+
+    def __post_init__(self) -> None:
+        require_whole("max_results", self.max_results)
+        if not (isinstance(self.min_score, int | float) and 0.0 <= self.min_score <= 1.0):
+            raise InvalidArgument("min_score", "a number from 0 to 1", self.min_score)
+        require_text("session_key", self.session_key, optional=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -352,7 +352,7 @@ class ComposableMemoryManager:
         answers = await self._fan_out.ask_all(
             plan.asked,
             request.query,
-            SearchOptions(max_results=depth, session_key=request.options.session_key),
+            SearchOptions(max_results=depth, session_key=request.options.session_key, intent=intent),
             log.backend_result,
         )
         answers += [BackendAnswer(backend_id=one, skipped=why) for one, why in plan.skipped.items()]

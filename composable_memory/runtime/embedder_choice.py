@@ -1,7 +1,8 @@
 """Decides which embedding provider serves, opens it, and keeps why the others were passed over.
 
-`auto` stays on this machine, `auto-remote` takes the first provider that has a key, and a provider that the
-settings name never changes silently: only the configured fallback stands in for it, and says so.
+A word such as `auto` stands for an order of providers, of which the first that is ready is taken; after them
+come the local ones of other packages. A provider that the settings name never changes silently: only the
+configured fallback stands in for it, and says so.
 """
 
 import asyncio
@@ -20,8 +21,6 @@ from composable_memory.types import FallbackStatus
 from composable_memory_ops_logs import BackendDegraded, OpsLog
 
 __all__ = [
-    "AUTO_ORDER",
-    "AUTO_REMOTE_ORDER",
     "EmbedderAttempt",
     "EmbedderChoice",
     "EmbedderOffer",
@@ -31,12 +30,6 @@ __all__ = [
     "choose_embedder",
     "plan_embedder",
 ]
-
-AUTO_ORDER = ("local", "wordllama")
-"""Whom `auto` asks first; the local providers of other packages come after them."""
-
-AUTO_REMOTE_ORDER = ("local", "openai", "gemini", "voyage", "mistral")
-"""Whom `auto-remote` asks before it does as `auto` does."""
 
 SECTION = "memory.embedding"
 
@@ -101,6 +94,7 @@ class EmbedderOffers:
     def __init__(self, loaded: LoadedSettings, registry: Registry, services: EmbedderServices) -> None:
         self._loaded = loaded
         self._found = registry.embedders
+        self.orders = registry.orders
         self._services = services
         self._made: dict[str, EmbedderOffer] = {}
 
@@ -165,7 +159,7 @@ def plan_embedder(loaded: LoadedSettings, registry: Registry, services: Embedder
         ConfigError: a provider or one of its keys is unknown, or a model is set without a provider.
     """
     embedding = loaded.settings.memory.embedding
-    if embedding.model is not None and embedding.provider.startswith("auto"):
+    if embedding.model is not None and embedding.provider in registry.orders:
         raise _config_error(
             loaded,
             f"{SECTION}.model",
@@ -245,7 +239,7 @@ def _log(choice: EmbedderChoice, ops_log: OpsLog) -> None:
 
 def _attempt(asked: str, offers: EmbedderOffers) -> EmbedderAttempt:
     """Go through those who come into question until one can be opened."""
-    is_named = asked not in {"auto", "auto-remote"}
+    is_named = asked not in offers.orders
     passed_over: list[PassedOver] = []
     for offer in _in_question(asked, offers):
         obstacle = offer.unusable or (None if is_named else offer.lacks)
@@ -257,16 +251,15 @@ def _attempt(asked: str, offers: EmbedderOffers) -> EmbedderAttempt:
 
 def _in_question(asked: str, offers: EmbedderOffers) -> Iterator[EmbedderOffer]:
     """Yield whom to ask, one after another: whoever comes after the one that is taken is not loaded."""
-    orders = {"auto": AUTO_ORDER, "auto-remote": (*AUTO_REMOTE_ORDER, *AUTO_ORDER)}
-    order = [id_ for id_ in dict.fromkeys(orders.get(asked, (asked,))) if id_ in offers.ids]
+    order = [id_ for id_ in dict.fromkeys(offers.orders.get(asked, (asked,))) if id_ in offers.ids]
     yield from map(offers.of, order)
-    if asked in orders:
+    if asked in offers.orders:
         others = (offers.of(id_) for id_ in offers.ids if id_ not in order)
         yield from (offer for offer in others if offer.is_local)
 
 
 def _check_is_offered(loaded: LoadedSettings, registry: Registry, provider: str, key: str) -> None:
-    words = () if key.startswith(f"{SECTION}.providers.") else ("auto", "auto-remote", "none")
+    words = () if key.startswith(f"{SECTION}.providers.") else (*registry.orders, "none")
     known = registry.embedders.ids
     if provider in words or provider in known:
         return

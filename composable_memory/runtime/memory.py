@@ -13,6 +13,7 @@ from composable_memory.content import IngestReport, MemoryContentObject
 from composable_memory.errors import ComposableMemoryError, ConfigError
 from composable_memory.ingest.fan_out import hand_over
 from composable_memory.interfaces import (
+    BackendSpec,
     Capability,
     MemorySearchManager,
     ProgressCallback,
@@ -189,7 +190,7 @@ class Memory:
             ConfigError: no open backend takes contents, or the named one does not.
             BackendError: all of them failed.
         """
-        takers = self._takers(contents, backend)
+        takers = await self._takers(contents, backend)
         return await hand_over(takers, lambda one: one.ingest(contents, wait=wait), len(contents))
 
     async def ingest_source(
@@ -207,7 +208,7 @@ class Memory:
             BackendError: all of them failed.
         """
         require_text("path", path)
-        takers = self._takers(contents, backend)
+        takers = await self._takers(contents, backend)
         return await hand_over(
             takers, lambda one: one.ingest_source(path, contents, wait=wait), len(contents)
         )
@@ -289,11 +290,15 @@ class Memory:
         self.recent.note(_words_of(query), pack.trace_id, pack.sources)
         return pack
 
-    def _takers(
+    async def _takers(
         self, contents: Sequence[MemoryContentObject], backend: str | None
     ) -> dict[str, SupportsIngest]:
         self.manager.require_usable("ingest")
         require_all("contents", contents, MemoryContentObject, "a list of MemoryContentObjects")
+        if not self._able_at(Capability.INGEST):
+            specs = await asyncio.to_thread(self.registry.backend_specs)
+            takers = [spec for spec in specs if Capability.INGEST in spec.capabilities]
+            raise self._nobody("takes contents", takers)
         able = self._able(Capability.INGEST, "takes contents", backend)
         return {backend_id: one for backend_id, one in able.items() if isinstance(one, SupportsIngest)}
 
@@ -309,11 +314,18 @@ class Memory:
             raise ConfigError("backend", f"{backend!r} is no open backend that {what}; {', '.join(able)} is")
         if able:
             return able
+        raise self._nobody(what)
+
+    def _nobody(self, what: str, able: Sequence[BackendSpec] = ()) -> ConfigError:
+        """Return the error that no open backend does something; `able` are the installed ones that could."""
         lost = {one.backend_id: f"{one.backend_id}: {one.reason}" for one in self.unavailable()}
         problem = f"no open backend {what}" + (f" ({'; '.join(lost.values())})" if lost else "")
-        if "graphiti" in lost:
-            raise ConfigError("memory.graphiti", problem)
-        raise ConfigError("memory.graphiti.enabled", f"{problem}; set it to true for the graph memory")
+        keys = {one.id: self.settings.memory.section_key(one.id) for one in able}
+        if key := next((key for backend_id, key in keys.items() if backend_id in lost), None):
+            return ConfigError(key, problem)
+        if not able:
+            return ConfigError("memory", f"{problem}; `cmem backends list` shows which could, once enabled")
+        return ConfigError(f"{keys[able[0].id]}.enabled", f"{problem}; set it to true: {able[0].summary}")
 
     def _able_at(self, capability: Capability) -> Mapping[str, MemorySearchManager]:
         return {**self._behind_stand_in(capability), **self.manager.backends_with(capability)}

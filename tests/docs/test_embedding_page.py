@@ -10,9 +10,10 @@ from pydantic_core import to_jsonable_python
 
 from composable_memory.config.layers import load_settings
 from composable_memory.interfaces import EmbedderServices, EmbedderSpec
-from composable_memory.registry import Registry, discover_backends
-from composable_memory.runtime.embedder_choice import AUTO_ORDER, AUTO_REMOTE_ORDER, plan_embedder
+from composable_memory.registry import discover_backends
+from composable_memory.runtime.embedder_choice import plan_embedder
 from composable_memory.testing import FIXED_NOW
+from composable_memory_adapters.embedders.order import AUTO, AUTO_REMOTE
 from composable_memory_adapters.embedders.remote.settings import RemoteSettings
 from composable_memory_ops_logs import OpsLog
 
@@ -82,7 +83,7 @@ def test_the_order_of_the_automatic_choice_is_that_of_the_page() -> None:
     rows = dict(re.findall(r"^\| `(auto[a-z-]*)`[^|]* \| (.+) \|$", PAGE, re.MULTILINE))
     named = {word: tuple(re.findall(r"`([a-z]+)`", text)) for word, text in rows.items()}
 
-    assert named == {"auto": AUTO_ORDER, "auto-remote": (*AUTO_REMOTE_ORDER, "auto")}
+    assert named == {"auto": AUTO, "auto-remote": (*AUTO_REMOTE[: -len(AUTO)], "auto")}
 
 
 def test_the_page_names_the_variables_that_hold_keys() -> None:
@@ -108,7 +109,7 @@ def test_an_example_leads_to_the_provider_that_it_names(text: str, tmp_path: Pat
     file = tmp_path / "config.yaml"
     file.write_text(text, encoding="utf-8")
     loaded = load_settings(tmp_path, environ={"XDG_CONFIG_HOME": str(tmp_path)}, user_file=file)
-    plan = plan_embedder(loaded, Registry(embedders=discover_backends().embedders), services())
+    plan = plan_embedder(loaded, discover_backends(), services())
 
     assert loaded.notes == ()
     assert plan.first.asked == loaded.settings.memory.embedding.provider

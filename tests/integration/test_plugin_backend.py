@@ -31,10 +31,13 @@ class Hiding(SlowBackend):
     def status(self):
         raise RuntimeError("the wiki is asleep")
 
+OPENED = []
+
 @asynccontextmanager
 async def open_wiki(settings, services):
     kind = Hiding if settings.hides_status else SlowBackend
-    yield kind(settings.delay_s, {settings.page: "Tides are high on Monday."}, backend_id="wiki")
+    OPENED.append(kind(settings.delay_s, {settings.page: "Tides are high on Monday."}, backend_id="wiki"))
+    yield OPENED[-1]
 
 spec = BackendSpec(
     id="wiki",
@@ -172,6 +175,16 @@ async def test_its_condition_holds_unless_its_section_has_another(
     response = await asked(folders, section, query)
 
     assert [one.skipped for one in response.answers] == [skipped]
+
+
+async def test_the_intent_of_a_query_reaches_it(folders: tuple[Path, Path]) -> None:
+    config = {"embedding": {"provider": "none"}, "builtin": {"enabled": False}, "backends": {"wiki": {}}}
+    async with open_memory(*folders, config) as memory:
+        response = await memory.query("#tides high on 2026-03-02")
+
+    ((_, options),) = sys.modules["wiki_of_this_test"].OPENED[-1].asked
+    assert options.intent == response.intent
+    assert options.intent.topics == ("tides",)
 
 
 async def test_its_deadline_holds(folders: tuple[Path, Path]) -> None:

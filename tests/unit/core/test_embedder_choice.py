@@ -23,10 +23,12 @@ from composable_memory.runtime.embedder_choice import (
 from composable_memory.testing import FIXED_NOW
 from composable_memory.testing.fakes import HashEmbedder
 from composable_memory.types import FallbackStatus
+from composable_memory_adapters.embedders.order import AUTO, AUTO_REMOTE
 from composable_memory_ops_logs import MemorySink, OpsLog
 
 EVERYBODY = ("gemini", "local", "mistral", "openai", "stranger", "voyage", "wordllama")
 LOCAL = ("local", "stranger", "wordllama")
+ORDERS = {"auto": AUTO, "auto-remote": AUTO_REMOTE}
 
 
 class ProviderSettings(SettingsModel):
@@ -89,10 +91,11 @@ class House:
     @property
     def registry(self) -> Registry:
         return Registry(
+            orders=ORDERS,
             embedders=Offers(
                 Found(id=id_, origin="test", spec=spec, missing=spec.missing())
                 for id_, spec in self.specs.items()
-            )
+            ),
         )
 
     def load(self, overrides: Mapping[str, object]) -> LoadedSettings:
@@ -341,7 +344,7 @@ def test_a_provider_that_nobody_asks_for_is_left_alone(house: House) -> None:
 
 def test_a_plug_in_that_is_broken_does_not_stop_the_others(house: House) -> None:
     broken: Found[EmbedderSpec] = Found(id="broken", origin="test", problem="ImportError: no")
-    registry = Registry(embedders=Offers((broken, *house.registry.embedders)))
+    registry = Registry(embedders=Offers((broken, *house.registry.embedders)), orders=ORDERS)
 
     plan = plan_embedder(house.load({}), registry, house.services)
 

@@ -9,13 +9,14 @@ from composable_memory.config.layers import LoadedSettings
 from composable_memory.config.settings import Settings
 from composable_memory.content import IngestReport, MemoryContentObject
 from composable_memory.errors import BackendError, ConfigError
-from composable_memory.interfaces import Capability, MemorySearchManager
+from composable_memory.interfaces import BackendSpec, Capability, MemorySearchManager
 from composable_memory.query.backend_handle import ComposableBackendEntry
 from composable_memory.query.manager import ComposableMemoryManager
 from composable_memory.query.weights import LiveWeights
-from composable_memory.registry import Registry
+from composable_memory.registry import Found, Offers, Registry
 from composable_memory.runtime.opening import Memory
-from composable_memory.testing.fakes import FakeBackend, InMemoryBackend
+from composable_memory.testing.fakes import FakeBackend, InMemoryBackend, InMemorySettings
+from composable_memory.testing.in_memory import spec as in_memory_spec
 from composable_memory.types import Degradation, MemorySearchResult, SearchOptions
 from composable_memory_ops_logs import OpsLog
 from tests.learning_contexts import idle_context
@@ -52,13 +53,22 @@ class Taking(FakeBackend):
         return IngestReport(run_id="1", stored=len(contents))
 
 
+TAKER = BackendSpec(
+    id="taker",
+    summary="takes contents",
+    settings=InMemorySettings,
+    open=in_memory_spec.open,
+    capabilities=frozenset({Capability.INGEST}),
+)
+
+
 def a_memory(*backends: MemorySearchManager, unavailable: tuple[Degradation, ...] = ()) -> Memory:
     entries = [ComposableBackendEntry(id=getattr(one, "id", "notes"), manager=one) for one in backends]
     ops_log = OpsLog(None)
     return Memory(
         manager=ComposableMemoryManager(entries, ops_log=ops_log, unavailable=unavailable),
         loaded=LoadedSettings(settings=Settings()),
-        registry=Registry(),
+        registry=Registry(backends=Offers([Found(id="taker", origin="here", spec=TAKER)])),
         workspace_dir=Path(),
         state_dir=Path(),
         ops_log=ops_log,
@@ -102,14 +112,14 @@ async def test_when_all_fail_the_first_error_is_raised() -> None:
 
 
 async def test_where_nobody_takes_contents_the_setting_to_make_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"memory\.graphiti\.enabled.*set it to true"):
+    with pytest.raises(ConfigError, match=r"memory\.taker\.enabled.*set it to true"):
         await a_memory(InMemoryBackend()).ingest(CONTENTS)
 
 
 async def test_where_the_one_that_would_take_them_is_not_open_the_reason_is_named() -> None:
-    lost = Degradation(backend_id="graphiti", code="unavailable", reason="pip install it")
+    lost = Degradation(backend_id="taker", code="unavailable", reason="pip install it")
 
-    with pytest.raises(ConfigError, match="graphiti: pip install it") as refused:
+    with pytest.raises(ConfigError, match="taker: pip install it") as refused:
         await a_memory(InMemoryBackend(), unavailable=(lost,)).ingest(CONTENTS)
 
     assert "set it to true" not in str(refused.value)

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from pydantic import JsonValue
@@ -42,6 +42,9 @@ from composable_memory_adapters.graphiti.cli.fact_text import (
     print_on_timeline,
 )
 from composable_memory_adapters.graphiti.cli.pictures import html_page, mermaid
+
+if TYPE_CHECKING:
+    from composable_memory.runtime.memory import Memory
 
 __all__ = ["adopt", "entities", "episodes", "export", "facts", "forget", "graph", "timeline"]
 
@@ -93,6 +96,16 @@ class _Graph:
         return WHAT_TO_DO if is_empty else WHO_IS_KNOWN
 
 
+def _facts_of(memory: "Memory", backend: str | None) -> SupportsFacts:
+    try:
+        return memory.facts_of(backend)
+    except ConfigError:
+        if memory.settings.memory.section("graphiti").enabled:
+            raise
+        problem = "no open backend keeps facts; set it to true for the graph memory"
+        raise ConfigError("memory.graphiti.enabled", problem) from None
+
+
 @asynccontextmanager
 async def _open(target: Target, backend: str | None) -> AsyncIterator[_Graph]:
     # Imported late, because `cmem --help` imports this module.
@@ -101,7 +114,7 @@ async def _open(target: Target, backend: str | None) -> AsyncIterator[_Graph]:
 
     async with open_memory(target.workspace, target.state_dir, long_lived=False) as memory:
         check_names(memory, (backend,) if backend else ())
-        found = memory.facts_of(backend)
+        found = _facts_of(memory, backend)
         able = memory.manager.backends_with(Capability.FACTS)
         warn_degraded(memory.unavailable())
         backend_id = next(backend_id for backend_id, one in able.items() if id(one) == id(found))
