@@ -295,6 +295,7 @@ class Memory:
     ) -> dict[str, SupportsIngest]:
         self.manager.require_usable("ingest")
         require_all("contents", contents, MemoryContentObject, "a list of MemoryContentObjects")
+        require_text("backend", backend, optional=True)
         if not self._able_at(Capability.INGEST):
             specs = await asyncio.to_thread(self.registry.backend_specs)
             takers = [spec for spec in specs if Capability.INGEST in spec.capabilities]
