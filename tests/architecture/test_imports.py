@@ -45,7 +45,7 @@ DOORS = {
         "composable_memory_adapters.embedders.remote.client",
         "composable_memory_adapters.graphiti.library.completions",
         "composable_memory_adapters.graphiti.service.connection",
-        "composable_memory_adapters.qmd.transport.daemon",
+        "composable_memory_adapters.qmd.transport.daemon_client",
         "composable_memory_feedback.chat",
     ),
     "filelock": ("composable_memory_adapters.embedders.local",),

@@ -10,8 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from composable_memory_adapters.qmd.settings import SearchMode
-from composable_memory_adapters.qmd.transport.questions import MAX_CHARACTERS, MAX_SEARCHES, request_of
-from composable_memory_adapters.qmd.values import SubSearch
+from composable_memory_adapters.qmd.transport.search_request import MAX_CHARACTERS, MAX_SEARCHES, request_of
+from composable_memory_adapters.qmd.types import SubSearch
 
 PIECES = st.one_of(
     st.sampled_from(

@@ -1,4 +1,4 @@
-"""The QMD memory: Markdown searched by the QMD command, which runs beside us and keeps its own index."""
+"""The QMD memory: Markdown searched by the QMD command, which keeps an index of its own."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,7 +26,7 @@ def _kept(state_dir: Path) -> Sequence[KeptStore]:
 
 
 def _lacking(settings: QmdSettings) -> str | None:
-    """Return what these settings need that is not installed, and the line that installs it."""
+    """Return what these settings need that is not installed, and how to install it; None if nothing."""
     without_mcporter = installation.lacking(settings)
     if without_mcporter is None and settings.mcporter.enabled:
         return mcporter.lacking(settings.mcporter)

@@ -1,4 +1,4 @@
-"""The QMD memory as others see it: search through the QMD command, safe reading, an index that follows."""
+"""The QMD memory: search through the QMD command, safe reading of files, and an index kept up to date."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -23,46 +23,50 @@ from composable_memory.types import (
     SearchOptions,
     SyncReport,
 )
-from composable_memory_adapters.qmd.documents.collections import CollectionPlan, plan_collections
+from composable_memory_adapters.qmd.documents.collection_files import read_file
+from composable_memory_adapters.qmd.documents.collections import (
+    CollectionPlan,
+    newest_change,
+    plan_collections,
+)
+from composable_memory_adapters.qmd.documents.passage_scoring import StemCache
 from composable_memory_adapters.qmd.documents.passages import passages_of
-from composable_memory_adapters.qmd.documents.reading import read
-from composable_memory_adapters.qmd.documents.stemming import StemMemory
-from composable_memory_adapters.qmd.maintenance.freshness import newest_change
-from composable_memory_adapters.qmd.maintenance.loop import Upkeep
-from composable_memory_adapters.qmd.maintenance.maintenance import Maintenance
+from composable_memory_adapters.qmd.maintenance.index_commands import IndexCommands
+from composable_memory_adapters.qmd.maintenance.scheduler import MaintenanceScheduler
 from composable_memory_adapters.qmd.runtime.home import open_home, write_collections
 from composable_memory_adapters.qmd.runtime.installation import find_command, probe
 from composable_memory_adapters.qmd.runtime.models import describe_models
-from composable_memory_adapters.qmd.scope import verdict
+from composable_memory_adapters.qmd.scope import denial_of
 from composable_memory_adapters.qmd.settings import QmdSettings
-from composable_memory_adapters.qmd.status import Standing, describe
-from composable_memory_adapters.qmd.transport.command_line import CommandLine
+from composable_memory_adapters.qmd.status import Snapshot, describe
 from composable_memory_adapters.qmd.transport.daemon import Daemon
-from composable_memory_adapters.qmd.transport.engine import Engine, QuickWay
 from composable_memory_adapters.qmd.transport.mcporter import Mcporter
-from composable_memory_adapters.qmd.transport.modes import PresentMode, present_mode
-from composable_memory_adapters.qmd.transport.questions import request_of
-from composable_memory_adapters.qmd.values import (
+from composable_memory_adapters.qmd.transport.qmd_client import ProcessTransport, QmdClient
+from composable_memory_adapters.qmd.transport.search_request import (
+    EffectiveMode,
+    effective_mode,
+    request_of,
+)
+from composable_memory_adapters.qmd.types import (
     BACKEND_ID,
     Collection,
     Home,
     Installation,
     SearchRequest,
     SubSearch,
+    Transport,
 )
 
 __all__ = ["QmdMemory", "open_qmd"]
 
 DEPTH = 40
-"""So many documents are always asked for, so that a short answer is the beginning of a longer one."""
-LOOK_AGAIN_S = 2.0
-"""How long files are taken as unchanged after somebody looked."""
-LOOK_FOR_DAEMON_S = 1.0
-"""How long a single command looks for the daemon of a memory that stays open."""
-READING_SHARE = 0.8
-"""Of the time for a search, what QMD gets; the rest is for reading the lines it found."""
-FRESHENING_SHARE = 0.5
-"""Of the time for a search, what a single command gives an index that has fallen behind."""
+"""At least so many documents are requested, so that a short answer is the beginning of a longer one."""
+CHANGES_VALID_S = 2.0
+"""How long files are taken as unchanged after a look at them."""
+QMD_SHARE = 0.8
+"""Share of the time of a search that QMD gets; the rest is for reading the documents it found."""
+UPDATE_SHARE = 0.5
+"""Share of the time of a search that a short-lived memory spends on an index that is behind."""
 EMBED_PROBE = "ping"
 NO_FOLDER = (
     "QMD has no folder to search; name one in memory.qmd.paths, or set memory.qmd.includeDefaultMemory"
@@ -71,7 +75,7 @@ NO_FOLDER = (
 
 @asynccontextmanager
 async def open_qmd(settings: QmdSettings, services: BackendServices) -> AsyncIterator["QmdMemory"]:
-    """Yield the QMD memory; its daemon, tasks and commands end with it.
+    """Open the QMD memory; its daemon, tasks and commands end with it.
 
     Raises:
         BackendError: QMD or the Node it needs is not installed, or its folders cannot be used.
@@ -112,35 +116,34 @@ class QmdMemory:
             ops_log=services.ops_log,
         )
         self._mcporter = Mcporter(settings.mcporter, installation, home)
-        self._engine = Engine(CommandLine(installation, home), quick=self._quick_way())
-        self._upkeep = Upkeep(
+        self._client = QmdClient(ProcessTransport(installation, home), fast=self._fast_transport())
+        self._maintenance = MaintenanceScheduler(
             settings,
-            maintenance=Maintenance(installation, home, settings.update),
+            commands=IndexCommands(installation, home, settings.update),
             home=home,
             services=services,
         )
-        self._stems = StemMemory()
-        self._looked_at = 0.0
+        self._stems = StemCache()
+        self._checked_at = 0.0
         self._newest_change = 0.0
         self._index_bytes: int | None = None
-        self._is_closed = False
-        self._release = Once(self._let_go, name="qmd-close")
+        self._release = Once(self._close_parts, name="qmd-close")
 
     async def open(self) -> None:
-        """Tell QMD of the collections, and begin to follow them where the memory stays open."""
+        """Hand QMD its collections; start its daemon and scheduled updates if the memory stays open."""
         plan = await asyncio.to_thread(self._plan)
         self._collections, self._problems = plan.collections, plan.problems
-        await self._upkeep.open()
-        await self._take_stock()
+        await self._maintenance.open()
+        await self._refresh_facts()
         if self._services.is_long_lived:
             if self._settings.mcporter.enabled:
                 self._mcporter.start()
             self._daemon.start()
-            await self._upkeep.start()
+            await self._maintenance.start()
         elif not self._settings.mcporter.enabled:
-            await self._daemon.look()
+            await self._daemon.find()
 
-    # --- asking ---------------------------------------------------------------------------------------------
+    # --- search ---------------------------------------------------------------------------------------------
 
     async def search(
         self, query: str, options: SearchOptions | None = None
@@ -149,20 +152,20 @@ class QmdMemory:
         return (await self.answer(query, options)).results
 
     async def answer(self, query: str, options: SearchOptions | None = None) -> SearchAnswer:
-        """Search, and say what is missing: leave for the session, vectors, an index that is up to date."""
+        """Search, and report what limits the answer: session scope, missing vectors, an outdated index."""
         self._require_open("search")
         options = options or SearchOptions()
         if not query.strip():
             return SearchAnswer(results=())
-        if denial := verdict(self._settings.scope, options.session_key):
+        if denial := denial_of(self._settings.scope, options.session_key):
             return SearchAnswer(results=(), degraded=(_degradation("scope-denied", denial.reason),))
         limit_s = self._settings.limits.timeout_ms / 1000
         async with deadline(BACKEND_ID, "search", limit_s):
             return await self._answer(query, options, asyncio.get_running_loop().time() + limit_s)
 
     async def _answer(self, query: str, options: SearchOptions, until: float) -> SearchAnswer:
-        await self._look_for_changes(until)
-        mode = await self._present_mode()
+        await self._follow_changes(until)
+        mode = await self._effective_mode()
         request = request_of(
             query,
             mode=mode.mode,
@@ -173,30 +176,30 @@ class QmdMemory:
         if request is None or not self._collections:
             return SearchAnswer(results=(), degraded=tuple(self._shortcomings(mode)))
         left_s = until - asyncio.get_running_loop().time()
-        found = await self._engine.ask(request, timeout_s=left_s * READING_SHARE)
+        reply = await self._client.ask(request, timeout_s=left_s * QMD_SHARE)
         most = min(options.max_results, self._settings.limits.max_results or options.max_results)
         results = await passages_of(
-            found.hits,
+            reply.hits,
             query=query,
             mode=mode.mode,
             collections=self._collections,
             workspace=self._services.workspace_dir,
             limits=self._settings.limits,
             options=replace(options, max_results=most),
-            stems=self._stems,
+            cache=self._stems,
         )
         return SearchAnswer(
             results=tuple(results),
             degraded=tuple(self._shortcomings(mode)),
-            engines={"qmd": found.way, "mode": mode.mode},
+            engines={"qmd": reply.transport, "mode": mode.mode},
         )
 
     async def read_file(
         self, rel_path: str, *, from_line: int | None = None, lines: int | None = None
     ) -> MemoryFileSlice:
-        """Return a file of the collections, or some of its lines; one elsewhere begins with `qmd/`."""
+        """Return a file, or some of its lines; outside the workspace, names begin with `qmd/`."""
         self._require_open("read a file")
-        return await read(
+        return await read_file(
             rel_path,
             from_line=from_line,
             lines=lines,
@@ -207,41 +210,42 @@ class QmdMemory:
     async def sync(
         self, *, reason: str = "manual", force: bool = False, progress: ProgressCallback | None = None
     ) -> SyncReport:
-        """Let QMD update its index, and embed where the search mode uses vectors; `force` embeds all anew."""
+        """Update QMD's index, and embed if the search mode uses vectors; `force` embeds everything again."""
         self._require_open("sync")
         plan = await asyncio.to_thread(self._plan)  # a folder that was missing may be there now
         self._collections, self._problems = plan.collections, plan.problems
-        report = await self._upkeep.run(reason, force=force, progress=progress)
-        await self._daemon.look_at_index()
-        await self._take_stock()
+        report = await self._maintenance.run(reason, force=force, progress=progress)
+        await self._daemon.check_index()
+        await self._refresh_facts()
         return replace(report, problems=(*report.problems, *self._problems))
 
-    # --- how it is ------------------------------------------------------------------------------------------
+    # --- status and lifetime --------------------------------------------------------------------------------
 
     def status(self) -> MemoryProviderStatus:
-        """Return what was known after the last call that looked; asks nobody."""
+        """Return what is known, without asking QMD or the disk."""
         self._require_open("report its status")
-        standing = Standing(
+        error = self._client.fast_error
+        snapshot = Snapshot(
             installation=self._installation,
             home=self._home,
             collections=self._collections,
-            way=self._engine.way,
-            daemon=self._daemon.standing(),
+            transport=self._client.transport,
+            daemon=self._daemon.status,
             mcporter=self._mcporter,
-            upkeep=self._upkeep.standing(),
+            maintenance=self._maintenance,
             index_bytes=self._index_bytes,
             models=self._models,
-            problems=[*self._problems, *([str(detour)] if (detour := self._engine.detour) else [])],
+            problems=[*self._problems, *([] if error is None else [str(error)])],
             is_dirty=self._is_behind,
         )
-        return describe(self._settings, self._services, standing)
+        return describe(self._settings, self._services, snapshot)
 
     async def probe_embedding_availability(self) -> MemoryEmbeddingProbeResult:
-        """Let QMD embed a word, and say whether it worked."""
+        """Let QMD embed a word, and return whether that worked."""
         self._require_open("probe the embedder")
         if not self._settings.uses_vectors:
             return MemoryEmbeddingProbeResult(ok=False, error="the search mode `search` uses no vectors")
-        mode = await self._present_mode()
+        mode = await self._effective_mode()
         if mode.shortcoming is not None:
             return MemoryEmbeddingProbeResult(ok=False, error=mode.shortcoming.reason)
         request = SearchRequest(
@@ -252,94 +256,89 @@ class QmdMemory:
         )
         limit_s = self._settings.update.command_timeout_ms / 1000
         try:
-            await self._engine.ask(request, timeout_s=limit_s)
+            await self._client.ask(request, timeout_s=limit_s)
         except ComposableMemoryError as error:
             return MemoryEmbeddingProbeResult(ok=False, error=str(error))
         return MemoryEmbeddingProbeResult(ok=True)
 
     async def probe_vector_availability(self) -> bool:
-        """Say whether likeness can be searched: a mode that uses it, its model, and an index with vectors."""
+        """Return whether vectors can be searched: mode, model and index all have to allow it."""
         self._require_open("probe vector search")
-        mode = await self._present_mode()
+        mode = await self._effective_mode()
         return self._settings.uses_vectors and mode.shortcoming is None
 
     async def close(self) -> None:
         """End the daemon and what runs in the background; calling it again does nothing."""
-        self._is_closed = True
         await self._release()
 
-    async def _let_go(self) -> None:
+    async def _close_parts(self) -> None:
         try:
-            await self._upkeep.close()
+            await self._maintenance.close()
         finally:
             await asyncio.gather(self._daemon.close(), self._mcporter.close())
 
-    # --- what is known --------------------------------------------------------------------------------------
+    # --- internals ------------------------------------------------------------------------------------------
 
-    def _quick_way(self) -> QuickWay | None:
+    def _fast_transport(self) -> Transport | None:
         if self._settings.mcporter.enabled:
-            return QuickWay(name="mcporter", searcher=self._mcporter, is_up=lambda: True)
-        if not self._settings.daemon.enabled:
-            return None
-        return QuickWay(
-            name="daemon", searcher=self._daemon, is_up=lambda: self._daemon.standing().state == "running"
-        )
+            return self._mcporter
+        return self._daemon if self._settings.daemon.enabled else None
 
     def _plan(self) -> CollectionPlan:
-        """Find the folders that the settings name, and write them down for QMD; looks at the disk."""
-        export_dir = self._upkeep.export_dir
+        """Find the folders that the settings name, and write them into QMD's configuration; blocks."""
+        export_dir = self._maintenance.exporter.folder
         planned = plan_collections(
             self._settings, workspace=self._services.workspace_dir, export_dir=export_dir
         )
         write_collections(self._home, planned.collections, self._settings.models)
         return planned
 
-    async def _present_mode(self) -> PresentMode:
-        has_embedded = self._upkeep.standing().last_embed is not None
-        return await asyncio.to_thread(present_mode, self._settings, self._home, has_embedded=has_embedded)
+    async def _effective_mode(self) -> EffectiveMode:
+        has_embedded = self._maintenance.state.last_embed is not None
+        return await asyncio.to_thread(effective_mode, self._settings, self._home, has_embedded=has_embedded)
 
-    async def _look_for_changes(self, deadline: float) -> None:
-        """Let QMD's index follow files that have changed: in the background, or now where nobody stays."""
+    async def _follow_changes(self, deadline: float) -> None:
+        """Update the index if files have changed: in the background, or now if the memory is short-lived."""
         loop = asyncio.get_running_loop()
-        if loop.time() - self._looked_at >= LOOK_AGAIN_S:
+        if loop.time() - self._checked_at >= CHANGES_VALID_S:
             now = self._services.clock().timestamp()
-            self._newest_change = await asyncio.to_thread(newest_change, self._followed(), now=now)
-            self._looked_at = loop.time()
+            self._newest_change = await asyncio.to_thread(newest_change, self._watched(), now=now)
+            self._checked_at = loop.time()
         if not self._is_behind:
             return
         if self._services.is_long_lived:
-            self._upkeep.nudge("search")
+            self._maintenance.nudge("search")
             return
         try:
-            async with asyncio.timeout((deadline - loop.time()) * FRESHENING_SHARE):
-                await self._upkeep.run("search")
+            async with asyncio.timeout((deadline - loop.time()) * UPDATE_SHARE):
+                await self._maintenance.run("search")
         except (TimeoutError, ComposableMemoryError):
-            return  # `_shortcomings` tells that the index is behind
+            return  # `_shortcomings` reports that the index is behind
 
-    def _followed(self) -> list[Collection]:
-        """Return what has to be looked at: the collections, and the transcripts that are exported to one."""
-        followed = [*self._collections]
-        if (transcripts := self._upkeep.transcripts) is not None:
-            followed.append(Collection(name="transcripts", path=transcripts, pattern="*.jsonl"))
-        return followed
+    def _watched(self) -> list[Collection]:
+        """Return where to look for changes: the collections, and the transcripts to export."""
+        watched = [*self._collections]
+        if (transcripts := self._maintenance.exporter.transcripts) is not None:
+            watched.append(Collection(name="transcripts", path=transcripts, pattern="*.jsonl"))
+        return watched
 
     @property
     def _is_behind(self) -> bool:
-        updated = self._upkeep.standing().last_update
+        updated = self._maintenance.state.last_update
         if updated is None:
             return True
-        # An update of the future was one before the clock was set back, and says nothing of changes since.
+        # An update in the future was made before the clock was set back; changes since then are unknown.
         return not datetime.fromtimestamp(self._newest_change, UTC) <= updated <= self._services.clock()
 
-    def _shortcomings(self, mode: PresentMode) -> Iterator[Degradation]:
-        """Say in what the answer may fall short of what the files hold."""
+    def _shortcomings(self, mode: EffectiveMode) -> Iterator[Degradation]:
+        """Yield what may be missing from an answer although it is in the files."""
         if mode.shortcoming is not None:
             yield mode.shortcoming
-        standing = self._upkeep.standing()
-        why = f": {standing.problem}" if standing.problem else ""
+        problem = self._maintenance.problem
+        why = f": {problem}" if problem else ""
         if not self._collections:
             yield _degradation("disabled", NO_FOLDER)
-        elif standing.last_update is None:
+        elif self._maintenance.state.last_update is None:
             yield _degradation("never-indexed", f"QMD has not indexed these files yet; run `cmem index`{why}")
         elif self._is_behind:
             yield _degradation("stale", f"files have changed since QMD last looked; run `cmem index`{why}")
@@ -348,13 +347,13 @@ class QmdMemory:
         for problem in self._problems:
             yield _degradation("unreadable-files", problem)
 
-    async def _take_stock(self) -> None:
+    async def _refresh_facts(self) -> None:
         self._index_bytes, self._models = await asyncio.to_thread(
             lambda: (_size_of(self._home.index_file), tuple(describe_models(self._home, self._settings)))
         )
 
     def _require_open(self, operation: str) -> None:
-        if self._is_closed:
+        if self._release.has_begun:
             raise BackendUnavailable(BACKEND_ID, "it is closed", fix="open it again", operation=operation)
 
 

@@ -1,20 +1,20 @@
-"""Decides which sessions may search, and tells those that may not why (pure)."""
+"""Decides which sessions may search, and explains a denial (pure)."""
 
 from dataclasses import dataclass
 
 from composable_memory.session_keys import SessionPlace, place_of, without_agent
 from composable_memory_adapters.qmd.settings import ScopeMatch, ScopeSettings
 
-__all__ = ["Denial", "verdict"]
+__all__ = ["Denial", "denial_of"]
 
 _AGENT = "agent:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Denial:
-    """Why a session may not search: where it takes place, and the rule, counted from 1, that decided.
+    """Why a session may not search: where it takes place, and the rule, counted from 1, that denied it.
 
-    `rule` is None where no rule matched, and the default decided.
+    `rule` is None if no rule matched and the default applied.
     """
 
     place: SessionPlace
@@ -22,14 +22,14 @@ class Denial:
 
     @property
     def reason(self) -> str:
-        """Say who may not search, by what, and how to change it."""
+        """Return a message: who may not search, why, and how to change it."""
         what = "no rule of memory.qmd.scope matches it, and its default is deny"
         if self.rule is not None:
             what = f"rule {self.rule} of memory.qmd.scope denies it"
-        return f"{_described(self.place)} may not search here: {what}; {self._way_out}"
+        return f"{_described(self.place)} may not search here: {what}; {self._fix}"
 
     @property
-    def _way_out(self) -> str:
+    def _fix(self) -> str:
         chat_type = self.place.chat_type
         if chat_type is None:
             return "a rule that allows its `keyPrefix` lets it in"
@@ -38,10 +38,10 @@ class Denial:
         return f"{where} such as `{rule}` lets it in, if all who read there may read these notes"
 
 
-def verdict(scope: ScopeSettings, session_key: str | None) -> Denial | None:
-    """Return None if a session may search, or why not: the first rule that matches decides, else the default.
+def denial_of(scope: ScopeSettings, session_key: str | None) -> Denial | None:
+    """Return why a session may not search, or None: the first rule that matches decides, or else the default.
 
-    Who asks without a session, or with a blank key, is at the command line and may search.
+    Callers without a session, or with a blank key, are at the command line and may search.
     """
     if session_key is None or not session_key.strip():
         return None
@@ -53,7 +53,7 @@ def verdict(scope: ScopeSettings, session_key: str | None) -> Denial | None:
 
 
 def _matches(match: ScopeMatch, session_key: str, place: SessionPlace) -> bool:
-    """Say whether all that is given in a rule is true; a blank text counts as not given."""
+    """Return whether a session meets all conditions of a rule; a blank text is no condition."""
     whole = session_key.strip().lower()
     prefix = _plain(match.key_prefix)
     compared = whole if prefix.startswith(_AGENT) else without_agent(session_key)

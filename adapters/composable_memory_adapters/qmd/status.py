@@ -1,4 +1,4 @@
-"""What the QMD memory says of itself: version, way, collections, index, models, daemon, updates, troubles."""
+"""The status of the QMD memory: version, transport, collections, index, models, daemon, updates, problems."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,55 +12,54 @@ from composable_memory.types import (
     SourceCount,
     VectorStatus,
 )
-from composable_memory_adapters.qmd.maintenance.loop import UpkeepStanding
+from composable_memory_adapters.qmd.maintenance.scheduler import MaintenanceScheduler
 from composable_memory_adapters.qmd.settings import QmdSettings
-from composable_memory_adapters.qmd.transport.daemon import DaemonStanding
-from composable_memory_adapters.qmd.transport.engine import Way
+from composable_memory_adapters.qmd.transport.daemon import DaemonStatus
 from composable_memory_adapters.qmd.transport.mcporter import Mcporter
-from composable_memory_adapters.qmd.values import Collection, Home, Installation
+from composable_memory_adapters.qmd.types import Collection, Home, Installation, TransportName
 
-__all__ = ["Standing", "describe"]
+__all__ = ["Snapshot", "describe"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """What is known when somebody asks. `models` has of each role its model and its file."""
+class Snapshot:
+    """What is known at the moment. `models` holds the model and its file for each role."""
 
     installation: Installation
     home: Home
     collections: Sequence[Collection]
-    way: Way
-    daemon: DaemonStanding
+    transport: TransportName
+    daemon: DaemonStatus
     mcporter: Mcporter
-    upkeep: UpkeepStanding
+    maintenance: MaintenanceScheduler
     index_bytes: int | None
     models: Sequence[Mapping[str, JsonValue]]
     problems: Sequence[str]
     is_dirty: bool
 
 
-def describe(settings: QmdSettings, services: BackendServices, standing: Standing) -> MemoryProviderStatus:
-    """Return the status; QMD counts documents, which are files and chunks here."""
-    counts = standing.upkeep.counts
-    files = sum(counts.get(one.name, 0) for one in standing.collections) if counts else None
+def describe(settings: QmdSettings, services: BackendServices, snapshot: Snapshot) -> MemoryProviderStatus:
+    """Return the status; QMD counts only documents, which are reported as files and as chunks."""
+    counts = snapshot.maintenance.state.counts
+    files = sum(counts.get(one.name, 0) for one in snapshot.collections) if counts else None
     return MemoryProviderStatus(
         backend="qmd",
         provider="qmd",
         requested_provider="qmd",
-        model=_embedding_model(settings, standing.models),
+        model=_embedding_model(settings, snapshot.models),
         files=files,
         chunks=files,
-        dirty=standing.is_dirty,
+        dirty=snapshot.is_dirty,
         workspace_dir=str(services.workspace_dir),
-        db_path=str(standing.home.index_file),
+        db_path=str(snapshot.home.index_file),
         extra_paths=tuple(one.path for one in settings.paths),
-        sources=tuple(dict.fromkeys(one.source for one in standing.collections)),
-        source_counts=_source_counts(standing.collections, counts),
+        sources=tuple(dict.fromkeys(one.source for one in snapshot.collections)),
+        source_counts=_source_counts(snapshot.collections, counts),
         vector=VectorStatus(
             enabled=settings.uses_vectors,
-            available=standing.upkeep.last_embed is not None if settings.uses_vectors else None,
+            available=snapshot.maintenance.state.last_embed is not None if settings.uses_vectors else None,
         ),
-        custom={"qmd": _custom(settings, standing)} | _watch(settings, services),
+        custom={"qmd": _custom(settings, snapshot)} | _watch(settings, services),
     )
 
 
@@ -77,35 +76,36 @@ def _source_counts(collections: Sequence[Collection], counts: Mapping[str, int])
     return tuple(SourceCount(source=source, files=count, chunks=count) for source, count in files.items())
 
 
-def _custom(settings: QmdSettings, standing: Standing) -> dict[str, JsonValue]:
-    upkeep, daemon = standing.upkeep, standing.daemon
+def _custom(settings: QmdSettings, snapshot: Snapshot) -> dict[str, JsonValue]:
+    daemon, maintenance = snapshot.daemon, snapshot.maintenance
+    state = maintenance.state
     return {
-        "version": standing.installation.version,
+        "version": snapshot.installation.version,
         "mode": settings.search_mode,
-        "way": standing.way,
-        "collections": [_collection(one, upkeep.counts) for one in standing.collections],
-        "index": {"file": str(standing.home.index_file), "bytes": standing.index_bytes},
-        "models": [dict(model) for model in standing.models],
+        "way": snapshot.transport,
+        "collections": [_collection(one, state.counts) for one in snapshot.collections],
+        "index": {"file": str(snapshot.home.index_file), "bytes": snapshot.index_bytes},
+        "models": [dict(model) for model in snapshot.models],
         "daemon": {
             "state": daemon.state,
             "address": daemon.address,
             "pid": daemon.pid,
             "problem": daemon.problem,
         },
-        **_mcporter(settings, standing.mcporter),
+        **_mcporter(settings, snapshot.mcporter),
         "update": {
-            "last": _written(upkeep.last_update),
-            "next": _written(upkeep.next_update),
-            "problem": upkeep.problem,
-            "failures": upkeep.failures,
+            "last": _iso(state.last_update),
+            "next": _iso(maintenance.next_update),
+            "problem": maintenance.problem,
+            "failures": state.failures,
         },
-        "embed": {"last": _written(upkeep.last_embed), "problem": upkeep.embed_problem},
-        "problems": list(standing.problems),
+        "embed": {"last": _iso(state.last_embed), "problem": state.embed_problem},
+        "problems": list(snapshot.problems),
     }
 
 
 def _watch(settings: QmdSettings, services: BackendServices) -> dict[str, JsonValue]:
-    """Say by which means the files are followed, if they are: by the clock, not by the operating system."""
+    """Return how changes are noticed, if they are: by the clock, not by events of the file system."""
     if not services.is_long_lived or not settings.update.interval:
         return {}
     minutes = round(settings.update.interval / 60, 2)
@@ -128,5 +128,5 @@ def _collection(one: Collection, counts: Mapping[str, int]) -> dict[str, JsonVal
     }
 
 
-def _written(moment: datetime | None) -> str | None:
+def _iso(moment: datetime | None) -> str | None:
     return None if moment is None else moment.isoformat(timespec="seconds")

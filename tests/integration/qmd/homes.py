@@ -4,7 +4,7 @@ import asyncio
 import os
 from pathlib import Path
 
-from composable_memory_adapters.qmd.values import Home, Installation, SearchRequest, SubSearch
+from composable_memory_adapters.qmd.types import Home, Installation, SearchRequest, SubSearch
 
 NOTE = "# Gateway\n\nThe rate limit of the gateway is 100 requests a minute.\n"
 QUESTION = SearchRequest(

@@ -13,7 +13,7 @@ from composable_memory.errors import BackendUnavailable
 from composable_memory.interfaces import BackendServices
 from composable_memory.types import SearchAnswer
 from composable_memory_adapters.qmd.backend import QmdMemory, open_qmd
-from composable_memory_adapters.qmd.transport.daemon import keeper
+from composable_memory_adapters.qmd.transport import daemon as daemon_module
 from composable_memory_ops_logs import utc_now
 from tests.integration.graphiti.processes import children, eventually, is_running
 from tests.integration.qmd.conftest import OpenQmd, SettingsWith, daemon_running, standing_of
@@ -174,7 +174,7 @@ async def test_a_database_that_a_single_command_has_renewed_reaches_the_daemon(
     services: BackendServices,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(keeper, "LOOK_S", 0.1)  # or nobody would look for five seconds
+    monkeypatch.setattr(daemon_module, "POLL_S", 0.1)  # or nobody would look for five seconds
     command = replace(services, clock=utc_now, is_long_lived=False)
     async with open_memory(daemon=True) as staying:
         old = pid_of_daemon(staying)

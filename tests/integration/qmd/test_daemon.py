@@ -24,10 +24,9 @@ from composable_memory.errors import (
 from composable_memory.supervision.process_identity import host, start_of
 from composable_memory_adapters.qmd.runtime.installation import find_command
 from composable_memory_adapters.qmd.settings import DaemonSettings
-from composable_memory_adapters.qmd.transport.command_line import CommandLine
-from composable_memory_adapters.qmd.transport.daemon import Daemon
-from composable_memory_adapters.qmd.transport.daemon.keeper import pause_s
-from composable_memory_adapters.qmd.values import Home, Installation, SubSearch
+from composable_memory_adapters.qmd.transport.daemon import Daemon, pause_s
+from composable_memory_adapters.qmd.transport.qmd_client import ProcessTransport
+from composable_memory_adapters.qmd.types import Home, Installation, SubSearch
 from composable_memory_ops_logs import BackendDegraded, MemorySink, OpsLog
 from tests.integration.graphiti.processes import HOUSES, children, eventually, is_running
 from tests.integration.qmd.homes import PATIENCE_S, QUESTION, furnish, update
@@ -37,7 +36,7 @@ import asyncio, sys
 from pathlib import Path
 from composable_memory_adapters.qmd.transport.daemon import Daemon
 from composable_memory_adapters.qmd.settings import DaemonSettings
-from composable_memory_adapters.qmd.values import Installation
+from composable_memory_adapters.qmd.types import Installation
 from composable_memory_ops_logs import OpsLog
 from tests.integration.qmd.homes import home_in
 
@@ -47,9 +46,9 @@ async def main():
         installation, home_in(Path(sys.argv[1])), DaemonSettings(), may_start=True, ops_log=OpsLog(None)
     )
     daemon.start()
-    while daemon.standing().state != "running":
+    while daemon.status.state != "running":
         await asyncio.sleep(0.01)
-    print(daemon.standing().pid, flush=True)
+    print(daemon.status.pid, flush=True)
     await asyncio.Event().wait()
 
 asyncio.run(main())
@@ -95,12 +94,12 @@ async def daemon(make: Make) -> Daemon:
 
 async def started(daemon: Daemon) -> Daemon:
     daemon.start()
-    await eventually(lambda: daemon.standing().state == "running")
+    await eventually(lambda: daemon.status.state == "running")
     return daemon
 
 
 def pid_of(daemon: Daemon) -> int:
-    pid = daemon.standing().pid
+    pid = daemon.status.pid
     assert pid is not None
     return pid
 
@@ -121,7 +120,7 @@ async def test_it_finds_what_the_command_line_finds(
 ) -> None:
     hits = await daemon.ask(QUESTION, timeout_s=PATIENCE_S)
 
-    assert hits == await CommandLine(installation, home).ask(QUESTION, timeout_s=PATIENCE_S)
+    assert hits == await ProcessTransport(installation, home).ask(QUESTION, timeout_s=PATIENCE_S)
     assert [(hit.path, hit.start_line, hit.line_count) for hit in hits] == [("gateway.md", 1, 3)]
 
 
@@ -134,7 +133,7 @@ async def test_names_of_files_come_as_they_are(
 
     hits = await daemon.ask(elephant, timeout_s=PATIENCE_S)
 
-    assert hits == await CommandLine(installation, home).ask(elephant, timeout_s=PATIENCE_S)
+    assert hits == await ProcessTransport(installation, home).ask(elephant, timeout_s=PATIENCE_S)
     assert len(hits) == 1
 
 
@@ -150,7 +149,7 @@ async def test_without_a_server_a_question_fails_at_once(make: Make) -> None:
     with pytest.raises(BackendUnavailable, match="not running"):
         await daemon.ask(QUESTION, timeout_s=PATIENCE_S)
 
-    assert daemon.standing().state == "off"
+    assert daemon.status.state == "off"
 
 
 async def test_what_it_refuses_is_rejected(daemon: Daemon) -> None:
@@ -214,7 +213,7 @@ def listening_ports(pid: int) -> list[str]:
 
 @pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="there is no list of ports here")
 async def test_no_port_is_opened_and_the_socket_is_ours_alone(daemon: Daemon) -> None:
-    socket = str(daemon.standing().address)
+    socket = str(daemon.status.address)
     modes = [os.stat(one).st_mode for one in (socket, os.path.dirname(socket))]  # noqa: PTH116, PTH120
 
     assert listening_ports(pid_of(daemon)) == []
@@ -229,9 +228,9 @@ async def test_a_qmd_that_would_open_a_port_all_the_same_does_not_start(
 
     daemon = make(qmd=replace(installation, command=heedless))
     daemon.start()
-    await eventually(lambda: daemon.standing().problem is not None)
+    await eventually(lambda: daemon.status.problem is not None)
 
-    assert "ended at once" in str(daemon.standing().problem)
+    assert "ended at once" in str(daemon.status.problem)
 
 
 async def test_a_killed_owner_leaves_no_socket(installation: Installation, home: Home) -> None:
@@ -246,10 +245,9 @@ async def test_a_killed_owner_leaves_no_socket(installation: Installation, home:
 
 
 async def test_it_tells_how_it_is(daemon: Daemon) -> None:
-    standing = daemon.standing()
+    status = daemon.status
 
-    assert (standing.state, standing.is_ours, standing.problem) == ("running", True, None)
-    assert standing.since is not None
+    assert (status.state, status.is_ours, status.problem) == ("running", True, None)
     assert is_running(pid_of(daemon))
 
 
@@ -260,7 +258,7 @@ async def test_closing_it_ends_the_server(daemon: Daemon, home: Home) -> None:
     await daemon.close()
 
     await eventually(lambda: not is_running(pid))
-    assert (note_in(home).exists(), daemon.standing().state) == (False, "off")
+    assert (note_in(home).exists(), daemon.status.state) == (False, "off")
     with pytest.raises(BackendUnavailable):
         await daemon.ask(QUESTION, timeout_s=PATIENCE_S)
 
@@ -281,7 +279,7 @@ async def test_one_that_is_switched_off_does_not_start(make: Make) -> None:
 
     daemon.start()
 
-    assert (daemon.standing().state, await daemon.look()) == ("off", False)
+    assert (daemon.status.state, await daemon.find()) == ("off", False)
 
 
 async def test_opening_and_closing_leave_neither_descriptor_nor_process(make: Make) -> None:
@@ -301,7 +299,7 @@ async def test_a_killed_server_is_missed_at_once_and_soon_back(daemon: Daemon, e
     os.kill(killed, signal.SIGKILL)
     with pytest.raises(BackendUnavailable):
         await daemon.ask(QUESTION, timeout_s=PATIENCE_S)
-    await eventually(lambda: daemon.standing().pid not in (killed, None))
+    await eventually(lambda: daemon.status.pid not in (killed, None))
 
     assert len(await daemon.ask(QUESTION, timeout_s=PATIENCE_S)) == 1
     degraded = [event.detail for event in events.events if isinstance(event.detail, BackendDegraded)]
@@ -320,7 +318,7 @@ async def test_two_share_one_server(daemon: Daemon, make: Make) -> None:
     other = await started(make())
 
     assert pid_of(other) == pid_of(daemon)
-    assert (daemon.standing().is_ours, other.standing().is_ours) == (True, False)
+    assert (daemon.status.is_ours, other.status.is_ours) == (True, False)
     assert await other.ask(QUESTION, timeout_s=PATIENCE_S)
 
 
@@ -328,16 +326,16 @@ async def test_of_two_that_start_at_once_one_has_the_server(make: Make) -> None:
     first, second = make(), make()
     first.start()
     second.start()
-    await eventually(lambda: {first.standing().state, second.standing().state} == {"running"})
+    await eventually(lambda: {first.status.state, second.status.state} == {"running"})
 
     assert pid_of(first) == pid_of(second)
-    assert {first.standing().is_ours, second.standing().is_ours} == {True, False}
+    assert {first.status.is_ours, second.status.is_ours} == {True, False}
 
 
 async def test_one_that_may_start_none_uses_that_of_another(daemon: Daemon, make: Make) -> None:
     guest = make(may_start=False)
 
-    assert await guest.look()
+    assert await guest.find()
 
     assert pid_of(guest) == pid_of(daemon)
     assert await guest.ask(QUESTION, timeout_s=PATIENCE_S)
@@ -348,7 +346,7 @@ async def test_one_that_may_start_none_does_not(make: Make) -> None:
 
     daemon.start()
 
-    assert (await daemon.look(), daemon.standing().state) == (False, "off")
+    assert (await daemon.find(), daemon.status.state) == (False, "off")
 
 
 async def test_closing_a_guest_leaves_the_server_alone(daemon: Daemon, make: Make) -> None:
@@ -366,9 +364,9 @@ async def test_a_guest_has_a_server_of_its_own_when_its_host_leaves(daemon: Daem
     await daemon.close()
     with pytest.raises(BackendUnavailable):
         await guest.ask(QUESTION, timeout_s=PATIENCE_S)
-    await eventually(lambda: guest.standing().pid not in (left, None))
+    await eventually(lambda: guest.status.pid not in (left, None))
 
-    assert guest.standing().is_ours
+    assert guest.status.is_ours
     assert await guest.ask(QUESTION, timeout_s=PATIENCE_S)
 
 
@@ -393,7 +391,7 @@ async def test_two_processes_share_one_server(make: Make, installation: Installa
     async with owner_of_a_server(installation, home) as (_, server):
         guest = await started(make())
 
-        assert (pid_of(guest), guest.standing().is_ours) == (server, False)
+        assert (pid_of(guest), guest.status.is_ours) == (server, False)
         assert await guest.ask(QUESTION, timeout_s=PATIENCE_S)
 
 
@@ -407,7 +405,7 @@ async def test_a_server_ends_with_a_killed_owner_and_a_guest_starts_another(
 
     with pytest.raises(BackendUnavailable):
         await guest.ask(QUESTION, timeout_s=PATIENCE_S)
-    await eventually(lambda: guest.standing().is_ours and guest.standing().state == "running")
+    await eventually(lambda: guest.status.is_ours and guest.status.state == "running")
 
     assert await guest.ask(QUESTION, timeout_s=PATIENCE_S)
 
@@ -440,7 +438,7 @@ async def test_a_stale_note_does_not_keep_it_from_starting(make: Make, home: Hom
 
     daemon = await started(make())
 
-    assert daemon.standing().is_ours
+    assert daemon.status.is_ours
     assert json.loads(note_in(home).read_text(encoding="utf-8"))["pid"] == pid_of(daemon)
 
 
@@ -465,8 +463,8 @@ async def test_a_server_that_does_not_start_is_told(
     daemon = make(qmd=faulty(tmp_path, script), start_timeout_ms=int(timeout_s * 1000))
 
     daemon.start()
-    await eventually(lambda: daemon.standing().problem is not None)
-    problem = daemon.standing().problem
+    await eventually(lambda: daemon.status.problem is not None)
+    problem = daemon.status.problem
     await daemon.close()
 
     assert problem is not None
@@ -514,7 +512,7 @@ async def test_an_answer_that_cannot_be_used_is_told_by_what_it_is(
 ) -> None:
     async with answering(home, answer):
         guest = make(may_start=False)
-        assert await guest.look()
+        assert await guest.find()
 
         with pytest.raises(error, match=told):
             await guest.ask(QUESTION, timeout_s=PATIENCE_S)
@@ -532,7 +530,7 @@ async def test_a_widened_question_is_answered_in_either_form(make: Make, home: H
 
     async with answering(home, OK + answer):
         guest = make(may_start=False)
-        await guest.look()
+        await guest.find()
         hits = await guest.ask(widened, timeout_s=PATIENCE_S)
 
     assert [(hit.collection, hit.path) for hit in hits] == [("notes", "a b.md")]

@@ -22,16 +22,16 @@ from composable_memory.supervision.command import run_command
 from composable_memory.supervision.process import GuardedProcess
 from composable_memory.types import SearchOptions
 from composable_memory_adapters.qmd.backend import open_qmd
-from composable_memory_adapters.qmd.documents.reading import read
-from composable_memory_adapters.qmd.maintenance.freshness import newest_change
-from composable_memory_adapters.qmd.maintenance.rules import UpkeepState
+from composable_memory_adapters.qmd.documents.collection_files import read_file
+from composable_memory_adapters.qmd.documents.collections import newest_change
+from composable_memory_adapters.qmd.maintenance.maintenance_state import MaintenanceState
 from composable_memory_adapters.qmd.runtime.index_config import read_config
-from composable_memory_adapters.qmd.transport.command_line import CommandLine
-from composable_memory_adapters.qmd.transport.daemon import server_registry
-from composable_memory_adapters.qmd.transport.daemon.asking import Client
-from composable_memory_adapters.qmd.transport.daemon.server import Server
+from composable_memory_adapters.qmd.transport import daemon_server
+from composable_memory_adapters.qmd.transport.daemon_client import DaemonClient
+from composable_memory_adapters.qmd.transport.daemon_server import QmdServer
+from composable_memory_adapters.qmd.transport.qmd_client import ProcessTransport
 from composable_memory_adapters.qmd.transport.replies import refusal
-from composable_memory_adapters.qmd.values import Collection, Installation
+from composable_memory_adapters.qmd.types import Collection, Installation
 from composable_memory_ops_logs import utc_now
 from tests.integration.graphiti.processes import eventually, is_running
 from tests.integration.qmd.conftest import OpenQmd, SettingsWith, standing_of
@@ -103,7 +103,7 @@ async def test_a_link_that_is_changed_while_it_is_looked_at_is_not_followed(
 
     monkeypatch.setattr(os, "readlink", gone)
     try:
-        text = (await read("memory/sub/secret.md", collections=covered, workspace=tmp_path)).text
+        text = (await read_file("memory/sub/secret.md", collections=covered, workspace=tmp_path)).text
     except MemoryPathError:
         text = ""
 
@@ -193,9 +193,9 @@ async def test_where_no_more_files_can_be_opened_nothing_can_be_started(tmp_path
 
     with every_file_open():
         with pytest.raises(BackendUnavailable, match="cannot be started"):
-            await CommandLine(installation, home).ask(QUESTION, timeout_s=PATIENCE_S)
+            await ProcessTransport(installation, home).ask(QUESTION, timeout_s=PATIENCE_S)
         with pytest.raises(BackendUnavailable, match="cannot be started"):
-            await Server.start(installation, home, timeout_s=PATIENCE_S)
+            await QmdServer.start(installation, home, timeout_s=PATIENCE_S)
 
 
 async def test_what_is_written_is_closed_to_others_whatever_the_umask_is(
@@ -272,7 +272,7 @@ async def test_a_process_answers_where_the_server_in_the_note_is_of_no_use(
 
     async with server(health=WELL, query=answer) as address:
         note = root / "daemon.json"
-        await asyncio.to_thread(server_registry.publish, note, address=address, pid=os.getpid())
+        await asyncio.to_thread(daemon_server.publish_record, note, address=address, pid=os.getpid())
         opening = open_qmd(qmd_settings(), replace(services, is_long_lived=True, clock=utc_now))
         async with opening as memory:
             await eventually(lambda: standing_of(memory)["daemon"]["address"] == address)
@@ -283,8 +283,8 @@ async def test_a_process_answers_where_the_server_in_the_note_is_of_no_use(
 
 
 @asynccontextmanager
-async def closing_client(address: str) -> AsyncIterator[Client]:
-    client = Client(address)
+async def closing_client(address: str) -> AsyncIterator[DaemonClient]:
+    client = DaemonClient(address)
     yield client
     await client.close()
 
@@ -319,12 +319,12 @@ async def test_no_more_is_read_of_a_server_that_is_well_than_that_it_is() -> Non
 )
 def test_a_note_that_leads_elsewhere_leads_nowhere(tmp_path: Path, lie: dict[str, object]) -> None:
     note = tmp_path / "daemon.json"
-    truth = server_registry.publish(note, address=str(tmp_path / "s"), pid=os.getpid())
-    assert server_registry.read(note) == truth
+    truth = daemon_server.publish_record(note, address=str(tmp_path / "s"), pid=os.getpid())
+    assert daemon_server.read_record(note) == truth
 
     note.write_text(json.dumps(truth.model_dump() | lie), encoding="utf-8")
 
-    assert server_registry.read(note) is None
+    assert daemon_server.read_record(note) is None
 
 
 # --- damaged files, and clocks ------------------------------------------------------------------------------
@@ -340,7 +340,7 @@ def test_a_tag_that_does_not_fit_is_told_like_any_damage(tmp_path: Path, text: s
 
 
 def test_a_moment_without_a_zone_is_no_moment() -> None:
-    assert UpkeepState.of('{"last_update": "2026-01-01T00:00:00"}') == UpkeepState()
+    assert MaintenanceState.from_json('{"last_update": "2026-01-01T00:00:00"}') == MaintenanceState()
 
 
 @pytest.mark.timeout(10)

@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 
 from composable_memory.supervision.command import Reply, run_command
-from composable_memory_adapters.qmd.documents.collections import canonical_path, plan_collections, resolve
+from composable_memory_adapters.qmd.documents.collection_files import canonical_path, resolve
+from composable_memory_adapters.qmd.documents.collections import plan_collections
 from composable_memory_adapters.qmd.documents.patterns import parse_pattern
 from composable_memory_adapters.qmd.runtime.home import prepare_home, write_collections
 from composable_memory_adapters.qmd.runtime.index_config import read_config
 from composable_memory_adapters.qmd.runtime.installation import find_command
 from composable_memory_adapters.qmd.settings import QmdSettings
-from composable_memory_adapters.qmd.values import Collection, Home
+from composable_memory_adapters.qmd.types import Collection, Home
 
 PATIENCE_S = 60.0
 

@@ -19,7 +19,7 @@ from composable_memory_adapters.qmd.runtime.installation import (
     version_of,
 )
 from composable_memory_adapters.qmd.settings import QmdSettings
-from composable_memory_adapters.qmd.values import Home
+from composable_memory_adapters.qmd.types import Home
 
 PATIENCE_S = 20.0
 

@@ -23,7 +23,7 @@ from composable_memory.errors import (
 from composable_memory_adapters.qmd.runtime.installation import find_command
 from composable_memory_adapters.qmd.settings import McporterSettings
 from composable_memory_adapters.qmd.transport.mcporter import Mcporter, lacking
-from composable_memory_adapters.qmd.values import Home, Installation, SearchRequest, SubSearch
+from composable_memory_adapters.qmd.types import Home, Installation, SearchRequest, SubSearch
 from tests.integration.graphiti.processes import eventually, is_running
 from tests.integration.qmd.homes import PATIENCE_S, QUESTION, furnish, home_in, update
 

@@ -9,15 +9,14 @@ import pytest
 
 from composable_memory.types import MAX_SNIPPET_CHARS, MemorySearchResult, SearchOptions
 from composable_memory_adapters.chunking import chunk_markdown
-from composable_memory_adapters.qmd.documents import passages, reader
+from composable_memory_adapters.qmd.documents import hit_reader, passages
+from composable_memory_adapters.qmd.documents.passage_scoring import FOUND_SCORE, StemCache
 from composable_memory_adapters.qmd.documents.passages import passages_of
-from composable_memory_adapters.qmd.documents.relevance import FOUND_SCORE
-from composable_memory_adapters.qmd.documents.stemming import StemMemory
 from composable_memory_adapters.qmd.runtime.installation import find_command, probe
 from composable_memory_adapters.qmd.settings import LimitSettings, SearchMode
-from composable_memory_adapters.qmd.transport.command_line import CommandLine
-from composable_memory_adapters.qmd.transport.questions import request_of
-from composable_memory_adapters.qmd.values import Collection, Hit, Home
+from composable_memory_adapters.qmd.transport.qmd_client import ProcessTransport
+from composable_memory_adapters.qmd.transport.search_request import request_of
+from composable_memory_adapters.qmd.types import Collection, Hit, Home
 from tests.integration.qmd.homes import furnish, update
 
 GATEWAY = "# Gateway\n\nThe rate limit of the gateway is 100 requests a minute.\n"
@@ -61,7 +60,7 @@ async def passages_in(
     mode: SearchMode = "search",
     more: Sequence[Collection] = (),
     options: SearchOptions | None = None,
-    stems: StemMemory | None = None,
+    cache: StemCache | None = None,
     **limits: int,
 ) -> list[MemorySearchResult]:
     memory = Collection(name="memory-dir", path=workspace / "memory", pattern="**/*.md")
@@ -73,7 +72,7 @@ async def passages_in(
         workspace=workspace,
         limits=LimitSettings.model_validate(limits),
         options=options,
-        stems=stems,
+        cache=cache,
     )
 
 
@@ -229,7 +228,7 @@ async def test_of_what_is_too_much_to_read_the_passage_is_scored_that_qmd_names(
 async def test_of_a_file_too_large_to_read_only_what_qmd_tells_is_known(
     workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reader, "MAX_BYTES_READ", 10)
+    monkeypatch.setattr(hit_reader, "MAX_BYTES_READ", 10)
 
     (found,) = await passages_in(workspace, [hit()])
 
@@ -248,13 +247,13 @@ async def test_snippets_are_as_long_as_is_allowed(workspace: Path) -> None:
 async def test_a_file_that_changed_is_scored_as_it_is_now_though_its_size_and_date_are_the_same(
     workspace: Path,
 ) -> None:
-    file, stems = workspace / "memory" / "gateway.md", StemMemory()
-    (before,) = await passages_in(workspace, [hit()], "tariff", stems=stems)
+    file, cache = workspace / "memory" / "gateway.md", StemCache()
+    (before,) = await passages_in(workspace, [hit()], "tariff", cache=cache)
     dated = file.stat().st_mtime_ns
     file.write_text(GATEWAY.replace("minute", "tariff"), encoding="utf-8")
     os.utime(file, ns=(dated, dated))
 
-    (after,) = await passages_in(workspace, [hit()], "tariff", stems=stems)
+    (after,) = await passages_in(workspace, [hit()], "tariff", cache=cache)
 
     assert (before.score, before.exact) == (FOUND_SCORE, False)
     assert after.score > 0.5
@@ -263,11 +262,11 @@ async def test_a_file_that_changed_is_scored_as_it_is_now_though_its_size_and_da
 
 async def test_fewer_results_are_the_beginning_of_more(workspace: Path) -> None:
     hits = [hit(), hit("garden.md", snippet=GARDEN)]
-    stems = StemMemory()
+    cache = StemCache()
 
-    many = await passages_in(workspace, hits, "rate limit water", stems=stems)
+    many = await passages_in(workspace, hits, "rate limit water", cache=cache)
     few = await passages_in(
-        workspace, hits, "rate limit water", options=SearchOptions(max_results=1), stems=stems
+        workspace, hits, "rate limit water", options=SearchOptions(max_results=1), cache=cache
     )
     good = await passages_in(workspace, hits, "rate limit water", options=SearchOptions(min_score=0.5))
 
@@ -323,7 +322,7 @@ async def test_qmd_refuses_no_question(
     command = await asyncio.to_thread(find_command, qmd_command, home.environ)
     installation = await probe(command, home)
     await update(installation, home)
-    searcher = CommandLine(installation, home)
+    searcher = ProcessTransport(installation, home)
 
     for query in queries:
         asked = request_of(query, mode=mode, rerank=False, collections=["notes"], limit=5)

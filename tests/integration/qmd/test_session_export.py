@@ -18,8 +18,11 @@ import pytest
 from composable_memory import paths
 from composable_memory.interfaces import BackendServices
 from composable_memory_adapters.qmd.maintenance import session_export
-from composable_memory_adapters.qmd.maintenance.exporting import SessionExporter
-from composable_memory_adapters.qmd.maintenance.session_export import ExportReport, export_sessions
+from composable_memory_adapters.qmd.maintenance.session_export import (
+    ExportReport,
+    SessionExporter,
+    export_sessions,
+)
 from composable_memory_adapters.qmd.settings import SessionExportSettings
 from tests.integration.qmd.homes import home_in
 

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from composable_memory_adapters.qmd.documents.collections import MAIN_PATTERN
-from composable_memory_adapters.qmd.maintenance.freshness import newest_change
-from composable_memory_adapters.qmd.values import Collection
+from composable_memory_adapters.qmd.documents.collections import MAIN_PATTERN, newest_change
+from composable_memory_adapters.qmd.types import Collection
 
 NEVER = float("inf")
 

@@ -13,7 +13,7 @@ from composable_memory.interfaces import BackendServices
 from composable_memory_adapters.qmd.runtime.home import kept, open_home, prepare_home, write_collections
 from composable_memory_adapters.qmd.runtime.index_config import read_config
 from composable_memory_adapters.qmd.settings import ModelSettings, QmdSettings
-from composable_memory_adapters.qmd.values import Collection, Home
+from composable_memory_adapters.qmd.types import Collection, Home
 
 NO_MODELS = ModelSettings()
 PLAIN = QmdSettings()

@@ -7,7 +7,7 @@ import pytest
 from composable_memory_adapters.qmd.runtime.home import prepare_home
 from composable_memory_adapters.qmd.runtime.models import describe_models, missing_models
 from composable_memory_adapters.qmd.settings import QmdSettings
-from composable_memory_adapters.qmd.values import Home
+from composable_memory_adapters.qmd.types import Home
 
 ALL = ("embed", "generate", "rerank")
 

@@ -12,7 +12,7 @@ from composable_memory_adapters.qmd.transport.replies import (
     hits_of,
     refusal,
 )
-from composable_memory_adapters.qmd.values import Hit
+from composable_memory_adapters.qmd.types import Hit
 
 ITEM = {
     "docid": "#d2bbd4",

@@ -1,30 +1,19 @@
-"""Which folders QMD indexes, how their files are named here, and which of them may be read."""
+"""Plans which folders QMD indexes, and finds out whether files in them have changed."""
 
 import os
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from composable_memory.errors import MemoryPathError
-from composable_memory.paths import (
-    MAIN_FILES,
-    MEMORY_FOLDER,
-    canonical_key,
-    problem_with_file,
-    problem_with_text,
-    relative_key,
-)
+from composable_memory.paths import MAIN_FILES, MEMORY_FOLDER, problem_with_text
 from composable_memory.types import MemorySource
-from composable_memory_adapters.qmd.documents.patterns import parse_pattern
+from composable_memory_adapters.qmd.documents.patterns import SKIPPED_NAMES, parse_pattern
 from composable_memory_adapters.qmd.settings import DEFAULT_PATTERN, QmdSettings
-from composable_memory_adapters.qmd.values import Collection
+from composable_memory_adapters.qmd.types import Collection
 
-__all__ = ["CollectionPlan", "canonical_path", "plan_collections", "resolve"]
-
-ELSEWHERE = "qmd"
-"""How the names of files outside the workspace begin: `qmd/<collection>/<path>`."""
+__all__ = ["CollectionPlan", "newest_change", "plan_collections"]
 
 MAIN_PATTERN = "{" + ",".join(name.removesuffix(".md") for name in MAIN_FILES) + "}.md"
 MAX_NAME = 64
@@ -59,42 +48,48 @@ def plan_collections(settings: QmdSettings, *, workspace: Path, export_dir: Path
     return CollectionPlan(collections=tuple(plan.collections), problems=tuple(plan.problems))
 
 
-def canonical_path(collection: Collection, path: str, workspace: Path) -> str:
-    """Return the name of a collection's file: as in the builtin index, or `qmd/…` outside the workspace.
+def newest_change(collections: Sequence[Collection], *, now: float) -> float:
+    """Return when something in the collections last changed, in seconds since 1970; looks at the disk.
 
-    Looks at the disk.
+    The time that counts is `ctime`: the `mtime` of a copy may be old, or lie in the future. Adding or
+    removing a file changes its folder, so folders are looked at too where a pattern descends into them.
+    Anything dated later than `now` is ignored, because no update could ever catch up with it. Returns 0 if
+    there is nothing. Costs some microseconds per file.
     """
-    root = Path(os.path.realpath(workspace))
-    file = collection.path / path
-    if file.is_relative_to(root):
-        return relative_key(file, root)
-    return f"{ELSEWHERE}/{collection.name}/{canonical_key(path)}"
+    moments = (moment for one in collections for moment in _changes(one))
+    return max((moment for moment in moments if moment <= now), default=0.0)
 
 
-def resolve(rel_path: str, collections: Sequence[Collection], workspace: Path) -> Path:
-    """Return the real path of the file that is named `rel_path`; looks at the disk.
+def _changes(collection: Collection) -> Iterator[float]:
+    covers = parse_pattern(collection.pattern).covers
+    return _moments(collection.path, covers, deep="/" in collection.pattern)
 
-    Allowed is what a collection covers: within its folder, matched by its pattern, not passed over by QMD,
-    and without a symbolic link on the way. The file need not exist.
 
-    Raises:
-        MemoryPathError: it is none of those; the message says why and what is readable.
-    """
-    problem = problem_with_text(rel_path) or _problem_with_place(rel_path)
-    covered: list[Path] = []
-    if problem is None:
-        covered = list(_covered(canonical_key(rel_path), collections, Path(os.path.realpath(workspace))))
-        problem = None if covered else "no collection covers it"
-    if problem is None:
-        file = next(filter(os.path.lexists, covered), covered[0])
-        problem = _problem_with_links(file) or problem_with_file(file)
-    if problem is not None:
-        raise MemoryPathError(rel_path[:200], problem, allowed=_readable(collections, workspace))
-    return file
+def _moments(root: Path, covers: Callable[[str], bool], *, deep: bool) -> Iterator[float]:
+    folders = [(root, "")]  # not recursive: folders may be nested too deeply for that
+    while folders:
+        folder, within = folders.pop()
+        try:
+            if deep:
+                yield folder.stat().st_ctime
+            entries = list(os.scandir(folder))
+        except OSError:
+            continue
+        for entry in entries:
+            name = within + entry.name
+            if entry.name.startswith(".") or entry.name in SKIPPED_NAMES:
+                continue
+            try:
+                if deep and entry.is_dir(follow_symlinks=False):
+                    folders.append((Path(entry.path), f"{name}/"))
+                elif covers(name):
+                    yield entry.stat(follow_symlinks=False).st_ctime
+            except OSError:
+                continue
 
 
 class _Plan:
-    """The collections that have been found so far."""
+    """The collections found so far, and the problems."""
 
     def __init__(self, workspace: Path) -> None:
         self.workspace = workspace
@@ -170,42 +165,3 @@ def _problem_with_pattern(pattern: str) -> str | None:
     except ValueError as error:
         return f"the pattern {pattern!r:.100} cannot be used: {error}"
     return None
-
-
-def _problem_with_place(text: str) -> str | None:
-    if Path(text).is_absolute() or text.startswith(("/", "\\")):
-        return "the path is not relative"
-    return "the path leads upwards" if ".." in re.split(r"[/\\]", text) else None
-
-
-def _problem_with_links(file: Path) -> str | None:
-    try:
-        has_links = os.path.realpath(file) != str(file)
-    except OSError:  # a link that was there a moment ago, and is not any more
-        has_links = True
-    return "a symbolic link lies on the way to it" if has_links else None
-
-
-def _covered(path: str, collections: Sequence[Collection], workspace: Path) -> Iterator[Path]:
-    """Yield the files that `path` can name: of the workspace first, then of a collection elsewhere."""
-    elsewhere, _, rest = path.partition("/")
-    name, _, inside = rest.partition("/")
-    file = workspace / path
-    for one in collections:
-        if file.is_relative_to(one.path) and _covers(one, file.relative_to(one.path).as_posix()):
-            yield file
-    for one in collections:
-        if elsewhere == ELSEWHERE and name == one.name and _covers(one, inside):
-            yield one.path / inside
-
-
-def _covers(collection: Collection, path: str) -> bool:
-    return parse_pattern(collection.pattern).covers(path)
-
-
-def _readable(collections: Sequence[Collection], workspace: Path) -> list[str]:
-    folders = {one: canonical_path(one, "", workspace) for one in collections}
-    return [
-        one.pattern if folder == "." else f"{folder.rstrip('/')}/{one.pattern}"
-        for one, folder in folders.items()
-    ]

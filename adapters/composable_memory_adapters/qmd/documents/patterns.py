@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 
-__all__ = ["PASSED_OVER", "FilePattern", "parse_pattern"]
+__all__ = ["SKIPPED_NAMES", "FilePattern", "parse_pattern"]
 
-PASSED_OVER = frozenset({".cache", ".git", "build", "dist", "node_modules", "vendor"})
+SKIPPED_NAMES = frozenset({".cache", ".git", "build", "dist", "node_modules", "vendor"})
 """Names that QMD passes over at any depth, whatever the pattern, as it does all that begin with a dot."""
 
 MAX_CHARS = 500
@@ -75,7 +75,7 @@ class FilePattern:
     def covers(self, path: str) -> bool:
         """Say whether the file at `path`, relative to the folder and with `/`, is meant."""
         names = path.split("/")
-        if any(not name or name.startswith(".") or name in PASSED_OVER for name in names):
+        if any(not name or name.startswith(".") or name in SKIPPED_NAMES for name in names):
             return False
         return any(rule.matches(names) for rule in self.wanted) and not any(
             rule.takes_away(names) for rule in self.unwanted

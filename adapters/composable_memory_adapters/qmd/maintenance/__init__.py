@@ -1,1 +1,1 @@
-"""How QMD's index follows the files: updates, embeddings, transcripts as Markdown."""
+"""Keeps QMD's index up to date: updates, embeddings, and session transcripts exported as Markdown."""

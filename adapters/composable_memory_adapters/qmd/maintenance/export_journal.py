@@ -1,40 +1,44 @@
-"""Remembers which files an export has written, so that it never touches one that is somebody else's.
+"""Writes exported files and records which ones are ours, so that an export never touches anybody else's.
 
-An entry is written down before its file is, so that our files are known as ours whatever ends the process.
+An entry is recorded before its file is written, so that our files are known as ours however the process ends.
 All of it looks at the disk: call it from a thread.
 """
 
 import os
+import re
 import stat
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from hashlib import sha256
+from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-__all__ = ["DRAFT_SUFFIX", "ExportEntry", "ExportJournal", "Stamp", "drafted", "stamp_of"]
+__all__ = ["ExportEntry", "ExportJournal", "Stamp", "stamp_of"]
 
 DRAFT_SUFFIX = ".tmp"
+MAX_NAME_BYTES = 160
+"""Leaves room for a suffix that makes the name unique: file systems take 255."""
 APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT
 NO_FOLLOW = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
 class Stamp(NamedTuple):
-    """How a file looks from outside; a change gives it another one, but for changes within a clock tick."""
+    """Modification time and size of a file, which any change alters, except within one clock tick."""
 
     mtime_ns: int
     size: int
 
 
 class ExportEntry(BaseModel):
-    """A file that was written: its name, what it was made of and how, and how it looked then.
+    """A file that was written: its name, its source, how it was made, and its stamp then.
 
-    `transcript` is percent-encoded, for file names need not be text. `seen` is the transcript's stamp from
-    before it was read, `hash` the SHA-256 of what was written, `stamp` that of the file.
+    `transcript` is percent-encoded, because file names need not be text. `seen` is the transcript's stamp
+    from before it was read, `hash` the SHA-256 of what was written, `stamp` that of the written file.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -48,13 +52,13 @@ class ExportEntry(BaseModel):
 
 
 class ExportJournal:
-    """The entries of the files that lie beside `file`: the latest of each transcript, and those before it."""
+    """The exported files in the folder of `file`, with the latest and earlier entries of each transcript."""
 
     def __init__(self, file: Path) -> None:
-        """Read what earlier runs have left; lines that are no entries are passed over.
+        """Read the entries of earlier runs; lines that are not entries are ignored.
 
         Raises:
-            OSError: it is there and cannot be read; whose the files are is unknown then.
+            OSError: it exists but cannot be read, so nobody knows whose the files are.
         """
         self._file = file
         self._entries: defaultdict[str, list[ExportEntry]] = defaultdict(list)
@@ -65,7 +69,7 @@ class ExportJournal:
 
     @property
     def transcripts(self) -> tuple[str, ...]:
-        """Return all that have a file."""
+        """Return the transcripts that have a file."""
         return tuple(self._entries)
 
     def latest(self, transcript: str) -> ExportEntry | None:
@@ -73,16 +77,8 @@ class ExportJournal:
         entries = self._entries.get(transcript)
         return entries[-1] if entries else None
 
-    def is_taken(self, name: str, *, transcript: str) -> bool:
-        """Say whether the file of another transcript has this name, or one that differs in case alone."""
-        return any(
-            entries[-1].name.casefold() == name.casefold()
-            for key, entries in self._entries.items()
-            if key != transcript
-        )
-
     def is_ours(self, name: str, *, transcript: str) -> bool:
-        """Say whether the file `name` is as we wrote it for this transcript, or empty as we were stopped.
+        """Return whether the file `name` is as we wrote it, or empty because we were stopped.
 
         Raises:
             OSError: it cannot be looked at.
@@ -94,27 +90,55 @@ class ExportJournal:
             return False
         if found.size == 0 or any(entry.stamp == found for entry in entries):
             return True
-        alike = [entry.hash for entry in entries if entry.stamp.size == found.size]
-        return bool(alike) and _hash_of(path) in alike
+        hashes = [entry.hash for entry in entries if entry.stamp.size == found.size]
+        return bool(hashes) and _hash_of(path) in hashes
 
-    def note(self, entry: ExportEntry) -> None:
-        """Write an entry down.
+    def place(self, transcript: str, stem: str) -> tuple[Path, bool]:
+        """Return where the file of a transcript goes, and whether nothing is there yet.
+
+        A file that somebody has changed since we wrote it is left alone; the path is a new one then.
+        """
+        before = self.latest(transcript)
+        if before is not None:
+            target = self._file.with_name(before.name)
+            if self.is_ours(before.name, transcript=transcript):
+                return target, False
+            if not os.path.lexists(target):
+                return target, True
+        for name in _names(stem):
+            target = self._file.with_name(name)
+            if not os.path.lexists(target) and not self._is_taken(name, transcript=transcript):
+                return target, True
+        raise AssertionError("there is always one more name")
+
+    def write(self, target: Path, data: bytes, entry: ExportEntry, *, is_new: bool) -> None:
+        """Record `entry`, then put `data` at `target` in one step.
 
         Raises:
-            OSError: it cannot be written; its file must not be either.
+            OSError: it cannot be written, or something has appeared at a `target` that was new.
+        """
+        with _draft(self._file, data) as draft:
+            entry = entry.model_copy(update={"stamp": stamp_of(draft)})
+            self.note(entry)
+            try:
+                if is_new:
+                    target.touch(mode=0o600, exist_ok=False)  # fails if somebody else was faster
+                draft.replace(target)
+            except OSError:
+                self._retract(entry)
+                raise
+
+    def note(self, entry: ExportEntry) -> None:
+        """Record an entry.
+
+        Raises:
+            OSError: it cannot be recorded, so its file must not be written either.
         """
         descriptor = os.open(self._file, APPEND, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(f"\n{entry.model_dump_json()}\n")  # a line that was torn before must not spoil it
+            file.write(f"\n{entry.model_dump_json()}\n")  # after a torn line, start a new one
         self._is_settled &= entry.transcript not in self._entries
         self._entries[entry.transcript].append(entry)
-
-    def retract(self, entry: ExportEntry) -> None:
-        """Take back the last entry of a transcript: its file was not written after all."""
-        self._entries[entry.transcript].remove(entry)
-        if not self._entries[entry.transcript]:
-            del self._entries[entry.transcript]
-        self._is_settled = False
 
     def forget(self, transcript: str) -> None:
         """Drop all entries of a transcript."""
@@ -122,20 +146,40 @@ class ExportJournal:
         self._is_settled = False
 
     def settle(self) -> None:
-        """Keep the latest entries alone, if there are others.
+        """Drop all but the latest entries, if there are others.
 
         Raises:
-            OSError: that cannot be written; what was noted is.
+            OSError: that cannot be written; the entries stay.
         """
         if not self._is_settled:
             lines = [f"{entries[-1].model_dump_json()}\n" for entries in self._entries.values()]
-            with drafted(self._file, "".join(lines).encode()) as draft:
+            with _draft(self._file, "".join(lines).encode()) as draft:
                 draft.replace(self._file)
             self._is_settled = True
 
+    def remove_drafts(self) -> None:
+        """Remove drafts that were left behind when a process was killed."""
+        for path in self._file.parent.glob(f"{self._file.name}-*{DRAFT_SUFFIX}"):
+            path.unlink(missing_ok=True)
+
+    def _retract(self, entry: ExportEntry) -> None:
+        """Drop the last entry of a transcript, because its file was not written after all."""
+        self._entries[entry.transcript].remove(entry)
+        if not self._entries[entry.transcript]:
+            del self._entries[entry.transcript]
+        self._is_settled = False
+
+    def _is_taken(self, name: str, *, transcript: str) -> bool:
+        """Return whether the file of another transcript has this name, ignoring case."""
+        return any(
+            entries[-1].name.casefold() == name.casefold()
+            for key, entries in self._entries.items()
+            if key != transcript
+        )
+
 
 def stamp_of(path: Path) -> Stamp | None:
-    """Return how the regular file at `path` looks; None if there is none, or something else.
+    """Return the stamp of the regular file at `path`; None if there is none, or something else.
 
     Raises:
         OSError: it cannot be looked at.
@@ -148,14 +192,8 @@ def stamp_of(path: Path) -> Stamp | None:
 
 
 @contextmanager
-def drafted(path: Path, data: bytes) -> Iterator[Path]:
-    """Yield a new file beside `path` that holds `data`, to be moved into its place; else it is gone again.
-
-    Nobody else may read it. Its name begins like that of `path`.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+def _draft(path: Path, data: bytes) -> Iterator[Path]:
+    """Yield a new private file beside `path` with `data`; it is removed unless the block moves it away."""
     descriptor, name = tempfile.mkstemp(prefix=f"{path.name}-", suffix=DRAFT_SUFFIX, dir=path.parent)
     draft = Path(name)
     try:
@@ -181,3 +219,15 @@ def _hash_of(path: Path) -> str:
     descriptor = os.open(path, NO_FOLLOW)
     with os.fdopen(descriptor, "rb") as file:
         return sha256(file.read()).hexdigest()
+
+
+def _names(stem: str) -> Iterator[str]:
+    """Yield names for the file of a transcript, the best first; all are plain, and none is hidden."""
+    plain = re.sub(r"[^\w .-]", "_", stem)
+    plain = re.sub(r"^[ .-]", "_", plain)
+    short = plain.encode()[:MAX_NAME_BYTES].decode(errors="ignore")
+    if short != stem:
+        short = f"{short}-{sha256(os.fsencode(stem)).hexdigest()[:8]}"
+    yield f"{short or 'session'}.md"
+    for number in count(2):
+        yield f"{short or 'session'}-{number}.md"

@@ -1,45 +1,50 @@
-"""Writes the transcripts of sessions as Markdown files that QMD can index, with secrets masked.
+"""Exports session transcripts as Markdown files that QMD can index, with secrets masked.
 
 Files that we did not write, or that somebody has changed since, are never touched: several agents and their
-people may share the folder. All of it looks at the disk: call it from a thread.
+users may share the folder.
 """
 
+import asyncio
 import os
-import re
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from hashlib import sha256
-from itertools import count
 from pathlib import Path
 from typing import IO
 from urllib.parse import quote_from_bytes
 
+from composable_memory.interfaces import BackendServices
 from composable_memory.paths import opened_file
+from composable_memory.state.folders import file_name_of
+from composable_memory.supervision.file_lock import file_lock
+from composable_memory.supervision.tasks import until_done
 from composable_memory.transcripts import masked_line, messages_of
 from composable_memory_adapters.qmd.maintenance.export_journal import (
-    DRAFT_SUFFIX,
     ExportEntry,
     ExportJournal,
     Stamp,
-    drafted,
     stamp_of,
 )
+from composable_memory_adapters.qmd.settings import SessionExportSettings
+from composable_memory_adapters.qmd.types import BACKEND_ID, Home
 from composable_memory_ops_logs.redaction import REDACTION_VERSION
 
-__all__ = ["ExportReport", "export_sessions"]
+__all__ = ["ExportReport", "SessionExporter", "export_sessions"]
 
 RECIPE = f"session-1/redaction-{REDACTION_VERSION}"
-"""How files are made; those that were made otherwise are made anew."""
+"""How files are made; those with another recipe are made anew."""
 
 JOURNAL = ".composable-memory"
 TRANSCRIPT_SUFFIX = ".jsonl"
 MAX_LINE_BYTES = 16 * 1024 * 1024
 BLOCK_BYTES = 64 * 1024
-MAX_NAME_BYTES = 160
-"""Leaves room for what tells names apart: file systems take 255."""
 DAY_S = 86_400.0
+LOCK_PATIENCE_S = 5.0
+"""How long to wait while another process exports the same sessions; what it writes is enough for us."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +57,71 @@ class ExportReport:
     problems: tuple[str, ...] = ()
 
 
+class SessionExporter:
+    """Exports an agent's sessions into a folder that QMD indexes, if the settings say so."""
+
+    def __init__(self, settings: SessionExportSettings, *, home: Home, services: BackendServices) -> None:
+        self._settings = settings
+        self._home = home
+        self._services = services
+
+    @property
+    def folder(self) -> Path | None:
+        """Return the folder of the exported sessions; None if they are not exported."""
+        if not self._settings.enabled:
+            return None
+        if self._settings.export_dir is None:
+            return self._home.root / "sessions"
+        return self._services.state_dir / self._settings.export_dir.expanduser()
+
+    @property
+    def transcripts(self) -> Path | None:
+        """Return the folder of the transcripts, which need not exist; None if they are not exported."""
+        if not self._settings.enabled:
+            return None
+        state_dir = self._services.state_dir
+        if self._settings.dir is not None:
+            return state_dir / self._settings.dir.expanduser()
+        return state_dir / "agents" / file_name_of(self._services.agent_id) / "sessions"
+
+    async def open(self) -> None:
+        """Make the folder of the exported sessions, so that QMD finds it from the start."""
+        if self.folder is not None:
+            with suppress(OSError):  # the next export reports it
+                await asyncio.to_thread(self.folder.mkdir, mode=0o700, parents=True, exist_ok=True)
+
+    async def export(self) -> ExportReport:
+        """Export what has changed; failures are in the report.
+
+        Raises:
+            BackendUnavailable: the lock file cannot be opened.
+        """
+        source, folder = self.transcripts, self.folder
+        if source is None or folder is None:
+            return ExportReport()
+        async with file_lock(
+            self._home.root / "export.lock", owner=BACKEND_ID, patience_s=LOCK_PATIENCE_S
+        ) as is_ours:
+            return await self._export(source, folder) if is_ours else ExportReport()
+
+    async def _export(self, source: Path, folder: Path) -> ExportReport:
+        """Export in a thread; when cancelled, return only when the thread has stopped."""
+        stop = threading.Event()
+        export = partial(
+            export_sessions,
+            source,
+            folder,
+            retention_days=self._settings.retention_days,
+            now=self._services.clock(),
+            is_cancelled=stop.is_set,
+        )
+        work = asyncio.create_task(asyncio.to_thread(export), name="qmd-export")
+        cancelled = await until_done(work, when_cancelled=stop.set)
+        if cancelled is not None:
+            raise cancelled
+        return work.result()
+
+
 def export_sessions(
     source_dir: Path,
     export_dir: Path,
@@ -60,11 +130,11 @@ def export_sessions(
     now: datetime,
     is_cancelled: Callable[[], bool] = lambda: False,
 ) -> ExportReport:
-    """Write a file for each transcript directly in `source_dir`; what cannot be done is told in the report.
+    """Write a file for each transcript directly in `source_dir`; failures are in the report. Blocks.
 
-    Of a transcript that is gone, or did not change for `retention_days`, the file is removed. A missing
-    `source_dir` says nothing about its transcripts: it may be on a disk that is away. As soon as
-    `is_cancelled`, what is left is left for another time.
+    The file of a transcript that is gone, or has not changed for `retention_days`, is removed. If
+    `source_dir` is missing, nothing is removed: it may be on a disk that is not mounted. As soon as
+    `is_cancelled` returns true, the rest is left for the next time.
     """
     run = _Export(Path(os.path.realpath(source_dir)), export_dir, is_cancelled)
     oldest = 0.0 if retention_days is None else now.timestamp() - retention_days * DAY_S
@@ -77,7 +147,7 @@ def export_sessions(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Transcript:
-    """A transcript that was found; `key` names it in the journal."""
+    """A transcript file; `key` is its name in the journal."""
 
     path: Path
     key: str
@@ -89,19 +159,19 @@ class _Transcript:
 
 
 class _Stopped(Exception):
-    """The one who exports does not want to any more."""
+    """The export was cancelled."""
 
 
 class _Export:
-    """One export from beginning to end, and what it has done so far."""
+    """One run of the export, and what it has done so far."""
 
     def __init__(self, source: Path, folder: Path, is_cancelled: Callable[[], bool]) -> None:
         self._source = source
         self._folder = folder
         self._is_cancelled = is_cancelled
-        # A journal for each folder of transcripts, so that no two agents ever write to the same one.
-        mark = sha256(os.fsencode(source)).hexdigest()[:8]
-        self._journal_file = folder / f"{JOURNAL}-{mark}.journal"
+        # One journal per folder of transcripts, so that two agents never write to the same one.
+        digest = sha256(os.fsencode(source)).hexdigest()[:8]
+        self._journal_file = folder / f"{JOURNAL}-{digest}.journal"
         self._written = self._unchanged = self._removed = 0
         self.problems: list[str] = []
 
@@ -118,8 +188,8 @@ class _Export:
         if found is None:
             return
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._sweep()
         journal = ExportJournal(self._journal_file)
+        journal.remove_drafts()
         wanted = {one.key: one for one in found if one.seen.mtime_ns >= oldest * 1e9}
         try:
             for one in wanted.values():
@@ -148,14 +218,9 @@ class _Export:
                 found.append(_Transcript(path=path, key=quote_from_bytes(os.fsencode(name)), seen=seen))
         return found
 
-    def _sweep(self) -> None:
-        """Remove drafts that were left when a process was killed."""
-        for path in self._folder.glob(f"{self._journal_file.name}-*{DRAFT_SUFFIX}"):
-            path.unlink(missing_ok=True)
-
     @contextmanager
     def _attempt(self, name: str) -> Iterator[None]:
-        """Let what goes wrong with one transcript keep nobody from the others."""
+        """Turn an error of one transcript into a problem, so that the others are exported."""
         if self._is_cancelled():
             raise _Stopped
         try:
@@ -172,7 +237,10 @@ class _Export:
             self._unchanged += 1
             return
         data = _rendered(one, self._is_cancelled)
-        target, is_new = self._place(one, before, journal)
+        target, is_new = journal.place(one.key, one.stem)
+        if before is not None and target.name != before.name:
+            changed = self._folder / before.name
+            self.problems.append(f"{changed}: somebody has changed it; it stays, and another is written")
         entry = ExportEntry(
             name=target.name,
             transcript=one.key,
@@ -182,42 +250,11 @@ class _Export:
             stamp=stamp_of(target) or Stamp(0, 0),
         )
         if before is not None and (before.hash, before.stamp) == (entry.hash, entry.stamp):
-            journal.note(entry)  # only the transcript looks other than it did
+            journal.note(entry)  # only the transcript's stamp has changed
             self._unchanged += 1
         else:
-            self._write(target, data, entry, journal, is_new=is_new)
+            journal.write(target, data, entry, is_new=is_new)
             self._written += 1
-
-    def _place(
-        self, one: _Transcript, before: ExportEntry | None, journal: ExportJournal
-    ) -> tuple[Path, bool]:
-        """Return where the file of a transcript goes, and whether nothing is there yet."""
-        if before is not None:
-            target = self._folder / before.name
-            if journal.is_ours(before.name, transcript=one.key):
-                return target, False
-            if not os.path.lexists(target):
-                return target, True
-            self.problems.append(f"{target}: somebody has changed it; it stays, and another is written")
-        for name in _names(one.stem):
-            target = self._folder / name
-            if not os.path.lexists(target) and not journal.is_taken(name, transcript=one.key):
-                return target, True
-        raise AssertionError("there is always one more name")
-
-    def _write(
-        self, target: Path, data: bytes, entry: ExportEntry, journal: ExportJournal, *, is_new: bool
-    ) -> None:
-        with drafted(self._journal_file, data) as draft:
-            entry = entry.model_copy(update={"stamp": stamp_of(draft)})
-            journal.note(entry)
-            try:
-                if is_new:
-                    target.touch(mode=0o600, exist_ok=False)  # fails if somebody was quicker
-                draft.replace(target)
-            except OSError:
-                journal.retract(entry)
-                raise
 
     def _remove(self, key: str, journal: ExportJournal) -> None:
         entry = journal.latest(key)
@@ -231,11 +268,11 @@ class _Export:
         journal.forget(key)
 
 
-# --- what a file says ---------------------------------------------------------------------------------------
+# --- the Markdown -------------------------------------------------------------------------------------------
 
 
 def _rendered(one: _Transcript, is_cancelled: Callable[[], bool]) -> bytes:
-    """Return the file of a transcript: a heading, and a line for each message.
+    """Return the Markdown of a transcript: a heading, and a line for each message.
 
     Raises:
         OSError: the transcript cannot be read, or is larger than 256 MB.
@@ -253,28 +290,13 @@ def _rendered(one: _Transcript, is_cancelled: Callable[[], bool]) -> bytes:
 
 
 def _lines(file: IO[bytes]) -> Iterator[str]:
-    """Yield the lines of a transcript that may be messages; one that is too long to hold is none."""
+    """Yield the lines of a transcript that may be messages; those over the size limit are not."""
     while line := file.readline(MAX_LINE_BYTES):
         is_whole = len(line) < MAX_LINE_BYTES or line.endswith(b"\n")
         while not line.endswith(b"\n") and (rest := file.readline(BLOCK_BYTES)):
             line = rest
         if is_whole and b'"role"' in line:
             yield line.decode("utf-8-sig", "replace")
-
-
-# --- what a file is called ----------------------------------------------------------------------------------
-
-
-def _names(stem: str) -> Iterator[str]:
-    """Yield names for the file of a transcript, the first the best; all are plain, and none is hidden."""
-    plain = re.sub(r"[^\w .-]", "_", stem)
-    plain = re.sub(r"^[ .-]", "_", plain)
-    short = plain.encode()[:MAX_NAME_BYTES].decode(errors="ignore")
-    if short != stem:
-        short = f"{short}-{sha256(os.fsencode(stem)).hexdigest()[:8]}"
-    yield f"{short or 'session'}.md"
-    for number in count(2):
-        yield f"{short or 'session'}-{number}.md"
 
 
 def _why(error: OSError) -> str:

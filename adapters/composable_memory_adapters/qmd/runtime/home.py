@@ -22,7 +22,7 @@ from composable_memory_adapters.qmd.runtime.index_config import (
 )
 from composable_memory_adapters.qmd.runtime.installation import find_node
 from composable_memory_adapters.qmd.settings import ModelSettings, QmdSettings
-from composable_memory_adapters.qmd.values import BACKEND_ID, Collection, Home
+from composable_memory_adapters.qmd.types import BACKEND_ID, Collection, Home
 
 __all__ = ["kept", "open_home", "prepare_home", "write_collections"]
 

@@ -10,7 +10,7 @@ import yaml
 
 from composable_memory.errors import BackendUnavailable
 from composable_memory_adapters.qmd.settings import ModelSettings
-from composable_memory_adapters.qmd.values import BACKEND_ID
+from composable_memory_adapters.qmd.types import BACKEND_ID
 
 __all__ = ["chosen_models", "mapping_at", "read_config", "replace_file", "write_config"]
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from composable_memory.errors import BackendGarbled, BackendUnavailable
 from composable_memory.supervision.command import run_command
 from composable_memory_adapters.qmd.settings import QmdSettings
-from composable_memory_adapters.qmd.values import BACKEND_ID, Home, Installation
+from composable_memory_adapters.qmd.types import BACKEND_ID, Home, Installation
 
-__all__ = ["find_command", "find_node", "lacking", "probe", "version_of"]
+__all__ = ["command_words", "find_command", "find_node", "lacking", "probe", "version_of"]
 
 PACKAGE = "@tobilu/qmd"
 SCRIPT = Path("dist", "cli", "qmd.js")
@@ -44,7 +44,7 @@ def find_command(command: str, environ: Mapping[str, str]) -> tuple[str, ...]:
     Raises:
         BackendUnavailable: the command is not there, or there is no Node that is new enough.
     """
-    words = _words(command, environ)
+    words = command_words(command, environ)
     program = _which(words[0], environ)
     if program is None:
         raise BackendUnavailable(
@@ -71,6 +71,25 @@ def find_node(environ: Mapping[str, str]) -> str:
         if node is not None and _major_version(node) >= OLDEST_NODE:
             return node
     raise _too_old(on_path)
+
+
+def command_words(
+    command: str, environ: Mapping[str, str], *, setting: str = "memory.qmd.command"
+) -> list[str]:
+    """Return the words of a command as a shell would split them, with the home folder for `~`.
+
+    Raises:
+        BackendUnavailable: it cannot be split, or is empty; `setting` is the one to correct.
+    """
+    problem = "it names nothing"
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        words, problem = [], str(error)
+    if not words or "\0" in command:
+        what = f"its command {command!r} cannot be read ({problem})"
+        raise BackendUnavailable(BACKEND_ID, what, fix=f"correct `{setting}`")
+    return [_with_home(word, environ) for word in words]
 
 
 def lacking(settings: QmdSettings) -> str | None:
@@ -135,22 +154,6 @@ def _require_version(version: str) -> None:
             f"QMD {version} is too old, {wanted} is needed",
             fix=f"renew it with `npm install -g {NEWEST}`",
         )
-
-
-def _words(command: str, environ: Mapping[str, str]) -> list[str]:
-    try:
-        words = shlex.split(command)
-    except ValueError as error:
-        raise _unreadable(command, str(error)) from error
-    if not words or "\0" in command:
-        raise _unreadable(command, "it names nothing")
-    return [_with_home(word, environ) for word in words]
-
-
-def _unreadable(command: str, problem: str) -> BackendUnavailable:
-    return BackendUnavailable(
-        BACKEND_ID, f"its command {command!r} cannot be read ({problem})", fix="correct `memory.qmd.command`"
-    )
 
 
 def _with_home(word: str, environ: Mapping[str, str]) -> str:

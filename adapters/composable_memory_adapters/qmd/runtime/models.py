@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 from composable_memory.types import JsonValue
 from composable_memory_adapters.qmd.runtime.index_config import chosen_models, mapping_at, read_config
 from composable_memory_adapters.qmd.settings import QmdSettings
-from composable_memory_adapters.qmd.values import Home
+from composable_memory_adapters.qmd.types import Home
 
 __all__ = ["describe_models", "missing_models"]
 

@@ -1,1 +1,1 @@
-"""From a question to what QMD finds: how it is put, who is asked, how the answer is read."""
+"""From a query to QMD's hits: building the request, choosing a transport, parsing the reply."""

@@ -1,26 +1,26 @@
-"""Reads what QMD answers: hits out of JSON, however they came, and errors out of what it prints (pure)."""
+"""Parses what QMD answers: hits from JSON, errors from what its command prints (pure)."""
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from urllib.parse import unquote
 
 from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
 
 from composable_memory.errors import BackendError, BackendGarbled, BackendRejected, BackendUnavailable
-from composable_memory_adapters.qmd.values import BACKEND_ID, Hit
+from composable_memory_adapters.qmd.types import BACKEND_ID, Hit
 
 __all__ = ["BUSY", "UNKNOWN_COLLECTION", "hits_in", "hits_of", "refusal"]
 
 UNKNOWN_COLLECTION = "an unknown collection"
-"""The `status` of a `BackendRejected` that an update of QMD's index may mend."""
+"""The `status` of a `BackendRejected` that an update of QMD's index may fix."""
 
 BUSY = "its database is busy, because another QMD process is writing to it"
-"""What is `missing` in a `BackendUnavailable` that passes by itself."""
+"""The `missing` of a `BackendUnavailable` that passes by itself."""
 
 SCHEME = "qmd://"
-MOST_ARRAYS = 64
-"""More places in noisy output that could be the beginning of an answer are not looked at."""
+MAX_ARRAYS = 64
+"""More places in noisy output that could begin an answer are not looked at."""
 
 INSTALL = "`npm install -g @tobilu/qmd@latest` installs the present version"
 NEWER_NODE = "run it with Node 22 or newer; `pip install 'composable-memory[qmd]'` brings one"
@@ -33,13 +33,60 @@ _ARRAY = re.compile(r"\[\s*\{|^\[\s*\]\s*$", re.MULTILINE)
 _HEADER = re.compile(r"(?:\d+: )?@@ -(\d{1,9}),(\d{1,9}) @@[^\n]*(?:\n|$)")
 _LINE_NUMBER = re.compile(r"^\d+: ?", re.MULTILINE)
 _BUSY = re.compile(r"database is locked|database table is locked|SQLITE_BUSY|SQLITE_LOCKED", re.IGNORECASE)
-_TELLING = re.compile(r"^(?:Uncaught )?(\w*Error(?: \[\w+\])?: .*)$", re.MULTILINE)
+_ERROR_LINE = re.compile(r"^(?:Uncaught )?(\w*Error(?: \[\w+\])?: .*)$", re.MULTILINE)
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+_KEYWORDS_ONLY = "or set `searchMode: search`, which needs no model"
+_MODEL_PROBLEMS = (
+    (
+        re.compile("LLM operations are disabled in CI"),
+        "it uses no models where the variable CI is set",
+        f"unset CI {_KEYWORDS_ONLY}",
+    ),
+    (
+        re.compile(r"No model file found at \"?([^\"\n]*[^\"\n\s])"),
+        "the model file {} is missing",
+        f"give `memory.qmd.models` another file {_KEYWORDS_ONLY}",
+    ),
+    (
+        re.compile(r"fetch failed|ENOTFOUND|EAI_AGAIN|getaddrinfo"),
+        "a model is not on this machine and cannot be downloaded",
+        f"run `qmd pull` once with a network {_KEYWORDS_ONLY}",
+    ),
+    (
+        re.compile(r"NoBinaryFoundError|Failed to load model|failed to create context", re.IGNORECASE),
+        "its language model cannot be loaded",
+        f"try `qmd doctor` {_KEYWORDS_ONLY}",
+    ),
+)
+_INSTALLATION_PROBLEMS = (
+    (
+        re.compile(r"((?:Unknown command|Unknown --format value|[Uu]nknown option)[^\n]*)"),
+        "this version of it does not fit: {}",
+        INSTALL,
+    ),
+    (
+        re.compile(r"ERR_MODULE_NOT_FOUND|Cannot find (?:module|package)"),
+        "parts of it are missing",
+        INSTALL,
+    ),
+    (
+        re.compile(r"NODE_MODULE_VERSION|ERR_DLOPEN_FAILED|invalid ELF header"),
+        "its native parts do not fit the Node that runs it",
+        NEWER_NODE,
+    ),
+    (
+        re.compile(r"database disk image is malformed|file is not a database|SQLITE_CORRUPT"),
+        "its database is damaged",
+        "`cmem index --force` builds a new one",
+    ),
+    (re.compile(r"ENOSPC|SQLITE_FULL|database or disk is full"), "the disk is full", "make room"),
+    (re.compile("disk I/O error"), "its database cannot be read or written", "make room on the disk"),
+)
 _SIGNALS = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
 
 
 class _Item(BaseModel):
-    """One hit as QMD writes it; what else it says is not needed."""
+    """One hit as QMD writes it; other fields are ignored."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -52,16 +99,16 @@ class _Item(BaseModel):
 
 
 def hits_in(stdout: str, stderr: str) -> list[Hit]:
-    """Return the hits that a `qmd` command with `--json` printed, best first, whatever stands around them.
+    """Return the hits that a `qmd` command with `--json` printed, whatever is printed around them.
 
     Raises:
-        BackendUnavailable: it found nothing because a model could not be used, though it ended well.
-        BackendGarbled: there is no answer in the output, or one that cannot be read.
+        BackendUnavailable: it found nothing because a model could not be used, although it exited with 0.
+        BackendGarbled: there is no answer in the output, or one that cannot be parsed.
     """
     items = _array_in(stdout)
     if items:
         return hits_of(items, encoded=False)
-    if problem := _model_problem(stderr, operation=_SEARCH):
+    if problem := _known_problem(stderr, _MODEL_PROBLEMS, _SEARCH):
         raise problem
     if items is None and not _NO_RESULTS.search(stdout if stdout.strip() else stderr):
         raise BackendGarbled(
@@ -76,10 +123,10 @@ def hits_in(stdout: str, stderr: str) -> list[Hit]:
 def hits_of(items: object, *, encoded: bool) -> list[Hit]:
     """Return the hits in the decoded items of an answer, in their order.
 
-    `encoded` says that the names of files are percent-encoded, as QMD's REST answers have them.
+    `encoded` means that file names are percent-encoded, as they are in QMD's REST answers.
 
     Raises:
-        BackendGarbled: they are no list of results; the message says where.
+        BackendGarbled: this is not a list of results; the message says where.
     """
     if not isinstance(items, list):
         raise BackendGarbled(BACKEND_ID, _SEARCH, excerpt=repr(items), expected="a list of results")
@@ -87,23 +134,23 @@ def hits_of(items: object, *, encoded: bool) -> list[Hit]:
 
 
 def refusal(code: int, stdout: str, stderr: str, *, operation: str = _SEARCH) -> BackendError:
-    """Return the error that says why a `qmd` command ended with `code`, which is not 0.
+    """Return the error for a `qmd` command that exited with `code`, which is not 0.
 
-    A negative `code` is a signal's number, as is one above 128 less 128.
+    A signal is a negative `code`, or 128 plus its number.
     """
-    said = _ESCAPES.sub("", f"{stderr}\n{stdout}")
+    output = _ESCAPES.sub("", f"{stderr}\n{stdout}")
     if (signal := -code if code < 0 else code - 128) in _SIGNALS:
         return _ended_by(_SIGNALS[signal], operation)
     if code in (126, 127):
         return _unavailable(operation, f"its command cannot be run (exit {code})", INSTALL)
-    if found := re.search(r"Collection not found: ([^\n]*)", said):
+    if found := re.search(r"Collection not found: ([^\n]*)", output):
         body = f"{found[1].strip()}; `cmem index` brings QMD's collections up to date"
         return BackendRejected(BACKEND_ID, operation, status=UNKNOWN_COLLECTION, body=body)
-    if _BUSY.search(said):
+    if _BUSY.search(output):
         return _unavailable(operation, BUSY, "ask again in a moment")
-    known = _model_problem(said, operation=operation) or _installation_problem(said, operation=operation)
+    known = _known_problem(output, (*_MODEL_PROBLEMS, *_INSTALLATION_PROBLEMS), operation)
     return known or BackendRejected(
-        BACKEND_ID, operation, status=f"exit code {code}", body=_telling_line(said) or "it printed nothing"
+        BACKEND_ID, operation, status=f"exit code {code}", body=_error_line(output) or "it printed nothing"
     )
 
 
@@ -114,39 +161,13 @@ def _ended_by(signal: str, operation: str) -> BackendUnavailable:
     return _unavailable(operation, f"it was ended by {signal}", "ask again; see the memory of this machine")
 
 
-def _model_problem(said: str, *, operation: str) -> BackendUnavailable | None:
-    """Return why QMD's models could not be used, if that is what it tells."""
-    words_only = "or set `searchMode: search`, which needs no model"
-    if "LLM operations are disabled in CI" in said:
-        what = "it uses no models where the variable CI is set"
-        return _unavailable(operation, what, f"unset CI {words_only}")
-    if found := re.search(r"No model file found at \"?([^\"\n]+)", said):
-        what = f"the model file {found[1].strip()} is missing"
-        return _unavailable(operation, what, f"give `memory.qmd.models` another file {words_only}")
-    if re.search(r"fetch failed|ENOTFOUND|EAI_AGAIN|getaddrinfo", said):
-        what = "a model is not on this machine and cannot be downloaded"
-        return _unavailable(operation, what, f"run `qmd pull` once with a network {words_only}")
-    if re.search(r"NoBinaryFoundError|Failed to load model|failed to create context", said, re.IGNORECASE):
-        return _unavailable(
-            operation, "its language model cannot be loaded", f"try `qmd doctor` {words_only}"
-        )
-    return None
-
-
-def _installation_problem(said: str, *, operation: str) -> BackendUnavailable | None:
-    """Return what is wrong with QMD itself or with its database, if that is what it tells."""
-    if found := re.search(r"(?:Unknown command|Unknown --format value|[Uu]nknown option)[^\n]*", said):
-        return _unavailable(operation, f"this version of it does not fit: {found[0].strip()}", INSTALL)
-    if re.search(r"ERR_MODULE_NOT_FOUND|Cannot find (?:module|package)", said):
-        return _unavailable(operation, "parts of it are missing", INSTALL)
-    if re.search(r"NODE_MODULE_VERSION|ERR_DLOPEN_FAILED|invalid ELF header", said):
-        return _unavailable(operation, "its native parts do not fit the Node that runs it", NEWER_NODE)
-    if re.search(r"database disk image is malformed|file is not a database|SQLITE_CORRUPT", said):
-        return _unavailable(operation, "its database is damaged", "`cmem index --force` builds a new one")
-    if re.search(r"ENOSPC|SQLITE_FULL|database or disk is full", said):
-        return _unavailable(operation, "the disk is full", "make room")
-    if "disk I/O error" in said:
-        return _unavailable(operation, "its database cannot be read or written", "make room on the disk")
+def _known_problem(
+    output: str, problems: Sequence[tuple[re.Pattern[str], str, str]], operation: str
+) -> BackendUnavailable | None:
+    """Return the error for the first of the `problems` that the output tells of."""
+    for pattern, what, fix in problems:
+        if found := pattern.search(output):
+            return _unavailable(operation, what.format(*found.groups()), fix)
     return None
 
 
@@ -154,18 +175,18 @@ def _unavailable(operation: str, what: str, fix: str) -> BackendUnavailable:
     return BackendUnavailable(BACKEND_ID, what, fix=fix, operation=operation)
 
 
-def _telling_line(said: str) -> str:
-    """Return the line that names the error; of a stack trace that is not the first."""
-    telling = _TELLING.search(said)
+def _error_line(output: str) -> str:
+    """Return the line that names the error, which is not the first one of a stack trace."""
+    found = _ERROR_LINE.search(output)
     return (
-        telling[1].strip()
-        if telling
-        else next((line.strip() for line in said.splitlines() if line.strip()), "")
+        found[1].strip()
+        if found
+        else next((line.strip() for line in output.splitlines() if line.strip()), "")
     )
 
 
 def _array_in(stdout: str) -> list[object] | None:
-    """Return the array of objects, or the empty one, that stands in the output; None if there is none."""
+    """Return the first array of objects, or empty array, in the output; None if there is none."""
     for candidate in _arrays_in(stdout):
         if isinstance(candidate, list) and all(isinstance(item, dict) for item in candidate):
             return candidate
@@ -174,7 +195,7 @@ def _array_in(stdout: str) -> list[object] | None:
 
 def _arrays_in(stdout: str) -> Iterator[object]:
     yield from _decoded(stdout, [0])
-    starts = (match.start() for match, _ in zip(_ARRAY.finditer(stdout), range(MOST_ARRAYS), strict=False))
+    starts = (match.start() for match, _ in zip(_ARRAY.finditer(stdout), range(MAX_ARRAYS), strict=False))
     yield from _decoded(stdout, starts)
 
 
@@ -215,9 +236,9 @@ def _hit(item: object, at: int, *, encoded: bool) -> Hit:
 
 
 def _snippet(text: str) -> tuple[int, int, str]:
-    """Return where a snippet begins and how many lines it has, 0 if it does not tell, and its bare text.
+    """Return where a snippet begins and how many lines it has, 0 if unknown, and its bare text.
 
-    Answers over HTTP have a number in front of every line, the header's among them, and these are off by one.
+    Answers over HTTP number every line, even the header, so that their line numbers are off by one.
     """
     header = _HEADER.match(text)
     if header is None:

@@ -1,7 +1,7 @@
-"""The documents that QMD found, as their files are now: safely read, cut like notes, with QMD's line in them.
+"""Reads the documents that QMD found, cuts them into passages, and locates QMD's line in them.
 
-QMD names a document and guesses at a line. The file itself has the exact lines and the text as it is today.
-It is cut into the passages that the builtin index cuts, so that both name the same lines alike. Everything
+QMD names a document and estimates a line; only the file itself has the exact lines and today's text. It is
+cut into the same passages as in the builtin index, so that both backends report the same lines. Everything
 here looks at the disk: call it from a thread.
 """
 
@@ -11,25 +11,24 @@ from pathlib import Path
 
 from composable_memory.errors import MemoryPathError
 from composable_memory_adapters.chunking import chunk_markdown
-from composable_memory_adapters.qmd.documents.collections import canonical_path, resolve
-from composable_memory_adapters.qmd.documents.files import read_text
-from composable_memory_adapters.qmd.values import Collection, Hit
+from composable_memory_adapters.qmd.documents.collection_files import canonical_path, read_text, resolve
+from composable_memory_adapters.qmd.types import Collection, Hit
 
 __all__ = ["Document", "DocumentReader", "Passage", "line_of"]
 
 MAX_BYTES_READ = 16 * 1024 * 1024
-"""Of all files of an answer. Of those that have no room only what QMD tells is known."""
+"""Limit for all files of an answer; for files beyond it, only what QMD reports is known."""
 
 _CUT_OFF = "..."
 _EDGES = "\ufeff\ufffd" + "".join(map(chr, range(0xD800, 0xE000)))
-"""What is left of a character where QMD cuts within it, and the mark of byte order."""
+"""Remains of a character that QMD has cut through, and the byte order mark."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passage:
-    """Lines of a document; `is_stale` says that the file does not hold them any more.
+    """Lines of a document; `is_stale` means that the file does not contain them any more.
 
-    `start_char` is where in the first line it begins.
+    `start_char` is the position in the first line where it begins.
     """
 
     start_line: int
@@ -44,7 +43,7 @@ class Document:
     """A file that QMD found at a `rank`, counted from 0, and the `path` by which results name it.
 
     `passages` are those of the file as it is now; none if it is empty, or could not be read. `named` is the
-    one that holds what QMD found in it, or what QMD says is there.
+    one that contains what QMD found in it, or else QMD's own snippet.
     """
 
     rank: int
@@ -61,7 +60,7 @@ class Document:
 
 
 class DocumentReader:
-    """Reads what QMD found in collections for one answer, and nothing else."""
+    """Reads the documents of one answer, and only files that the collections cover."""
 
     def __init__(self, collections: Sequence[Collection], workspace: Path) -> None:
         self._collections = {one.name: one for one in collections}
@@ -69,7 +68,7 @@ class DocumentReader:
         self._left = MAX_BYTES_READ
 
     def documents(self, hits: Sequence[Hit]) -> list[Document]:
-        """Return the documents that are there and may be read, each once, in the order of `hits`."""
+        """Return the documents that exist and may be read, each once, in the order of `hits`."""
         documents: dict[str, Document] = {}
         for rank, hit in enumerate(hits):
             if (document := self._document(rank, hit)) is not None:
@@ -86,15 +85,15 @@ class DocumentReader:
         except (MemoryPathError, FileNotFoundError, NotADirectoryError):
             return None
         passages = _cut(text or "")
-        told = _as_told(hit)
+        named = _from_snippet(hit)
         if text is not None:
             line = line_of(hit, text)
             holding = (one for one in passages if line and one.start_line <= line <= one.end_line)
-            told = next(holding, replace(told, is_stale=True))
-        return Document(rank=rank, hit=hit, path=path, collection=collection, passages=passages, named=told)
+            named = next(holding, replace(named, is_stale=True))
+        return Document(rank=rank, hit=hit, path=path, collection=collection, passages=passages, named=named)
 
     def _text(self, path: str) -> str | None:
-        """Return the text of a file; None if it is there and cannot be read, or is too large."""
+        """Return the text of a file; None if it exists but cannot be read, or is too large."""
         file = resolve(path, [*self._collections.values()], self._workspace)
         try:
             text = read_text(file, max_bytes=self._left)
@@ -107,14 +106,14 @@ class DocumentReader:
 
 
 def line_of(hit: Hit, text: str) -> int | None:
-    """Return the 1-based line of a text that QMD takes for the best, found by its snippet; None if gone."""
-    text, told = text.replace("\r\n", "\n"), hit.snippet.replace("\r\n", "\n").strip(_EDGES)
-    if not told.strip():
+    """Return the 1-based line that matches best, located by QMD's snippet; None if the text has changed."""
+    text, snippet = text.replace("\r\n", "\n"), hit.snippet.replace("\r\n", "\n").strip(_EDGES)
+    if not snippet.strip():
         return hit.line or 1
     expected = _beginning_of_line(text, hit.start_line)
-    for wanted in (told, told.removesuffix(_CUT_OFF)):
+    for wanted in (snippet, snippet.removesuffix(_CUT_OFF)):
         place = text.find(wanted, expected)
-        # QMD may begin and end within a line, but begins in the one that it names.
+        # The snippet may begin and end within a line, but it begins in the line that QMD names.
         if place < 0 or "\n" in text[expected:place]:
             place = text.find(wanted)
         if place >= 0:
@@ -144,7 +143,7 @@ def _cut(text: str) -> tuple[Passage, ...]:
     )
 
 
-def _as_told(hit: Hit) -> Passage:
+def _from_snippet(hit: Hit) -> Passage:
     start = hit.start_line or max(1, hit.line)
     lines = hit.line_count or hit.snippet.count("\n") + 1
     text = hit.snippet.removesuffix(_CUT_OFF)

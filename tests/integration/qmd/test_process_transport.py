@@ -15,8 +15,8 @@ from composable_memory.errors import (
     BackendUnavailable,
 )
 from composable_memory_adapters.qmd.runtime.installation import find_command
-from composable_memory_adapters.qmd.transport.command_line import CommandLine
-from composable_memory_adapters.qmd.values import Home, Installation, SubSearch
+from composable_memory_adapters.qmd.transport.qmd_client import ProcessTransport
+from composable_memory_adapters.qmd.types import Home, Installation, SubSearch
 from tests.integration.qmd.homes import PATIENCE_S, QUESTION, furnish, update
 
 
@@ -40,7 +40,7 @@ def faulty(tmp_path: Path, program: str) -> Installation:
 async def test_a_question_finds_a_note(installation: Installation, home: Home) -> None:
     await update(installation, home)
 
-    hits = await CommandLine(installation, home).ask(QUESTION, timeout_s=PATIENCE_S)
+    hits = await ProcessTransport(installation, home).ask(QUESTION, timeout_s=PATIENCE_S)
 
     assert [(hit.collection, hit.path, hit.start_line) for hit in hits] == [("notes", "gateway.md", 1)]
 
@@ -49,14 +49,14 @@ async def test_what_is_nowhere_is_not_found(installation: Installation, home: Ho
     await update(installation, home)
     nowhere = replace(QUESTION, searches=(SubSearch(kind="lex", text="elephant"),))
 
-    assert await CommandLine(installation, home).ask(nowhere, timeout_s=PATIENCE_S) == []
+    assert await ProcessTransport(installation, home).ask(nowhere, timeout_s=PATIENCE_S) == []
 
 
 async def test_searches_are_fused(installation: Installation, home: Home) -> None:
     await update(installation, home)
     several = replace(QUESTION, searches=tuple(SubSearch(kind="lex", text=text) for text in ("no", "rate")))
 
-    assert len(await CommandLine(installation, home).ask(several, timeout_s=PATIENCE_S)) == 1
+    assert len(await ProcessTransport(installation, home).ask(several, timeout_s=PATIENCE_S)) == 1
 
 
 async def test_a_question_that_looks_like_an_option_is_a_question(
@@ -66,7 +66,7 @@ async def test_a_question_that_looks_like_an_option_is_a_question(
     widened = replace(QUESTION, text="--version", searches=(), expand=True)
 
     with pytest.raises(BackendUnavailable, match="no models where the variable CI is set"):
-        await CommandLine(installation, home).ask(widened, timeout_s=PATIENCE_S)
+        await ProcessTransport(installation, home).ask(widened, timeout_s=PATIENCE_S)
 
 
 async def test_a_folder_above_cannot_bring_another_index(installation: Installation, home: Home) -> None:
@@ -75,7 +75,7 @@ async def test_a_folder_above_cannot_bring_another_index(installation: Installat
     hijack.mkdir()
     (hijack / "index.yml").write_text("collections: {}\n")
 
-    assert len(await CommandLine(installation, home).ask(QUESTION, timeout_s=PATIENCE_S)) == 1
+    assert len(await ProcessTransport(installation, home).ask(QUESTION, timeout_s=PATIENCE_S)) == 1
 
 
 async def test_a_missing_collection_is_named(installation: Installation, home: Home) -> None:
@@ -83,7 +83,7 @@ async def test_a_missing_collection_is_named(installation: Installation, home: H
     elsewhere = replace(QUESTION, collections=("nope",))
 
     with pytest.raises(BackendRejected, match="unknown collection: nope"):
-        await CommandLine(installation, home).ask(elsewhere, timeout_s=PATIENCE_S)
+        await ProcessTransport(installation, home).ask(elsewhere, timeout_s=PATIENCE_S)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ async def test_a_faulty_qmd_is_told_by_what_it_does(
     timeout_s = 1.0 if error is BackendTimeout else PATIENCE_S
 
     with pytest.raises(error, match=told):
-        await CommandLine(installation, home).ask(QUESTION, timeout_s=timeout_s)
+        await ProcessTransport(installation, home).ask(QUESTION, timeout_s=timeout_s)
 
 
 async def test_noise_around_an_answer_does_no_harm(tmp_path: Path, home: Home) -> None:
@@ -115,6 +115,6 @@ async def test_noise_around_an_answer_does_no_harm(tmp_path: Path, home: Home) -
         tmp_path, f"print('ggml: no GPU [0]'); print({answer!r}); print('bye', file=sys.stderr)"
     )
 
-    hits = await CommandLine(installation, home).ask(QUESTION, timeout_s=PATIENCE_S)
+    hits = await ProcessTransport(installation, home).ask(QUESTION, timeout_s=PATIENCE_S)
 
     assert [hit.path for hit in hits] == ["a b.md"]

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from composable_memory.errors import MemoryPathError
-from composable_memory_adapters.qmd.documents.reading import read
-from composable_memory_adapters.qmd.values import Collection
+from composable_memory_adapters.qmd.documents.collection_files import read_file
+from composable_memory_adapters.qmd.types import Collection
 
 LINES = "# Gateway\n\nFirst.\nSecond.\n"
 
@@ -33,7 +33,7 @@ def collections(workspace: Path) -> list[Collection]:
 
 
 async def test_a_whole_file_is_read(workspace: Path, collections: list[Collection]) -> None:
-    found = await read("./memory//gateway.md", collections=collections, workspace=workspace)
+    found = await read_file("./memory//gateway.md", collections=collections, workspace=workspace)
 
     assert (found.path, found.text) == ("memory/gateway.md", LINES)
 
@@ -45,7 +45,7 @@ async def test_a_whole_file_is_read(workspace: Path, collections: list[Collectio
 async def test_lines_of_a_file_are_read(
     workspace: Path, collections: list[Collection], from_line: int | None, lines: int | None, text: str
 ) -> None:
-    found = await read(
+    found = await read_file(
         "memory/gateway.md", from_line=from_line, lines=lines, collections=collections, workspace=workspace
     )
 
@@ -55,13 +55,13 @@ async def test_lines_of_a_file_are_read(
 async def test_a_file_outside_the_workspace_is_read_by_its_collection(
     workspace: Path, collections: list[Collection]
 ) -> None:
-    found = await read("qmd/wiki/a b/café.md", collections=collections, workspace=workspace)
+    found = await read_file("qmd/wiki/a b/café.md", collections=collections, workspace=workspace)
 
     assert (found.path, found.text) == ("qmd/wiki/a b/café.md", "caf\ufffd\n")
 
 
 async def test_a_missing_file_has_no_text(workspace: Path, collections: list[Collection]) -> None:
-    assert (await read("memory/none.md", collections=collections, workspace=workspace)).text == ""
+    assert (await read_file("memory/none.md", collections=collections, workspace=workspace)).text == ""
 
 
 @pytest.mark.parametrize(
@@ -69,14 +69,14 @@ async def test_a_missing_file_has_no_text(workspace: Path, collections: list[Col
 )
 async def test_other_files_are_not_read(workspace: Path, collections: list[Collection], path: str) -> None:
     with pytest.raises(MemoryPathError):
-        await read(path, collections=collections, workspace=workspace)
+        await read_file(path, collections=collections, workspace=workspace)
 
 
 async def test_no_link_is_followed(workspace: Path, collections: list[Collection]) -> None:
     (workspace / "memory" / "link.md").symlink_to(workspace / "secret.md")
 
     with pytest.raises(MemoryPathError, match="symbolic link"):
-        await read("memory/link.md", collections=collections, workspace=workspace)
+        await read_file("memory/link.md", collections=collections, workspace=workspace)
 
 
 async def test_a_pipe_in_the_place_of_a_file_is_refused_at_once(
@@ -85,4 +85,4 @@ async def test_a_pipe_in_the_place_of_a_file_is_refused_at_once(
     os.mkfifo(workspace / "memory" / "pipe.md")
 
     with pytest.raises(MemoryPathError, match="not a regular file"):
-        await read("memory/pipe.md", collections=collections, workspace=workspace)
+        await read_file("memory/pipe.md", collections=collections, workspace=workspace)

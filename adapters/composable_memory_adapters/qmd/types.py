@@ -1,4 +1,4 @@
-"""What the parts of the QMD memory hand to each other."""
+"""Values that the parts of the QMD memory hand to each other, and the protocol of a transport to QMD."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,14 +15,17 @@ __all__ = [
     "Home",
     "Installation",
     "SearchRequest",
-    "Searcher",
     "SubSearch",
+    "Transport",
+    "TransportName",
 ]
 
 BACKEND_ID = "qmd"
 
 CANDIDATES = 40
-"""So many documents QMD looks into at least before it says which are the best."""
+"""The least number of documents that QMD compares before it picks the best."""
+
+TransportName = Literal["daemon", "mcporter", "process"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,9 +40,9 @@ class Collection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Home:
-    """Where one agent's QMD keeps its files: nothing of it is shared but the models.
+    """Where the QMD of one workspace keeps its files; only the models are shared with other homes.
 
-    `root` is the folder of this memory, in which QMD is also started. `config_file` lists the collections;
+    `root` is the folder of this memory and the working directory of QMD. `config_file` lists the collections;
     `index_file` is QMD's own database. `models_dir` is where QMD looks for models.
     """
 
@@ -52,7 +55,7 @@ class Home:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installation:
-    """A QMD that can be started: the words of its command, and its version as it tells it."""
+    """A QMD that can be started: the words of its command, and its version."""
 
     command: tuple[str, ...]
     version: str
@@ -60,7 +63,7 @@ class Installation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubSearch:
-    """One of the searches that make up a request; `text` is one line."""
+    """One of the searches in a request; `text` is one line."""
 
     kind: Literal["lex", "vec", "hyde"]
     text: str
@@ -70,8 +73,8 @@ class SubSearch:
 class SearchRequest:
     """What QMD is asked: in which collections, and for how many documents at most.
 
-    `searches` are run as they are and their lists fused by rank, the first counting twice. With `expand`,
-    QMD's language models widen `text` themselves and rank what is found; `searches` is empty then.
+    `searches` run as they are and their lists are fused by rank, the first counting twice. With `expand`,
+    QMD's language models expand `text` themselves and rerank the results; `searches` is empty then.
     """
 
     text: str
@@ -80,14 +83,19 @@ class SearchRequest:
     searches: tuple[SubSearch, ...] = ()
     expand: bool = False
 
+    @property
+    def candidates(self) -> int:
+        """Return how many documents QMD is to compare."""
+        return max(CANDIDATES, self.limit)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hit:
-    """One document that QMD found, best first in a list of them.
+    """One document that QMD found; lists of hits are sorted best first.
 
     `collection` and `path` name the document, with `/`, decoded. `line` is the 1-based line that matches
-    best, `start_line` and `line_count` are those of the snippet; each is 0 where QMD did not tell. `snippet`
-    is its text without header and line numbers, perhaps cut. `score` is QMD's own.
+    best, `start_line` and `line_count` are those of the snippet; each is 0 if QMD does not report it.
+    `snippet` is its text without header and line numbers, perhaps truncated. `score` is QMD's own.
     """
 
     collection: str
@@ -101,16 +109,23 @@ class Hit:
     docid: str = ""
 
 
-class Searcher(Protocol):
-    """A way to ask QMD: its server on this machine, a process for each question, or mcporter."""
+class Transport(Protocol):
+    """A way to reach QMD: its server on this machine, mcporter, or one process per request."""
+
+    name: TransportName
+
+    @property
+    def is_up(self) -> bool:
+        """Return whether a request would be answered quickly, without asking anybody."""
+        ...
 
     async def ask(self, request: SearchRequest, *, timeout_s: float) -> Sequence[Hit]:
-        """Return the documents that answer, best first.
+        """Return the documents that match, best first.
 
         Raises:
             BackendTimeout: no answer within `timeout_s`.
-            BackendUnavailable: there is nobody to ask; another way may do.
-            BackendRejected: QMD understood and refused.
-            BackendGarbled: what came back cannot be read.
+            BackendUnavailable: nobody answers here; another transport may.
+            BackendRejected: QMD understood the request and refused it.
+            BackendGarbled: the answer cannot be parsed.
         """
         ...

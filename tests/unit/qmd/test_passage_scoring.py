@@ -1,11 +1,25 @@
 """Passages are scored by the words of a question, on one scale for every question."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
-from composable_memory_adapters.qmd.documents.relevance import Scored, likeness, score
+from composable_memory_adapters.qmd.documents import passage_scoring
+from composable_memory_adapters.qmd.documents.passage_scoring import Scored, StemCache, rank_score, score
 from composable_memory_adapters.text.query_terms import analyse
+from composable_memory_adapters.text.stems import Stemmer
 
 ELSEWHERE = "The weather was fine and nobody had anything to report about it."
+
+TEXTS = [
+    "The gates are opening.",
+    "部署方案",
+    "!?",
+    "",
+    "ذهب إلى الحديقة",
+    "lone \ud800 half",
+    "Ünïcode 3.14",
+]
 
 
 def words(question: str, *texts: str) -> list[float]:
@@ -94,5 +108,61 @@ def test_nothing_is_scored_where_nothing_is_asked_or_found() -> None:
     assert score(analyse("rate"), []) == []
 
 
-def test_likeness_falls_with_the_place() -> None:
-    assert [likeness(rank) for rank in (0, 10, 30)] == [1.0, 0.5, 0.25]
+def test_a_score_by_rank_falls_with_the_rank() -> None:
+    assert [rank_score(rank) for rank in (0, 10, 30)] == [1.0, 0.5, 0.25]
+
+
+# --- the stems that are kept ---
+
+
+@pytest.fixture
+def stemmed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the texts that were stemmed, as that goes on."""
+    texts: list[str] = []
+
+    class Counting(Stemmer):
+        def of_text(self, text: str) -> list[str]:
+            texts.append(text)
+            return super().of_text(text)
+
+    monkeypatch.setattr(passage_scoring, "Stemmer", Counting)
+    return texts
+
+
+def test_the_stems_are_those_of_the_stemmer_the_first_time_and_later() -> None:
+    cache, stemmer = StemCache(), Stemmer()
+    expected = [tuple(stemmer.of_text(text)) for text in TEXTS]
+
+    assert cache.of_texts(TEXTS) == expected
+    assert cache.of_texts(TEXTS[::-1]) == expected[::-1]
+
+
+def test_no_text_is_stemmed_twice(stemmed: list[str]) -> None:
+    cache = StemCache()
+
+    cache.of_texts(["one gate", "one gate", "two gates"])
+    cache.of_texts(["two gates", "three gates"])
+
+    assert sorted(stemmed) == ["one gate", "three gates", "two gates"]
+
+
+def test_beyond_the_limit_texts_are_stemmed_anew_and_rightly(stemmed: list[str]) -> None:
+    cache = StemCache(max_texts=10)
+
+    cache.of_texts(["the gate"])
+    for at in range(20):
+        cache.of_texts([f"word{at} " * 20])
+
+    assert cache.of_texts(["the gate"]) == [("the", "gate")]
+    assert stemmed.count("the gate") == 2
+
+
+def test_threads_may_share_a_cache() -> None:
+    cache, stemmer = StemCache(max_texts=20), Stemmer()
+    texts = [f"word{at} gates " * 10 for at in range(60)]
+    expected = [tuple(stemmer.of_text(text)) for text in texts]
+
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: cache.of_texts(texts), range(40)))
+
+    assert found == [expected] * 40

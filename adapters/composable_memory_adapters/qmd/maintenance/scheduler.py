@@ -1,33 +1,33 @@
-"""Keeps QMD's index up to date: exports sessions, lets QMD look at the files, and make vectors now and then.
+"""Schedules the maintenance of QMD's index: session exports, updates, and embeddings now and then.
 
-Updates and embeddings run beside each other, for an embedding may take half an hour; of each kind one runs at
-a time, for all who ask.
+Updates and embeddings may overlap, because an embedding can take half an hour; of each kind one runs at a
+time, for all callers.
 """
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine
 from contextvars import Context
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
-from pathlib import Path
 
 from composable_memory.errors import BackendError
 from composable_memory.interfaces import BackendServices, ProgressCallback
 from composable_memory.supervision.single_flight import Flight, SingleFlight
 from composable_memory.types import MemorySyncProgressUpdate, SyncReport
-from composable_memory_adapters.qmd.maintenance.exporting import SessionExporter
-from composable_memory_adapters.qmd.maintenance.maintenance import Maintenance, UpdateOutcome
-from composable_memory_adapters.qmd.maintenance.rules import (
-    UpkeepState,
+from composable_memory_adapters.qmd.maintenance.index_commands import IndexCommands, UpdateOutcome
+from composable_memory_adapters.qmd.maintenance.maintenance_state import (
+    MaintenanceState,
+    MaintenanceStateFile,
+    StateChange,
     is_embedding_due,
     may_nudge,
     pause_s,
     wait_s,
 )
-from composable_memory_adapters.qmd.maintenance.upkeep_state import Learn, UpkeepBooks
+from composable_memory_adapters.qmd.maintenance.session_export import SessionExporter
 from composable_memory_adapters.qmd.runtime.models import missing_models
 from composable_memory_adapters.qmd.settings import QmdSettings
-from composable_memory_adapters.qmd.values import BACKEND_ID, Home
+from composable_memory_adapters.qmd.types import BACKEND_ID, Home
 from composable_memory_ops_logs.events import (
     BackendDegraded,
     ErrorInfo,
@@ -39,83 +39,75 @@ from composable_memory_ops_logs.events import (
 )
 from composable_memory_ops_logs.trace import trace
 
-__all__ = ["Upkeep", "UpkeepStanding"]
+__all__ = ["MaintenanceScheduler"]
 
 BOOT = "boot"
 MAX_PROBLEMS = 50
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UpkeepStanding:
-    """How far the index is, and what stands in its way.
-
-    `counts` are the documents of each collection. `last_update` is when the last update that went well began,
-    `next_update` when the clock asks for the next. `problem` says why the last update failed, and `failures`
-    how many did in a row. `running` is the reason of the update that runs now.
-    """
-
-    counts: Mapping[str, int] = field(default_factory=dict)
-    last_update: datetime | None = None
-    next_update: datetime | None = None
-    problem: str | None = None
-    failures: int = 0
-    export_problems: tuple[str, ...] = ()
-    last_embed: datetime | None = None
-    embed_problem: str | None = None
-    running: str | None = None
-
-
-class Upkeep:
-    """Follows the files from `start` to `close`, and updates whenever somebody asks, from `open` on."""
+class MaintenanceScheduler:
+    """Updates the index in the background from `start` to `close`, and on request from `open` on."""
 
     def __init__(
-        self, settings: QmdSettings, *, maintenance: Maintenance, home: Home, services: BackendServices
+        self, settings: QmdSettings, *, commands: IndexCommands, home: Home, services: BackendServices
     ) -> None:
         self._settings = settings
-        self._maintenance = maintenance
+        self._commands = commands
         self._home = home
         self._services = services
-        self._exporter = SessionExporter(settings.sessions, home=home, services=services)
-        self._books = UpkeepBooks(home)
+        self.exporter = SessionExporter(settings.sessions, home=home, services=services)
+        self._file = MaintenanceStateFile(home)
         self._updates = SingleFlight(self._update, backend_id=BACKEND_ID)
         self._embeddings = SingleFlight(self._embed, backend_id=BACKEND_ID)
         self._tasks: set[asyncio.Task[None]] = set()
         self._nudged: asyncio.Task[None] | None = None
         self._defect: str | None = None
-        self._is_following = False
+        self._is_scheduled = False
 
     @property
-    def export_dir(self) -> Path | None:
-        """Return the folder of the exported sessions; None if they are not exported."""
-        return self._exporter.folder
+    def state(self) -> MaintenanceState:
+        """Return what is known of updates and embeddings."""
+        return self._file.state
 
     @property
-    def transcripts(self) -> Path | None:
-        """Return the folder of the transcripts that are exported; None if they are not."""
-        return self._exporter.transcripts if self._settings.sessions.enabled else None
+    def problem(self) -> str | None:
+        """Return why the last update failed, or why there are no scheduled updates any more."""
+        return self.state.problem or self._defect
+
+    @property
+    def next_update(self) -> datetime | None:
+        """Return when the next scheduled update is due; None if there is none."""
+        if not self._is_scheduled or self.state.last_attempt is None:
+            return None
+        return self.state.last_attempt + timedelta(seconds=pause_s(self._settings.update))
+
+    @property
+    def is_updating(self) -> bool:
+        """Return whether an update runs or is about to."""
+        return self._updates.current is not None
 
     async def open(self) -> None:
-        """Learn what earlier processes have done, and make the folder of the exported sessions."""
-        await self._books.look_up()
-        await self._exporter.open()
+        """Read what earlier processes have done, and make the folder of the exported sessions."""
+        await self._file.refresh()
+        await self.exporter.open()
 
     async def start(self) -> None:
-        """Update in the background from now on; waits for the first one if the settings want that."""
+        """Update in the background from now on; wait for the first update if the settings say so."""
         update = self._settings.update
-        boot = self._spawn(self._freshen(BOOT)) if update.on_boot else None
+        boot = self._spawn(self._update_in_background(BOOT)) if update.on_boot else None
         if pause_s(update) > 0.0:
-            self._is_following = True
-            self._spawn(self._keep_interval())
+            self._is_scheduled = True
+            self._spawn(self._update_periodically())
         if boot is not None and update.wait_for_boot_sync:
             await asyncio.wait([boot])
 
     async def run(
         self, reason: str, *, force: bool = False, progress: ProgressCallback | None = None
     ) -> SyncReport:
-        """Export, update, and embed if that is due; `force` embeds all anew and mends a damaged index.
+        """Export, update, and embed if that is due; `force` embeds everything and replaces a damaged index.
 
-        QMD reads every file at each update, so that a forced one counts all of them as indexed. An embedding
-        that fails leaves a report with a problem.
+        QMD reads every file at each update, so a forced one counts all of them as indexed. A failed embedding
+        becomes a problem in the report.
 
         Raises:
             BackendUnavailable: closed.
@@ -132,33 +124,15 @@ class Upkeep:
         return report
 
     def nudge(self, reason: str) -> None:
-        """Ask for an update in the background, because files have changed; does not wait, and never fails."""
+        """Ask for an update in the background because files have changed; does not wait, and never fails."""
         is_busy = self._nudged is not None or self._updates.is_one_waiting
-        if not is_busy and may_nudge(self._state, now=self._services.clock()):
-            self._nudged = self._spawn(self._freshen(reason))
+        if not is_busy and may_nudge(self.state, now=self._services.clock()):
+            self._nudged = self._spawn(self._update_in_background(reason))
             self._nudged.add_done_callback(self._forget_nudge)
-
-    def standing(self) -> UpkeepStanding:
-        """Return what is known; asks nobody."""
-        state, running = self._state, self._updates.current
-        next_update = None
-        if self._is_following and state.last_attempt is not None:
-            next_update = state.last_attempt + timedelta(seconds=pause_s(self._settings.update))
-        return UpkeepStanding(
-            last_update=state.last_update,
-            next_update=next_update,
-            counts=state.counts,
-            problem=state.problem or self._defect,
-            failures=state.failures,
-            export_problems=state.export_problems,
-            last_embed=state.last_embed,
-            embed_problem=state.embed_problem,
-            running=running.reason if running is not None else None,
-        )
 
     async def close(self) -> None:
         """Stop what runs, commands of QMD included; calling it again does nothing."""
-        self._is_following = False
+        self._is_scheduled = False
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -169,33 +143,33 @@ class Upkeep:
     # --- in the background ----------------------------------------------------------------------------------
 
     def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        # In a context of its own, so that what comes does not belong to the trace in which this is called.
-        task = asyncio.create_task(work, name="qmd-upkeep", context=Context())
+        # In an empty context, so that the work does not belong to the trace of the caller.
+        task = asyncio.create_task(work, name="qmd-maintenance", context=Context())
         self._tasks.add(task)
         task.add_done_callback(self._end)
         return task
 
     def _end(self, task: asyncio.Task[None]) -> None:
-        """Let a defect be seen in the status."""
+        """Keep an unexpected error for the status."""
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._defect = f"following the files ended: {error!r}"
+            self._defect = f"scheduled updates have ended: {error!r}"
 
     def _forget_nudge(self, _task: asyncio.Task[None]) -> None:
         self._nudged = None
 
-    async def _freshen(self, reason: str) -> None:
-        """Update; embed behind that, where it is due. What goes wrong is in the state."""
+    async def _update_in_background(self, reason: str) -> None:
+        """Update, then start an embedding if one is due; failures are recorded in the state."""
         if await self._updates.attempt(reason) and self._is_embedding_due():
             self._embeddings.start(reason)
 
-    async def _keep_interval(self) -> None:
+    async def _update_periodically(self) -> None:
         while True:
-            seen = self._state.last_attempt
-            await asyncio.sleep(wait_s(self._state, self._settings.update, now=self._services.clock()))
-            await self._books.look_up()
-            if self._state.last_attempt == seen:  # else another process, or somebody who asked, was quicker
-                await self._freshen("interval")
+            seen = self.state.last_attempt
+            await asyncio.sleep(wait_s(self.state, self._settings.update, now=self._services.clock()))
+            await self._file.refresh()
+            if self.state.last_attempt == seen:  # otherwise another process, or a caller of `run`, was first
+                await self._update_in_background("interval")
 
     # --- an update ------------------------------------------------------------------------------------------
 
@@ -207,7 +181,7 @@ class Upkeep:
                 report = await self._export_and_update(flight, reason)
             except BackendError as error:
                 problem, now = str(error), self._services.clock()
-                await self._books.learn(lambda state: state.failed(problem, now=now))
+                await self._file.apply(lambda state: state.failed(problem, now=now))
                 self._emit(SyncFailed(reason=reason, error=ErrorInfo.of(error)), status="failure")
                 raise
             status: Status = "partial" if report.problems else "success"
@@ -215,19 +189,18 @@ class Upkeep:
             return report
 
     async def _export_and_update(self, flight: Flight, reason: str) -> SyncReport:
-        self._tell(flight, 0, "Exporting sessions" if self.export_dir else "Updating the index of QMD")
-        exported = await self._exporter.export()
-        self._tell(flight, 0, "Updating the index of QMD")
+        if self.exporter.folder is not None:
+            self._report_progress(flight, 0, "Exporting sessions")
+        exported = await self.exporter.export()
+        self._report_progress(flight, 0, "Updating the index of QMD")
         began = self._services.clock()
         is_boot = BOOT in reason.split("+")
-        outcome = await self._maintenance.update(is_patient=is_boot, force=flight.force)
+        outcome = await self._commands.update(is_patient=is_boot, force=flight.force)
         flight.mark_notes_indexed()
         now = self._services.clock()
         problems = exported.problems[:MAX_PROBLEMS]
-        await self._books.learn(
-            lambda state: replace(state.updated(outcome, began=began, now=now), export_problems=problems)
-        )
-        pending = self._state.pending if self._settings.uses_vectors else 0
+        await self._file.apply(lambda state: state.updated(outcome, began=began, now=now))
+        pending = self.state.pending if self._settings.uses_vectors else 0
         return _report(reason, outcome, pending=pending, problems=problems, is_full=flight.force)
 
     # --- an embedding ---------------------------------------------------------------------------------------
@@ -235,41 +208,41 @@ class Upkeep:
     def _is_embedding_due(self, *, force: bool = False) -> bool:
         settings = self._settings
         return settings.uses_vectors and is_embedding_due(
-            self._state, settings.update, model=settings.models.embed, now=self._services.clock(), force=force
+            self.state, settings.update, model=settings.models.embed, now=self._services.clock(), force=force
         )
 
     async def _embed(self, flight: Flight) -> SyncReport:
-        """Embed; never fails, for the words of the files are indexed without."""
+        """Embed; never raises, because keyword search works without embeddings."""
         reason = flight.reason
         if not self._is_embedding_due(force=flight.force):
             return SyncReport(reason=reason)
-        self._tell(flight, 1, "Embedding")
+        self._report_progress(flight, 1, "Embedding")
         try:
-            if lacking := await asyncio.to_thread(self._what_embedding_lacks):
-                return await self._leave_embedding(
-                    reason, lacking, lambda state: state.embedding_waits(lacking)
+            if lacking := await asyncio.to_thread(self._what_embedding_needs):
+                return await self._skip_embedding(
+                    reason, lacking, lambda state: state.embedding_blocked(lacking)
                 )
-            outcome = await self._maintenance.embed(force=flight.force)
+            outcome = await self._commands.embed(force=flight.force)
         except BackendError as error:
             problem, now = str(error), self._services.clock()
-            return await self._leave_embedding(
+            return await self._skip_embedding(
                 reason, problem, lambda state: state.embedding_failed(problem, now=now)
             )
         if outcome.state == "elsewhere":
-            return SyncReport(reason=reason, embeddings_pending=self._state.pending)
+            return SyncReport(reason=reason, embeddings_pending=self.state.pending)
         model, now = self._settings.models.embed, self._services.clock()
-        await self._books.learn(lambda state: state.embedded(outcome, model=model, now=now))
+        await self._file.apply(lambda state: state.embedded(outcome, model=model, now=now))
         problems = (outcome.problem,) if outcome.problem else ()
         return SyncReport(reason=reason, embedded=outcome.chunks, problems=problems)
 
-    async def _leave_embedding(self, reason: str, problem: str, learn: Learn) -> SyncReport:
-        if problem != self._state.embed_problem:
+    async def _skip_embedding(self, reason: str, problem: str, change: StateChange) -> SyncReport:
+        if problem != self.state.embed_problem:
             self._emit(BackendDegraded(what="vectors", level="failed", reason=problem), status="partial")
-        await self._books.learn(learn)
-        return SyncReport(reason=reason, embeddings_pending=self._state.pending, problems=(problem,))
+        await self._file.apply(change)
+        return SyncReport(reason=reason, embeddings_pending=self.state.pending, problems=(problem,))
 
-    def _what_embedding_lacks(self) -> str | None:
-        """Return why there is no use in trying: QMD would look for a missing model for twelve minutes."""
+    def _what_embedding_needs(self) -> str | None:
+        """Return why embedding cannot work; QMD itself would retry a missing model for twelve minutes."""
         if self._home.environ.get("CI"):
             return "QMD makes no vectors where the variable CI is set; unset it"
         if missing_models(self._home, self._settings, needed=("embed",)):
@@ -278,17 +251,11 @@ class Upkeep:
             )
         return None
 
-    # --- what is known --------------------------------------------------------------------------------------
-
-    @property
-    def _state(self) -> UpkeepState:
-        return self._books.state
-
     @property
     def _steps(self) -> int:
         return 2 if self._settings.uses_vectors else 1
 
-    def _tell(self, flight: Flight, completed: int, label: str) -> None:
+    def _report_progress(self, flight: Flight, completed: int, label: str) -> None:
         flight.tell(MemorySyncProgressUpdate(completed=completed, total=self._steps, label=label))
 
     def _emit(self, detail: EventDetail, *, status: Status = "success") -> None:
@@ -298,7 +265,7 @@ class Upkeep:
 def _report(
     reason: str, outcome: UpdateOutcome, *, pending: int, problems: tuple[str, ...], is_full: bool
 ) -> SyncReport:
-    """Return the report of an update; QMD tells of documents, not of chunks."""
+    """Return the report of an update; QMD counts documents, not chunks."""
     counts = outcome.counts.values()
     unchanged = sum(one.unchanged for one in counts)
     indexed = sum(one.new + one.updated for one in counts) + (unchanged if is_full else 0)

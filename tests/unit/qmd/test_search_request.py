@@ -3,8 +3,8 @@
 import pytest
 
 from composable_memory_adapters.qmd.settings import SearchMode
-from composable_memory_adapters.qmd.transport.questions import MAX_CHARACTERS, MAX_SEARCHES, request_of
-from composable_memory_adapters.qmd.values import SearchRequest, SubSearch
+from composable_memory_adapters.qmd.transport.search_request import MAX_CHARACTERS, MAX_SEARCHES, request_of
+from composable_memory_adapters.qmd.types import SearchRequest, SubSearch
 
 
 def request(query: str, mode: SearchMode = "search", *, rerank: bool = False) -> SearchRequest:

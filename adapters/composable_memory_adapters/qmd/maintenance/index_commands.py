@@ -1,4 +1,4 @@
-"""Lets QMD bring its index up to date and make its vectors: one process at a time, and not for ever."""
+"""Runs `qmd update` and `qmd embed`: one process at a time, within time limits, and parses their reports."""
 
 import asyncio
 import re
@@ -14,20 +14,20 @@ from composable_memory.supervision.command import Reply, run_command
 from composable_memory.supervision.file_lock import file_lock
 from composable_memory_adapters.qmd.settings import UpdateSettings
 from composable_memory_adapters.qmd.transport.replies import BUSY, refusal
-from composable_memory_adapters.qmd.values import BACKEND_ID, Home, Installation
+from composable_memory_adapters.qmd.types import BACKEND_ID, Home, Installation
 
-__all__ = ["Counts", "EmbedOutcome", "Maintenance", "UpdateOutcome"]
+__all__ = ["Counts", "EmbedOutcome", "IndexCommands", "UpdateOutcome"]
 
 INDEX = ("--index", "index")
-"""Keeps QMD from taking a `.qmd` folder around it for its own."""
+"""Without it, QMD would use a `.qmd` folder in the working directory or above it."""
 
 PATIENT = RetryPolicy(tries=3, first_wait_s=0.5, jitter=0.0, max_wait_s=1.0)
 ONCE = RetryPolicy(tries=1)
-LONGER_S = 30.0
-"""What QMD gets beyond the limit that it is told, to load its model and to end in good order."""
+SPARE_S = 30.0
+"""Time beyond the limit that QMD itself is given, to load its model and to shut down."""
 
 KEEP_BYTES = 256 * 1024
-"""QMD's reports are short; what else it may write, such as progress, is only kept at its end."""
+"""QMD's reports are short; of other output, such as progress, only the end is kept."""
 
 DAMAGED_SUFFIX = ".damaged"
 INDEX_PARTS = ("", "-wal", "-shm")
@@ -43,7 +43,7 @@ _DAMAGED = re.compile(r"database disk image is malformed|file is not a database|
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """Documents of a collection, by what an update did with them."""
+    """How many documents of a collection an update added, changed, left alone and removed."""
 
     new: int = 0
     updated: int = 0
@@ -58,9 +58,9 @@ class Counts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateOutcome:
-    """What an update did in each collection; empty where QMD's report cannot be read.
+    """What an update did in each collection; empty if QMD's report cannot be parsed.
 
-    `set_aside` is where a damaged database went, before all was indexed in a new one.
+    `set_aside` is where a damaged database was moved before everything was indexed into a new one.
     """
 
     counts: Mapping[str, Counts] = field(default_factory=dict)
@@ -69,15 +69,15 @@ class UpdateOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbedOutcome:
-    """What an embedding did: `elsewhere` says that another process is at it, `problem` that chunks failed."""
+    """What an embedding did: `elsewhere` if another process is doing it; `problem` if chunks failed."""
 
     state: Literal["done", "elsewhere"] = "done"
     chunks: int = 0
     problem: str | None = None
 
 
-class Maintenance:
-    """Runs QMD's commands for its index; `pace` is how time passes between two tries."""
+class IndexCommands:
+    """Runs QMD's commands for its index; `pace` is the clock between two tries."""
 
     def __init__(
         self,
@@ -95,21 +95,21 @@ class Maintenance:
     async def update(self, *, is_patient: bool = False, force: bool = False) -> UpdateOutcome:
         """Let QMD look at all files of its collections.
 
-        Where the database is busy or time runs out, one who `is_patient` tries up to three times. With
-        `force` a damaged database is set aside, under its name with `.damaged`, and a new one made.
+        If the database is busy or time runs out, `is_patient` makes up to three attempts. With `force` a
+        damaged database is renamed to end in `.damaged`, and a new one is made.
 
         Raises:
             BackendError: QMD failed; what it had indexed stays.
         """
         return await retry(
             lambda: self._update(force=force),
-            judge=_may_pass,
+            judge=_judge,
             policy=PATIENT if is_patient else ONCE,
             pace=self._pace,
         )
 
     async def embed(self, *, force: bool = False) -> EmbedOutcome:
-        """Let QMD make the vectors that are missing; with `force` all of them.
+        """Let QMD embed what has no vectors yet; with `force` everything.
 
         Raises:
             BackendError: QMD failed; the vectors it had made stay.
@@ -119,7 +119,7 @@ class Maintenance:
         async with file_lock(self._home.root / "embed.lock", owner=BACKEND_ID, patience_s=0.0) as is_ours:
             if not is_ours:
                 return EmbedOutcome(state="elsewhere")
-            reply = await self._run("embed", *options, limit_s=limit_s + LONGER_S)
+            reply = await self._run("embed", *options, limit_s=limit_s + SPARE_S)
         if reply.code != 0:
             raise refusal(reply.code, reply.stdout, reply.stderr, operation="embed")
         return _embedded(_ESCAPES.sub("", reply.stdout))
@@ -153,7 +153,7 @@ class Maintenance:
         )
 
     def _set_aside(self) -> Path:
-        """Move the database away and return where it went; one that went there before is lost."""
+        """Rename the database and return its new path; one that was renamed before is overwritten."""
         file = self._home.index_file
         aside = file.with_name(file.name + DAMAGED_SUFFIX)
         for part in INDEX_PARTS:
@@ -162,18 +162,18 @@ class Maintenance:
         return aside
 
 
-def _may_pass(error: Exception) -> Verdict:
-    is_held = isinstance(error, BackendUnavailable) and error.missing == BUSY
-    return Verdict(may_pass=is_held or isinstance(error, BackendTimeout))
+def _judge(error: Exception) -> Verdict:
+    is_busy = isinstance(error, BackendUnavailable) and error.missing == BUSY
+    return Verdict(may_pass=is_busy or isinstance(error, BackendTimeout))
 
 
 # --- QMD's reports ------------------------------------------------------------------------------------------
 
 
-def _updated(said: str, set_aside: Path | None) -> UpdateOutcome:
+def _updated(report: str, set_aside: Path | None) -> UpdateOutcome:
     counts: dict[str, Counts] = {}
     name = None
-    for line in said.splitlines():
+    for line in report.splitlines():
         if header := _COLLECTION.match(line):
             name = header["name"]
         elif (found := _COUNTS.match(line)) and name is not None:
@@ -182,10 +182,10 @@ def _updated(said: str, set_aside: Path | None) -> UpdateOutcome:
     return UpdateOutcome(counts=counts, set_aside=set_aside)
 
 
-def _embedded(said: str) -> EmbedOutcome:
-    if _ELSEWHERE in said:
+def _embedded(report: str) -> EmbedOutcome:
+    if _ELSEWHERE in report:
         return EmbedOutcome(state="elsewhere")
-    done, failed = _EMBEDDED.search(said), _FAILED.search(said)
+    done, failed = _EMBEDDED.search(report), _FAILED.search(report)
     problem = None
     if failed is not None:
         why = f": {failed['why'].strip()}" if failed["why"] else ""
@@ -193,5 +193,5 @@ def _embedded(said: str) -> EmbedOutcome:
     return EmbedOutcome(chunks=_number(done[1]) if done else 0, problem=problem)
 
 
-def _number(written: str) -> int:
-    return int(re.sub(r"\D", "", written))
+def _number(text: str) -> int:
+    return int(re.sub(r"\D", "", text))

@@ -17,11 +17,11 @@ from composable_memory.errors import BackendRejected, BackendUnavailable
 from composable_memory.interfaces import BackendServices
 from composable_memory.supervision.backoff import Pace
 from composable_memory.testing import FIXED_NOW
-from composable_memory_adapters.qmd.maintenance.loop import Upkeep
-from composable_memory_adapters.qmd.maintenance.maintenance import Maintenance
+from composable_memory_adapters.qmd.maintenance.index_commands import IndexCommands
+from composable_memory_adapters.qmd.maintenance.scheduler import MaintenanceScheduler
 from composable_memory_adapters.qmd.runtime.installation import find_command
 from composable_memory_adapters.qmd.settings import QmdSettings
-from composable_memory_adapters.qmd.values import Home, Installation
+from composable_memory_adapters.qmd.types import Home, Installation
 from composable_memory_ops_logs import BackendDegraded, MemorySink, SyncComplete, SyncFailed, SyncStart
 from tests.integration.graphiti.processes import is_running
 from tests.integration.qmd.homes import furnish
@@ -71,24 +71,24 @@ def clock() -> Clock:
     return Clock()
 
 
-Opened = Callable[..., AbstractAsyncContextManager[Upkeep]]
+Opened = Callable[..., AbstractAsyncContextManager[MaintenanceScheduler]]
 
 
 @pytest.fixture
 def opened(home: Home, services: BackendServices, clock: Clock) -> Opened:
-    """Return what opens the upkeep of the home with a command, and closes it."""
+    """Return what opens the scheduler of the home with a command, and closes it."""
 
     @asynccontextmanager
-    async def opened(command: Sequence[str], **options: object) -> AsyncIterator[Upkeep]:
+    async def opened(command: Sequence[str], **options: object) -> AsyncIterator[MaintenanceScheduler]:
         settings = QmdSettings.model_validate({"command": "not looked at", **options})
-        maintenance = Maintenance(installation(command), home, settings.update)
+        commands = IndexCommands(installation(command), home, settings.update)
         handed = replace(services, clock=clock)
-        upkeep = Upkeep(settings, maintenance=maintenance, home=home, services=handed)
-        await upkeep.open()
+        scheduler = MaintenanceScheduler(settings, commands=commands, home=home, services=handed)
+        await scheduler.open()
         try:
-            yield upkeep
+            yield scheduler
         finally:
-            await upkeep.close()
+            await scheduler.close()
 
     return opened
 
@@ -155,19 +155,19 @@ def notes(home: Home) -> Path:
 async def test_an_update_takes_in_what_is_new_changed_and_gone(
     real: Sequence[str], opened: Opened, home: Home
 ) -> None:
-    async with opened(real) as upkeep:
-        first = await upkeep.run("manual")
+    async with opened(real) as scheduler:
+        first = await scheduler.run("manual")
         (notes(home) / "tea.md").write_text("# Tea\n\nGreen.\n")
-        second = await upkeep.run("manual")
+        second = await scheduler.run("manual")
         (notes(home) / "tea.md").write_text("# Tea\n\nBlack.\n")
         (notes(home) / "gateway.md").unlink()
-        third = await upkeep.run("manual")
+        third = await scheduler.run("manual")
 
         reports = [
             (one.files_indexed, one.files_unchanged, one.files_removed) for one in (first, second, third)
         ]
         assert reports == [(1, 0, 0), (1, 1, 0), (1, 0, 1)]
-        assert upkeep.standing().counts == {"notes": 1}
+        assert scheduler.state.counts == {"notes": 1}
 
 
 async def test_exported_sessions_are_indexed_with_the_update(
@@ -180,37 +180,37 @@ async def test_exported_sessions_are_indexed_with_the_update(
     folder = home.root / "sessions"
     with home.config_file.open("a") as config:
         config.write(f"  sessions: {{path: {folder}, pattern: '**/*.md'}}\n")
-    async with opened(real, sessions={"enabled": True}) as upkeep:
-        report = await upkeep.run("manual")
+    async with opened(real, sessions={"enabled": True}) as scheduler:
+        report = await scheduler.run("manual")
 
-        assert upkeep.export_dir == folder
+        assert scheduler.exporter.folder == folder
         assert (report.files_indexed, report.problems) == (2, ())
-        assert upkeep.standing().counts == {"notes": 1, "sessions": 1}
+        assert scheduler.state.counts == {"notes": 1, "sessions": 1}
 
 
 async def test_a_later_process_knows_what_was_done(real: Sequence[str], opened: Opened, clock: Clock) -> None:
-    async with opened(real) as upkeep:
-        await upkeep.run("manual")
-        before = upkeep.standing()
+    async with opened(real) as scheduler:
+        await scheduler.run("manual")
+        before = scheduler.state
     clock.pass_(60)
-    async with opened(real) as upkeep:
-        assert upkeep.standing() == before
+    async with opened(real) as scheduler:
+        assert scheduler.state == before
         assert before.last_update == FIXED_NOW
 
 
 async def test_without_its_database_nothing_was_done(real: Sequence[str], opened: Opened, home: Home) -> None:
-    async with opened(real) as upkeep:
-        await upkeep.run("manual")
+    async with opened(real) as scheduler:
+        await scheduler.run("manual")
     home.index_file.unlink()
-    async with opened(real) as upkeep:
-        assert (upkeep.standing().last_update, upkeep.standing().counts) == (None, {})
+    async with opened(real) as scheduler:
+        assert (scheduler.state.last_update, scheduler.state.counts) == (None, {})
 
 
 async def test_a_busy_database_is_tried_again_by_who_is_patient(
     real: Sequence[str], opened: Opened, home: Home
 ) -> None:
-    async with opened(real) as upkeep:
-        await upkeep.run("manual")
+    async with opened(real) as scheduler:
+        await scheduler.run("manual")
     other = await asyncio.to_thread(apsw.Connection, str(home.index_file))
     waits = []
 
@@ -220,7 +220,7 @@ async def test_a_busy_database_is_tried_again_by_who_is_patient(
             await asyncio.to_thread(other.execute, "ROLLBACK")
 
     other.execute("BEGIN IMMEDIATE")
-    patient = Maintenance(installation(real), home, QmdSettings().update, pace=Pace(sleep=wait))
+    patient = IndexCommands(installation(real), home, QmdSettings().update, pace=Pace(sleep=wait))
     try:
         with pytest.raises(BackendUnavailable, match="busy"):
             await patient.update()
@@ -236,10 +236,10 @@ async def test_a_forced_update_mends_a_damaged_database(
     real: Sequence[str], opened: Opened, home: Home
 ) -> None:
     home.index_file.write_bytes(b"This is no database. " * 500)
-    async with opened(real) as upkeep:
+    async with opened(real) as scheduler:
         with pytest.raises(BackendUnavailable, match="damaged"):
-            await upkeep.run("manual")
-        report = await upkeep.run("cli", force=True)
+            await scheduler.run("manual")
+        report = await scheduler.run("cli", force=True)
 
         assert report.files_indexed == 1
         assert "index.sqlite.damaged" in report.problems[0]
@@ -247,9 +247,9 @@ async def test_a_forced_update_mends_a_damaged_database(
 
 
 async def test_a_forced_update_counts_every_file(real: Sequence[str], opened: Opened) -> None:
-    async with opened(real) as upkeep:
-        await upkeep.run("manual")
-        report = await upkeep.run("cli", force=True)
+    async with opened(real) as scheduler:
+        await scheduler.run("manual")
+        report = await scheduler.run("cli", force=True)
 
         assert (report.files_indexed, report.files_unchanged) == (1, 0)
 
@@ -258,10 +258,10 @@ async def test_a_forced_update_counts_every_file(real: Sequence[str], opened: Op
 
 
 async def test_those_who_ask_while_an_update_runs_share_the_next(fake: Fake, opened: Opened) -> None:
-    async with opened(fake.command) as upkeep:
-        first = asyncio.create_task(upkeep.run("manual"))
+    async with opened(fake.command) as scheduler:
+        first = asyncio.create_task(scheduler.run("manual"))
         await fake.until_called("update")
-        later = [asyncio.create_task(upkeep.run(reason)) for reason in ("search", "cli", "search")]
+        later = [asyncio.create_task(scheduler.run(reason)) for reason in ("search", "cli", "search")]
         reports = await asyncio.gather(first, *later)
 
         assert [report.reason for report in reports] == ["manual", *["search+cli"] * 3]
@@ -269,11 +269,11 @@ async def test_those_who_ask_while_an_update_runs_share_the_next(fake: Fake, ope
 
 
 async def test_what_happens_is_logged(fake: Fake, opened: Opened, events: MemorySink) -> None:
-    async with opened(fake.command) as upkeep:
-        await upkeep.run("manual")
+    async with opened(fake.command) as scheduler:
+        await scheduler.run("manual")
         fake.plans(update={"code": 1, "complains": "Error: the moon is full"})
         with pytest.raises(BackendRejected, match="the moon is full"):
-            await upkeep.run("cli")
+            await scheduler.run("cli")
 
     assert [detail.reason for detail in events.details(SyncStart)] == ["manual", "cli"]
     assert [detail.files_indexed for detail in events.details(SyncComplete)] == [1]
@@ -282,65 +282,65 @@ async def test_what_happens_is_logged(fake: Fake, opened: Opened, events: Memory
 
 async def test_a_failure_is_told_until_an_update_goes_well(fake: Fake, opened: Opened) -> None:
     fake.plans(update={"code": 1, "complains": "Error: the moon is full"})
-    async with opened(fake.command) as upkeep:
+    async with opened(fake.command) as scheduler:
         for _ in range(2):
             with pytest.raises(BackendRejected):
-                await upkeep.run("manual")
-        failed = upkeep.standing()
+                await scheduler.run("manual")
+        failed = scheduler.state
         fake.plans()
-        await upkeep.run("manual")
+        await scheduler.run("manual")
 
         assert failed.failures == 2
         assert "the moon is full" in (failed.problem or "")
-        assert (upkeep.standing().failures, upkeep.standing().problem) == (0, None)
+        assert (scheduler.state.failures, scheduler.state.problem) == (0, None)
 
 
 async def test_a_memory_that_opens_updates_in_the_background(fake: Fake, opened: Opened) -> None:
-    async with opened(fake.command, update={"on_boot": True, "interval": 0}) as upkeep:
-        await upkeep.start()
-        before = upkeep.standing().last_update
-        await settled(upkeep)
+    async with opened(fake.command, update={"on_boot": True, "interval": 0}) as scheduler:
+        await scheduler.start()
+        before = scheduler.state.last_update
+        await settled(scheduler)
 
-        assert (before, upkeep.standing().last_update) == (None, FIXED_NOW)
+        assert (before, scheduler.state.last_update) == (None, FIXED_NOW)
 
 
 async def test_a_memory_may_wait_for_its_first_update(fake: Fake, opened: Opened) -> None:
     options = {"on_boot": True, "wait_for_boot_sync": True, "interval": 0}
-    async with opened(fake.command, update=options) as upkeep:
-        await upkeep.start()
+    async with opened(fake.command, update=options) as scheduler:
+        await scheduler.start()
 
-        assert upkeep.standing().last_update == FIXED_NOW
+        assert scheduler.state.last_update == FIXED_NOW
 
 
 async def test_the_clock_asks_again_and_again_though_updates_fail(fake: Fake, opened: Opened) -> None:
     fake.plans(update={"code": 1})
     options = {"on_boot": False, "interval": "20ms", "debounce_ms": 0}
-    async with opened(fake.command, update=options) as upkeep:
-        await upkeep.start()
-        await until(lambda: upkeep.standing().failures >= 3)
+    async with opened(fake.command, update=options) as scheduler:
+        await scheduler.start()
+        await until(lambda: scheduler.state.failures >= 3)
 
-        assert upkeep.standing().next_update == FIXED_NOW + timedelta(milliseconds=20)
+        assert scheduler.next_update == FIXED_NOW + timedelta(milliseconds=20)
 
 
 async def test_a_nudge_updates_behind_the_back_and_not_twice_in_a_row(
     fake: Fake, opened: Opened, clock: Clock
 ) -> None:
-    async with opened(fake.command) as upkeep:
-        upkeep.nudge("search")
-        upkeep.nudge("search")
-        await settled(upkeep)
-        upkeep.nudge("search")
+    async with opened(fake.command) as scheduler:
+        scheduler.nudge("search")
+        scheduler.nudge("search")
+        await settled(scheduler)
+        scheduler.nudge("search")
         clock.pass_(60)
-        upkeep.nudge("search")
-        await settled(upkeep)
+        scheduler.nudge("search")
+        await settled(scheduler)
 
         assert fake.called() == ["update", "update"]
 
 
-async def settled(upkeep: Upkeep) -> None:
+async def settled(scheduler: MaintenanceScheduler) -> None:
     """Return when what runs in the background has ended."""
     await asyncio.sleep(0)
-    await until(lambda: upkeep.standing().running is None)
+    await until(lambda: not scheduler.is_updating)
     await asyncio.sleep(0)
 
 
@@ -357,9 +357,9 @@ async def test_an_embedding_follows_the_update_where_the_mode_needs_it(
     fake: Fake, opened: Opened, vectors: dict[str, object]
 ) -> None:
     told: list[tuple[int, int]] = []
-    async with opened(fake.command, **vectors) as upkeep:
-        first = await upkeep.run("manual", progress=lambda step: told.append((step.completed, step.total)))
-        second = await upkeep.run("manual")
+    async with opened(fake.command, **vectors) as scheduler:
+        first = await scheduler.run("manual", progress=lambda step: told.append((step.completed, step.total)))
+        second = await scheduler.run("manual")
 
         assert (first.embedded, second.embedded, second.embeddings_pending) == (1234, 0, 1)
         assert fake.called() == ["update", "embed --timeout 30", "update"]
@@ -367,16 +367,16 @@ async def test_an_embedding_follows_the_update_where_the_mode_needs_it(
 
 
 async def test_a_search_by_words_embeds_nothing(fake: Fake, opened: Opened) -> None:
-    async with opened(fake.command) as upkeep:
-        await upkeep.run("manual", force=True)
+    async with opened(fake.command) as scheduler:
+        await scheduler.run("manual", force=True)
 
         assert fake.called() == ["update"]
 
 
 async def test_force_embeds_all_anew(fake: Fake, opened: Opened, vectors: dict[str, object]) -> None:
-    async with opened(fake.command, **vectors) as upkeep:
-        await upkeep.run("manual")
-        await upkeep.run("cli", force=True)
+    async with opened(fake.command, **vectors) as scheduler:
+        await scheduler.run("manual")
+        await scheduler.run("cli", force=True)
 
         assert fake.called()[-1] == "embed --timeout 30 --force"
 
@@ -385,17 +385,17 @@ async def test_an_embedding_that_fails_is_a_problem_and_rests(
     fake: Fake, opened: Opened, clock: Clock, vectors: dict[str, object], events: MemorySink
 ) -> None:
     fake.plans(embed={"code": 1, "complains": "Error: out of memory"})
-    async with opened(fake.command, **vectors) as upkeep:
-        report = await upkeep.run("manual")
-        await upkeep.run("manual")
+    async with opened(fake.command, **vectors) as scheduler:
+        report = await scheduler.run("manual")
+        await scheduler.run("manual")
         clock.pass_(60)
-        await upkeep.run("manual")
+        await scheduler.run("manual")
 
         assert "out of memory" in report.problems[0]
-        assert "out of memory" in (upkeep.standing().embed_problem or "")
+        assert "out of memory" in (scheduler.state.embed_problem or "")
         assert [call.split()[0] for call in fake.called()] == ["update", "embed", "update", "update", "embed"]
         assert [detail.what for detail in events.details(BackendDegraded)] == ["vectors"]
-        assert upkeep.standing().problem is None
+        assert scheduler.state.problem is None
 
 
 async def test_chunks_that_could_not_be_embedded_are_a_problem(
@@ -403,19 +403,19 @@ async def test_chunks_that_could_not_be_embedded_are_a_problem(
 ) -> None:
     failed = "⚠ 2 chunks still failed after retries\n  notes/a.md#0 (3 attempts): too long\n"
     fake.plans(embed={"says": EMBEDDED + failed})
-    async with opened(fake.command, **vectors) as upkeep:
-        report = await upkeep.run("manual")
+    async with opened(fake.command, **vectors) as scheduler:
+        report = await scheduler.run("manual")
 
         assert report.problems == ("QMD could not embed 2 chunks: notes/a.md#0 (3 attempts): too long",)
-        assert upkeep.standing().last_embed == FIXED_NOW
+        assert scheduler.state.last_embed == FIXED_NOW
 
 
 async def test_without_its_model_qmd_is_not_even_asked_to_embed(
     fake: Fake, opened: Opened, home: Home
 ) -> None:
     options = {"search_mode": "query", "models": {"embed": str(home.root / "missing.gguf")}}
-    async with opened(fake.command, **options) as upkeep:
-        report = await upkeep.run("manual")
+    async with opened(fake.command, **options) as scheduler:
+        report = await scheduler.run("manual")
 
         assert "`qmd pull`" in report.problems[0]
         assert fake.called() == ["update"]
@@ -440,13 +440,13 @@ async def test_updates_go_on_while_an_embedding_runs(
     fake: Fake, opened: Opened, vectors: dict[str, object]
 ) -> None:
     fake.plans(embed={"hangs": True})
-    async with opened(fake.command, update={"on_boot": True, "interval": 0}, **vectors) as upkeep:
-        await upkeep.start()
+    async with opened(fake.command, update={"on_boot": True, "interval": 0}, **vectors) as scheduler:
+        await scheduler.start()
         await fake.until_called("update", "embed")
-        other = asyncio.create_task(upkeep.run("manual"))
+        other = asyncio.create_task(scheduler.run("manual"))
         await fake.until_called("update", "embed", "update")
 
-        assert upkeep.standing().last_update == FIXED_NOW
+        assert scheduler.state.last_update == FIXED_NOW
         other.cancel()
 
 
@@ -454,12 +454,12 @@ async def test_updates_go_on_while_an_embedding_runs(
 
 
 async def test_who_leaves_does_not_stop_the_update(fake: Fake, opened: Opened) -> None:
-    async with opened(fake.command) as upkeep:
-        leaving = asyncio.create_task(upkeep.run("manual"))
+    async with opened(fake.command) as scheduler:
+        leaving = asyncio.create_task(scheduler.run("manual"))
         await fake.until_called("update")
         leaving.cancel()
         await asyncio.wait([leaving])
-        await upkeep.run("cli")
+        await scheduler.run("cli")
 
         assert leaving.cancelled()
         assert fake.called() == ["update", "update"]
@@ -471,16 +471,16 @@ async def test_closing_in_the_middle_leaves_nothing_running(
 ) -> None:
     fake.plans(**{verbs[-1]: {"hangs": True}})
     tasks = asyncio.all_tasks()
-    async with opened(fake.command, **vectors) as upkeep:
-        await upkeep.start()
-        asked = asyncio.create_task(upkeep.run("manual"))
+    async with opened(fake.command, **vectors) as scheduler:
+        await scheduler.start()
+        asked = asyncio.create_task(scheduler.run("manual"))
         await until(lambda: verbs[-1] in [call.split()[0] for call in fake.called()])
-        await upkeep.close()
+        await scheduler.close()
 
         with pytest.raises(BackendUnavailable, match="it is closed"):
             await asked
         with pytest.raises(BackendUnavailable, match="it is closed"):
-            await upkeep.run("manual")
+            await scheduler.run("manual")
     assert asyncio.all_tasks() == tasks
     await until(lambda: not any(is_running(pid) for pid in fake.pids()))
 
@@ -491,17 +491,17 @@ async def test_closing_stops_an_export(fake: Fake, opened: Opened, services: Bac
     line = json.dumps({"role": "user", "content": "Hello. " * 100}) + "\n"
     for number in range(200):
         (transcripts / f"{number:03}.jsonl").write_text(line * 20)
-    async with opened(fake.command, sessions={"enabled": True}) as upkeep:
-        asked = asyncio.create_task(upkeep.run("manual"))
-        await until(lambda: any(written(upkeep)))
-        await upkeep.close()
+    async with opened(fake.command, sessions={"enabled": True}) as scheduler:
+        asked = asyncio.create_task(scheduler.run("manual"))
+        await until(lambda: any(written(scheduler)))
+        await scheduler.close()
         with pytest.raises(BackendUnavailable):
             await asked
 
-        assert 0 < len(written(upkeep)) < 200
+        assert 0 < len(written(scheduler)) < 200
         assert fake.called() == []
 
 
-def written(upkeep: Upkeep) -> list[Path]:
-    assert upkeep.export_dir is not None
-    return list(upkeep.export_dir.glob("*.md"))
+def written(scheduler: MaintenanceScheduler) -> list[Path]:
+    assert scheduler.exporter.folder is not None
+    return list(scheduler.exporter.folder.glob("*.md"))
