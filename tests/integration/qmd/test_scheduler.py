@@ -363,7 +363,7 @@ async def test_an_embedding_follows_the_update_where_the_mode_needs_it(
 
         assert (first.embedded, second.embedded, second.embeddings_pending) == (1234, 0, 1)
         assert fake.called() == ["update", "embed --timeout 30", "update"]
-        assert told == [(0, 2), (0, 2), (1, 2), (2, 2)]
+        assert told == [(0, 2), (1, 2), (2, 2)]
 
 
 async def test_a_search_by_words_embeds_nothing(fake: Fake, opened: Opened) -> None:
