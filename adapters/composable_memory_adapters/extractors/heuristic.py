@@ -6,6 +6,7 @@ language that has them, and the commonest verbs in some.
 """
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -13,18 +14,22 @@ from itertools import groupby
 from composable_memory.content import ExtractedEntity, ExtractedRelation, MemoryContentObject
 from composable_memory.ingest.extraction import Extraction
 from composable_memory.ingest.temporal import observed_at
-from composable_memory_adapters.extractors.naming import UNSURE, Mention, mentions_in
-from composable_memory_adapters.extractors.relating import Scene, relations_in
+from composable_memory_adapters.extractors.names import UNSURE, Mention, mentions_in
+from composable_memory_adapters.extractors.relations import Scene, relations_in
 from composable_memory_adapters.extractors.statements import Statement, statements_of, subject_of
 
-__all__ = ["HeuristicExtractor", "read_by_rules"]
+__all__ = ["HeuristicExtractor", "ReadingExtractor", "read_by_rules"]
 
 MAX_CHARS_ON_THE_LOOP = 300
 """A longer text is read in a thread; a shorter one, such as a message, takes a few milliseconds."""
 
 
-class HeuristicExtractor:
-    """An extractor that works by rules. It keeps nothing, so one will do for all."""
+class ReadingExtractor(ABC):
+    """An extractor that reads a content once for both its entities and its relations."""
+
+    @abstractmethod
+    async def read(self, content: MemoryContentObject) -> Extraction:
+        """Return the entities in `content` and what it says of them."""
 
     async def extract(self, content: MemoryContentObject) -> Sequence[ExtractedEntity]:
         """Return the entities in `content`, in the order of their first mention."""
@@ -40,6 +45,10 @@ class HeuristicExtractor:
             for relation in (await self.read(content)).relations
             if {relation.source.casefold(), relation.target.casefold()} <= known
         ]
+
+
+class HeuristicExtractor(ReadingExtractor):
+    """An extractor that works by rules. It keeps nothing, so one will do for all."""
 
     async def read(self, content: MemoryContentObject) -> Extraction:
         """Return the entities in `content` and what it says of them."""

@@ -15,7 +15,7 @@ from composable_memory.errors import ComposableMemoryError
 from composable_memory.ingest.extraction import Extraction
 from composable_memory.ingest.temporal import observed_at
 from composable_memory.types import JsonValue
-from composable_memory_adapters.extractors.heuristic import HeuristicExtractor
+from composable_memory_adapters.extractors.heuristic import HeuristicExtractor, ReadingExtractor
 from composable_memory_adapters.extractors.verbs import EXCLUSIVE
 
 __all__ = ["SCHEMA", "Chat", "ChatMessage", "LlmExtractor"]
@@ -24,7 +24,7 @@ MAX_TEXT_CHARS = 12_000
 MAX_ENTITIES = 50
 MAX_RELATIONS = 100
 MAX_OBJECTS_TRIED = 20
-REMEMBERED = 64
+CACHED = 64
 
 KINDS = ("Person", "Project", "Technology", "Organization", "Location", "Concept", "Tool", "Event")
 
@@ -62,11 +62,11 @@ class Chat(Protocol):
         ...
 
 
-class LlmExtractor:
+class LlmExtractor(ReadingExtractor):
     """An extractor that asks a language model once for each content.
 
-    `warn` is told each time that the answer could not be used and `fallback` stood in, by default rules. The
-    last few answers are remembered, so that `extract` and `relate` together ask once.
+    `warn` is called each time that the answer could not be used and `fallback`, by default rules, stood in.
+    The last few answers are cached, so that `extract` and `relate` together ask once.
     """
 
     def __init__(
@@ -81,21 +81,6 @@ class LlmExtractor:
         self._fallback = fallback or HeuristicExtractor()
         self._read: OrderedDict[tuple[str, str], Extraction] = OrderedDict()
 
-    async def extract(self, content: MemoryContentObject) -> Sequence[ExtractedEntity]:
-        """Return the entities in `content`, in the order in which the model names them."""
-        return (await self.read(content)).entities
-
-    async def relate(
-        self, content: MemoryContentObject, entities: Sequence[ExtractedEntity]
-    ) -> Sequence[ExtractedRelation]:
-        """Return the relations between `entities` that `content` states."""
-        known = {entity.label.casefold() for entity in entities}
-        return [
-            relation
-            for relation in (await self.read(content)).relations
-            if {relation.source.casefold(), relation.target.casefold()} <= known
-        ]
-
     async def read(self, content: MemoryContentObject) -> Extraction:
         """Return the entities in `content` and what it says of them; a warning if the model was of no use."""
         key = (content.id, content.text or "")
@@ -103,7 +88,7 @@ class LlmExtractor:
             return self._read[key]
         found = await self._ask(content)
         self._read[key] = found
-        while len(self._read) > REMEMBERED:
+        while len(self._read) > CACHED:
             self._read.popitem(last=False)
         return found
 

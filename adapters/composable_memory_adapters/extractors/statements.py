@@ -1,4 +1,4 @@
-"""Cuts a content into sentences: free of markup, each with who says it and under which heading (pure)."""
+"""Splits a content into sentences: without markup, each with its speaker and its heading (pure)."""
 
 import re
 from collections import Counter
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from composable_memory.content import MemoryContentObject
-from composable_memory_adapters.extractors.words import ABBREVIATIONS, LABELS, NOT_NAMES
+from composable_memory_adapters.extractors.word_lists import ABBREVIATIONS, LABELS, NOT_NAMES
 
 __all__ = ["MAX_SENTENCE_CHARS", "Statement", "statements_of", "subject_of"]
 
@@ -52,12 +52,12 @@ def statements_of(content: MemoryContentObject) -> list[Statement]:
     turns = frozenset() if speaker else _speakers_in(text, is_message=content.kind == "message")
     found: list[Statement] = []
     for number, (heading, words) in enumerate(_paragraphs(text, turns)):
-        said_by, words = _turn(words, turns) if turns else (speaker, words)
+        speaks, words = _turn(words, turns) if turns else (speaker, words)
         found += [
             Statement(
                 text=sentence,
                 paragraph=number,
-                speaker=said_by,
+                speaker=speaks,
                 heading=heading or _last_title(content.title),
             )
             for sentence in _sentences(_plain(words))
@@ -185,7 +185,7 @@ def _sentences(text: str) -> Iterator[str]:
 
 
 def _ends_here(text: str, end: re.Match[str]) -> bool:
-    """Say whether a full stop ends a sentence, and not an abbreviation, an initial or an ordinal."""
+    """Return whether a full stop ends a sentence, and not an abbreviation, an initial or an ordinal."""
     following = _NEXT.match(text, end.end())
     if following and following[1].islower():
         return False

@@ -1,11 +1,11 @@
-"""Reads from a sentence when it holds: dates, months and years, and words such as "yesterday" (pure)."""
+"""Finds the time a sentence speaks of: dates, months, years, and words such as "yesterday" (pure)."""
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from composable_memory_adapters.extractors.words import MONTHS, WEEKDAYS
+from composable_memory_adapters.extractors.word_lists import MONTHS, WEEKDAYS
 
 __all__ = ["Validity", "day_in", "validity_of"]
 
@@ -13,16 +13,14 @@ _MONTH_NUMBERS = {name[:length]: n for n, name in enumerate(MONTHS, 1) for lengt
     "sept": 9
 }
 _MONTH = rf"(?P<{{}}>{'|'.join(MONTHS)}|(?:jan|feb|mar|apr|jun|jul|aug|sept?|oct|nov|dec)\b\.?)"
-_NUMBERS = {
-    word: n
-    for n, word in enumerate("zero one two three four five six seven eight nine ten eleven twelve".split())
-} | {"a": 1, "an": 1, "a few": 3, "a couple of": 2, "couple of": 2}
+_NUMBER_WORDS = "zero one two three four five six seven eight nine ten eleven twelve".split()
+_NUMBERS = {word: n for n, word in enumerate(_NUMBER_WORDS)}
+_NUMBERS |= {"a": 1, "an": 1, "a few": 3, "a couple of": 2, "couple of": 2}
 
 _TIME = re.compile(
     r"(?<!\w)(?:(?P<lead>since|from|starting|as of|effective|until|till|up to|through|to|by|on|in|during"
-    r"|seit|"
-    r"desde|depuis|bis|hasta|jusqu'au)\s+)?(?:the\s+)?(?:"
-    r"(?P<iso>\d{4}-\d{2}-\d{2})"
+    r"|seit|desde|depuis|bis|hasta|jusqu'au)\s+)?(?:the\s+)?(?:"
+    r"(?P<y0>\d{4})-(?P<m0>\d{2})-(?P<d0>\d{2})"
     rf"|{_MONTH.format('m1')}\s+(?P<d1>\d{{1,2}})(?:st|nd|rd|th)?(?:,?\s+(?P<y1>\d{{4}}))?(?!\d)"
     rf"|(?P<d2>\d{{1,2}})(?:st|nd|rd|th|\.)?\s+(?:of\s+)?{_MONTH.format('m2')}(?:,?\s+(?P<y2>\d{{4}}))?"
     rf"|{_MONTH.format('m3')},?\s+(?P<y3>\d{{4}})"
@@ -63,13 +61,13 @@ class Validity:
     at: datetime | None = None
 
 
-NEVER_SAID = Validity()
+UNKNOWN = Validity()
 
 
 def validity_of(text: str, observed_at: datetime | None) -> Validity:
     """Return the time that a sentence speaks of; words such as "yesterday" count from `observed_at`."""
     if not _QUICK.search(text):
-        return NEVER_SAID
+        return UNKNOWN
     start = end = at = None
     for lead, moment in _moments(text, observed_at):
         if lead in _FROM:
@@ -97,17 +95,21 @@ def _moments(text: str, observed_at: datetime | None) -> Iterator[tuple[str, dat
 
 
 def _absolute(match: re.Match[str], observed_at: datetime | None) -> datetime | None:
-    found = match.groupdict()
-    if found["iso"]:
-        year, month, day = (int(part) for part in found["iso"].split("-"))
-        return _date(year, month, day)
-    month_name = found["m1"] or found["m2"] or found["m3"]
-    month = _MONTH_NUMBERS[month_name.lower().rstrip(".")] if month_name else int(found["cm"] or 1)
-    day = int(found["d1"] or found["d2"] or found["cd"] or 1)
-    year_text = found["y1"] or found["y2"] or found["y3"] or found["y4"] or found["cy"]
-    if year_text:
-        return _date(int(year_text), month, day)
+    year = _first(match, "y0", "y1", "y2", "y3", "y4", "cy")
+    month_name = _first(match, "m1", "m2", "m3")
+    day = int(_first(match, "d0", "d1", "d2", "cd") or 1)
+    if month_name:
+        month = _MONTH_NUMBERS[month_name.lower().rstrip(".")]
+    else:
+        month = int(_first(match, "m0", "cm") or 1)
+    if year:
+        return _date(int(year), month, day)
     return _nearest(month, day, observed_at) if month_name and observed_at else None
+
+
+def _first(match: re.Match[str], *groups: str) -> str | None:
+    """Return the first of these groups that matched."""
+    return next((match[group] for group in groups if match[group]), None)
 
 
 def _nearest(month: int, day: int, observed_at: datetime) -> datetime | None:

@@ -1,16 +1,20 @@
-"""Says what a sentence states about the names in it: by its verbs, else that it states something (pure)."""
+"""Finds the relations that a sentence states between the names in it (pure).
+
+A verb of the table gives a relation of its type; any other sentence that states something gives `STATES`.
+"""
 
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import product
 
 from composable_memory.content import ExtractedRelation
-from composable_memory_adapters.extractors.naming import UNSURE, Mention
+from composable_memory_adapters.extractors.names import UNSURE, Mention
 from composable_memory_adapters.extractors.statements import Statement
-from composable_memory_adapters.extractors.timing import Validity, day_in, validity_of
+from composable_memory_adapters.extractors.times import Validity, day_in, validity_of
 from composable_memory_adapters.extractors.verbs import EXCLUSIVE, Verb, verbs_in
-from composable_memory_adapters.extractors.words import EMPTY_WORDS
+from composable_memory_adapters.extractors.word_lists import EMPTY_WORDS
 
 __all__ = ["STATES", "Scene", "is_informative", "relations_in"]
 
@@ -33,10 +37,8 @@ _TAG = re.compile(r",\s*(?:right|isn['’]t it|don['’]t you think|you know|oka
 _I = r"(?:I|we)(?:['’](?:m|ve|re|ll|d))?|我们?|私は|나는"
 _FILLER = (
     r"(?:has|have|had|is|are|was|were|been|being|be|will|now|currently|recently|also|just|finally|who|still"
-    r"|then|"
-    r"always|often|actually|really|already|even|both|all|officially|finally|later|first|soon|once|['’]s"
-    r"|['’]ve|['’]m"
-    r"|used to|no longer|not|never|[a-z]+n['’]t)"
+    r"|then|always|often|actually|really|already|even|both|all|officially|finally|later|first|soon|once"
+    r"|['’]s|['’]ve|['’]m|used to|no longer|not|never|[a-z]+n['’]t)"
 )
 # Possessive, for many a filler is matched by two alternatives, and trying all ways would take for ever.
 _BETWEEN = re.compile(rf"(?:[\s,]|\([^)]*\)|(?<!\w){_FILLER}(?!\w))*+", re.IGNORECASE)
@@ -72,7 +74,7 @@ MAX_STATUS_WORDS = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """What is known around a sentence: what the content is about, when it was said, whom it spoke of."""
+    """The surroundings of a sentence: what the content is about, when it was said, its last subject."""
 
     topic: str
     observed_at: datetime | None
@@ -80,7 +82,7 @@ class Scene:
 
 
 def is_informative(sentence: str) -> bool:
-    """Say whether a sentence states something: no question, not too short, not only words of courtesy."""
+    """Return whether a sentence states something: no question, not too short, not only words of courtesy."""
     if _QUESTION.search(sentence) and not _TAG.search(sentence):
         return False
     asian = len(_ASIAN.findall(sentence))
@@ -96,15 +98,15 @@ def relations_in(statement: Statement, mentions: Sequence[Mention], scene: Scene
     """Return what a sentence states: what its verbs say, else one relation between what it speaks of."""
     if not is_informative(statement.text):
         return []
-    said = _Said(statement, mentions, scene)
-    strong = list(_distinct(_strong(said)))
+    sentence = _Sentence(statement, mentions, scene)
+    strong = list(_distinct(_by_verbs(sentence)))
     if any(relation.valid_to is None or relation.valid_from is not None for relation in strong):
         return strong
-    return [*strong, said.states()]
+    return [*strong, sentence.states()]
 
 
-class _Said:
-    """A sentence with all that is needed to say what it states."""
+class _Sentence:
+    """A sentence with its names, its time, and what is known around it."""
 
     def __init__(self, statement: Statement, mentions: Sequence[Mention], scene: Scene) -> None:
         self.text = statement.text
@@ -113,6 +115,11 @@ class _Said:
         self.heading = statement.heading
         self.scene = scene
         self.validity = validity_of(statement.text, scene.observed_at)
+
+    @property
+    def narrator(self) -> str:
+        """Return who says "I", or what is meant where a sentence has no subject."""
+        return self.speaker or self.scene.topic
 
     @property
     def subject(self) -> str:
@@ -169,47 +176,60 @@ def _held(validity: Validity, observed_at: datetime | None) -> tuple[datetime | 
     return start, end
 
 
-# --- what verbs say -----------------------------------------------------------------------------------------
+# --- relations of verbs -------------------------------------------------------------------------------------
 
 
-def _strong(said: _Said) -> Iterator[ExtractedRelation]:
+def _by_verbs(sentence: _Sentence) -> Iterator[ExtractedRelation]:
     subjects: list[str] = []
-    for start, end, verb in verbs_in(said.text):
-        subjects = _subjects(said, start, verb, subjects)
-        before = said.text[:start]
-        ended = verb.ends or bool(_USED_TO.search(before) or _NO_LONGER.search(before + said.text[end:]))
-        if not subjects or (not ended and _NOT.search(before)):
+    for start, end, verb in verbs_in(sentence.text):
+        subjects = _subjects(sentence, start, verb, subjects)
+        before, after = sentence.text[:start], sentence.text[end:]
+        has_ended = verb.ends or bool(_USED_TO.search(before) or _NO_LONGER.search(before + after))
+        if not subjects or (not has_ended and _NOT.search(before)):
             continue
-        for target in _objects(said, end, verb):
-            for subject in subjects:
-                if subject.casefold() == target.casefold():
-                    continue
-                relation = said.relation(verb.type, subject, target, VERB_CONFIDENCE)
-                if verb.type == "SCHEDULED_FOR":
-                    relation = replace(relation, valid_from=None, valid_to=None)
-                if not ended:
-                    yield relation
-                elif moment := said.validity.end or said.validity.at or said.scene.observed_at:
-                    yield replace(relation, valid_from=None, valid_to=moment)
+        for target, subject in product(_objects(sentence, end, verb), subjects):
+            if subject.casefold() != target.casefold():
+                relation = sentence.relation(verb.type, subject, target, VERB_CONFIDENCE)
+                yield from _dated(relation, sentence, has_ended=has_ended)
 
 
-def _subjects(said: _Said, verb_at: int, verb: Verb, previous: Sequence[str]) -> list[str]:
-    """Return who does what a verb says: the names before it, "I", "she", or who did the verb before it."""
-    before = said.text[:verb_at]
-    named = [one for one in said.mentions if one.end <= verb_at]
-    if named and _BETWEEN.fullmatch(before, named[-1].end):
-        return [one.label for one in _joined_back(said.text, named) if _fits(one, verb.subject_kind)]
+def _dated(
+    relation: ExtractedRelation, sentence: _Sentence, *, has_ended: bool
+) -> Iterator[ExtractedRelation]:
+    """Yield a relation with the time in which it holds; one that ended, only if it is known when."""
+    if has_ended:
+        moment = sentence.validity.end or sentence.validity.at or sentence.scene.observed_at
+        if moment:
+            yield replace(relation, valid_from=None, valid_to=moment)
+    elif relation.type == "SCHEDULED_FOR":  # the time is its target, and says nothing of when it was decided
+        yield replace(relation, valid_from=None, valid_to=None)
+    else:
+        yield relation
+
+
+def _subjects(sentence: _Sentence, verb_at: int, verb: Verb, previous: Sequence[str]) -> list[str]:
+    """Return the subjects of a verb: the names before it, "I", "she", or those of the verb before it."""
+    before = sentence.text[:verb_at]
+    if names := _names_before(sentence, verb_at):
+        return [one.label for one in names if _fits(one, verb.subject_kind)]
     if _SELF_BEFORE.search(before):
-        return [said.speaker or said.scene.topic]
+        return [sentence.narrator]
     if _PRONOUN_BEFORE.search(before):
-        return [said.scene.previous] if said.scene.previous else []
+        return [sentence.scene.previous] if sentence.scene.previous else []
     if previous and _AND_BEFORE.search(before):
         return list(previous)
     if not before.strip(" -*>\"'"):
-        return [said.speaker or said.scene.topic]
-    if verb.object in ("status", "time") and (thing := _THE_THING.match(before)):
-        return [thing[1].strip()]
-    return []
+        return [sentence.narrator]
+    thing = _THE_THING.match(before) if verb.object in ("status", "time") else None
+    return [thing[1].strip()] if thing else []
+
+
+def _names_before(sentence: _Sentence, verb_at: int) -> list[Mention]:
+    """Return the names that a verb follows, with nothing but small words between."""
+    named = [one for one in sentence.mentions if one.end <= verb_at]
+    if not named or not _BETWEEN.fullmatch(sentence.text[:verb_at], named[-1].end):
+        return []
+    return _joined_back(sentence.text, named)
 
 
 def _joined_back(text: str, named: Sequence[Mention]) -> list[Mention]:
@@ -222,35 +242,35 @@ def _joined_back(text: str, named: Sequence[Mention]) -> list[Mention]:
     return joined
 
 
-def _objects(said: _Said, at: int, verb: Verb) -> list[str]:
+def _objects(sentence: _Sentence, at: int, verb: Verb) -> list[str]:
     if verb.object == "status":
-        status = _phrase_at(said.text, at, longest=MAX_STATUS_WORDS, ends=_STATUS_END)
+        status = _phrase_at(sentence.text, at, longest=MAX_STATUS_WORDS, ends=_STATUS_END)
         return [status] if status else []
     if verb.object == "time":
-        moment = day_in(said.text[at:], said.scene.observed_at)
+        moment = day_in(sentence.text[at:], sentence.scene.observed_at)
         return [moment.date().isoformat()] if moment else []
     if verb.object == "anything":
-        return [next((one.label for one in said.mentions if one.start >= at), said.scene.topic)]
-    names = _names_at(said, at, verb)
-    if not names and (asian := _ASIAN_NAME.match(said.text, at)):
+        return [next((one.label for one in sentence.mentions if one.start >= at), sentence.scene.topic)]
+    names = _names_at(sentence, at, verb)
+    if not names and (asian := _ASIAN_NAME.match(sentence.text, at)):
         return [asian[0]]
     if names or verb.object == "entity":
         return names
-    phrase = _phrase_at(said.text, at)
+    phrase = _phrase_at(sentence.text, at)
     return [phrase] if phrase else []
 
 
-def _names_at(said: _Said, at: int, verb: Verb) -> list[str]:
+def _names_at(sentence: _Sentence, at: int, verb: Verb) -> list[str]:
     """Return the names that follow a verb, at most two small words away."""
-    start = at + len(_DETERMINER.match(said.text, at)[0])  # type: ignore[index]  # it matches nothing as well
-    following = [one for one in said.mentions if one.start >= at]
+    start = at + len(_DETERMINER.match(sentence.text, at)[0])  # type: ignore[index]  # it matches nothing as well
+    following = [one for one in sentence.mentions if one.start >= at]
     if not following:
         return []
-    if following[0].start > start and not _ADJECTIVES.fullmatch(said.text, start, following[0].start):
+    if following[0].start > start and not _ADJECTIVES.fullmatch(sentence.text, start, following[0].start):
         return []
     joined = [following[0]]
     for mention in following[1:]:
-        if not _AND.fullmatch(said.text, joined[-1].end, mention.start):
+        if not _AND.fullmatch(sentence.text, joined[-1].end, mention.start):
             break
         joined.append(mention)
     return [one.label for one in joined if _fits(one, verb.object_kind)]

@@ -1,10 +1,11 @@
-"""Finds the names in a sentence, and guesses what kind of thing each is (pure)."""
+"""Finds the names in a sentence and guesses the kind of each (pure)."""
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
-from composable_memory_adapters.extractors.words import (
+from composable_memory_adapters.extractors.word_lists import (
     EMPTY_WORDS,
     EVENT_WORDS,
     FIRST_NAMES,
@@ -113,39 +114,37 @@ def mentions_in(text: str, known: Collection[str] = ()) -> list[Mention]:
 
 def _candidates(text: str, known: Collection[str]) -> Iterator[Mention]:
     """Yield the surest kinds of names first."""
-    if "://" in text or "www." in text:
-        yield from map(_from_url, _URL.finditer(text))
-    if "@" in text:
-        yield from (_at(match, match["name"], "Person") for match in _AT.finditer(text))
-    for match in _QUOTED.finditer(text):
-        title = next(group for group in match.groups() if group)
-        if _is_title(title):
-            yield _at(match, title.strip(), UNSURE)
-    if "#" in text:
-        yield from (_at(match, match[0], "Project") for match in _ISSUE.finditer(text))
-    yield from (
-        _at(match, match[0], "Project" if _TICKET.fullmatch(match[0]) else UNSURE)
-        for match in _CODE.finditer(text)
-    )
-    for match in _IDENTIFIER.finditer(text):
-        yield _at(match, match[0], _listed_kind(match[0].casefold()) or "Technology")
-    names = (name for match in _RUN.finditer(text) for name in _from_run(text, match, known))
-    if len(_GERMAN.findall(text)) > 1:  # where every noun has a capital, one alone says nothing
-        names = (name for name in names if name.kind != UNSURE or " " in name.label)
-    yield from names
+    for find in (_urls, _handles, _quotations, _issues, _codes, _identifiers):
+        yield from find(text)
+    yield from _capitalised(text, known)
     if not text.isascii():
         yield from _asian(text)
 
 
-def _at(match: re.Match[str], label: str, kind: str) -> Mention:
-    return Mention(start=match.start(), end=match.end(), label=label, kind=kind)
+# --- names that are marked as such --------------------------------------------------------------------------
 
 
-def _from_url(match: re.Match[str]) -> Mention:
-    """Return the repository that an address leads to, else its host."""
-    host = (match["host"] or match["bare"]).lower()
-    repository = _REPOSITORY.fullmatch(match["path"] or "") if host in ("github.com", "gitlab.com") else None
-    return _at(match, repository[1], "Project") if repository else _at(match, host, "Tool")
+def _urls(text: str) -> Iterator[Mention]:
+    """Yield the repositories that addresses lead to, else their hosts."""
+    if "://" not in text and "www." not in text:
+        return
+    for match in _URL.finditer(text):
+        host = (match["host"] or match["bare"]).lower()
+        is_forge = host in ("github.com", "gitlab.com")
+        repository = _REPOSITORY.fullmatch(match["path"] or "") if is_forge else None
+        yield _at(match, repository[1], "Project") if repository else _at(match, host, "Tool")
+
+
+def _handles(text: str) -> Iterator[Mention]:
+    if "@" in text:
+        yield from (_at(match, match["name"], "Person") for match in _AT.finditer(text))
+
+
+def _quotations(text: str) -> Iterator[Mention]:
+    for match in _QUOTED.finditer(text):
+        title = next(group for group in match.groups() if group)
+        if _is_title(title):
+            yield _at(match, title.strip(), UNSURE)
 
 
 def _is_title(quoted: str) -> bool:
@@ -153,6 +152,21 @@ def _is_title(quoted: str) -> bool:
     if not quoted.isascii() and not words[0][0].islower():
         return quoted[-1] not in "。！？.!?"
     return 1 <= len(words) <= 8 and words[0][0].isupper() and quoted[-1] not in ".!?,"
+
+
+def _issues(text: str) -> Iterator[Mention]:
+    if "#" in text:
+        yield from (_at(match, match[0], "Project") for match in _ISSUE.finditer(text))
+
+
+def _codes(text: str) -> Iterator[Mention]:
+    for match in _CODE.finditer(text):
+        yield _at(match, match[0], "Project" if _TICKET.fullmatch(match[0]) else UNSURE)
+
+
+def _identifiers(text: str) -> Iterator[Mention]:
+    for match in _IDENTIFIER.finditer(text):
+        yield _at(match, match[0], _listed_kind(match[0].casefold()) or "Technology")
 
 
 def _asian(text: str) -> Iterator[Mention]:
@@ -164,31 +178,64 @@ def _asian(text: str) -> Iterator[Mention]:
         yield _at(match, match["zh"] or match["ja"], "Location" if is_town else "Organization")
 
 
-# --- runs of words with a capital ---------------------------------------------------------------------------
+def _at(match: re.Match[str], label: str, kind: str) -> Mention:
+    return Mention(start=match.start(), end=match.end(), label=label, kind=kind)
 
 
-def _from_run(text: str, match: re.Match[str], known: Collection[str]) -> Iterator[Mention]:
-    """Yield the name in a run of capitalised words, without the words that are only capitalised by place."""
-    words = [(word.start() + match.start(), word[0]) for word in re.finditer(r"\S+", match[0])]
-    opens = not text[: match.start()].strip(" \"'“”‘(*-–—:,")
-    while words and _is_no_name(
-        words[0][1], known, opens=opens and words[0][0] == match.start(), more=words[1:]
+# --- names that are known by their capitals -----------------------------------------------------------------
+
+
+_Words: TypeAlias = Sequence[tuple[int, str]]
+"""Words with where each begins in the sentence."""
+
+
+def _capitalised(text: str, known: Collection[str]) -> Iterator[Mention]:
+    names = (name for run in _RUN.finditer(text) for name in _names_in_run(text, run, known))
+    if len(_GERMAN.findall(text)) > 1:  # where every noun has a capital, one alone says nothing
+        names = (name for name in names if name.kind != UNSURE or " " in name.label)
+    yield from names
+
+
+def _names_in_run(text: str, run: re.Match[str], known: Collection[str]) -> Iterator[Mention]:
+    """Yield the names in a run of capitalised words."""
+    words = [(run.start() + word.start(), word[0]) for word in re.finditer(r"\S+", run[0])]
+    opens_sentence = not text[: run.start()].strip(" \"'“”‘(*-–—:,")
+    first = run.start() if opens_sentence else None
+    for part in _split(_trimmed(words, known, first)):
+        mention = _mention(text, part, known)
+        if mention is not None:
+            may_be_any_word = len(part) == 1 and mention.start == first
+            yield replace(mention, sure=not may_be_any_word or _is_certain(text, mention, known))
+
+
+def _trimmed(words: _Words, known: Collection[str], first: int | None) -> _Words:
+    """Return a run without the words at its ends that are no names; `first` is where the sentence begins."""
+    start, end = 0, len(words)
+    while start < end and _is_no_name(
+        words[start][1], known, opens=words[start][0] == first, is_alone=start + 1 == end
     ):
-        words.pop(0)
-    while words and (words[-1][1].casefold().rstrip(".") in NOT_NAMES or words[-1][1].islower()):
-        words.pop()
-    for part in _split(words):
-        has_title = len(part) > 1 and _bare(part[0][1]).casefold() in TITLES
-        start, label = part[has_title][0], _bare(" ".join(word for _, word in part[has_title:]))
-        if len(label) < 2 or label.isdigit() or len(part) > MAX_NAME_WORDS:
-            continue
-        mention = Mention(start=start, end=start + len(label), label=label, kind=UNSURE)
-        kind = "Person" if has_title else _kind(text, mention, known)
-        is_first = opens and start == match.start() and len(part) == 1
-        yield replace(mention, kind=kind, sure=not is_first or _is_certain(text, mention, known, kind))
+        start += 1
+    while end > start and _cannot_end_a_name(words[end - 1][1]):
+        end -= 1
+    return words[start:end]
 
 
-def _split(words: list[tuple[int, str]]) -> Iterator[list[tuple[int, str]]]:
+def _cannot_end_a_name(word: str) -> bool:
+    return word.islower() or word.casefold().rstrip(".") in NOT_NAMES
+
+
+def _mention(text: str, words: _Words, known: Collection[str]) -> Mention | None:
+    """Return the name that words make, without a title before it; None if they make none."""
+    has_title = len(words) > 1 and _bare(words[0][1]).casefold() in TITLES
+    named = words[1:] if has_title else words
+    start, label = named[0][0], _bare(" ".join(word for _, word in named))
+    if len(label) < 2 or label.isdigit() or len(words) > MAX_NAME_WORDS:
+        return None
+    mention = Mention(start=start, end=start + len(label), label=label, kind=UNSURE)
+    return replace(mention, kind="Person" if has_title else _kind(text, mention, known))
+
+
+def _split(words: _Words) -> Iterator[_Words]:
     """Cut a run at words that are no names, such as the month in "Oslo March"."""
     part: list[tuple[int, str]] = []
     for start, word in words:
@@ -203,21 +250,21 @@ def _split(words: list[tuple[int, str]]) -> Iterator[list[tuple[int, str]]]:
         yield part
 
 
-def _is_no_name(word: str, known: Collection[str], *, opens: bool, more: list[tuple[int, str]]) -> bool:
+def _is_no_name(word: str, known: Collection[str], *, opens: bool, is_alone: bool) -> bool:
     folded = _bare(word).casefold()
     if folded in known or folded in FIRST_NAMES:
         return False
     if folded in EMPTY_WORDS and (opens or word.isupper()):
         return True
-    if opens and more and _NO_NAME_ENDING.fullmatch(folded):
+    if opens and not is_alone and _NO_NAME_ENDING.fullmatch(folded):
         return True
     return folded in NOT_NAMES
 
 
-def _is_certain(text: str, mention: Mention, known: Collection[str], kind: str) -> bool:
-    """Say whether the first word of a sentence is a name: a known one, or one that does something."""
+def _is_certain(text: str, mention: Mention, known: Collection[str]) -> bool:
+    """Return whether the first word of a sentence is a name: a known one, or one that does something."""
     folded = mention.label.casefold()
-    if kind != UNSURE or folded in known or (mention.label.isupper() and len(folded) > 1):
+    if mention.kind != UNSURE or folded in known or (mention.label.isupper() and len(folded) > 1):
         return True
     return bool(_VERB_AFTER.match(text, mention.end)) and not _NO_NAME_ENDING.fullmatch(folded)
 
