@@ -350,7 +350,7 @@ async def _store_vectors(file: SqliteFile, space: EmbeddingSpace, matrix: Matrix
 
 def _store_passages(connection: Connection, texts: Sequence[str]) -> None:
     rows = [
-        (row, f"memory/{row // PASSAGES_PER_NOTE:06}.md", f"{row:064x}", text, row)
+        (row, f"memory/{row // PASSAGES_PER_NOTE:06}.md", sha256(text.encode()).hexdigest(), text, row)
         for row, text in enumerate(texts, 1)
     ]
     connection.executemany(STORE_PASSAGE, rows)
