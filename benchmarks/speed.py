@@ -276,7 +276,7 @@ async def _time_search(file: SqliteFile, count: int, label: str) -> Sequence[str
     )
     with times.of("load"):
         await searcher.warm()
-    leg = await vectors.ready()
+    await vectors.warm()
     engine = ""
     for question in questions(count, (60, 4000)):
         vector, words = await embedder.embed(EmbedderInput(text=question)), analyse(question)
@@ -286,7 +286,7 @@ async def _time_search(file: SqliteFile, count: int, label: str) -> Sequence[str
         with times.of("keyword"):
             await file.read(partial(_keyword_search, words=words))
         with times.of("vector"):
-            await file.read(partial(leg.search, query=vector, k=CANDIDATES))
+            await vectors.near(vector, CANDIDATES)
         engine = answer.engines["vector"]
     return (
         label,

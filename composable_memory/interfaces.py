@@ -71,6 +71,7 @@ __all__ = [
     "MemorySearchManager",
     "OpenBackend",
     "OpenEmbedder",
+    "OpenVectors",
     "ProgressCallback",
     "QueryOrchestrator",
     "Readiness",
@@ -82,13 +83,17 @@ __all__ = [
     "SupportsFacts",
     "SupportsFingerprint",
     "SupportsHealth",
+    "SupportsIds",
     "SupportsIngest",
     "SupportsJobs",
+    "SupportsPackedVectors",
     "SupportsRelations",
     "SupportsSync",
     "TemporalPolicy",
     "TrustRule",
     "VectorAdapter",
+    "VectorServices",
+    "VectorSpec",
     "embed_one_by_one",
 ]
 
@@ -407,6 +412,30 @@ class SupportsDelete(Protocol):
 
 
 @runtime_checkable
+class SupportsIds(Protocol):
+    """A store of vectors that can list its records, so that an index hands it only what it lacks."""
+
+    async def ids(self) -> Sequence[str]:
+        """Return the ids of all records, in any order."""
+        ...
+
+
+@runtime_checkable
+class SupportsPackedVectors(Protocol):
+    """A store of vectors that takes thousands at once as packed numbers instead of records."""
+
+    async def upsert_packed(self, ids: Sequence[str], numbers: bytes) -> None:
+        """Store vectors without metadata, replacing those with the same ids; the ids are distinct.
+
+        `numbers` are the vectors one after the other as little-endian float32, each of unit length or zero.
+
+        Raises:
+            DimensionMismatch: there are not as many numbers as the ids need.
+        """
+        ...
+
+
+@runtime_checkable
 class EmbedderAdapter(Protocol):
     """Turns texts into vectors of one length.
 
@@ -660,3 +689,36 @@ class EmbedderSpec:
     trusted: bool = False
     missing: Callable[[], str | None] = field(default=lambda: None)
     lacks: Readiness = field(default=lambda _settings, _services: None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VectorServices:
+    """What is handed to a store of vectors when it opens.
+
+    The records belong to `collection`, a name of letters, digits and `-` that only one index with one
+    embedder has; `dimensions` is the length of its vectors. `state_dir` is where the store may keep files.
+    """
+
+    collection: str
+    dimensions: int
+    state_dir: Path
+
+
+OpenVectors = Callable[[VectorServices], AbstractAsyncContextManager[VectorAdapter]]
+"""Opens a store of vectors: services to an async context manager that yields it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VectorSpec:
+    """A kind of store of vectors: the value behind an entry point of `composable_memory.vectors`.
+
+    The builtin memory searches the store that `memory.builtin.store.vector.engine` names. It keeps every
+    vector in its own index as well, and hands the store what is new and, with `SupportsDelete`, what is gone.
+    A store that outlives the process should be a `SupportsIds`; others are handed everything when they open.
+    `missing` returns what the machine lacks and how to get it, or None.
+    """
+
+    id: str
+    summary: str
+    open: OpenVectors
+    missing: Callable[[], str | None] = field(default=lambda: None)

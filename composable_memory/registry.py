@@ -17,6 +17,7 @@ from composable_memory.interfaces import (
     EmbedderSpec,
     EntityExtractor,
     MemorySearchManager,
+    VectorSpec,
 )
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "EMBEDDER_GROUP",
     "EXTRACTOR_GROUP",
     "ORDER_GROUP",
+    "VECTOR_GROUP",
     "Found",
     "FoundBackend",
     "FoundEmbedder",
@@ -33,6 +35,7 @@ __all__ = [
     "check_capabilities",
     "discover_backends",
     "load_extractor",
+    "load_vectors",
 ]
 
 BACKEND_GROUP = "composable_memory.backends"
@@ -41,6 +44,7 @@ EXTRACTOR_GROUP = "composable_memory.extractors"
 ORDER_GROUP = "composable_memory.embedder_orders"
 """Entry points whose values are ids of embedding providers, in the order in which they are asked."""
 
+VECTOR_GROUP = "composable_memory.vectors"
 OWN_DISTRIBUTION = "composable-memory"
 
 
@@ -249,3 +253,20 @@ def load_extractor(name: str = "heuristic") -> EntityExtractor:
         )
     extractor: EntityExtractor = next(iter(found)).load()()
     return extractor
+
+
+def load_vectors(id_: str) -> VectorSpec:
+    """Import the store of vectors that an installed package offers under this id; reads files.
+
+    Raises:
+        ConfigError: no package offers one, or it cannot be used here.
+    """
+    offers = _found(VectorSpec, (), entry_points(group=VECTOR_GROUP))
+    found = offers.of(id_)
+    if found is None:
+        known = ", ".join(offers.ids) or "none"
+        problem = f"no installed package offers {id_!r} in the group {VECTOR_GROUP} ({known} there)"
+        raise ConfigError("vectors", problem)
+    if found.spec is None or found.missing:
+        raise ConfigError("vectors", f"{found.origin}: {found.problem or found.missing}")
+    return found.spec

@@ -8,7 +8,7 @@ from composable_memory.content import GraphQueryResult, MemoryContentObject, Mem
 from composable_memory.ingest import StandardTemporalPolicy
 from composable_memory_adapters.embedders.wordllama import WordLlamaEmbedder
 from composable_memory_adapters.extractors import HeuristicExtractor
-from composable_memory_adapters.vectors.brute_force import BruteForceVectors
+from composable_memory_adapters.vectors.in_memory import InMemoryVectors
 
 MESSAGES = (
     ("Pip", "The Harbour Lane depot has charging racks for twelve bikes."),
@@ -53,7 +53,7 @@ async def main() -> None:
     """Take the messages in, then ask: once for a passage, once for a fact."""
     embedder = WordLlamaEmbedder()
     memory = CompositeBackend(
-        vectors=BruteForceVectors(),
+        vectors=InMemoryVectors(),
         graph=DictGraph(),
         embedder=embedder,
         extractor=HeuristicExtractor(),

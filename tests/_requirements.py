@@ -101,6 +101,7 @@ JOBS = "tests/integration/embedders/test_jobs.py::test_"
 EMBEDDING_PAGE = "tests/docs/test_embedding_page.py::test_"
 EMBEDDER_TESTS = "tests/contract/test_embedders.py::Test"
 LOCAL_CONTRACT = "tests/integration/test_local_embedder.py::TestContract"
+OWN_VECTORS = "tests/integration/test_own_vectors.py::test_"
 VECTOR_TESTS = "tests/contract/test_vectors.py::Test"
 IN_MEMORY = "tests/contract/test_in_memory.py::Test"
 CAN_FAIL = "tests/contract/test_fact_contracts_can_fail.py::test_"
@@ -577,6 +578,13 @@ COMPOSABLE = document(
                  f"{VECTORS}the_nearest_come_first", f"{VECTORS}a_filter_keeps_what_equals_every_value"),
             decided("vector:delete", "VectorAdapter.delete?(ids)", "a Protocol of its own: SupportsDelete",
                     f"{NAMES}a_promise_has_its_methods", f"{VECTORS}deleted_records_are_gone"),
+            kept("vector:builtin", "the builtin memory searches its vectors by VectorAdapter, of any package",
+                f"{VECTORS}the_ids_of_all_records_are_listed",
+                f"{VECTORS}packed_vectors_are_found_like_records",
+                f"{OWN_VECTORS}a_query_of_the_default_memory_goes_through_the_interfaces",
+                f"{OWN_VECTORS}what_the_store_returns_decides",
+                f"{OWN_VECTORS}a_store_of_a_package_answers_as_our_own_does",
+                f"{OWN_VECTORS}one_that_fails_leaves_the_words_and_is_named"),
             decided("vector:health", "VectorAdapter.health?()", "a Protocol of its own: SupportsHealth",
                     f"{VECTORS}further_promises_are_kept"),
             kept("embedder:embed", "EmbedderAdapter.embed(input): number[]",
@@ -1393,7 +1401,7 @@ REPORT = document(
                     f"{RUNTIME}two_workspaces_share_a_state_folder_without_mixing"),
             kept("storage:vec-fallback", "if sqlite-vec is unavailable, cosine is computed without it",
                  f"{BUILTIN_SEARCH}where_sqlite_vec_cannot_be_loaded_another_engine_answers_and_says_so",
-                 f"{VECTOR_TESTS}BruteForce"),
+                 f"{VECTOR_TESTS}InMemory"),
             decided("storage:extension-path", "store.vector.extensionPath",
                     "the packaged sqlite-vec is loaded and no other: a settings file does not name code; the "
                     "status tells its path, and other engines need no extension",

@@ -47,6 +47,8 @@ METHODS: Mapping[type, Mapping[str, str]] = {
     interfaces.GraphAdapter: {"upsert_nodes": "nodes", "upsert_edges": "edges", "query": "query"},
     interfaces.VectorAdapter: {"upsert": "records", "query": "query"},
     interfaces.SupportsDelete: {"delete": "ids"},
+    interfaces.SupportsIds: {"ids": ""},
+    interfaces.SupportsPackedVectors: {"upsert_packed": "ids numbers"},
     interfaces.SupportsHealth: {"health": ""},
     interfaces.EmbedderAdapter: {"embed": "input", "embed_batch": "inputs"},
     interfaces.SupportsJobs: {"takes_jobs": "texts", "embed_job": "inputs", "batch_status": ""},

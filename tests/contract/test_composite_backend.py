@@ -46,7 +46,7 @@ from composable_memory_adapters.embedders.wordllama import DIMENSIONS, WordLlama
 from composable_memory_adapters.embedders.wordllama import spec as wordllama
 from composable_memory_adapters.extractors import HeuristicExtractor
 from composable_memory_adapters.sqlite_file import SqliteFile
-from composable_memory_adapters.vectors.brute_force import BruteForceVectors
+from composable_memory_adapters.vectors.in_memory import InMemoryVectors
 from composable_memory_adapters.vectors.sqlite_vec import SqliteVecVectors
 
 HOUR = timedelta(hours=1)
@@ -84,7 +84,7 @@ class CompositeContract(BackendContract, AnswerContract):
 
     @asynccontextmanager
     async def vectors(self, folder: Path) -> AsyncIterator[VectorAdapter]:
-        yield BruteForceVectors()
+        yield InMemoryVectors()
 
     @pytest.fixture
     def open_backend(
@@ -157,7 +157,7 @@ class BrokenGraph(InMemoryGraph):
         raise RuntimeError("the graph is upset")
 
 
-class BrokenVectors(BruteForceVectors):
+class BrokenVectors(InMemoryVectors):
     async def query(self, query: VectorQuery) -> VectorQueryResult:
         raise TimeoutError("the vectors sleep")
 
@@ -174,7 +174,7 @@ async def test_any_parts_make_a_memory_if_one_of_them_keeps_something(
 ) -> None:
     parts = {
         "graph": InMemoryGraph() if has_graph else None,
-        "vectors": BruteForceVectors() if has_vectors else None,
+        "vectors": InMemoryVectors() if has_vectors else None,
         "embedder": HashEmbedder() if has_embedder else None,
         "extractor": HeuristicExtractor() if has_extractor else None,
     }
@@ -203,7 +203,7 @@ def test_it_says_itself_what_it_can() -> None:
 
 
 async def test_a_part_that_fails_is_named_and_the_other_answers() -> None:
-    parts = {"vectors": BruteForceVectors(), "embedder": HashEmbedder(), "extractor": HeuristicExtractor()}
+    parts = {"vectors": InMemoryVectors(), "embedder": HashEmbedder(), "extractor": HeuristicExtractor()}
     memory = composite(graph=BrokenGraph(), **parts)
     await memory.ingest([message("m", "I moved to Oslo last week.")])
     answer = await memory.answer("Oslo")
@@ -229,7 +229,7 @@ async def test_vectors_that_fail_leave_the_facts() -> None:
 
 
 async def test_a_memory_of_which_every_part_fails_raises() -> None:
-    memory = composite(graph=BrokenGraph(), vectors=BruteForceVectors(), embedder=FailingEmbedder())
+    memory = composite(graph=BrokenGraph(), vectors=InMemoryVectors(), embedder=FailingEmbedder())
 
     with pytest.raises(BackendError, match=r"(?s)vectors: .*graph: the graph is upset"):
         await memory.search("Oslo")
@@ -239,7 +239,7 @@ async def test_what_has_expired_is_never_told() -> None:
     now = [FIXED_NOW]
     memory = CompositeBackend(
         graph=InMemoryGraph(),
-        vectors=BruteForceVectors(),
+        vectors=InMemoryVectors(),
         embedder=HashEmbedder(),
         extractor=HeuristicExtractor(),
         temporal_policy=StandardTemporalPolicy(ttl_seconds=3600),
@@ -255,7 +255,7 @@ async def test_what_has_expired_is_never_told() -> None:
 
 
 async def test_what_does_not_hold_now_says_so_and_comes_later() -> None:
-    memory = composite(vectors=BruteForceVectors(), embedder=HashEmbedder())
+    memory = composite(vectors=InMemoryVectors(), embedder=HashEmbedder())
     await memory.ingest(
         [
             message("old", "The office is in Bergen.", valid_to=FIXED_NOW - HOUR),
@@ -286,7 +286,7 @@ async def test_a_fact_leads_to_the_lines_it_was_taken_from() -> None:
 async def test_the_text_behind_a_fact_and_behind_a_passage_can_be_read() -> None:
     memory = composite(
         graph=InMemoryGraph(),
-        vectors=BruteForceVectors(),
+        vectors=InMemoryVectors(),
         embedder=HashEmbedder(),
         extractor=HeuristicExtractor(),
     )
@@ -303,7 +303,7 @@ async def test_a_graph_alone_has_no_texts_to_read() -> None:
 
 
 async def test_sections_of_a_file_are_read_at_their_lines() -> None:
-    memory = composite(vectors=BruteForceVectors(), embedder=HashEmbedder())
+    memory = composite(vectors=InMemoryVectors(), embedder=HashEmbedder())
     sections = [
         MemoryContentObject(
             id=f"s{first}",
@@ -322,7 +322,7 @@ async def test_sections_of_a_file_are_read_at_their_lines() -> None:
 async def test_what_a_source_no_longer_says_holds_no_more() -> None:
     graph = InMemoryGraph()
     memory = composite(
-        graph=graph, vectors=BruteForceVectors(), embedder=HashEmbedder(), extractor=HeuristicExtractor()
+        graph=graph, vectors=InMemoryVectors(), embedder=HashEmbedder(), extractor=HeuristicExtractor()
     )
     kept = note("memory/a.md", "Bob lives in Oslo.")
     first = [
@@ -359,7 +359,7 @@ async def test_a_closed_memory_takes_nothing_in() -> None:
 
 
 async def test_the_probe_of_an_embedder_that_fails_has_a_reason() -> None:
-    memory = composite(vectors=BruteForceVectors(), embedder=FailingEmbedder())
+    memory = composite(vectors=InMemoryVectors(), embedder=FailingEmbedder())
     probe = await memory.probe_embedding_availability()
 
     assert (probe.ok, "asked to fail" in (probe.error or "")) == (False, True)

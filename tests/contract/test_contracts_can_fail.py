@@ -34,7 +34,7 @@ from composable_memory.types import (
     SearchOptions,
     SyncReport,
 )
-from composable_memory_adapters.vectors.brute_force import BruteForceVectors
+from composable_memory_adapters.vectors.in_memory import InMemoryVectors
 
 Trial = Callable[..., Awaitable[None]]
 """A contract test, to be given its suite and what opens the part."""
@@ -353,24 +353,24 @@ async def test_a_broken_sync_is_found(memory: type[Indexed], name: str) -> None:
         await run_sync_test(name, memory())
 
 
-class Dot(BruteForceVectors):
+class Dot(InMemoryVectors):
     async def query(self, query: VectorQuery) -> VectorQueryResult:
         found = await super().query(query)
         return replace(found, matches=tuple(replace(match, score=match.score * 3) for match in found.matches))
 
 
-class Appends(BruteForceVectors):
+class Appends(InMemoryVectors):
     async def upsert(self, records: Sequence[VectorRecord]) -> None:
         self.count = getattr(self, "count", 0) + 1
         await super().upsert([replace(record, id=f"{record.id}#{self.count}") for record in records])
 
 
-class IgnoresFilters(BruteForceVectors):
+class IgnoresFilters(InMemoryVectors):
     async def query(self, query: VectorQuery) -> VectorQueryResult:
         return await super().query(replace(query, filter=None))
 
 
-class PadsVectors(BruteForceVectors):
+class PadsVectors(InMemoryVectors):
     async def upsert(self, records: Sequence[VectorRecord]) -> None:
         await super().upsert([replace(record, values=record.values[:16]) for record in records])
 
@@ -387,10 +387,10 @@ class PadsVectors(BruteForceVectors):
         (Appends, VectorContract.test_deleted_records_are_gone),
         (IgnoresFilters, VectorContract.test_a_filter_keeps_what_equals_every_value),
         (PadsVectors, VectorContract.test_a_vector_of_another_length_is_refused),
-        (BruteForceVectors, VectorContract.test_further_promises_are_kept),
+        (InMemoryVectors, VectorContract.test_further_promises_are_kept),
     ],
 )
-async def test_a_broken_store_is_found(store: type[BruteForceVectors], test: Trial) -> None:
+async def test_a_broken_store_is_found(store: type[InMemoryVectors], test: Trial) -> None:
     with pytest.raises(BROKEN):
         await test(VectorContract(), lambda: nullcontext(store()))
 

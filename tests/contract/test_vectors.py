@@ -1,4 +1,4 @@
-"""Both stores of vectors keep the contract."""
+"""Every engine that searches vectors keeps the contract of a store."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
@@ -6,33 +6,55 @@ from pathlib import Path
 
 import pytest
 
-from composable_memory.interfaces import SupportsDelete, SupportsHealth, VectorAdapter
+from composable_memory.interfaces import (
+    SupportsDelete,
+    SupportsHealth,
+    SupportsIds,
+    SupportsPackedVectors,
+    VectorAdapter,
+)
 from composable_memory.testing import Opener, VectorContract
 from composable_memory_adapters.sqlite_file import SqliteFile
-from composable_memory_adapters.vectors.brute_force import BruteForceVectors
+from composable_memory_adapters.vectors.in_memory import InMemoryVectors
 from composable_memory_adapters.vectors.sqlite_vec import SqliteVecVectors
 
 DIMENSIONS = VectorContract.dimensions
 
 
-class TestBruteForce(VectorContract):
-    supports = frozenset({SupportsDelete, SupportsHealth})
+class TestInMemory(VectorContract):
+    supports = frozenset({SupportsDelete, SupportsHealth, SupportsIds, SupportsPackedVectors})
 
     @pytest.fixture
     def open_vectors(self) -> Opener[VectorAdapter]:
-        return lambda: nullcontext(BruteForceVectors(DIMENSIONS))
+        return lambda: nullcontext(InMemoryVectors(DIMENSIONS))
 
 
-class TestBruteForceOfUnknownLength(TestBruteForce):
+class TestInMemoryOfUnknownLength(TestInMemory):
     """The first record decides on the length."""
 
     @pytest.fixture
     def open_vectors(self) -> Opener[VectorAdapter]:
-        return lambda: nullcontext(BruteForceVectors())
+        return lambda: nullcontext(InMemoryVectors())
+
+
+class TestSignBits(TestInMemory):
+    """What is found by signs is rescored with the vectors themselves."""
+
+    @pytest.fixture
+    def open_vectors(self) -> Opener[VectorAdapter]:
+        return lambda: nullcontext(InMemoryVectors(DIMENSIONS, exact_limit=0))
+
+
+class TestExactThenSignBits(TestInMemory):
+    """The vectors become signs while they are being stored."""
+
+    @pytest.fixture
+    def open_vectors(self) -> Opener[VectorAdapter]:
+        return lambda: nullcontext(InMemoryVectors(exact_limit=3))
 
 
 class TestSqliteVec(VectorContract):
-    supports = frozenset({SupportsDelete, SupportsHealth})
+    supports = frozenset({SupportsDelete, SupportsHealth, SupportsIds, SupportsPackedVectors})
 
     @pytest.fixture
     def open_vectors(self, tmp_path: Path) -> Opener[VectorAdapter]:

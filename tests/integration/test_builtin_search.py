@@ -18,7 +18,7 @@ from composable_memory.interfaces import EmbedderAdapter
 from composable_memory.testing import FailingEmbedder, HashEmbedder
 from composable_memory.types import MAX_SNIPPET_CHARS, MemorySource, SearchAnswer, SearchOptions
 from composable_memory_adapters.builtin.notes.drafts import FileDraft
-from composable_memory_adapters.builtin.search import vector_leg
+from composable_memory_adapters.builtin.search import index_vectors
 from composable_memory_adapters.builtin.search.hybrid import KeywordHit
 from composable_memory_adapters.builtin.search.keyword_leg import KeywordAnswer
 from composable_memory_adapters.builtin.search.ranking import Candidates, Page, RankingPolicy, make_page
@@ -630,7 +630,7 @@ async def test_a_cancelled_first_load_is_taken_over_by_the_next_search(notes: No
 async def test_what_an_interrupted_load_has_fetched_is_not_fetched_again(
     notes: Notes, file: WatchedFile
 ) -> None:
-    await notes.add(*(f"note{number}" for number in range(vector_leg.VECTORS_PER_STATEMENT + 1)))
+    await notes.add(*(f"note{number}" for number in range(index_vectors.VECTORS_PER_STATEMENT + 1)))
     searcher = notes.searcher()
     file.refuse_fetch = 1
     with pytest.raises(IndexProblem):
@@ -638,7 +638,7 @@ async def test_what_an_interrupted_load_has_fetched_is_not_fetched_again(
 
     await searcher.warm()
 
-    assert [len(ids) for ids in file.fetched] == [vector_leg.VECTORS_PER_STATEMENT, 1, 1]
+    assert [len(ids) for ids in file.fetched] == [index_vectors.VECTORS_PER_STATEMENT, 1, 1]
     assert searcher.vector_engine == "exact"
 
 
@@ -899,14 +899,14 @@ async def test_vectors_that_tell_no_texts_apart_count_less(
 # --- a provider in trouble ---
 
 
-def vectors_of(file: SqliteFile, embedder: EmbedderAdapter, **options: float) -> VectorSearch:
+def vectors_of(file: SqliteFile, embedder: EmbedderAdapter, *, rest_s: float = 30.0) -> VectorSearch:
     return VectorSearch(
         file,
         settings=VectorSettings(),
         embedder=embedder,
         space=EmbeddingSpace.of(embedder),
         embed_timeout_s=10.0,
-        **options,
+        rest_s=rest_s,
     )
 
 

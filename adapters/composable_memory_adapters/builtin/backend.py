@@ -20,6 +20,7 @@ from composable_memory.errors import (
 )
 from composable_memory.interfaces import BackendServices, ProgressCallback
 from composable_memory.paths import relative_key, resolve_memory_file
+from composable_memory.registry import load_vectors
 from composable_memory.supervision.single_flight import Flight, SingleFlight
 from composable_memory.supervision.tasks import Once
 from composable_memory.types import (
@@ -42,7 +43,7 @@ from composable_memory_adapters.builtin.notes.sessions import (
 )
 from composable_memory_adapters.builtin.notes.sources import TRANSCRIPTS_KEY, read_note
 from composable_memory_adapters.builtin.search.searcher import Searcher
-from composable_memory_adapters.builtin.settings import BuiltinSettings, filled_in
+from composable_memory_adapters.builtin.settings import ENGINES, BuiltinSettings, filled_in
 from composable_memory_adapters.builtin.status import Standing, describe
 from composable_memory_adapters.builtin.store import index_meta, integrity, schema
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
@@ -129,6 +130,8 @@ class BuiltinMemory:
             workspace_id=self._services.workspace_id,
         )
         self._transcripts = await asyncio.to_thread(transcripts_folder, self._settings, self._services)
+        if (engine := self._settings.store.vector.engine) not in ENGINES:
+            await asyncio.to_thread(load_vectors, engine)  # fails now, not in the first search
         self._index = await self._open_index()
         with self._failing_to("open"):
             try:
@@ -371,6 +374,7 @@ class BuiltinMemory:
             space=self._space,
             embedder_problem=self._services.embedder_problem,
             is_paused=self._has_foreign_vectors,
+            state_dir=self._services.state_dir,
         )
         sync = Synchroniser(
             file=file,

@@ -10,6 +10,7 @@ from composable_memory.config.settings import SettingsModel
 from composable_memory.state.folders import file_name_of
 
 __all__ = [
+    "ENGINES",
     "BuiltinSettings",
     "CacheSettings",
     "ChunkingSettings",
@@ -53,6 +54,9 @@ def _checked_template(value: str) -> str:
         raise ValueError("the path is empty; leave the key out for the default")
     return value.strip()
 
+
+ENGINES = ("auto", "exact", "bits", "sqlite-vec")
+"""The engines of the builtin memory itself; packages offer others as entry points."""
 
 NotePath = Annotated[Path, BeforeValidator(_strip)]
 FusionMethod = Literal["absolute", "min-max", "rrf"]
@@ -218,8 +222,10 @@ class VectorSettings(SettingsModel):
     """How vectors are searched."""
 
     enabled: bool = Field(default=True, description="Search by meaning, where there is an embedder.")
-    engine: Literal["auto", "exact", "bits", "sqlite-vec"] = Field(
-        default="auto", description="`auto` is exact up to `exactLimit` and bits with rescoring above."
+    engine: str = Field(
+        default="auto",
+        description="`auto` (exact up to `exactLimit`, above it bits with rescoring), `exact`, `bits`, "
+        "`sqlite-vec`, or the id of a store of vectors that an installed package offers.",
     )
     exact_limit: int = Field(
         default=20_000, ge=0, description="Most vectors that `auto` compares one by one."

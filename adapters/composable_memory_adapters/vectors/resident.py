@@ -22,6 +22,7 @@ __all__ = [
     "Neighbour",
     "ResidentVectors",
     "SignBits",
+    "cosines",
     "from_bytes",
     "nearest",
     "unit_rows",
@@ -180,6 +181,12 @@ class ExactVectors(_Resident[np.float32]):
         cosines = _products(rows.kept[places], direction).tolist()
         return dict(zip(rows.ids[places].tolist(), cosines, strict=True))
 
+    def fetch(self, ids: Ids) -> tuple[Ids, Matrix]:
+        """Return the vectors of those of `ids` that are present, with their ids."""
+        rows = self._rows
+        places = _places(rows.ids, ids)
+        return rows.ids[places], rows.kept[places]
+
     def _encode(self, matrix: Matrix) -> Matrix:
         return np.array(matrix, dtype=np.float32, order="C")
 
@@ -267,6 +274,12 @@ def unit_rows(matrix: Matrix) -> Matrix:
     lengths = np.linalg.norm(matrix, axis=1, keepdims=True).astype(np.float32)
     units: Matrix = np.divide(matrix, lengths, out=np.zeros_like(matrix), where=lengths > 0)
     return units
+
+
+def cosines(matrix: Matrix, query: ArrayLike) -> list[float]:
+    """Return the cosine of each row, a unit vector or zero, to a query; nothing for one without direction."""
+    direction = _direction(query)
+    return [] if direction is None else _products(matrix, direction).tolist()
 
 
 def from_bytes(data: bytes | bytearray, dims: int) -> Matrix:

@@ -20,10 +20,15 @@ from composable_memory.content import (
     VectorQueryResult,
     VectorRecord,
 )
-from composable_memory.errors import BackendUnavailable, ComposableMemoryError, DimensionMismatch
+from composable_memory.errors import (
+    BackendUnavailable,
+    ComposableMemoryError,
+    DimensionMismatch,
+    IndexProblem,
+)
 from composable_memory.types import JsonValue
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
-from composable_memory_adapters.vectors.brute_force import satisfies
+from composable_memory_adapters.vectors.in_memory import FIRST_NAMED_ROW, number_of, satisfies
 from composable_memory_adapters.vectors.resident import Neighbour
 
 __all__ = [
@@ -41,6 +46,9 @@ __all__ = [
 
 MAX_K = 4096
 """The most neighbours that one KNN statement returns."""
+
+ROWS_PER_TRANSACTION = 2000
+"""How many vectors are written at once, so that a sync never waits long for its turn."""
 
 _TABLE_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}", re.ASCII)
 
@@ -134,15 +142,29 @@ def nearest(
 class SqliteVecVectors:
     """Keeps records of `dims` numbers in two tables of an index file: `<table>` and `<table>_records`.
 
-    `table` is a plain lower-case name. Both tables are made by the first use.
+    `table` is a plain lower-case name. Both tables are made by the first use. One that `is_derived` from
+    vectors kept elsewhere is made anew where it holds vectors of another length.
+
+    An id that is a plain number is the row of its vector, and needs no record where it has no metadata.
     """
 
-    def __init__(self, file: SqliteFile, *, dims: int, table: str = "vectors") -> None:
+    engine = "sqlite-vec"
+
+    def __init__(
+        self, file: SqliteFile, *, dims: int, table: str = "vectors", is_derived: bool = False
+    ) -> None:
         self._file = file
         self._dims = dims
         self._table = _checked(table)
         self._records = _checked(f"{table}_records")
+        self._is_derived = is_derived
         self._has_tables = False
+        self._numbers_are_rows = True
+
+    async def ids(self) -> Sequence[str]:
+        """Return the ids of all records."""
+        await self._prepare()
+        return await self._file.read(self._all_ids)
 
     async def upsert(self, records: Sequence[VectorRecord]) -> None:
         """Store `records`, replacing those with the same id.
@@ -154,6 +176,22 @@ class SqliteVecVectors:
         blobs = [self._blob(record.values) for record in latest.values()]
         await self._prepare()
         await self._file.write(partial(self._store, records=list(latest.values()), blobs=blobs))
+
+    async def upsert_packed(self, ids: Sequence[str], numbers: bytes) -> None:
+        """Store vectors without metadata, packed as float32, in several transactions.
+
+        Raises:
+            DimensionMismatch: there are not as many numbers as the ids need; nothing is stored then.
+        """
+        size = 4 * self._dims
+        if len(numbers) != size * len(ids):
+            raise self._mismatch(len(numbers) // (4 * max(1, len(ids))))
+        await self._prepare()
+        for start in range(0, len(ids), ROWS_PER_TRANSACTION):
+            end = min(len(ids), start + ROWS_PER_TRANSACTION)
+            records = [VectorRecord(id=id_, values=()) for id_ in ids[start:end]]
+            blobs = [numbers[place * size : (place + 1) * size] for place in range(start, end)]
+            await self._file.write(partial(self._store, records=records, blobs=blobs))
 
     async def query(self, query: VectorQuery) -> VectorQueryResult:
         """Return the `top_k` nearest by cosine, best first, equal ones in the order they were stored.
@@ -170,10 +208,11 @@ class SqliteVecVectors:
     async def delete(self, ids: Sequence[str]) -> None:
         """Remove the records with these ids; unknown ids are fine."""
         await self._prepare()
-        await self._file.write(partial(self._remove, ids=ids))
+        for start in range(0, len(ids), ROWS_PER_TRANSACTION):
+            await self._file.write(partial(self._remove, ids=ids[start : start + ROWS_PER_TRANSACTION]))
 
     async def health(self) -> Health:
-        """Say whether the extension can be loaded and the file be written and read."""
+        """Report whether the extension can be loaded and the file be written and read."""
         try:
             await self._prepare()
             await self._file.read(load)
@@ -183,21 +222,40 @@ class SqliteVecVectors:
 
     async def _prepare(self) -> None:
         if not self._has_tables:
-            await self._file.write(self._make_tables)
+            try:
+                are_there = await self._file.read(self._are_tables_there)
+            except IndexProblem:  # usually a file that does not exist yet; writing tells why otherwise
+                are_there = False
+            if not are_there:
+                await self._file.write(self._make_tables)
+            self._numbers_are_rows = await self._file.read(self._is_numbered)
             self._has_tables = True
+
+    def _all_ids(self, connection: Connection) -> list[str]:
+        load(connection)
+        names = dict(connection.execute(f"SELECT id, name FROM {self._records}"))  # noqa: S608 - checked
+        return [names.get(row) or str(row) for row in stored_ids(connection, self._table)]
 
     def _store(
         self, connection: Connection, *, records: Sequence[VectorRecord], blobs: Sequence[bytes]
     ) -> None:
         load(connection)
+        rows = [self._row(connection, record) for record in records]
+        delete(connection, self._table, rows)
+        insert(connection, self._table, zip(rows, blobs, strict=True))
+
+    def _row(self, connection: Connection, record: VectorRecord) -> int:
+        """Return the row of a record's vector; its name and metadata are stored if the row does not tell."""
+        number = number_of(record.id) if self._numbers_are_rows else None
+        if number is not None and not record.metadata:
+            connection.execute(f"DELETE FROM {self._records} WHERE id = ?", (number,))  # noqa: S608 - checked
+            return number
         sql = (
-            f"INSERT INTO {self._records}(name, metadata) VALUES (?, ?) "  # noqa: S608 - a checked name
+            f"INSERT INTO {self._records}(id, name, metadata) VALUES (?, ?, ?) "  # noqa: S608 - a checked name
             "ON CONFLICT(name) DO UPDATE SET metadata = excluded.metadata RETURNING id"
         )
-        bindings = [(record.id, json.dumps(dict(record.metadata))) for record in records]
-        ids = [id_ for (id_,) in connection.executemany(sql, bindings)]
-        delete(connection, self._table, ids)
-        insert(connection, self._table, zip(ids, blobs, strict=True))
+        row: int = connection.execute(sql, (number, record.id, json.dumps(dict(record.metadata)))).get
+        return row
 
     def _matches(self, connection: Connection, *, query: VectorQuery, blob: bytes) -> VectorQueryResult:
         load(connection)
@@ -209,7 +267,7 @@ class SqliteVecVectors:
         )
         ids = json.dumps([id_ for id_, _ in found])
         stored = {id_: (name, json.loads(text)) for id_, name, text in connection.execute(sql, (ids,))}
-        matches = [(cosine, *stored[id_]) for id_, cosine in found]
+        matches = [(cosine, *stored.get(row, (str(row), {}))) for row, cosine in found]
         return VectorQueryResult(
             matches=tuple(
                 VectorMatch(id=name, score=cosine, metadata=metadata) for cosine, name, metadata in matches
@@ -227,23 +285,44 @@ class SqliteVecVectors:
             "WHERE name IN (SELECT value FROM json_each(?)) RETURNING id"
         )
         gone = [id_ for (id_,) in connection.execute(sql, (json.dumps(list(ids)),))]
+        if self._numbers_are_rows:
+            gone += [number for id_ in ids if (number := number_of(id_)) is not None]
         delete(connection, self._table, gone)
+
+    def _are_tables_there(self, connection: Connection) -> bool:
+        load(connection)
+        has_records = "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = ?)"
+        is_there: bool = connection.execute(has_records, (self._records,)).get
+        return is_there and stored_dims(connection, self._table) == self._dims
 
     def _make_tables(self, connection: Connection) -> None:
         load(connection)
         present = stored_dims(connection, self._table)
-        if present not in (None, self._dims):
+        if present not in (None, self._dims) and not self._is_derived:
             raise DimensionMismatch("sqlite-vec", self._table, expected=present or 0, got=self._dims)
         create_table(connection, self._table, self._dims)
         connection.execute(
             f"CREATE TABLE IF NOT EXISTS {self._records} ("
             "id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, metadata TEXT NOT NULL)"
         )
+        begin = (
+            "INSERT INTO sqlite_sequence (name, seq) SELECT ?1, ?2 "
+            "WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = ?1)"
+        )
+        connection.execute(begin, (self._records, FIRST_NAMED_ROW - 1))
+
+    def _is_numbered(self, connection: Connection) -> bool:
+        """Return whether no name has a row that a number may be; in a table from before, names have any."""
+        last = "SELECT seq FROM sqlite_sequence WHERE name = ?"
+        return int(connection.execute(last, (self._records,)).get or 0) >= FIRST_NAMED_ROW - 1
 
     def _blob(self, vector: Sequence[float]) -> bytes:
         if len(vector) != self._dims:
-            raise DimensionMismatch("sqlite-vec", self._table, expected=self._dims, got=len(vector))
+            raise self._mismatch(len(vector))
         return struct.pack(f"<{self._dims}f", *vector)
+
+    def _mismatch(self, got: int) -> DimensionMismatch:
+        return DimensionMismatch("sqlite-vec", self._table, expected=self._dims, got=got)
 
 
 def _is_loaded(connection: Connection) -> bool:

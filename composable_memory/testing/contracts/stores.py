@@ -5,13 +5,21 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 from math import dist, hypot, isfinite
+from struct import pack
 from typing import ClassVar
 
 import pytest
 
 from composable_memory.content import GraphEdge, GraphNode, GraphQuery, VectorQuery, VectorRecord
 from composable_memory.errors import DimensionMismatch
-from composable_memory.interfaces import GraphAdapter, SupportsDelete, SupportsHealth, VectorAdapter
+from composable_memory.interfaces import (
+    GraphAdapter,
+    SupportsDelete,
+    SupportsHealth,
+    SupportsIds,
+    SupportsPackedVectors,
+    VectorAdapter,
+)
 from composable_memory.testing.contracts.opening import Opener, opened
 
 __all__ = ["GraphContract", "VectorContract", "cosine"]
@@ -21,8 +29,8 @@ class VectorContract:
     """What a store of vectors must do.
 
     `dimensions` is the length of the vectors that the opened store takes. `supports` names the further
-    Protocols that it promises, of `SupportsDelete` and `SupportsHealth`. `tolerance` is how far a score may
-    be from the cosine.
+    Protocols that it promises, of `SupportsDelete`, `SupportsHealth`, `SupportsIds` and
+    `SupportsPackedVectors`. `tolerance` is how far a score may be from the cosine.
     """
 
     dimensions: ClassVar[int] = 16
@@ -188,7 +196,7 @@ class VectorContract:
         """The store satisfies the Protocols that it names, and a health that it reports is a good one."""
         async with opened(open_vectors) as store:
             assert isinstance(store, VectorAdapter)
-            for protocol in (SupportsDelete, SupportsHealth):
+            for protocol in (SupportsDelete, SupportsHealth, SupportsIds, SupportsPackedVectors):
                 assert isinstance(store, protocol) == (protocol in self.supports), protocol
             if isinstance(store, SupportsHealth):
                 assert (await store.health()).ok
@@ -204,6 +212,44 @@ class VectorContract:
             left = {match.id for match in (await store.query(query)).matches}
 
             assert left == {records[1].id, records[3].id}
+
+    async def test_the_ids_of_all_records_are_listed(self, open_vectors: Opener[VectorAdapter]) -> None:
+        """Where listing is promised, numbers and other texts come back as they were, without what is gone."""
+        ids = ["7", "007", "+7", "٧", "seven", "12345678901234567890"]
+        vectors = self._vectors(len(ids))
+        records = [VectorRecord(id=id_, values=values) for id_, values in zip(ids, vectors, strict=True)]
+        async with opened(open_vectors) as store:
+            if not isinstance(store, SupportsIds):
+                pytest.skip("the store does not promise to list its records")
+            before = await store.ids()
+            await store.upsert(records)
+            if isinstance(store, SupportsDelete):
+                await store.delete(["+7", "8"])
+                ids.remove("+7")
+            (match,) = (await store.query(VectorQuery(vector=vectors[0], top_k=1))).matches
+
+            assert (list(before), sorted(await store.ids())) == ([], sorted(ids))
+            assert (match.id, match.metadata) == ("7", {})
+
+    async def test_packed_vectors_are_found_like_records(self, open_vectors: Opener[VectorAdapter]) -> None:
+        """Where packed vectors are promised, they take the place of records with the same id."""
+        old, *others = self._records(4)
+        units = [[value / hypot(*one.values) for value in one.values] for one in others]
+        packed = b"".join(pack(f"<{self.dimensions}f", *unit) for unit in units)
+        ids = [old.id, "1", "two"]
+        async with opened(open_vectors) as store:
+            if not isinstance(store, SupportsPackedVectors):
+                pytest.skip("the store does not promise to take packed vectors")
+            await store.upsert([old])
+            with pytest.raises(DimensionMismatch):
+                await store.upsert_packed(ids, packed[:-4])
+            await store.upsert_packed(ids, packed)
+            await store.upsert_packed([], b"")
+            answers = [await store.query(VectorQuery(vector=unit, top_k=9)) for unit in units]
+
+            assert [answer.matches[0].id for answer in answers] == ids
+            assert {len(answer.matches) for answer in answers} == {3}
+            assert all(match.metadata == {} for answer in answers for match in answer.matches)
 
     def _vectors(self, count: int) -> list[list[float]]:
         numbers = random.Random(20260302)  # noqa: S311 - not for secrets

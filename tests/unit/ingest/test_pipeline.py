@@ -35,7 +35,7 @@ from composable_memory.ingest import (
 )
 from composable_memory.ingest.values import STAGES
 from composable_memory.testing import FIXED_NOW, FailingEmbedder, HashEmbedder, InMemoryGraph
-from composable_memory_adapters.vectors.brute_force import BruteForceVectors
+from composable_memory_adapters.vectors.in_memory import InMemoryVectors
 from composable_memory_ops_logs import IngestComplete, IngestStageComplete, MemorySink, OpsLog
 
 TEXT = "Anna lives in Oslo."
@@ -74,7 +74,7 @@ class DeafGraph(InMemoryGraph):
         raise BackendUnavailable("graph", "it is down", fix="start it")
 
 
-class DeafVectors(BruteForceVectors):
+class DeafVectors(InMemoryVectors):
     async def upsert(self, records: Sequence[VectorRecord]) -> None:
         raise TimeoutError("too slow")
 
@@ -101,7 +101,7 @@ def pipeline(**parts: object) -> IngestPipeline:
 async def test_any_combination_of_parts_takes_contents_in(
     has_embedder: bool, has_vectors: bool, has_graph: bool, has_extractor: bool
 ) -> None:
-    vectors, graph = BruteForceVectors(), InMemoryGraph()
+    vectors, graph = InMemoryVectors(), InMemoryGraph()
     result = await pipeline(
         embedder=HashEmbedder() if has_embedder else None,
         vectors=vectors if has_vectors else None,
@@ -121,7 +121,7 @@ async def test_any_combination_of_parts_takes_contents_in(
 
 
 async def test_a_graph_that_fails_keeps_no_vectors_from_being_indexed() -> None:
-    vectors = BruteForceVectors()
+    vectors = InMemoryVectors()
     result = await pipeline(
         embedder=HashEmbedder(), vectors=vectors, graph=DeafGraph(), extractor=FirstWord()
     ).run(request())
@@ -135,7 +135,7 @@ async def test_a_graph_that_fails_keeps_no_vectors_from_being_indexed() -> None:
 
 async def test_an_embedder_that_fails_keeps_no_facts_out_of_the_graph() -> None:
     result = await pipeline(
-        embedder=FailingEmbedder(), vectors=BruteForceVectors(), graph=InMemoryGraph(), extractor=FirstWord()
+        embedder=FailingEmbedder(), vectors=InMemoryVectors(), graph=InMemoryGraph(), extractor=FirstWord()
     ).run(request())
 
     assert [stage for stage, ok in stages(result).items() if not ok] == ["embed", "index"]
@@ -168,7 +168,7 @@ async def test_a_hook_that_fails_stops_what_stands_on_it() -> None:
         raise ValueError("odd")
 
     result = await pipeline(
-        enrich=[fail], embedder=HashEmbedder(), vectors=BruteForceVectors(), graph=InMemoryGraph()
+        enrich=[fail], embedder=HashEmbedder(), vectors=InMemoryVectors(), graph=InMemoryGraph()
     ).run(request())
 
     assert result.errors["enrich"].code == "invalid_input"
@@ -176,7 +176,7 @@ async def test_a_hook_that_fails_stops_what_stands_on_it() -> None:
 
 
 async def test_taking_the_same_in_twice_changes_nothing() -> None:
-    vectors, graph = BruteForceVectors(), InMemoryGraph()
+    vectors, graph = InMemoryVectors(), InMemoryGraph()
     parts = pipeline(embedder=HashEmbedder(), vectors=vectors, graph=graph, extractor=FirstWord())
     first, second = await parts.run(request()), await parts.run(request())
     matches = (await vectors.query(VectorQuery(vector=[1.0] * 64, top_k=9))).matches
@@ -260,7 +260,7 @@ async def test_what_has_no_text_is_left_out_with_a_warning() -> None:
 
 
 async def test_no_secret_reaches_an_embedder_a_store_or_a_graph() -> None:
-    embedder, vectors = HashEmbedder(), BruteForceVectors()
+    embedder, vectors = HashEmbedder(), InMemoryVectors()
     item = IngestItem(
         text=f"The token is {SECRET} for now", metadata={"apiKey": SECRET}, title=f"key {SECRET}"
     )
@@ -283,7 +283,7 @@ async def test_what_has_expired_is_not_taken_in() -> None:
 
 
 async def test_a_record_holds_what_a_search_answers_with() -> None:
-    vectors = BruteForceVectors()
+    vectors = InMemoryVectors()
     content = MemoryContentObject(
         id="c",
         kind="fact",
@@ -415,7 +415,7 @@ async def test_audits_and_metrics_are_handed_out() -> None:
 
 
 async def test_an_empty_run_is_a_good_run() -> None:
-    result = await pipeline(embedder=HashEmbedder(), vectors=BruteForceVectors()).run(IngestRequest(items=[]))
+    result = await pipeline(embedder=HashEmbedder(), vectors=InMemoryVectors()).run(IngestRequest(items=[]))
 
     assert result.ok
     assert result.warnings == ()
@@ -430,10 +430,10 @@ async def test_a_cancelled_run_ends_and_the_next_one_works() -> None:
             await asyncio.Event().wait()
             return []
 
-    slow = asyncio.ensure_future(pipeline(embedder=Slow(), vectors=BruteForceVectors()).run(request()))
+    slow = asyncio.ensure_future(pipeline(embedder=Slow(), vectors=InMemoryVectors()).run(request()))
     await asyncio.wait_for(entered.wait(), 5)
     slow.cancel()
     with pytest.raises(asyncio.CancelledError):
         await slow
 
-    assert (await pipeline(embedder=HashEmbedder(), vectors=BruteForceVectors()).run(request())).ok
+    assert (await pipeline(embedder=HashEmbedder(), vectors=InMemoryVectors()).run(request())).ok

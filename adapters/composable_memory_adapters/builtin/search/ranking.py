@@ -13,10 +13,11 @@ from composable_memory_adapters.builtin.search import hybrid
 from composable_memory_adapters.builtin.search.decay import age_in_days, decay_factor, written_on
 from composable_memory_adapters.builtin.search.diversity import Place, Saying, balanced_order, diverse_order
 from composable_memory_adapters.builtin.search.hybrid import FusedHit, VectorHit
+from composable_memory_adapters.builtin.search.index_vectors import Followed, cosines
 from composable_memory_adapters.builtin.search.keyword_leg import KeywordAnswer
-from composable_memory_adapters.builtin.search.vector_leg import VectorFinding, VectorLeg
 from composable_memory_adapters.builtin.settings import HybridSettings
 from composable_memory_adapters.builtin.store import queries
+from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.builtin.store.queries import Origin, PassageRow
 from composable_memory_adapters.sqlite_file import Connection
 from composable_memory_adapters.text.forms import word_set
@@ -24,20 +25,22 @@ from composable_memory_adapters.text.snippets import snippet
 
 __all__ = ["Candidates", "Near", "Page", "RankingPolicy", "make_page"]
 
-SAMPLE_SIZE = 32
-"""Of how many passages the cosines are taken to see how far an ordinary one is from the question."""
-
 DIVERSE_AMONG = 24
 """Of how many of the best the order is changed so that they differ; comparing costs the square of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Near:
-    """What is near the vector of a query, and the engine that found it."""
+    """The embeddings near the vector of a query, as (id, cosine), best first, and the engine that found them.
 
-    leg: VectorLeg
+    `followed` is the state of the index whose vectors were searched.
+    """
+
     vector: Sequence[float]
-    finding: VectorFinding
+    space: EmbeddingSpace
+    embeddings: Sequence[tuple[int, float]]
+    engine: str
+    followed: Followed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +55,7 @@ class Candidates:
     def are_all(self) -> bool:
         """Say whether looking deeper cannot find more."""
         by_words = len(self.keyword.hits) if self.keyword else 0
-        by_meaning = len(self.near.finding.neighbours) if self.near else 0
+        by_meaning = len(self.near.embeddings) if self.near else 0
         return max(by_words, by_meaning) < self.depth
 
 
@@ -101,10 +104,19 @@ def make_page(
 
 
 def _fused(connection: Connection, found: Candidates, settings: HybridSettings) -> list[FusedHit]:
-    vector_weight, text_weight = _weights(connection, found, settings)
+    near = _passages_of(connection, found.near.embeddings) if found.near else {}
+    named = [hit.id for hit in found.keyword.hits] if found.keyword else []
+    sample: Sequence[int] = ()
+    if settings.vector_weight is None and near and found.near and found.keyword:
+        sample = found.near.followed.sample
+    known: Mapping[int, float] = {}
+    if found.near and (sample or not near.keys() >= {*named}):
+        known = cosines(connection, found.near.space, found.near.vector, [*{*sample, *named}])
+    others = {id_: known[id_] for id_ in named if id_ in known and id_ not in near}
+    vector_weight, text_weight = _weights(near, [known[id_] for id_ in sample if id_ in known], settings)
     return hybrid.fuse(
         found.keyword.hits if found.keyword else None,
-        _vector_hits(connection, found.near, found.keyword) if found.near else None,
+        [VectorHit(id=id_, cosine=cosine) for id_, cosine in (near | others).items()] if found.near else None,
         scale=found.keyword.scale if found.keyword else 1.0,
         vector_weight=vector_weight,
         text_weight=text_weight,
@@ -112,24 +124,26 @@ def _fused(connection: Connection, found: Candidates, settings: HybridSettings) 
     )
 
 
-def _weights(connection: Connection, found: Candidates, settings: HybridSettings) -> tuple[float, float]:
-    """Return the weights of vectors and words: as configured, else as far as the vectors tell texts apart."""
+def _passages_of(connection: Connection, embeddings: Sequence[tuple[int, float]]) -> dict[int, float]:
+    """Return all passages whose vectors these are with their cosines, in the same order."""
+    holders = queries.passages_of_embeddings(connection, [id_ for id_, _ in embeddings])
+    return {passage: cosine for id_, cosine in embeddings for passage in holders.get(id_, ())}
+
+
+def _weights(
+    near: Mapping[int, float], ordinary: Sequence[float], settings: HybridSettings
+) -> tuple[float, float]:
+    """Return the weights of vectors and words: as configured, else as far as the vectors tell texts apart.
+
+    `ordinary` are the cosines of passages from all over the index.
+    """
     if settings.vector_weight is not None and settings.text_weight is not None:
         return settings.vector_weight, settings.text_weight
-    weight, near = hybrid.VECTOR_WEIGHT, found.near
-    if near and near.finding.neighbours and found.keyword:
-        some = near.leg.cosines(connection, near.vector, queries.sample(connection, SAMPLE_SIZE))
-        weight = hybrid.vector_weight_for(near.finding.neighbours[0][1], [*some.values()])
+    nearest = next(iter(near.values()), None)
+    weight = hybrid.VECTOR_WEIGHT
+    if nearest is not None and ordinary:
+        weight = hybrid.vector_weight_for(nearest, ordinary)
     return weight, 1.0 - weight
-
-
-def _vector_hits(connection: Connection, near: Near, keyword: KeywordAnswer | None) -> list[VectorHit]:
-    """Return what is near, and how near the keyword hits are that are not among it."""
-    cosines = dict(near.finding.neighbours)
-    others = [hit.id for hit in keyword.hits if hit.id not in cosines] if keyword else []
-    if others:
-        cosines |= near.leg.cosines(connection, near.vector, others)
-    return [VectorHit(id=id_, cosine=cosine) for id_, cosine in cosines.items()]
 
 
 def _arranged(connection: Connection, hits: Sequence[FusedHit], policy: RankingPolicy) -> list[FusedHit]:

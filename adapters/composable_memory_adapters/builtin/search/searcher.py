@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
-from composable_memory.errors import EmbeddingError
+from composable_memory.errors import BackendUnavailable, EmbeddingError
 from composable_memory.interfaces import Clock, EmbedderAdapter
 from composable_memory.supervision.tasks import all_of
 from composable_memory.types import (
@@ -51,13 +52,13 @@ Second = TypeVar("Second")
 
 @dataclass(slots=True, kw_only=True)
 class _Asked:
-    """A query under way. `vector` is None where the query has no direction, or `embed_problem` says why."""
+    """A query under way. `vector` is None where the query has no direction, or `problem` says why."""
 
     text: str
     keywords: KeywordQuery
     is_embedded: bool = False
     vector: Sequence[float] | None = None
-    embed_problem: str | None = None
+    problem: str | None = None
 
 
 class Searcher:
@@ -80,6 +81,7 @@ class Searcher:
         embedder_problem: str | None = None,
         embed_timeout_s: float = EMBED_TIMEOUT_S,
         is_paused: Callable[[], bool] = lambda: False,
+        state_dir: Path | None = None,
     ) -> None:
         self._file = file
         self._settings = settings
@@ -96,6 +98,7 @@ class Searcher:
                 embedder=embedder,
                 space=space,
                 embed_timeout_s=embed_timeout_s,
+                state_dir=state_dir,
             )
         self._restriction = _restriction(settings, self._vectors is not None, embedder_problem)
         query = settings.query
@@ -114,7 +117,7 @@ class Searcher:
         options = options or SearchOptions(max_results=defaults.max_results, min_score=defaults.min_score)
         asked = _Asked(text=text, keywords=analyse(text))
         depth, page, policy = self._depth, Page(), self._policy()
-        generation = await self._known_generation()
+        generation, has_caught_up = await self._known_generation(), False
         while True:
             found = await self._candidates(asked, depth)
             make = partial(
@@ -125,12 +128,16 @@ class Searcher:
                 policy=policy,
                 terms=asked.keywords.terms,
             )
-            made_of, page = await self._read_page(make)
+            (made_of, revision), page_made = await self._read_page(make)
             if made_of != generation:
                 # A rebuilt index has come in between, where the candidates are not.
                 self._generation = generation = made_of
                 depth, page = self._depth, Page()
                 continue
+            if not has_caught_up and await self._catch_up(found, revision):
+                has_caught_up = True  # once: an index that is being written changes all the time
+                continue
+            page = page_made
             if page.is_enough or found.are_all:
                 break
             depth *= 2
@@ -143,12 +150,12 @@ class Searcher:
     async def warm(self) -> None:
         """Load what a first search would load."""
         if self._vectors:
-            await self._vectors.ready()
+            await self._vectors.warm()
 
     async def close(self) -> None:
-        """Let go of the vectors in memory; the file belongs to whoever opened it."""
+        """Close the store of vectors; the file belongs to whoever opened it."""
         if self._vectors:
-            self._vectors.forget()
+            await self._vectors.close()
 
     @property
     def vector_engine(self) -> str | None:
@@ -168,9 +175,15 @@ class Searcher:
             balances_sources=self._has_both_sources,
         )
 
-    async def _read_page(self, make: Callable[[Connection], Page]) -> tuple[int, Page]:
-        """Return a page, and the generation of the index that it was made of."""
-        return await self._file.read(lambda connection: (queries.generation(connection), make(connection)))
+    async def _read_page(self, make: Callable[[Connection], Page]) -> tuple[tuple[int, int], Page]:
+        """Return a page, and the generation and the revision of the index that it was made of."""
+        return await self._file.read(lambda connection: (queries.state(connection), make(connection)))
+
+    async def _catch_up(self, found: Candidates, revision: int) -> bool:
+        """Let the store of vectors follow the index if that has changed since; say whether to ask again."""
+        if self._vectors is None or found.near is None or found.near.followed.revision == revision:
+            return False
+        return await self._vectors.catch_up()
 
     async def _known_generation(self) -> int:
         if self._generation is None:
@@ -204,26 +217,27 @@ class Searcher:
             try:
                 asked.vector = await vectors.embed(asked.text)
             except EmbeddingError as error:
-                asked.embed_problem = str(error)
+                asked.problem = str(error)
         vector = asked.vector
         if vector is None:
             return None
-        leg = await vectors.ready()
-        depth *= DEEPER_FOR_BOTH if self._has_both_sources else 1
-        finding = await self._file.read(lambda connection: leg.search(connection, vector, depth))
-        return Near(leg=leg, vector=vector, finding=finding)
+        try:
+            return await vectors.near(vector, depth * (DEEPER_FOR_BOTH if self._has_both_sources else 1))
+        except BackendUnavailable as error:
+            asked.problem = str(error)
+            return None
 
     def _degradations(self, asked: _Asked, found: Candidates) -> Iterable[Degradation]:
-        if asked.embed_problem:
-            yield _degradation("keyword-only" if found.keyword else "unavailable", asked.embed_problem)
+        if asked.problem:
+            yield _degradation("keyword-only" if found.keyword else "unavailable", asked.problem)
         elif self._restriction:
             yield self._restriction
         if found.near is None:
             return
         if self._vectors and self._vectors.engine_problem:
-            answers = f"{found.near.leg.engine} answers in place of sqlite-vec"
+            answers = f"{found.near.engine} answers in place of {self._settings.store.vector.engine}"
             yield _degradation("engine-fallback", f"{answers}: {self._vectors.engine_problem}")
-        counts = found.near.finding.counts
+        counts = found.near.followed.counts
         if counts.pending:
             yield _degradation(
                 "vectors-pending",
@@ -267,8 +281,8 @@ def _degradation(code: DegradationCode, reason: str) -> Degradation:
 
 def _engines(found: Candidates) -> dict[str, str]:
     engines = {"keyword": KEYWORD_ENGINE} if found.keyword else {}
-    if found.near and found.near.leg.engine:
-        engines["vector"] = found.near.leg.engine
+    if found.near:
+        engines["vector"] = found.near.engine
     return engines
 
 

@@ -1,29 +1,60 @@
-"""The half of a search that goes by meaning: the vector of the query, and the engine that looks around it."""
+"""The half of a search that goes by meaning: the vector of the query, and the store that looks around it."""
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 
-from composable_memory.content import EmbedderInput
-from composable_memory.errors import BackendUnavailable, DimensionMismatch, EmbeddingError
-from composable_memory.interfaces import EmbedderAdapter
+from composable_memory.content import EmbedderInput, VectorQuery
+from composable_memory.errors import (
+    BackendUnavailable,
+    ComposableMemoryError,
+    DimensionMismatch,
+    EmbeddingError,
+    IndexProblem,
+)
+from composable_memory.interfaces import EmbedderAdapter, VectorAdapter, VectorServices
+from composable_memory.registry import load_vectors
 from composable_memory.types import VectorStatus
 from composable_memory_adapters.builtin.asking import answer_within
-from composable_memory_adapters.builtin.search.vector_leg import ResidentLeg, VectorLeg
-from composable_memory_adapters.builtin.settings import VectorSettings
+from composable_memory_adapters.builtin.search.index_vectors import IndexVectors, VectorFollower
+from composable_memory_adapters.builtin.search.ranking import Near
+from composable_memory_adapters.builtin.settings import ENGINES, VectorSettings
+from composable_memory_adapters.builtin.store import index_meta
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.sqlite_file import SqliteFile
 
 __all__ = ["VectorSearch"]
 
+TABLE = "chunks_vec"
 
 FAILURES_BEFORE_REST = 2
 REST_S = 30.0
 """How long a provider that failed is not asked for the vectors of questions."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Opened:
+    """The store that is searched, and what keeps it as the index is."""
+
+    engine: str
+    store: VectorAdapter
+    vectors: IndexVectors
+    follower: VectorFollower
+
+    @property
+    def engine_now(self) -> str:
+        """Return the engine's name; the store in memory chooses between two."""
+        return str(getattr(self.store, "engine", self.engine))
+
+
 class VectorSearch:
-    """Embeds queries and finds passages near them. The engine is chosen by the first use, and stays."""
+    """Embeds queries and finds vectors near them in a store, which is opened by the first use and stays.
+
+    `state_dir` is where a store of another package may keep files; without it none can be opened.
+    """
 
     def __init__(
         self,
@@ -33,6 +64,7 @@ class VectorSearch:
         embedder: EmbedderAdapter,
         space: EmbeddingSpace,
         embed_timeout_s: float,
+        state_dir: Path | None = None,
         rest_s: float = REST_S,
     ) -> None:
         self._file = file
@@ -40,18 +72,22 @@ class VectorSearch:
         self._embedder = embedder
         self._space = space
         self._embed_timeout_s = embed_timeout_s
+        self._state_dir = state_dir
         self._rest_s = rest_s
         self._failures = 0
         self._rests_until = 0.0
         self._failure = ""
-        self._leg: VectorLeg | None = None
-        self._choosing = asyncio.Lock()
+        self._opened: _Opened | None = None
+        self._stack = AsyncExitStack()
+        self._opening = asyncio.Lock()
         self._engine_problem: str | None = None
 
     @property
     def engine(self) -> str | None:
         """Return the name of the engine that searches; None until it was used."""
-        return self._leg.engine if self._leg else None
+        if self._opened is None or self._opened.vectors.followed is None:
+            return None
+        return self._opened.engine_now
 
     @property
     def engine_problem(self) -> str | None:
@@ -97,47 +133,129 @@ class VectorSearch:
             )
         return vector if length else None
 
-    async def ready(self) -> VectorLeg:
-        """Return the engine, with everything loaded that a search needs."""
-        async with self._choosing:
-            if self._leg is None:
-                self._leg = await self._choose()
-        leg = self._leg
-        await leg.warm()
-        return leg
+    async def warm(self) -> None:
+        """Open the store and hand it all vectors; quick when that was done."""
+        await self._ready()
 
-    def forget(self) -> None:
-        """Let go of the vectors in memory."""
-        self._leg = None
+    async def near(self, vector: Sequence[float], k: int) -> Near:
+        """Return the `k` nearest vectors as far as the store has followed the index; see `catch_up`.
+
+        Raises:
+            BackendUnavailable: the store of another package failed, or took too long.
+            IndexProblem: the index cannot be read.
+        """
+        opened = await self._ready()
+        followed = opened.vectors.followed
+        assert followed is not None
+        asked = VectorQuery(vector=vector, top_k=k)
+        if opened.engine in ENGINES:
+            found = await opened.store.query(asked)
+        else:
+            with self._blaming(opened.engine):
+                found = await asyncio.wait_for(opened.store.query(asked), self._embed_timeout_s)
+        return Near(
+            vector=vector,
+            space=self._space,
+            embeddings=[(int(match.id), match.score) for match in found.matches if match.id.isdecimal()],
+            engine=opened.engine_now,
+            followed=followed,
+        )
+
+    async def catch_up(self) -> bool:
+        """Let the store follow a change of the index; return false where another search is doing so."""
+        opened = await self._ready()
+        with self._blaming(opened.engine):
+            return await opened.follower.catch_up()
+
+    async def close(self) -> None:
+        """Close the store and let go of the vectors in memory; calling it again does nothing."""
+        self._opened = None
+        await self._stack.aclose()
 
     def status(self) -> VectorStatus:
         """Return whether vectors can be searched, as far as it was tried."""
         return VectorStatus(
             enabled=True,
-            available=True if self._leg else None,
+            available=True if self._opened else None,
             extension_path=_extension_path() if self.engine == "sqlite-vec" else None,
             load_error=self._engine_problem,
             dims=self._space.dims,
         )
 
-    async def _choose(self) -> VectorLeg:
-        """Return the configured engine; where sqlite-vec cannot be loaded, what `auto` would choose."""
+    async def _ready(self) -> _Opened:
+        if self._opened is not None and self._opened.vectors.followed is not None:
+            return self._opened
+        async with self._opening:
+            opened = self._opened = self._opened or await self._choose()
+        with self._blaming(opened.engine):
+            await opened.follower.begin()
+        return opened
+
+    async def _choose(self) -> _Opened:
+        """Open the configured engine; where that fails, what `auto` would choose."""
         engine = self._settings.engine
+        vectors = IndexVectors(self._file, self._space)
+        try:
+            store = await self._open_store(engine, vectors)
+        except IndexProblem:
+            raise
+        except ComposableMemoryError as error:
+            self._engine_problem = str(error)
+            engine = "auto"
+            store = await self._open_store(engine, vectors)
+        follower = VectorFollower(vectors, store)
+        return _Opened(engine=engine, store=store, vectors=vectors, follower=follower)
+
+    async def _open_store(self, engine: str, vectors: IndexVectors) -> VectorAdapter:
         if engine == "sqlite-vec":
-            try:
-                return await self._open_table()
-            except BackendUnavailable as error:
-                self._engine_problem = str(error)
+            return await self._open_table()
+        if engine not in ENGINES:
+            return await self._open_foreign(engine)
         limits = {"exact": None, "bits": 0}
-        limit = limits.get(engine, self._settings.exact_limit)
-        return ResidentLeg(self._file, space=self._space, exact_limit=limit)
+        return await asyncio.to_thread(_in_memory, vectors, limits.get(engine, self._settings.exact_limit))
 
-    async def _open_table(self) -> VectorLeg:
-        from composable_memory_adapters.builtin.search.table_leg import TableLeg
+    async def _open_table(self) -> VectorAdapter:
+        from composable_memory_adapters.vectors.sqlite_vec import SqliteVecVectors
 
-        leg = TableLeg(self._file, space=self._space)
-        await leg.warm()
-        return leg
+        table = SqliteVecVectors(self._file, dims=self._space.dims, table=TABLE, is_derived=True)
+        await table.ids()  # fails where the extension cannot be loaded
+        return table
+
+    async def _open_foreign(self, engine: str) -> VectorAdapter:
+        if self._state_dir is None:
+            problem = "there is no folder for its files"
+            raise BackendUnavailable(engine, problem, fix="open the memory with one", operation="open")
+        index = await self._file.write(index_meta.identity)
+        services = VectorServices(
+            collection=f"{index}-{self._space.provider_key}",
+            dimensions=self._space.dims,
+            state_dir=self._state_dir,
+        )
+        spec = await asyncio.to_thread(load_vectors, engine)
+        with self._blaming(engine):
+            return await self._stack.enter_async_context(spec.open(services))
+
+    @contextmanager
+    def _blaming(self, engine: str) -> Iterator[None]:
+        """Turn whatever the store of another package raises into one error that names it."""
+        try:
+            yield
+        except ComposableMemoryError:
+            raise
+        except Exception as error:  # a store of another package may raise anything
+            if engine in ENGINES:
+                raise
+            problem = f"{type(error).__name__}: {error}".removesuffix(": ")
+            raise BackendUnavailable(
+                engine, problem, fix="set store.vector.engine to auto", operation="search vectors"
+            ) from error
+
+
+def _in_memory(vectors: IndexVectors, exact_limit: int | None) -> VectorAdapter:
+    # Imported here, in a thread, since numpy would cost every keyword search 0.1 s.
+    from composable_memory_adapters.vectors.in_memory import InMemoryVectors
+
+    return InMemoryVectors(vectors.space.dims, exact_limit=exact_limit, stored=vectors)
 
 
 def _extension_path() -> str:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from uuid import uuid4
 
 from composable_memory.supervision.lease import Lease, LeaseRow
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
@@ -17,6 +18,7 @@ __all__ = [
     "add_cache_use",
     "bump_revision",
     "cache_use",
+    "identity",
     "is_lease_free",
     "lease",
     "read_mark",
@@ -36,6 +38,7 @@ DAMAGE = "damage"
 SPACE = "space"
 RECIPE = "recipe"
 CACHE_USE = "cache_use"
+IDENTITY = "identity"
 
 BUMP = """
 INSERT INTO meta (key, value) VALUES ('revision', '1')
@@ -165,6 +168,15 @@ def snapshot(connection: Connection) -> IndexSnapshot:
         mark=read_mark(connection),
         damage=value(connection, DAMAGE),
     )
+
+
+def identity(connection: Connection) -> str:
+    """Return a name that no other index has; it is made and written by the first who asks."""
+    known = value(connection, IDENTITY)
+    if known is None:
+        known = uuid4().hex[:16]
+        set_value(connection, IDENTITY, known)
+    return known
 
 
 def lease(file: SqliteFile) -> Lease[Connection]:

@@ -19,7 +19,6 @@ __all__ = [
     "PassageRow",
     "Passages",
     "VectorCounts",
-    "embedding_ids_of",
     "generation",
     "live_embedding_ids",
     "origins",
@@ -27,10 +26,12 @@ __all__ = [
     "passages_of_embeddings",
     "revision",
     "sample",
+    "state",
     "vector_counts",
     "vectors",
     "vectors_at",
     "vectors_in_space",
+    "vectors_of_passages",
 ]
 
 PASSAGES = """
@@ -49,9 +50,9 @@ WHERE first IS NOT NULL
 PASSAGES_OF_EMBEDDINGS = """
 SELECT embedding_id, id FROM chunks WHERE embedding_id IN (SELECT value FROM json_each(?)) ORDER BY id
 """
-EMBEDDING_IDS_OF = """
-SELECT id, embedding_id FROM chunks
-WHERE id IN (SELECT value FROM json_each(?)) AND embedding_id IS NOT NULL
+VECTORS_OF_PASSAGES = """
+SELECT chunks.id, embedding FROM chunks JOIN embedding_cache AS cached ON cached.id = embedding_id
+WHERE chunks.id IN (SELECT value FROM json_each(?)) AND provider_key = ? AND model = ? AND provider = ?
 """
 LIVE_EMBEDDING_IDS = """
 SELECT DISTINCT embedding_id FROM chunks WHERE embedding_id IS NOT NULL ORDER BY embedding_id
@@ -61,6 +62,7 @@ VECTORS_IN_SPACE = f"{VECTORS} AND provider_key = ? AND model = ? AND provider =
 VECTOR_COUNTS = "SELECT count(*), count(embedding_id) FROM chunks"
 GENERATION = "SELECT seq >> ? FROM sqlite_sequence WHERE name = ?"
 REVISION = "SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'revision'"
+STATE = f"SELECT ({GENERATION}), ({REVISION})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,9 +147,12 @@ def passages_of_embeddings(connection: Connection, embedding_ids: Iterable[int])
     return found
 
 
-def embedding_ids_of(connection: Connection, passage_ids: Iterable[int]) -> dict[int, int]:
-    """Return the embedding of each passage that has one."""
-    return dict(connection.execute(EMBEDDING_IDS_OF, (_json(passage_ids),)))
+def vectors_of_passages(
+    connection: Connection, passage_ids: Iterable[int], space: EmbeddingSpace
+) -> tuple[list[int], list[bytes]]:
+    """Return those of the passages that have a vector in `space`, and the float32 blobs of their vectors."""
+    rows = connection.execute(VECTORS_OF_PASSAGES, (_json(passage_ids), *space.identity))
+    return _sound(rows, space.dims)
 
 
 def live_embedding_ids(connection: Connection) -> list[int]:
@@ -198,6 +203,12 @@ def revision(connection: Connection) -> int:
 def generation(connection: Connection) -> int:
     """Return the number that grows when a rebuilt index takes the place of another: all ids are new then."""
     return int(connection.execute(GENERATION, (GENERATION_BITS, LIVE.chunks)).get or 0)
+
+
+def state(connection: Connection) -> tuple[int, int]:
+    """Return generation and revision."""
+    ((made, changed),) = connection.execute(STATE, (GENERATION_BITS, LIVE.chunks))
+    return int(made or 0), int(changed or 0)
 
 
 def _sound(rows: Iterable[tuple[int, bytes]], dims: int) -> tuple[list[int], list[bytes]]:

@@ -7,7 +7,7 @@ import pytest
 from composable_memory.content import VectorMatch, VectorQuery, VectorRecord
 from composable_memory.errors import DimensionMismatch
 from composable_memory.interfaces import SupportsDelete, SupportsHealth, VectorAdapter
-from composable_memory_adapters.vectors.brute_force import BruteForceVectors, satisfies
+from composable_memory_adapters.vectors.in_memory import InMemoryVectors, satisfies
 
 
 def record(id_: str, *values: float, **metadata: str | bool | int) -> VectorRecord:
@@ -18,12 +18,12 @@ def ask(*vector: float, top_k: int = 10, **wanted: str | bool | int) -> VectorQu
     return VectorQuery(vector=vector, top_k=top_k, filter=wanted or None)
 
 
-async def found(store: BruteForceVectors, query: VectorQuery) -> list[str]:
+async def found(store: InMemoryVectors, query: VectorQuery) -> list[str]:
     return [match.id for match in (await store.query(query)).matches]
 
 
 def test_it_keeps_its_promises() -> None:
-    store = BruteForceVectors()
+    store = InMemoryVectors()
 
     assert isinstance(store, VectorAdapter)
     assert isinstance(store, SupportsDelete)
@@ -31,7 +31,7 @@ def test_it_keeps_its_promises() -> None:
 
 
 async def test_the_nearest_come_first_with_score_and_metadata() -> None:
-    store = BruteForceVectors()
+    store = InMemoryVectors()
     await store.upsert([record("far", 0, 1), record("near", 3, 0, kind="note")])
 
     answer = await store.query(ask(2, 0, top_k=1))
@@ -40,7 +40,7 @@ async def test_the_nearest_come_first_with_score_and_metadata() -> None:
 
 
 async def test_storing_an_id_again_replaces_it() -> None:
-    store = BruteForceVectors()
+    store = InMemoryVectors()
     await store.upsert([record("a", 1, 0, kind="old"), record("b", 0, 1)])
 
     await store.upsert([record("a", 0, -1, kind="new")])
@@ -50,7 +50,7 @@ async def test_storing_an_id_again_replaces_it() -> None:
 
 
 async def test_the_last_record_of_an_id_in_one_call_counts() -> None:
-    store = BruteForceVectors()
+    store = InMemoryVectors()
 
     await store.upsert([record("a", 1, 0), record("a", 0, 1)])
 
@@ -58,14 +58,14 @@ async def test_the_last_record_of_an_id_in_one_call_counts() -> None:
 
 
 async def test_equal_scores_come_in_the_order_of_storing() -> None:
-    store = BruteForceVectors()
+    store = InMemoryVectors()
     await store.upsert([record(id_, 1, 0) for id_ in ("c", "a", "b")])
 
     assert await found(store, ask(1, 0, top_k=2)) == ["c", "a"]
 
 
 async def test_a_filter_keeps_records_with_these_values() -> None:
-    store = BruteForceVectors()
+    store = InMemoryVectors()
     await store.upsert(
         [record("a", 1, 0, lang="en"), record("b", 1, 0, lang="de"), record("c", 0, 1, lang="de")]
     )
@@ -82,7 +82,7 @@ def test_true_does_not_satisfy_one_and_absent_does_not_satisfy_null() -> None:
 
 
 async def test_a_deleted_record_is_gone_and_unknown_ids_are_fine() -> None:
-    store = BruteForceVectors()
+    store = InMemoryVectors()
     await store.upsert([record("a", 1, 0), record("b", 0, 1)])
 
     await store.delete(["a", "nobody", "a"])
@@ -91,7 +91,7 @@ async def test_a_deleted_record_is_gone_and_unknown_ids_are_fine() -> None:
 
 
 async def test_another_length_is_refused_and_changes_nothing() -> None:
-    store = BruteForceVectors()
+    store = InMemoryVectors()
     await store.upsert([record("a", 1, 0)])
 
     with pytest.raises(DimensionMismatch) as caught:
@@ -104,7 +104,7 @@ async def test_another_length_is_refused_and_changes_nothing() -> None:
 
 
 async def test_records_of_unlike_length_do_not_decide_the_length() -> None:
-    store = BruteForceVectors()
+    store = InMemoryVectors()
     with pytest.raises(DimensionMismatch):
         await store.upsert([record("a", 1), record("b", 1, 2)])
 
@@ -115,19 +115,19 @@ async def test_records_of_unlike_length_do_not_decide_the_length() -> None:
 
 async def test_a_length_given_at_the_start_holds_from_the_first_record_on() -> None:
     with pytest.raises(DimensionMismatch):
-        await BruteForceVectors(dims=3).upsert([record("a", 1, 0)])
+        await InMemoryVectors(dims=3).upsert([record("a", 1, 0)])
 
 
 @pytest.mark.parametrize("query", [ask(1, 0, top_k=0), ask(0, 0)])
 async def test_asking_for_nothing_or_without_direction_finds_nothing(query: VectorQuery) -> None:
-    store = BruteForceVectors()
+    store = InMemoryVectors()
     await store.upsert([record("a", 1, 0)])
 
     assert await found(store, query) == []
 
 
 async def test_an_empty_store_answers_any_query() -> None:
-    store = BruteForceVectors()
+    store = InMemoryVectors()
     await store.upsert([])
 
     assert await found(store, ask(1, 2, 3)) == []
@@ -135,7 +135,7 @@ async def test_an_empty_store_answers_any_query() -> None:
 
 
 async def test_concurrent_changes_all_arrive() -> None:
-    store = BruteForceVectors()
+    store = InMemoryVectors()
 
     await asyncio.gather(*(store.upsert([record(f"r{number}", 1, number)]) for number in range(20)))
     await asyncio.gather(*(store.delete([f"r{number}"]) for number in range(0, 20, 2)))

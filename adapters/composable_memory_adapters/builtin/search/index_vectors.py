@@ -1,0 +1,159 @@
+"""The vectors of an index file as a store of vectors sees them: what is new, what is gone, what is stored.
+
+Vectors keep the ids of the embedding cache, so passages with the same text share one. A store follows
+`meta.revision`: after a change it is handed the vectors that are new, and those that no passage uses any more
+are deleted from it.
+"""
+
+import asyncio
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from composable_memory.content import VectorRecord
+from composable_memory.interfaces import SupportsDelete, SupportsIds, SupportsPackedVectors, VectorAdapter
+from composable_memory_adapters.builtin.store import queries
+from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
+from composable_memory_adapters.sqlite_file import Connection, SqliteFile
+
+if TYPE_CHECKING:
+    from composable_memory_adapters.vectors.resident import Fetch, Ids, Matrix
+
+__all__ = ["VECTORS_PER_STATEMENT", "Followed", "IndexVectors", "VectorFollower", "cosines"]
+
+T = TypeVar("T")
+
+SAMPLE_SIZE = 32
+"""Of how many passages the cosines are taken to see how far an ordinary one is from the question."""
+
+VECTORS_PER_STATEMENT = 8192
+"""How many vectors are fetched at once: between two statements a cancelled search can stop."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Followed:
+    """The revision of the index that a store holds the vectors of, and how far these are.
+
+    `sample` are passages from all over the index: taking them anew for each query costs more than a search.
+    """
+
+    revision: int
+    counts: queries.VectorCounts
+    sample: Sequence[int]
+
+    @classmethod
+    def of(cls, connection: Connection) -> "Followed":
+        """Return the state of an index."""
+        return cls(
+            revision=queries.revision(connection),
+            counts=queries.vector_counts(connection),
+            sample=queries.sample(connection, SAMPLE_SIZE),
+        )
+
+
+class IndexVectors:
+    """Reads the vectors of one embedding space from an index file."""
+
+    def __init__(self, file: SqliteFile, space: EmbeddingSpace) -> None:
+        self.space = space
+        self.followed: Followed | None = None
+        """What the store that is searched holds; written by who keeps it up to date."""
+        self._file = file
+
+    async def live_ids(self) -> tuple[Sequence[int], Followed]:
+        """Return the ids of all vectors that some passage uses, and the revision of the index they are of."""
+        return await self._file.read(
+            lambda connection: (queries.live_embedding_ids(connection), Followed.of(connection))
+        )
+
+    async def rows(self, ids: Sequence[int]) -> tuple[list[int], list[bytes]]:
+        """Return ids and float32 numbers of those vectors among `ids` that belong to the space."""
+        return await self._file.read(lambda connection: queries.vectors_in_space(connection, ids, self.space))
+
+    async def run(self, work: "Callable[[Fetch], T]") -> T:
+        """Run `work` in a reading thread, with a function that fetches stored vectors."""
+        return await self._file.read(lambda connection: work(self._fetch(connection)))
+
+    def _fetch(self, connection: Connection) -> "Fetch":
+        """Return how to get stored vectors. In a file that has moved on, some of them may be gone."""
+        from composable_memory_adapters.vectors.resident import from_bytes
+
+        dims = self.space.dims
+        if self.followed is not None and queries.revision(connection) == self.followed.revision:
+            return lambda ids: (ids, from_bytes(queries.vectors_at(connection, ids.tolist(), dims), dims))
+
+        def fetch(ids: "Ids") -> "tuple[Sequence[int], Matrix]":
+            found, blobs = queries.vectors(connection, ids.tolist(), dims)
+            return found, from_bytes(b"".join(blobs), dims)
+
+        return fetch
+
+
+class VectorFollower:
+    """Keeps a store of vectors as the index is. What a cancelled call has handed over stays of use."""
+
+    def __init__(self, vectors: IndexVectors, store: VectorAdapter) -> None:
+        self._vectors = vectors
+        self._store = store
+        self._handed: set[int] = set()
+        self._working = asyncio.Lock()
+
+    async def begin(self) -> None:
+        """Hand over everything, once; concurrent calls share that, the next goes on from a cancelled one."""
+        if self._vectors.followed is None:
+            async with self._working:
+                if self._vectors.followed is None:
+                    await self._hand_over()
+
+    async def catch_up(self) -> bool:
+        """Follow a change; return false at once where another call is doing so."""
+        if self._working.locked():
+            return False
+        async with self._working:
+            await self._hand_over()
+        return True
+
+    async def _hand_over(self) -> None:
+        live, followed = await self._vectors.live_ids()
+        known = await self._known()
+        gone = sorted(known.difference(live))
+        if gone and isinstance(self._store, SupportsDelete):
+            await self._store.delete([str(id_) for id_ in gone])
+        self._handed.difference_update(gone)
+        for ids in _in_batches([id_ for id_ in live if id_ not in known], VECTORS_PER_STATEMENT):
+            await self._put(*await self._vectors.rows(ids))
+        self._vectors.followed = followed
+
+    async def _known(self) -> set[int]:
+        if isinstance(self._store, SupportsIds):
+            return {int(id_) for id_ in await self._store.ids() if id_.isdecimal()}
+        return set(self._handed)
+
+    async def _put(self, ids: Sequence[int], blobs: Sequence[bytes]) -> None:
+        names = [str(id_) for id_ in ids]
+        if isinstance(self._store, SupportsPackedVectors):
+            await self._store.upsert_packed(names, b"".join(blobs))
+        elif ids:
+            form = f"<{self._vectors.space.dims}f"
+            values = (struct.unpack(form, blob) for blob in blobs)
+            await self._store.upsert(
+                [VectorRecord(id=name, values=one) for name, one in zip(names, values, strict=True)]
+            )
+        if not isinstance(self._store, SupportsIds):
+            self._handed.update(ids)
+
+
+def cosines(
+    connection: Connection, space: EmbeddingSpace, query: Sequence[float], passage_ids: Sequence[int]
+) -> dict[int, float]:
+    """Return the cosine of each of these passages that has a vector, by the numbers in the index."""
+    from composable_memory_adapters.vectors import resident
+
+    ids, blobs = queries.vectors_of_passages(connection, passage_ids, space)
+    matrix = resident.from_bytes(b"".join(blobs), space.dims)
+    return dict(zip(ids, resident.cosines(matrix, query), strict=True))
+
+
+def _in_batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    return (items[start : start + size] for start in range(0, len(items), size))

@@ -1,0 +1,259 @@
+"""A store of vectors in memory: exact, or sign bits whose candidates are compared with the stored vectors."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
+from typing import Protocol, TypeVar
+
+import numpy as np
+
+from composable_memory.content import Health, VectorMatch, VectorQuery, VectorQueryResult, VectorRecord
+from composable_memory.errors import DimensionMismatch
+from composable_memory.types import JsonValue
+from composable_memory_adapters.vectors.resident import (
+    ExactVectors,
+    Fetch,
+    Matrix,
+    Neighbour,
+    ResidentVectors,
+    SignBits,
+    from_bytes,
+    unit_rows,
+)
+
+__all__ = ["FIRST_NAMED_ROW", "InMemoryVectors", "StoredVectors", "number_of", "satisfies"]
+
+T = TypeVar("T")
+
+FIRST_NAMED_ROW = 2**62
+"""Ids that are numbers are the rows of their vectors; the rows of all others begin here."""
+MAX_DIGITS = 18
+NO_METADATA: Mapping[str, JsonValue] = MappingProxyType({})
+
+
+class StoredVectors(Protocol):
+    """Vectors that are kept elsewhere under the numbers that are their ids."""
+
+    async def run(self, work: Callable[[Fetch], T]) -> T:
+        """Run `work` in a thread, with a function that fetches vectors."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Engines:
+    """The vectors themselves, their signs, or both; a search uses the same ones from beginning to end."""
+
+    exact: ExactVectors | None
+    bits: SignBits | None
+
+    @property
+    def main(self) -> ResidentVectors:
+        """Return the engine that searches."""
+        engine = self.bits or self.exact
+        assert engine is not None
+        return engine
+
+    @property
+    def all(self) -> tuple[ResidentVectors, ...]:
+        """Return every engine that is there."""
+        return tuple(engine for engine in (self.exact, self.bits) if engine is not None)
+
+
+class InMemoryVectors:
+    """Keeps records in memory; they are gone with the process.
+
+    `dims` is the length of the vectors; without it the first record decides. Up to `exact_limit` vectors each
+    one is compared (None: however many there are); above, only their signs are, and what these find is
+    compared with the vectors that `stored` fetches. Without `stored`, signs save time and no memory.
+
+    An id that is a plain number is the row of its vector. An index has such ids, and a dictionary of a
+    million others would take more memory than the signs of their vectors.
+    """
+
+    def __init__(
+        self, dims: int | None = None, *, exact_limit: int | None = None, stored: StoredVectors | None = None
+    ) -> None:
+        self._dims = dims
+        self._exact_limit = exact_limit
+        self._stored = stored
+        self._engines = _Engines(ExactVectors(dims or 0), None)
+        self._rows: dict[str, int] = {}
+        self._names: dict[int, str] = {}
+        self._next_row = FIRST_NAMED_ROW
+        self._metadata: dict[int, Mapping[str, JsonValue]] = {}
+        self._changing = asyncio.Lock()
+        # A cancelled call lets go of the lock above while its thread still works.
+        self._working = threading.Lock()
+
+    @property
+    def engine(self) -> str:
+        """Return how vectors are compared now: `exact` or `bits`."""
+        return self._engines.main.engine
+
+    async def ids(self) -> Sequence[str]:
+        """Return the ids of all records."""
+        return [self._id_of(row) for row in self._engines.main.ids.tolist()]
+
+    async def upsert(self, records: Sequence[VectorRecord]) -> None:
+        """Store `records`, replacing those with the same id.
+
+        Raises:
+            DimensionMismatch: a record has another length than those stored; nothing is stored then.
+        """
+        latest = {record.id: record for record in records}
+        if not latest:
+            return
+        async with self._changing:
+            matrix = self._matrix(record.values for record in latest.values())
+            rows = [self._row_of(id_) for id_ in latest]
+            await asyncio.to_thread(self._add, rows, unit_rows(matrix))
+            for row, record in zip(rows, latest.values(), strict=True):
+                self._metadata.pop(row, None)
+                if record.metadata:
+                    self._metadata[row] = record.metadata
+
+    async def upsert_packed(self, ids: Sequence[str], numbers: bytes) -> None:
+        """Store vectors without metadata, of unit length or zero, packed as float32.
+
+        Raises:
+            DimensionMismatch: there are not as many numbers as the ids need; nothing is stored then.
+        """
+        if not ids:
+            return
+        async with self._changing:
+            dims = self._dims or len(numbers) // (4 * len(ids))
+            if len(numbers) != 4 * dims * len(ids):
+                raise DimensionMismatch("memory", "vectors", expected=dims * len(ids), got=len(numbers) // 4)
+            rows = _numbers(ids) or [self._row_of(id_) for id_ in ids]
+            await asyncio.to_thread(lambda: self._add(rows, from_bytes(numbers, dims)))
+            for row in rows if self._metadata else ():
+                self._metadata.pop(row, None)
+
+    async def query(self, query: VectorQuery) -> VectorQueryResult:
+        """Return the `top_k` nearest by cosine, best first, equal ones in the order they were stored.
+
+        Raises:
+            DimensionMismatch: the query has another length than the vectors stored.
+        """
+        engines = self._engines
+        if not len(engines.main.ids) or query.top_k < 1:
+            return VectorQueryResult()
+        vector = np.asarray(query.vector, dtype=np.float32)
+        if len(vector) != self._dims:
+            raise DimensionMismatch("memory", "vectors", expected=self._dims or 0, got=len(vector))
+        rows = self._rows_within(query.filter) if query.filter else None
+        search = partial(_nearest, engines.main, vector, query.top_k, rows)
+        if engines.exact is not None:
+            found = await asyncio.to_thread(search, engines.exact.fetch)
+        else:
+            assert self._stored is not None  # or the vectors themselves would have been kept
+            found = await self._stored.run(search)
+        return VectorQueryResult(
+            matches=tuple(
+                VectorMatch(id=self._id_of(row), score=cosine, metadata=self._metadata.get(row, NO_METADATA))
+                for row, cosine in found
+                if row < FIRST_NAMED_ROW or row in self._names
+            )
+        )
+
+    async def delete(self, ids: Sequence[str]) -> None:
+        """Remove the records with these ids; unknown ids are fine."""
+        async with self._changing:
+            rows = [row for id_ in ids if (row := self._known_row(id_)) is not None]
+            for row in rows:
+                self._rows.pop(self._names.pop(row, ""), None)
+                self._metadata.pop(row, None)
+            await asyncio.to_thread(self._remove, rows)
+
+    async def health(self) -> Health:
+        """Report how many vectors are kept; a store in memory is always there."""
+        return Health(ok=True, message=f"{len(self._engines.main.ids)} vectors in memory")
+
+    def _add(self, rows: Sequence[int], matrix: Matrix) -> None:
+        with self._working:
+            engines = self._engines_for(len(rows), matrix.shape[1])
+            for engine in engines.all:
+                engine.add(rows, matrix)
+            self._engines, self._dims = engines, matrix.shape[1]
+
+    def _remove(self, rows: Sequence[int]) -> None:
+        with self._working:
+            for engine in self._engines.all:
+                engine.remove(rows)
+
+    def _engines_for(self, more: int, dims: int) -> _Engines:
+        """Return what to add to: what there is, as signs if it will be too much."""
+        exact, bits = self._engines.exact, self._engines.bits
+        if exact is not None and exact.dims != dims and not len(exact.ids):
+            exact = ExactVectors(dims)
+        is_few = exact is not None and len(exact.ids) + more <= (self._exact_limit or 0)
+        if exact is None or bits is not None or self._exact_limit is None or is_few:
+            return _Engines(exact, bits)
+        bits = SignBits(dims)
+        bits.add(*exact.fetch(exact.ids))
+        return _Engines(exact if self._stored is None else None, bits)
+
+    def _row_of(self, id_: str) -> int:
+        """Return the row of `id_`. Rows of names are never used twice: a search under way may know one."""
+        row = self._known_row(id_)
+        if row is None:
+            row, self._next_row = self._next_row, self._next_row + 1
+            self._rows[id_], self._names[row] = row, id_
+        return row
+
+    def _known_row(self, id_: str) -> int | None:
+        number = number_of(id_)
+        return self._rows.get(id_) if number is None else number
+
+    def _id_of(self, row: int) -> str:
+        return str(row) if row < FIRST_NAMED_ROW else self._names[row]
+
+    def _matrix(self, vectors: Iterable[Sequence[float]]) -> Matrix:
+        rows = list(vectors)
+        dims = len(rows[0]) if self._dims is None else self._dims
+        for row in rows:
+            if len(row) != dims:
+                raise DimensionMismatch("memory", "vectors", expected=dims, got=len(row))
+        return np.array(rows, dtype=np.float32)
+
+    def _rows_within(self, wanted: Mapping[str, JsonValue]) -> list[int]:
+        return [row for row, metadata in self._metadata.items() if satisfies(metadata, wanted)]
+
+
+def _nearest(
+    engine: ResidentVectors, vector: Matrix, k: int, within: Sequence[int] | None, fetch: Fetch
+) -> Sequence[Neighbour]:
+    if within is None:
+        return engine.search(vector, k, fetch)
+    cosines = engine.cosines(vector, within, fetch)
+    return sorted(cosines.items(), key=lambda found: (-found[1], found[0]))[:k]
+
+
+def _numbers(ids: Sequence[str]) -> list[int] | None:
+    """Return the rows of ids if all are numbers; in a third of the time that one after the other takes."""
+    try:
+        numbers = [*map(int, ids)]
+    except ValueError:
+        return None
+    is_plain = [*map(str, numbers)] == ids and min(numbers) >= 0 and max(numbers) < 10**MAX_DIGITS
+    return numbers if is_plain else None
+
+
+def number_of(id_: str) -> int | None:
+    """Return the row that an id names if it is a number as `str` writes it; None for any other id."""
+    if id_.isdecimal() and id_.isascii() and len(id_) <= MAX_DIGITS and (id_[0] != "0" or id_ == "0"):
+        return int(id_)
+    return None
+
+
+def satisfies(metadata: Mapping[str, JsonValue], wanted: Mapping[str, JsonValue]) -> bool:
+    """Return whether `metadata` holds every wanted value. True is not 1, though Python calls them equal."""
+    return all(
+        key in metadata
+        and metadata[key] == value
+        and isinstance(metadata[key], bool) == isinstance(value, bool)
+        for key, value in wanted.items()
+    )
