@@ -314,41 +314,41 @@ class Learner:
     def __init__(self, bench: Bench, chosen: Sequence[int], start: WeightTable) -> None:
         self._bench, self._chosen, self._start = bench, chosen, start
         self._cases = bench.cases(chosen, [start])
-        self._free = self._proposal(self._cases, start, is_tamed=False)
+        self._free = self._proposal(self._cases, start, is_clamped=False)
 
     def unguarded(self) -> Learnt:
         """Adopt the proposal as it is."""
         return self._free.table, expected(self._free)
 
     def guarded(self) -> Learnt:
-        """Adopt one tamed proposal after the other until something speaks against it."""
+        """Adopt one clamped proposal after the other until something speaks against it."""
         current = self._start
         for step in range(MOST_STEPS):
-            proposal = self._proposal(self._cases, current, is_tamed=True)
+            proposal = self._proposal(self._cases, current, is_clamped=True)
             if objections := CHECK(proposal, backends=self._bench.third.backends).objections:
                 return current, f"{step} steps, {objections[0].code}: {expected(proposal)}"
             current = proposal.table
         return current, f"{MOST_STEPS} steps"
 
     def judged_first(self) -> Learnt:
-        """Judge what the advice would show before each tamed step; stop when something speaks against it."""
+        """Judge what the advice would show before each step; stop when something speaks against one."""
         current, seen = self._start, list[WeightTable]()
         cases = self._cases
         for step in range(MOST_STEPS):
-            first = self._proposal(cases, current, is_tamed=True)
+            first = self._proposal(cases, current, is_clamped=True)
             seen.append(first.destination or first.table)
             cases = self._bench.cases(self._chosen, [*seen, self._start])
-            proposal = self._proposal(cases, current, is_tamed=True)
+            proposal = self._proposal(cases, current, is_clamped=True)
             if objections := CHECK(proposal, backends=self._bench.third.backends).objections:
                 return current, f"{step} steps, {objections[0].code}: {expected(proposal)}"
             current = proposal.table
         return current, f"{MOST_STEPS} steps"
 
-    def _proposal(self, cases: Sequence[Case], current: WeightTable, *, is_tamed: bool) -> Proposal:
+    def _proposal(self, cases: Sequence[Case], current: WeightTable, *, is_clamped: bool) -> Proposal:
         backends, ranks = self._bench.third.backends, self._bench.ranks
         samples = Counter(case.query.intent for case in cases)
-        tamed = partial(clamp_steps, current=current, limits=LIMITS, backends=backends, samples=samples)
-        cut = (lambda table: tamed(table).table) if is_tamed else (lambda table: table)
+        clamped = partial(clamp_steps, current=current, limits=LIMITS, backends=backends, samples=samples)
+        cut = (lambda table: clamped(table).table) if is_clamped else (lambda table: table)
         return ADVISE(cases, current=current, backends=backends, ranker=ranks, clamp_steps=cut)
 
 

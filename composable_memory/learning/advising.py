@@ -1,4 +1,4 @@
-"""Has an advisor propose weights, holds the proposal in check, and lets a replay decide what it is worth."""
+"""Ask an advisor for weights, check the proposal, and let a replay decide what it is worth."""
 
 import asyncio
 from collections import Counter
@@ -180,7 +180,7 @@ class Advising:
             backends=self._context.backends,
             ranker=Replayer(),
             limits=self._context.settings.limits,
-            clamp_steps=lambda table: self._tamed(table, known)[0],
+            clamp_steps=lambda table: self._clamped(table, known)[0],
             k=self._context.settings.depth,
             now=now,
             pace=pace,
@@ -188,8 +188,8 @@ class Advising:
         return self._checked(known, proposal, automatic=automatic)
 
     def _judged(self, known: _Known, raw: Proposal, *, automatic: bool) -> Advice:
-        """Tame a proposal that was not made from a replay, and let the replay say what it is worth."""
-        table, adjustments = self._tamed(raw.table, known)
+        """Clamp a proposal that was not made from a replay, and let the replay say what it is worth."""
+        table, adjustments = self._clamped(raw.table, known)
         gain = self._gain(known.cases, known.current, table)
         proposal = replace(raw, table=table, gain=gain, sample_size=len(known.cases))
         return self._checked(known, proposal, automatic=automatic, adjustments=adjustments)
@@ -218,16 +218,16 @@ class Advising:
             verdict = replace(verdict, objections=(*verdict.objections, TAKEN_BACK))
         return Advice(proposal=proposal, verdict=verdict, cases=len(known.cases))
 
-    def _tamed(self, table: WeightTable, known: _Known) -> tuple[WeightTable, Sequence[str]]:
+    def _clamped(self, table: WeightTable, known: _Known) -> tuple[WeightTable, Sequence[str]]:
         samples = Counter(case.query.intent for case in known.cases)
-        tamed = clamp_steps(
+        clamped = clamp_steps(
             table,
             current=self._full(known.current),
             limits=self._context.settings.limits,
             backends=self._context.backends,
             samples=dict(samples),
         )
-        return tamed.table, tamed.adjustments
+        return clamped.table, clamped.adjustments
 
     def _was_taken_back(self, table: WeightTable, known: _Known) -> bool:
         backends = self._context.backends

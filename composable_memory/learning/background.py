@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from threading import Event
 
+from composable_memory.learning.active_weights import SURVIVED, Sleep, follow, goes_on, tell_failure
 from composable_memory.learning.judging import TextReader
 from composable_memory.learning.logged import log_mark
 from composable_memory.learning.service import Learning
-from composable_memory.learning.weight_refresh import SURVIVED, Sleep, follow, goes_on, tell_failure
 from composable_memory.query.weights import WeightTable
 from composable_memory_feedback.advice import Proposal
 from composable_memory_feedback.errors import FeedbackError
@@ -36,7 +36,7 @@ class LoopWork:
 
     @property
     def auto_apply(self) -> bool:
-        """Say whether weights may change without a person."""
+        """Return whether weights may change without a person."""
         return self._learning.settings.auto_apply
 
     def end(self) -> None:

@@ -1,4 +1,4 @@
-"""Compares two weight tables in live traffic: starts and ends experiments, and credits what was used."""
+"""Compare two weight tables in live traffic: start and end experiments, and credit what was used."""
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -195,7 +195,7 @@ class Experimenting:
 
 
 def _may_be_of(experiment_id: str, _start: OpsEvent, rest: Sequence[OpsEvent]) -> bool:
-    """Say whether a line of a query names the experiment; the others need not be made of their lines."""
+    """Return whether a line of a query names the experiment; the others need not be made of their lines."""
     named = (one.detail.get("experiment") for one in rest if isinstance(one.detail, Mapping))
     return any(isinstance(one, Mapping) and one.get("id") == experiment_id for one in named)
 

@@ -1,4 +1,4 @@
-"""Puts golden questions to an open memory, scores the answers, and keeps them as the floor for weights."""
+"""Ask an open memory golden questions, score the answers, and keep them as the floor for weights."""
 
 import asyncio
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Gathers judgements: what somebody says, what use implies, and what a language model thinks."""
+"""Gather judgements: from people, from use, and from a language model."""
 
 import asyncio
 from collections import Counter
@@ -14,10 +14,9 @@ from composable_memory.learning.active_weights import WeightsReport
 from composable_memory.learning.advising import language_model
 from composable_memory.learning.context import LearningContext
 from composable_memory.learning.logged import from_log, signals_of, streamed, window
-from composable_memory.learning.naming import named_result
+from composable_memory.learning.result_selection import Unjudged, named_result, never_judged, unjudged_under
 from composable_memory.learning.tables import WeightTables
 from composable_memory.learning.transcript_answers import answers_in_transcripts, quotes_in_transcripts
-from composable_memory.learning.unjudged import Unjudged, never_judged, unjudged_under
 from composable_memory.learning.values import EvaluationRun, LearningStats
 from composable_memory.query.weights import WeightTable
 from composable_memory_feedback.advice.evidence import QueryKey

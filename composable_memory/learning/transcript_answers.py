@@ -1,4 +1,4 @@
-"""Finds in transcripts what was answered after a search: its quotes tell which results were of use.
+"""Find in transcripts what was answered after a search; what it quotes was of use.
 
 A search is known by its reply, wherever a record of the transcript holds it: an object, or the text of one,
 with a trace id and results. The answer is what the assistant says from then on, until somebody else speaks.

@@ -19,9 +19,8 @@ from composable_memory.interfaces import (
     EmbedderServices,
     EmbedderSpec,
 )
-from composable_memory.learning.active_weights import activate
+from composable_memory.learning.active_weights import activate, weights_followed
 from composable_memory.learning.context import LearningContext
-from composable_memory.learning.weight_refresh import weights_followed
 from composable_memory.query.fusion import Dedup, Fusion
 from composable_memory.query.intent import parse_query_intent
 from composable_memory.query.manager import ComposableMemoryManager

@@ -83,7 +83,7 @@ class ChatEndpoint:
 
     @property
     def is_this_machine(self) -> bool:
-        """Say whether the model runs on this machine, which is never asked through a proxy."""
+        """Return whether the model runs on this machine, which is never asked through a proxy."""
         host = httpx.URL(self.base_url).host
         try:
             return ip_address(host).is_loopback

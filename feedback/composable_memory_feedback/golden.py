@@ -50,7 +50,7 @@ class GoldenPlace:
             raise ValueError(f"lines count from 1 and do not run backwards: {self.line} to {self.last_line}")
 
     def is_in(self, hit: RankedHit) -> bool:
-        """Say whether a result, or a duplicate that it stands for, shows any line of this place."""
+        """Return whether a result, or a duplicate that it stands for, shows any line of this place."""
         return any(self._is_at(key) for key in hit.keys)
 
     def _is_at(self, key: str) -> bool:
@@ -97,7 +97,7 @@ class GoldenComparison:
     worse: tuple[str, ...] = ()
 
     def falls_by_more_than(self, tolerance: float) -> bool:
-        """Say whether nDCG or recall falls by more than `tolerance`."""
+        """Return whether nDCG or recall falls by more than `tolerance`."""
         lost = max(
             self.current.ndcg - self.proposed.ndcg,
             self.current.recall - self.proposed.recall,

@@ -31,7 +31,7 @@ class JudgementKind(StrEnum):
 
     @property
     def is_implicit(self) -> bool:
-        """Say whether it was inferred from what happened; such signals depend on the place of a result."""
+        """Return whether it was inferred from what happened; such signals depend on the place of a result."""
         return self in (JudgementKind.OPENED, JudgementKind.QUOTED, JudgementKind.REQUERIED)
 
 

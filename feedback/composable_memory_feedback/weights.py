@@ -14,7 +14,7 @@ DEFAULT_WEIGHT = 1.0
 
 
 def is_weight(value: float) -> bool:
-    """Say whether a number can be a weight: finite, and 0 or more."""
+    """Return whether a number can be a weight: finite, and 0 or more."""
     return isfinite(value) and value >= 0.0
 
 

@@ -1,4 +1,4 @@
-"""Laws of taming that hold for any two tables."""
+"""laws of clamping that hold for any two tables."""
 
 from datetime import UTC, datetime
 from math import isfinite
@@ -57,7 +57,7 @@ def test_no_backend_disappears(proposed: WeightTable, current: WeightTable, limi
 
 
 @given(proposed=TABLES, current=TABLES, limits=LIMITS)
-def test_taming_twice_is_taming_once_but_for_rounding(
+def test_clamping_twice_is_clamping_once_but_for_rounding(
     proposed: WeightTable, current: WeightTable, limits: AdviceLimits
 ) -> None:
     once = clamp_steps(proposed, current=current, limits=limits, backends=BACKENDS).table

@@ -113,5 +113,5 @@ class Verdict:
 
     @property
     def is_allowed(self) -> bool:
-        """Say whether nothing speaks against adopting it."""
+        """Return whether nothing speaks against adopting it."""
         return not self.objections

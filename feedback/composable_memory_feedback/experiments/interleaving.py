@@ -1,4 +1,4 @@
-"""Interleaves two rankings of one question, so that what is used tells fairly which is better (pure).
+"""Interleave two rankings of one question, so that use tells fairly which is better (pure).
 
 Team draft: F. Radlinski, M. Kurup, T. Joachims, CIKM 2008; O. Chapelle, T. Joachims, F. Radlinski, Y. Yue,
 "Large-scale validation and analysis of interleaved search evaluation", ACM TOIS 30(1), 2012.

@@ -50,7 +50,7 @@ class ExperimentRecord(Experiment):
 
     @property
     def is_running(self) -> bool:
-        """Say whether queries are still served from both tables."""
+        """Return whether queries are still served from both tables."""
         return self.state == "running"
 
 
@@ -95,6 +95,6 @@ class ExperimentStatus:
 
     @property
     def is_over(self) -> bool:
-        """Say whether nothing is left to wait for: decided, ended, or all its queries were put."""
+        """Return whether nothing is left to wait for: decided, ended, or all its queries were put."""
         ended = self.decision is not None or not self.record.is_running
         return ended or self.queries >= self.record.max_queries

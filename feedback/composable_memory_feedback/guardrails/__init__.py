@@ -1,4 +1,4 @@
-"""Holds advisors in check: cuts a proposed table down to a small safe step, and says what speaks against it.
+"""Guardrails for advisors: limit a proposed table to a small safe step, and check what speaks against it.
 
 Only the proportions of weights matter to a ranking, so all limits are read with the heaviest backend as 1.
 A proposal that turns the order round therefore arrives over several changes: first the lighter backends come
@@ -6,6 +6,6 @@ up to the heaviest, then another one leads.
 """
 
 from composable_memory_feedback.guardrails.checks import ShadowOutcome, check, is_waiting
-from composable_memory_feedback.guardrails.step_limits import Tamed, clamp_steps, same_proportions
+from composable_memory_feedback.guardrails.step_limits import Clamped, clamp_steps, same_proportions
 
-__all__ = ["ShadowOutcome", "Tamed", "check", "clamp_steps", "is_waiting", "same_proportions"]
+__all__ = ["Clamped", "ShadowOutcome", "check", "clamp_steps", "is_waiting", "same_proportions"]

@@ -1,4 +1,4 @@
-"""Says what speaks against adopting a proposal, with figures and what to do next (pure)."""
+"""Check a proposal: what speaks against adopting it, with figures and what to do next (pure)."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -42,11 +42,11 @@ def check(
     in_force: WeightTable | None = None,
     adjustments: Sequence[str] = (),
 ) -> Verdict:
-    """Say what speaks against adopting a proposal, the gravest first.
+    """Return what speaks against adopting a proposal, the gravest first.
 
     The expected gain must be above 0 with its whole interval, of the step or of all of the way that it leads,
     whoever adopts it; the cool-down and the shadow only hold back `automatic` changes. `backends` are those
-    the proposal was tamed for, by default all that either table names. `golden` is None where there are no
+    the proposal was clamped for, by default all that either table names. `golden` is None where there are no
     golden questions. `in_force` is given for a proposal that was made some time ago: it steps from weights
     that may have changed since.
     """
@@ -63,7 +63,7 @@ def check(
 
 
 def is_waiting(verdict: Verdict) -> bool:
-    """Say whether nothing but time is missing: a proposal that cools down or proves itself may yet do."""
+    """Return whether nothing but time is missing: a proposal that cools down or proves itself may yet do."""
     return not verdict.is_allowed and all(one.code in ("cool-down", "shadow") for one in verdict.objections)
 
 
@@ -83,9 +83,9 @@ def _unusable(proposal: Proposal, limits: AdviceLimits, backends: Sequence[str])
         because = f" ({proposal.notes[0]})" if proposal.notes else ""
         yield Objection(code="no-change", text=f"it ranks as the current weights do{because}; keep them")
         return
-    tamed = clamp_steps(proposal.table, current=proposal.current, limits=limits, backends=backends)
-    if not same_proportions(tamed.table, proposal.table, backends=backends, tolerance=HARDLY):
-        broken = "; ".join(tamed.adjustments) or "no allowed step leads to it"
+    clamped = clamp_steps(proposal.table, current=proposal.current, limits=limits, backends=backends)
+    if not same_proportions(clamped.table, proposal.table, backends=backends, tolerance=HARDLY):
+        broken = "; ".join(clamped.adjustments) or "no allowed step leads to it"
         yield Objection(code="not-usable", text=f"it breaks the limits ({broken}); propose a smaller step")
 
 

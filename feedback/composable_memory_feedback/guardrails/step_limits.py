@@ -1,4 +1,4 @@
-"""Cuts a proposed table down to one small safe step from the current one (pure)."""
+"""Clamp a proposed table to one small safe step from the current one (pure)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,8 +11,8 @@ from composable_memory_feedback.weights import WeightTable
 __all__ = [
     "HARDLY",
     "TOLERANCE",
+    "Clamped",
     "Row",
-    "Tamed",
     "clamp_steps",
     "close",
     "kinds_of",
@@ -40,7 +40,7 @@ def proportions(table: WeightTable, kind: IntentKind | None, backends: Sequence[
 
 
 def close(one: Row, other: Row, *, tolerance: float = TOLERANCE) -> bool:
-    """Say whether two rows are equal; what a row does not list is 0."""
+    """Return whether two rows are equal; what a row does not list is 0."""
     return all(
         abs(one.get(name, 0.0) - other.get(name, 0.0)) < tolerance for name in one.keys() | other.keys()
     )
@@ -54,7 +54,7 @@ def kinds_of(*tables: WeightTable) -> list[IntentKind]:
 def same_proportions(
     one: WeightTable, other: WeightTable, *, backends: Sequence[str], tolerance: float = TOLERANCE
 ) -> bool:
-    """Say whether two tables rank alike: the same proportions of `backends` for every kind of question."""
+    """Return whether two tables rank alike: the same proportions of `backends` for every kind of question."""
     return all(
         close(proportions(one, kind, backends), proportions(other, kind, backends), tolerance=tolerance)
         for kind in (None, *kinds_of(one, other))
@@ -70,7 +70,7 @@ MOST = 1e9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tamed:
+class Clamped:
     """A table within the limits, with the heaviest weight 1, and what was cut down for that, in words.
 
     `table` is the current one itself where nothing is left of a proposal.
@@ -87,7 +87,7 @@ def clamp_steps(
     limits: AdviceLimits,
     backends: Sequence[str],
     samples: Mapping[IntentKind, int] | None = None,
-) -> Tamed:
+) -> Clamped:
     """Return the nearest table that is one allowed step from the current one, over all kinds of questions.
 
     No weight of `backends` moves by more than `max_step`, and none falls below `min_weight`, or below where
@@ -100,18 +100,18 @@ def clamp_steps(
     notes = [
         f"{one}: left out, it is no backend of this memory" for one in _strangers(table, current, backends)
     ]
-    tamer = _Tamer(table=table, current=current, limits=limits, backends=tuple(backends), notes=notes)
-    weights = tamer.row(None)
-    rows = {kind: tamer.row_of_kind(kind, samples) for kind in kinds_of(table, current)}
+    clamp = _Clamp(table=table, current=current, limits=limits, backends=tuple(backends), notes=notes)
+    weights = clamp.row(None)
+    rows = {kind: clamp.row_of_kind(kind, samples) for kind in kinds_of(table, current)}
     by_intent = {kind: row for kind, row in rows.items() if row is not None and not close(row, weights)}
     result = replace(table, weights=weights, by_intent=by_intent)
     if same_proportions(result, current, backends=backends):
         result = current
-    return Tamed(table=result, adjustments=tuple(notes))
+    return Clamped(table=result, adjustments=tuple(notes))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Tamer:
+class _Clamp:
     """Steps from the current weights towards the proposed ones, row by row, and notes what it cuts."""
 
     table: WeightTable

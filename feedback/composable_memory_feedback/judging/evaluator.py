@@ -1,4 +1,4 @@
-"""Has one logged query judged by a language model: within the hour's quota, once, and written down."""
+"""Judge one logged query with a language model, within an hourly quota, and store the result."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Ranks logged queries as they were and under a change, and scores both by what is known."""
+"""Rank logged queries as they were and under a change, and score both by what is known."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -122,7 +122,7 @@ def gate(
     k: int = 10,
     tolerance: float = 0.0,
 ) -> GateVerdict:
-    """Say whether a candidate may follow a baseline: not if the 95 % interval reaches below -`tolerance`.
+    """Return whether a candidate may follow a baseline: not if the 95 % interval reaches below -`tolerance`.
 
     `tolerance` is in nDCG. A candidate that ranks as the baseline does passes.
 

@@ -58,7 +58,7 @@ class Move:
 
     @property
     def kind(self) -> Literal["up", "down", "in", "out"]:
-        """Say where it went."""
+        """Return where it went."""
         if self.before is None:
             return "in"
         if self.after is None:
@@ -86,7 +86,7 @@ class QueryReplay:
 
     @property
     def is_changed(self) -> bool:
-        """Say whether any result stands elsewhere."""
+        """Return whether any result stands elsewhere."""
         return bool(self.moves)
 
 

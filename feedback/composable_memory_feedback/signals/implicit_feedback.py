@@ -1,4 +1,4 @@
-"""Infers judgements from traffic: what was opened, quoted, or asked again (pure).
+"""Infer judgements from traffic: what was opened, quoted, or asked again (pure).
 
 Such signals say most about results that were looked at, which those in front are more often; whoever learns
 from them has to allow for the rank, which every judgement tells.

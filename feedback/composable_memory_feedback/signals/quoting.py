@@ -1,4 +1,4 @@
-"""Says which results an answer quotes, by its words alone (pure).
+"""Find which results an answer quotes, and which questions ask for the same in other words (pure).
 
 Runs of equal words are what plagiarism detection goes by: eight in a row are hardly ever chance.
 """
@@ -76,14 +76,14 @@ class _Said:
         return cls(answer, frozenset(_runs(words)), "".join(words), frozenset(_tokens(answer)))
 
     def repeats(self, text: str) -> bool:
-        """Say whether the answer repeats a run of a text."""
+        """Return whether the answer repeats a run of a text."""
         words = words_of(text)
         return not self.runs.isdisjoint(_runs(words)) or any(
             run in self.letters for run in _unspaced_runs("".join(words))
         )
 
     def cites(self, result: ShownText) -> bool:
-        """Say whether the answer names lines of a result, or a result that has no lines."""
+        """Return whether the answer names lines of a result, or a result that has no lines."""
         if not result.path or result.path not in self.text:
             return False
         lines = _LINES if result.start_line > 0 else r"(?![\w/-])"
@@ -93,7 +93,7 @@ class _Said:
         )
 
     def names(self, identifiers: frozenset[str], others: Iterable[frozenset[str]]) -> bool:
-        """Say whether the answer has an identifier that the others do not have."""
+        """Return whether the answer has an identifier that the others do not have."""
         return not (identifiers & self.tokens) <= frozenset().union(*others)
 
 
@@ -128,7 +128,7 @@ def _identifiers(text: str) -> Iterator[str]:
 
 
 def _is_identifier(token: str) -> bool:
-    """Say whether a token looks as if it names one thing: digits among letters, `a_b`, `aB`, an address."""
+    """Return whether a token looks as if it names one thing: digits among letters, `a_b`, `aB`, an address."""
     if is_unspaced(token):  # a phrase, then
         return False
     has_letters = any(map(str.isalpha, token))
@@ -155,7 +155,7 @@ _EMPTY_WORDS = frozenset(
 
 
 def is_rephrased(earlier: str, later: str) -> bool:
-    """Say whether the later question asks for the same in other words; not so if the words are the same.
+    """Return whether the later question asks for the same in other words; not so if the words are the same.
 
     Content words are compared: those of four characters or more, and those with digits, without the empty
     ones; where a script has no spaces, pairs of characters.
@@ -195,5 +195,5 @@ def words_of(text: str) -> list[str]:
 
 
 def is_unspaced(text: str) -> bool:
-    """Say whether a text has letters of a script that puts no spaces between words."""
+    """Return whether a text has letters of a script that puts no spaces between words."""
     return _UNSPACED.search(text) is not None

@@ -10,7 +10,7 @@ import pytest
 from composable_memory_feedback.advice import AdviceLimits, BackendAdvice, Proposal
 from composable_memory_feedback.advice.values import ObjectionCode
 from composable_memory_feedback.golden import GoldenComparison, GoldenScore
-from composable_memory_feedback.guardrails import ShadowOutcome, Tamed, check, clamp_steps, is_waiting
+from composable_memory_feedback.guardrails import Clamped, ShadowOutcome, check, clamp_steps, is_waiting
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.weights import WeightTable
@@ -29,7 +29,7 @@ def table(*weights: float, by_intent: Rows | None = None) -> WeightTable:
     return WeightTable.fixed(dict(zip(BACKENDS, weights, strict=False)), by_intent=by_intent, made_at=NOW)
 
 
-def tamed(proposed: WeightTable, current: WeightTable) -> Tamed:
+def clamped(proposed: WeightTable, current: WeightTable) -> Clamped:
     return clamp_steps(proposed, current=current, limits=LIMITS, backends=BACKENDS)
 
 
@@ -38,38 +38,38 @@ def row(*weights: float) -> dict[str, float]:
 
 
 def test_a_small_step_is_taken_as_it_is() -> None:
-    result = tamed(table(1.0, 0.9, 0.85), table(1.0, 1.0, 1.0))
+    result = clamped(table(1.0, 0.9, 0.85), table(1.0, 1.0, 1.0))
 
     assert (row(1.0, 0.9, 0.85), ()) == (result.table.weights, result.adjustments)
 
 
 def test_only_proportions_count_for_a_step() -> None:
-    result = tamed(table(10_000, 9_000, 8_500), table(0.3, 0.3, 0.3))
+    result = clamped(table(10_000, 9_000, 8_500), table(0.3, 0.3, 0.3))
 
     assert row(1.0, 0.9, 0.85) == result.table.weights
 
 
 def test_all_weight_on_one_backend_becomes_one_step_towards_it() -> None:
-    result = tamed(table(1.0, 0.0, 0.0), table(1.0, 1.0, 1.0))
+    result = clamped(table(1.0, 0.0, 0.0), table(1.0, 1.0, 1.0))
 
     assert row(1.0, 0.8, 0.8) == result.table.weights
     assert "graphiti: 0.8 rather than 0; a weight moves by at most 0.2 at a time" in result.adjustments
 
 
 def test_a_new_leader_first_comes_level_with_the_old_one() -> None:
-    result = tamed(table(0.1, 1.0, 0.1), table(1.0, 0.7, 0.5))
+    result = clamped(table(0.1, 1.0, 0.1), table(1.0, 0.7, 0.5))
 
     assert row(1.0, 0.9, 0.7) == result.table.weights
 
 
 def test_a_level_backend_takes_the_lead_at_once() -> None:
-    result = tamed(table(0.1, 1.0, 0.9), table(1.0, 0.95, 0.9))
+    result = clamped(table(0.1, 1.0, 0.9), table(1.0, 0.95, 0.9))
 
     assert row(0.8, 1.0, 0.9) == result.table.weights
 
 
 def test_no_backend_falls_below_the_least_weight() -> None:
-    result = tamed(table(1.0, 0.0, 0.5), table(1.0, 0.2, 0.5))
+    result = clamped(table(1.0, 0.0, 0.5), table(1.0, 0.2, 0.5))
 
     assert result.table["graphiti"] == 0.1
     assert (result.adjustments) == (
@@ -80,21 +80,21 @@ def test_no_backend_falls_below_the_least_weight() -> None:
 def test_a_weight_of_0_that_was_set_by_hand_stays_until_a_proposal_raises_it() -> None:
     off = table(1.0, 0.0, 1.0)
 
-    assert tamed(table(1.0, 0.0, 0.9), off).table["graphiti"] == 0.0
-    assert tamed(table(1.0, 0.6, 0.9), off).table["graphiti"] == 0.2
+    assert clamped(table(1.0, 0.0, 0.9), off).table["graphiti"] == 0.0
+    assert clamped(table(1.0, 0.6, 0.9), off).table["graphiti"] == 0.2
 
 
 def test_a_table_of_zeros_proposes_nothing() -> None:
     current = table(1.0, 0.5, 0.5)
 
-    result = tamed(table(0.0, 0.0, 0.0), current)
+    result = clamped(table(0.0, 0.0, 0.0), current)
 
     assert result.table is current
     assert "every weight was 0" in result.adjustments[0]
 
 
 def test_from_zeros_everywhere_steps_count_from_equal_weights() -> None:
-    assert row(1.0, 0.8, 0.8) == tamed(table(1.0, 0.5, 0.5), table(0.0, 0.0, 0.0)).table.weights
+    assert row(1.0, 0.8, 0.8) == clamped(table(1.0, 0.5, 0.5), table(0.0, 0.0, 0.0)).table.weights
 
 
 def test_a_single_backend_cannot_be_weighed() -> None:
@@ -113,13 +113,13 @@ def test_without_backends_nothing_changes() -> None:
 def test_the_same_proportions_are_the_current_table_itself() -> None:
     current = table(2.0, 0.123456789, 0.04)
 
-    assert tamed(table(1.0, 0.0617283945, 0.02), current).table is current
+    assert clamped(table(1.0, 0.0617283945, 0.02), current).table is current
 
 
 def test_a_backend_that_nobody_knows_is_left_out() -> None:
     proposed = WeightTable.fixed({**row(1.0, 0.9, 1.0), "evil": 1e300}, made_at=NOW)
 
-    result = tamed(proposed, table(1.0, 1.0, 1.0))
+    result = clamped(proposed, table(1.0, 1.0, 1.0))
 
     assert row(1.0, 0.9, 1.0) == result.table.weights
     assert result.adjustments == ("evil: left out, it is no backend of this memory",)
@@ -138,7 +138,7 @@ def test_a_kind_steps_from_what_it_had() -> None:
     current = table(1.0, 0.5, 0.5, by_intent={TIME: {"graphiti": 1.0}})
     proposed = table(1.0, 0.5, 0.5, by_intent={TIME: row(0.2, 1.0, 0.2)})
 
-    result = tamed(proposed, current)
+    result = clamped(proposed, current)
 
     assert {TIME: row(0.8, 1.0, 0.3)} == result.table.by_intent
 
@@ -146,7 +146,7 @@ def test_a_kind_steps_from_what_it_had() -> None:
 def test_a_kind_that_a_proposal_forgets_goes_to_the_common_weights_step_by_step() -> None:
     current = table(1.0, 0.5, 0.5, by_intent={TIME: row(1.0, 1.0, 0.5)})
 
-    result = tamed(table(1.0, 0.5, 0.5), current)
+    result = clamped(table(1.0, 0.5, 0.5), current)
 
     assert {TIME: row(1.0, 0.8, 0.5)} == result.table.by_intent
 
@@ -171,7 +171,7 @@ def test_the_order_of_two_backends_is_turned_round_in_a_few_changes() -> None:
     current, wanted = table(0.7, 0.3, 0.3), table(0.3, 1.0, 0.3)
 
     steps = 0
-    while (following := tamed(wanted, current).table) is not current:
+    while (following := clamped(wanted, current).table) is not current:
         current, steps = following, steps + 1
 
     assert (6, row(0.3, 1.0, 0.3)) == (steps, current.weights)

@@ -27,11 +27,11 @@ LIMITS = AdviceLimits()
 SAME_FOR_ALL = dict.fromkeys(IntentKind, (0.7, 0.2, 0.2))
 
 
-def tamed(table: WeightTable) -> WeightTable:
+def clamped(table: WeightTable) -> WeightTable:
     return clamp_steps(table, current=EQUAL, limits=LIMITS, backends=BACKENDS).table
 
 
-def untamed(table: WeightTable) -> WeightTable:
+def unclamped(table: WeightTable) -> WeightTable:
     return table
 
 
@@ -41,7 +41,7 @@ def advised(cases: list[Case], current: WeightTable = EQUAL, **others: object) -
         "backends": BACKENDS,
         "ranker": plain_ranker,
         "limits": LIMITS,
-        "clamp_steps": untamed,
+        "clamp_steps": unclamped,
         "now": BEGINNING,
     }
     return advise(cases, **(options | others))  # type: ignore[arg-type]
@@ -62,7 +62,7 @@ def test_a_world_is_learnt_and_the_learnt_weights_are_truly_better() -> None:
 def test_a_step_tells_where_it_leads_and_what_all_of_the_way_gains() -> None:
     cases, whole = learnt()
 
-    step = advised(cases, clamp_steps=tamed)
+    step = advised(cases, clamp_steps=clamped)
 
     assert (whole.destination, whole.destination_gain) == (None, None)
     assert step.destination is not None
@@ -104,7 +104,7 @@ def test_the_interval_of_the_gain_holds_the_truth_in_worlds_of_its_own() -> None
     held = 0
     for seed in range(5):
         world = World(seed + 40, judged_by_model=1.0)
-        proposal = advised(cases_of(*world.serve(40)), clamp_steps=tamed)
+        proposal = advised(cases_of(*world.serve(40)), clamp_steps=clamped)
         assert proposal.gain is not None
         held += proposal.gain.low <= world.gain(proposal.table, EQUAL, count=300) <= proposal.gain.high
     assert held >= 4
@@ -117,7 +117,7 @@ def test_the_same_arguments_give_the_same_proposal() -> None:
 
 def test_what_is_proposed_has_passed_the_guardrail() -> None:
     cases, _ = learnt()
-    proposal = advised(cases[:30], clamp_steps=tamed)
+    proposal = advised(cases[:30], clamp_steps=clamped)
     assert proposal.table.weights == {"builtin": 1.0, "graphiti": 0.8, "qmd": 0.8}
 
 

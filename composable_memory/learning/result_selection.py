@@ -1,16 +1,67 @@
-"""Chooses the results of logged queries that a language model has still to judge (pure)."""
+"""Select results of logged queries to be judged: one that somebody names, or those nobody judged (pure)."""
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from composable_memory.query.replay import Replayer
 from composable_memory.query.weights import WeightTable
 from composable_memory_feedback.advice.evidence import EvidenceOfQuery, QueryKey, evidence_of
+from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.judgements import Judgement
 from composable_memory_feedback.logged import LoggedQuery, RankedHit
 from composable_memory_feedback.replay import PolicyChange, changed
 
-__all__ = ["Unjudged", "never_judged", "unjudged_under"]
+__all__ = ["Unjudged", "named_result", "never_judged", "unjudged_under"]
+
+TOLD_RESULTS = 5
+_RANK = re.compile(r"[0-9]{1,6}")
+# As a citation names a result, `path#L3-L5`, and as a search does, `path:3-5`.
+_CITED = re.compile(r"(?P<path>.+?)(?:#L|:)(?P<start>[0-9]{1,9})(?:[-:]L?(?P<end>[0-9]{1,9}))?")
+
+
+def named_result(query: LoggedQuery, name: str) -> RankedHit:
+    """Return a result by its place in the answer, from 1, its path, or its path and lines.
+
+    With its lines, as in `path#L3-L5`, `path:3-5` or `path:3:5`, a candidate is found that was not shown.
+
+    Raises:
+        FeedbackError: no result is called so; the error names those that were shown.
+    """
+    places = dict(enumerate(query.shown, 1))
+    if _RANK.fullmatch(name) and int(name) in places:
+        return places[int(name)]
+    key = _key(name)
+    for hit in query.shown:
+        if name == hit.path or hit.key in (name, key):
+            return hit
+    for hit in _candidates(query):
+        if hit.key in (name, key):
+            return hit
+    shown = "; ".join(f"{rank}: {hit.key}" for rank, hit in list(places.items())[:TOLD_RESULTS]) or "nothing"
+    raise FeedbackError("this query found no such result", subject=name, advice=f"it showed {shown}")
+
+
+def _key(name: str) -> str | None:
+    """Return `path:start:end` of a name that tells lines."""
+    cited = _CITED.fullmatch(name)
+    if cited is None:
+        return None
+    return f"{cited['path']}:{int(cited['start'])}:{int(cited['end'] or cited['start'])}"
+
+
+def _candidates(query: LoggedQuery) -> Iterator[RankedHit]:
+    """Yield what the backends answered, in the order in which they were asked."""
+    for answered in query.lists:
+        for one in answered.candidates:
+            yield RankedHit(
+                path=one.path,
+                start_line=one.start_line,
+                end_line=one.end_line,
+                backend=answered.backend,
+                score=one.score,
+                calibrated=one.score,
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
