@@ -1,4 +1,7 @@
-"""Find the active weights, by the settings and the store, and hand them to a running manager."""
+"""Find the active weights, by the settings and the store, and hand them to a running manager.
+
+Changes that other processes make are followed; that costs little where nothing is learnt.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
@@ -13,12 +16,20 @@ from composable_memory.query.weights import LiveWeights, WeightsInForce, WeightT
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_ops_logs import ErrorInfo, LearningFailed, OpsLog, OpsLogError, trace
 
-__all__ = ["SURVIVED", "Sleep", "follow", "goes_on", "tell_failure", "weights_followed"]
-
 if TYPE_CHECKING:
     from composable_memory_feedback.experiments.values import ExperimentRecord
 
-__all__ = ["WeightsReport", "activate", "active_weights"]
+__all__ = [
+    "SURVIVED",
+    "Sleep",
+    "WeightsReport",
+    "activate",
+    "active_weights",
+    "follow",
+    "goes_on",
+    "tell_failure",
+    "weights_followed",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -128,7 +128,7 @@ def _identifiers(text: str) -> Iterator[str]:
 
 
 def _is_identifier(token: str) -> bool:
-    """Return whether a token looks as if it names one thing: digits among letters, `a_b`, `aB`, an address."""
+    """Return whether a token seems to name one thing: digits among letters, `a_b`, `aB`, an address."""
     if is_unspaced(token):  # a phrase, then
         return False
     has_letters = any(map(str.isalpha, token))
