@@ -21,7 +21,7 @@ FIX = "write it in this encoding, or set LC_ALL=C.UTF-8"
 
 
 def _is_text(argument: str) -> bool:
-    """Say whether an argument could be decoded; bytes that could not be are halves of surrogate pairs."""
+    """Return whether an argument could be decoded; undecodable bytes become halves of surrogate pairs."""
     return not any("\ud800" <= char <= "\udfff" for char in argument)
 
 

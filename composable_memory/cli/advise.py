@@ -77,7 +77,7 @@ async def advise(
 
 
 def _refusal(advice: Advice) -> str | None:
-    """Return why a change was refused; that the present weights proved the best is no refusal."""
+    """Return why a change was refused; that the current weights proved to be the best is no refusal."""
     is_proven = advice.proposal.gain is not None
     grave = [one.text for one in advice.verdict.objections if one.code != "no-change" or not is_proven]
     grave += [note for note in advice.proposal.notes if note.startswith(REFUSED)]

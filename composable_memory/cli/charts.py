@@ -174,7 +174,7 @@ def quality_chart(days: Iterable[BackendDay], *, start: datetime, now: datetime)
 
 
 def gain_chart(changes: Sequence[WeightChange], *, start: datetime, now: datetime) -> Chart:
-    """Return the gain that was expected of the table in force over the settings' weights, in nDCG.
+    """Return the expected gain of the active table over the settings' weights, in nDCG.
 
     It is the sum over the changes that led from the settings to the table; going back to a table takes its
     sum. The interval is that of the last change alone, around the sum: the earlier ones were expected then,

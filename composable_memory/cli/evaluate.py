@@ -81,7 +81,7 @@ async def evaluate(
         _warn_of_unanswered(found.unanswered)
     if found.floor and found.floor.falls_by_more_than(tolerance):
         worse = f"worse than then, by more than {tolerance:g}"
-        error(f"the weights in force rank the answers kept before {worse}")
+        error(f"the active weights rank the answers kept before {worse}")
         return ExitCode.FAILED
     return ExitCode.FINE
 
@@ -148,7 +148,7 @@ def _format_miss(one: QuestionScore) -> str:
 def _print_floor(floor: GoldenComparison) -> None:
     then, now = floor.current, floor.proposed
     print_line()
-    print_line("The answers kept before, as ranked then -> with the weights in force", bold=True)
+    print_line("The answers kept before, as ranked then -> with the active weights", bold=True)
     measures = (
         ("recall", then.recall, now.recall),
         ("MRR", then.mrr, now.mrr),

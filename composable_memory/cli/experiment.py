@@ -21,7 +21,7 @@ __all__ = ["app", "experiment_document", "print_experiment", "start", "status", 
 HOW_TO_START = "hint: `cmem experiment start --b builtin=0.6,graphiti=0.3` starts one"
 HOW_TO_LOOK = "hint: every further query counts; `cmem experiment status` shows how it stands"
 HOW_TO_END = "hint: nothing is left to wait for; `cmem experiment stop` ends it"
-HOW_TO_ADOPT = "hint: `cmem experiment stop --adopt` puts the weights of b in force"
+HOW_TO_ADOPT = "hint: `cmem experiment stop --adopt` adopts the weights of b"
 
 app = typer.Typer()
 experiment = typer.Typer(
@@ -88,7 +88,7 @@ async def stop(
         print_json(experiment_document(ended, table))
     else:
         print_experiment(ended)
-        print_line(f"In force: {format_table(table)}.")
+        print_line(f"Active weights: {format_table(table)}.")
 
 
 def _print_latest(found: ExperimentStatus | None, *, as_json: bool) -> None:
@@ -103,9 +103,9 @@ def _print_latest(found: ExperimentStatus | None, *, as_json: bool) -> None:
 
 
 def experiment_document(status: ExperimentStatus, active: WeightTable | None = None) -> dict[str, JsonValue]:
-    """Return the two tables, and what the queries told of them so far, as JSON.
+    """Return the two tables and the outcome of the queries so far as JSON.
 
-    `winRate` is the share of `b` among the queries that told a difference. `eValue` is left out where it is
+    `winRate` is the share of `b` among the queries that are no ties. `eValue` is left out where it is
     too large for a number. `inForce` is the table that ranks after the end.
     """
     record = status.record
@@ -125,7 +125,7 @@ def experiment_document(status: ExperimentStatus, active: WeightTable | None = N
 def print_experiment(status: ExperimentStatus) -> None:
     """Print the tables, what each won, how sure that is, and what is missing."""
     record = status.record
-    wins = f"a won {status.wins_a}, b won {status.wins_b}, {status.ties} told no difference"
+    wins = f"a won {status.wins_a}, b won {status.wins_b}, {status.ties} tied"
     e_value = f"{status.e_value:.3g}" if isfinite(status.e_value) else "beyond measure"
     print_line(f"Experiment {record.id}, {_format_state(status)}", bold=True)
     print_pairs(
@@ -155,4 +155,6 @@ def _format_state(status: ExperimentStatus) -> str:
 
 
 def _format_share(one: Interval) -> str:
-    return f"{one.mean * 100:.0f} % ({one.low * 100:.0f} .. {one.high * 100:.0f} %) of those that told one"
+    return (
+        f"{one.mean * 100:.0f} % ({one.low * 100:.0f} .. {one.high * 100:.0f} %) of those that were not tied"
+    )

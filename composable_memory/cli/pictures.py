@@ -70,9 +70,9 @@ def write_picture(charts: Sequence[Chart], path: Path) -> None:
         try:
             figure.savefig(path, format=kind, dpi=144, metadata=dated)
         except OSError as error:
-            told = error.strerror or "it cannot be written"
+            reason = error.strerror or "it cannot be written"
             raise FeedbackError(
-                "the picture was not written", subject=str(path), advice=f"{told}; name another file"
+                "the picture was not written", subject=str(path), advice=f"{reason}; name another file"
             ) from error
 
 

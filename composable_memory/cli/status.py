@@ -218,8 +218,7 @@ def _print_backend(one: _Backend) -> None:
     about |= {"missing": one.missing, "problem": one.problem}
     known = dict(one.status) if one.status else {}
     in_short = ("provider", "model", "files", "chunks", "dirty", "db_path", "fallback", "custom")
-    told = {name: known.get(name) for name in in_short}
-    rows = [*about.items(), *told.items()]
+    rows = [*about.items(), *((name, known.get(name)) for name in in_short)]
     print_details(
         f"{one.id}  {'enabled' if one.enabled else role}",
         {name: value for name, value in rows if value not in (None, (), {})},

@@ -72,7 +72,7 @@ async def _follow(memory: Memory, events: "asyncio.Queue[OpsEvent]", printer: "_
     warn_degraded(memory.unavailable())
     await memory.sync(reason="boot")
     if not printer.as_json:
-        print_line(f"Following {memory.workspace_dir}: {_format_means(memory)}. End with Ctrl-C.", dim=True)
+        print_line(f"Watching {memory.workspace_dir}: {_format_means(memory)}. End with Ctrl-C.", dim=True)
     warn_if_empty(memory.status())
     _require_watching(memory)
     while True:
@@ -142,16 +142,16 @@ def _sync_document(event: OpsEvent, done: SyncComplete | SyncFailed) -> dict[str
 
 
 def _means(memory: Memory) -> dict[str, Mapping[str, JsonValue]]:
-    """Return what each backend that follows something says of it."""
-    told = {name: status.custom.get("watch") for name, status in memory.backend_statuses().items()}
-    return {name: one for name, one in told.items() if isinstance(one, Mapping)}
+    """Return how each backend that watches something does it."""
+    found = {name: status.custom.get("watch") for name, status in memory.backend_statuses().items()}
+    return {name: one for name, one in found.items() if isinstance(one, Mapping)}
 
 
 def _require_watching(memory: Memory) -> None:
-    """Make sure that something follows the notes.
+    """Make sure that something watches the notes.
 
     Raises:
-        ConfigError: the settings want nothing to be followed.
+        ConfigError: the settings turn watching off.
         BackendUnavailable: the notes cannot be watched, and no interval makes up for it.
     """
     means = _means(memory).values()
@@ -160,12 +160,12 @@ def _require_watching(memory: Memory) -> None:
     if why := [str(one["reason"]) for one in means if "reason" in one]:
         fix = "or set memory.builtin.sync.interval_minutes to look at the notes now and then"
         raise BackendUnavailable("builtin", why[0], fix=fix, operation="watch")
-    problem = "nothing would follow the notes; set it, or memory.builtin.sync.interval_minutes"
+    problem = "nothing would watch the notes; set it, or memory.builtin.sync.interval_minutes"
     raise ConfigError("memory.builtin.sync.watch", problem)
 
 
 def _format_means(memory: Memory) -> str:
-    """Say in words by which means the notes are followed, and by whom where several do."""
+    """Return how the notes are watched, by backend if there are several."""
     means = _means(memory)
     if len(means) == 1:
         return "".join(map(_format_one, means.values()))

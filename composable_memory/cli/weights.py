@@ -35,7 +35,7 @@ __all__ = ["app", "diff", "history", "print_report", "rollback", "set_", "show",
 ACTOR = "cli"
 REASON_CHARS = 160
 NONE = "-"
-NEVER_CHANGED = "The weights were never changed: those of the settings are in force."
+NEVER_CHANGED = "The weights were never changed: those of the settings are active."
 WHAT_CHANGES = "hint: `cmem advise` proposes weights, `cmem weights set builtin=0.6` sets some by hand"
 
 app = typer.Typer()
@@ -182,8 +182,8 @@ def _print_changed(report: WeightsReport, learning: Learning, *, as_json: bool) 
 
 def _format_active(report: WeightsReport) -> str:
     if report.since is None:
-        return "The weights of the settings are in force."
-    return f"Weights {report.table.version}, in force since {format_time(report.since)}"
+        return "The weights of the settings are active."
+    return f"Weights {report.table.version}, active since {format_time(report.since)}"
 
 
 def _print_weights(table: WeightTable, backends: Sequence[str], *, beside: WeightTable | None = None) -> None:

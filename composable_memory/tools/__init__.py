@@ -115,10 +115,10 @@ async def memory_context_pack(memory: "Memory", request: MemoryContextPackReques
     if failure is not None:
         known = {"trace_id": response.trace_id, "degraded": response.degraded}
         return unavailable_pack(failure).model_copy(update=known)
-    told = tuple(one if one.citation else replace(one, origin=None) for one in response.results)
+    shown = tuple(one if one.citation else replace(one, origin=None) for one in response.results)
     budget = PackBudget.of(request.max_chars, request.max_tokens)
     with trace(session_key=request.session_key):
-        packed = memory.manager.pack(replace(response, results=told), budget)
+        packed = memory.manager.pack(replace(response, results=shown), budget)
     reply = MemoryContextPackReply(
         pack=packed.pack,
         sources=tuple(map(PackedSource.of, packed.sources)),
@@ -130,7 +130,7 @@ async def memory_context_pack(memory: "Memory", request: MemoryContextPackReques
 
 
 def why_empty(memory: "Memory") -> str | None:
-    """Say that there are no notes, and where they are looked for; None where there are some."""
+    """Return that there are no notes, and where they are looked for; None if there are some."""
     status = memory.status()
     if status.files != 0 or status.dirty:
         return None
@@ -182,7 +182,7 @@ async def _read(memory: "Memory", request: MemoryGetRequest) -> MemoryFileSlice:
 
 
 async def _is_missing(memory: "Memory", path: str) -> bool:
-    """Say whether there is no such file; one without text, or without the lines asked for, is there."""
+    """Return whether there is no such file; one without text or without the lines asked for exists."""
     if await asyncio.to_thread((memory.workspace_dir / path).exists):
         return False
     return not (await memory.manager.read_file(path)).text
@@ -231,7 +231,7 @@ async def query_cited(memory: "Memory", request: MemorySearchRequest) -> QueryRe
 
 
 def why_unavailable(response: QueryResponse) -> str | None:
-    """Say why no memory could answer; None when one did, or when none was meant to."""
+    """Return why no memory could answer; None if one did, or if none was meant to."""
     if not response.answers and not response.degraded:
         return None
     meant = [answer for answer in response.answers if answer.skipped in (None, "breaker-open")]

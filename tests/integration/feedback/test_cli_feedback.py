@@ -376,7 +376,7 @@ def test_weights_that_are_set_are_shown_beside_those_of_the_settings(empty: Cmem
     shown = empty.said("weights", "show")
 
     assert re.fullmatch(
-        r"Weights v1, in force since [-\d]+ [\d:]+\nbackend  weight\nsure +0\.80\nvague +1\.00\n", changed
+        r"Weights v1, active since [-\d]+ [\d:]+\nbackend  weight\nsure +0\.80\nvague +1\.00\n", changed
     )
     assert shown.splitlines()[1:] == [
         "it knows more",
@@ -437,7 +437,7 @@ def test_the_history_tells_who_changed_what_and_why(empty: Cmem) -> None:
 def test_a_history_of_nothing_says_so(empty: Cmem) -> None:
     result = empty("weights", "history")
 
-    assert result.stdout == "The weights were never changed: those of the settings are in force.\n"
+    assert result.stdout == "The weights were never changed: those of the settings are active.\n"
     assert "`cmem advise`" in result.stderr
 
 
@@ -447,7 +447,7 @@ def test_a_rollback_puts_a_named_version_in_force(empty: Cmem) -> None:
 
     told = empty.said("weights", "rollback", "v1")
 
-    assert told.startswith("Weights v1, in force since ")
+    assert told.startswith("Weights v1, active since ")
     assert re.search(r"sure +0\.60\n", told)
 
 
@@ -463,7 +463,7 @@ def test_a_table_that_the_settings_overtook_is_told(empty: Cmem) -> None:
 
     result = empty("weights", "show")
 
-    assert result.stdout.startswith("The weights of the settings are in force.\n")
+    assert result.stdout.startswith("The weights of the settings are active.\n")
     assert "v1 is set aside: the weights or the backends of the settings changed" in result.stderr
 
 

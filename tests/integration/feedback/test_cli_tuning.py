@@ -246,7 +246,7 @@ def test_an_experiment_tells_both_tables_and_who_won(cmem: Cmem) -> None:
 
     assert started.exit_code == result.exit_code == 0
     assert "  b         sure 1.00, vague 0.50" in result.stdout
-    assert "  queries   2: a won 0, b won 2, 0 told no difference" in result.stdout
+    assert "  queries   2: a won 0, b won 2, 0 tied" in result.stdout
 
 
 def test_the_winner_of_an_experiment_can_be_adopted(cmem: Cmem) -> None:
@@ -268,7 +268,7 @@ def test_an_experiment_that_told_nothing_can_be_stopped_and_not_adopted(cmem: Cm
 
     assert "b did not win" in error(refused)
     assert "stopped" in stopped.stdout.splitlines()[0]
-    assert "In force: sure 0.50, vague 1.00." in stopped.stdout
+    assert "Active weights: sure 0.50, vague 1.00." in stopped.stdout
 
 
 def test_an_experiment_that_does_not_run_cannot_be_stopped(empty: Cmem) -> None:

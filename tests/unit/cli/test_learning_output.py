@@ -501,7 +501,7 @@ def test_an_experiment_shows_who_won_how_many_and_what_is_missing(printed: Print
     assert lines[1:4] == [
         "a graph 0.25, notes 0.50",
         "b v2 (graph 0.50, notes 0.50; time: notes 0.10)",
-        "queries 14: a won 1, b won 3, 10 told no difference",
+        "queries 14: a won 1, b won 3, 10 tied",
     ]
     assert lines[4].startswith("b wins 75 % (40 .. 95 %)")
     assert lines[5] == "evidence 1.5, decided from 20 on"
