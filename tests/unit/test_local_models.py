@@ -61,13 +61,13 @@ def written(folder: Path, data: bytes, name: str = "model.gguf") -> Path:
 # --- the header ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", [2, 3])
-def test_a_header_tells_what_the_model_is(tmp_path: Path, version: int) -> None:
-    header = read_header(written(tmp_path, gguf(*PAIRS, version=version)))
+def test_a_header_tells_what_the_model_is(tmp_path: Path) -> None:
+    for version in (2, 3):
+        header = read_header(written(tmp_path, gguf(*PAIRS, version=version)))
 
-    assert header == GgufHeader(
-        architecture="bert", name="naïve", dimensions=384, context_length=512, digest=header.digest
-    )
+        assert header == GgufHeader(
+            architecture="bert", name="naïve", dimensions=384, context_length=512, digest=header.digest
+        )
 
 
 def test_the_digest_tells_files_apart_by_size_head_and_tail(tmp_path: Path) -> None:
@@ -82,9 +82,8 @@ def test_the_digest_tells_files_apart_by_size_head_and_tail(tmp_path: Path) -> N
     assert len(digests) == len(files)
 
 
-@pytest.mark.parametrize(
-    ("data", "problem"),
-    [
+def test_what_is_no_model_is_said(tmp_path: Path) -> None:
+    cases: list[tuple[bytes, str]] = [
         (b"", "not a GGUF file"),
         (b"PK\x03\x04 and more", "not a GGUF file"),
         (gguf(*PAIRS, version=1), "of version 1; readable are 2 and 3"),
@@ -97,12 +96,10 @@ def test_the_digest_tells_files_apart_by_size_head_and_tail(tmp_path: Path) -> N
         (gguf(pair("general.name", 77, b"")), "unknown type 77"),
         (gguf(struct.pack("<Q", 2**60) + b"x"), "damaged"),
         (gguf(text("k") + struct.pack("<I", 8) + struct.pack("<Q", 3) + b"\xff\xfe\xfd"), "damaged"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_what_is_no_model_is_said(tmp_path: Path, data: bytes, problem: str) -> None:
-    with pytest.raises(ValueError, match=problem):
-        read_header(written(tmp_path, data))
+    ]
+    for data, problem in cases:
+        with pytest.raises(ValueError, match=problem):
+            read_header(written(tmp_path, data))
 
 
 def test_a_header_that_is_cut_off_anywhere_is_refused(tmp_path: Path) -> None:
@@ -133,15 +130,17 @@ def test_a_model_goes_before_a_model_path(tmp_path: Path) -> None:
     assert local_model(settings, tmp_path).name == HUB_MODEL.removeprefix("hf:")
 
 
-@pytest.mark.parametrize(
-    ("name", "problem"),
-    [("nothing.gguf", "there is no file .*nothing.gguf"), ("", "cannot be read"), ("zip.gguf", "not a GGUF")],
-)
-def test_a_path_without_a_model_is_said(tmp_path: Path, name: str, problem: str) -> None:
-    written(tmp_path, b"PK", "zip.gguf")
+def test_a_path_without_a_model_is_said(tmp_path: Path) -> None:
+    cases: list[tuple[str, str]] = [
+        ("nothing.gguf", "there is no file .*nothing.gguf"),
+        ("", "cannot be read"),
+        ("zip.gguf", "not a GGUF"),
+    ]
+    for name, problem in cases:
+        written(tmp_path, b"PK", "zip.gguf")
 
-    with pytest.raises(EmbedderUnavailable, match=problem):
-        local_model(LocalSettings(model_path=str(tmp_path / name)), tmp_path)
+        with pytest.raises(EmbedderUnavailable, match=problem):
+            local_model(LocalSettings(model_path=str(tmp_path / name)), tmp_path)
 
 
 def test_the_default_is_known_without_being_here(tmp_path: Path) -> None:
@@ -183,9 +182,8 @@ def test_the_fingerprint_changes_with_all_that_shapes_the_vectors(tmp_path: Path
     assert local_model(same, tmp_path).fingerprint in fingerprints
 
 
-@pytest.mark.parametrize(
-    ("name", "prompts"),
-    [
+def test_a_family_has_its_prefixes() -> None:
+    cases: list[tuple[str, tuple[str, str]]] = [
         (
             "ggml-org/embeddinggemma-300m-qat-q8_0-GGUF",
             ("task: search result | query: ", "title: none | text: "),
@@ -197,12 +195,11 @@ def test_the_fingerprint_changes_with_all_that_shapes_the_vectors(tmp_path: Path
         ("table5-model", ("", "")),
         ("all-MiniLM-L6-v2", ("", "")),
         ("", ("", "")),
-    ],
-)
-def test_a_family_has_its_prefixes(name: str, prompts: tuple[str, str]) -> None:
-    found = prompts_for(name)
+    ]
+    for name, prompts in cases:
+        found = prompts_for(name)
 
-    assert (found.query, found.document) == prompts
+        assert (found.query, found.document) == prompts
 
 
 def test_a_family_reads_as_much_as_it_was_trained_for() -> None:
@@ -218,9 +215,8 @@ def test_prefixes_and_length_may_be_set(tmp_path: Path) -> None:
 # --- the settings -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("reference", "problem"),
-    [
+def test_a_reference_that_leads_nowhere_is_refused() -> None:
+    cases: list[tuple[str, str]] = [
         ("https://example.org/model.gguf", "download other files yourself"),
         ("hf:someone", "expected hf:organisation/repository"),
         ("hf:../x", "expected hf:organisation/repository"),
@@ -228,28 +224,23 @@ def test_prefixes_and_length_may_be_set(tmp_path: Path) -> None:
         (r"hf:someone/model/..\..\x.gguf", "expected hf:organisation/repository"),
         ("hf:someone/model/model.bin", "has to be a .gguf file"),
         ("", "at least 1 character"),
-    ],
-)
-def test_a_reference_that_leads_nowhere_is_refused(reference: str, problem: str) -> None:
-    with pytest.raises(ValidationError, match=problem):
-        LocalSettings(model_path=reference)
+    ]
+    for reference, problem in cases:
+        with pytest.raises(ValidationError, match=problem):
+            LocalSettings(model_path=reference)
 
 
-@pytest.mark.parametrize(
-    ("options", "lack"),
-    [
+def test_only_a_file_that_is_here_makes_it_a_choice(services: EmbedderServices) -> None:
+    cases: list[tuple[dict[str, str], str | None]] = [
         ({}, "no model file is set"),
         ({"model_path": "nothing.gguf"}, "there is no file"),
         ({"model_path": HUB_MODEL}, "is on a hub"),
         ({"model_path": "."}, "there is no file"),
         ({"model_path": "mine.gguf"}, None),
         ({"model": "mine.gguf"}, None),
-    ],
-)
-def test_only_a_file_that_is_here_makes_it_a_choice(
-    services: EmbedderServices, options: dict[str, str], lack: str | None
-) -> None:
-    written(services.state_dir / "models", b"anything", "mine.gguf")
-    found = spec.lacks(LocalSettings.model_validate(options), services)
+    ]
+    for options, lack in cases:
+        written(services.state_dir / "models", b"anything", "mine.gguf")
+        found = spec.lacks(LocalSettings.model_validate(options), services)
 
-    assert found is None if lack is None else lack in str(found)
+        assert found is None if lack is None else lack in str(found)

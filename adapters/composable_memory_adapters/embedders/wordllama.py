@@ -1,4 +1,4 @@
-"""Embeds with the static word vectors that the package `wordllama` brings along: no network, no GPU, no wait.
+"""Static word vectors from the package `wordllama`: no network, no GPU, no wait.
 
 A text's vector is the mean of the vectors of its tokens. The two files of the model are read from the folder
 of the package, which itself is not imported: that takes half a second and brings an HTTP client.

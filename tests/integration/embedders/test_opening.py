@@ -72,34 +72,31 @@ def test_a_compatible_server_has_to_be_described(embedder_services: EmbedderServ
     assert no_model == f"no model for openai-compatible; set {prefix}.model"
 
 
-@pytest.mark.parametrize(
-    ("base_url", "problem"),
-    [
+def test_an_unusable_url_is_named_without_being_shown(embedder_services: EmbedderServices) -> None:
+    cases: list[tuple[str, str]] = [
         ("ftp://host", "the base_url has to begin with http:// or https:// and a host"),
         ("api.example.org/v1", "the base_url has to begin with http:// or https:// and a host"),
         ("https://", "the base_url has to begin with http:// or https:// and a host"),
         ("https://me:hunter2@host", "the base_url holds a user or a password, which belongs into a header"),
         ("https://host:port", "the base_url is not a URL"),
         ("https://[::1", "the base_url is not a URL"),
-    ],
-)
-def test_an_unusable_url_is_named_without_being_shown(
-    base_url: str, problem: str, embedder_services: EmbedderServices
-) -> None:
-    lacks = openai.spec.lacks(configured(openai.spec, base_url=base_url, api_key="k"), embedder_services)
+    ]
+    for base_url, problem in cases:
+        lacks = openai.spec.lacks(configured(openai.spec, base_url=base_url, api_key="k"), embedder_services)
 
-    assert lacks == f"{problem}; correct memory.embedding.providers.openai.base_url"
+        assert lacks == f"{problem}; correct memory.embedding.providers.openai.base_url"
 
 
-@pytest.mark.parametrize("key", ["two\nlines", "schlüssel", "\x00", "tab\x7f"], ids=ascii)
 async def test_a_key_that_http_cannot_carry_is_refused_without_being_shown(
-    key: str, embedder_services: EmbedderServices
+    embedder_services: EmbedderServices,
 ) -> None:
-    for keys in ({"api_key": key}, {"headers": {"X-Key": key}, "api_key": "k"}):
-        with pytest.raises(EmbedderUnavailable, match="HTTP cannot carry") as raised:
-            async with openai.spec.open(configured(openai.spec, **keys), embedder_services):
-                pass
-        assert key not in str(raised.value)
+    cases: list[str] = ["two\nlines", "schlüssel", "\x00", "tab\x7f"]
+    for key in cases:
+        for keys in ({"api_key": key}, {"headers": {"X-Key": key}, "api_key": "k"}):
+            with pytest.raises(EmbedderUnavailable, match="HTTP cannot carry") as raised:
+                async with openai.spec.open(configured(openai.spec, **keys), embedder_services):
+                    pass
+            assert key not in str(raised.value)
 
 
 def test_a_header_that_proves_who_asks_stands_in_for_a_key(embedder_services: EmbedderServices) -> None:

@@ -1,6 +1,5 @@
 """Texts are cut between characters, and requests stay within their limits."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,9 +8,8 @@ from composable_memory_adapters.embedders.remote.batching import grouped, trunca
 ANY_TEXT = st.text(st.characters(codec=None, exclude_categories=()), max_size=60)
 
 
-@pytest.mark.parametrize(
-    ("text", "limit", "expected"),
-    [
+def test_a_text_is_cut_between_two_characters() -> None:
+    cases: list[tuple[str, int, str]] = [
         ("ferry", 5, "ferry"),
         ("ferry", 4, "ferr"),
         ("né", 2, "n"),
@@ -21,10 +19,9 @@ ANY_TEXT = st.text(st.characters(codec=None, exclude_categories=()), max_size=60
         ("a😀b", 5, "a😀"),
         ("a\ud800b", 9, "a?b"),
         ("", 3, ""),
-    ],
-)
-def test_a_text_is_cut_between_two_characters(text: str, limit: int, expected: str) -> None:
-    assert truncated(text, limit) == expected
+    ]
+    for text, limit, expected in cases:
+        assert truncated(text, limit) == expected
 
 
 @given(ANY_TEXT, st.integers(16, 80))
@@ -36,19 +33,17 @@ def test_what_fits_can_be_sent_and_begins_as_the_text_does(text: str, limit: int
     assert len(fit) == len(text) or len(fit.encode()) > limit - 4
 
 
-@pytest.mark.parametrize(
-    ("texts", "expected"),
-    [
+def test_a_request_takes_as_many_texts_as_both_limits_allow() -> None:
+    cases: list[tuple[list[str], list[range]]] = [
         ([], []),
         (["aa", "bb", "cc"], [range(3)]),
         (["a", "b", "c", "d"], [range(3), range(3, 4)]),
         (["aaaa", "bbb", "c"], [range(1), range(1, 3)]),
         (["a" * 50, "b", "c" * 50], [range(1), range(1, 2), range(2, 3)]),
         (["ééé", "a"], [range(1), range(1, 2)]),
-    ],
-)
-def test_a_request_takes_as_many_texts_as_both_limits_allow(texts: list[str], expected: list[range]) -> None:
-    assert list(grouped(texts, max_texts=3, max_bytes=6)) == expected
+    ]
+    for texts, expected in cases:
+        assert list(grouped(texts, max_texts=3, max_bytes=6)) == expected
 
 
 @given(st.lists(st.text(max_size=9)), st.integers(1, 5), st.integers(1, 20))

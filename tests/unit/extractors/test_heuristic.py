@@ -4,8 +4,6 @@ import asyncio
 from datetime import UTC, datetime
 from pathlib import Path
 
-import pytest
-
 from composable_memory.content import (
     ExtractedEntity,
     ExtractedRelation,
@@ -55,9 +53,8 @@ def test_it_keeps_the_promises_of_an_extractor() -> None:
     assert isinstance(extractor, SupportsExtraction)
 
 
-@pytest.mark.parametrize(
-    ("text", "label", "kind"),
-    [
+def test_a_name_is_found_and_told_what_it_is() -> None:
+    cases: list[tuple[str, str, str]] = [
         ("We asked Maria Lopez about it.", "Maria Lopez", "Person"),
         ("The note is for @dana_k to read.", "dana_k", "Person"),
         ("They talked to Quendra about the plan.", "Quendra", "Person"),
@@ -79,25 +76,22 @@ def test_it_keeps_the_promises_of_an_extractor() -> None:
         ("田中さんは昨日ここに来ました。", "田中", "Person"),
         ("我们用Redis做消息队列。", "Redis", "Technology"),
         ("Gestern haben wir mit Herrn Müller gesprochen.", "Müller", "Person"),
-    ],
-)
-def test_a_name_is_found_and_told_what_it_is(text: str, label: str, kind: str) -> None:
-    assert entities(text)[label] == kind
+    ]
+    for text, label, kind in cases:
+        assert entities(text)[label] == kind
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_what_only_begins_with_a_capital_is_no_name() -> None:
+    cases: list[str] = [
         "Tomatoes need shade in July.",
         "Writing takes all my time on Monday.",
         "Thanks, that was a great day!",
         "Replaced the pump on 2026-03-01.",
         "In March it was cold outside.",
         "I SO WANT this to end.",
-    ],
-)
-def test_what_only_begins_with_a_capital_is_no_name(text: str) -> None:
-    assert set(entities(text)) <= {"Notes"}
+    ]
+    for text in cases:
+        assert set(entities(text)) <= {"Notes"}
 
 
 def test_a_word_at_the_beginning_is_a_name_if_it_is_one_elsewhere() -> None:
@@ -105,9 +99,8 @@ def test_a_word_at_the_beginning_is_a_name_if_it_is_one_elsewhere() -> None:
     assert "Quorra" not in entities("Quorra, of all, it was.")
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
+def test_a_sentence_becomes_what_it_states() -> None:
+    cases: list[tuple[str, list[tuple[str, str, str]]]] = [
         ("Anna lives in Oslo.", [("Anna", "LIVES_IN", "Oslo")]),
         ("Anna moved to Bergen with her dog.", [("Anna", "LIVES_IN", "Bergen")]),
         (
@@ -137,27 +130,24 @@ def test_a_word_at_the_beginning_is_a_name_if_it_is_one_elsewhere() -> None:
         ("Bob does not live in Oslo at all.", [("Bob", "STATES", "Oslo")]),
         ("Bob wants to live in Oslo some day.", [("Bob", "STATES", "Oslo")]),
         ("The irrigation timer drifts by two minutes.", [("Notes", "STATES", "Notes")]),
-    ],
-)
-def test_a_sentence_becomes_what_it_states(text: str, expected: list[tuple[str, str, str]]) -> None:
-    assert relations(text) == expected
+    ]
+    for text, expected in cases:
+        assert relations(text) == expected
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
+def test_who_speaks_is_the_subject_of_what_is_said() -> None:
+    cases: list[tuple[str, tuple[str, str, str]]] = [
         ("I live in Oslo now.", ("Ida", "LIVES_IN", "Oslo")),
         ("I've been working at Acme since May.", ("Ida", "WORKS_AT", "Acme")),
         ("We really love pottery and tea.", ("Ida", "LIKES", "pottery")),
         ("Yesterday I met Bob at the pier.", ("Ida", "KNOWS", "Bob")),
         ("It was a long and rainy weekend.", ("Ida", "STATES", "Notes")),
-    ],
-)
-def test_who_speaks_is_the_subject_of_what_is_said(text: str, expected: tuple[str, str, str]) -> None:
-    relation = only(text, speaker="Ida")
+    ]
+    for text, expected in cases:
+        relation = only(text, speaker="Ida")
 
-    assert (relation.source, relation.type, relation.target) == expected
-    assert relation.fact == f"Ida: {text}"
+        assert (relation.source, relation.type, relation.target) == expected
+        assert relation.fact == f"Ida: {text}"
 
 
 def test_a_pronoun_stands_for_whom_the_sentence_before_was_about() -> None:
@@ -176,18 +166,16 @@ def test_a_fact_without_a_name_has_its_heading_in_front() -> None:
     assert only("Owner: Anna", title="Boat").fact == "Boat: Owner: Anna"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_what_states_nothing_is_no_fact() -> None:
+    cases: list[str] = [
         "What is it about, then?",
         "Thanks a lot!",
         "Great to hear that!",
         "Yes.",
         "```\ncode = here it is\n```",
-    ],
-)
-def test_what_states_nothing_is_no_fact(text: str) -> None:
-    assert relations(text, speaker="Ida") == []
+    ]
+    for text in cases:
+        assert relations(text, speaker="Ida") == []
 
 
 def test_what_is_exclusive_is_marked() -> None:
@@ -201,9 +189,8 @@ def test_a_known_verb_is_surer_than_none() -> None:
     assert (strong.confidence, weak.confidence) == (0.9, 0.6)
 
 
-@pytest.mark.parametrize(
-    ("text", "valid_from", "valid_to"),
-    [
+def test_a_fact_holds_when_its_sentence_says() -> None:
+    cases: list[tuple[str, str | None, str | None]] = [
         ("Anna moved to Oslo on 2026-03-01.", "2026-03-01", None),
         ("Anna moved to Oslo last week.", "2026-05-06", None),
         ("Anna lives in Oslo since March 2024.", "2024-03-01", None),
@@ -211,31 +198,26 @@ def test_a_known_verb_is_surer_than_none() -> None:
         ("Anna works at Acme from 2026-01-01 to 2026-12-31.", "2026-01-01", "2026-12-31"),
         ("Anna lives in Oslo.", None, None),
         ("Anna will travel to Oslo on 2026-12-24.", None, None),
-    ],
-)
-def test_a_fact_holds_when_its_sentence_says(text: str, valid_from: str | None, valid_to: str | None) -> None:
-    relation = only(text)
+    ]
+    for text, valid_from, valid_to in cases:
+        relation = only(text)
 
-    assert (_day(relation.valid_from), _day(relation.valid_to)) == (valid_from, valid_to)
+        assert (_day(relation.valid_from), _day(relation.valid_to)) == (valid_from, valid_to)
 
 
-@pytest.mark.parametrize(
-    ("text", "type_", "target", "ended"),
-    [
+def test_what_is_over_ends_a_relation_and_is_itself_a_fact() -> None:
+    cases: list[tuple[str, str, str, str]] = [
         ("Bob left Acme in March 2026.", "WORKS_AT", "Acme", "2026-03-01"),
         ("Bob no longer uses Kafka for this.", "USES", "Kafka", "2026-05-13"),
         ("Bob used to live in Paris.", "LIVES_IN", "Paris", "2026-05-13"),
         ("Bob doesn't work at Globex any more.", "WORKS_AT", "Globex", "2026-05-13"),
-    ],
-)
-def test_what_is_over_ends_a_relation_and_is_itself_a_fact(
-    text: str, type_: str, target: str, ended: str
-) -> None:
-    over, stated = read_by_rules(content(text)).relations
+    ]
+    for text, type_, target, ended in cases:
+        over, stated = read_by_rules(content(text)).relations
 
-    assert (over.source, over.type, over.target) == ("Bob", type_, target)
-    assert (over.valid_from, _day(over.valid_to)) == (None, ended)
-    assert (stated.type, stated.fact, stated.valid_to) == ("STATES", text, None)
+        assert (over.source, over.type, over.target) == ("Bob", type_, target)
+        assert (over.valid_from, _day(over.valid_to)) == (None, ended)
+        assert (stated.type, stated.fact, stated.valid_to) == ("STATES", text, None)
 
 
 async def test_relations_are_only_between_the_entities_that_are_given() -> None:
@@ -256,20 +238,20 @@ async def test_both_ends_of_every_relation_are_among_the_entities() -> None:
         assert found.relations, path
 
 
-@pytest.mark.parametrize("name", HOSTILE_TEXTS)
-async def test_no_text_is_too_much(name: str) -> None:
+async def test_no_text_is_too_much() -> None:
+    hostile = list(HOSTILE_TEXTS.values())
     for text in (
-        HOSTILE_TEXTS[name],
-        f"Anna: {HOSTILE_TEXTS[name]}\nAnna: I am here.",
+        *hostile,
+        *(f"Anna: {one}\nAnna: I am here." for one in hostile),
         "*" * 3_000,
         "a.b " * 5_000,
     ):
         await HeuristicExtractor().read(content(text))
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+async def test_the_time_that_a_text_takes_grows_with_its_length_only() -> None:
+    """Were a pattern to try all ways, this would end by the time limit of the run."""
+    cases: list[str] = [
         "Anna " + "finally " * 70 + "xx lives in Oslo.",
         "[" * 100_000,
         "<!--" * 30_000,
@@ -280,12 +262,9 @@ async def test_no_text_is_too_much(name: str) -> None:
         "ein " * 20_000,
         "「" * 50_000,
         "9" * 100_000,
-    ],
-    ids=lambda text: text[:4],
-)
-async def test_the_time_that_a_text_takes_grows_with_its_length_only(text: str) -> None:
-    """Were a pattern to try all ways, this would end by the time limit of the run."""
-    await HeuristicExtractor().read(content(text))
+    ]
+    for text in cases:
+        await HeuristicExtractor().read(content(text))
 
 
 def _day(moment: datetime | None) -> str | None:

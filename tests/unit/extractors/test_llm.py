@@ -70,31 +70,27 @@ def extractor(answer: str | Exception) -> tuple[LlmExtractor, Model, list[Ingest
     return LlmExtractor(model, warn=warnings.append), model, warnings
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
+async def test_the_answer_is_found_whatever_stands_around_it() -> None:
+    cases: list[str] = [
         json.dumps(GOOD),
         f"```json\n{json.dumps(GOOD, indent=2)}\n```",
         f"Here {{you}} are: {json.dumps(GOOD)} - anything else?",
         json.dumps({"note": "first"}) + json.dumps(GOOD),
-    ],
-    ids=["plain", "fenced", "in prose", "after another object"],
-)
-async def test_the_answer_is_found_whatever_stands_around_it(answer: str) -> None:
-    reader, _, warnings = extractor(answer)
-    found = await reader.read(CONTENT)
+    ]
+    for answer in cases:
+        reader, _, warnings = extractor(answer)
+        found = await reader.read(CONTENT)
 
-    assert found.entities == (
-        ExtractedEntity(label="Anna", type="Person"),
-        ExtractedEntity(label="Oslo", type="Concept"),
-    )
-    assert found.relations == (RELATION,)
-    assert (warnings, found.warnings) == ([], ())
+        assert found.entities == (
+            ExtractedEntity(label="Anna", type="Person"),
+            ExtractedEntity(label="Oslo", type="Concept"),
+        )
+        assert found.relations == (RELATION,)
+        assert (warnings, found.warnings) == ([], ())
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
+async def test_rubbish_leaves_it_to_the_rules_and_says_so() -> None:
+    cases: list[str] = [
         "",
         "I cannot do that.",
         "[1, 2]",
@@ -102,17 +98,15 @@ async def test_the_answer_is_found_whatever_stands_around_it(answer: str) -> Non
         '{"entities": [',
         "{" * 5_000,
         '{"a":' * 5_000,
-    ],
-    ids=["empty", "prose", "list", "wrong", "cut", "brackets", "deep"],
-)
-async def test_rubbish_leaves_it_to_the_rules_and_says_so(answer: str) -> None:
-    reader, _, warnings = extractor(answer)
-    found = await reader.read(CONTENT)
-    by_rules = read_by_rules(CONTENT)
+    ]
+    for answer in cases:
+        reader, _, warnings = extractor(answer)
+        found = await reader.read(CONTENT)
+        by_rules = read_by_rules(CONTENT)
 
-    assert (found.entities, found.relations) == (by_rules.entities, by_rules.relations)
-    assert [one.code for one in warnings] == ["entity_extract.llm_unreadable"]
-    assert found.warnings == tuple(warnings)
+        assert (found.entities, found.relations) == (by_rules.entities, by_rules.relations)
+        assert [one.code for one in warnings] == ["entity_extract.llm_unreadable"]
+        assert found.warnings == tuple(warnings)
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import pytest
-
 from composable_memory.content import MemoryContentObject, MemoryProvenance
 from composable_memory_adapters.extractors.statements import MAX_SENTENCE_CHARS, statements_of, subject_of
 
@@ -16,9 +14,8 @@ def texts(text: str, **fields: Any) -> list[str]:
     return [one.text for one in statements_of(content(text, **fields))]
 
 
-@pytest.mark.parametrize(
-    ("text", "sentences"),
-    [
+def test_sentences_end_where_they_end() -> None:
+    cases: list[tuple[str, list[str]]] = [
         ("One thing. Another thing! A third?", ["One thing.", "Another thing!", "A third?"]),
         (
             "Dr. Weber met Mr. J. Smith, e.g. at 3.5 p.m. today.",
@@ -29,10 +26,9 @@ def texts(text: str, **fields: Any) -> list[str]:
         ("我住在上海。你呢？她很好！", ["我住在上海。", "你呢？", "她很好！"]),
         ("Wait… what is it?", ["Wait… what is it?"]),
         ("", []),
-    ],
-)
-def test_sentences_end_where_they_end(text: str, sentences: list[str]) -> None:
-    assert texts(text) == sentences
+    ]
+    for text, sentences in cases:
+        assert texts(text) == sentences
 
 
 def test_markdown_is_read_as_it_is_meant() -> None:
@@ -78,9 +74,10 @@ def test_who_speaks_of_himself_speaks() -> None:
     assert statements_of(content("Maria Lopez: I went home."))[0].speaker == "Maria Lopez"
 
 
-@pytest.mark.parametrize("line", ["Status: open", "Owner: Anna", "Decision: we stay", "Port: 8080"])
-def test_a_label_is_nobody_who_speaks(line: str) -> None:
-    assert {one.speaker for one in statements_of(content(f"{line}\n{line}"))} == {None}
+def test_a_label_is_nobody_who_speaks() -> None:
+    cases: list[str] = ["Status: open", "Owner: Anna", "Decision: we stay", "Port: 8080"]
+    for line in cases:
+        assert {one.speaker for one in statements_of(content(f"{line}\n{line}"))} == {None}
 
 
 def test_a_message_is_said_by_whom_its_metadata_or_its_provenance_names() -> None:
@@ -96,23 +93,20 @@ def test_a_pasted_log_is_cut() -> None:
     assert len(sentence) <= MAX_SENTENCE_CHARS
 
 
-@pytest.mark.parametrize(
-    ("fields", "subject"),
-    [
+def test_a_content_is_about_its_title_its_file_or_its_conversation() -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"title": "2026-03-02 > Preferences"}, "Preferences"),
         ({"title": "2026-03-02", "metadata": {"path": "memory/boat.md"}}, "boat"),
         ({"provenance": MemoryProvenance(source="note", source_id="memory/people.md")}, "people"),
         ({"provenance": MemoryProvenance(source="chat", session_key="s-1")}, "s-1"),
         ({}, "memory"),
-    ],
-)
-def test_a_content_is_about_its_title_its_file_or_its_conversation(
-    fields: dict[str, Any], subject: str
-) -> None:
-    assert subject_of(content("text", **fields)) == subject
+    ]
+    for fields, subject in cases:
+        assert subject_of(content("text", **fields)) == subject
 
 
-@pytest.mark.parametrize("text", ["..." * 200_000 + "X", "!?" * 200_000 + "a", "# " * 200_000 + "X"])
-def test_a_long_line_of_marks_takes_no_more_than_its_length(text: str) -> None:
+def test_a_long_line_of_marks_takes_no_more_than_its_length() -> None:
     """The square of it would be hours."""
-    assert len(texts(f"Anna lives in Oslo.\n\n{text}")) <= 2
+    cases: list[str] = ["..." * 200_000 + "X", "!?" * 200_000 + "a", "# " * 200_000 + "X"]
+    for text in cases:
+        assert len(texts(f"Anna lives in Oslo.\n\n{text}")) <= 2

@@ -2,8 +2,6 @@
 
 from datetime import UTC, datetime
 
-import pytest
-
 from composable_memory_adapters.extractors.times import Validity, validity_of
 
 SAID = datetime(2026, 5, 13, 15, 30, tzinfo=UTC)  # a Wednesday
@@ -13,9 +11,8 @@ def day(text: str) -> datetime:
     return datetime.fromisoformat(text).replace(tzinfo=UTC)
 
 
-@pytest.mark.parametrize(
-    ("text", "date"),
-    [
+def test_a_moment_is_understood() -> None:
+    cases: list[tuple[str, str]] = [
         ("We met on 2026-03-01.", "2026-03-01"),
         ("It rained on March 3, 2026 here.", "2026-03-03"),
         ("It rained on 3rd of March 2026 here.", "2026-03-03"),
@@ -32,10 +29,9 @@ def day(text: str) -> datetime:
         ("A few days ago it rained.", "2026-05-10"),
         ("昨天我们去了上海。", "2026-05-12"),
         ("2025年3月2日我们结婚了。", "2025-03-02"),
-    ],
-)
-def test_a_moment_is_understood(text: str, date: str) -> None:
-    assert validity_of(text, SAID) == Validity(at=day(date))
+    ]
+    for text, date in cases:
+        assert validity_of(text, SAID) == Validity(at=day(date))
 
 
 def test_a_span_has_two_ends() -> None:
@@ -45,18 +41,16 @@ def test_a_span_has_two_ends() -> None:
     assert validity_of("Since March 1, 2026 and until April 1, 2026 he is away.", SAID) == span
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_what_is_no_time_is_none() -> None:
+    cases: list[str] = [
         "Room 2026 is free.",
         "You may 3 times try; 3 may be enough.",
         "On 2026-13-45 nothing happens.",
         "Call 2024-55 or 555-2024.",
         "The last item is here.",
-    ],
-)
-def test_what_is_no_time_is_none(text: str) -> None:
-    assert validity_of(text, SAID) == Validity()
+    ]
+    for text in cases:
+        assert validity_of(text, SAID) == Validity()
 
 
 def test_without_a_day_to_count_from_only_dates_are_understood() -> None:

@@ -1,7 +1,7 @@
-"""Embeds with a GGUF model in this process, by llama.cpp: nothing leaves the machine, and any model will do.
+"""A GGUF model in this process, by llama.cpp: nothing leaves the machine, and any embedding model will do.
 
-The rooms: `settings`, `models` (which file, and what is known of it), `gguf` (the file's header), `llama`
-(the model at work), `hub` and `fetch` (how a file gets here), `embedder` (all of it as an `EmbedderAdapter`).
+The modules: `settings`, `models` (which file, and what is known of it), `gguf` (the file's header), `llama`
+(the loaded model), `download` and `download_process` (from a hub), `embedder` (the `EmbedderAdapter`).
 """
 
 import asyncio
@@ -37,7 +37,7 @@ def _missing() -> str | None:
 
 
 def _lacks(settings: LocalSettings, services: EmbedderServices) -> str | None:
-    """Ask for a file that is there: nobody is surprised by a download that was never asked for."""
+    """Return what is missing. `auto` needs a file that is there: nobody gets a download unasked."""
     if settings.reference is None:
         return "no model file is set; name one in memory.embedding.providers.local.model_path"
     path = settings.path_of(services.state_dir)

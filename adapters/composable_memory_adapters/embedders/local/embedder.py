@@ -1,4 +1,4 @@
-"""The local provider at work: a thread for the model, a task for its download, questions that never wait."""
+"""The local embedder: a thread for the model, a task for its download, questions that never wait."""
 
 import asyncio
 import os
@@ -12,7 +12,7 @@ from typing import TypeVar
 from composable_memory.content import EmbedderInput
 from composable_memory.errors import DimensionMismatch, EmbedderUnavailable
 from composable_memory.interfaces import EmbedderServices
-from composable_memory_adapters.embedders.local.hub import download
+from composable_memory_adapters.embedders.local.download import download
 from composable_memory_adapters.embedders.local.llama import LlamaModel
 from composable_memory_adapters.embedders.local.models import LocalModel, header_of, local_model
 from composable_memory_adapters.embedders.local.settings import PROVIDER, LocalSettings
@@ -21,14 +21,14 @@ __all__ = ["LocalEmbedder", "open_local"]
 
 MOST_THREADS = 4
 RETRY_AFTER_S = 60.0
-"""How long a download that failed is not tried again; its reason is told instead."""
+"""How long a download that failed is not tried again; its error is raised again instead."""
 
 T = TypeVar("T")
 
 
 @asynccontextmanager
 async def open_local(settings: LocalSettings, services: EmbedderServices) -> AsyncIterator["LocalEmbedder"]:
-    """Yield the embedder of the model that the settings mean; nothing is downloaded or loaded yet.
+    """Yield the embedder of the configured model; nothing is downloaded or loaded yet.
 
     Raises:
         EmbedderUnavailable: there is no such model, or its vectors' length is not known.
@@ -72,7 +72,7 @@ class LocalEmbedder:
 
     @property
     def fingerprint(self) -> str:
-        """Return what the vectors depend on beside the model's name: the file, the prefixes, the cut."""
+        """Return what else shapes the vectors beside the model's name: file, prefixes, truncation."""
         return self._about.fingerprint
 
     async def embed(self, input: EmbedderInput) -> Sequence[float]:  # noqa: A002 - the interface's name

@@ -1,8 +1,9 @@
-"""Reads from the header of a GGUF file what has to be known before the model is loaded.
+"""Reads the header of a GGUF file: what has to be known of a model before it is loaded.
 
 The format is that of the ggml project, versions 2 and 3, little-endian: a magic, three counts, then pairs of
-a name and a typed value. llama.cpp can load the vocabulary alone, but that takes 50 ms and half a second of
-imports, and leaves the length of the vectors out.
+a name and a typed value. `gguf.GGUFReader` reads the vocabulary as well: nine seconds and 700 MB for the
+262,144 tokens of embeddinggemma, against two milliseconds here. llama.cpp can load the vocabulary alone, but
+that takes 50 ms and half a second of imports, and leaves the length of the vectors out.
 """
 
 import struct
@@ -29,7 +30,7 @@ Value: TypeAlias = int | float | str
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GgufHeader:
-    """What a model file says of itself; `digest` tells its content from that of other files."""
+    """The description of a model in its file; `digest` tells its content from that of other files."""
 
     architecture: str
     name: str

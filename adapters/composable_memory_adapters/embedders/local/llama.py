@@ -1,8 +1,8 @@
-"""A GGUF model at work: texts to tokens to vectors, by the C interface of llama.cpp.
+"""A loaded GGUF model: texts to tokens to vectors, by the C interface of llama.cpp.
 
-The class `Llama` of llama-cpp-python is not used: while it loads a model it turns off the standard output of
-the whole process, where the answers of an MCP server are lost, and it makes room for a score of every word of
-the vocabulary at every token, two gigabytes with embeddinggemma.
+The class `Llama` of llama-cpp-python (0.3.36) is not used: while it loads a model it redirects the standard
+output of the whole process to nowhere, so that answers of an MCP server are lost, and it allocates a score of
+every word of the vocabulary for every token, two gigabytes with embeddinggemma.
 """
 
 import ctypes
@@ -33,7 +33,7 @@ class LlamaModel:
     def __init__(self, path: Path, *, name: str, max_tokens: int, threads: int) -> None:
         self._name = name
         self._llama = _library(name)
-        self._complaints, _ = _silenced(self._llama)
+        self._errors, _ = _silenced(self._llama)
         self._model = self._load(path)
         self._context = None
         try:
@@ -74,33 +74,33 @@ class LlamaModel:
 
     def _load(self, path: Path) -> object:
         self._llama.llama_backend_init()
-        wanted = self._llama.llama_model_default_params()
-        model = self._llama.llama_model_load_from_file(str(path).encode(), wanted)
+        options = self._llama.llama_model_default_params()
+        model = self._llama.llama_model_load_from_file(str(path).encode(), options)
         if model is None:
             raise self._unusable(f"{path} cannot be loaded")
         return model
 
     def _open_context(self, threads: int) -> object:
         """Open a context that takes a whole text at once; of one in parts, the last would give the vector."""
-        wanted = self._llama.llama_context_default_params()
-        wanted.embeddings = True
-        wanted.n_seq_max = 1
-        wanted.n_ctx = wanted.n_batch = wanted.n_ubatch = self._max_tokens
-        wanted.n_threads = wanted.n_threads_batch = threads
-        context = self._llama.llama_init_from_model(self._model, wanted)
+        options = self._llama.llama_context_default_params()
+        options.embeddings = True
+        options.n_seq_max = 1
+        options.n_ctx = options.n_batch = options.n_ubatch = self._max_tokens
+        options.n_threads = options.n_threads_batch = threads
+        context = self._llama.llama_init_from_model(self._model, options)
         if context is not None and self._llama.llama_pooling_type(context) == 0:
             # The file does not say how the vectors of its tokens become one.
             self._llama.llama_free(context)
-            wanted.pooling_type = MEAN_POOLING
-            context = self._llama.llama_init_from_model(self._model, wanted)
+            options.pooling_type = MEAN_POOLING
+            context = self._llama.llama_init_from_model(self._model, options)
         if context is None:
             raise self._unusable("there is no room for the model at work")
         return context
 
     def _unusable(self, problem: str) -> EmbedderUnavailable:
-        complaint = " ".join(self._complaints)[:300]
+        message = " ".join(self._errors)[:300]
         fix = "check that the file is a whole model for embedding and that llama-cpp-python is recent"
-        problem = f"{problem} ({complaint})" if complaint else problem
+        problem = f"{problem} ({message})" if message else problem
         return EmbedderUnavailable(PROVIDER, self._name, problem, fix)
 
     def _tokens(self, text: str) -> Sequence[int]:
@@ -123,12 +123,12 @@ class LlamaModel:
             self._llama.llama_memory_clear(memory, True)
         array = (self._llama.llama_token * len(tokens))(*tokens)
         batch = self._llama.llama_batch_get_one(array, len(tokens))
-        self._complaints.clear()
+        self._errors.clear()
         status = self._llama.llama_decode(self._context, batch)
         vector = None if status else self._llama.llama_get_embeddings_seq(self._context, 0)
         if not vector:
-            complaint = " ".join(self._complaints)[:300] or f"status {status}"
-            raise EmbeddingError(PROVIDER, self._name, f"llama.cpp failed: {complaint}")
+            message = " ".join(self._errors)[:300] or f"status {status}"
+            raise EmbeddingError(PROVIDER, self._name, f"llama.cpp failed: {message}")
         values: list[float] = vector[: self.dimensions]
         return values
 
@@ -148,16 +148,16 @@ def _library(model: str) -> ModuleType:
 
 @cache
 def _silenced(llama: ModuleType) -> tuple["deque[str]", object]:
-    """Take over what llama.cpp would write to the terminal; return its last complaints, and the callback.
+    """Take over what llama.cpp would write to the terminal; return its last errors, and the callback.
 
     The cache keeps the callback for as long as llama.cpp may call it.
     """
-    complaints: deque[str] = deque(maxlen=8)
+    errors: deque[str] = deque(maxlen=8)
 
     def note(level: int, text: bytes, _data: object) -> None:
         if level == ERROR_LEVEL:
-            complaints.append(text.decode("utf-8", "replace").strip())
+            errors.append(text.decode("utf-8", "replace").strip())
 
     callback = llama.llama_log_callback(note)
     llama.llama_log_set(callback, ctypes.c_void_p(0))
-    return complaints, callback
+    return errors, callback

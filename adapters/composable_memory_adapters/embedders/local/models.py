@@ -1,4 +1,4 @@
-"""Decides which model is meant, where its file is or will be, and how its texts have to be written."""
+"""Resolves the settings to a model: its file, here or on a hub, and the prefixes that it was trained with."""
 
 import json
 import re
@@ -23,7 +23,7 @@ KNOWN_DIMENSIONS = {DEFAULT_MODEL: 768}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompts:
-    """What goes before a question and a passage; `max_tokens` is how much of a text is worth reading."""
+    """The prefixes of questions and passages; `max_tokens` is how much of a text is worth reading."""
 
     query: str = ""
     document: str = ""
@@ -38,7 +38,7 @@ _FAMILIES: tuple[tuple[str, Prompts], ...] = (
     # 0.52 against 0.48), in half the time.
     ("minilm", Prompts(max_tokens=256)),
 )
-"""What a model is called to how it was trained; the first that fits counts."""
+"""Patterns of model names and how such models were trained; the first that matches counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class HubFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalModel:
-    """The model that is meant: `path` is None until the file of `hub` is here.
+    """The model of the settings: `path` is None until the file of `hub` is here.
 
     `content` tells the file from others; that of a hub model is its name, before the download and after it.
     """
@@ -79,7 +79,7 @@ class LocalModel:
 
 
 def local_model(settings: LocalSettings, state_dir: Path) -> LocalModel:
-    """Return the model that the settings mean. Reads the head of its file, so call it in a thread.
+    """Return the model of the settings. Reads the head of its file, so call it in a thread.
 
     Raises:
         EmbedderUnavailable: there is no such file, it is not a model, or its vectors' length is not known.
@@ -117,7 +117,7 @@ def header_of(path: Path, model: str) -> GgufHeader:
 
 
 def prompts_for(name: str) -> Prompts:
-    """Return how a model of this name wants its texts; instructed models have to be told by the settings."""
+    """Return the prompts of a model of this name; those of instructed models have to be set."""
     name = name.lower().replace("_", "-")
     if "instruct" in name:
         return Prompts()

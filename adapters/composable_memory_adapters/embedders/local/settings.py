@@ -82,7 +82,7 @@ class LocalSettings(SettingsModel):
 
     @property
     def reference(self) -> str | None:
-        """Return what the settings name, None if they name nothing."""
+        """Return the reference of the model, None if none is set."""
         return self.model or self.model_path
 
     def folder(self, state_dir: Path) -> Path:
@@ -90,7 +90,7 @@ class LocalSettings(SettingsModel):
         return (self.model_cache_dir or state_dir / "models").expanduser()
 
     def path_of(self, state_dir: Path) -> Path | None:
-        """Return the path that the settings name, None if they name a hub model or nothing."""
+        """Return the path of the model's file, None for a hub model or if none is set."""
         reference = self.reference
         if reference is None or reference.startswith(HUB_PREFIX):
             return None

@@ -1,8 +1,8 @@
-"""Downloads one model file: a program of its own, run by `hub`, since a thread could not be stopped.
+"""Downloads one model file: the program that `download` runs, since a thread could not be stopped.
 
-Reads the order as JSON from standard input: `repository`, `file` or null, `folder`, `endpoint` or null. Where
-it fails, a line on standard error says why. The hub's client could do all of it in one call, but it throws
-away what an interrupted download has brought.
+Reads a request as JSON from standard input: `repository`, `file` or null, `folder`, `endpoint` or null. Where
+it fails, a line on standard error says why. `hf_hub_download` could do all of it in one call, but deletes
+what an interrupted download has brought, and does not compare the hash of the file.
 """
 
 import json
@@ -18,15 +18,15 @@ SHA256_DIGITS = 64
 
 
 def main() -> None:
-    """Carry out the order."""
-    sys.excepthook = _tell
+    """Carry out the request."""
+    sys.excepthook = _print_cause
     from filelock import FileLock
     from huggingface_hub import HfApi, hf_hub_url
 
-    order = json.load(sys.stdin)
-    endpoint, repository = order["endpoint"], order["repository"]
-    file = order["file"] or _chosen(HfApi(endpoint=endpoint, token=False).list_repo_files(repository))
-    target = Path(order["folder"]) / file
+    request = json.load(sys.stdin)
+    endpoint, repository = request["endpoint"], request["repository"]
+    file = request["file"] or _chosen(HfApi(endpoint=endpoint, token=False).list_repo_files(repository))
+    target = Path(request["folder"]) / file
     target.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{target}.lock"):  # another process may be at the same file
         if not target.exists():
@@ -67,8 +67,8 @@ def _chosen(files: list[str]) -> str:
     raise ValueError(f"it has to be one file of the repository: {', '.join(models) or 'none is a model'}")
 
 
-def _tell(_kind: type[BaseException], error: BaseException, _trace: TracebackType | None) -> None:
-    """Write what was at the bottom of it: the hub's client wraps the refusals of a server in advice."""
+def _print_cause(_kind: type[BaseException], error: BaseException, _trace: TracebackType | None) -> None:
+    """Write the first cause: the hub's client wraps the errors of a server in advice."""
     while error.__cause__ is not None:
         error = error.__cause__
     sys.stderr.write(f"{type(error).__name__}: {' '.join(str(error).split())}\n")

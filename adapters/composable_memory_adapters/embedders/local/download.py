@@ -1,4 +1,4 @@
-"""Gets a model's file from a hub, in a process of its own that ends when nobody waits any more."""
+"""Downloads a model's file from a hub, in a process of its own that ends when nobody waits any more."""
 
 import asyncio
 import json
@@ -12,8 +12,8 @@ from composable_memory_adapters.embedders.local.settings import PROVIDER
 
 __all__ = ["download"]
 
-PROGRAM = Path(__file__).with_name("fetch.py")
-QUIETLY = {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
+PROGRAM = Path(__file__).with_name("download_process.py")
+QUIET = {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
 
 
 async def download(hub: HubFile, *, model: str, endpoint: str | None, environ: Mapping[str, str]) -> Path:
@@ -22,27 +22,27 @@ async def download(hub: HubFile, *, model: str, endpoint: str | None, environ: M
     Raises:
         EmbedderUnavailable: it could not be downloaded, and why.
     """
-    order = {
+    request = {
         "repository": hub.repository,
         "file": hub.file,
         "folder": str(hub.folder),
         "endpoint": endpoint and endpoint.rstrip("/"),
     }
-    complaint = await _run(json.dumps(order).encode(), {**environ, **QUIETLY})
+    problem = await _run(json.dumps(request).encode(), {**environ, **QUIET})
     path = await asyncio.to_thread(hub.on_disk)
     if path is None:
         raise EmbedderUnavailable(
             PROVIDER,
             model,
-            f"the model could not be downloaded: {complaint or 'it is not where it should be'}",
+            f"the model could not be downloaded: {problem or 'it is not where it should be'}",
             "check the network and the model's name, or download it yourself and set"
             " memory.embedding.providers.local.model_path",
         )
     return path
 
 
-async def _run(order: bytes, environ: Mapping[str, str]) -> str:
-    """Run the program to its end and return the last line that it complained with; empty if it did not."""
+async def _run(request: bytes, environ: Mapping[str, str]) -> str:
+    """Run the program to its end and return the last line of its errors; empty if it succeeded."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-P",  # the program's folder is no place to import from
@@ -53,12 +53,12 @@ async def _run(order: bytes, environ: Mapping[str, str]) -> str:
         env=environ,
     )
     try:
-        _, said = await process.communicate(order)
+        _, errors = await process.communicate(request)
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
-    lines = said.decode("utf-8", "replace").strip().splitlines()
+    lines = errors.decode("utf-8", "replace").strip().splitlines()
     if process.returncode == 0:
         return ""
     return lines[-1].strip()[:300] if lines else f"the download ended with status {process.returncode}"
