@@ -406,7 +406,11 @@ class BatchStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryProviderStatus:
-    """A snapshot of a memory for people and programs; None means unknown or not applicable."""
+    """A snapshot of a memory for people and programs; None means unknown or not applicable.
+
+    `custom` holds what a backend says besides, under names of its own: `cmem status` shows it line by line.
+    What commands and tools read from it has a property here, which says under which name.
+    """
 
     backend: str
     provider: str
@@ -426,3 +430,27 @@ class MemoryProviderStatus:
     vector: VectorStatus | None = None
     batch: BatchStatus | None = None
     custom: Mapping[str, JsonValue] = field(default_factory=dict)
+
+    @property
+    def search_mode(self) -> str | None:
+        """Return how it searches, such as `hybrid` or `keyword-only`: `searchMode`."""
+        mode = self.custom.get("searchMode")
+        return mode if isinstance(mode, str) else None
+
+    @property
+    def watch(self) -> Mapping[str, JsonValue] | None:
+        """Return how its sources are followed, by `state`, `roots`, `reason`, `intervalMinutes`: `watch`."""
+        watch = self.custom.get("watch")
+        return watch if isinstance(watch, Mapping) else None
+
+    @property
+    def rebuild(self) -> Mapping[str, JsonValue] | None:
+        """Return what a rebuild that is due costs, in `tokens` and `passages`: `rebuild`."""
+        cost = self.custom.get("rebuild")
+        return cost if isinstance(cost, Mapping) else None
+
+    @property
+    def embedder_problem(self) -> str | None:
+        """Return why there is no embedding provider although one is wanted: `providerUnavailableReason`."""
+        reason = self.custom.get("providerUnavailableReason")
+        return str(reason) if reason and self.requested_provider != "none" else None

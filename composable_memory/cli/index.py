@@ -12,7 +12,7 @@ from composable_memory.cli.output import print_json, print_line, warn, warn_degr
 from composable_memory.cli.render import progress_bar
 from composable_memory.documents import document
 from composable_memory.runtime.opening import Memory, open_memory
-from composable_memory.types import MemoryProviderStatus, MemorySyncProgressUpdate, SyncReport
+from composable_memory.types import MemorySyncProgressUpdate, SyncReport
 
 __all__ = ["app", "index", "index_document", "print_report", "sync"]
 
@@ -33,7 +33,7 @@ async def index(
             _warn_of_cost(memory)
         report, took_ms = await sync(memory, force=force)
         degraded, status = memory.unavailable(), memory.status()
-    without_vectors = _why_without_vectors(status)
+    without_vectors = status.embedder_problem
     if as_json:
         print_json(index_document(report, took_ms))
     else:
@@ -75,16 +75,10 @@ def print_report(report: SyncReport, took_ms: float) -> None:
     )
 
 
-def _why_without_vectors(status: MemoryProviderStatus) -> str | None:
-    """Return why no provider embeds although one is wanted."""
-    reason = status.custom.get("providerUnavailableReason")
-    return str(reason) if reason and status.requested_provider != "none" else None
-
-
 def _warn_of_cost(memory: Memory) -> None:
     """Warn of what a rebuild takes, before it is paid."""
     for name, status in memory.backend_statuses().items():
-        match status.custom.get("rebuild"):
+        match status.rebuild:
             case {"tokens": tokens, "passages": passages}:
                 warn(
                     f"{name}: about {tokens} tokens in {passages} passages to embed"

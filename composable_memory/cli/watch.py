@@ -143,8 +143,7 @@ def _sync_document(event: OpsEvent, done: SyncComplete | SyncFailed) -> dict[str
 
 def _means(memory: Memory) -> dict[str, Mapping[str, JsonValue]]:
     """Return how each backend that watches something does it."""
-    found = {name: status.custom.get("watch") for name, status in memory.backend_statuses().items()}
-    return {name: one for name, one in found.items() if isinstance(one, Mapping)}
+    return {name: status.watch for name, status in memory.backend_statuses().items() if status.watch}
 
 
 def _require_watching(memory: Memory) -> None:

@@ -33,8 +33,6 @@ BUSY_TIMEOUT_S = 30.0
 USED_EVERY_S = 3600.0
 """How exactly the time of the last use is kept: a command that only asks seldom has to write."""
 ID_CHARS = 12
-WRITTEN_BEFORE = ("memory", "ops-logs", "graphiti*")
-"""What a state folder holds that was used before it had a registry."""
 INDEXES_BEFORE = "memory/*-????????.sqlite"
 
 TABLES = (
@@ -232,7 +230,7 @@ def _registry(state_dir: Path) -> Iterator[sqlite3.Connection]:
     """Open the file; it is made, readable by its owner alone, where there is none."""
     path = state_dir / FILE_NAME
     try:
-        was_used = any(next(state_dir.glob(name), None) for name in WRITTEN_BEFORE)
+        was_used = any(entry.is_dir() for entry in state_dir.iterdir())  # before it had a registry
         with suppress(FileExistsError):  # closing one that exists would drop SQLite's locks on it
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         with closing(sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)) as connection:

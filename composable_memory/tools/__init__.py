@@ -81,14 +81,13 @@ async def memory_search(memory: "Memory", request: MemorySearchRequest) -> Memor
         known = {"trace_id": response.trace_id, "degraded": response.degraded}
         return unavailable_search(failure).model_copy(update=known)
     status = memory.status()
-    mode = status.custom.get("searchMode")
     reply = MemorySearchReply(
         results=tuple(SearchHit.of(with_source_line(result)) for result in response.results),
         provider=status.provider,
         model=status.model,
         fallback=status.fallback,
         citations=memory.settings.memory.citations,
-        mode=mode if isinstance(mode, str) else None,
+        mode=status.search_mode,
         trace_id=response.trace_id,
         degraded=response.degraded,
     )

@@ -1,6 +1,7 @@
 """A backend of an installed package: found by its entry point, and set up by its section like any of ours."""
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from composable_memory.types import QueryResponse
 PLUGIN = """
 import asyncio
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from composable_memory.interfaces import BackendSpec
 from composable_memory.config.settings import SettingsModel
 from composable_memory.config.trust import only
@@ -27,6 +29,10 @@ class WikiSettings(SettingsModel):
     delay_s: float = 0.0
     hides_status: bool = False
 
+class Wiki(SlowBackend):
+    def status(self):
+        return replace(super().status(), custom={"pagesOfTheWiki": 3, "searchMode": "by page"})
+
 class Hiding(SlowBackend):
     def status(self):
         raise RuntimeError("the wiki is asleep")
@@ -35,7 +41,7 @@ OPENED = []
 
 @asynccontextmanager
 async def open_wiki(settings, services):
-    kind = Hiding if settings.hides_status else SlowBackend
+    kind = Hiding if settings.hides_status else Wiki
     OPENED.append(kind(settings.delay_s, {settings.page: "Tides are high on Monday."}, backend_id="wiki"))
     yield OPENED[-1]
 
@@ -177,14 +183,16 @@ async def test_its_condition_holds_unless_its_section_has_another(
     assert [one.skipped for one in response.answers] == [skipped]
 
 
-async def test_the_intent_of_a_query_reaches_it(folders: tuple[Path, Path]) -> None:
+async def test_it_gets_the_intent_of_a_query_and_says_how_it_searches(folders: tuple[Path, Path]) -> None:
     config = {"embedding": {"provider": "none"}, "builtin": {"enabled": False}, "backends": {"wiki": {}}}
     async with open_memory(*folders, config) as memory:
         response = await memory.query("#tides high on 2026-03-02")
+        status = memory.status()
 
     ((_, options),) = sys.modules["wiki_of_this_test"].OPENED[-1].asked
     assert options.intent == response.intent
     assert options.intent.topics == ("tides",)
+    assert status.search_mode == "by page"
 
 
 async def test_its_deadline_holds(folders: tuple[Path, Path]) -> None:
@@ -240,7 +248,9 @@ def test_its_commands_are_commands_of_cmem(
     listed = CliRunner().invoke(app, ["--help"])
     shown = CliRunner().invoke(app, ["wiki", "page", "#tides", *place, "--json"])
     unknown = CliRunner().invoke(app, ["wiky"])
+    status = CliRunner().invoke(app, ["status", *place])
 
+    assert re.search(r"pages of the wiki +3", status.output)
     assert "Look at the wiki." in listed.output
     assert json.loads(shown.stdout) == {"text": "Tides are high on Monday."}
     assert "'wiki'" in unknown.output
