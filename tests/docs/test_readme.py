@@ -30,7 +30,7 @@ SHOWN = {
     'search "spare battery trolley"': "under the stairs",
 }
 """Which answer is to be seen below which command."""
-REFUSED = "from 50 judged searches on"
+REFUSED = "with fewer it exits with 1"
 """What the page says of a command that exits with 1 so early."""
 QMD = Path(sys.executable).parents[1] / "qmd" / "node_modules" / ".bin"
 LINK = re.compile(r"\]\((?!https?://|#|mailto:)([^)#\s]+)")
