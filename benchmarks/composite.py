@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from composable_memory import open_memory
-from composable_memory.ingest.reading_files import WrittenSource, contents_of
+from composable_memory.ingest.note_reader import WrittenSource, contents_of
 from composable_memory.runtime.opening import Memory
 from composable_memory.types import MemorySearchResult
 from composable_memory_adapters.chunking import chunk_markdown

@@ -30,9 +30,9 @@ from composable_memory.errors import (
     UnsupportedOperation,
 )
 from composable_memory.ingest import IngestPipeline, IngestRequest, IngestResult, node_id
-from composable_memory.ingest.attempts import PipelineError, PipelineErrorCode, attempt
-from composable_memory.ingest.enriching import STANDARD_HOOKS, EnrichHook
-from composable_memory.ingest.indexing import content_of, lifetime_in
+from composable_memory.ingest.extract import STANDARD_HOOKS, EnrichHook
+from composable_memory.ingest.records import content_of, lifetime_in
+from composable_memory.ingest.stage_errors import PipelineError, PipelineErrorCode, attempt
 from composable_memory.interfaces import (
     Capability,
     Clock,

@@ -8,9 +8,9 @@ from urllib.parse import quote, unquote
 
 from composable_memory.content import GraphEdge, GraphNode, GraphQueryResult, VectorMatch
 from composable_memory.errors import MemoryPathError
-from composable_memory.ingest.indexing import lifetime_in, origin_in
-from composable_memory.ingest.origins import origin_of_provenance
-from composable_memory.ingest.temporal import Lifetime
+from composable_memory.ingest.lifetimes import Lifetime
+from composable_memory.ingest.normalize import origin_of_provenance
+from composable_memory.ingest.records import lifetime_in, origin_in
 from composable_memory.paths import is_markdown
 from composable_memory.types import MAX_SNIPPET_CHARS, JsonValue, MemorySearchResult, Origin
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from composable_memory import open_memory
-from composable_memory.ingest.reading_files import WrittenSource, contents_of
+from composable_memory.ingest.note_reader import WrittenSource, contents_of
 from composable_memory_adapters.graphiti.cli.pictures import mermaid
 
 NOTES = {

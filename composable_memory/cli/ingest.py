@@ -19,7 +19,7 @@ from composable_memory.cli.output import counted, error, print_json, print_line,
 from composable_memory.cli.render import progress_bar
 from composable_memory.content import IngestReport
 from composable_memory.documents import document
-from composable_memory.ingest.reading_files import WrittenSource, contents_of
+from composable_memory.ingest.note_reader import WrittenSource, contents_of
 from composable_memory.runtime.opening import Memory, open_memory
 from composable_memory_ops_logs import utc_now
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from composable_memory.ingest.reading_files import TRANSCRIPT_SUFFIX
+from composable_memory.ingest.note_reader import TRANSCRIPT_SUFFIX
 from composable_memory.paths import opened_file, relative_key
 
 __all__ = ["FoundFile", "FoundFiles", "find_files", "read_text"]

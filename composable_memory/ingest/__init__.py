@@ -1,15 +1,22 @@
-"""Takes contents in: cleans them, finds what they speak of, and hands them to vectors and to a graph.
+"""Takes contents in: cleans them, extracts entities and relations, and stores them in vectors and a graph.
 
-`pipeline` runs the stages; `graphing` turns what was found into nodes and edges; `temporal` decides how long
-a content holds; `reading_files` makes contents of what people wrote down.
+`pipeline` runs the stages; `records` turns what was found into nodes, edges and vector records; `lifetimes`
+decides how long a content holds; `note_reader` makes contents of notes and transcripts.
 """
 
-from composable_memory.ingest.attempts import PipelineError, PipelineErrorCode
-from composable_memory.ingest.enriching import Enriched, EnrichHook, drop_duplicates, resolve_coreferences
-from composable_memory.ingest.extraction import Extraction, SupportsExtraction, extract_from
-from composable_memory.ingest.graphing import GraphPart, edge_id, graph_of, node_id
+from composable_memory.ingest.extract import (
+    Enriched,
+    EnrichHook,
+    Extraction,
+    SupportsExtraction,
+    drop_duplicates,
+    extract_from,
+    resolve_coreferences,
+)
+from composable_memory.ingest.lifetimes import Lifetime, StandardTemporalPolicy, lifetime_of
 from composable_memory.ingest.pipeline import IngestPipeline
-from composable_memory.ingest.temporal import Lifetime, StandardTemporalPolicy, lifetime_of
+from composable_memory.ingest.records import GraphPart, edge_id, graph_of, node_id
+from composable_memory.ingest.stage_errors import PipelineError, PipelineErrorCode
 from composable_memory.ingest.values import AuditEvent, IngestItem, IngestRequest, IngestResult, MetricEvent
 
 __all__ = [

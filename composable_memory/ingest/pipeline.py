@@ -2,24 +2,31 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import partial
+from hashlib import sha256
 from time import perf_counter
 from uuid import uuid4
 
 from composable_memory.content import (
     EmbedderInput,
+    IngestWarning,
+    MemoryContentObject,
     StageResult,
+    TemporalPolicyDecision,
 )
-from composable_memory.ingest.attempts import PipelineError, attempt
-from composable_memory.ingest.enriching import STANDARD_HOOKS, EnrichHook
-from composable_memory.ingest.extracting import extract_texts
-from composable_memory.ingest.extraction import Extraction, extract_from
-from composable_memory.ingest.graphing import graph_of, joined
-from composable_memory.ingest.indexing import record_of
-from composable_memory.ingest.normalizing import normalize
-from composable_memory.ingest.running import Run
-from composable_memory.ingest.temporal import lifetime_of
+from composable_memory.ingest.extract import (
+    STANDARD_HOOKS,
+    EnrichHook,
+    Extraction,
+    extract_from,
+    extract_texts,
+)
+from composable_memory.ingest.lifetimes import lifetime_of
+from composable_memory.ingest.normalize import normalize
+from composable_memory.ingest.records import GraphPart, graph_of, joined, record_of
+from composable_memory.ingest.stage_errors import PipelineError, attempt
 from composable_memory.ingest.values import (
     STAGES,
     AuditEvent,
@@ -43,6 +50,7 @@ from composable_memory_ops_logs import (
     IngestStart,
     OpsLog,
     StageOutcome,
+    Status,
     trace,
     utc_now,
 )
@@ -61,6 +69,51 @@ NEEDS: Mapping[Stage, Stage] = {
     "index": "embed",
 }
 """Which stage has to have worked for another to make sense: the graph and the vectors need not each other."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Run:
+    """What a run knows so far: the contents as the stages leave them, and how the stages went."""
+
+    id: str
+    request: IngestRequest
+    trace_id: str
+    now: datetime
+    began: float = field(default_factory=perf_counter)
+    contents: Sequence[MemoryContentObject] = ()
+    decisions: dict[str, TemporalPolicyDecision] = field(default_factory=dict)
+    parts: list[GraphPart] = field(default_factory=list)
+    vectors: list[Sequence[float]] = field(default_factory=list)
+    nodes: int = 0
+    edges: int = 0
+    indexed: int = 0
+    results: list[StageResult] = field(default_factory=list)
+    warnings: list[IngestWarning] = field(default_factory=list)
+    errors: dict[Stage, PipelineError] = field(default_factory=dict)
+    lost: set[Stage] = field(default_factory=set)
+
+    @property
+    def status(self) -> Status:
+        """Say whether all went well, and if not, whether anything was stored."""
+        if not self.errors:
+            return "success"
+        return "partial" if self.indexed or self.nodes else "failure"
+
+    @property
+    def batch_id(self) -> str:
+        """Return an id that the same contents always have together."""
+        ids = "\0".join(content.id for content in self.contents)
+        return sha256(ids.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+    def skip(self, code: str, message: str) -> str:
+        """Warn that a part is missing; what has nothing to do needs no part."""
+        if self.contents:
+            self.warnings.append(IngestWarning(code=code, message=message))
+        return message
+
+    def warn(self, code: str, message: str, content: MemoryContentObject) -> None:
+        """Say something about one content."""
+        self.warnings.append(IngestWarning(code=code, message=message, details={"id": content.id}))
 
 
 class IngestPipeline:
@@ -102,11 +155,11 @@ class IngestPipeline:
         """Take in the items of `request`, and say how each stage went; what fails is in the result."""
         run_id = self._make_id()
         with trace(request.trace_id, session_key=request.session_key, run_id=run_id) as trace_id:
-            run = Run(
+            run = _Run(
                 id=run_id, request=replace(request, trace_id=trace_id), trace_id=trace_id, now=self._clock()
             )
             self._ops_log.emit(IngestStart(source=request.source, item_count=len(request.items)))
-            work: Mapping[Stage, Callable[[Run], Awaitable[str | None]]] = {
+            work: Mapping[Stage, Callable[[_Run], Awaitable[str | None]]] = {
                 "normalize": self._normalize,
                 "extract": self._extract,
                 "enrich": self._enrich,
@@ -120,8 +173,8 @@ class IngestPipeline:
                 await self._stage(run, stage, work[stage])
             return self._complete(run)
 
-    async def _stage(self, run: Run, stage: Stage, work: Callable[[Run], Awaitable[str | None]]) -> None:
-        """Run one stage, unless what it needs is lost; its work returns why there was nothing to do."""
+    async def _stage(self, run: _Run, stage: Stage, work: Callable[[_Run], Awaitable[str | None]]) -> None:
+        """_Run one stage, unless what it needs is lost; its work returns why there was nothing to do."""
         needed = NEEDS.get(stage)
         if needed in run.lost:
             run.lost.add(stage)
@@ -142,7 +195,7 @@ class IngestPipeline:
         )
         self._note(run, result)
 
-    def _note(self, run: Run, result: StageResult) -> None:
+    def _note(self, run: _Run, result: StageResult) -> None:
         run.results.append(result)
         error = next((error for stage, error in run.errors.items() if stage == result.stage), None)
         self._ops_log.emit(
@@ -157,17 +210,17 @@ class IngestPipeline:
 
     # --- the stages -----------------------------------------------------------------------------------------
 
-    async def _normalize(self, run: Run) -> None:
+    async def _normalize(self, run: _Run) -> None:
         done = normalize(run.request, now=run.now)
         run.contents = done.contents
         run.warnings += done.warnings
 
-    async def _extract(self, run: Run) -> None:
+    async def _extract(self, run: _Run) -> None:
         done = extract_texts(run.contents)
         run.contents = done.contents
         run.warnings += done.warnings
 
-    async def _enrich(self, run: Run) -> None:
+    async def _enrich(self, run: _Run) -> None:
         for hook in self._hooks:
             done = await hook(run.contents)
             run.contents = done.contents
@@ -180,7 +233,7 @@ class IngestPipeline:
         for content in over:
             run.warn("temporal.expired", "its time is over; it is not taken in", content)
 
-    async def _extract_entities(self, run: Run) -> str | None:
+    async def _extract_entities(self, run: _Run) -> str | None:
         if self._extractor is None:
             return run.skip("entity_extract.disabled", "there is no extractor, so nothing becomes a fact")
         gate = asyncio.Semaphore(EXTRACTIONS_AT_ONCE)
@@ -199,7 +252,7 @@ class IngestPipeline:
             run.lost.add("entity_extract")
         return None
 
-    async def _embed(self, run: Run) -> str | None:
+    async def _embed(self, run: _Run) -> str | None:
         if self._embedder is None:
             return run.skip("embed.missing_adapter", "there is no embedder, so there are no vectors")
         if self._vectors is None:  # which the next stage but one will say
@@ -210,7 +263,7 @@ class IngestPipeline:
         run.vectors = list(await self._embedder.embed_batch(inputs)) if inputs else []
         return None
 
-    async def _write_graph(self, run: Run) -> str | None:
+    async def _write_graph(self, run: _Run) -> str | None:
         if self._graph is None:
             return run.skip("graph.missing_adapter", "there is no graph, so no facts are kept")
         part = joined(run.parts)
@@ -222,7 +275,7 @@ class IngestPipeline:
         run.edges = len(part.edges)
         return None
 
-    async def _index(self, run: Run) -> str | None:
+    async def _index(self, run: _Run) -> str | None:
         if self._vectors is None:
             return run.skip("index.missing_adapter", "there is no store of vectors")
         if run.contents and not run.vectors:
@@ -236,7 +289,7 @@ class IngestPipeline:
         run.indexed = len(records)
         return None
 
-    async def _audit(self, run: Run) -> str | None:
+    async def _audit(self, run: _Run) -> str | None:
         if self._emit_audit is None:
             return "nobody audits"
         self._emit_audit(
@@ -261,7 +314,7 @@ class IngestPipeline:
 
     # --- the end --------------------------------------------------------------------------------------------
 
-    def _complete(self, run: Run) -> IngestResult:
+    def _complete(self, run: _Run) -> IngestResult:
         duration_ms = (perf_counter() - run.began) * 1000
         self._ops_log.emit(
             IngestComplete(
@@ -293,7 +346,7 @@ class IngestPipeline:
             vectors=run.indexed,
         )
 
-    def _measure(self, run: Run, duration_ms: float) -> None:
+    def _measure(self, run: _Run, duration_ms: float) -> None:
         if self._emit_metric is None:
             return
         tags, now = {"source": run.request.source}, self._clock()

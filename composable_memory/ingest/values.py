@@ -1,4 +1,4 @@
-"""What goes into the ingest pipeline, and what comes out of it."""
+"""Requests and results of the ingest pipeline, and the state of one run."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,10 +14,19 @@ from composable_memory.content import (
     MemoryTemporalMetadata,
     StageResult,
 )
-from composable_memory.ingest.attempts import PipelineError
+from composable_memory.ingest.stage_errors import PipelineError
 from composable_memory.types import JsonValue
 
-__all__ = ["STAGES", "AuditEvent", "IngestItem", "IngestRequest", "IngestResult", "MetricEvent", "Stage"]
+__all__ = [
+    "STAGES",
+    "AuditEvent",
+    "IngestItem",
+    "IngestRequest",
+    "IngestResult",
+    "MetricEvent",
+    "Stage",
+]
+
 
 Stage = Literal["normalize", "extract", "enrich", "entity_extract", "embed", "graph", "index", "audit"]
 

@@ -11,7 +11,7 @@ from composable_memory.config.layers import LoadedSettings
 from composable_memory.config.settings import Settings
 from composable_memory.content import IngestReport, MemoryContentObject
 from composable_memory.errors import ComposableMemoryError, ConfigError
-from composable_memory.ingest.fan_out import hand_over
+from composable_memory.ingest.broadcast import hand_over
 from composable_memory.interfaces import (
     BackendSpec,
     Capability,

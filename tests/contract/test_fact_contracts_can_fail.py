@@ -10,7 +10,7 @@ import pytest
 from composable_memory.content import IngestReport, MemoryContentObject
 from composable_memory.errors import BackendRejected
 from composable_memory.facts import Episode, Fact, Forgotten, GraphEntity, Neighbourhood
-from composable_memory.ingest.origins import origin_of
+from composable_memory.ingest.normalize import origin_of
 from composable_memory.testing import FactsContract, FakeBackend, IngestContract
 from composable_memory.types import MemorySearchResult, SearchOptions
 

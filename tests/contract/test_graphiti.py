@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import pytest
 
-from composable_memory.ingest.reading_files import WrittenSource, contents_of
+from composable_memory.ingest.note_reader import WrittenSource, contents_of
 from composable_memory.interfaces import (
     BackendServices,
     EmbedderServices,

@@ -15,7 +15,7 @@ from composable_memory.config.settings import SettingsModel
 from composable_memory.content import IngestReport, IngestWarning, MemoryContentObject
 from composable_memory.errors import BackendRejected
 from composable_memory.facts import Episode, Fact, Forgotten, GraphEntity, Neighbourhood
-from composable_memory.ingest.origins import origin_of
+from composable_memory.ingest.normalize import origin_of
 from composable_memory.interfaces import BackendServices, BackendSpec, Capability
 from composable_memory.testing.in_memory import FakeBackend
 from composable_memory.types import MemorySearchResult, SearchOptions

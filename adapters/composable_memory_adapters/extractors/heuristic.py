@@ -12,8 +12,8 @@ from dataclasses import replace
 from itertools import groupby
 
 from composable_memory.content import ExtractedEntity, ExtractedRelation, MemoryContentObject
-from composable_memory.ingest.extraction import Extraction
-from composable_memory.ingest.temporal import observed_at
+from composable_memory.ingest.extract import Extraction
+from composable_memory.ingest.lifetimes import observed_at
 from composable_memory_adapters.extractors.names import UNSURE, Mention, mentions_in
 from composable_memory_adapters.extractors.relations import Scene, relations_in
 from composable_memory_adapters.extractors.statements import Statement, statements_of, subject_of

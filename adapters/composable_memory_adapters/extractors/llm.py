@@ -12,8 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from composable_memory.content import ExtractedEntity, ExtractedRelation, IngestWarning, MemoryContentObject
 from composable_memory.errors import ComposableMemoryError
-from composable_memory.ingest.extraction import Extraction
-from composable_memory.ingest.temporal import observed_at
+from composable_memory.ingest.extract import Extraction
+from composable_memory.ingest.lifetimes import observed_at
 from composable_memory.types import JsonValue
 from composable_memory_adapters.extractors.heuristic import HeuristicExtractor, ReadingExtractor
 from composable_memory_adapters.extractors.verbs import EXCLUSIVE

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from composable_memory.content import MemoryContentObject
-from composable_memory.ingest.reading_files import MAX_SECTION_CHARS, WrittenSource, contents_of
+from composable_memory.ingest.note_reader import MAX_SECTION_CHARS, WrittenSource, contents_of
 
 WRITTEN = datetime(2026, 5, 20, 8, 30, tzinfo=UTC)
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from composable_memory.cli.plugin_api import counted, one_line, print_line
 from composable_memory.facts import Episode, Fact, GraphEntity
-from composable_memory.ingest.origins import citation_of
+from composable_memory.ingest.normalize import citation_of
 from composable_memory.types import Origin
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Runs a part that somebody handed in, and says in known terms how it failed."""
+"""Runs a foreign part of the pipeline and classifies how it failed."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -22,6 +22,7 @@ from composable_memory.errors import (
 from composable_memory.types import JsonValue
 
 __all__ = ["PipelineError", "PipelineErrorCode", "attempt", "error_of"]
+
 
 PipelineErrorCode = Literal[
     "not_configured",

@@ -1,8 +1,4 @@
-"""Cuts what people wrote down into contents to ingest: notes into sections, talks into messages (pure).
-
-Every content says where it stands: the file and its 1-based lines. Its id is made of the file and of what it
-says, so that a section which only moved is the one that was ingested before.
-"""
+"""Cuts what people wrote down into contents to ingest: notes into sections, talks into messages (pure)."""
 
 import re
 from collections import Counter
@@ -13,11 +9,12 @@ from hashlib import sha256
 from pathlib import PurePosixPath
 
 from composable_memory.content import MemoryContentObject, MemoryProvenance, MemoryTemporalMetadata
-from composable_memory.ingest.origins import citation_of
+from composable_memory.ingest.normalize import citation_of
 from composable_memory.transcripts import messages_of
 from composable_memory.types import JsonValue, Origin
 
 __all__ = ["MAX_SECTION_CHARS", "TRANSCRIPT_SUFFIX", "WrittenSource", "contents_of"]
+
 
 MAX_SECTION_CHARS = 1200
 """The longest section; a longer paragraph is cut between lines, a longer line between words."""

@@ -1,5 +1,6 @@
-"""Makes contents of what was handed in: ids, times, artifacts and provenance, and no secrets (pure)."""
+"""Turns items into contents with ids, times and a source, and citations into places (pure)."""
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -14,12 +15,20 @@ from composable_memory.content import (
     MemoryProvenance,
     MemoryTemporalMetadata,
 )
-from composable_memory.ingest.temporal import as_moment
+from composable_memory.ingest.lifetimes import as_moment
 from composable_memory.ingest.values import IngestItem, IngestRequest
-from composable_memory.types import JsonValue
+from composable_memory.types import JsonValue, Origin
 from composable_memory_ops_logs import redact, redact_value
 
-__all__ = ["Normalized", "normalize"]
+__all__ = [
+    "Normalized",
+    "citation_of",
+    "normalize",
+    "origin_of",
+    "origin_of_citation",
+    "origin_of_provenance",
+]
+
 
 TIMES: Mapping[str, str] = {
     "createdAt": "created_at",
@@ -167,3 +176,46 @@ def _warning(code: str, message: str, content_id: str | None) -> IngestWarning:
 def _text(entry: Mapping[str, JsonValue], *keys: str) -> str | None:
     texts = (entry.get(key) for key in keys)
     return next((text for text in texts if isinstance(text, str) and text.strip()), None)
+
+
+_CITATION = re.compile(r"(?P<path>.+?)#L(?P<first>\d{1,9})(?:-L?(?P<last>\d{1,9}))?")
+
+
+def origin_of(content: MemoryContentObject) -> Origin | None:
+    """Return the file that a content stands in; None if it is in no file that anybody named.
+
+    Read are `path`, `start_line` and `end_line` of its metadata, else its first citation.
+    """
+    path = content.metadata.get("path")
+    if isinstance(path, str) and path.strip():
+        first = _line(content.metadata, "start_line", "startLine")
+        last = _line(content.metadata, "end_line", "endLine")
+        return Origin(path=path, start_line=first, end_line=max(first, last) if first else 0)
+    return origin_of_provenance(content.provenance)
+
+
+def origin_of_provenance(provenance: MemoryProvenance | None) -> Origin | None:
+    """Return what the first citation leads to."""
+    return origin_of_citation(provenance.citations[0]) if provenance and provenance.citations else None
+
+
+def origin_of_citation(citation: str) -> Origin:
+    """Return what `path#L3-L7`, `path#L3` or a plain path leads to."""
+    match = _CITATION.fullmatch(citation)
+    if match is None or int(match["first"]) < 1:
+        return Origin(path=citation)
+    first = int(match["first"])
+    return Origin(path=match["path"], start_line=first, end_line=max(first, int(match["last"] or first)))
+
+
+def citation_of(origin: Origin) -> str:
+    """Return `path#L3-L7`, `path#L3` for a single line, and the path alone where lines are not known."""
+    if origin.start_line < 1:
+        return origin.path
+    last = f"-L{origin.end_line}" if origin.end_line > origin.start_line else ""
+    return f"{origin.path}#L{origin.start_line}{last}"
+
+
+def _line(metadata: Mapping[str, JsonValue], *keys: str) -> int:
+    numbers = (metadata.get(key) for key in keys)
+    return next((n for n in numbers if isinstance(n, int) and not isinstance(n, bool) and n > 0), 0)

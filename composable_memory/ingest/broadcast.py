@@ -1,4 +1,4 @@
-"""Hands contents to every backend that takes them, at the same time, and tells what became of them."""
+"""Hands contents to every backend that takes them, concurrently, and collects their reports."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping

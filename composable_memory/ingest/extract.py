@@ -1,0 +1,202 @@
+"""Finds what a content says: its text, its entities and relations; hooks rewrite contents before (pure)."""
+
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeAlias, runtime_checkable
+
+from composable_memory.content import (
+    ExtractedEntity,
+    ExtractedRelation,
+    IngestWarning,
+    MemoryArtifact,
+    MemoryContentObject,
+)
+from composable_memory.ingest.normalize import Normalized
+from composable_memory.interfaces import EntityExtractor, SupportsRelations
+from composable_memory.types import JsonValue
+
+__all__ = [
+    "STANDARD_HOOKS",
+    "EnrichHook",
+    "Enriched",
+    "Extraction",
+    "SupportsExtraction",
+    "drop_duplicates",
+    "extract_from",
+    "extract_texts",
+    "resolve_coreferences",
+    "texts_of",
+]
+
+
+READ = ("ocrText", "ocr_text", "text", "extractedText")
+HEARD = ("transcript", "asrText", "asr_text", "subtitle")
+CAPTION = ("caption", "alt", "altText", "summary", "description")
+
+KEYS: Mapping[str, Sequence[Sequence[str]]] = {
+    "file": (READ, HEARD, CAPTION),
+    "image": (READ, CAPTION),
+    "audio": (HEARD,),
+    "video": (HEARD, CAPTION),
+    "link": (CAPTION,),
+    "other": (CAPTION,),
+}
+"""Where the words of an artifact are kept, by its kind; of each group the first key that has some."""
+
+
+def extract_texts(contents: Sequence[MemoryContentObject]) -> Normalized:
+    """Return the contents that have a text; those that have none are left out with a warning."""
+    found: list[MemoryContentObject] = []
+    warnings: list[IngestWarning] = []
+    for content in contents:
+        own = _sound(content.text or "")
+        text = (
+            own
+            if own.strip()
+            else "\n\n".join(
+                dict.fromkeys(text for artifact in content.artifacts for text in texts_of(artifact))
+            )
+        )
+        if text:
+            found.append(replace(content, text=text))
+        else:
+            message = "neither it nor its artifacts have a text"
+            warnings.append(
+                IngestWarning(code="extract.no_text", message=message, details={"id": content.id})
+            )
+    return Normalized(contents=tuple(found), warnings=tuple(warnings))
+
+
+def texts_of(artifact: MemoryArtifact) -> Iterator[str]:
+    """Yield what was read in an artifact, heard in it, and said of it."""
+    for keys in KEYS[artifact.kind]:
+        words = [artifact.metadata.get(key) for key in keys]
+        if keys is CAPTION:
+            words.append(artifact.description)
+        text = next((word for word in words if isinstance(word, str) and word.strip()), None)
+        if text:
+            yield _sound(text).strip()
+
+
+def _sound(text: str) -> str:
+    """Replace halves of surrogate pairs, which no store takes."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extraction:
+    """The entities and relations of one content."""
+
+    entities: tuple[ExtractedEntity, ...] = ()
+    relations: tuple[ExtractedRelation, ...] = ()
+    warnings: tuple[IngestWarning, ...] = ()
+
+
+@runtime_checkable
+class SupportsExtraction(Protocol):
+    """An extractor that finds entities and relations in one go, and says if it could not do its best."""
+
+    async def read(self, content: MemoryContentObject) -> Extraction:
+        """Return what `content` says."""
+        ...
+
+
+async def extract_from(extractor: EntityExtractor, content: MemoryContentObject) -> Extraction:
+    """Return all that `extractor` finds in `content`, by the shortest way that it offers."""
+    if isinstance(extractor, SupportsExtraction):
+        return await extractor.read(content)
+    entities = tuple(await extractor.extract(content))
+    if not isinstance(extractor, SupportsRelations):
+        return Extraction(entities=entities)
+    return Extraction(entities=entities, relations=tuple(await extractor.relate(content, entities)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Enriched:
+    """The contents to go on with, and what was done to them."""
+
+    contents: tuple[MemoryContentObject, ...]
+    warnings: tuple[IngestWarning, ...] = ()
+
+
+EnrichHook: TypeAlias = Callable[[Sequence[MemoryContentObject]], Awaitable[Enriched]]
+"""Takes all contents of a run and returns those to go on with."""
+
+
+async def resolve_coreferences(contents: Sequence[MemoryContentObject]) -> Enriched:
+    """Put the proper name in the place of the aliases in `metadata.coreferences.aliases`.
+
+    An alias counts as a whole word, in any case; where several fit, the longest. Ids stay as they are.
+    """
+    resolved = [_resolved(content) for content in contents]
+    changed = [new for old, new in zip(contents, resolved, strict=True) if new.text != old.text]
+    return Enriched(
+        contents=tuple(resolved),
+        warnings=tuple(
+            IngestWarning(
+                code="enrich.coreference",
+                message="other names were replaced by the proper ones",
+                details={"id": content.id},
+            )
+            for content in changed
+        ),
+    )
+
+
+async def drop_duplicates(contents: Sequence[MemoryContentObject]) -> Enriched:
+    """Keep the first of those that say the same, but for cases and white space, and come from one source."""
+    kept: dict[tuple[str, ...], MemoryContentObject] = {}
+    warnings: list[IngestWarning] = []
+    for content in contents:
+        first = kept.setdefault(_said(content), content)
+        if first is not content:
+            warnings.append(
+                IngestWarning(
+                    code="enrich.dedupe",
+                    message="another content of this run says the same",
+                    details={"keptId": first.id, "droppedId": content.id},
+                )
+            )
+    return Enriched(contents=tuple(kept.values()), warnings=tuple(warnings))
+
+
+STANDARD_HOOKS: tuple[EnrichHook, ...] = (resolve_coreferences, drop_duplicates)
+
+
+def _resolved(content: MemoryContentObject) -> MemoryContentObject:
+    names = _aliases(content.metadata)
+    if not names or not content.text:
+        return content
+    longest_first = sorted(names, key=len, reverse=True)
+    pattern = re.compile("|".join(_whole_word(alias) for alias in longest_first), re.IGNORECASE)
+    return replace(
+        content, text=pattern.sub(lambda found: names.get(found[0].lower(), found[0]), content.text)
+    )
+
+
+def _aliases(metadata: Mapping[str, JsonValue]) -> dict[str, str]:
+    coreferences = metadata.get("coreferences")
+    aliases = coreferences.get("aliases") if isinstance(coreferences, dict) else None
+    if not isinstance(aliases, dict):
+        return {}
+    return {alias.lower(): name for alias, name in aliases.items() if isinstance(name, str) and alias.strip()}
+
+
+def _whole_word(alias: str) -> str:
+    """Return a pattern for an alias; no edge is asked for where a script puts no space between words."""
+    before = r"(?<!\w)" if alias[0].isascii() and alias[0].isalnum() else ""
+    after = r"(?!\w)" if alias[-1].isascii() and alias[-1].isalnum() else ""
+    return f"{before}{re.escape(alias)}{after}"
+
+
+def _said(content: MemoryContentObject) -> tuple[str, ...]:
+    """Return what makes two contents the same: the words, who said them, where, and on which day."""
+    provenance = content.provenance
+    return (
+        " ".join((content.text or "").casefold().split()),
+        provenance.source if provenance else "",
+        (provenance.source_id if provenance else None) or "",
+        str(content.metadata.get("speaker") or (provenance.actor_id if provenance else None) or ""),
+        str(content.temporal.observed_at.date()) if content.temporal and content.temporal.observed_at else "",
+    )
