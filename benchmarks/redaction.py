@@ -9,8 +9,8 @@ import base64
 import random
 from time import process_time
 
-from composable_memory_ops_logs.redaction import RULES, redact
-from composable_memory_ops_logs.secret_shapes import SHAPES
+from composable_memory_ops_logs.redaction.redactor import RULES, redact
+from composable_memory_ops_logs.redaction.shapes import SHAPES
 
 EVERY_HINT = "\n" + " ".join(sorted({word for rule in RULES for word in rule.words}))
 ORDINARY = (

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from composable_memory_ops_logs.redaction import redact
+from composable_memory_ops_logs.redaction.redactor import redact
 
 __all__ = ["SPEAKERS", "TranscriptMessage", "masked_line", "message_in", "messages_of", "texts_in"]
 

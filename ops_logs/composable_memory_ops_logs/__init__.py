@@ -51,7 +51,7 @@ from composable_memory_ops_logs.events import (
 )
 from composable_memory_ops_logs.log import OpsLog, OpsLogStats, utc_now
 from composable_memory_ops_logs.reader import EventFilter, EventPage, OpsLogError, OpsLogReader
-from composable_memory_ops_logs.redaction import redact, redact_value
+from composable_memory_ops_logs.redaction.redactor import redact, redact_value
 from composable_memory_ops_logs.sinks import MemorySink
 from composable_memory_ops_logs.trace import current_run_id, current_session_key, current_trace_id, trace
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Self, cast
 
 from composable_memory_ops_logs.events import EventDetail, JsonValue, OpsEvent, Status
-from composable_memory_ops_logs.redaction import CleanTexts, redact, redact_value
+from composable_memory_ops_logs.redaction.redactor import CleanTexts, redact, redact_value
 from composable_memory_ops_logs.short_form import short_line
 from composable_memory_ops_logs.sinks import FileSink, Judged
 from composable_memory_ops_logs.trace import current_run_id, current_session_key, current_trace_id, new_id

@@ -20,13 +20,13 @@ from composable_memory_ops_logs import (
     TakenFrom,
     redact,
     redact_value,
-    redaction,
 )
-from composable_memory_ops_logs.redaction import CleanTexts
-from composable_memory_ops_logs.secret_shapes import SHAPES as TOKEN_SHAPES
-from composable_memory_ops_logs.secret_shapes import Shape
-from composable_memory_ops_logs.secret_text import Text, WordScanner
-from composable_memory_ops_logs.secret_tokens import shape_spans
+from composable_memory_ops_logs.redaction import redactor
+from composable_memory_ops_logs.redaction.redactor import CleanTexts
+from composable_memory_ops_logs.redaction.scanner import Text, WordScanner
+from composable_memory_ops_logs.redaction.shapes import SHAPES as TOKEN_SHAPES
+from composable_memory_ops_logs.redaction.shapes import Shape
+from composable_memory_ops_logs.redaction.tokens import shape_spans
 from composable_memory_ops_logs.wire import event_from_line, event_to_wire, to_line
 
 PIECES = st.sampled_from(
@@ -125,7 +125,7 @@ def test_clean_texts_agrees_with_redact(text: str) -> None:
     assert CleanTexts().covers([text, "plain"]) == (redact(text) == text)
 
 
-RULE_WORDS = sorted({word for rule in redaction.RULES for word in rule.words})
+RULE_WORDS = sorted({word for rule in redactor.RULES for word in rule.words})
 SCANNER = WordScanner(RULE_WORDS)
 
 

@@ -15,7 +15,7 @@ from composable_memory.content import (
 )
 from composable_memory.types import JsonValue, Origin
 from composable_memory_adapters.graphiti.times import Times
-from composable_memory_ops_logs.redaction import redact, redact_value
+from composable_memory_ops_logs.redaction.redactor import redact, redact_value
 
 __all__ = [
     "PART_OF",

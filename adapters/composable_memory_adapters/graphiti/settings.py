@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl, urlsplit
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from composable_memory.config.settings import SettingsModel
-from composable_memory_ops_logs.redaction import is_secret_name
+from composable_memory_ops_logs.redaction.redactor import is_secret_name
 
 __all__ = ["GraphitiSettings", "IngestSettings", "LlmSettings", "PrivateServerSettings", "SearchSettings"]
 

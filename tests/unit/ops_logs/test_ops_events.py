@@ -5,7 +5,7 @@ from dataclasses import FrozenInstanceError, fields, is_dataclass
 import pytest
 
 from composable_memory_ops_logs import EVENTS, ErrorInfo, EventDetail, QueryDelivered, events
-from composable_memory_ops_logs.redaction import is_secret_name
+from composable_memory_ops_logs.redaction.redactor import is_secret_name
 
 VALUES: list[type] = [
     value

@@ -11,27 +11,26 @@ from typing import Any
 
 import pytest
 
-from composable_memory_ops_logs import (
-    redact,
-    redact_value,
-    redaction,
-    secret_addresses,
-    secret_assignments,
-    secret_commands,
-    secret_names,
-    secret_numbers,
-    secret_prose,
-    secret_shapes,
-    secret_tables,
-    secret_tokens,
-    secret_values,
+from composable_memory_ops_logs import redact, redact_value
+from composable_memory_ops_logs.redaction import (
+    addresses,
+    assignments,
+    commands,
+    names,
+    numbers,
+    prose,
+    redactor,
+    shapes,
+    tables,
+    tokens,
+    values,
 )
-from composable_memory_ops_logs.redaction import CleanTexts, is_secret_name
+from composable_memory_ops_logs.redaction.redactor import CleanTexts, is_secret_name
 from tests.unit.ops_logs.secret_corpora.reading import ordinary_lines, readable, secret_cases
 
 MODULES = (
-    *(redaction, secret_addresses, secret_assignments, secret_commands, secret_names, secret_numbers),
-    *(secret_prose, secret_tables, secret_tokens, secret_values),
+    *(redactor, addresses, assignments, commands, names, numbers),
+    *(prose, tables, tokens, values),
 )
 BODY = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQ"
 KEY_LINES = f"-----BEGIN RSA PRIVATE KEY-----\n{BODY}\n{BODY}\nQ==\n-----END RSA PRIVATE KEY-----"
@@ -653,8 +652,8 @@ def _patterns() -> Iterator[tuple[str, re.Pattern[str]]]:
     for module in MODULES:
         for name, value in vars(module).items():
             yield from _patterns_in(f"{module.__name__}.{name}", value)
-    yield from (("shape " + shape.literal, shape.pattern) for shape in secret_shapes.SHAPES)
-    for rule in redaction.RULES:
+    yield from (("shape " + shape.literal, shape.pattern) for shape in shapes.SHAPES)
+    for rule in redactor.RULES:
         closure = inspect.getclosurevars(rule.at).nonlocals
         for name, value in closure.items():
             yield from _patterns_in(f"{rule.words} {name}", value)

@@ -30,7 +30,7 @@ from composable_memory_adapters.builtin.settings import (
     filled_in,
 )
 from composable_memory_adapters.chunking import Chunk, chunk_markdown
-from composable_memory_ops_logs.redaction import REDACTION_VERSION
+from composable_memory_ops_logs.redaction.redactor import REDACTION_VERSION
 
 __all__ = [
     "TRANSCRIPT_RECIPE",

@@ -10,7 +10,7 @@ from pydantic import Field, SecretStr, field_validator
 
 from composable_memory.config.settings import SettingsModel, is_secret
 from composable_memory.interfaces import EmbedderServices
-from composable_memory_ops_logs.redaction import is_secret_name
+from composable_memory_ops_logs.redaction.redactor import is_secret_name
 
 __all__ = ["Lack", "RemoteProvider", "RemoteSettings", "is_credential"]
 

@@ -18,7 +18,7 @@ from composable_memory_adapters.graphiti.outbox.entry import ACTIVE_STATES, Entr
 from composable_memory_adapters.graphiti.outbox.queue import Outbox
 from composable_memory_adapters.graphiti.settings import GraphitiSettings
 from composable_memory_adapters.sqlite_file import Connection
-from composable_memory_ops_logs.redaction import redact
+from composable_memory_ops_logs.redaction.redactor import redact
 
 __all__ = ["Adoption", "assign", "claimed_groups", "count_unassigned", "unassigned_entries"]
 

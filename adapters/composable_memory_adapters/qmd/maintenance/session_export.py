@@ -31,7 +31,7 @@ from composable_memory_adapters.qmd.maintenance.export_journal import (
 )
 from composable_memory_adapters.qmd.settings import SessionExportSettings
 from composable_memory_adapters.qmd.types import BACKEND_ID, Home
-from composable_memory_ops_logs.redaction import REDACTION_VERSION
+from composable_memory_ops_logs.redaction.redactor import REDACTION_VERSION
 
 __all__ = ["ExportReport", "SessionExporter", "export_sessions"]
 

@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import overload
 
 from composable_memory_ops_logs.events import JsonValue
-from composable_memory_ops_logs.secret_addresses import ADDRESS_RULES
-from composable_memory_ops_logs.secret_assignments import ASSIGNMENT_RULES
-from composable_memory_ops_logs.secret_commands import COMMAND_RULES
-from composable_memory_ops_logs.secret_names import is_secret_name
-from composable_memory_ops_logs.secret_numbers import NUMBER_RULES, find_numbers
-from composable_memory_ops_logs.secret_prose import PROSE_RULES
-from composable_memory_ops_logs.secret_tables import TABLE_RULES
-from composable_memory_ops_logs.secret_text import Span, Text, WordScanner
-from composable_memory_ops_logs.secret_tokens import PEM_HEADER, TOKEN_RULES, find_tokens
-from composable_memory_ops_logs.secret_values import is_masked
+from composable_memory_ops_logs.redaction.addresses import ADDRESS_RULES
+from composable_memory_ops_logs.redaction.assignments import ASSIGNMENT_RULES
+from composable_memory_ops_logs.redaction.commands import COMMAND_RULES
+from composable_memory_ops_logs.redaction.names import is_secret_name
+from composable_memory_ops_logs.redaction.numbers import NUMBER_RULES, find_numbers
+from composable_memory_ops_logs.redaction.prose import PROSE_RULES
+from composable_memory_ops_logs.redaction.scanner import Span, Text, WordScanner
+from composable_memory_ops_logs.redaction.tables import TABLE_RULES
+from composable_memory_ops_logs.redaction.tokens import PEM_HEADER, TOKEN_RULES, find_tokens
+from composable_memory_ops_logs.redaction.values import is_masked
 
 __all__ = ["REDACTION_VERSION", "CleanTexts", "is_secret_name", "redact", "redact_value"]
 

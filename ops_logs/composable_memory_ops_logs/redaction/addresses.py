@@ -5,8 +5,8 @@ import binascii
 import re
 from collections.abc import Iterator
 
-from composable_memory_ops_logs.secret_text import JUDGED, Rule, Span, Text, pattern_rule
-from composable_memory_ops_logs.secret_values import (
+from composable_memory_ops_logs.redaction.scanner import JUDGED, Rule, Span, Text, pattern_rule
+from composable_memory_ops_logs.redaction.values import (
     goes_on,
     is_code,
     is_given,

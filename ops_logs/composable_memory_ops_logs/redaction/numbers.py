@@ -3,8 +3,8 @@
 import re
 from collections.abc import Iterator
 
-from composable_memory_ops_logs.secret_text import TOUCHING, Rule, Span, Text
-from composable_memory_ops_logs.secret_words import FUNCTION_WORDS, PREDICATES
+from composable_memory_ops_logs.redaction.scanner import TOUCHING, Rule, Span, Text
+from composable_memory_ops_logs.redaction.words import FUNCTION_WORDS, PREDICATES
 
 __all__ = ["NUMBER_RULES", "find_numbers"]
 

@@ -3,7 +3,7 @@
 import re
 from typing import NamedTuple
 
-from composable_memory_ops_logs.secret_words import CIPHERS, PLACEHOLDERS, PREDICATES
+from composable_memory_ops_logs.redaction.words import CIPHERS, PLACEHOLDERS, PREDICATES
 
 __all__ = [
     "Given",

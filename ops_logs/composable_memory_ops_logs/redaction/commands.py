@@ -7,8 +7,8 @@ bounded, but for one run at its end.
 import re
 from collections.abc import Iterator
 
-from composable_memory_ops_logs.secret_text import ALNUM, Rule, Span, Text, pattern_rule
-from composable_memory_ops_logs.secret_values import is_given, is_masked, is_placeholder
+from composable_memory_ops_logs.redaction.scanner import ALNUM, Rule, Span, Text, pattern_rule
+from composable_memory_ops_logs.redaction.values import is_given, is_masked, is_placeholder
 
 __all__ = ["COMMAND_RULES"]
 

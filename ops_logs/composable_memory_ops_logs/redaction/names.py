@@ -2,8 +2,8 @@
 
 import re
 
-from composable_memory_ops_logs.secret_text import Text, run_before
-from composable_memory_ops_logs.secret_words import (
+from composable_memory_ops_logs.redaction.scanner import Text, run_before
+from composable_memory_ops_logs.redaction.words import (
     CODES_AFTER,
     FAR_NAMES,
     HARMLESS_ENDINGS,

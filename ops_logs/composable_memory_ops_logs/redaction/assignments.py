@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from composable_memory_ops_logs.secret_names import NAMES, is_open_ending, strength_of
-from composable_memory_ops_logs.secret_text import JUDGED, TRAILING, Rule, Span, Text, run_before
-from composable_memory_ops_logs.secret_values import (
+from composable_memory_ops_logs.redaction.names import NAMES, is_open_ending, strength_of
+from composable_memory_ops_logs.redaction.scanner import JUDGED, TRAILING, Rule, Span, Text, run_before
+from composable_memory_ops_logs.redaction.values import (
     Given,
     goes_on,
     is_given,
@@ -20,7 +20,7 @@ from composable_memory_ops_logs.secret_values import (
     is_random,
     is_strong,
 )
-from composable_memory_ops_logs.secret_words import HARMLESS_ENDINGS, VERBS
+from composable_memory_ops_logs.redaction.words import HARMLESS_ENDINGS, VERBS
 
 __all__ = ["ASSIGNMENT_RULES"]
 

@@ -6,9 +6,9 @@ Tokens are long runs of characters, so the few long runs of a text say which sha
 import re
 from collections.abc import Iterator
 
-from composable_memory_ops_logs.secret_shapes import SHAPES, Shape
-from composable_memory_ops_logs.secret_text import ALNUM, JUDGED, Rule, Span, Text, places, run_before
-from composable_memory_ops_logs.secret_values import is_random
+from composable_memory_ops_logs.redaction.scanner import ALNUM, JUDGED, Rule, Span, Text, places, run_before
+from composable_memory_ops_logs.redaction.shapes import SHAPES, Shape
+from composable_memory_ops_logs.redaction.values import is_random
 
 __all__ = ["PEM_HEADER", "TOKEN_RULES", "find_tokens", "shape_spans"]
 

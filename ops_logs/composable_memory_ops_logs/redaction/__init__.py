@@ -1,0 +1,1 @@
+"""Masks secrets in texts before they are stored, embedded or logged."""
