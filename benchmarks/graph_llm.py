@@ -8,6 +8,7 @@ Run it against any endpoint that speaks OpenAI's chat completions:
 import argparse
 import asyncio
 import tempfile
+from collections import defaultdict
 from datetime import UTC, datetime
 from pathlib import Path
 from time import perf_counter
@@ -19,7 +20,6 @@ from composable_memory.testing import HashEmbedder
 from composable_memory_adapters.graphiti.database.cypher import CypherDatabase
 from composable_memory_adapters.graphiti.database.opening import open_database
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft, graph_id
-from composable_memory_adapters.graphiti.library.group_locks import GroupLocks
 from composable_memory_adapters.graphiti.library.loading import load
 from composable_memory_adapters.graphiti.settings import GraphitiSettings, LlmSettings
 
@@ -76,7 +76,7 @@ async def read_lines(
         settings,
         embedder=embedder,
         clock=lambda: datetime.now(UTC),
-        locks=GroupLocks(),
+        locks=defaultdict(asyncio.Lock),
         timeout_s=24 * 3600.0,
     ) as reader:
         for number, line in enumerate(lines):

@@ -149,7 +149,7 @@ class GraphitiMemory:
         return (await self.answer(query, options)).results
 
     async def answer(self, query: str, options: SearchOptions | None = None) -> SearchAnswer:
-        """Search, and say what is missing; a question of a time is answered with what held then."""
+        """Search, and report what is missing; a question of a time is answered with what held then."""
         self._require_open("search")
         return await self._search.answer(query, options or SearchOptions())
 
@@ -245,13 +245,13 @@ class GraphitiMemory:
             return await self._maintenance.adopt(everything=everything)
 
     async def backup(self, folder: Path) -> Mapping[str, int]:
-        """Copy what this workspace told a private graph; of another, only count what is there."""
+        """Copy what this workspace wrote to a private graph; of another, only count what is there."""
         self._require_open("back up")
         with trace():
             return await self._maintenance.backup(folder)
 
     async def restore(self, folder: Path, *, replace: bool = False) -> Mapping[str, int]:
-        """Make what `backup` wrote what this workspace has told the graph."""
+        """Replace what this workspace wrote to the graph by a backup."""
         self._require_open("restore")
         with trace():
             return await self._maintenance.restore(folder, replace=replace)

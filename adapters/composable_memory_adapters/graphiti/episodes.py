@@ -51,7 +51,7 @@ class _Line:
 
 
 def pieces_of(text: str, origin: Origin | None, max_chars: int) -> Iterator[Piece]:
-    """Yield the parts of a text; where the text is what the lines of its origin say, each knows its own."""
+    """Yield the parts of a text; where it is that of the lines of its origin, each has its own lines."""
     if len(text) <= max_chars:
         if text.strip():
             yield Piece(text=text, origin=origin)
@@ -100,8 +100,10 @@ def _lines(text: str, max_chars: int) -> Iterator[_Line]:
 def _lines_of(origin: Origin | None, lines: list[_Line], count: int) -> Origin | None:
     if origin is None or origin.start_line < 1 or origin.end_line - origin.start_line + 1 != count:
         return origin
-    said = [line.at for line in lines if line.text.strip()]
-    return replace(origin, start_line=origin.start_line + said[0], end_line=origin.start_line + said[-1])
+    numbers = [line.at for line in lines if line.text.strip()]
+    return replace(
+        origin, start_line=origin.start_line + numbers[0], end_line=origin.start_line + numbers[-1]
+    )
 
 
 EpisodeSource = Literal["message", "text", "json"]
@@ -142,14 +144,14 @@ def graph_id(group_id: str, own_id: str) -> str:
 
 
 def named_in(workspace_id: str | None, name: str) -> str:
-    """Return an id or a path with the workspace that it is of; as it is where that need not be told."""
+    """Return an id or a path with the workspace that it is of; unchanged without a workspace."""
     return f"workspace:{workspace_id}/{name}" if workspace_id else name
 
 
 def owner_of(name: str) -> tuple[str | None, str]:
     """Return the workspace that an id or a path is of, None where it tells none, and the rest of it."""
-    told = OF_WORKSPACE.fullmatch(name)
-    return (told["workspace"], told["name"]) if told else (None, name)
+    match = OF_WORKSPACE.fullmatch(name)
+    return (match["workspace"], match["name"]) if match else (None, name)
 
 
 def drafts_of(
@@ -164,7 +166,7 @@ def drafts_of(
 
     Parts of a long text are called `id`, `id#2`, `id#3`, and name the whole in their metadata. Secrets are
     masked in all of it. Warnings about the content are on the first. With `workspace_id`, for a group that
-    several workspaces may share, their ids and what they say of where they are from tell the workspace.
+    several workspaces may share, their ids and descriptions name the workspace.
     """
     clean = _clean(replace(content, id=named_in(workspace_id, content.id)))
     times = Times.of(clean, now)
@@ -286,7 +288,7 @@ def _storable_json(value: JsonValue) -> JsonValue:
 
 
 def _origin_in(content: MemoryContentObject) -> Origin | None:
-    """Return where a content was taken from: by its first citation, else by what its metadata say."""
+    """Return where a content was taken from: by its first citation, else by its metadata."""
     citations = content.provenance.citations if content.provenance else ()
     cited = origin_of(citations[0]) if citations else None
     path = content.metadata.get("path")

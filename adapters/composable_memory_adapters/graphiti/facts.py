@@ -17,12 +17,12 @@ __all__ = [
     "cited",
     "cited_episode",
     "cited_origin",
-    "described",
     "episode_page",
     "fact_page",
     "fact_path",
+    "format_fact",
+    "format_validity",
     "ids_in",
-    "told_validity",
 ]
 
 PATH_ROOT = "graphiti"
@@ -77,16 +77,16 @@ def as_result(scored: ScoredFact, now: datetime) -> MemorySearchResult:
         start_line=0,
         end_line=0,
         score=scored.score,
-        snippet=described(fact, now, room=MAX_SNIPPET_CHARS),
+        snippet=format_fact(fact, now, room=MAX_SNIPPET_CHARS),
         exact=scored.exact,
         origin=fact.origins[0] if fact.origins else None,
         metadata=_metadata(fact, now),
     )
 
 
-def described(fact: Fact, now: datetime, *, room: int | None = None) -> str:
+def format_fact(fact: Fact, now: datetime, *, room: int | None = None) -> str:
     """Return what a fact says with the time it holds, in at most `room` characters."""
-    validity = told_validity(fact, now)
+    validity = format_validity(fact, now)
     tail = f" ({validity})" if validity else ""
     text = fact.text.strip()
     if room is not None and len(text) + len(tail) > room:
@@ -94,7 +94,7 @@ def described(fact: Fact, now: datetime, *, room: int | None = None) -> str:
     return text + tail
 
 
-def told_validity(fact: Fact, now: datetime) -> str:
+def format_validity(fact: Fact, now: datetime) -> str:
     """Return the time in which a fact holds, in words; nothing where nothing is known of it."""
     since, until = _day(fact.valid_at), _day(fact.invalid_at)
     if fact.is_current(now):
@@ -103,8 +103,8 @@ def told_validity(fact: Fact, now: datetime) -> str:
         return f"from {since}" + (f" to {until}" if until else "")
     if since and until:
         return f"{since} to {until}; no longer holds"
-    told = (since and f"since {since}; ") or (until and f"until {until}; ") or ""
-    return f"{told}no longer holds"
+    known = (since and f"since {since}; ") or (until and f"until {until}; ") or ""
+    return f"{known}no longer holds"
 
 
 def fact_page(fact: Fact, now: datetime, *, history: Sequence[Fact], sources: Sequence[Episode]) -> str:
@@ -113,7 +113,7 @@ def fact_page(fact: Fact, now: datetime, *, history: Sequence[Fact], sources: Se
         [
             f"# {_line(fact.source)} {_words(fact.relation)} {_line(fact.target)}",
             "",
-            described(fact, now),
+            format_fact(fact, now),
             "",
             *_properties(fact, now),
             *_history(fact, history, now),
@@ -147,7 +147,7 @@ def _metadata(fact: Fact, now: datetime) -> dict[str, JsonValue]:
 
 
 def _properties(fact: Fact, now: datetime) -> Iterator[str]:
-    told = {
+    properties = {
         "holds": "yes" if fact.is_current(now) else "no",
         "valid from": _iso(fact.valid_at),
         "valid to": _iso(fact.invalid_at),
@@ -157,7 +157,7 @@ def _properties(fact: Fact, now: datetime) -> Iterator[str]:
         "confidence": f"{fact.confidence:.2f}" if fact.confidence is not None else None,
         "group": fact.group_id,
     }
-    yield from (f"- {name}: {value}" for name, value in told.items() if value)
+    yield from (f"- {name}: {value}" for name, value in properties.items() if value)
 
 
 def _history(fact: Fact, history: Sequence[Fact], now: datetime) -> Iterator[str]:
@@ -165,7 +165,7 @@ def _history(fact: Fact, history: Sequence[Fact], now: datetime) -> Iterator[str
     if others:
         yield from ("", "## History", "")
         yield from (
-            f"- {_line(described(other, now))} [{fact_path(other.group_id, other.id)}]" for other in others
+            f"- {_line(format_fact(other, now))} [{fact_path(other.group_id, other.id)}]" for other in others
         )
 
 

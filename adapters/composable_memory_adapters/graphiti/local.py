@@ -1,6 +1,7 @@
 """A database as the store of facts: asked directly, written to through graphiti-core."""
 
 import asyncio
+from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -32,7 +33,6 @@ from composable_memory_adapters.graphiti.database.falkor import FalkorDatabase
 from composable_memory_adapters.graphiti.database.opening import open_database
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft
 from composable_memory_adapters.graphiti.library import loading
-from composable_memory_adapters.graphiti.library.group_locks import GroupLocks
 from composable_memory_adapters.graphiti.library.vector_space import space_of, stored_space
 from composable_memory_adapters.graphiti.reading import vector_index
 from composable_memory_adapters.graphiti.reading.browsing import FactReader
@@ -55,7 +55,7 @@ T = TypeVar("T")
 
 BACKEND_ID = "graphiti"
 OF_EMBEDDER = (EmbeddingError.__name__, DimensionMismatch.__name__)
-"""Errors that say nothing of the texts, though nobody knows whether they pass by themselves."""
+"""Errors that are not the fault of the texts, though nobody knows whether they pass by themselves."""
 
 
 @asynccontextmanager
@@ -91,7 +91,7 @@ class LocalStore(FactReader):
         self._services = services
         self._stack = stack
         self._embedder = services.embedder
-        self._locks = GroupLocks()
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._graphs: dict[str, GraphitiGraph] = {}
         self._reader: EpisodeReader | None = None
         self._extractor: EntityExtractor | None = None
@@ -159,12 +159,12 @@ class LocalStore(FactReader):
     async def _read(self, drafts: Sequence[EpisodeDraft]) -> Added:
         reader = await self._open_reader()
         graph = await self._graph(drafts[0].group_id)
-        await graph.restore([draft.id for draft in drafts])  # what was said no more, and is said again
+        await graph.restore([draft.id for draft in drafts])  # a text that was retired, and comes again
         added = [await reader.read(draft) for draft in drafts]
         return Added(entities=sum(one.entities for one in added), facts=sum(one.facts for one in added))
 
     async def retire(self, group_id: str, episode_ids: Sequence[str], *, at: datetime) -> int:
-        """Say of facts that only these episodes support that they hold no more; return how many."""
+        """End the facts that only these episodes support; return how many."""
         graph = await self._graph(group_id)
         return await _repeat_if_cut_off(lambda: graph.retire(episode_ids, at=at))
 
@@ -195,8 +195,8 @@ class LocalStore(FactReader):
         assert self._embedder is not None
         space, stored = await space_of(self._embedder), await stored_space(self._database, group_id)
         if not force and stored not in (None, space) and not self._services.embedder_is_local:
-            told = f"the vectors of group {group_id} are those of {stored}, not of {space}"
-            return [f"{told}; `cmem index --force` makes them anew"]
+            problem = f"the vectors of group {group_id} are those of {stored}, not of {space}"
+            return [f"{problem}; `cmem index --force` makes them anew"]
         # First the index: one for vectors of another length takes no others.
         dims = self._embedder.dimensions
         await vector_index.arrange(self._database, group_id, self._settings.search, dimensions=dims)

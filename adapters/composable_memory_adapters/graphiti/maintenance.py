@@ -52,19 +52,19 @@ class Maintenance:
         ids = ids_in(episode_id)
         groups = tuple(filter(self._scope.may_read, ids[:1])) if ids else self._scope.searched
         wanted = ids[1] if ids else storable(episode_id)
-        gone: list[Forgotten] = []
+        removed: list[Forgotten] = []
         for group in groups:
             # Without the lease, an episode that is being stored would write facts after it is gone.
             async with self._worker.exclusive(group):
-                gone += await self._forget(group, wanted)
-        if not gone:
+                removed += await self._forget(group, wanted)
+        if not removed:
             hint = f"{episode_id}; `cmem graph episodes` lists them"
             raise BackendRejected(BACKEND_ID, FORGET, status="no such episode", body=hint)
         await self._monitor.count_facts()
         return Forgotten(
-            episode_id=gone[0].episode_id,
-            facts=sum(one.facts for one in gone),
-            entities=sum(one.entities for one in gone),
+            episode_id=removed[0].episode_id,
+            facts=sum(one.facts for one in removed),
+            entities=sum(one.entities for one in removed),
         )
 
     async def _forget(self, group: str, wanted: str) -> list[Forgotten]:
@@ -72,12 +72,12 @@ class Maintenance:
         if not entries:
             entries = await self._outbox.named(group, named_in(self._scope.workspace_id, wanted))
         _refuse_merged(entries)
-        gone: list[Forgotten] = []
+        removed: list[Forgotten] = []
         for episode_id in dict.fromkeys([*(entry.id for entry in entries), wanted]):
             forgotten = await self._store.forget(group, episode_id)
-            gone += [forgotten] if forgotten else []
+            removed += [forgotten] if forgotten else []
         await self._outbox.forget([entry.id for entry in entries])
-        return gone or [Forgotten(episode_id=entry.id, facts=0, entities=0) for entry in entries]
+        return removed or [Forgotten(episode_id=entry.id, facts=0, entities=0) for entry in entries]
 
     async def adopt(self, *, everything: bool) -> Adopted:
         """Adopt episodes that belong to no workspace, and store them with what else waits.
@@ -90,7 +90,7 @@ class Maintenance:
         return Adopted(episodes=adopted, left=sum(self._adoption.unassigned.values()))
 
     async def backup(self, folder: Path) -> Mapping[str, int]:
-        """Copy what this workspace told a private graph; of another, only count what is there."""
+        """Copy what this workspace wrote to a private graph; of another, only count what is there."""
         await self._monitor.count_waiting(anew=True)
         if self._monitor.is_empty:
             return {}
@@ -99,7 +99,7 @@ class Maintenance:
         return await self._backup.write(folder)
 
     async def restore(self, folder: Path, *, replace: bool) -> Mapping[str, int]:
-        """Make what `backup` wrote what this workspace has told the graph."""
+        """Replace what this workspace wrote to the graph by a backup."""
         counts = await self._backup.restore(folder, replace=replace)
         self._monitor.note_restored()
         with suppress(ComposableMemoryError):  # vectors that are lacking are made with the next index

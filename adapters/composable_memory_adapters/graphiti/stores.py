@@ -1,4 +1,4 @@
-"""What the graph memory needs of the place where its facts are: a database of ours, or somebody's service."""
+"""What the graph memory needs of a store of facts: a database, or a REST service."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -181,7 +181,7 @@ class FactStore(Protocol):
         ...
 
     async def retire(self, group_id: str, episode_ids: Sequence[str], *, at: datetime) -> int:
-        """Say of facts that only these episodes support that they hold no more; return how many."""
+        """End the facts that only these episodes support; return how many."""
         ...
 
     async def merge(self, group_id: str, merged: EpisodeDraft, episode_ids: Sequence[str]) -> None:

@@ -46,7 +46,7 @@ class _Reading:
         self.warnings: list[IngestWarning] = []
 
     def temporal(self) -> MemoryTemporalMetadata | None:
-        """Return what content and provenance say of time, field by field; the content goes first."""
+        """Return the times of content and provenance, field by field; those of the content go first."""
         inherited = self._content.provenance.temporal if self._content.provenance else None
         if self._content.temporal is None and inherited is None:
             return None
@@ -63,7 +63,7 @@ class _Reading:
         )
 
     def observed_at(self, temporal: MemoryTemporalMetadata | None, ingested_at: datetime) -> datetime:
-        """Return when the content was said or seen, as far as it can be told."""
+        """Return when the content was said or seen, as far as that is known."""
         stated = (temporal and temporal.observed_at) or self._stated_in_words()
         known = stated or (temporal and temporal.created_at)
         if known is None and not any(warning.code == INVALID for warning in self.warnings):

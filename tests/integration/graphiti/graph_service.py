@@ -20,7 +20,7 @@ __all__ = ["GraphService", "at", "running"]
 Fact = dict[str, Any]
 Episode = dict[str, Any]
 
-NOT_FOUND = Reply.of({"detail": "Not Candidates"}, 404)
+NOT_FOUND = Reply.of({"detail": "Not Found"}, 404)
 
 
 def at(text: str) -> str:

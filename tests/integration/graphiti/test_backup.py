@@ -71,7 +71,7 @@ CHANGED = replace(FIRST[1], text="Mirela works at Initech.")
 LATER = said(JOBS, "Mirela works at Delta Works.", "2026-10-01")
 
 
-class ServerHandle:
+class Place:
     """A workspace with a state folder and settings of its own."""
 
     def __init__(self, folder: Path, graphiti: Mapping[str, object]) -> None:
@@ -155,7 +155,7 @@ async def _go_on(memory: Memory) -> list[str]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_backup_restored_elsewhere_knows_the_same_and_goes_on_the_same(tmp_path: Path, kind: str) -> None:
     settings = KINDS[kind]
-    place, other = ServerHandle(tmp_path / "one", settings), ServerHandle(tmp_path / "two", settings)
+    place, other = Place(tmp_path / "one", settings), Place(tmp_path / "two", settings)
     place.run(_fill)
     before = place.known()
     assert any("Turin" in one for one in before)
@@ -172,7 +172,7 @@ def test_a_backup_restored_elsewhere_knows_the_same_and_goes_on_the_same(tmp_pat
 
 
 def test_a_fresh_state_folder_gets_all_back(tmp_path: Path) -> None:
-    place = ServerHandle(tmp_path / "one", {})
+    place = Place(tmp_path / "one", {})
     place.run(_fill)
     before = place.known()
     place.done("backup", str(tmp_path / "backup"))
@@ -186,7 +186,7 @@ def test_a_fresh_state_folder_gets_all_back(tmp_path: Path) -> None:
 
 
 def test_facts_are_replaced_only_when_that_is_asked_for_and_those_of_others_never(tmp_path: Path) -> None:
-    place, other = ServerHandle(tmp_path / "one", {}), ServerHandle(tmp_path / "two", {})
+    place, other = Place(tmp_path / "one", {}), Place(tmp_path / "two", {})
     place.run(_fill)
     before = place.known()
     place.done("backup", str(tmp_path / "backup"))
@@ -209,7 +209,7 @@ def test_facts_are_replaced_only_when_that_is_asked_for_and_those_of_others_neve
 
 
 def test_what_a_kill_cut_off_is_completed_by_whoever_opens_the_memory_next(tmp_path: Path) -> None:
-    place = ServerHandle(tmp_path / "one", {})
+    place = Place(tmp_path / "one", {})
     place.run(_fill)
     before = place.known()
 
@@ -231,7 +231,7 @@ def test_what_a_kill_cut_off_is_completed_by_whoever_opens_the_memory_next(tmp_p
 
 
 def test_what_cannot_be_read_is_refused_and_nothing_is_changed(tmp_path: Path) -> None:
-    place = ServerHandle(tmp_path / "one", {})
+    place = Place(tmp_path / "one", {})
     place.run(_fill)
     before = place.known()
     place.done("backup", str(tmp_path / "backup"))
@@ -252,7 +252,7 @@ def test_what_cannot_be_read_is_refused_and_nothing_is_changed(tmp_path: Path) -
 def test_what_is_in_the_graph_of_others_is_counted_and_left_to_them(
     tmp_path: Path, tcp_server: TcpServer
 ) -> None:
-    place = ServerHandle(tmp_path / "one", {"url": tcp_server.url, "password": tcp_server.password})
+    place = Place(tmp_path / "one", {"url": tcp_server.url, "password": tcp_server.password})
     place.run(_fill)
 
     document = json.loads(place.done("backup", str(tmp_path / "backup"), "--json"))
@@ -262,7 +262,7 @@ def test_what_is_in_the_graph_of_others_is_counted_and_left_to_them(
 
 
 def test_in_a_group_of_several_workspaces_facts_are_left_and_counted(tmp_path: Path) -> None:
-    place, other = (ServerHandle(tmp_path / name, {"group": "team"}) for name in ("one", "two"))
+    place, other = (Place(tmp_path / name, {"group": "team"}) for name in ("one", "two"))
     other.state = place.state
     place.run(_fill)
     place.done("backup", str(tmp_path / "alone"))

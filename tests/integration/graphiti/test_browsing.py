@@ -185,7 +185,7 @@ async def test_what_an_entity_is_may_stand_in_a_property_or_a_label(
     await graph_database.write(
         group_id,
         "CREATE (:Entity {uuid: '1', name: 'Ann', group_id: $group, kind: 'person', summary: 'tall'}), "
-        "(:Entity:ServerHandle {uuid: '2', name: 'Oslo', group_id: $group}), "
+        "(:Entity:Place {uuid: '2', name: 'Oslo', group_id: $group}), "
         "(:Entity {uuid: '3', name: 'Pi', group_id: $group, kind: ''})",
         group=group_id,
     )
@@ -194,7 +194,7 @@ async def test_what_an_entity_is_may_stand_in_a_property_or_a_label(
 
     assert [(one.name, one.kind, one.summary) for one in found] == [
         ("Ann", "person", "tall"),
-        ("Oslo", "ServerHandle", ""),
+        ("Oslo", "Place", ""),
         ("Pi", None, ""),
     ]
 

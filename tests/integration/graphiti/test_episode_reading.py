@@ -1,6 +1,7 @@
 """Episodes are read with a language model: its facts are stored, and what it cannot do leaves nothing."""
 
 import asyncio
+from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -21,7 +22,6 @@ from composable_memory.testing import FIXED_NOW, HashEmbedder
 from composable_memory_adapters.graphiti.database.cypher import CypherDatabase, Row
 from composable_memory_adapters.graphiti.database.opening import open_database
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft, graph_id
-from composable_memory_adapters.graphiti.library.group_locks import GroupLocks
 from composable_memory_adapters.graphiti.settings import GraphitiSettings, LlmSettings
 from composable_memory_adapters.graphiti.stores import Added
 from tests.integration.graphiti.chat_endpoint import Call, ChatEndpoint, Reply, facts_of
@@ -69,7 +69,7 @@ async def reader(
         LlmSettings.model_validate({"base_url": endpoint.url, **settings}),
         embedder=embedder or HashEmbedder(16),
         clock=lambda: FIXED_NOW,
-        locks=GroupLocks(),
+        locks=defaultdict(asyncio.Lock),
         timeout_s=timeout_s,
         pace=Pace(sleep=wait, draw=lambda: 0.0),
     ) as opened:

@@ -316,7 +316,7 @@ async def test_a_refused_request_is_told_with_the_reason(ask: Ask) -> None:
 
 @pytest.mark.parametrize("ask", ASKS.values(), ids=ASKS)
 async def test_a_server_that_is_no_graph_service_is_told(ask: Ask) -> None:
-    error = await raised(failing(Reply.of({"detail": "Not Candidates"}, 404)), ask)
+    error = await raised(failing(Reply.of({"detail": "Not Found"}, 404)), ask)
 
     assert type(error) is BackendUnavailable
     assert "memory.graphiti.base_url" in str(error)
@@ -397,7 +397,7 @@ async def test_health_is_told_and_not_raised() -> None:
         Reply(status=500),
         Reply.of({"status": "degraded"}),
         Reply(body=b"?"),
-        Reply.of({"detail": "Not Candidates"}, 404),
+        Reply.of({"detail": "Not Found"}, 404),
     ]
     for reply in replies:
         service = failing(reply)

@@ -8,10 +8,10 @@ from composable_memory.facts import Episode, Fact
 from composable_memory.types import MAX_SNIPPET_CHARS, Origin
 from composable_memory_adapters.graphiti.facts import (
     as_result,
-    described,
     episode_page,
     fact_page,
     fact_path,
+    format_fact,
     ids_in,
 )
 from composable_memory_adapters.graphiti.stores import ScoredFact
@@ -58,7 +58,7 @@ def fact(**known: object) -> Fact:
     ],
 )
 def test_a_fact_is_told_with_the_time_it_holds(times: dict[str, datetime], told: str) -> None:
-    assert described(fact(**times), NOW) == told
+    assert format_fact(fact(**times), NOW) == told
 
 
 def test_a_result_leads_back_to_the_note_and_keeps_the_times_apart() -> None:

@@ -5,7 +5,7 @@ import pytest
 from composable_memory_adapters.graphiti.reading.question_words import (
     MAX_WORDS,
     FactWords,
-    most_telling,
+    most_selective,
     question_words,
 )
 
@@ -58,7 +58,7 @@ def test_a_long_question_keeps_what_the_graph_knows() -> None:
     page = " ".join(f"filler{number}" for number in range(90))
     words = question_words(f"{page} Bob prefers tea")
 
-    kept = most_telling(words, {"bob": 3, "prefers": 1, "tea": 50})
+    kept = most_selective(words, {"bob": 3, "prefers": 1, "tea": 50})
 
     assert len(kept) == MAX_WORDS
     assert {"bob", "prefers", "tea"} <= {word.text for word in kept}

@@ -16,9 +16,9 @@ from composable_memory.errors import (
     BackendUnavailable,
 )
 from composable_memory_adapters.graphiti.database.connections import NOT_LOST
-from composable_memory_adapters.graphiti.database.refusals import Call, is_about_nothing, refused
+from composable_memory_adapters.graphiti.database.refusals import Call, is_missing_graph, translated
 
-CALL = Call(backend_id="graphiti", operation="read the graph", place="falkor://graph:6379", limit_s=60.0)
+CALL = Call(backend_id="graphiti", operation="read the graph", server="falkor://graph:6379", limit_s=60.0)
 
 NEVER_MET = {
     "ChildDeadlockedError",  # none of these comes from a single server that is sent single commands
@@ -48,7 +48,7 @@ def test_every_error_of_the_client_has_a_meaning(kind: type[Exception]) -> None:
     error = kind.__new__(kind)
     error.args = ("1234 graph:6379",)
 
-    assert isinstance(refused(error, CALL), BackendError)
+    assert isinstance(translated(error, CALL), BackendError)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_every_error_of_the_client_has_a_meaning(kind: type[Exception]) -> None:
 def test_a_refusal_says_what_it_means(
     error: exceptions.RedisError, kind: type[BackendError], message: str
 ) -> None:
-    meant = refused(error, CALL)
+    meant = translated(error, CALL)
 
     assert type(meant) is kind
     assert message in str(meant)
@@ -89,5 +89,5 @@ def test_a_refusal_says_what_it_means(
 def test_a_graph_that_is_not_there_is_told_from_other_refusals() -> None:
     absent = exceptions.ResponseError("Invalid graph operation on empty key")
 
-    assert is_about_nothing(refused(absent, CALL))
-    assert not is_about_nothing(refused(exceptions.ResponseError("errMsg: other"), CALL))
+    assert is_missing_graph(translated(absent, CALL))
+    assert not is_missing_graph(translated(exceptions.ResponseError("errMsg: other"), CALL))

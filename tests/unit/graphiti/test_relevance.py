@@ -76,11 +76,11 @@ def test_likeness_starts_above_chance_and_ends_before_sameness() -> None:
 
 
 def test_an_embedder_to_which_all_is_alike_is_judged_by_what_is_ordinary_to_it() -> None:
-    one = replace(relevance("tea"), ordinary=0.75)
+    one = replace(relevance("tea"), baseline=0.75)
 
     assert one.likeness(0.78) == 0.0
     assert one.likeness(0.9) == pytest.approx(1.0)
-    assert replace(one, ordinary=1.0).likeness(1.0) == 0.0
+    assert replace(one, baseline=1.0).likeness(1.0) == 0.0
 
 
 def test_likeness_and_words_are_weighed() -> None:

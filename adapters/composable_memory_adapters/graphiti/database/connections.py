@@ -20,18 +20,18 @@ from redis.exceptions import TimeoutError as NoAnswer
 from composable_memory.errors import BackendError
 from composable_memory_adapters.graphiti.database.server_handle import ServerAddress
 
-__all__ = ["ConnectionLost", "ConnectionPool", "Graph", "Server"]
+__all__ = ["CommandSender", "ConnectionLost", "ConnectionPool", "Graph"]
 
 CONNECTIONS = 16
 CONNECT_S = 10.0
-TURN_S = 60.0
+FREE_CONNECTION_S = 60.0
 SCHEMES = {"falkor": "redis", "falkors": "rediss"}
 NOT_LOST = (AuthenticationError, AuthorizationError, BusyLoadingError)
 """What the client counts among lost connections, though the server answered."""
 
 
-class Server(Protocol):
-    """What a graph asks."""
+class CommandSender(Protocol):
+    """What a graph sends its commands through."""
 
     async def execute_command(self, *command: object) -> object:
         """Return the answer to a command."""
@@ -62,7 +62,7 @@ class ConnectionPool:
             username=address.username,
             password=address.password,
             max_connections=CONNECTIONS,
-            timeout=TURN_S,
+            timeout=FREE_CONNECTION_S,
             decode_responses=True,
             protocol=2,
             driver_info=None,  # to introduce itself, it would look up its own version on the disk
@@ -108,7 +108,7 @@ class Graph(AsyncGraph):  # type: ignore[misc]  # the package is an extra, and u
     Each learns anew which number stands for which name: that changes when a graph is removed and made again.
     """
 
-    def __init__(self, server: Server, name: str) -> None:
+    def __init__(self, server: CommandSender, name: str) -> None:
         super().__init__(server, name)
         self._server = server
 
@@ -119,14 +119,14 @@ class Graph(AsyncGraph):  # type: ignore[misc]  # the package is an extra, and u
         timeout: int | None = None,  # noqa: ASYNC109 - theirs, in milliseconds, and kept by the server
         read_only: bool = False,
     ) -> QueryResult:
-        written = {name: _written(value) for name, value in params.items()} if params else params
+        written = {name: _serialized(value) for name, value in params.items()} if params else params
         try:
             return await super()._query(q, written, timeout, read_only)
         except RedisError as error:
             raise self._server.refused(error) from error
 
 
-class _Numbers:
+class _NumberList:
     """A list of numbers that is written out already: the client would write a vector number by number."""
 
     __slots__ = ("_text",)
@@ -138,12 +138,12 @@ class _Numbers:
         return self._text
 
 
-def _written(value: object) -> object:
+def _serialized(value: object) -> object:
     """Return a parameter with the lists of numbers in it written out."""
     if isinstance(value, dict):
-        return {name: _written(item) for name, item in value.items()}
+        return {name: _serialized(item) for name, item in value.items()}
     if not isinstance(value, list):
         return value
     if value and all(type(item) is float for item in value):
-        return _Numbers(value)
-    return [_written(item) for item in value]
+        return _NumberList(value)
+    return [_serialized(item) for item in value]

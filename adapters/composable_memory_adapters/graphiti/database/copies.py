@@ -99,9 +99,9 @@ def _by_vector(rows: Sequence[Mapping[str, object]]) -> list[tuple[str, list[dic
     """Return the rows by the name of the vector among their properties, which is set apart from these."""
     found: dict[str, list[dict[str, object]]] = {}
     for row in rows:
-        told = row["properties"]
-        assert isinstance(told, Mapping)
-        name = next((one for one in VECTORS if told.get(one) is not None), "")
-        plain = {key: value for key, value in told.items() if key not in VECTORS}
-        found.setdefault(name, []).append({**row, "properties": plain, "vector": told.get(name)})
+        properties = row["properties"]
+        assert isinstance(properties, Mapping)
+        name = next((one for one in VECTORS if properties.get(one) is not None), "")
+        plain = {key: value for key, value in properties.items() if key not in VECTORS}
+        found.setdefault(name, []).append({**row, "properties": plain, "vector": properties.get(name)})
     return list(found.items())

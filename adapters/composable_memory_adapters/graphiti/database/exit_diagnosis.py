@@ -109,8 +109,8 @@ def _has_crashed(_: re.Match[str], data_dir: Path) -> Reason:
 
 def _last_line(text: str, log: Path) -> Reason | None:
     lines = [line.split(" # ")[-1].strip() for line in text.splitlines() if "WARNING" not in line]
-    said = next((line for line in reversed(lines) if line), None)
-    return Reason(f"the graph server ended: {said[:300]}", f"read {log}") if said else None
+    last = next((line for line in reversed(lines) if line), None)
+    return Reason(f"the graph server ended: {last[:300]}", f"read {log}") if last else None
 
 
 _Explain = Callable[[re.Match[str], Path], Reason]

@@ -1,4 +1,4 @@
-"""What a FalkorDB server's refusals mean, in our errors."""
+"""Translates the errors of a FalkorDB server into ours."""
 
 import re
 from typing import NamedTuple
@@ -26,7 +26,7 @@ from composable_memory.errors import (
     BackendUnavailable,
 )
 
-__all__ = ["Call", "is_about_limit", "is_about_nothing", "is_done_already", "refused"]
+__all__ = ["Call", "exceeds_time_limit", "is_existing_index", "is_missing_graph", "translated"]
 
 TRY_LATER = (BusyLoadingError, ClusterDownError, ClusterError, ReadOnlyError)
 
@@ -36,56 +36,60 @@ class Call(NamedTuple):
 
     backend_id: str
     operation: str
-    place: str
+    server: str
     limit_s: float
 
 
-def refused(error: RedisError, call: Call) -> BackendError:
-    """Return the error of ours that says the same as the server."""
-    said = str(error)
+def translated(error: RedisError, call: Call) -> BackendError:
+    """Return what a server's error means as one of ours."""
+    message = str(error)
     match error:
         case AuthenticationError() | AuthorizationError() | AuthenticationWrongNumberOfArgsError():
-            what = f"{call.place} refuses user or password"
+            what = f"{call.server} refuses user or password"
             return _unavailable(call, what, "check graphiti.username and graphiti.password")
         case NoPermissionError():
-            return _unavailable(call, f"{call.place}: {said}", "give the user the right, or use another one")
+            return _unavailable(
+                call, f"{call.server}: {message}", "give the user the right, or use another one"
+            )
         case OutOfMemoryError():
-            return _unavailable(call, f"{call.place} is out of memory", "give it more, or remove groups")
+            return _unavailable(call, f"{call.server} is out of memory", "give it more, or remove groups")
         case InvalidResponse():
-            return BackendGarbled(call.backend_id, call.operation, excerpt=said, expected="an answer")
+            return BackendGarbled(call.backend_id, call.operation, excerpt=message, expected="an answer")
         case ResponseError() | ClusterError() | BusyLoadingError():
-            return _of_response(said, call, is_passing=isinstance(error, TRY_LATER))
+            return _of_response(message, call, is_passing=isinstance(error, TRY_LATER))
         case _:
-            return BackendRejected(call.backend_id, call.operation, status=type(error).__name__, body=said)
+            return BackendRejected(call.backend_id, call.operation, status=type(error).__name__, body=message)
 
 
-def is_about_limit(error: BackendError) -> bool:
+def exceeds_time_limit(error: BackendError) -> bool:
     """Return whether a read was refused since the server allows less time than was asked for."""
     return "TIMEOUT_MAX" in str(error)
 
 
-def is_about_nothing(error: BackendError) -> bool:
+def is_missing_graph(error: BackendError) -> bool:
     """Return whether a graph was refused since it is not there."""
     return re.search("Invalid graph operation on empty key|no such key", str(error)) is not None
 
 
-def is_done_already(error: BackendError) -> bool:
+def is_existing_index(error: BackendError) -> bool:
     """Return whether an index was refused since it is there."""
     return re.search("already indexed|Stopwords are already set", str(error)) is not None
 
 
-def _of_response(said: str, call: Call, *, is_passing: bool) -> BackendError:
-    if "Query timed out" in said:
+def _of_response(message: str, call: Call, *, is_passing: bool) -> BackendError:
+    if "Query timed out" in message:
         return BackendTimeout(call.backend_id, call.operation, limit_s=call.limit_s, elapsed_s=call.limit_s)
-    if re.search("MISCONF|No space left", said):
-        return _unavailable(call, f"the disk of {call.place} is full or broken: {said}", "make room there")
-    if re.search("unknown command .?GRAPH", said, re.IGNORECASE):
-        return _unavailable(call, f"{call.place} is a Redis without FalkorDB", "load its module")
+    if re.search("MISCONF|No space left", message):
+        return _unavailable(
+            call, f"the disk of {call.server} is full or broken: {message}", "make room there"
+        )
+    if re.search("unknown command .?GRAPH", message, re.IGNORECASE):
+        return _unavailable(call, f"{call.server} is a Redis without FalkorDB", "load its module")
     if is_passing:
-        return _unavailable(call, f"{call.place}: {said}", "try again later")
-    if "dimension" in said.lower():
-        said = f"{said}; the vectors are another model's: `cmem index --force` makes them anew"
-    return BackendRejected(call.backend_id, call.operation, status="an error of the query", body=said)
+        return _unavailable(call, f"{call.server}: {message}", "try again later")
+    if "dimension" in message.lower():
+        message = f"{message}; the vectors are another model's: `cmem index --force` makes them anew"
+    return BackendRejected(call.backend_id, call.operation, status="an error of the query", body=message)
 
 
 def _unavailable(call: Call, what: str, fix: str) -> BackendUnavailable:

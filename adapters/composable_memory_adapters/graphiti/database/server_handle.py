@@ -1,4 +1,4 @@
-"""Where a FalkorDB server is: in a process of ours, or somewhere at an address."""
+"""Handles of FalkorDB servers: one that runs in a process of ours, or one at an address."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -23,11 +23,11 @@ class ServerAddress:
 
 
 class ServerHandle(Protocol):
-    """Where a server is."""
+    """A server, started here or run by others."""
 
     @property
     def name(self) -> str:
-        """Return what messages call it; without secrets."""
+        """Return what messages call it, without secrets."""
         ...
 
     async def address(self) -> ServerAddress:
@@ -44,7 +44,7 @@ class ServerHandle(Protocol):
 
 
 class PrivateServerHandle:
-    """A server that we start, or that another process of this machine has started over the same folder."""
+    """A server that we start, or that another process of this machine has started for the same folder."""
 
     def __init__(self, server: "PrivateServer") -> None:
         self._server = server

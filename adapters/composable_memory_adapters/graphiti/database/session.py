@@ -1,4 +1,4 @@
-"""Talks with a FalkorDB server: finds it again when it moves, repeats what may be repeated, makes indexes."""
+"""A session with a FalkorDB server: reconnects when it moves, repeats reads, and makes indexes."""
 
 import asyncio
 import contextlib
@@ -14,10 +14,10 @@ from composable_memory_adapters.graphiti.database.connections import ConnectionL
 from composable_memory_adapters.graphiti.database.cypher import CutOff, Row, plain_map, readable
 from composable_memory_adapters.graphiti.database.refusals import (
     Call,
-    is_about_limit,
-    is_about_nothing,
-    is_done_already,
-    refused,
+    exceeds_time_limit,
+    is_existing_index,
+    is_missing_graph,
+    translated,
 )
 from composable_memory_adapters.graphiti.database.server_handle import ServerAddress, ServerHandle
 
@@ -35,13 +35,13 @@ MAKE_INDEXES = "make the indexes of the graph"
 
 
 class Session:
-    """All that is asked of one server; one for a database and event loop."""
+    """Sends everything that is asked of one server; one for a database and event loop."""
 
     def __init__(self, server: ServerHandle, *, backend_id: str, limit_s: float) -> None:
         self._server = server
         self._backend_id = backend_id
         self._limit_s = limit_s
-        self._wire: ConnectionPool | None = None
+        self._pool: ConnectionPool | None = None
         self._connecting = asyncio.Lock()
         self._preparing = asyncio.Lock()
         self._prepared: set[str] = set()
@@ -54,14 +54,14 @@ class Session:
         known = plain_map({**parameters, "group_id": group_id})
         try:
             if group_id not in self._indexed:
-                await self._see_finished(group_id)
+                await self._await_indexes(group_id)
             rows = _rows(await Graph(self, group_id).ro_query(cypher, known, self._read_limit_ms))
             if group_id in self._indexed:
                 return rows
         except BackendError as error:
-            if is_about_nothing(error):
+            if is_missing_graph(error):
                 return []
-            if self._read_limit_ms is None or not is_about_limit(error):
+            if self._read_limit_ms is None or not exceeds_time_limit(error):
                 raise
             self._read_limit_ms = None  # the server has a lower limit of its own
         # Or the answer was that of another server, which has just started.
@@ -84,7 +84,7 @@ class Session:
         try:
             await self.execute_command("GRAPH.DELETE", group_id)
         except BackendError as error:
-            if not is_about_nothing(error):
+            if not is_missing_graph(error):
                 raise
 
     async def rename(self, group_id: str, to: str) -> None:
@@ -92,7 +92,7 @@ class Session:
         try:
             await self.execute_command("RENAME", group_id, to)
         except BackendError as error:
-            if not is_about_nothing(error):
+            if not is_missing_graph(error):
                 raise
 
     async def execute_command(self, *command: object) -> object:
@@ -101,7 +101,7 @@ class Session:
 
     def refused(self, error: RedisError, operation: str = "ask the graph") -> BackendError:
         """Return what a refusal means."""
-        return refused(error, Call(self._backend_id, operation, self._server.name, self._limit_s))
+        return translated(error, Call(self._backend_id, operation, self._server.name, self._limit_s))
 
     async def ping(self) -> None:
         """Return if the server answers."""
@@ -109,8 +109,8 @@ class Session:
 
     async def close(self) -> None:
         """Close the connections."""
-        if self._wire is not None:
-            await self._wire.close()
+        if self._pool is not None:
+            await self._pool.close()
 
     async def _prepare(self, group_id: str) -> None:
         """See to it that the graph has its indexes; another process may have removed it meanwhile."""
@@ -121,7 +121,7 @@ class Session:
                 return
             for statement in indexes.FALKORDB:
                 await self._make(group_id, statement)
-            await self._see_finished(group_id)
+            await self._await_indexes(group_id)
             self._prepared.add(group_id)
 
     async def _is_prepared(self, group_id: str) -> bool:
@@ -142,13 +142,13 @@ class Session:
             except BackendTimeout:
                 continue
             except BackendError as error:
-                if not is_done_already(error):
+                if not is_existing_index(error):
                     raise
                 return
         elapsed_s = asyncio.get_running_loop().time() - began
         raise BackendTimeout(self._backend_id, MAKE_INDEXES, limit_s=self._limit_s, elapsed_s=elapsed_s)
 
-    async def _see_finished(self, group_id: str) -> None:
+    async def _await_indexes(self, group_id: str) -> None:
         """Wait until all indexes are in use.
 
         One that is being built, as some are when a server has just started, finds nothing; and what is
@@ -165,18 +165,18 @@ class Session:
     ) -> object:
         """Send a command; once more, if the connection was lost and that does no harm."""
         operation = "write to the graph" if command[0] == WRITE else "read the graph"
-        gone: ConnectionPool | None = None
+        lost_pool: ConnectionPool | None = None
         while True:
-            wire = await self._connected(gone)
+            pool = await self._connected(lost_pool)
             try:
-                return await self._send_once(wire, command, operation, limit_s or self._limit_s)
+                return await self._send_once(pool, command, operation, limit_s or self._limit_s)
             except ConnectionLost as lost:
-                if gone is not None or (lost.was_sent and not may_repeat):
-                    raise await self._cut_off(lost, operation) from lost
-                gone = wire
+                if lost_pool is not None or (lost.was_sent and not may_repeat):
+                    raise await self._connection_error(lost, operation) from lost
+                lost_pool = pool
 
     async def _send_once(
-        self, wire: ConnectionPool, command: Sequence[object], operation: str, limit_s: float
+        self, pool: ConnectionPool, command: Sequence[object], operation: str, limit_s: float
     ) -> object:
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -184,7 +184,7 @@ class Session:
             async with deadline(self._backend_id, operation, limit_s):
                 while True:
                     try:
-                        return await wire.send(*command)
+                        return await pool.send(*command)
                     except BusyLoadingError:
                         if loop.time() - began > LOADING_S:
                             raise
@@ -192,28 +192,28 @@ class Session:
         except RedisError as error:
             raise self.refused(error, operation) from error
 
-    async def _connected(self, gone: ConnectionPool | None) -> ConnectionPool:
-        """Return connections; others than those that are gone, if the server has another address by now."""
+    async def _connected(self, lost_pool: ConnectionPool | None) -> ConnectionPool:
+        """Return connections; other than the lost ones, if the server has another address by now."""
         async with self._connecting:
-            if self._wire is not None and self._wire is not gone:
-                return self._wire
+            if self._pool is not None and self._pool is not lost_pool:
+                return self._pool
             address = await self._server.address()
-            if self._wire is None or self._wire.address != address:
+            if self._pool is None or self._pool.address != address:
                 await self._connect(address)
-            assert self._wire is not None
-            return self._wire
+            assert self._pool is not None
+            return self._pool
 
     async def _connect(self, address: ServerAddress) -> None:
-        if self._wire is not None:
-            await self._wire.close()
-        wire = self._wire = ConnectionPool(address)
+        if self._pool is not None:
+            await self._pool.close()
+        pool = self._pool = ConnectionPool(address)
         self._indexed.clear()
         # Some users may not ask for this, and what does not work will show when it is used.
         with contextlib.suppress(BackendError, ConnectionLost):
-            modules = await self._send_once(wire, ("MODULE", "LIST"), "ask the graph", self._limit_s)
+            modules = await self._send_once(pool, ("MODULE", "LIST"), "ask the graph", self._limit_s)
             self.version = _version(modules)
 
-    async def _cut_off(self, lost: ConnectionLost, operation: str) -> BackendUnavailable:
+    async def _connection_error(self, lost: ConnectionLost, operation: str) -> BackendUnavailable:
         kind = CutOff if lost.was_sent else BackendUnavailable
         reason = await self._server.reason()
         if reason is not None:

@@ -15,7 +15,7 @@ from composable_memory_adapters.graphiti.library.completions import (
     ID,
     Completion,
     Completions,
-    Refused,
+    EndpointRefused,
 )
 from composable_memory_adapters.graphiti.library.core import (
     LLMClient,
@@ -87,7 +87,7 @@ class ChatModel(LLMClient):  # type: ignore[misc]  # graphiti-core is not typed 
         """Return an object that `response_model` accepts.
 
         Raises:
-            BackendError: the endpoint failed or refused, or the model did not say what was asked for.
+            BackendError: the endpoint failed or refused, or the model did not give what was asked for.
         """
         self._apply_attribute_extraction_preamble(messages, attribute_extraction)
         messages[0].content += get_extraction_language_instruction(group_id)
@@ -100,17 +100,20 @@ class ChatModel(LLMClient):  # type: ignore[misc]  # graphiti-core is not typed 
     async def _answered(
         self, messages: Sequence[Mapping[str, str]], model: type[BaseModel] | None
     ) -> dict[str, Any]:
-        """Ask until the answer can be read; each further time the model is told what was wrong."""
-        forms, said = list(self._forms), list[dict[str, str]]()
+        """Ask until the answer can be read; each further time with what was wrong."""
+        forms, retry_messages = list(self._forms), list[dict[str, str]]()
         text = problem = ""
         for _ in range(MAX_ANSWERS):
-            form, completion = await self._asked(forms, [*messages, *said], model)
+            form, completion = await self._asked(forms, [*messages, *retry_messages], model)
             text = completion.text
             answer, problem = _read(completion, model)
             if answer is not None:
                 self._prove(form)
                 return answer
-            said = [{"role": "assistant", "content": text}, {"role": "user", "content": _complaint(problem)}]
+            retry_messages = [
+                {"role": "assistant", "content": text},
+                {"role": "user", "content": _correction(problem)},
+            ]
             if not self._is_proven:  # the endpoint may take a form and not keep to it
                 forms = forms[1:] or forms
         expected = model.__name__ if model else "an object"
@@ -124,7 +127,7 @@ class ChatModel(LLMClient):  # type: ignore[misc]  # graphiti-core is not typed 
             form = forms[0]
             try:
                 completion = await self._completions.complete(*_request(form, messages, model))
-            except Refused as refused:
+            except EndpointRefused as refused:
                 forms.pop(0)
                 if not forms:
                     raise self._completions.problem(refused) from None
@@ -171,11 +174,11 @@ def _with_schema(
 ) -> list[Mapping[str, str]]:
     """Return the messages with the schema in the first one of the user; small models like to repeat it."""
     place = next((n for n, one in enumerate(messages) if one["role"] == "user"), len(messages) - 1)
-    told = (
+    instruction = (
         "\n\nAnswer with one JSON object and nothing else. This JSON Schema describes it; "
         f"do not repeat the schema:\n{json.dumps(schema, ensure_ascii=False)}"
     )
-    changed = {**messages[place], "content": messages[place]["content"] + told}
+    changed = {**messages[place], "content": messages[place]["content"] + instruction}
     return [*messages[:place], changed, *messages[place + 1 :]]
 
 
@@ -197,7 +200,7 @@ def _read(completion: Completion, model: type[BaseModel] | None) -> tuple[dict[s
     return found, ""
 
 
-def _complaint(problem: str) -> str:
+def _correction(problem: str) -> str:
     return f"That cannot be used: {problem}. Answer again, with one JSON object of the form asked for."
 
 

@@ -20,7 +20,7 @@ from composable_memory.supervision.backoff import Pace, RetryPolicy, Verdict, re
 from composable_memory_adapters.graphiti.settings import LlmSettings
 from composable_memory_feedback.retry_after import retry_after_s
 
-__all__ = ["Completion", "Completions", "Refused"]
+__all__ = ["Completion", "Completions", "EndpointRefused"]
 
 ID = "graphiti"
 ASKING = "ask the language model"
@@ -35,19 +35,19 @@ DIRECTLY = {f"all://{host}": None for host in ("localhost", "127.0.0.1", "[::1]"
 Message = Mapping[str, str]
 
 
-class Refused(Exception):
+class EndpointRefused(Exception):
     """The endpoint answered with an error; `asked_s` is how long it wants to be left alone."""
 
-    def __init__(self, status: int, said: str, asked_s: float | None) -> None:
-        super().__init__(f"{status}: {said[:200]}")
+    def __init__(self, status: int, message: str, asked_s: float | None) -> None:
+        super().__init__(f"{status}: {message[:200]}")
         self.status = status
-        self.said = said
+        self.message = message
         self.asked_s = asked_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
-    """What the model said and what it cost in tokens; `is_whole` is false where it was cut off."""
+    """What the model answered and what it cost in tokens; `is_whole` is false where it was cut off."""
 
     text: str
     is_whole: bool = True
@@ -75,7 +75,7 @@ class Completions:
         """Return the model's answer; a busy endpoint is asked again a few times.
 
         Raises:
-            Refused: the endpoint does not take the request as it is: 400, 422 or 500.
+            EndpointRefused: the endpoint does not take the request as it is: 400, 422 or 500.
             BackendUnavailable: it cannot be reached, does not know the key or the model, or stays busy.
             BackendTimeout: it gave no answer in time.
             BackendGarbled: what it answered is no completion.
@@ -90,13 +90,13 @@ class Completions:
             body["response_format"] = response_format
         try:
             content = await retry(partial(self._post, body), judge=_judge, policy=POLICY, pace=self._pace)
-        except Refused as refused:
+        except EndpointRefused as refused:
             if refused.status in UNFIT:
                 raise
             raise self.problem(refused) from None
         return _completion(content)
 
-    def problem(self, refused: Refused) -> BackendError:
+    def problem(self, refused: EndpointRefused) -> BackendError:
         """Return what a refusal means for the user."""
         fix = "try again later"
         if refused.status in {401, 403}:
@@ -104,7 +104,7 @@ class Completions:
         elif refused.status in {404, 405}:
             fix = "check llm.base_url and llm.model"
         elif refused.status in {400, 413, 422}:
-            return BackendRejected(ID, ASKING, status=str(refused.status), body=refused.said)
+            return BackendRejected(ID, ASKING, status=str(refused.status), body=refused.message)
         missing = f"the language model at {self._place} refuses with {refused.status}"
         return BackendUnavailable(ID, missing, fix=fix, operation=ASKING)
 
@@ -121,8 +121,8 @@ class Completions:
         except httpx.TimeoutException:
             problem: BackendError = BackendTimeout(ID, ASKING, limit_s=limit_s, elapsed_s=limit_s)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            said = str(error) or type(error).__name__
-            missing = f"the language model at {self._place} cannot be reached ({said})"
+            message = str(error) or type(error).__name__
+            missing = f"the language model at {self._place} cannot be reached ({message})"
             problem = BackendUnavailable(ID, missing, fix="start it, or check llm.base_url", operation=ASKING)
         raise problem
 
@@ -132,7 +132,7 @@ class Completions:
         if response.is_success:
             return response.content
         asked_s = retry_after_s(response.headers.get("retry-after"), self._clock())
-        raise Refused(response.status_code, response.text[:2000], asked_s)
+        raise EndpointRefused(response.status_code, response.text[:2000], asked_s)
 
     @property
     def _place(self) -> str:
@@ -182,6 +182,6 @@ def _authorisation(settings: LlmSettings) -> dict[str, str]:
 
 
 def _judge(error: Exception) -> Verdict:
-    if isinstance(error, Refused):
+    if isinstance(error, EndpointRefused):
         return Verdict(may_pass=error.status in BUSY, asked_s=error.asked_s)
     return Verdict(may_pass=False)

@@ -1,6 +1,7 @@
 """Reads episodes with a language model: graphiti-core finds their entities and facts and stores them."""
 
 import asyncio
+from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
@@ -14,7 +15,6 @@ from composable_memory_adapters.graphiti.library.bridges import Drivers, Embedde
 from composable_memory_adapters.graphiti.library.chat import ChatModel, Usage
 from composable_memory_adapters.graphiti.library.completions import Completions
 from composable_memory_adapters.graphiti.library.core import EpisodeType, Graphiti, GraphitiError
-from composable_memory_adapters.graphiti.library.group_locks import GroupLocks
 from composable_memory_adapters.graphiti.library.loading import undisturbed
 from composable_memory_adapters.graphiti.library.saving import episodic_node
 from composable_memory_adapters.graphiti.library.vector_space import fits_space
@@ -51,7 +51,7 @@ class EpisodeReader:
         model: ChatModel,
         embedder: EmbedderAdapter | None,
         clock: Clock,
-        locks: GroupLocks,
+        locks: defaultdict[str, asyncio.Lock],
         timeout_s: float,
     ) -> None:
         self._database = database
@@ -79,7 +79,7 @@ class EpisodeReader:
             BackendGarbled: the model does not give what can be stored.
             BackendError: the model or the database failed.
         """
-        async with deadline("graphiti", READING, self._timeout_s), self._locks.of(draft.group_id):
+        async with deadline("graphiti", READING, self._timeout_s), self._locks[draft.group_id]:
             return await self._read(draft)
 
     async def _read(self, draft: EpisodeDraft) -> Added:
@@ -156,7 +156,7 @@ async def open_reader(
     *,
     embedder: EmbedderAdapter | None,
     clock: Clock,
-    locks: GroupLocks,
+    locks: defaultdict[str, asyncio.Lock],
     timeout_s: float,
     pace: Pace | None = None,
 ) -> AsyncIterator[EpisodeReader]:

@@ -110,7 +110,7 @@ def fact_of(edge: GraphEdge, group_id: str, names: Mapping[str, str], now: datet
     observed_at = _utc(times.observed_at)
     episodes = tuple(graph_id(group_id, one) for one in _texts(edge.properties.get("episodes")))
     valid_at = _utc(times.valid_from) or observed_at
-    told = _told_in(edge, group_id) or tuple((one, valid_at) for one in episodes if valid_at)
+    stated = _stated_in(edge, group_id) or tuple((one, valid_at) for one in episodes if valid_at)
     confidence = edge.properties.get("confidence")
     return FactRecord(
         uuid=graph_id(group_id, edge.id),
@@ -121,8 +121,8 @@ def fact_of(edge: GraphEdge, group_id: str, names: Mapping[str, str], now: datet
         fact=_text(edge.properties.get("fact")) or _sentence(edge, names),
         created_at=now,
         episodes=episodes,
-        told=told,
-        valid_at=min((moment for _, moment in told), default=valid_at),
+        told=stated,
+        valid_at=min((moment for _, moment in stated), default=valid_at),
         ends_at=_utc(times.valid_to),
         reference_time=observed_at or _utc(times.valid_from),
         expires_at=_utc(times.expires_at),
@@ -185,7 +185,7 @@ def as_node(record: EntityRecord) -> GraphNode:
     return GraphNode(
         id=record.own_id,
         label=record.name,
-        properties=_properties(record.properties) or _told(text=record.summary if is_foreign else ""),
+        properties=_properties(record.properties) or _non_empty(text=record.summary if is_foreign else ""),
         provenance=PROVENANCE.validate_json(record.provenance) if record.provenance else None,
         temporal=TEMPORAL.validate_json(record.temporal) if record.temporal else None,
     )
@@ -199,16 +199,16 @@ def as_edge(record: FactRecord, source_id: str, target_id: str) -> GraphEdge:
         source_id=source_id,
         target_id=target_id,
         type=record.relation,
-        properties=_properties(record.properties) or _told(fact=record.fact if is_foreign else ""),
+        properties=_properties(record.properties) or _non_empty(fact=record.fact if is_foreign else ""),
         provenance=PROVENANCE.validate_json(record.provenance) if record.provenance else None,
         temporal=TEMPORAL.validate_json(record.temporal) if record.temporal else None,
     )
 
 
-def _told_in(edge: GraphEdge, group_id: str) -> tuple[tuple[str, datetime], ...]:
+def _stated_in(edge: GraphEdge, group_id: str) -> tuple[tuple[str, datetime], ...]:
     """Return since when each episode says that the edge holds, as far as its properties tell."""
-    told = edge.properties.get("told")
-    moments = {own_id: _moment(since) for own_id, since in told.items()} if isinstance(told, dict) else {}
+    stated = edge.properties.get("told")
+    moments = {own_id: _moment(since) for own_id, since in stated.items()} if isinstance(stated, dict) else {}
     return tuple((graph_id(group_id, own_id), moment) for own_id, moment in moments.items() if moment)
 
 
@@ -222,7 +222,7 @@ def _sentence(edge: GraphEdge, names: Mapping[str, str]) -> str:
     return f"{names.get(edge.source_id, '')} {relation} {names.get(edge.target_id, '')}".strip()
 
 
-def _told(**texts: str) -> dict[str, JsonValue]:
+def _non_empty(**texts: str) -> dict[str, JsonValue]:
     return {name: text for name, text in texts.items() if text}
 
 

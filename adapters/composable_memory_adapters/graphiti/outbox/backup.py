@@ -1,4 +1,4 @@
-"""Backs up what a workspace told its graph into a folder, with all facts and times, and restores it.
+"""Backs up what a workspace wrote to its graph into a folder, with all facts and times, and restores it.
 
 A backup is three files: `format.json` says how the memory named what is in the others, `episodes.jsonl` has
 the rows of the outbox, `graph.jsonl` the nodes and relationships, those of a group together, its nodes first.
@@ -120,7 +120,7 @@ class GraphBackup:
         return entities, facts
 
     async def restore(self, folder: Path, *, replace: bool) -> Mapping[str, int]:
-        """Make a backup, of whichever workspace, all that this one told its graph; return what is in it.
+        """Replace what this workspace wrote to its graph by a backup of any workspace; return what is in it.
 
         The graphs are made beside those that are there, and replace them after the outbox has recorded it.
 

@@ -160,13 +160,13 @@ class Delivery:
     async def _retire(self, group: str, entries: Sequence[Entry], report: WorkReport) -> bool:
         """Retire episodes, from the time when their source stopped saying so."""
         for at, together in groupby(entries, key=lambda entry: entry.since):
-            gone = list(together)
-            answer = await self._within_limit("retire", partial(self._retire_at, group, gone, at))
+            retired = list(together)
+            answer = await self._within_limit("retire", partial(self._retire_at, group, retired, at))
             if isinstance(answer, ComposableMemoryError):
-                await self._postpone(gone, answer, report)
+                await self._postpone(retired, answer, report)
                 return False
-            await self.outbox.complete(gone, "retired")
-            report.retired += len(gone)
+            await self.outbox.complete(retired, "retired")
+            report.retired += len(retired)
         return True
 
     async def _store_and_retire(self, group: str, entries: Sequence[Entry], report: WorkReport) -> bool:
@@ -177,8 +177,8 @@ class Delivery:
             return False
         return await self._retire(group, entries, report)
 
-    async def _retire_at(self, group: str, gone: Sequence[Entry], at: datetime) -> int:
-        return await self.store.retire(group, [entry.id for entry in gone], at=at)
+    async def _retire_at(self, group: str, entries: Sequence[Entry], at: datetime) -> int:
+        return await self.store.retire(group, [entry.id for entry in entries], at=at)
 
     async def _merge(self, group: str, entry: Entry, report: WorkReport) -> bool:
         ids = [draft.id for draft in await self.outbox.originals(entry.id)]

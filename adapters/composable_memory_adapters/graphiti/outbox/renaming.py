@@ -40,8 +40,8 @@ class Renaming:
         own_id = str(properties.get("own_id") or properties.get("name"))
         names = [own_id]
         if isinstance(line, LinkLine):
-            told = _texts(properties.get("told"))
-            since = [properties.get("valid_at"), *(one[UUID_CHARS + 1 :] for one in told)]
+            stated = _texts(properties.get("told"))
+            since = [properties.get("valid_at"), *(one[UUID_CHARS + 1 :] for one in stated)]
             names += [f"{own_id}@{moment}" for moment in since]
             names.append(_mention(line.source, line.target))
         self._learn(line.group, str(properties.get("uuid")), names, line)

@@ -122,7 +122,7 @@ class OutboxFile:
 
 
 def stored_sizes(state_dir: Path) -> tuple[KeptStore, ...]:
-    """Return how much each workspace has told each graph; reads the outboxes of a state folder."""
+    """Return how much each workspace wrote to each graph; reads the outboxes of a state folder."""
     return tuple(
         KeptStore(workspace_id=workspace, kind="facts", path=path.parent, bytes=size)
         for path in sorted(state_dir.glob(f"graphiti*/{FILE_NAME}"))

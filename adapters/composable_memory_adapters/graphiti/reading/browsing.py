@@ -28,15 +28,15 @@ from composable_memory_adapters.graphiti.stores import Counts, EpisodeIds
 
 __all__ = ["FactReader"]
 
-FACTS = f"MATCH ()-[e:RELATES_TO]->() WHERE {{told}} AND {{held}} WITH e {NEWEST} RETURN {FACT}"
+FACTS = f"MATCH ()-[e:RELATES_TO]->() WHERE {{visible}} AND {{held}} WITH e {NEWEST} RETURN {FACT}"
 FACTS_ABOUT = f"""
-MATCH (o:Entity)-[e:RELATES_TO]-() WHERE o.uuid IN $ids AND {{told}} AND {{held}}
+MATCH (o:Entity)-[e:RELATES_TO]-() WHERE o.uuid IN $ids AND {{visible}} AND {{held}}
 WITH DISTINCT e {NEWEST} RETURN {FACT}
 """
 ONE_FACT = f"MATCH ()-[e:RELATES_TO]->() WHERE {{e_in_group}} AND e.uuid = $id RETURN {FACT}"
 HISTORY = f"""
 MATCH ()-[one:RELATES_TO]->() WHERE one.uuid = $id WITH startNode(one) AS source
-MATCH (source)-[e:RELATES_TO]->() WHERE e.name = $relation AND {{told}} RETURN {FACT}
+MATCH (source)-[e:RELATES_TO]->() WHERE e.name = $relation AND {{visible}} RETURN {FACT}
 """
 EPISODES = f"""
 MATCH (p:Episodic) WHERE {{p_in_group}} WITH p ORDER BY toString(p.valid_at) DESC, p.uuid LIMIT $limit
@@ -44,7 +44,7 @@ RETURN {EPISODE}
 """
 ONE_EPISODE = f"MATCH (p:Episodic) WHERE {{p_in_group}} AND (p.uuid = $id OR p.name = $id) RETURN {EPISODE}"
 FACTS_OF_EPISODES = """
-MATCH ()-[e:RELATES_TO]->() WHERE {e_in_group} AND {told} UNWIND e.episodes AS id
+MATCH ()-[e:RELATES_TO]->() WHERE {e_in_group} AND {visible} UNWIND e.episodes AS id
 WITH id, e WHERE id IN $ids RETURN id, count(e) AS facts
 """
 EPISODE_IDS = """
@@ -189,7 +189,7 @@ class FactReader:
             e_in_group=dialect.in_group("e"),
             n_in_group=dialect.in_group("n"),
             p_in_group=dialect.in_group("p"),
-            told=dialect.told("e"),
+            visible=dialect.visible("e"),
             held=held,
         )
 

@@ -24,11 +24,11 @@ from composable_memory_adapters.graphiti.reading.vector_index import (
 from composable_memory_adapters.graphiti.settings import SearchSettings
 from composable_memory_adapters.graphiti.stores import Question
 
-__all__ = ["Asked", "Candidates", "Survey", "find", "survey"]
+__all__ = ["Candidates", "GroupSurvey", "SearchRequest", "find_candidates", "survey_group"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class SearchRequest:
     """A question as a database is asked it; `space` names the space that `vector` is in, if that is known."""
 
     question: Question
@@ -43,7 +43,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Survey:
+class GroupSurvey:
     """What is known of a group: its number of facts, and how many of them hold each word.
 
     `engine` finds the facts that are near to the question, "exact" or "hnsw"; None without a vector, and
@@ -57,48 +57,50 @@ class Survey:
     mismatch: str | None = None
 
 
-async def survey(database: CypherDatabase, asked: Asked, group_id: str) -> Survey:
-    """Look around in one group.
+async def survey_group(database: CypherDatabase, request: SearchRequest, group_id: str) -> GroupSurvey:
+    """Count the facts of a group and those that hold each word, and look whose vectors it has.
 
     Raises:
         BackendError: the database cannot be reached.
     """
     facts, words, (stored, index) = await all_of(
-        _count_facts(database, asked, group_id),
-        _count_words(database, asked, group_id),
-        _vectors(database, asked, group_id),
+        _count_facts(database, request, group_id),
+        _count_words(database, request, group_id),
+        _vectors(database, request, group_id),
     )
-    found = Survey(group_id=group_id, facts=facts, frequencies=words)
-    if asked.vector is None:
+    found = GroupSurvey(group_id=group_id, facts=facts, frequencies=words)
+    if request.vector is None:
         return found
-    if stored is not None and stored != asked.space:
-        return replace(found, mismatch=f"its vectors were made by {stored}, the question's by {asked.space}")
-    is_usable = index is not None and index.is_ready and index.dimensions == len(asked.vector)
-    return replace(found, engine="hnsw" if is_usable and wants_index(asked.settings, facts) else "exact")
+    if stored is not None and stored != request.space:
+        return replace(
+            found, mismatch=f"its vectors were made by {stored}, the question's by {request.space}"
+        )
+    is_usable = index is not None and index.is_ready and index.dimensions == len(request.vector)
+    return replace(found, engine="hnsw" if is_usable and wants_index(request.settings, facts) else "exact")
 
 
-async def _count_facts(database: CypherDatabase, asked: Asked, group_id: str) -> int:
-    rows = await database.read(group_id, asked.statements(database).count)
+async def _count_facts(database: CypherDatabase, request: SearchRequest, group_id: str) -> int:
+    rows = await database.read(group_id, request.statements(database).count)
     return number_in(rows[0], "facts") if rows else 0
 
 
-async def _count_words(database: CypherDatabase, asked: Asked, group_id: str) -> Mapping[str, int]:
+async def _count_words(database: CypherDatabase, request: SearchRequest, group_id: str) -> Mapping[str, int]:
     any_of = dialect_of(database.kind).any_of
-    texts = {any_of(word.lookups): word.text for word in asked.words if not word.is_pair}
+    texts = {any_of(word.lookups): word.text for word in request.words if not word.is_pair}
     if not texts:
         return {}
-    rows = await database.read(group_id, asked.statements(database).frequencies, lookups=[*texts])
+    rows = await database.read(group_id, request.statements(database).frequencies, lookups=[*texts])
     return {texts[str(row["word"])]: number_in(row, "facts") for row in rows}
 
 
 async def _vectors(
-    database: CypherDatabase, asked: Asked, group_id: str
+    database: CypherDatabase, request: SearchRequest, group_id: str
 ) -> tuple[str | None, VectorIndex | None]:
     """Return the space of the vectors of a group, and their index, as far as it matters."""
-    if asked.vector is None:
+    if request.vector is None:
         return None, None
-    stored = await stored_space(database, group_id) if asked.space else None
-    return stored, await indexed(database, group_id) if asked.settings.vector_index != "off" else None
+    stored = await stored_space(database, group_id) if request.space else None
+    return stored, await indexed(database, group_id) if request.settings.vector_index != "off" else None
 
 
 MIN_CANDIDATES = 48
@@ -122,7 +124,7 @@ FUZZY_LETTERS = 4
 
 SAMPLE = 64
 MIN_COMPARED = 32
-"""Among fewer facts there is no ordinary one."""
+"""Among fewer facts a mean tells nothing."""
 
 INCOMPARABLE = "its vectors, or some of them, are not as long as the question's"
 
@@ -131,7 +133,7 @@ INCOMPARABLE = "its vectors, or some of them, are not as long as the question's"
 class Candidates:
     """The candidates of a group; `frequencies` are of what only a scan can count, by word.
 
-    `engine` compared vectors, if one did; else `mismatch` may say why not. `ordinary` is the mean cosine of
+    `engine` compared vectors, if one did; else `mismatch` may tell why not. `baseline` is the mean cosine of
     some facts, where there are enough of them.
     """
 
@@ -139,29 +141,33 @@ class Candidates:
     frequencies: Mapping[str, int] = field(default_factory=dict)
     engine: str | None = None
     mismatch: str | None = None
-    ordinary: float | None = None
+    baseline: float | None = None
 
 
-async def find(database: CypherDatabase, asked: Asked, survey: Survey) -> Candidates:
+async def find_candidates(
+    database: CypherDatabase, request: SearchRequest, survey: GroupSurvey
+) -> Candidates:
     """Return the candidates of a group that was surveyed for this question.
 
     Raises:
         BackendError: the database cannot be reached.
     """
     return (
-        await _Search(database, asked, survey).run() if survey.facts else Candidates(mismatch=survey.mismatch)
+        await _Search(database, request, survey).run()
+        if survey.facts
+        else Candidates(mismatch=survey.mismatch)
     )
 
 
 class _Search:
     """The search of one group for one question."""
 
-    def __init__(self, database: CypherDatabase, asked: Asked, survey: Survey) -> None:
+    def __init__(self, database: CypherDatabase, request: SearchRequest, survey: GroupSurvey) -> None:
         self._database = database
-        self._asked = asked
+        self._request = request
         self._survey = survey
         self._dialect = dialect_of(database.kind)
-        self._statements = asked.statements(database)
+        self._statements = request.statements(database)
         self._found = Candidates(mismatch=survey.mismatch)
 
     async def run(self) -> Candidates:
@@ -169,11 +175,13 @@ class _Search:
         ids = [*dict.fromkeys(str(row["id"]) for rows in ways for row in rows)]
         rows = await self._read(ids) if ids else []
         return replace(
-            self._found, candidates=tuple(map(self._candidate, rows)), frequencies=self._held(ways)
+            self._found,
+            candidates=tuple(map(self._candidate, rows)),
+            frequencies=self._part_frequencies(ways),
         )
 
     def _ways(self) -> Iterator[Coroutine[object, object, list[Row]]]:
-        words = [word for word in self._asked.words if not word.is_pair]
+        words = [word for word in self._request.words if not word.is_pair]
         known = [word for word in words if self._survey.frequencies.get(word.text)]
         unknown = [word for word in words if word not in known]
         if asked := [*map(self._weighed, self._rarest(known)), *self._nearly(unknown)]:
@@ -213,25 +221,25 @@ class _Search:
 
     def _parts(self, unknown: Sequence[QuestionWord]) -> Iterator[str]:
         """Yield what to look for within words: pairs, and in a small group what its index does not know."""
-        yield from (_part(word) for word in self._asked.words if word.is_pair)
+        yield from (_part(word) for word in self._request.words if word.is_pair)
         if self._survey.facts <= SCAN_FACTS:
             yield from map(_part, unknown)
 
     async def _by_vector(self) -> list[Row]:
-        """Return the facts that are nearest, and note what is ordinary."""
+        """Return the facts that are nearest, and note what is baseline."""
         is_exact = self._survey.engine == "exact"
         statement = self._statements.by_vector if is_exact else self._statements.by_vector_index
         given = {"sample": SAMPLE} | ({} if is_exact else {"near": OVERFETCH * self._count()})
         try:
-            *rows, sample = await self._ask(statement, vector=self._asked.vector, **given)
+            *rows, sample = await self._ask(statement, vector=self._request.vector, **given)
         except BackendRejected:
             self._found = replace(self._found, mismatch=INCOMPARABLE)
             return []
-        compared, cosine = number_in(sample, "compared"), sample["ordinary"]
+        compared, cosine = number_in(sample, "compared"), sample["baseline"]
         if compared:
             self._found = replace(self._found, engine=self._survey.engine)
         if compared >= MIN_COMPARED and isinstance(cosine, float):
-            self._found = replace(self._found, ordinary=cosine)
+            self._found = replace(self._found, baseline=cosine)
         return rows
 
     async def _read(self, ids: Sequence[str]) -> list[Row]:
@@ -240,23 +248,23 @@ class _Search:
         if self._found.engine is not None:
             try:
                 return await self._database.read(
-                    group, statements.read_with_cosine, ids=ids, vector=self._asked.vector
+                    group, statements.read_with_cosine, ids=ids, vector=self._request.vector
                 )
             except BackendRejected:  # an index names no vectors of another length, but words may
                 self._found = replace(self._found, engine=None, mismatch=INCOMPARABLE)
         return await self._database.read(group, statements.read, ids=ids)
 
     async def _ask(self, statement: str, **parameters: object) -> list[Row]:
-        question = self._asked.question
+        question = self._request.question
         given = {"now": iso(question.now), "count": self._count()} | parameters
         if question.window is None:
-            given["superseded"] = self._asked.settings.superseded_factor
+            given["superseded"] = self._request.settings.superseded_factor
         else:
             given |= {"start": iso(question.window.start), "end": iso(question.window.end)}
         return await self._database.read(self._survey.group_id, statement, **given)
 
     def _count(self) -> int:
-        return max(MIN_CANDIDATES, CANDIDATES_PER_RESULT * self._asked.question.limit)
+        return max(MIN_CANDIDATES, CANDIDATES_PER_RESULT * self._request.question.limit)
 
     def _candidate(self, row: Row) -> Candidate:
         cosine = row.get("cosine")
@@ -264,11 +272,11 @@ class _Search:
             fact=fact_of(row, self._survey.group_id), cosine=cosine if isinstance(cosine, float) else None
         )
 
-    def _held(self, ways: Sequence[Sequence[Row]]) -> Mapping[str, int]:
+    def _part_frequencies(self, ways: Sequence[Sequence[Row]]) -> Mapping[str, int]:
         """Return how many facts hold each part that was looked for, by the word."""
         parts = (part for rows in ways for row in rows for part in _parts_in(row))
         counts = Counter(parts)
-        words = {_part(word): word.text for word in self._asked.words}
+        words = {_part(word): word.text for word in self._request.words}
         return {words[part]: count for part, count in counts.items()}
 
 

@@ -22,7 +22,7 @@ __all__ = ["Dialect", "Statements", "dialect_of", "statements_for"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """One database's way to say things. Times are given as ISO texts.
+    """How one database expresses conditions and calls. Times are given as ISO texts.
 
     `find_facts` yields `e`, and `find_entities` yields `n`, for the text in `word`. `vector` is `$vector` as
     the database's own type.
@@ -44,8 +44,8 @@ class Dialect:
     after: Callable[[str, str], str]
     """The condition that a time is unknown or after a parameter."""
 
-    def told(self, relation: str) -> str:
-        """Return the condition that a fact may still be told at `$now`."""
+    def visible(self, relation: str) -> str:
+        """Return the condition that a fact may be returned at `$now`."""
         return f"{self.in_group(relation)} AND {self.after(f'{relation}.expires_at', '$now')}"
 
     def held(self, relation: str, start: str = "$start", end: str = "$end") -> str:
@@ -101,19 +101,19 @@ _NEO4J = Dialect(
 )
 
 
-_HOLDING = "WITH {0}, toLower({1}) AS text WITH {0}, [part IN $parts WHERE text CONTAINS part] AS held"
+_WITH_PARTS = "WITH {0}, toLower({1}) AS text WITH {0}, [part IN $parts WHERE text CONTAINS part] AS held"
 
-_AND_ORDINARY = """
+_AND_BASELINE = """
 UNION ALL MATCH ()-[e:RELATES_TO]->() WHERE {e_in_group} AND e.fact_embedding IS NOT NULL WITH e LIMIT $sample
-RETURN null AS id, avg({cosine}) AS ordinary, count(e) AS compared
+RETURN null AS id, avg({cosine}) AS baseline, count(e) AS compared
 """
 """How near facts are that nobody asked for: the first ones of the group."""
 
 _EACH_WORD = "UNWIND $words AS asked WITH asked.word AS word, asked.weight AS weight"
 
-_OF_NAMED = """
+_FACTS_OF_ENTITIES = """
 MATCH (n)-[e:RELATES_TO]-() WHERE {wanted}
-WITH e.uuid AS id, max(score * {standing}) AS score, max(toString(e.valid_at)) AS since
+WITH e.uuid AS id, max(score * {rank_factor}) AS score, max(toString(e.valid_at)) AS since
 RETURN id ORDER BY score DESC, since DESC, id LIMIT $count
 """
 
@@ -128,29 +128,29 @@ class Statements:
     )
     by_words: str = f"""
 {_EACH_WORD} {{find_facts}} WHERE {{wanted}} WITH e, sum(weight) AS score
-RETURN e.uuid AS id ORDER BY score * {{standing}} DESC, id LIMIT $count
+RETURN e.uuid AS id ORDER BY score * {{rank_factor}} DESC, id LIMIT $count
 """
     by_names: str = f"""
 {_EACH_WORD} {{find_entities}} WHERE {{n_in_group}} WITH n, sum(weight) AS score
-ORDER BY score DESC, n.uuid LIMIT $names {_OF_NAMED}
+ORDER BY score DESC, n.uuid LIMIT $names {_FACTS_OF_ENTITIES}
 """
     by_parts: str = f"""
-MATCH ()-[e:RELATES_TO]->() WHERE {{wanted}} {_HOLDING.format("e", "e.fact")} WHERE size(held) > 0
-RETURN e.uuid AS id, held ORDER BY size(held) * {{standing}} DESC, id LIMIT $count
+MATCH ()-[e:RELATES_TO]->() WHERE {{wanted}} {_WITH_PARTS.format("e", "e.fact")} WHERE size(held) > 0
+RETURN e.uuid AS id, held ORDER BY size(held) * {{rank_factor}} DESC, id LIMIT $count
 """
     by_parts_of_names: str = f"""
-MATCH (n:Entity) WHERE {{n_in_group}} {_HOLDING.format("n", "n.name")} WHERE size(held) > 0
-WITH n, size(held) AS score ORDER BY score DESC, n.uuid LIMIT $names {_OF_NAMED}
+MATCH (n:Entity) WHERE {{n_in_group}} {_WITH_PARTS.format("n", "n.name")} WHERE size(held) > 0
+WITH n, size(held) AS score ORDER BY score DESC, n.uuid LIMIT $names {_FACTS_OF_ENTITIES}
 """
     by_vector: str = f"""
 MATCH ()-[e:RELATES_TO]->() WHERE e.fact_embedding IS NOT NULL AND {{wanted}}
 WITH e.uuid AS id, {{cosine}} AS cosine ORDER BY cosine DESC, id LIMIT $count
-RETURN id, null AS ordinary, null AS compared {_AND_ORDINARY}
+RETURN id, null AS baseline, null AS compared {_AND_BASELINE}
 """
     by_vector_index: str = f"""
 CALL db.idx.vector.queryRelationships('RELATES_TO', 'fact_embedding', $near, {{vector}})
 YIELD relationship AS e, score WHERE {{wanted}} WITH e.uuid AS id, score ORDER BY score, id LIMIT $count
-RETURN id, null AS ordinary, null AS compared {_AND_ORDINARY}
+RETURN id, null AS baseline, null AS compared {_AND_BASELINE}
 """
     read: str = f"MATCH ()-[e:RELATES_TO]->() WHERE {{e_in_group}} AND e.uuid IN $ids RETURN {FACT}"
     read_with_cosine: str = f"""
@@ -166,7 +166,7 @@ RETURN p.uuid AS id, p.source_description AS description
 def statements_for(kind: DatabaseKind, *, in_window: bool) -> Statements:
     """Return the statements for a kind of database, and for a question with or without a time."""
     dialect = dialect_of(kind)
-    told = dialect.told("e")
+    visible = dialect.visible("e")
     clauses = {
         "find_facts": dialect.find_facts,
         "find_entities": dialect.find_entities,
@@ -175,8 +175,8 @@ def statements_for(kind: DatabaseKind, *, in_window: bool) -> Statements:
         "e_in_group": dialect.in_group("e"),
         "n_in_group": dialect.in_group("n"),
         "p_in_group": dialect.in_group("p"),
-        "wanted": f"{told} AND {dialect.held('e')}" if in_window else told,
-        "standing": "1.0"
+        "wanted": f"{visible} AND {dialect.held('e')}" if in_window else visible,
+        "rank_factor": "1.0"
         if in_window
         else f"(CASE WHEN {dialect.current('e')} THEN 1.0 ELSE $superseded END)",
     }

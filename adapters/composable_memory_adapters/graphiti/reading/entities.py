@@ -45,11 +45,11 @@ MATCH (n:Entity) WHERE {{in_group}} AND n.uuid IN $ids OPTIONAL MATCH (n)-[e:REL
 WITH n, count(e) AS facts RETURN {ENTITY}, facts
 """
 LINKS = f"""
-MATCH (n)-[e:RELATES_TO]->(m) WHERE {{told}} WITH e, n, m {NEWEST}
+MATCH (n)-[e:RELATES_TO]->(m) WHERE {{visible}} WITH e, n, m {NEWEST}
 RETURN {FACT}, n.uuid AS source_id, m.uuid AS target_id
 """
 LINKS_OF = f"""
-MATCH (o:Entity)-[e:RELATES_TO]-() WHERE o.uuid IN $ids AND {{told}}
+MATCH (o:Entity)-[e:RELATES_TO]-() WHERE o.uuid IN $ids AND {{visible}}
 WITH DISTINCT e, startNode(e) AS n, endNode(e) AS m {NEWEST}
 RETURN {FACT}, n.uuid AS source_id, m.uuid AS target_id
 """
@@ -188,7 +188,7 @@ async def _with_ids(database: CypherDatabase, group_id: str, ids: Sequence[str])
 
 def _statement(database: CypherDatabase, template: str) -> str:
     dialect = dialect_of(database.kind)
-    return template.format(in_group=dialect.in_group("n"), told=dialect.told("e"))
+    return template.format(in_group=dialect.in_group("n"), visible=dialect.visible("e"))
 
 
 def _ends_in(group_id: str, links: Iterable[_Link]) -> list[str]:

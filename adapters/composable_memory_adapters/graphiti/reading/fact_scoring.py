@@ -27,7 +27,7 @@ BASELINE_COSINE = 0.06
 """Between a question and a fact that it has nothing to do with, as WordLlama sees it (mean of 150 pairs)."""
 
 NOISE = 0.15
-"""A cosine this share of the way from an ordinary one to 1 may still be chance."""
+"""A cosine this share of the way from an baseline one to 1 may still be chance."""
 
 SPAN = 0.5
 """A question never is its answer: half the way from the noise to 1 is as near as they come."""
@@ -45,7 +45,7 @@ class Candidate:
 class Relevance:
     """Scores facts for one question.
 
-    `frequencies` tell how many of the `facts` of a graph hold a word. `ordinary` is the cosine of a fact that
+    `frequencies` tell how many of the `facts` of a graph hold a word. `baseline` is the cosine of a fact that
     does not answer; embedders differ much in it. `vector_weight` is the share of likeness, in [0, 1], and
     `superseded_factor` what the score of a fact that does not hold at `now` is multiplied by; None for `now`
     where the time does not matter.
@@ -54,7 +54,7 @@ class Relevance:
     words: Sequence[QuestionWord]
     facts: int
     frequencies: Mapping[str, int]
-    ordinary: float = BASELINE_COSINE
+    baseline: float = BASELINE_COSINE
     vector_weight: float
     superseded_factor: float
     now: datetime | None = None
@@ -87,7 +87,7 @@ class Relevance:
         """Return a cosine as a number from 0, where it may be chance, to 1, where it could hardly be more."""
         if not isfinite(cosine):
             return 0.0
-        floor = self.ordinary + NOISE * (1 - self.ordinary)
+        floor = self.baseline + NOISE * (1 - self.baseline)
         return min(1.0, max(0.0, (cosine - floor) / (SPAN * (1 - floor) or 1.0)))
 
     def _words_held(self, fact: Fact) -> tuple[float, bool]:
@@ -124,10 +124,10 @@ def rarity(facts: int, frequency: int) -> float:
 
 
 def best_first(scored: Sequence[ScoredFact], limit: int) -> tuple[ScoredFact, ...]:
-    """Return the best that are no noise; of equal ones the newer first, then by id."""
-    told = [one for one in scored if one.score >= MIN_SCORE]
-    told.sort(key=lambda one: (-one.score, -_seconds(one.fact.valid_at), one.fact.id, one.fact.group_id))
-    return tuple(told[:limit])
+    """Return the best that are not noise; of equal ones the newer first, then by id."""
+    relevant = [one for one in scored if one.score >= MIN_SCORE]
+    relevant.sort(key=lambda one: (-one.score, -_seconds(one.fact.valid_at), one.fact.id, one.fact.group_id))
+    return tuple(relevant[:limit])
 
 
 def _seconds(moment: datetime | None) -> float:

@@ -17,7 +17,7 @@ __all__ = [
     "MAX_WORDS",
     "FactWords",
     "QuestionWord",
-    "most_telling",
+    "most_selective",
     "question_words",
     "stop_words_for",
 ]
@@ -200,18 +200,18 @@ def question_words(question: str) -> tuple[QuestionWord, ...]:
     written = [(part, whole) for whole in _WHOLE.findall(text) for part in _PARTS.findall(whole)]
     stops = stop_words_for(part.lower() for part, _ in written)
     is_english = "the" in stops
-    told = [(part, whole) for part, whole in written if part.lower() not in stops] or written
+    content = [(part, whole) for part, whole in written if part.lower() not in stops] or written
     found = {
         word.text: (word, part)
-        for part, whole in reversed(told)
+        for part, whole in reversed(content)
         for word in reversed([*_words_in(part, whole, is_english=is_english)])
     }
     first_to_last = [*reversed(found.values())]
-    kept = sorted(first_to_last, key=lambda one: _telling(*one), reverse=True)[:MAX_READ]
+    kept = sorted(first_to_last, key=lambda one: _selectivity(*one), reverse=True)[:MAX_READ]
     return tuple(word for word, part in first_to_last if (word, part) in kept)
 
 
-def most_telling(words: Sequence[QuestionWord], frequencies: Mapping[str, int]) -> tuple[QuestionWord, ...]:
+def most_selective(words: Sequence[QuestionWord], frequencies: Mapping[str, int]) -> tuple[QuestionWord, ...]:
     """Return at most 32 of the words, in their order: those that fewest facts hold, then those in no fact."""
     if len(words) <= MAX_WORDS:
         return tuple(words)
@@ -246,8 +246,8 @@ def _cases(word: str) -> Iterator[str]:
         yield from (word, word.capitalize(), word.upper())
 
 
-def _telling(word: QuestionWord, written: str) -> tuple[bool, int]:
-    """Return how much a word is likely to tell, without knowing the facts: rare words are long."""
+def _selectivity(word: QuestionWord, written: str) -> tuple[bool, int]:
+    """Return how selective a word is likely to be, without knowing the facts: rare words are long."""
     is_name = any(char.isdigit() or char.isupper() for char in written)
     return is_name, len(word.text) + (2 if word.is_pair else 0)
 

@@ -10,12 +10,18 @@ from composable_memory.supervision.tasks import all_of
 from composable_memory.types import Degradation, Origin
 from composable_memory_adapters.graphiti.database.cypher import CypherDatabase
 from composable_memory_adapters.graphiti.episodes import origin_of
-from composable_memory_adapters.graphiti.reading.candidates import Asked, Candidates, Survey, find, survey
+from composable_memory_adapters.graphiti.reading.candidates import (
+    Candidates,
+    GroupSurvey,
+    SearchRequest,
+    find_candidates,
+    survey_group,
+)
 from composable_memory_adapters.graphiti.reading.dialects import dialect_of, statements_for
 from composable_memory_adapters.graphiti.reading.fact_scoring import BASELINE_COSINE, Relevance, best_first
 from composable_memory_adapters.graphiti.reading.question_words import (
     QuestionWord,
-    most_telling,
+    most_selective,
     question_words,
 )
 from composable_memory_adapters.graphiti.reading.rows import with_origins
@@ -45,30 +51,32 @@ async def search(
 
     `vector` is that of the question, None to go by words alone; `space` names the embedder that made it, as
     the graph does. With a window, only facts that held within it; without, those that do not hold now score
-    less. Facts that are not to be told any more are left out.
+    less. Facts that have expired are left out.
 
     Raises:
         BackendError: the database cannot be reached.
     """
-    asked = Asked(
+    request = SearchRequest(
         question=question,
         words=question_words(question.text),
         vector=_direction(vector) if vector is not None and settings.vector_weight > 0 else None,
         space=space,
         settings=settings,
     )
-    if question.limit < 1 or not (asked.words or asked.vector):
+    if question.limit < 1 or not (request.words or request.vector):
         return FactAnswer()
-    surveys = await all_of(*(survey(database, asked, group) for group in dict.fromkeys(question.groups)))
+    surveys = await all_of(
+        *(survey_group(database, request, group) for group in dict.fromkeys(question.groups))
+    )
     counts = _frequencies(one.frequencies for one in surveys)
-    asked = replace(asked, words=most_telling(_expected(asked, counts), counts))
-    found = await all_of(*(find(database, asked, one) for one in surveys))
-    best = best_first(_scored(asked, surveys, found), question.limit)
+    request = replace(request, words=most_selective(_expected(request, counts), counts))
+    found = await all_of(*(find_candidates(database, request, one) for one in surveys))
+    best = best_first(_scored(request, surveys, found), question.limit)
     facts = await add_origins(database, [one.fact for one in best])
     return FactAnswer(
         facts=tuple(replace(one, fact=fact) for one, fact in zip(best, facts, strict=True)),
         degraded=tuple(_degraded(surveys, found, backend_id)),
-        engines=_engines(database, asked, found),
+        engines=_engines(database, request, found),
     )
 
 
@@ -96,34 +104,36 @@ async def _origins(database: CypherDatabase, group_id: str, ids: Sequence[str]) 
     return {episode: origin for episode, origin in origins.items() if origin is not None}
 
 
-def _expected(asked: Asked, counts: Mapping[str, int]) -> Sequence[QuestionWord]:
+def _expected(request: SearchRequest, counts: Mapping[str, int]) -> Sequence[QuestionWord]:
     """Return the words without those that name the window, which few facts hold that held within it."""
-    when = {word.text for word in question_words(asked.question.when)}
-    kept = [word for word in asked.words if word.is_pair or word.text not in when or counts.get(word.text)]
-    return kept or asked.words
+    when = {word.text for word in question_words(request.question.when)}
+    kept = [word for word in request.words if word.is_pair or word.text not in when or counts.get(word.text)]
+    return kept or request.words
 
 
-def _scored(asked: Asked, surveys: Sequence[Survey], found: Sequence[Candidates]) -> list[ScoredFact]:
-    """Return all candidates that may be told, scored as if the groups were one."""
-    question = asked.question
+def _scored(
+    request: SearchRequest, surveys: Sequence[GroupSurvey], found: Sequence[Candidates]
+) -> list[ScoredFact]:
+    """Return all candidates that have not expired, scored as if the groups were one."""
+    question = request.question
     relevance = Relevance(
-        words=asked.words,
+        words=request.words,
         facts=sum(one.facts for one in surveys),
         frequencies=_frequencies(
             {**candidates.frequencies, **group.frequencies}
             for group, candidates in zip(surveys, found, strict=True)
         ),
-        ordinary=_ordinary(found),
-        vector_weight=asked.settings.vector_weight,
-        superseded_factor=asked.settings.superseded_factor,
+        baseline=_baseline(found),
+        vector_weight=request.settings.vector_weight,
+        superseded_factor=request.settings.superseded_factor,
         now=question.now if question.window is None else None,
     )
     candidates = (candidate for one in found for candidate in one.candidates)
-    return [relevance.of(candidate) for candidate in candidates if _is_told(candidate.fact, question)]
+    return [relevance.of(candidate) for candidate in candidates if _is_visible(candidate.fact, question)]
 
 
-def _is_told(fact: Fact, question: Question) -> bool:
-    """Say what the statements should have said; texts compare as times do only if all are in one form."""
+def _is_visible(fact: Fact, question: Question) -> bool:
+    """Check again what the statements ask for: texts compare like times only if all are in one form."""
     in_time = question.window is None or fact.holds_within(question.window)
     return in_time and not fact.is_forgotten(question.now)
 
@@ -135,12 +145,14 @@ def _frequencies(of_groups: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
     return total
 
 
-def _ordinary(found: Sequence[Candidates]) -> float:
-    """Return the cosine of an ordinary fact; of several groups, the highest."""
-    return max([BASELINE_COSINE, *(one.ordinary for one in found if one.ordinary is not None)])
+def _baseline(found: Sequence[Candidates]) -> float:
+    """Return the cosine of an baseline fact; of several groups, the highest."""
+    return max([BASELINE_COSINE, *(one.baseline for one in found if one.baseline is not None)])
 
 
-def _degraded(surveys: Sequence[Survey], found: Sequence[Candidates], backend_id: str) -> list[Degradation]:
+def _degraded(
+    surveys: Sequence[GroupSurvey], found: Sequence[Candidates], backend_id: str
+) -> list[Degradation]:
     return [
         Degradation(
             backend_id=backend_id,
@@ -152,7 +164,9 @@ def _degraded(surveys: Sequence[Survey], found: Sequence[Candidates], backend_id
     ]
 
 
-def _engines(database: CypherDatabase, asked: Asked, found: Sequence[Candidates]) -> Mapping[str, str]:
-    keyword = {"keyword": dialect_of(database.kind).keyword_engine} if asked.words else {}
+def _engines(
+    database: CypherDatabase, request: SearchRequest, found: Sequence[Candidates]
+) -> Mapping[str, str]:
+    keyword = {"keyword": dialect_of(database.kind).keyword_engine} if request.words else {}
     engines = {one.engine for one in found if one.engine}
     return keyword | ({"vector": max(engines)} if engines else {})  # "hnsw" if any group was searched so

@@ -24,9 +24,9 @@ __all__ = ["BACKEND_ID", "ServiceConnection", "ServiceRequest"]
 
 BACKEND_ID: Final = "graphiti"
 MAX_ANSWER_BYTES = 32 * 2**20
-MAX_SAID_BYTES = 16 * 2**10
-SAID_CHARS = 200
-"""How much of what the service said stands in an error."""
+MAX_REPLY_BYTES = 16 * 2**10
+REPLY_CHARS = 200
+"""How much of a reply stands in an error."""
 CONNECT_TIMEOUT_S = 10.0
 LIMITS = httpx.Limits(max_connections=8, keepalive_expiry=3.0)
 """Its server closes a connection that idles for five seconds; ours lets go of it before."""
@@ -98,8 +98,8 @@ class ServiceConnection:
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             failure = self._unavailable(request, "cannot be reached", str(error), fix=_START)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            said = str(error) or type(error).__name__
-            failure = self._unavailable(request, "broke off", said, fix="try again, and look at its log")
+            reason = str(error) or type(error).__name__
+            failure = self._unavailable(request, "broke off", reason, fix="try again, and look at its log")
         raise failure
 
     async def close(self) -> None:
@@ -141,22 +141,22 @@ class ServiceConnection:
         async with client.stream(request.method, url, content=content, headers=headers) as response:
             if response.is_success:
                 return await self._whole(request, response)
-            said = await _beginning(response, MAX_SAID_BYTES)
-            if response.status_code == 404 and request.may_miss and _detail(said) != NO_ROUTE:
+            reply = await _beginning(response, MAX_REPLY_BYTES)
+            if response.status_code == 404 and request.may_miss and _detail(reply) != NO_ROUTE:
                 return None
-            raise self._refusal(request, response, said)
+            raise self._refusal(request, response, reply)
 
     async def _whole(self, request: ServiceRequest, response: httpx.Response) -> bytes:
         body = await _beginning(response, MAX_ANSWER_BYTES)
         if len(body) > MAX_ANSWER_BYTES:
             most = f"an answer of at most {MAX_ANSWER_BYTES // 2**20} MiB"
-            raise self.garbled(request.operation, body[:MAX_SAID_BYTES], most)
+            raise self.garbled(request.operation, body[:MAX_REPLY_BYTES], most)
         return body
 
-    def _refusal(self, request: ServiceRequest, response: httpx.Response, said: bytes) -> BackendError:
+    def _refusal(self, request: ServiceRequest, response: httpx.Response, reply: bytes) -> BackendError:
         status = response.status_code
-        told = f"answered {status} {responses.get(status, '')}".rstrip()
-        text = self._censored(said)
+        summary = f"answered {status} {responses.get(status, '')}".rstrip()
+        text = self._censored(reply)
         if response.has_redirect_location:
             target = response.url.join(response.headers["location"])
             host = f"{target.scheme}://{target.netloc.decode('ascii').rpartition('@')[2]}"
@@ -167,29 +167,29 @@ class ServiceConnection:
                 fix="redirects are not followed; correct memory.graphiti.base_url",
             )
         if status in (401, 403):
-            return self._unavailable(request, told, text, fix="check memory.graphiti.api_key")
+            return self._unavailable(request, summary, text, fix="check memory.graphiti.api_key")
         if status == 404:
-            return self._unavailable(request, told, text, fix=_NO_SERVICE)
+            return self._unavailable(request, summary, text, fix=_NO_SERVICE)
         if status >= 500 or status in PASSING:
-            return self._unavailable(request, told, text, fix="try again later, and look at its log")
+            return self._unavailable(request, summary, text, fix="try again later, and look at its log")
         return BackendRejected(
-            BACKEND_ID, request.operation, status=told.removeprefix("answered "), body=text
+            BACKEND_ID, request.operation, status=summary.removeprefix("answered "), body=text
         )
 
     def _unavailable(
-        self, request: ServiceRequest, problem: str, said: str, *, fix: str
+        self, request: ServiceRequest, problem: str, reply: str, *, fix: str
     ) -> BackendUnavailable:
-        said = self._censored(said.encode())
-        what = f"the graph service at {self.address} {problem}" + (f": {said}" if said else "")
+        reply = self._censored(reply.encode())
+        what = f"the graph service at {self.address} {problem}" + (f": {reply}" if reply else "")
         return BackendUnavailable(BACKEND_ID, what, fix=fix, operation=request.operation)
 
-    def _censored(self, said: bytes) -> str:
-        """Return what the other side said: one line, without the key, not too long."""
-        text = _detail(said) or said.decode("utf-8", "replace")
+    def _censored(self, reply: bytes) -> str:
+        """Return a reply: one line, without the key, not too long."""
+        text = _detail(reply) or reply.decode("utf-8", "replace")
         if self._key:
             text = text.replace(self._key, "***")
         text = " ".join(redact(text).split())
-        return text if len(text) <= SAID_CHARS else f"{text[:SAID_CHARS]}…"
+        return text if len(text) <= REPLY_CHARS else f"{text[:REPLY_CHARS]}…"
 
 
 _START = "start it, or correct memory.graphiti.base_url"
@@ -211,10 +211,10 @@ def _encoded(body: JsonValue) -> bytes:
     return json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
 
 
-def _detail(said: bytes) -> str:
+def _detail(reply: bytes) -> str:
     """Return the reason that the service gives for people, if the answer is its own."""
     try:
-        answer = json.loads(said)
+        answer = json.loads(reply)
     except ValueError:
         return ""
     detail = answer.get("detail") if isinstance(answer, dict) else None

@@ -61,7 +61,7 @@ class SentMessages:
         return settled
 
     def stalled(self, now: datetime) -> str | None:
-        """Say in words that nothing moves any more; None while it may."""
+        """Return why nothing moves any more, in words; None while it may."""
         if not self._waiting or self._moved_at is None or now - self._moved_at < self._stalled_after:
             return None
         minutes = (now - self._moved_at).total_seconds() / 60

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -12,7 +13,6 @@ from composable_memory.facts import Forgotten
 from composable_memory.interfaces import Clock, EmbedderAdapter
 from composable_memory_adapters.graphiti.database.cypher import CypherDatabase, Row
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft, graph_id
-from composable_memory_adapters.graphiti.library.group_locks import GroupLocks
 from composable_memory_adapters.graphiti.library.records import (
     EntityRecord,
     FactRecord,
@@ -51,13 +51,13 @@ class GraphitiGraph:
         *,
         embedder: EmbedderAdapter | None,
         clock: Clock,
-        locks: GroupLocks | None = None,
+        locks: defaultdict[str, asyncio.Lock] | None = None,
     ) -> None:
         self._database = database
         self._group_id = group_id
         self._embedder = embedder
         self._clock = clock
-        self._lock = (locks or GroupLocks()).of(group_id)
+        self._lock = (defaultdict(asyncio.Lock) if locks is None else locks)[group_id]
         self._repository = GroupRepository(database, group_id, embedder)
 
     async def upsert_nodes(self, nodes: Sequence[GraphNode]) -> None:
