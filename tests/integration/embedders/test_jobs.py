@@ -104,7 +104,7 @@ def expected(server: JobServer, texts: Sequence[str] = TEXTS) -> list[Any]:
     return [pytest.approx([value / hypot(*vector) for value in vector]) for vector in vectors]
 
 
-def notes(services: EmbedderServices) -> list[Path]:
+def records(services: EmbedderServices) -> list[Path]:
     return sorted(services.state_dir.glob("embedding-jobs/*"))
 
 
@@ -403,10 +403,10 @@ async def test_jobs_that_are_not_waited_for_are_begun_one_load_after_the_other(
     server = OpenAiServer(looks=2)
     batch: dict[str, Any] = {"kind": FewToAJob, "wait": False, "concurrency": 1, "min_texts": 1}
     async with asked(server, embedder_services, naps.pace, **batch) as embedder:
-        for begun in (1, 2, 3):
+        for created in (1, 2, 3):
             with pytest.raises(EmbeddingPending):
                 await embedder.embed_job(INPUTS)
-            assert len(server.jobs) == begun
+            assert len(server.jobs) == created
         assert as_lists(await embedder.embed_job(INPUTS)) == expected(server)
 
     assert server.most_at_once == 1
@@ -424,7 +424,7 @@ async def test_a_job_that_the_provider_does_not_know_is_forgotten(
         assert as_lists(await embedder.embed_job(INPUTS)) == expected(server)
 
     assert server.asked["create"] == 2
-    assert len(notes(embedder_services)) == 1
+    assert len(records(embedder_services)) == 1
 
 
 @pytest.mark.parametrize(("hours", "jobs"), [(47, 1), (49, 2)])
@@ -439,7 +439,7 @@ async def test_a_job_is_forgotten_when_its_time_is_over(
                 await embedder.embed_job(INPUTS)
 
     assert len(server.jobs) == jobs
-    assert len(notes(embedder_services)) == 1
+    assert len(records(embedder_services)) == 1
 
 
 async def test_another_model_does_not_take_the_job(embedder_services: EmbedderServices, naps: Naps) -> None:
@@ -456,49 +456,49 @@ async def test_another_model_does_not_take_the_job(embedder_services: EmbedderSe
 
 
 @pytest.mark.parametrize("damage", [b"", b'{"job": "batch_1"', b"[]"])
-async def test_a_damaged_note_is_dropped(
+async def test_a_damaged_record_is_dropped(
     damage: bytes, embedder_services: EmbedderServices, naps: Naps
 ) -> None:
     server = OpenAiServer()
     async with asked(server, embedder_services, naps.pace) as embedder:
         await embedder.embed_job(INPUTS)
-        notes(embedder_services)[0].write_bytes(damage)
+        records(embedder_services)[0].write_bytes(damage)
         assert as_lists(await embedder.embed_job(INPUTS)) == expected(server)
 
     assert server.asked["create"] == 2
-    assert len(notes(embedder_services)) == 1
+    assert len(records(embedder_services)) == 1
 
 
-async def test_a_half_written_note_does_not_stay(embedder_services: EmbedderServices, naps: Naps) -> None:
+async def test_a_half_written_record_does_not_stay(embedder_services: EmbedderServices, naps: Naps) -> None:
     async with asked(OpenAiServer(), embedder_services, naps.pace) as embedder:
         await embedder.embed_job(INPUTS)
-        (note,) = notes(embedder_services)
+        (record,) = records(embedder_services)
         for name, age in (("old", timedelta(hours=49)), ("new", timedelta(hours=1))):
-            half_done = note.with_name(f"{note.stem[:-16]}{name}.part")
-            half_done.write_bytes(b'{"job": ')
+            partial_file = record.with_name(f"{record.stem[:-16]}{name}.part")
+            partial_file.write_bytes(b'{"job": ')
             written = (FIXED_NOW - age).timestamp()
-            os.utime(half_done, (written, written))
+            os.utime(partial_file, (written, written))
         await embedder.embed_job(INPUTS)
 
-    assert [file.suffix for file in notes(embedder_services)] == [".json", ".part"]
+    assert [file.suffix for file in records(embedder_services)] == [".json", ".part"]
 
 
-async def test_a_note_holds_hashes_and_is_for_its_owner_alone(
+async def test_a_record_holds_hashes_and_is_for_its_owner_alone(
     embedder_services: EmbedderServices, naps: Naps
 ) -> None:
     async with asked(OpenAiServer(), embedder_services, naps.pace) as embedder:
         await embedder.embed_job(INPUTS)
 
-    (file,) = notes(embedder_services)
-    note = json.loads(file.read_text(encoding="utf-8"))
+    (file,) = records(embedder_services)
+    record = json.loads(file.read_text(encoding="utf-8"))
     assert file.name.startswith("openai-")
     assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
-    assert set(note) == {"job", "provider", "host", "model", "dimensions", "created", "texts"}
-    assert note["job"] == "batch_1"
-    assert note["texts"] == sorted(sha256(text.encode()).hexdigest() for text in TEXTS)
+    assert set(record) == {"job", "provider", "host", "model", "dimensions", "created", "texts"}
+    assert record["job"] == "batch_1"
+    assert record["texts"] == sorted(sha256(text.encode()).hexdigest() for text in TEXTS)
 
 
-async def test_no_job_is_begun_where_it_cannot_be_noted(
+async def test_no_job_is_created_where_it_cannot_be_recorded(
     embedder_services: EmbedderServices, naps: Naps
 ) -> None:
     (embedder_services.state_dir / "embedding-jobs").write_text("in the way", encoding="utf-8")
@@ -526,7 +526,7 @@ async def test_a_job_that_fails_says_why_and_is_forgotten(
         status = embedder.batch_status()
         assert (status.enabled, status.failures, status.last_provider) == (True, 1, server.spec.id)
         assert "enqueued too much" in str(status.last_error)
-        assert notes(embedder_services) == []
+        assert records(embedder_services) == []
 
 
 @each_provider
@@ -551,10 +551,15 @@ def instead(line: bytes, spoilt: dict[str, object] | bytes) -> bytes:
     return json.dumps({name: told[name], **spoilt}).encode()
 
 
+def with_first_line(spoilt: dict[str, object] | bytes, lines: list[bytes]) -> list[bytes]:
+    return [instead(lines[0], spoilt), *lines[1:]]
+
+
 @each_provider
-@pytest.mark.parametrize(
-    ("spoilt", "problem"),
-    [
+async def test_a_line_that_cannot_be_used_is_asked_for_again(
+    kind: type[JobServer], embedder_services: EmbedderServices, naps: Naps
+) -> None:
+    cases: list[tuple[dict[str, object] | bytes, str]] = [
         (b"", "brought 4 of 5"),
         (b'{"custom_id": "x", "key', "a line cannot be read: JSON"),
         (b"<html>", "a line cannot be read: JSON"),
@@ -570,22 +575,16 @@ def instead(line: bytes, spoilt: dict[str, object] | bytes) -> bytes:
             "Input should be a finite number",
         ),
         ({"response": {"body": {"error": {"message": "too long"}}}}, "too long|no vector for a text"),
-    ],
-)
-async def test_a_line_that_cannot_be_used_is_asked_for_again(
-    spoilt: dict[str, object] | bytes,
-    problem: str,
-    kind: type[JobServer],
-    embedder_services: EmbedderServices,
-    naps: Naps,
-) -> None:
-    server = kind(spoil=lambda lines: [instead(lines[0], spoilt), *lines[1:]])
-    async with asked(server, embedder_services, naps.pace) as embedder:
-        assert as_lists(await embedder.embed_job(INPUTS)) == expected(server)
+    ]
+    for number, (spoilt, problem) in enumerate(cases):
+        server = kind(spoil=partial(with_first_line, spoilt))
+        services = replace(embedder_services, state_dir=embedder_services.state_dir / str(number))
+        async with asked(server, services, naps.pace) as embedder:
+            assert as_lists(await embedder.embed_job(INPUTS)) == expected(server)
 
-        status = embedder.batch_status()
-        assert (server.asked["embed"], status.failures) == (1, 1)
-        assert re.search(problem, str(status.last_error))
+            status = embedder.batch_status()
+            assert (server.asked["embed"], status.failures) == (1, 1)
+            assert re.search(problem, str(status.last_error))
 
 
 @each_provider
@@ -597,7 +596,7 @@ async def test_a_job_that_brings_nothing_fails(
         with pytest.raises(EmbeddingError, match="brought 0 of 5 vectors"):
             await embedder.embed_job(INPUTS)
 
-    assert notes(embedder_services) == []
+    assert records(embedder_services) == []
 
 
 async def test_a_line_without_end_is_left(embedder_services: EmbedderServices, naps: Naps) -> None:
@@ -620,7 +619,7 @@ async def test_vectors_of_another_length_are_refused(
             await embedder.embed_job(INPUTS)
 
         assert embedder.batch_status().failures == 1
-        assert notes(embedder_services) == []
+        assert records(embedder_services) == []
 
 
 @each_provider
@@ -712,7 +711,7 @@ async def test_gemini_without_the_method_takes_no_jobs(
         assert not embedder.takes_jobs(9999)
 
 
-async def test_no_key_and_no_text_is_noted_logged_or_shown(
+async def test_no_key_and_no_text_is_recorded_logged_or_shown(
     embedder_services: EmbedderServices, naps: Naps, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -726,9 +725,9 @@ async def test_no_key_and_no_text_is_noted_logged_or_shown(
         server.spoil = lambda lines: lines
         await embedder.embed_job(INPUTS)
 
-        (note,) = (file.read_text(encoding="utf-8") for file in notes(embedder_services))
+        (record,) = (file.read_text(encoding="utf-8") for file in records(embedder_services))
         for secret in (KEY, *TEXTS):
-            assert secret not in note
+            assert secret not in record
             assert secret not in caplog.text
 
 
