@@ -24,20 +24,20 @@ SHOWN_ELSEWHERE = {
     "weights set": ("weights show",),
 }
 """Commands whose documents hold what those of others show in full."""
-FOREIGN = {
+FOREIGN_MAPPINGS = {
     "custom",
     "metadata",
-    "events",
     "rows",
     "added",
     "known",
-    "value",
     "parts",
     "weights",
     "byIntent",
     "incomplete",
 }
-"""Keys whose values have keys that are no names of ours: those of a backend, of an event, of a table."""
+"""Keys of mappings whose own keys are no names of ours: those of a backend, of a weight table, of a file."""
+FOREIGN = {"events", "value"}
+"""Keys of values that are written as they stand elsewhere: in the log, in the settings."""
 
 
 @cache
@@ -56,11 +56,15 @@ def keys_in(value: object) -> set[str]:
     """Return the keys of a document and of all in it that are names of ours."""
     match value:
         case dict():
-            inner = (part for key, part in value.items() if key not in FOREIGN)
+            inner = (part for key, part in value.items() if not _is_foreign(key, part))
             return set(value).union(*map(keys_in, inner))
         case list():
             return set().union(*map(keys_in, value))
     return set()
+
+
+def _is_foreign(key: str, value: object) -> bool:
+    return key in FOREIGN or (key in FOREIGN_MAPPINGS and isinstance(value, dict))
 
 
 def assert_documented(arguments: Sequence[str], document: dict[str, object]) -> None:
