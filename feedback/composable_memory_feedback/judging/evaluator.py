@@ -26,61 +26,7 @@ from composable_memory_feedback.logged.queries import LoggedQuery, RankedHit
 from composable_memory_feedback.store.values import Evaluation
 from composable_memory_ops_logs import utc_now
 
-__all__ = [
-    "Aggregate",
-    "BackendAggregate",
-    "EvaluationOutcome",
-    "EvaluationState",
-    "EvaluationStore",
-    "Evaluator",
-    "aggregate",
-]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BackendAggregate:
-    """How the judged results of one backend did: share of relevant ones, mean, and how many."""
-
-    precision: float
-    mean_relevance: float
-    count: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Aggregate:
-    """How all judged results did; the results of stand-ins count here and under no backend."""
-
-    precision: float
-    mean_relevance: float
-    used_count: int
-    judged_count: int
-    by_backend: Mapping[str, BackendAggregate]
-
-
-def aggregate(judgements: Sequence[Judgement]) -> Aggregate:
-    """Return the share of relevant results, the mean relevance and the use; 0 where nothing was judged."""
-    backends = sorted({one.backend for one in judgements if one.backend is not None})
-    whole = _backend_aggregate(judgements)
-    return Aggregate(
-        precision=whole.precision,
-        mean_relevance=whole.mean_relevance,
-        used_count=sum(one.was_used for one in judgements),
-        judged_count=whole.count,
-        by_backend={
-            backend: _backend_aggregate([one for one in judgements if one.backend == backend])
-            for backend in backends
-        },
-    )
-
-
-def _backend_aggregate(judgements: Sequence[Judgement]) -> BackendAggregate:
-    if not judgements:
-        return BackendAggregate(precision=0.0, mean_relevance=0.0, count=0)
-    return BackendAggregate(
-        precision=fmean(one.relevance > RELEVANT for one in judgements),
-        mean_relevance=fmean(one.relevance for one in judgements),
-        count=len(judgements),
-    )
+__all__ = ["EvaluationOutcome", "EvaluationState", "EvaluationStore", "Evaluator"]
 
 
 EvaluationState = Literal["judged", "failed", "quota-used-up", "nothing-to-judge"]
@@ -113,11 +59,6 @@ class EvaluationOutcome:
     judgements: tuple[Judgement, ...] = ()
     evaluation: Evaluation | None = None
     problem: str | None = None
-
-    @property
-    def aggregate(self) -> Aggregate:
-        """Return what the judgements come to, over all results and by backend."""
-        return aggregate(self.judgements)
 
 
 class Evaluator:
@@ -216,17 +157,17 @@ class Evaluator:
         spent_ms: float = 0.0,
         suggestions: tuple[str, ...] = (),
     ) -> EvaluationOutcome:
-        sums = aggregate(judgements)
+        relevances = [one.relevance for one in judgements] or [0.0]
         evaluation = Evaluation(
             trace_id=query.trace_id,
             query_id=query.query_id,
             query=query.query,
             at=self._clock(),
             model=self._client.model,
-            precision=sums.precision,
-            mean_relevance=sums.mean_relevance,
-            used_count=sums.used_count,
-            judged_count=sums.judged_count,
+            precision=fmean(one > RELEVANT for one in relevances),
+            mean_relevance=fmean(relevances),
+            used_count=sum(one.was_used for one in judgements),
+            judged_count=len(judgements),
             input_tokens=reply.input_tokens if reply else 0,
             output_tokens=reply.output_tokens if reply else 0,
             duration_ms=reply.duration_ms if reply else spent_ms,

@@ -7,7 +7,7 @@ import pytest
 
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.judgements import JudgementKind
-from composable_memory_feedback.judging import BackendAggregate, Evaluator, aggregate
+from composable_memory_feedback.judging import Evaluator
 from composable_memory_feedback.language_model import ChatReply
 from composable_memory_ops_logs.events import JsonValue
 from tests.unit.feedback.judged_queries import NOW, ScriptedModel, ShelfStore, hit, judgments, logged_query
@@ -53,29 +53,13 @@ async def test_the_evaluation_records_sums_and_cost() -> None:
     assert (kept.error, kept.suggestions) == (None, ("hint",))
 
 
-async def test_the_sums_tell_backends_apart() -> None:
-    model = ScriptedModel(judgments(0.9, 0.4))
-
-    outcome = await evaluator(model, ShelfStore()).evaluate(QUERY, texts={}, answer=None)
-
-    assert outcome.aggregate.by_backend == {
-        "builtin": BackendAggregate(precision=1.0, mean_relevance=0.9, count=1),
-        "qmd": BackendAggregate(precision=0.0, mean_relevance=0.4, count=1),
-    }
-
-
-def test_sums_of_nothing_are_zero() -> None:
-    sums = aggregate(())
-
-    assert (sums.precision, sums.mean_relevance, sums.judged_count, dict(sums.by_backend)) == (0, 0, 0, {})
-
-
 async def test_a_relevance_of_exactly_one_half_is_not_relevant() -> None:
     outcome = await evaluator(ScriptedModel(judgments(0.5, 0.51)), ShelfStore()).evaluate(
         QUERY, texts={}, answer=None
     )
 
-    assert outcome.aggregate.precision == 0.5
+    assert outcome.evaluation is not None
+    assert outcome.evaluation.precision == 0.5
 
 
 async def test_without_an_answer_nothing_was_used() -> None:
@@ -94,7 +78,6 @@ async def test_what_a_stand_in_brought_says_nothing_about_the_backend() -> None:
     )
 
     assert [one.backend for one in outcome.judgements] == ["builtin", None]
-    assert list(outcome.aggregate.by_backend) == ["builtin"]
 
 
 async def test_a_reply_without_judgements_is_recorded_as_failed() -> None:
