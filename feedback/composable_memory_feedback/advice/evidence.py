@@ -2,7 +2,7 @@
 
 Who speaks counts in this order: a person, a golden question, a model, and last what was inferred from use.
 What was used depends on where it stood: the lower, the less likely it was looked at. A use at rank r is
-therefore multiplied by 1 / examination(r) = r**eta, at most `MOST_BOOST` (Joachims, Swaminathan, Schnabel
+therefore multiplied by 1 / examination(r) = r, at most `MOST_BOOST` (Joachims, Swaminathan, Schnabel
 2017), and what was shown and not used counts 0. Where the cap bites, the share that the capped weight does
 not account for is left to what such results are worth on average (Dudík, Langford, Li 2011, clipped).
 """
@@ -19,7 +19,6 @@ from composable_memory_feedback.logged import LoggedQuery, RankedHit
 from composable_memory_feedback.metrics import dcg
 
 __all__ = [
-    "ETA",
     "MOST_BOOST",
     "Case",
     "CaseScores",
@@ -33,8 +32,6 @@ __all__ = [
     "score",
 ]
 
-ETA = 1.0
-"""How fast attention falls with the rank: it is looked at with probability 1 / rank**eta."""
 MOST_BOOST = 4.0
 """A use counts at most so many times, lest a single one far down decides all."""
 
@@ -76,7 +73,7 @@ class Case:
 _FIRST_HEARD = (JudgementKind.EXPLICIT, JudgementKind.GOLDEN, JudgementKind.MODEL)
 
 
-def evidence_of(judgements: Iterable[Judgement], *, eta: float = ETA) -> dict[QueryKey, dict[str, Evidence]]:
+def evidence_of(judgements: Iterable[Judgement]) -> dict[QueryKey, dict[str, Evidence]]:
     """Return the evidence of each query by key of the result.
 
     Of several judgements of the first kind heard, the latest of each judge counts, and their mean is taken.
@@ -86,37 +83,35 @@ def evidence_of(judgements: Iterable[Judgement], *, eta: float = ETA) -> dict[Qu
     for one in judgements:
         gathered[one.trace_id, one.query_id][one.key].append(one)
     return {
-        query: {key: _combined(several, eta) for key, several in by_key.items()}
+        query: {key: _combined(several) for key, several in by_key.items()}
         for query, by_key in gathered.items()
     }
 
 
-def cases_of(
-    queries: Iterable[LoggedQuery], judgements: Iterable[Judgement], *, eta: float = ETA
-) -> list[Case]:
+def cases_of(queries: Iterable[LoggedQuery], judgements: Iterable[Judgement]) -> list[Case]:
     """Return the queries that something relevant is known for, in their order, as `case_of` does each."""
-    known = evidence_of(judgements, eta=eta)
-    found = (case_of(query, known.get((query.trace_id, query.query_id), {}), eta=eta) for query in queries)
+    known = evidence_of(judgements)
+    found = (case_of(query, known.get((query.trace_id, query.query_id), {})) for query in queries)
     return [case for case in found if case is not None]
 
 
-def case_of(query: LoggedQuery, evidence: EvidenceOfQuery, *, eta: float = ETA) -> Case | None:
+def case_of(query: LoggedQuery, evidence: EvidenceOfQuery) -> Case | None:
     """Return a query with its evidence; None where it says of no result that it is relevant.
 
     Where use was seen, the results that were shown and not used are evidence as well.
     """
     if not any(one.relevance > RELEVANT for one in evidence.values()):
         return None
-    return Case(query=query, evidence=_with_unused(query, evidence, eta))
+    return Case(query=query, evidence=_with_unused(query, evidence))
 
 
-def _combined(judgements: Sequence[Judgement], eta: float) -> Evidence:
+def _combined(judgements: Sequence[Judgement]) -> Evidence:
     for kind in _FIRST_HEARD:
         heard = [one for one in judgements if one.kind is kind]
         if heard:
             return Evidence(relevance=_mean_of_judges(heard), kind=kind)
     best = max(judgements, key=lambda one: (one.relevance, one.at))
-    return _inferred(best.relevance, best.kind, best.rank, eta)
+    return _inferred(best.relevance, best.kind, best.rank)
 
 
 def _mean_of_judges(judgements: Sequence[Judgement]) -> float:
@@ -125,8 +120,8 @@ def _mean_of_judges(judgements: Sequence[Judgement]) -> float:
     return sum(latest) / len(latest)
 
 
-def _inferred(relevance: float, kind: JudgementKind, rank: int, eta: float) -> Evidence:
-    needed = float(max(rank, 1)) ** eta
+def _inferred(relevance: float, kind: JudgementKind, rank: int) -> Evidence:
+    needed = float(max(rank, 1))
     boost = min(needed, MOST_BOOST)
     return Evidence(
         relevance=relevance,
@@ -136,14 +131,14 @@ def _inferred(relevance: float, kind: JudgementKind, rank: int, eta: float) -> E
     )
 
 
-def _with_unused(query: LoggedQuery, evidence: EvidenceOfQuery, eta: float) -> dict[str, Evidence]:
+def _with_unused(query: LoggedQuery, evidence: EvidenceOfQuery) -> dict[str, Evidence]:
     """Add what was shown beside results that were used; keys of duplicates count as shown."""
     full = dict(evidence)
     if not any(one.kind.is_implicit for one in evidence.values()):
         return full
     for rank, hit in enumerate(query.shown, 1):
         if not any(key in evidence for key in hit.keys):
-            full[hit.key] = _inferred(0.0, JudgementKind.OPENED, rank, eta)
+            full[hit.key] = _inferred(0.0, JudgementKind.OPENED, rank)
     return full
 
 

@@ -41,7 +41,6 @@ def changed(query: LoggedQuery, change: PolicyChange) -> RankingPolicy:
         weights=weights | dict(change.weights or {}),
         fusion=change.fusion or policy.fusion,
         dedup=change.dedup or policy.dedup,
-        rrf_k=policy.rrf_k if change.rrf_k is None else change.rrf_k,
         dropped=policy.dropped | change.dropped,
     )
 

@@ -35,7 +35,6 @@ class PolicyChange:
     fusion: str | None = None
     dedup: str | None = None
     dropped: frozenset[str] = frozenset()
-    rrf_k: int | None = None
 
     def __post_init__(self) -> None:
         for backend_id, weight in (self.weights or {}).items():

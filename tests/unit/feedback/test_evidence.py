@@ -62,11 +62,6 @@ def test_direct_judgements_are_not_boosted() -> None:
     assert heard(judgement(QUERY, 9, MODEL, 1.0)) == Evidence(relevance=1.0, kind=MODEL)
 
 
-def test_without_a_fall_of_attention_nothing_is_boosted() -> None:
-    found = evidence_of([judgement(QUERY, 9, OPENED, 1.0)], eta=0.0)
-    assert found["trace-0", "query-0"][key_of("p9.md")].boost == 1.0
-
-
 def test_what_was_shown_beside_a_use_and_not_used_counts_nothing() -> None:
     [case] = cases_of([QUERY], [judgement(QUERY, 2, OPENED, 1.0)])
     assert len(case.evidence) == 10
