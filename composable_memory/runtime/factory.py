@@ -173,7 +173,7 @@ class MemorySearchManagers:
         async with request.open() as memory:
             if not memory.manager.backend_ids:
                 raise _nothing_open(memory)
-            yield SharedMemory(memory, lambda shared: self._close(key, shared))
+            yield SharedMemory.of(memory, lambda shared: self._close(key, shared))
 
     async def _close(self, key: object, shared: SharedMemory | None = None) -> None:
         """Close what stands at a place; if `shared` is given, only while it is that one."""

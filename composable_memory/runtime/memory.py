@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 __all__ = ["Memory"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Memory:
     """An open memory: the composite of all enabled backends, with the settings and folders it runs on."""
 

@@ -177,7 +177,7 @@ async def test_other_settings_agents_and_workspaces_have_managers_of_their_own(
     managers.append(await asking.manager())
 
     assert len(set(managers)) == len(asking.managers) == 5
-    assert [one.memory.settings.memory.agent_id for one in managers[1:3]] == ["main", "second"]
+    assert [one.settings.memory.agent_id for one in managers[1:3]] == ["main", "second"]
 
 
 async def test_secrets_tell_settings_apart_and_are_not_kept_in_the_open(asking: Asking) -> None:

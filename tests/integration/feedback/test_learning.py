@@ -166,7 +166,7 @@ async def test_use_of_a_memory_in_the_hands_of_several_is_gathered(place: Place)
         pass
 
     async with place.memory() as memory:
-        shared = SharedMemory(memory, release)
+        shared = SharedMemory.of(memory, release)
         response = await shared.query("where is item 7?")
         await shared.read_file("memory/item-7.md")
 
