@@ -1,4 +1,4 @@
-"""Settings of the QMD memory: which command, which folders, how it is asked and how it is kept up to date."""
+"""Settings of the QMD memory: its command, its folders, how it searches and how it is kept up to date."""
 
 import re
 from pathlib import Path
@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 SearchMode = Literal["search", "vsearch", "query"]
-"""How QMD searches: by words, by likeness, or by both with a language model that widens and ranks."""
+"""How QMD searches: by keywords, by vectors, or by both with a language model that expands and reranks."""
 
 DEFAULT_PATTERN = "**/*.md"
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -52,7 +52,7 @@ def seconds(value: object) -> object:
 
 
 def _written(duration: float) -> str:
-    """Write seconds so that they are read as such."""
+    """Return seconds in a form that is parsed back as seconds."""
     unit = next((unit for unit in ("h", "m") if duration and duration % _UNITS_S[unit] == 0.0), "s")
     return f"{duration / _UNITS_S[unit]:g}{unit}"
 
@@ -211,7 +211,7 @@ class QmdSettings(SettingsModel):
     @field_validator("paths", mode="before")
     @classmethod
     def _without_blank_paths(cls, value: object) -> object:
-        """Take a bare text for a path, and leave out what is blank."""
+        """Accept a bare string as a path, and drop blank entries."""
         if not isinstance(value, list | tuple):
             return () if value is None else value
         entries = [{"path": one} if isinstance(one, str) else one for one in value]
@@ -219,5 +219,5 @@ class QmdSettings(SettingsModel):
 
     @property
     def uses_vectors(self) -> bool:
-        """Say whether the search mode needs embeddings."""
+        """Return whether the search mode needs embeddings."""
         return self.search_mode != "search"

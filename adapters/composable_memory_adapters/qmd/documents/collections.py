@@ -122,7 +122,7 @@ class _Plan:
             )
 
     def _problem_with_links(self, folder: Path) -> str | None:
-        """Keep within the workspace what stands in it, whoever made a link there; `memory/` is no link."""
+        """Refuse links that lead out of the workspace, and any link at `memory/` itself."""
         real = Path(os.path.realpath(folder))
         if real == folder or not folder.is_relative_to(self.workspace):
             return None

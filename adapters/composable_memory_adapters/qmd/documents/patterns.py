@@ -1,9 +1,9 @@
-"""Patterns of file names: the part of QMD's language that leaves no doubt about which files are meant.
+"""File patterns: the subset of QMD's glob syntax that is unambiguous.
 
 Within a name, `*` is any text, `?` a character, `[a-z]` one of a set and `[!a-z]` one outside it. `**` is any
 number of folders, `{a,b}` either text. Several patterns stand beside each other with commas; `!` before one
-takes files away. All else that QMD gives a meaning is refused: who misreads a pattern lets files be read that
-nobody meant.
+excludes files. Everything else that has a meaning for QMD is refused, because a misread pattern would let
+files be read that nobody meant.
 """
 
 import fnmatch
@@ -16,7 +16,7 @@ from itertools import islice
 __all__ = ["SKIPPED_NAMES", "FilePattern", "parse_pattern"]
 
 SKIPPED_NAMES = frozenset({".cache", ".git", "build", "dist", "node_modules", "vendor"})
-"""Names that QMD passes over at any depth, whatever the pattern, as it does all that begin with a dot."""
+"""Names that QMD skips at any depth, whatever the pattern, as well as all names that begin with a dot."""
 
 MAX_CHARS = 500
 MAX_CHOICES = 200
@@ -28,25 +28,25 @@ MAGIC = re.compile(r"[*?\[]")
 DOUBTFUL = re.compile(r"""[\\"'`()|+<>\x00-\x1f\x7f]|\$\{""")
 
 Step = re.Pattern[str] | None
-"""What one name has to match, or None for any number of folders."""
+"""What one path component has to match, or None for any number of folders."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Rule:
-    """One pattern without choices; `ends_plainly` says that its last name is meant literally, or is `**`."""
+    """One pattern without choices; `ends_plainly` if its last component is literal, or `**`."""
 
     steps: tuple[Step, ...]
     ends_plainly: bool
 
     def matches(self, names: Sequence[str]) -> bool:
-        """Say whether a path, split into its names, matches."""
+        """Return whether a path, split into its components, matches."""
         reached = self._past_folders({0})
         for name in names:
             reached = self._past_folders({after for at in reached for after in self._after(at, name)})
         return len(self.steps) in reached
 
-    def takes_away(self, names: Sequence[str]) -> bool:
-        """Say whether the path or a folder on it matches; into such a folder QMD does not look."""
+    def excludes(self, names: Sequence[str]) -> bool:
+        """Return whether the path or a folder on it matches; QMD does not descend into such a folder."""
         shortest = 1 if self.ends_plainly else len(names)
         return any(self.matches(names[:depth]) for depth in range(shortest, len(names) + 1))
 
@@ -73,12 +73,12 @@ class FilePattern:
     unwanted: tuple[_Rule, ...]
 
     def covers(self, path: str) -> bool:
-        """Say whether the file at `path`, relative to the folder and with `/`, is meant."""
+        """Return whether the pattern covers the file at `path`, relative to the folder and with `/`."""
         names = path.split("/")
         if any(not name or name.startswith(".") or name in SKIPPED_NAMES for name in names):
             return False
         return any(rule.matches(names) for rule in self.wanted) and not any(
-            rule.takes_away(names) for rule in self.unwanted
+            rule.excludes(names) for rule in self.unwanted
         )
 
 
@@ -87,7 +87,7 @@ def parse_pattern(text: str) -> FilePattern:
     """Return what a pattern means.
 
     Raises:
-        ValueError: it is too long, takes only away, or holds something that is not understood.
+        ValueError: it is too long, only excludes, or contains unsupported syntax.
     """
     if len(text) > MAX_CHARS:
         raise ValueError(f"it is longer than {MAX_CHARS} characters")
@@ -108,7 +108,7 @@ def parse_pattern(text: str) -> FilePattern:
 
 
 def _split(text: str) -> Iterator[str]:
-    """Yield what stands between commas that are not within braces."""
+    """Yield the parts between commas that are not inside braces."""
     depth = start = 0
     for at, char in enumerate(text):
         depth += (char == "{") - (char == "}")
@@ -119,7 +119,7 @@ def _split(text: str) -> Iterator[str]:
 
 
 def _choices(text: str) -> Iterator[str]:
-    """Yield the patterns that one with `{a,b}` stands for."""
+    """Yield the patterns that a pattern with `{a,b}` expands to."""
     group = GROUP.search(text)
     if group is None:
         yield text
@@ -131,14 +131,14 @@ def _choices(text: str) -> Iterator[str]:
 
 
 def _wanted_rule(text: str) -> _Rule:
-    # `notes/**` are the files below `notes`, never a file of that name.
+    # `notes/**` means the files below `notes`, never a file with that name.
     return _rule(f"{text}/*" if text.split("/")[-1] == ANY_FOLDERS else text)
 
 
 def _rule(text: str, flags: int = 0) -> _Rule:
-    """Return the rule for a pattern without choices; with `flags` its names are compared in any case.
+    """Return the rule for a pattern without choices; `flags` make exclusions ignore case.
 
-    That is for what is taken away: some disks give out a file under a name that is written otherwise.
+    On some disks a file can be opened under a name in another case, and must not escape an exclusion so.
     """
     if re.search("[{}]", text):
         raise ValueError("a brace stands alone")

@@ -93,7 +93,7 @@ class IndexCommands:
         self._pace = pace
 
     async def update(self, *, is_patient: bool = False, force: bool = False) -> UpdateOutcome:
-        """Let QMD look at all files of its collections.
+        """Run `qmd update`, which looks at all files of its collections.
 
         If the database is busy or time runs out, `is_patient` makes up to three attempts. With `force` a
         damaged database is renamed to end in `.damaged`, and a new one is made.
@@ -109,7 +109,7 @@ class IndexCommands:
         )
 
     async def embed(self, *, force: bool = False) -> EmbedOutcome:
-        """Let QMD embed what has no vectors yet; with `force` everything.
+        """Run `qmd embed`, which embeds what has no vectors yet; with `force` everything.
 
         Raises:
             BackendError: QMD failed; the vectors it had made stay.

@@ -283,7 +283,9 @@ def _rendered(one: _Transcript, is_cancelled: Callable[[], bool]) -> bytes:
             if is_cancelled():
                 raise _Stopped
             lines.extend(
-                f"{said.speaker}: {words}" for said in messages_of(line) if (words := masked_line(said.text))
+                f"{message.speaker}: {text}"
+                for message in messages_of(line)
+                if (text := masked_line(message.text))
             )
     text = "\n".join(lines) or "(empty)"
     return f"# Session {masked_line(one.stem)}\n\n{text}\n".encode()

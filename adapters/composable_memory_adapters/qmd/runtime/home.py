@@ -1,7 +1,7 @@
-"""The folders of a workspace's QMD, the environment it runs in, and the list of collections it is handed.
+"""The folders of a workspace's QMD, the environment it runs in, and the collections it is configured with.
 
-It is run apart from the QMD that its user may keep: with a configuration, an index and a cache of its own.
-Only the models are shared, which are large.
+It is separate from a QMD that the user may run: it has a configuration, an index and a cache of its own. Only
+the models are shared, because they are large.
 """
 
 import contextlib
@@ -27,10 +27,10 @@ from composable_memory_adapters.qmd.types import BACKEND_ID, Collection, Home
 __all__ = ["kept", "open_home", "prepare_home", "write_collections"]
 
 WRITTEN = "composable-memory.json"
-"""Beside `index.yml`: what in it is ours, and so ours to remove."""
+"""Beside `index.yml`: which of its entries are ours, and so ours to remove."""
 
 BUSY_TIMEOUT_MS = 30_000
-"""How long QMD waits for another process that writes its index."""
+"""How long QMD waits for another process that is writing its index."""
 
 KEPT = frozenset(
     (
@@ -50,14 +50,14 @@ KEPT = frozenset(
         "QMD_RERANK_CONTEXT_SIZE",
     )
 )
-"""What QMD needs of our environment. Keys of other services are none of its business, and some break it:
-with the NODE_CHANNEL_FD of a Node above us, its own does not start."""
+"""What QMD needs of our environment. API keys of other services are none of its business, and some variables
+break it: with the NODE_CHANNEL_FD of a parent Node, its own does not start."""
 
 KEPT_BEGINNINGS = ("LC_", "CUDA", "GGML", "HIP_", "ROCR_", "VK_")
 
 
 def open_home(settings: QmdSettings, services: BackendServices) -> Home:
-    """Make the folders of a workspace's QMD; those that all shared once become those of who used them last.
+    """Make the folders of a workspace's QMD, after moving folders from where earlier versions had them.
 
     Raises:
         BackendUnavailable: they cannot be made.
@@ -79,7 +79,7 @@ def prepare_home(
     workspace_id: str,
     environ: Mapping[str, str] = os.environ,
 ) -> Home:
-    """Make the folders of a workspace's QMD, closed to all others, and return where they are.
+    """Make the folders of a workspace's QMD, readable by their owner only, and return their paths.
 
     Looks at the disk.
 
@@ -88,7 +88,7 @@ def prepare_home(
     """
     root = _root(state_dir, agent_id, workspace_id)
     config, cache = root / "config", root / "cache"
-    # One by one: the parents that `mkdir` makes are open to all.
+    # One by one, because `mkdir` does not apply the mode to parents.
     folders = [root.parents[1], root.parent, root, config, cache, cache / "qmd"]
     if settings.sessions.enabled and settings.sessions.export_dir is None:
         folders.append(root / "sessions")
@@ -113,7 +113,7 @@ def prepare_home(
             "QMD_CONFIG_DIR": str(config),
             "XDG_CACHE_HOME": str(cache),
             "INDEX_PATH": str(index),
-            "NODE_COMPILE_CACHE": str(cache / "node"),  # a third off the time of every command
+            "NODE_COMPILE_CACHE": str(cache / "node"),  # saves a third of the time of every command
             "QMD_SQLITE_BUSY_TIMEOUT": str(BUSY_TIMEOUT_MS),
             "NO_COLOR": "1",
         },
@@ -121,7 +121,7 @@ def prepare_home(
 
 
 def kept(state_dir: Path) -> tuple[KeptStore, ...]:
-    """Return the folders that are kept for workspaces; reads them."""
+    """Return the folders of all workspaces with their sizes; reads them."""
     return tuple(
         KeptStore(
             workspace_id=root.name.removeprefix(f"{BACKEND_ID}-"),
@@ -135,13 +135,13 @@ def kept(state_dir: Path) -> tuple[KeptStore, ...]:
 
 
 def write_collections(home: Home, collections: Iterable[Collection], models: ModelSettings) -> bool:
-    """Write down for QMD which collections there are; say whether that changed anything. Looks at the disk.
+    """Write the collections into QMD's configuration, and return whether that changed anything; blocks.
 
-    QMD takes the list up with its next `update`. What others added stays: collections, contexts, models that
-    the settings do not name. Where nothing of ours changed, nothing is written.
+    QMD reads it at its next `update`. What others have added stays: collections, contexts, models that the
+    settings do not name. If nothing of ours changed, nothing is written.
 
     Raises:
-        BackendUnavailable: the list cannot be read or written.
+        BackendUnavailable: the configuration cannot be read or written.
     """
     file = home.config_file
     before, now = read_config(file), _Ours.written_in(file.parent)
@@ -166,33 +166,33 @@ def write_collections(home: Home, collections: Iterable[Collection], models: Mod
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ours:
-    """What in QMD's list is ours: of collections the folder and the pattern, and models."""
+    """What is ours in QMD's configuration: folders and patterns of collections, and models."""
 
     collections: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     models: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def written_in(cls, folder: Path) -> "_Ours":
-        """Return what was ours when it was last written; nothing where nobody knows any more."""
+        """Return what was ours when it was last written; nothing if that is not known any more."""
         try:
-            told = json.loads((folder / WRITTEN).read_text(encoding="utf-8"))
-            return cls(collections=dict(told["collections"]), models=dict(told["models"]))
+            known = json.loads((folder / WRITTEN).read_text(encoding="utf-8"))
+            return cls(collections=dict(known["collections"]), models=dict(known["models"]))
         except (OSError, ValueError, KeyError, TypeError):
             return cls()
 
     def remember(self, home: Home) -> None:
-        """Write down what is ours."""
-        told = {"collections": self.collections, "models": self.models}
-        replace_file(home.config_file.parent / WRITTEN, json.dumps(told, ensure_ascii=False, indent=2))
+        """Record what is ours."""
+        known = {"collections": self.collections, "models": self.models}
+        replace_file(home.config_file.parent / WRITTEN, json.dumps(known, ensure_ascii=False, indent=2))
 
     def among_collections(self, there: Mapping[str, object], last: "_Ours") -> dict[str, object]:
-        """Return the collections that are to be there, with those of others and what others added to ours."""
+        """Return the collections to configure, with those of others and what others have added to ours."""
         gone = last.collections.keys() - self.collections.keys()
         kept = {name: entry for name, entry in there.items() if name not in gone}
         return kept | {name: {**_entry(kept.get(name)), **entry} for name, entry in self.collections.items()}
 
     def among_models(self, there: Mapping[str, object], last: "_Ours") -> dict[str, object]:
-        """Return the models that are to be there; one that was ours and is no longer named gives way."""
+        """Return the models to configure, without those that were ours and are no longer in the settings."""
         left = {role: name for role, name in there.items() if (role, name) not in last.models.items()}
         return {**left, **self.models}
 
@@ -202,12 +202,12 @@ def _root(state_dir: Path, agent_id: str, workspace_id: str) -> Path:
 
 
 def _take_over(services: BackendServices) -> None:
-    """Move the folders that all workspaces shared to the one whose notes were indexed in them last."""
+    """Move the folders that all workspaces used to share to the one that was indexed in them last."""
     root = _root(services.state_dir, services.agent_id, services.workspace_id)
     shared = root.with_name(BACKEND_ID)
     folders = {one["path"] for one in _Ours.written_in(shared / "config").collections.values()}
     if not root.exists() and any(Path(one).is_relative_to(services.workspace_dir) for one in folders):
-        with contextlib.suppress(OSError):  # the index is made anew then
+        with contextlib.suppress(OSError):  # otherwise the index is built again
             shared.rename(root)
 
 
@@ -222,22 +222,22 @@ def _kept(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _path_with_node(environ: Mapping[str, str]) -> str:
-    """Return the PATH with a Node first that QMD works under, for a command that looks for one itself."""
+    """Return the PATH with a suitable Node first, for a command that looks for one itself."""
     path = environ.get("PATH", os.defpath)
     try:
         return os.pathsep.join([str(Path(find_node(environ)).parent), path])
-    except BackendUnavailable:  # who looks for the command tells it
+    except BackendUnavailable:  # `find_command` reports it
         return path
 
 
 def _own_cache(environ: Mapping[str, str]) -> Path:
-    """Return the cache folder of the user; by the standard a relative one does not count."""
+    """Return the cache folder of the user; the XDG standard ignores a relative one."""
     named = Path(environ.get("XDG_CACHE_HOME", ""))
     return named if named.is_absolute() else Path(environ.get("HOME") or Path.home()) / ".cache"
 
 
 def _share_models(ours: Path, shared: Path) -> None:
-    """Let `ours` lead to the models that the user has; where that cannot be, QMD keeps models of its own."""
+    """Link `ours` to the models that the user has; if that is not possible, QMD keeps models of its own."""
     with contextlib.suppress(OSError):
         shared.mkdir(parents=True, exist_ok=True)
         ours.symlink_to(shared, target_is_directory=True)

@@ -1,4 +1,4 @@
-"""QMD's `index.yml`, the list of its collections, read and written without changing what others put there."""
+"""Reads and writes QMD's `index.yml`, which lists its collections, and keeps what others put there."""
 
 import os
 import re
@@ -20,7 +20,7 @@ _CORE = "tag:yaml.org,2002:"
 
 
 class _PlainWords(yaml.resolver.BaseResolver):
-    """Takes words for what QMD takes them for: in YAML 1.2 `no` and `12:30` are texts, and stay such."""
+    """Types scalars as QMD does: in YAML 1.2, `no` and `12:30` are strings, and have to stay strings."""
 
 
 for _kind, _pattern, _first in (
@@ -41,10 +41,10 @@ class _Dumper(yaml.SafeDumper):
 
 
 def read_config(file: Path) -> Config:
-    """Return what `file` says; nothing where it is not there, or empty. Looks at the disk.
+    """Parse `file`; a missing or empty one counts as an empty mapping. Looks at the disk.
 
     Raises:
-        BackendUnavailable: it cannot be read, or is no YAML with keys and values.
+        BackendUnavailable: it cannot be read, or is not a YAML mapping.
     """
     try:
         config = yaml.load(file.read_text(encoding="utf-8"), Loader=_Loader)  # noqa: S506 - a SafeLoader
@@ -62,7 +62,7 @@ def read_config(file: Path) -> Config:
 
 
 def write_config(file: Path, config: Mapping[str, object]) -> None:
-    """Replace `file` at once, so that nobody reads half of it.
+    """Replace `file` in one step, so that nobody reads half of it.
 
     Raises:
         OSError: it cannot be written.
@@ -72,7 +72,7 @@ def write_config(file: Path, config: Mapping[str, object]) -> None:
 
 
 def replace_file(file: Path, text: str) -> None:
-    """Put `text` in the place of `file` at once; only its owner may read it.
+    """Replace `file` by `text` in one step; only its owner may read it.
 
     Raises:
         OSError: it cannot be written.
@@ -84,14 +84,14 @@ def replace_file(file: Path, text: str) -> None:
         fresh.write_text(text, encoding="utf-8", newline="")
         fresh.replace(file)
     finally:
-        fresh.unlink(missing_ok=True)  # it is gone if all went well
+        fresh.unlink(missing_ok=True)  # already gone on success
 
 
 def mapping_at(config: Mapping[str, object], key: str, file: Path) -> Config:
-    """Return the keys and values that stand under `key`, with texts for keys; none where there is nothing.
+    """Return the mapping under `key`, with its keys as strings; an empty one if there is nothing.
 
     Raises:
-        BackendUnavailable: something else stands there.
+        BackendUnavailable: the value is not a mapping.
     """
     value = config.get(key)
     if value is None:
@@ -102,7 +102,7 @@ def mapping_at(config: Mapping[str, object], key: str, file: Path) -> Config:
 
 
 def chosen_models(models: ModelSettings) -> dict[str, str]:
-    """Return the models that the settings name, by role, as QMD understands them: it does not know `~`."""
+    """Return the models that the settings name, by role, with `~` expanded, which QMD does not do."""
     named: dict[str, str | None] = models.model_dump()
     expanded = os.path.expanduser  # leaves alone what it cannot expand, where that of a Path raises
     return {role: expanded(name) for role, name in named.items() if name}

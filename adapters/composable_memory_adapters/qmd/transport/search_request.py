@@ -122,10 +122,10 @@ def _by_keywords(line: str, mode: SearchMode) -> Iterator[SubSearch]:
     """Yield the keyword searches, the most specific first: all words, phrases, then one or two words."""
     if mode == "vsearch":
         return
-    asked = analyse(line)
-    phrases = [f'"{" ".join(words_of(phrase))}"' for phrase in asked.phrases]
-    together = " ".join([*phrases, *_outside(asked.phrases, asked.terms)])
-    words = _as_written(asked, line)
+    keywords = analyse(line)
+    phrases = [f'"{" ".join(words_of(phrase))}"' for phrase in keywords.phrases]
+    together = " ".join([*phrases, *_outside(keywords.phrases, keywords.terms)])
+    words = _as_written(keywords, line)
     room = max(1, MAX_SEARCHES - 1 - len(phrases))
     for text in dict.fromkeys([together, *phrases, *_in_small_groups(words, room)]):
         yield SubSearch(kind="lex", text=text)
@@ -145,12 +145,12 @@ def _in_small_groups(words: Sequence[str], room: int) -> list[str]:
     return [*(" ".join(kept[at : at + 2]) for at in range(0, len(kept), 2)), *singly]
 
 
-def _as_written(asked: KeywordQuery, line: str) -> list[str]:
+def _as_written(keywords: KeywordQuery, line: str) -> list[str]:
     """Return the terms as QMD's index may hold them: Arabic as written, the rest without inflection."""
     written = {plain(word): word for word in words_of(line)}
     return [
         written.get(term, term) if _ARABIC.match(term) else _prefix(term, is_open=lookup.is_open)
-        for term, lookup in zip(asked.terms, asked.sought(), strict=False)  # phrases follow the terms
+        for term, lookup in zip(keywords.terms, keywords.sought(), strict=False)  # phrases follow the terms
     ]
 
 
