@@ -10,6 +10,7 @@ import pytest
 
 from composable_memory.interfaces import MemorySearchManager
 from composable_memory.testing import (
+    SEED_NOTES,
     SEED_QUESTIONS,
     AnswerContract,
     BackendContract,
@@ -19,6 +20,7 @@ from composable_memory.testing import (
     WriteNote,
 )
 from composable_memory_adapters.qmd import spec
+from composable_memory_adapters.qmd.backend import QmdMemory
 from tests.integration.qmd.conftest import (  # noqa: F401 - fixtures
     OpenQmd,
     open_memory,
@@ -27,8 +29,70 @@ from tests.integration.qmd.conftest import (  # noqa: F401 - fixtures
 )
 
 
-class QmdContract(BackendContract, AnswerContract, SyncContract):
-    """The QMD memory with the seeded notes in it."""
+@pytest.fixture(scope="class")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder for what the tests of a class share."""
+    return tmp_path_factory.mktemp("shared")
+
+
+class QmdContract(BackendContract, AnswerContract):
+    """The QMD memory over notes that nobody changes, so that its tests share one index."""
+
+    capabilities = spec.capabilities
+    way: ClassVar[str]
+
+    @pytest.fixture
+    def workspace(self, shared: Path) -> Path:
+        folder = shared / "workspace"
+        for path, text in SEED_NOTES.items():
+            target = folder / path
+            if not target.exists():
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_text(text, encoding="utf-8", newline="")
+        return folder
+
+    @pytest.fixture
+    def state_dir(self, shared: Path) -> Path:
+        folder = shared / "state"
+        folder.mkdir(exist_ok=True)
+        return folder
+
+    @pytest.fixture
+    def open_backend(self, open_memory: OpenQmd, state_dir: Path) -> Opener[MemorySearchManager]:
+        is_indexed = any(state_dir.glob("agents/*/*/upkeep.json"))
+
+        @asynccontextmanager
+        async def open_seeded() -> AsyncIterator[MemorySearchManager]:
+            async with open_memory(daemon=self.way == "daemon", sync=not is_indexed) as memory:
+                yield memory
+
+        return open_seeded
+
+    async def test_questions_go_the_way_that_is_meant(
+        self, open_backend: Opener[MemorySearchManager]
+    ) -> None:
+        async with open_backend() as memory:
+            assert isinstance(memory, QmdMemory)
+            answer = await memory.answer("ferry timetable")
+
+            assert answer.engines["qmd"] == self.way
+
+
+class TestDaemon(QmdContract):
+    """A server on this machine answers, as in a memory that stays open."""
+
+    way = "daemon"
+
+
+class TestProcess(QmdContract, ReadFileContract):
+    """Every question is a process, as in a single command, so fewer are asked; files are read here alone."""
+
+    way = "process"
+    questions = SEED_QUESTIONS[::5]  # English and Chinese
+
+
+class QmdSyncContract(SyncContract):
+    """The QMD memory over notes that change, so that every test has an index of its own."""
 
     capabilities = spec.capabilities
     way: ClassVar[str]
@@ -56,21 +120,15 @@ class QmdContract(BackendContract, AnswerContract, SyncContract):
 
         return write_note
 
-    async def test_questions_go_the_way_that_is_meant(self, open_memory: OpenQmd) -> None:
-        async with open_memory(daemon=self.way == "daemon") as memory:
-            answer = await memory.answer("ferry timetable")
 
-            assert answer.engines["qmd"] == self.way
-
-
-class TestDaemon(QmdContract):
-    """A server on this machine answers, as in a memory that stays open."""
+class TestDaemonSync(QmdSyncContract):
+    """The server answers from an index that is updated beside it."""
 
     way = "daemon"
 
 
-class TestProcess(QmdContract, ReadFileContract):
-    """Every question is a process, as in a single command, so fewer are asked; files are read here alone."""
+class TestProcessSync(QmdSyncContract):
+    """Every question is a process that opens the index anew."""
 
     way = "process"
-    questions = SEED_QUESTIONS[::5]  # English and Chinese
+    questions = SEED_QUESTIONS[::5]
