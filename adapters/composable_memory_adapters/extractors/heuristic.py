@@ -1,4 +1,4 @@
-"""Finds entities and facts by rules: no model, thousands of sentences a second, every sentence accounted for.
+"""The extractor by rules: no model, thousands of sentences a second, every sentence accounted for.
 
 A sentence with a known verb becomes a relation such as `LIVES_IN`; any other that states something becomes
 one fact between what it speaks of. English is read best; names, quotations, code and dates are found in any

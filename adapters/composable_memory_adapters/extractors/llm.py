@@ -1,4 +1,4 @@
-"""Finds entities and facts with a language model, in one call; where it fails, by rules, and says so."""
+"""The extractor with a language model: one call for each content; rules and a warning where it fails."""
 
 import json
 import re
@@ -148,7 +148,7 @@ class _Relation(BaseModel):
     @field_validator("valid_from", "valid_to", mode="before")
     @classmethod
     def _lenient(cls, value: object) -> object:
-        """Take nothing in place of what is no date: a fact without a time is still a fact."""
+        """Replace what is no date by None: a fact without a time is still a fact."""
         try:
             moment = datetime.fromisoformat(value) if isinstance(value, str) else None
         except ValueError:

@@ -1,4 +1,4 @@
-"""The verbs that relate two entities: what each says, and how to recognise it in a sentence (pure)."""
+"""The table of verbs that relate two entities, and the search for them in a sentence (pure)."""
 
 import re
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Literal
 __all__ = ["EXCLUSIVE", "Verb", "verbs_in"]
 
 Object = Literal["entity", "phrase", "status", "time", "anything"]
-"""What follows a verb: a name; a name or a few words; how things are; a time; a name anywhere, or none."""
+"""The object of a verb: a name; a name or a few words; a state; a time; a name anywhere, or none."""
 
 EXCLUSIVE = frozenset({"LIVES_IN", "WORKS_AT", "MARRIED_TO", "REPORTS_TO", "IS", "SCHEDULED_FOR"})
 """Relations that an entity has one of at a time."""
@@ -15,9 +15,9 @@ EXCLUSIVE = frozenset({"LIVES_IN", "WORKS_AT", "MARRIED_TO", "REPORTS_TO", "IS",
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verb:
-    """What a verb states, and how it is written; `asian` is for scripts that put no space between words.
+    """The relation that a verb states, and its pattern; `asian` is for scripts without spaces between words.
 
-    One that `ends` says that the relation, which held before, holds no more.
+    A verb that `ends` states that the relation no longer holds.
     """
 
     type: str

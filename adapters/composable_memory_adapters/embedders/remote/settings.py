@@ -22,7 +22,7 @@ class RemoteSettings(SettingsModel):
     """The keys of a provider that is asked over HTTP. A blank `model` or `base_url` counts as not set."""
 
     model_prefixes: ClassVar[tuple[str, ...]] = ()
-    """What routers put before the name of a model, and the provider itself does not know."""
+    """Prefixes that routers put before the name of a model; the provider itself does not know them."""
 
     model: str = Field(default="", description="The model.")
     base_url: str = Field(default="", description="Where the provider is asked.")
@@ -62,7 +62,7 @@ class RemoteSettings(SettingsModel):
 
 
 class Lack(NamedTuple):
-    """What keeps a provider from being used, and how to mend it."""
+    """A reason why a provider cannot be used, and how to fix it."""
 
     what: str
     fix: str
@@ -73,7 +73,7 @@ class Lack(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteProvider:
-    """What is known of a provider before it is asked: its id, where its key may be, how long vectors are."""
+    """The fixed facts of a provider: its id, where its key may be, how long its vectors are."""
 
     id: str
     key_variables: tuple[str, ...] = ()
