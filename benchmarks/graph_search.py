@@ -251,8 +251,8 @@ class Generated:
 async def private_server() -> AsyncIterator[tuple[CypherDatabase, Redis]]:
     """Yield a server that ends with the block, and a plain connection to it."""
     with tempfile.TemporaryDirectory(prefix="composable-memory-graph-") as folder:
-        server = PrivateServer(PrivateServerSettings(), Path(folder), backend_id="graphiti")
-        database = FalkorDatabase(PrivateServerHandle(server), backend_id="graphiti")
+        server = PrivateServer(PrivateServerSettings(), Path(folder))
+        database = FalkorDatabase(PrivateServerHandle(server))
         try:
             async with Redis(unix_socket_path=str(server.address())) as connection:
                 yield database, connection

@@ -39,6 +39,7 @@ from composable_memory_adapters.graphiti.reading.browsing import FactReader
 from composable_memory_adapters.graphiti.reading.search import search
 from composable_memory_adapters.graphiti.settings import GraphitiSettings
 from composable_memory_adapters.graphiti.stores import (
+    BACKEND_ID,
     Added,
     FactAnswer,
     GroupCopies,
@@ -53,7 +54,6 @@ __all__ = ["LocalStore", "open_local"]
 
 T = TypeVar("T")
 
-BACKEND_ID = "graphiti"
 OF_EMBEDDER = (EmbeddingError.__name__, DimensionMismatch.__name__)
 """Errors that are not the fault of the texts, though nobody knows whether they pass by themselves."""
 

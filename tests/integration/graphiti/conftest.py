@@ -51,7 +51,7 @@ def _kept_running(shared_graph_dir: Path, graph_parts: requirements.Binaries) ->
     from composable_memory_adapters.graphiti.database.server import PrivateServer
 
     settings = PrivateServerSettings(fsync="everysec")
-    server = PrivateServer(settings, shared_graph_dir, backend_id="graphiti")
+    server = PrivateServer(settings, shared_graph_dir)
     server.address()
     yield
     server.close()

@@ -34,7 +34,7 @@ async def shared(tcp_server: TcpServer, tmp_path: Path) -> AsyncIterator[CypherD
 
 def at(url: str, user: str | None = None, password: str | None = None, **options: float) -> FalkorDatabase:
     address = ServerAddress(url=url, username=user, password=password)
-    return FalkorDatabase(RemoteServerHandle(address), backend_id="graphiti", **options)
+    return FalkorDatabase(RemoteServerHandle(address), **options)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from composable_memory_adapters.graphiti.database.server_handle import ServerAdd
 
 def at(url: str, **options: float) -> neo4j.Neo4jDatabase:
     address = ServerAddress(url=url, password="secret")
-    return neo4j.Neo4jDatabase(address, database="notes", backend_id="graphiti", **options)
+    return neo4j.Neo4jDatabase(address, database="notes", **options)
 
 
 def kinds(root: type[Exception]) -> list[type[Exception]]:

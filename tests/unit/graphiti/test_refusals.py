@@ -18,7 +18,7 @@ from composable_memory.errors import (
 from composable_memory_adapters.graphiti.database.connections import NOT_LOST
 from composable_memory_adapters.graphiti.database.refusals import Call, is_missing_graph, translated
 
-CALL = Call(backend_id="graphiti", operation="read the graph", server="falkor://graph:6379", limit_s=60.0)
+CALL = Call(operation="read the graph", server="falkor://graph:6379", limit_s=60.0)
 
 NEVER_MET = {
     "ChildDeadlockedError",  # none of these comes from a single server that is sent single commands

@@ -9,7 +9,12 @@ from typing import Any
 import pytest
 
 from composable_memory_adapters.graphiti.library.records import FactRecord
-from composable_memory_adapters.graphiti.writing.superseding import apart, parted, placed, settled
+from composable_memory_adapters.graphiti.writing.superseding import (
+    by_episode,
+    record_for,
+    split_restated,
+    with_ends,
+)
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 
@@ -38,9 +43,9 @@ def fact(target: str, start: int | None, *, exclusive: bool = True, **changes: A
 def after(statements: Sequence[FactRecord]) -> dict[str, FactRecord]:
     """Return what is known after statements that came one by one."""
     known: dict[str, FactRecord] = {}
-    for one in (part for whole in statements for part in apart(whole)):
-        record = placed(one, known.values(), "g1")
-        known = settled(parted({**known, record.uuid: record}, "g1"), NOW)
+    for one in (part for whole in statements for part in by_episode(whole)):
+        record = record_for(one, known.values(), "g1")
+        known = with_ends(split_restated({**known, record.uuid: record}, "g1"), NOW)
     return known
 
 

@@ -9,6 +9,7 @@ from composable_memory.errors import BackendError, BackendUnavailable
 from composable_memory_adapters.graphiti.database.cypher import DatabaseKind, Row
 from composable_memory_adapters.graphiti.database.requirements import INSTALL
 from composable_memory_adapters.graphiti.database.server_handle import ServerHandle
+from composable_memory_adapters.graphiti.stores import BACKEND_ID
 
 if TYPE_CHECKING:
     from composable_memory_adapters.graphiti.database.session import Session
@@ -21,9 +22,8 @@ QUERY_LIMIT_S = 60.0
 class FalkorDatabase:
     """A FalkorDB server, found and its client loaded when it is first asked. Keeps `CypherDatabase`."""
 
-    def __init__(self, server: ServerHandle, *, backend_id: str, limit_s: float = QUERY_LIMIT_S) -> None:
+    def __init__(self, server: ServerHandle, *, limit_s: float = QUERY_LIMIT_S) -> None:
         self._server = server
-        self._backend_id = backend_id
         self._limit_s = limit_s
         self._session: Session | None = None
         self._is_closed = False
@@ -81,16 +81,16 @@ class FalkorDatabase:
 
     async def _ready(self) -> "Session":
         if self._is_closed:
-            raise BackendUnavailable(self._backend_id, "it was closed", fix="open the memory again")
+            raise BackendUnavailable(BACKEND_ID, "it was closed", fix="open the memory again")
         if self._session is None:
             try:
                 # Starting a server is waiting, loading its client is computing; so they go well together.
                 _, made = await asyncio.gather(self._server.address(), asyncio.to_thread(_load_session))
             except ImportError as error:
                 what = f"the client of FalkorDB cannot be loaded ({error})"
-                raise BackendUnavailable(self._backend_id, what, fix=INSTALL) from error
+                raise BackendUnavailable(BACKEND_ID, what, fix=INSTALL) from error
             if self._session is None:  # or another call was quicker
-                self._session = made(self._server, backend_id=self._backend_id, limit_s=self._limit_s)
+                self._session = made(self._server, limit_s=self._limit_s)
         return self._session
 
 

@@ -33,6 +33,7 @@ from composable_memory.errors import (
 from composable_memory_adapters.graphiti.database import indexes
 from composable_memory_adapters.graphiti.database.cypher import DatabaseKind, Row, plain, readable
 from composable_memory_adapters.graphiti.database.server_handle import ServerAddress, without_options
+from composable_memory_adapters.graphiti.stores import BACKEND_ID
 
 if TYPE_CHECKING:
     from neo4j import AsyncDriver
@@ -55,12 +56,11 @@ class Neo4jDatabase:
     """A Neo4j server that others run. Keeps `CypherDatabase`."""
 
     def __init__(
-        self, address: ServerAddress, *, database: str | None, backend_id: str, limit_s: float = QUERY_LIMIT_S
+        self, address: ServerAddress, *, database: str | None, limit_s: float = QUERY_LIMIT_S
     ) -> None:
         self._address = address
         self._server = without_options(address.url)
         self._database = database
-        self._backend_id = backend_id
         self._limit_s = limit_s
         self._driver: AsyncDriver | None = None
         self._version: str | None = None
@@ -183,14 +183,14 @@ class Neo4jDatabase:
             case ConfigurationError():
                 return self._unavailable(f"{self._server}: {error}", "check graphiti.url", operation)
             case BrokenRecordError():
-                return BackendGarbled(self._backend_id, operation, excerpt=str(error), expected="a record")
+                return BackendGarbled(BACKEND_ID, operation, excerpt=str(error), expected="a record")
             case ClientError():
                 return self._of_client(error, operation)
             case Neo4jError():  # passing troubles, and troubles within the server
                 return self._unavailable(f"{self._server}: {error}", "try again later", operation)
             case _:
                 status = type(error).__name__
-                return BackendRejected(self._backend_id, operation, status=status, body=str(error))
+                return BackendRejected(BACKEND_ID, operation, status=status, body=str(error))
 
     def _of_client(self, error: Neo4jError, operation: str) -> BackendError:
         code = error.code or ""
@@ -199,13 +199,13 @@ class Neo4jDatabase:
         if "DatabaseNotFound" in code:
             what = f"{self._server} has no database {self._database!r}"
             return self._unavailable(what, "name another one in graphiti.database", operation)
-        return BackendRejected(self._backend_id, operation, status=code, body=error.message or str(error))
+        return BackendRejected(BACKEND_ID, operation, status=code, body=error.message or str(error))
 
     def _timed_out(self, operation: str, elapsed_s: float) -> BackendTimeout:
-        return BackendTimeout(self._backend_id, operation, limit_s=self._limit_s, elapsed_s=elapsed_s)
+        return BackendTimeout(BACKEND_ID, operation, limit_s=self._limit_s, elapsed_s=elapsed_s)
 
     def _unavailable(self, what: str, fix: str, operation: str) -> BackendUnavailable:
-        return BackendUnavailable(self._backend_id, what, fix=fix, operation=operation)
+        return BackendUnavailable(BACKEND_ID, what, fix=fix, operation=operation)
 
 
 def _auth(address: ServerAddress) -> tuple[str, str] | None:

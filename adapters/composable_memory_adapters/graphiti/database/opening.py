@@ -15,14 +15,13 @@ from composable_memory_adapters.graphiti.database.server_handle import (
     ServerAddress,
 )
 from composable_memory_adapters.graphiti.settings import GraphitiSettings
+from composable_memory_adapters.graphiti.stores import BACKEND_ID
 
 __all__ = ["open_database"]
 
 
 @asynccontextmanager
-async def open_database(
-    settings: GraphitiSettings, *, data_dir: Path, backend_id: str = "graphiti"
-) -> AsyncIterator[CypherDatabase]:
+async def open_database(settings: GraphitiSettings, *, data_dir: Path) -> AsyncIterator[CypherDatabase]:
     """Hold a database open for the time of the block; it is reached, or started, when it is first asked.
 
     A private one lives in `data_dir`, unless the settings name another folder.
@@ -30,39 +29,39 @@ async def open_database(
     Raises:
         BackendUnavailable: what it needs is not installed.
     """
-    database = await asyncio.to_thread(_choose, settings, data_dir, backend_id)
+    database = await asyncio.to_thread(_choose, settings, data_dir)
     try:
         yield database
     finally:
         await database.close()
 
 
-def _choose(settings: GraphitiSettings, data_dir: Path, backend_id: str) -> CypherDatabase:
+def _choose(settings: GraphitiSettings, data_dir: Path) -> CypherDatabase:
     lacking = requirements.lacking(settings)
     if lacking is not None:
         what, _, fix = lacking.partition("; ")
-        raise BackendUnavailable(backend_id, what, fix=fix)
+        raise BackendUnavailable(BACKEND_ID, what, fix=fix)
     if settings.url is None:
-        return FalkorDatabase(_private(settings, data_dir, backend_id), backend_id=backend_id)
+        return FalkorDatabase(_private(settings, data_dir))
     password = settings.password.get_secret_value() if settings.password else None
     address = ServerAddress(url=settings.url, username=settings.username, password=password)
     if requirements.is_neo4j(settings):
-        return _neo4j(address, settings.database, backend_id)
-    return FalkorDatabase(RemoteServerHandle(address), backend_id=backend_id)
+        return _neo4j(address, settings.database)
+    return FalkorDatabase(RemoteServerHandle(address))
 
 
-def _private(settings: GraphitiSettings, data_dir: Path, backend_id: str) -> PrivateServerHandle:
+def _private(settings: GraphitiSettings, data_dir: Path) -> PrivateServerHandle:
     # Its lock is not on every system, and where it is not, neither is the server.
     from composable_memory_adapters.graphiti.database.server import PrivateServer
 
     folder = settings.private.dir or data_dir
-    return PrivateServerHandle(PrivateServer(settings.private, folder, backend_id=backend_id))
+    return PrivateServerHandle(PrivateServer(settings.private, folder))
 
 
-def _neo4j(address: ServerAddress, database: str | None, backend_id: str) -> CypherDatabase:
+def _neo4j(address: ServerAddress, database: str | None) -> CypherDatabase:
     try:
         from composable_memory_adapters.graphiti.database.neo4j import Neo4jDatabase
     except ImportError as error:
         what = f"the client of Neo4j cannot be loaded ({error})"
-        raise BackendUnavailable(backend_id, what, fix=requirements.INSTALL) from error
-    return Neo4jDatabase(address, database=database, backend_id=backend_id)
+        raise BackendUnavailable(BACKEND_ID, what, fix=requirements.INSTALL) from error
+    return Neo4jDatabase(address, database=database)

@@ -25,6 +25,7 @@ from composable_memory.errors import (
     BackendTimeout,
     BackendUnavailable,
 )
+from composable_memory_adapters.graphiti.stores import BACKEND_ID
 
 __all__ = ["Call", "exceeds_time_limit", "is_existing_index", "is_missing_graph", "translated"]
 
@@ -34,7 +35,6 @@ TRY_LATER = (BusyLoadingError, ClusterDownError, ClusterError, ReadOnlyError)
 class Call(NamedTuple):
     """What was being done, where, and how long it may take."""
 
-    backend_id: str
     operation: str
     server: str
     limit_s: float
@@ -54,11 +54,11 @@ def translated(error: RedisError, call: Call) -> BackendError:
         case OutOfMemoryError():
             return _unavailable(call, f"{call.server} is out of memory", "give it more, or remove groups")
         case InvalidResponse():
-            return BackendGarbled(call.backend_id, call.operation, excerpt=message, expected="an answer")
+            return BackendGarbled(BACKEND_ID, call.operation, excerpt=message, expected="an answer")
         case ResponseError() | ClusterError() | BusyLoadingError():
             return _of_response(message, call, is_passing=isinstance(error, TRY_LATER))
         case _:
-            return BackendRejected(call.backend_id, call.operation, status=type(error).__name__, body=message)
+            return BackendRejected(BACKEND_ID, call.operation, status=type(error).__name__, body=message)
 
 
 def exceeds_time_limit(error: BackendError) -> bool:
@@ -78,7 +78,7 @@ def is_existing_index(error: BackendError) -> bool:
 
 def _of_response(message: str, call: Call, *, is_passing: bool) -> BackendError:
     if "Query timed out" in message:
-        return BackendTimeout(call.backend_id, call.operation, limit_s=call.limit_s, elapsed_s=call.limit_s)
+        return BackendTimeout(BACKEND_ID, call.operation, limit_s=call.limit_s, elapsed_s=call.limit_s)
     if re.search("MISCONF|No space left", message):
         return _unavailable(
             call, f"the disk of {call.server} is full or broken: {message}", "make room there"
@@ -89,8 +89,8 @@ def _of_response(message: str, call: Call, *, is_passing: bool) -> BackendError:
         return _unavailable(call, f"{call.server}: {message}", "try again later")
     if "dimension" in message.lower():
         message = f"{message}; the vectors are another model's: `cmem index --force` makes them anew"
-    return BackendRejected(call.backend_id, call.operation, status="an error of the query", body=message)
+    return BackendRejected(BACKEND_ID, call.operation, status="an error of the query", body=message)
 
 
 def _unavailable(call: Call, what: str, fix: str) -> BackendUnavailable:
-    return BackendUnavailable(call.backend_id, what, fix=fix, operation=call.operation)
+    return BackendUnavailable(BACKEND_ID, what, fix=fix, operation=call.operation)

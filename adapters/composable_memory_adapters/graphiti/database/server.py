@@ -19,6 +19,7 @@ from composable_memory.supervision.process import GuardedServer, new_socket
 from composable_memory_adapters.graphiti.database import requirements, server_registry
 from composable_memory_adapters.graphiti.database.exit_diagnosis import Reason, read_reason
 from composable_memory_adapters.graphiti.settings import PrivateServerSettings
+from composable_memory_adapters.graphiti.stores import BACKEND_ID
 
 __all__ = ["PrivateServer"]
 
@@ -33,10 +34,9 @@ START = "start the graph server"
 class PrivateServer:
     """A FalkorDB of one's own over a folder. All calls block, and may come from several threads at once."""
 
-    def __init__(self, settings: PrivateServerSettings, data_dir: Path, *, backend_id: str) -> None:
+    def __init__(self, settings: PrivateServerSettings, data_dir: Path) -> None:
         self._settings = settings
         self._data_dir = data_dir
-        self._backend_id = backend_id
         self._process: GuardedServer | None = None
         self._socket: Path | None = None
         self._log_start = 0
@@ -119,7 +119,7 @@ class PrivateServer:
 
     def _launch(self, command: Sequence[str], folder: Path, *, lock: int, log: int) -> GuardedServer:
         try:
-            return GuardedServer(command, owner=self._backend_id, lock=lock, log=log, folder=folder)
+            return GuardedServer(command, owner=BACKEND_ID, lock=lock, log=log, folder=folder)
         except OSError:
             shutil.rmtree(folder, ignore_errors=True)
             raise
@@ -170,7 +170,7 @@ class PrivateServer:
                 f"end the processes that hold it, or let all of them {requirements.SHARE_INSTEAD}",
             )
         operation = f"{START} within graphiti.private.startTimeoutMs"
-        raise BackendTimeout(self._backend_id, operation, limit_s=limit_s, elapsed_s=elapsed_s)
+        raise BackendTimeout(BACKEND_ID, operation, limit_s=limit_s, elapsed_s=elapsed_s)
 
     def _stop(self) -> None:
         if self._process is not None:
@@ -182,7 +182,7 @@ class PrivateServer:
         return self._unavailable(reason.what, reason.fix)
 
     def _unavailable(self, what: str, fix: str) -> BackendUnavailable:
-        return BackendUnavailable(self._backend_id, what, fix=fix, operation=START)
+        return BackendUnavailable(BACKEND_ID, what, fix=fix, operation=START)
 
 
 JOURNAL_FOLDER = "appendonlydir"

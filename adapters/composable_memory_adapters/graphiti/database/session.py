@@ -20,6 +20,7 @@ from composable_memory_adapters.graphiti.database.refusals import (
     translated,
 )
 from composable_memory_adapters.graphiti.database.server_handle import ServerAddress, ServerHandle
+from composable_memory_adapters.graphiti.stores import BACKEND_ID
 
 __all__ = ["Session"]
 
@@ -37,9 +38,8 @@ MAKE_INDEXES = "make the indexes of the graph"
 class Session:
     """Sends everything that is asked of one server; one for a database and event loop."""
 
-    def __init__(self, server: ServerHandle, *, backend_id: str, limit_s: float) -> None:
+    def __init__(self, server: ServerHandle, *, limit_s: float) -> None:
         self._server = server
-        self._backend_id = backend_id
         self._limit_s = limit_s
         self._pool: ConnectionPool | None = None
         self._connecting = asyncio.Lock()
@@ -101,7 +101,7 @@ class Session:
 
     def refused(self, error: RedisError, operation: str = "ask the graph") -> BackendError:
         """Return what a refusal means."""
-        return translated(error, Call(self._backend_id, operation, self._server.name, self._limit_s))
+        return translated(error, Call(operation, self._server.name, self._limit_s))
 
     async def ping(self) -> None:
         """Return if the server answers."""
@@ -146,7 +146,7 @@ class Session:
                     raise
                 return
         elapsed_s = asyncio.get_running_loop().time() - began
-        raise BackendTimeout(self._backend_id, MAKE_INDEXES, limit_s=self._limit_s, elapsed_s=elapsed_s)
+        raise BackendTimeout(BACKEND_ID, MAKE_INDEXES, limit_s=self._limit_s, elapsed_s=elapsed_s)
 
     async def _await_indexes(self, group_id: str) -> None:
         """Wait until all indexes are in use.
@@ -181,7 +181,7 @@ class Session:
         loop = asyncio.get_running_loop()
         began = loop.time()
         try:
-            async with deadline(self._backend_id, operation, limit_s):
+            async with deadline(BACKEND_ID, operation, limit_s):
                 while True:
                     try:
                         return await pool.send(*command)
@@ -217,10 +217,10 @@ class Session:
         kind = CutOff if lost.was_sent else BackendUnavailable
         reason = await self._server.reason()
         if reason is not None:
-            return kind(self._backend_id, reason.what, fix=reason.fix, operation=operation)
+            return kind(BACKEND_ID, reason.what, fix=reason.fix, operation=operation)
         what = f"no connection to {self._server.name}: {str(lost).rstrip('.')}"
         fix = "whether it was done is not known; try again" if lost.was_sent else "see whether it runs"
-        return kind(self._backend_id, what, fix=fix, operation=operation)
+        return kind(BACKEND_ID, what, fix=fix, operation=operation)
 
 
 def _earlier_ms(limit_s: float) -> int:

@@ -12,7 +12,6 @@ from pydantic import BaseModel, ValidationError
 from composable_memory.errors import BackendGarbled
 from composable_memory_adapters.graphiti.library.completions import (
     ASKING,
-    ID,
     Completion,
     Completions,
     EndpointRefused,
@@ -25,6 +24,7 @@ from composable_memory_adapters.graphiti.library.core import (
     get_extraction_language_instruction,
 )
 from composable_memory_adapters.graphiti.settings import LlmSettings
+from composable_memory_adapters.graphiti.stores import BACKEND_ID
 
 __all__ = ["ChatModel", "Usage", "object_in"]
 
@@ -117,7 +117,7 @@ class ChatModel(LLMClient):  # type: ignore[misc]  # graphiti-core is not typed 
             if not self._is_proven:  # the endpoint may take a form and not keep to it
                 forms = forms[1:] or forms
         expected = model.__name__ if model else "an object"
-        raise BackendGarbled(ID, ASKING, excerpt=text, expected=f"JSON for {expected} ({problem})")
+        raise BackendGarbled(BACKEND_ID, ASKING, excerpt=text, expected=f"JSON for {expected} ({problem})")
 
     async def _asked(
         self, forms: list[_Form], messages: Sequence[Mapping[str, str]], model: type[BaseModel] | None

@@ -18,11 +18,11 @@ from composable_memory.errors import (
 from composable_memory.interfaces import Clock
 from composable_memory.supervision.backoff import Pace, RetryPolicy, Verdict, retry
 from composable_memory_adapters.graphiti.settings import LlmSettings
+from composable_memory_adapters.graphiti.stores import BACKEND_ID
 from composable_memory_feedback.retry_after import retry_after_s
 
 __all__ = ["Completion", "Completions", "EndpointRefused"]
 
-ID = "graphiti"
 ASKING = "ask the language model"
 CONNECT_TIMEOUT_S = 10.0
 POLICY = RetryPolicy(tries=3, max_asked_s=30.0)
@@ -60,7 +60,7 @@ class Completions:
 
     def __init__(self, settings: LlmSettings, *, clock: Clock, pace: Pace | None = None) -> None:
         if settings.base_url is None:
-            raise BackendUnavailable(ID, "no language model is named", fix="set llm.base_url")
+            raise BackendUnavailable(BACKEND_ID, "no language model is named", fix="set llm.base_url")
         self._settings = settings
         self._url = f"{settings.base_url}/chat/completions"
         self._headers = _authorisation(settings)
@@ -104,9 +104,9 @@ class Completions:
         elif refused.status in {404, 405}:
             fix = "check llm.base_url and llm.model"
         elif refused.status in {400, 413, 422}:
-            return BackendRejected(ID, ASKING, status=str(refused.status), body=refused.message)
+            return BackendRejected(BACKEND_ID, ASKING, status=str(refused.status), body=refused.message)
         missing = f"the language model at {self._place} refuses with {refused.status}"
-        return BackendUnavailable(ID, missing, fix=fix, operation=ASKING)
+        return BackendUnavailable(BACKEND_ID, missing, fix=fix, operation=ASKING)
 
     async def close(self) -> None:
         """Close all connections; calling it again does nothing."""
@@ -119,11 +119,13 @@ class Completions:
         try:
             return await self._within(limit_s, body)
         except httpx.TimeoutException:
-            problem: BackendError = BackendTimeout(ID, ASKING, limit_s=limit_s, elapsed_s=limit_s)
+            problem: BackendError = BackendTimeout(BACKEND_ID, ASKING, limit_s=limit_s, elapsed_s=limit_s)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             message = str(error) or type(error).__name__
             missing = f"the language model at {self._place} cannot be reached ({message})"
-            problem = BackendUnavailable(ID, missing, fix="start it, or check llm.base_url", operation=ASKING)
+            problem = BackendUnavailable(
+                BACKEND_ID, missing, fix="start it, or check llm.base_url", operation=ASKING
+            )
         raise problem
 
     async def _within(self, limit_s: float, body: Mapping[str, object]) -> bytes:
@@ -166,7 +168,7 @@ def _completion(content: bytes) -> Completion:
         answer = _Answer.model_validate_json(content)
     except ValidationError as error:
         excerpt = content[:200].decode(errors="replace")
-        raise BackendGarbled(ID, ASKING, excerpt=excerpt, expected="a chat completion") from error
+        raise BackendGarbled(BACKEND_ID, ASKING, excerpt=excerpt, expected="a chat completion") from error
     usage = answer.usage or _Usage()
     return Completion(
         text=answer.choices[0].message.content or "",

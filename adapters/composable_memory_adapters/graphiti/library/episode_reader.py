@@ -19,7 +19,7 @@ from composable_memory_adapters.graphiti.library.loading import undisturbed
 from composable_memory_adapters.graphiti.library.saving import episodic_node
 from composable_memory_adapters.graphiti.library.vector_space import fits_space
 from composable_memory_adapters.graphiti.settings import LlmSettings
-from composable_memory_adapters.graphiti.stores import Added
+from composable_memory_adapters.graphiti.stores import BACKEND_ID, Added
 
 __all__ = ["EpisodeReader", "open_reader"]
 
@@ -79,7 +79,7 @@ class EpisodeReader:
             BackendGarbled: the model does not give what can be stored.
             BackendError: the model or the database failed.
         """
-        async with deadline("graphiti", READING, self._timeout_s), self._locks[draft.group_id]:
+        async with deadline(BACKEND_ID, READING, self._timeout_s), self._locks[draft.group_id]:
             return await self._read(draft)
 
     async def _read(self, draft: EpisodeDraft) -> Added:
@@ -120,7 +120,7 @@ class EpisodeReader:
             )
         except (GraphitiError, LookupError, ValueError, TypeError) as error:
             excerpt, expected = f"{type(error).__name__}: {error}", "facts that graphiti-core can store"
-            raise BackendGarbled("graphiti", READING, excerpt=excerpt, expected=expected) from error
+            raise BackendGarbled(BACKEND_ID, READING, excerpt=excerpt, expected=expected) from error
         facts = {edge.uuid for edge in result.edges if draft.id in edge.episodes}
         return Added(entities=len(result.nodes), facts=len(facts))
 

@@ -8,6 +8,7 @@ from importlib import import_module
 from threading import Lock
 
 from composable_memory.errors import BackendUnavailable
+from composable_memory_adapters.graphiti.stores import BACKEND_ID
 
 __all__ = ["load", "undisturbed"]
 
@@ -70,4 +71,4 @@ def _load() -> None:
             import_module(f"{PACKAGE}.{module}")
     except ImportError as error:
         missing = f"the package {error.name or 'graphiti-core'} cannot be imported ({error})"
-        raise BackendUnavailable("graphiti", missing, fix=FIX) from error
+        raise BackendUnavailable(BACKEND_ID, missing, fix=FIX) from error

@@ -20,7 +20,7 @@ from composable_memory_adapters.graphiti.groups import GroupScope, group_of, saf
 from composable_memory_adapters.graphiti.outbox.entry import ACTIVE_STATES, EntryRow, draft_from_json
 from composable_memory_adapters.graphiti.outbox.queue import Outbox
 from composable_memory_adapters.graphiti.outbox.renaming import Renaming
-from composable_memory_adapters.graphiti.stores import LINES, GroupCopies, LinkLine, NodeLine
+from composable_memory_adapters.graphiti.stores import BACKEND_ID, LINES, GroupCopies, LinkLine, NodeLine
 from composable_memory_adapters.sqlite_file import Connection
 
 __all__ = ["GraphBackup"]
@@ -261,7 +261,7 @@ class GraphBackup:
 
 
 def _refused(status: str, body: str) -> BackendRejected:
-    return BackendRejected("graphiti", "restore", status=status, body=body)
+    return BackendRejected(BACKEND_ID, "restore", status=status, body=body)
 
 
 def _counted(rows: Iterable[EntryRow]) -> int:

@@ -22,7 +22,7 @@ from composable_memory.supervision.deadline import deadline
 from composable_memory_adapters.graphiti.outbox.entry import Entry
 from composable_memory_adapters.graphiti.outbox.queue import Outbox
 from composable_memory_adapters.graphiti.settings import IngestSettings
-from composable_memory_adapters.graphiti.stores import Added, FactStore
+from composable_memory_adapters.graphiti.stores import BACKEND_ID, Added, FactStore
 from composable_memory_ops_logs.events import ErrorInfo, GraphitiIngest
 from composable_memory_ops_logs.log import OpsLog
 from composable_memory_ops_logs.trace import current_trace_id, trace
@@ -31,7 +31,6 @@ __all__ = ["Delivery", "WorkReport"]
 
 T = TypeVar("T")
 
-BACKEND = "graphiti"
 FIRST_CONFIRM_S = 0.2
 MAX_CONFIRM_PAUSE_S = 60.0
 CONFIRM_WITHIN = timedelta(minutes=15)
@@ -224,7 +223,7 @@ class Delivery:
         self, operation: str, call: Callable[[], Awaitable[T]]
     ) -> T | ComposableMemoryError:
         try:
-            async with deadline(BACKEND, operation, self.settings.timeout_ms / 1000):
+            async with deadline(BACKEND_ID, operation, self.settings.timeout_ms / 1000):
                 return await call()
         except ComposableMemoryError as error:
             return error
@@ -262,7 +261,7 @@ class Delivery:
                 error=ErrorInfo.of(error) if error else None,
             ),
             status="failure" if error else "success",
-            backend=BACKEND,
+            backend=BACKEND_ID,
             duration_ms=duration_ms,
         )
 

@@ -16,6 +16,7 @@ from composable_memory.errors import BackendUnavailable, IndexDamaged, IndexProb
 from composable_memory.interfaces import KeptStore
 from composable_memory_adapters.graphiti.outbox import schema
 from composable_memory_adapters.graphiti.outbox.entry import DUE_STATES, STATES, select
+from composable_memory_adapters.graphiti.stores import BACKEND_ID
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile, Unreadable
 
 __all__ = ["ASIDE", "FILE_NAME", "OutboxFile", "stored_sizes"]
@@ -118,7 +119,7 @@ class OutboxFile:
 
     def _unusable(self, cause: IndexProblem, doing: str) -> BackendUnavailable:
         problem = f"the outbox {self._file.path} could not {doing} ({cause.__cause__ or cause})"
-        return BackendUnavailable("graphiti", problem, fix=_advice(cause), operation="keep episodes")
+        return BackendUnavailable(BACKEND_ID, problem, fix=_advice(cause), operation="keep episodes")
 
 
 def stored_sizes(state_dir: Path) -> tuple[KeptStore, ...]:

@@ -12,12 +12,11 @@ from composable_memory_adapters.graphiti.outbox.delivery import Delivery, WorkRe
 from composable_memory_adapters.graphiti.outbox.merging import plan_merges
 from composable_memory_adapters.graphiti.outbox.queue import Outbox
 from composable_memory_adapters.graphiti.settings import IngestSettings
-from composable_memory_adapters.graphiti.stores import FactStore
+from composable_memory_adapters.graphiti.stores import BACKEND_ID, FactStore
 from composable_memory_ops_logs.log import OpsLog
 
 __all__ = ["Worker"]
 
-BACKEND = "graphiti"
 GROUPS_AT_ONCE = 4
 POLL_S = 0.1
 """How often to ask whether the lease of a group is free."""
@@ -104,7 +103,7 @@ class Worker:
                         return
                 if (elapsed_s := loop.time() - began) > limit_s:
                     operation = f"wait for what is stored in group {group}"
-                    raise BackendTimeout(BACKEND, operation, limit_s=limit_s, elapsed_s=elapsed_s)
+                    raise BackendTimeout(BACKEND_ID, operation, limit_s=limit_s, elapsed_s=elapsed_s)
                 await asyncio.sleep(POLL_S)
         finally:
             self._wanted[group] -= 1

@@ -26,7 +26,7 @@ from composable_memory_adapters.graphiti.reading.question_words import (
 )
 from composable_memory_adapters.graphiti.reading.rows import with_origins
 from composable_memory_adapters.graphiti.settings import SearchSettings
-from composable_memory_adapters.graphiti.stores import FactAnswer, Question, ScoredFact
+from composable_memory_adapters.graphiti.stores import BACKEND_ID, FactAnswer, Question, ScoredFact
 
 __all__ = ["add_origins", "search"]
 
@@ -45,7 +45,6 @@ async def search(
     settings: SearchSettings,
     *,
     space: str | None = None,
-    backend_id: str = "graphiti",
 ) -> FactAnswer:
     """Return the facts of all groups that answer a question, best first, with their origins.
 
@@ -75,7 +74,7 @@ async def search(
     facts = await add_origins(database, [one.fact for one in best])
     return FactAnswer(
         facts=tuple(replace(one, fact=fact) for one, fact in zip(best, facts, strict=True)),
-        degraded=tuple(_degraded(surveys, found, backend_id)),
+        degraded=tuple(_degraded(surveys, found)),
         engines=_engines(database, request, found),
     )
 
@@ -150,12 +149,10 @@ def _baseline(found: Sequence[Candidates]) -> float:
     return max([BASELINE_COSINE, *(one.baseline for one in found if one.baseline is not None)])
 
 
-def _degraded(
-    surveys: Sequence[GroupSurvey], found: Sequence[Candidates], backend_id: str
-) -> list[Degradation]:
+def _degraded(surveys: Sequence[GroupSurvey], found: Sequence[Candidates]) -> list[Degradation]:
     return [
         Degradation(
-            backend_id=backend_id,
+            backend_id=BACKEND_ID,
             code="keyword-only",
             reason=f"facts of {group.group_id} were found by words alone: {one.mismatch}; {REBUILD}",
         )

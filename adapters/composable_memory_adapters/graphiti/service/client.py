@@ -21,7 +21,6 @@ from composable_memory.interfaces import Clock
 from composable_memory.types import JsonValue
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft, drafts_of, no_text
 from composable_memory_adapters.graphiti.service.connection import (
-    BACKEND_ID,
     ServiceConnection,
     ServiceRequest,
 )
@@ -34,6 +33,7 @@ from composable_memory_adapters.graphiti.service.messages import (
     TakenMessages,
     as_message,
 )
+from composable_memory_adapters.graphiti.stores import BACKEND_ID
 from composable_memory_ops_logs import (
     QUERY_PREVIEW_CHARS,
     ErrorInfo,

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http.client import responses
 from time import perf_counter
-from typing import Final
 
 import httpx
 
@@ -18,11 +17,11 @@ from composable_memory.errors import (
     BackendUnavailable,
 )
 from composable_memory.types import JsonValue
+from composable_memory_adapters.graphiti.stores import BACKEND_ID
 from composable_memory_ops_logs import redact
 
-__all__ = ["BACKEND_ID", "ServiceConnection", "ServiceRequest"]
+__all__ = ["ServiceConnection", "ServiceRequest"]
 
-BACKEND_ID: Final = "graphiti"
 MAX_ANSWER_BYTES = 32 * 2**20
 MAX_REPLY_BYTES = 16 * 2**10
 REPLY_CHARS = 200

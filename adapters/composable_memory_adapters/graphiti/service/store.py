@@ -19,7 +19,6 @@ from composable_memory_adapters.graphiti.groups import default_group, group_of
 from composable_memory_adapters.graphiti.reading.fact_scoring import RankScoring, best_first
 from composable_memory_adapters.graphiti.reading.question_words import question_words
 from composable_memory_adapters.graphiti.service.client import GraphitiClient
-from composable_memory_adapters.graphiti.service.connection import BACKEND_ID
 from composable_memory_adapters.graphiti.service.episode_lookup import (
     Origins,
     SentMessages,
@@ -36,7 +35,7 @@ from composable_memory_adapters.graphiti.service.messages import (
 )
 from composable_memory_adapters.graphiti.service.unsupported import BeyondService, refuse
 from composable_memory_adapters.graphiti.settings import GraphitiSettings, SearchSettings
-from composable_memory_adapters.graphiti.stores import Added, FactAnswer, Question, ScoredFact
+from composable_memory_adapters.graphiti.stores import BACKEND_ID, Added, FactAnswer, Question, ScoredFact
 
 __all__ = ["ServiceStore", "open_service"]
 

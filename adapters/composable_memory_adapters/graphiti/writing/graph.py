@@ -24,9 +24,16 @@ from composable_memory_adapters.graphiti.library.records import (
     fact_record,
 )
 from composable_memory_adapters.graphiti.library.vector_space import embed_anew, stored_space
-from composable_memory_adapters.graphiti.writing import forgetting, graph_statements
+from composable_memory_adapters.graphiti.stores import BACKEND_ID
+from composable_memory_adapters.graphiti.writing import graph_statements
 from composable_memory_adapters.graphiti.writing.group_repository import GroupRepository
-from composable_memory_adapters.graphiti.writing.superseding import apart, parted, placed, settled, taken_back
+from composable_memory_adapters.graphiti.writing.superseding import (
+    by_episode,
+    record_for,
+    retired_facts,
+    split_restated,
+    with_ends,
+)
 
 __all__ = ["GraphitiGraph"]
 
@@ -82,11 +89,9 @@ class GraphitiGraph:
             known = await self._repository.facts(one.uuid for one in stated)
             known |= await self._repository.kin_of(stated)
             several = (one for one in known.values() if one.exclusive and len(one.told) > 1)
-            gone = await forgetting.retired(
-                self._repository, {uuid for one in several for uuid in one.episodes}
-            )
+            retired = await self._repository.retirements({uuid for one in several for uuid in one.episodes})
             # Of a thousand facts it takes a second.
-            await self._store(await asyncio.to_thread(self._changes, stated, known, gone))
+            await self._store(await asyncio.to_thread(self._changes, stated, known, retired))
             await self._point_to_episodes(stated)
 
     async def query(self, query: GraphQuery) -> GraphQueryResult:
@@ -135,23 +140,23 @@ class GraphitiGraph:
     async def retire(self, episode_ids: Sequence[str], *, at: datetime) -> int:
         """Say that facts hold no more since `at` that only retired episodes support; return how many."""
         async with self._lock:
-            return await forgetting.retire(self._repository, episode_ids, at, self._clock())
+            return await self._repository.retire(episode_ids, at, self._clock())
 
     async def restore(self, episode_ids: Sequence[str]) -> None:
         """Undo `retire` for episodes."""
         async with self._lock:
-            await forgetting.restore(self._repository, episode_ids, self._clock())
+            await self._repository.restore(episode_ids, self._clock())
 
     async def merge_episodes(self, merged: EpisodeDraft, episode_ids: Sequence[str]) -> None:
         """Put one episode in the place of several; their facts stay and point to it."""
         async with self._lock:
             await self._save_episodes([merged])
-            await forgetting.move_facts(self._repository, episode_ids, merged.id, self._clock())
+            await self._repository.move_facts(episode_ids, merged.id, self._clock())
 
     async def forget(self, episode_id: str) -> Forgotten | None:
         """Remove an episode, named by its UUID or its content's id, with what only it supports."""
         async with self._lock:
-            return await forgetting.forget(self._repository, episode_id, self._clock())
+            return await self._repository.forget(episode_id, self._clock())
 
     async def space(self) -> str | None:
         """Return the space that the vectors of the group are in, `provider/model/length`."""
@@ -170,34 +175,34 @@ class GraphitiGraph:
         missing = [end for end in ends if graph_id(self._group_id, end) not in known]
         if missing:
             raise BackendRejected(
-                "graphiti", "store facts", status="unknown entities", body=", ".join(missing)
+                BACKEND_ID, "store facts", status="unknown entities", body=", ".join(missing)
             )
         names = {end: known[graph_id(self._group_id, end)].name for end in ends}
         now = self._clock()
         return [fact_of(edge, self._group_id, names, now) for edge in edges]
 
     def _stated(
-        self, stated: Sequence[FactRecord], known: dict[str, FactRecord], gone: Mapping[str, datetime]
+        self, stated: Sequence[FactRecord], known: dict[str, FactRecord], retired: Mapping[str, datetime]
     ) -> dict[str, FactRecord]:
-        """Return all records as they are after the statements; the episodes in `gone` support none."""
+        """Return all records as they are after the statements; the episodes in `retired` support none."""
         after = dict(known)
         same = _by_own_id(known.values())
-        for one in (part for whole in stated for part in apart(whole)):
+        for one in (part for whole in stated for part in by_episode(whole)):
             periods = same.setdefault(one.own_id, {})
-            record = placed(one, periods.values(), self._group_id)
+            record = record_for(one, periods.values(), self._group_id)
             after[record.uuid] = periods[record.uuid] = record
-        after = parted(after, self._group_id)
-        after |= {one.uuid: one for one in taken_back(after.values(), gone)}
-        return settled(after, self._clock())
+        after = split_restated(after, self._group_id)
+        after |= {one.uuid: one for one in retired_facts(after.values(), retired)}
+        return with_ends(after, self._clock())
 
     def _changes(
-        self, stated: Sequence[FactRecord], known: dict[str, FactRecord], gone: Mapping[str, datetime]
+        self, stated: Sequence[FactRecord], known: dict[str, FactRecord], retired: Mapping[str, datetime]
     ) -> "_Changes":
-        return _Changes.between(known, self._stated(stated, known, gone))
+        return _Changes.between(known, self._stated(stated, known, retired))
 
     async def _store(self, changes: "_Changes") -> None:
         await self._repository.change(graph_statements.DELETE_FACTS, {"uuids": changes.moved})
-        await self._repository.save_facts(changes.said)
+        await self._repository.save_facts(changes.changed)
         await self._repository.set_times(changes.timed)
 
     async def _point_to_episodes(self, stated: Sequence[FactRecord]) -> None:
@@ -213,8 +218,8 @@ class GraphitiGraph:
     async def _save_episodes(self, drafts: Sequence[EpisodeDraft]) -> None:
         rows = await self._repository.rows(graph_statements.EPISODES, uuids=[draft.id for draft in drafts])
         stored = {str(row["uuid"]): row for row in rows}
-        await forgetting.restore(
-            self._repository, [uuid for uuid, row in stored.items() if row["retired_at"]], self._clock()
+        await self._repository.restore(
+            [uuid for uuid, row in stored.items() if row["retired_at"]], self._clock()
         )
         new = [draft for draft in drafts if draft.id not in stored or _differs(draft, stored[draft.id])]
         facts = {uuid: ids for uuid, row in stored.items() if isinstance(ids := row["facts"], list)}
@@ -245,16 +250,20 @@ class _Changes:
     """What to store: facts anew, of some nothing but their times; those that `moved` are removed before."""
 
     moved: Sequence[str]
-    said: Sequence[FactRecord]
+    changed: Sequence[FactRecord]
     timed: Sequence[FactRecord]
 
     @classmethod
     def between(cls, known: Mapping[str, FactRecord], after: Mapping[str, FactRecord]) -> "_Changes":
-        said = {uuid for uuid, one in after.items() if uuid not in known or _said(one) != _said(known[uuid])}
+        changed = {
+            uuid
+            for uuid, one in after.items()
+            if uuid not in known or _without_times(one) != _without_times(known[uuid])
+        }
         return cls(
             moved=[uuid for uuid, one in after.items() if uuid in known and _ends(one) != _ends(known[uuid])],
-            said=[one for uuid, one in after.items() if uuid in said],
-            timed=[one for uuid, one in after.items() if uuid not in said and one != known[uuid]],
+            changed=[one for uuid, one in after.items() if uuid in changed],
+            timed=[one for uuid, one in after.items() if uuid not in changed and one != known[uuid]],
         )
 
 
@@ -274,7 +283,7 @@ def _by_own_id(facts: Iterable[FactRecord]) -> dict[str, dict[str, FactRecord]]:
     return same
 
 
-def _said(fact: FactRecord) -> FactRecord:
+def _without_times(fact: FactRecord) -> FactRecord:
     """Return a fact without what `set_times` stores of it."""
     return replace(fact, invalid_at=None, expired_at=None, retired_at=None)
 

@@ -1,10 +1,13 @@
-"""Reads and changes the records of one group: entities, facts and episodes, in statements of bounded size."""
+"""Reads and changes entities, facts and episodes of one group, in statements of bounded size."""
 
+import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
+from composable_memory.facts import Forgotten
 from composable_memory.interfaces import EmbedderAdapter
 from composable_memory_adapters.graphiti.database.cypher import CypherDatabase, Row
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft, graph_id
@@ -18,6 +21,7 @@ from composable_memory_adapters.graphiti.library.records import (
 )
 from composable_memory_adapters.graphiti.library.vector_space import fits_space
 from composable_memory_adapters.graphiti.writing import graph_statements
+from composable_memory_adapters.graphiti.writing.superseding import retired_facts, with_ends
 
 if TYPE_CHECKING:
     from composable_memory_adapters.graphiti.library.saving import Saver
@@ -137,6 +141,79 @@ class GroupRepository:
         ]
         await (await self._saver()).save_mentions(self.group_id, mentions)
 
+    # --- episodes that are retired, restored, merged or forgotten ---
+
+    async def _settle(self, facts: Iterable[FactRecord], now: datetime) -> None:
+        """Store when facts and related ones end, as follows from `facts` and what else is stored."""
+        changed = {one.uuid: one for one in facts}
+        stored = await self.kin_of(changed.values())
+        after = await asyncio.to_thread(
+            with_ends, {**stored, **{uuid: one for uuid, one in changed.items() if uuid in stored}}, now
+        )
+        await self.set_times(one for uuid, one in after.items() if one != stored[uuid])
+
+    async def retire(self, episodes: Sequence[str], at: datetime, now: datetime) -> int:
+        """Retire episodes; return how many facts end since all episodes that support them are retired."""
+        await self.change(graph_statements.RETIRE_EPISODES, {"uuids": episodes}, at=at.isoformat())
+        facts = [one for one in (await self.facts_of(episodes)).values() if one.retired_at is None]
+        retired = await self.retirements({uuid for one in facts for uuid in one.episodes})
+        ended = [replace(one, retired_at=at) for one in facts if retired.keys() >= set(one.episodes)]
+        await self._settle(ended, now)
+        await self.change(graph_statements.MARK_AS_READ, {"uuids": episodes}, at=now)
+        return len(ended)
+
+    async def restore(self, episodes: Sequence[str], now: datetime) -> None:
+        """Undo `retire`, for episodes whose source says the same again."""
+        retired = await self.retirements(episodes)
+        if not retired:
+            return
+        facts = [one for one in (await self.facts_of(retired)).values() if one.retired_at is not None]
+        await self._settle([replace(one, retired_at=None, expired_at=None) for one in facts], now)
+        await self.change(graph_statements.RESTORE_EPISODES, {"uuids": sorted(retired)})
+
+    async def move_facts(self, episodes: Sequence[str], merged: str, now: datetime) -> None:
+        """Let the facts and entities of several episodes point to one instead, and remove the several."""
+        old = [one for one in episodes if one != merged]
+        facts = await self.facts_of(old)
+        await self.change(graph_statements.MOVE_FACTS, {"uuids": list(facts)}, episodes=old, merged=merged)
+        mentioned = await self.rows(graph_statements.MENTIONED, uuids=old)
+        await self.link([(merged, str(row["uuid"])) for row in mentioned], now)
+        links = [{"episode": merged, "facts": sorted(facts)}] if facts else []
+        await self.change(graph_statements.ADD_FACTS_TO_EPISODES, {"links": links})
+        await self.change(graph_statements.MARK_AS_READ, {"uuids": [merged]}, at=now)
+        await self.change(graph_statements.DELETE_EPISODES, {"uuids": old})
+
+    async def forget(self, episode_id: str, now: datetime) -> Forgotten | None:
+        """Remove an episode, the facts that only it supports, and the entities that nothing is left about."""
+        rows = await self.database.read(self.group_id, graph_statements.NAMED_EPISODES, id=episode_id)
+        if not rows:
+            return None
+        uuid = str(rows[0]["uuid"])
+        facts = await self.facts_of([uuid])
+        lone = {one.uuid: one for one in facts.values() if set(one.episodes) == {uuid}}
+        shared = [_without(one, uuid) for one in facts.values() if one.uuid not in lone]
+        await self._settle(await self._unsupported(shared), now)
+        await self.change(graph_statements.CUT_EPISODE, {"uuids": [one.uuid for one in shared]}, episode=uuid)
+        kin = await self.kin_of(lone.values())
+        await self.change(graph_statements.DELETE_FACTS, {"uuids": list(lone)})
+        await self._settle([one for one in kin.values() if one.uuid not in lone], now)
+        orphans = await self.database.read(self.group_id, graph_statements.ORPHANS, episode=uuid)
+        await self.change(graph_statements.DELETE_ENTITIES, {"uuids": [row["uuid"] for row in orphans]})
+        # The episode goes last: what is left of an attempt that was cut off is removed by the next one.
+        await self.change(graph_statements.DELETE_EPISODES, {"uuids": [uuid]})
+        return Forgotten(episode_id=uuid, facts=len(lone), entities=len(orphans))
+
+    async def _unsupported(self, facts: Sequence[FactRecord]) -> list[FactRecord]:
+        """Return those of the facts whose episodes are all retired by now."""
+        return retired_facts(facts, await self.retirements({uuid for one in facts for uuid in one.episodes}))
+
+    async def retirements(self, episodes: Iterable[str]) -> dict[str, datetime]:
+        """Return which of the episodes are retired, and since when."""
+        rows = await self.rows(graph_statements.RETIRED, uuids=sorted(episodes))
+        return {str(row["uuid"]): datetime.fromisoformat(str(row["retired_at"])) for row in rows}
+
+    # --- saving ---
+
     async def _saver(self) -> "Saver":
         """Return what saves; vectors that would not fit to those in the group are left out."""
         await load()
@@ -163,3 +240,7 @@ def _pair(fact: FactRecord) -> tuple[str, str, str | None]:
 
 def _by_uuid(rows: Iterable[Row]) -> dict[str, FactRecord]:
     return {record.uuid: record for record in map(fact_record, rows)}
+
+
+def _without(fact: FactRecord, episode: str) -> FactRecord:
+    return replace(fact, episodes=tuple(one for one in fact.episodes if one != episode))

@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 from composable_memory_adapters.graphiti.episodes import graph_id
 from composable_memory_adapters.graphiti.library.records import FactRecord
 
-__all__ = ["apart", "parted", "placed", "settled", "taken_back"]
+__all__ = ["by_episode", "record_for", "retired_facts", "split_restated", "with_ends"]
 
 EVER = datetime.min.replace(tzinfo=UTC)
 
 
-def placed(new: FactRecord, known: Iterable[FactRecord], group_id: str) -> FactRecord:
+def record_for(new: FactRecord, known: Iterable[FactRecord], group_id: str) -> FactRecord:
     """Return the record that a statement becomes: one of those known with its episodes added, or a new one.
 
     A fact that ended and is stated again for a later time begins a record of its own, so that nothing is said
@@ -28,7 +28,7 @@ def placed(new: FactRecord, known: Iterable[FactRecord], group_id: str) -> FactR
     return _merged(period, new)
 
 
-def apart(statement: FactRecord) -> Iterator[FactRecord]:
+def by_episode(statement: FactRecord) -> Iterator[FactRecord]:
     """Yield what each episode says, where several say it and another fact may have held between them."""
     if not statement.exclusive or len(statement.told) < 2:
         yield statement
@@ -37,7 +37,7 @@ def apart(statement: FactRecord) -> Iterator[FactRecord]:
         yield replace(statement, episodes=(episode,), told=((episode, since),), valid_at=since)
 
 
-def parted(known: Mapping[str, FactRecord], group_id: str) -> dict[str, FactRecord]:
+def split_restated(known: Mapping[str, FactRecord], group_id: str) -> dict[str, FactRecord]:
     """Return facts with those in two that were stated again after another had taken their place.
 
     When that came in does not matter: what is known by now is told apart by the times of the statements.
@@ -48,11 +48,11 @@ def parted(known: Mapping[str, FactRecord], group_id: str) -> dict[str, FactReco
     after = dict(known)
     for same in kin.values():
         if any(one.exclusive for one in same):
-            after |= _parted({one.uuid: one for one in same}, group_id)
+            after |= _split_restated({one.uuid: one for one in same}, group_id)
     return after
 
 
-def settled(known: Mapping[str, FactRecord], now: datetime) -> dict[str, FactRecord]:
+def with_ends(known: Mapping[str, FactRecord], now: datetime) -> dict[str, FactRecord]:
     """Return facts with the ends that follow from all of them together, whatever the order they came in.
 
     Where a relation is exclusive, a fact ends when the next one with another target begins; facts that begin
@@ -61,10 +61,10 @@ def settled(known: Mapping[str, FactRecord], now: datetime) -> dict[str, FactRec
     kin: dict[tuple[str, str], list[FactRecord]] = {}
     for one in known.values():
         kin.setdefault((one.source, one.relation), []).append(one)
-    return {uuid: _settled(one, kin[one.source, one.relation], now) for uuid, one in known.items()}
+    return {uuid: _with_ends(one, kin[one.source, one.relation], now) for uuid, one in known.items()}
 
 
-def _parted(kin: dict[str, FactRecord], group_id: str) -> dict[str, FactRecord]:
+def _split_restated(kin: dict[str, FactRecord], group_id: str) -> dict[str, FactRecord]:
     left = [*kin]
     while left:
         one = kin[left.pop()]
@@ -91,7 +91,7 @@ def _in_two(fact: FactRecord, again: Sequence[tuple[str, datetime]], group_id: s
     """Return a fact without what was stated again, and that as a fact which begins then."""
     before = tuple(told for told in fact.told if told not in again)
     since = min(moment for _, moment in again)
-    if not before:  # what had stated the beginning is gone
+    if not before:  # what had stated the beginning is retired
         return (replace(fact, valid_at=since),)
     restated = {episode for episode, _ in again}
     kept = {episode for episode, _ in before}
@@ -108,12 +108,12 @@ def _in_two(fact: FactRecord, again: Sequence[tuple[str, datetime]], group_id: s
     return replace(fact, episodes=first, told=before), second
 
 
-def taken_back(facts: Iterable[FactRecord], gone: Mapping[str, datetime]) -> list[FactRecord]:
-    """Return those of the facts that only episodes in `gone` support, ended when the last of these was."""
+def retired_facts(facts: Iterable[FactRecord], retired: Mapping[str, datetime]) -> list[FactRecord]:
+    """Return those of the facts that only episodes in `retired` support, ended when the last of these was."""
     return [
-        replace(one, retired_at=max(gone[uuid] for uuid in one.episodes))
+        replace(one, retired_at=max(retired[uuid] for uuid in one.episodes))
         for one in facts
-        if one.retired_at is None and one.episodes and gone.keys() >= set(one.episodes)
+        if one.retired_at is None and one.episodes and retired.keys() >= set(one.episodes)
     ]
 
 
@@ -148,7 +148,7 @@ def _merged(old: FactRecord, new: FactRecord) -> FactRecord:
     )
 
 
-def _settled(fact: FactRecord, kin: Sequence[FactRecord], now: datetime) -> FactRecord:
+def _with_ends(fact: FactRecord, kin: Sequence[FactRecord], now: datetime) -> FactRecord:
     ended = [moment for moment in (fact.retired_at, *_ends(fact, kin)) if moment]
     ends = [moment for moment in (fact.ends_at, *ended) if moment]
     invalid_at = min(ends, default=None)
