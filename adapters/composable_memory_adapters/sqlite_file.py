@@ -172,6 +172,16 @@ class SqliteFile:
             await asyncio.sleep(time.monotonic() - began)  # as long again for writers of other processes
         await self._writer.run(_empty_log, _alone)
 
+    def check_folder(self) -> None:
+        """Check that a file that is not there yet could be made; looks at the disk, and changes nothing.
+
+        Raises:
+            IndexProblem: its folder is no folder, or cannot be written.
+        """
+        nearest = next(parent for parent in self.path.absolute().parents if os.path.lexists(parent))
+        if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+            raise IndexProblem(self.path, f"{NO_FOLDER} ({nearest})")
+
     def was_replaced(self) -> bool:
         """Say whether another file, or none, is at the path by now; looks at the disk."""
         return self._identity not in (None, _identity_of(self.path))

@@ -361,6 +361,7 @@ async def test_a_cancelled_search_leaves_the_memory_usable(services: BackendServ
 
 async def test_an_index_of_a_later_version_is_left_alone(services: BackendServices) -> None:
     async with open_builtin(settings(), services) as memory:
+        await memory.sync()
         path = Path(memory.status().db_path or "")
     async with SqliteFile.open(path) as file:
         await file.write(lambda connection: connection.execute("PRAGMA user_version = 99").fetchall())
@@ -381,3 +382,54 @@ async def test_a_database_of_another_program_is_left_alone(services: BackendServ
     with pytest.raises(BackendError, match="tables of another program; choose another"):
         async with open_builtin(settings(store={"path": str(path)}), services):
             pass
+
+
+# --- a folder that was only looked at ---
+
+
+def indexes_in(services: BackendServices) -> list[str]:
+    return [path.name for path in services.state_dir.rglob("*.sqlite*")]
+
+
+@pytest.fixture
+def without_notes(services: BackendServices, tmp_path: Path) -> BackendServices:
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    return replace(services, workspace_dir=folder)
+
+
+async def test_looking_at_a_folder_without_notes_leaves_no_index(without_notes: BackendServices) -> None:
+    async with open_builtin(BuiltinSettings(), without_notes) as memory:
+        before = memory.status()
+        answer = await memory.answer("tides")
+        again = await memory.answer("tides")
+
+        assert answer == again
+        assert (answer.results, codes(answer)) == ((), ["keyword-only"])
+        assert (before.files, before.chunks, memory.status().dirty) == (0, 0, False)
+        assert await memory.check() == ()
+
+    assert indexes_in(without_notes) == []
+
+
+async def test_the_first_note_makes_the_index_also_where_two_begin_at_once(
+    without_notes: BackendServices,
+) -> None:
+    note = without_notes.workspace_dir / "MEMORY.md"
+    async with (
+        open_builtin(BuiltinSettings(), without_notes) as one,
+        open_builtin(BuiltinSettings(), without_notes) as other,
+    ):
+        await one.answer("tides")
+        await asyncio.to_thread(note.write_text, "The tides turn at noon.", "utf-8")
+        await asyncio.gather(one.sync(), other.sync())
+        answers = [await memory.answer("tides") for memory in (one, other)]
+
+    assert [[result.path for result in answer.results] for answer in answers] == [["MEMORY.md"]] * 2
+
+
+async def test_asking_for_a_sync_makes_an_index_of_no_notes(without_notes: BackendServices) -> None:
+    async with open_builtin(BuiltinSettings(), without_notes) as memory:
+        await memory.sync()
+
+    assert indexes_in(without_notes) != []

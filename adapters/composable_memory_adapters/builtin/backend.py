@@ -41,13 +41,13 @@ from composable_memory_adapters.builtin.notes.sessions import (
     resolve_transcript,
     transcripts_folder,
 )
-from composable_memory_adapters.builtin.notes.sources import TRANSCRIPTS_KEY, read_note
+from composable_memory_adapters.builtin.notes.sources import TRANSCRIPTS_KEY, read_note, scan
 from composable_memory_adapters.builtin.search.searcher import Searcher
 from composable_memory_adapters.builtin.settings import ENGINES, BuiltinSettings, filled_in
 from composable_memory_adapters.builtin.status import Standing, describe
 from composable_memory_adapters.builtin.store import index_meta, integrity, schema
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
-from composable_memory_adapters.builtin.store.index_meta import IndexSnapshot
+from composable_memory_adapters.builtin.store.index_meta import IndexSnapshot, SyncMark
 from composable_memory_adapters.builtin.sync.sync_scheduler import FolderWatch, SyncScheduler
 from composable_memory_adapters.builtin.sync.synchroniser import Synchroniser
 from composable_memory_adapters.builtin.sync.watch_scope import survey
@@ -60,6 +60,8 @@ if TYPE_CHECKING:
 __all__ = ["BuiltinMemory", "open_builtin"]
 
 BACKEND_ID = "builtin"
+BACKGROUND_REASONS = frozenset({"search", "session-start", "watch", "interval"})
+"""Why a sync runs that nobody has asked for."""
 
 
 @asynccontextmanager
@@ -118,6 +120,7 @@ class BuiltinMemory:
         self._checked_at: datetime | None = None
         self._damage: IndexDamaged | None = None
         self._is_closed = False
+        self._is_made = False
         self._counting = asyncio.Lock()
         self._release = Once(self._let_go, name="builtin-close")
 
@@ -135,8 +138,10 @@ class BuiltinMemory:
         self._index = await self._open_index()
         with self._failing_to("open"):
             try:
-                await schema.ensure(self._index.file)
-                await self._take_stock()
+                if await self._has_file():
+                    await self._take_stock()
+                else:
+                    await asyncio.to_thread(self._index.file.check_folder)
             except IndexDamaged as damage:
                 self._damage = damage
         if self._services.is_long_lived:
@@ -155,6 +160,9 @@ class BuiltinMemory:
             return SearchAnswer(results=())
         with self._failing_to("search"):
             await self._look_for_changes(options.session_key if options else None)
+            if not await self._has_file():
+                missing = (*opened.searcher.restrictions, *self._shortcomings())
+                return SearchAnswer(results=(), degraded=missing)
             async with self._noting_damage():
                 answer = await (self._index or opened).searcher.answer(query, options)
                 if (
@@ -175,6 +183,8 @@ class BuiltinMemory:
         """Read all of the index and return what is damaged, with what mends it."""
         opened = self._opened("check")
         with self._failing_to("check"):
+            if not await self._has_file():
+                return ()
             try:
                 async with self._noting_damage():
                     await self._reopen_if_replaced()
@@ -237,6 +247,7 @@ class BuiltinMemory:
         """Load what vector search needs, and say whether it can answer."""
         opened = self._opened("probe vector search")
         try:
+            await schema.ensure(opened.file)
             await opened.searcher.warm()
         except IndexProblem:
             return False
@@ -315,6 +326,11 @@ class BuiltinMemory:
     async def _sync_index(self, flight: Flight) -> SyncReport:
         await self._reopen_if_replaced()
         opened = self._opened("sync")
+        if not await self._has_file() and await self._is_nothing_to_write(flight):
+            # Noted in memory alone: a folder that was only looked at leaves no file behind.
+            mark = SyncMark(finished_ms=int(self._services.clock().timestamp() * 1000))
+            self._snapshot = IndexSnapshot(mark=mark)
+            return SyncReport(reason=flight.reason)
         await schema.ensure(opened.file)
         return await opened.sync.run(
             reason=flight.reason,
@@ -323,8 +339,33 @@ class BuiltinMemory:
             notes_indexed=flight.mark_notes_indexed,
         )
 
+    async def _has_file(self) -> bool:
+        """Return whether there is an index; it is made by the first sync that has something to write."""
+        if not self._is_made and await asyncio.to_thread(self._path.exists):
+            try:
+                await schema.ensure(self._opened("read").file)  # whoever makes it may not be done
+            finally:
+                self._is_made = True
+        return self._is_made
+
+    async def _is_nothing_to_write(self, flight: Flight) -> bool:
+        """Return whether nobody has asked for this sync, and there is neither a note nor any trouble."""
+        if flight.force or not BACKGROUND_REASONS.issuperset(flight.reason.split("+")):
+            return False
+        look = partial(
+            scan,
+            self._services.workspace_dir,
+            self._settings.extra_paths,
+            sources=self._settings.sources,
+            transcripts=self._transcripts,
+        )
+        found = await asyncio.to_thread(look)
+        return not (found.files or found.unreadable or found.remarks)
+
     async def _take_stock(self) -> None:
         """Read what the status tells; one at a time, so that what is older never comes last."""
+        if not await self._has_file():
+            return
         async with self._counting:
             opened = self._opened("read its index")
             self._snapshot, self._rebuild_cost = await opened.file.read(

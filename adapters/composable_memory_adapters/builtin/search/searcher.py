@@ -158,6 +158,11 @@ class Searcher:
             await self._vectors.close()
 
     @property
+    def restrictions(self) -> tuple[Degradation, ...]:
+        """Return in what way every answer is less than it could be, whatever is asked."""
+        return (self._restriction,) if self._restriction else ()
+
+    @property
     def vector_engine(self) -> str | None:
         """Return the name of the engine that searches vectors; None until it was used."""
         return self._vectors.engine if self._vectors else None
