@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 
 from composable_memory.cli.plugin_api import counted, one_line, print_line
 from composable_memory.facts import Episode, Fact, GraphEntity
-from composable_memory.ingest.normalize import citation_of
 from composable_memory.types import Origin
 
 __all__ = [
@@ -54,6 +53,9 @@ def format_relation(relation: str) -> str:
 
 def format_origin(origin: Origin) -> str:
     """Return where something was taken from: `path#L3-L7`, `path#L3`, or the path alone."""
+    # Imported late, because `cmem --help` imports this module.
+    from composable_memory.ingest.normalize import citation_of
+
     return one_line(citation_of(origin))
 
 
