@@ -224,6 +224,14 @@ NOTE = (
 )
 
 
+def test_facts_from_one_file_whose_lines_are_not_known_are_not_from_the_same_lines() -> None:
+    facts = [fact(1, 0.9, 0, 0, NOTE), fact(2, 0.8, 0, 0, NOTE.upper())]
+
+    merged = merge([backend("graph", 1.0, *facts)], dedup=Dedup.OVERLAP)
+
+    assert [one.reason for one in merged.dropped if one.reason == "overlap"] == []
+
+
 def test_nearly_equal_texts_in_two_files_are_one_result() -> None:
     lists = [
         backend("a", 1.0, hit("p.md", 1, 5, 0.9, NOTE)),
