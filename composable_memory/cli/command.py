@@ -3,26 +3,16 @@
 import inspect
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from enum import IntEnum
 from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import typer
 
+from composable_memory.cli.exit_codes import ExitCode, run
 from composable_memory.cli.options import StateDir, Workspace
-from composable_memory.cli.output import error, print_json
 
-__all__ = ["ExitCode", "Target", "command", "run"]
-
-
-class ExitCode(IntEnum):
-    """How a command ended."""
-
-    FINE = 0
-    FAILED = 1
-    BAD_USAGE = 2
-    DEGRADED = 3
+__all__ = ["Target", "command"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,31 +46,6 @@ def command(app: typer.Typer, name: str, *, epilog: str | None = None) -> Callab
         return function
 
     return register
-
-
-def run(work: Coroutine[Any, Any, ExitCode | None], *, as_json: bool = False) -> None:
-    """Run a command to its end; an expected error becomes one line, and with `as_json` a document.
-
-    Raises:
-        typer.Exit: always, with the exit code.
-    """
-    # Imported late, because help and version need none of it.
-    import asyncio
-
-    from composable_memory.errors import ComposableMemoryError
-    from composable_memory_feedback.errors import FeedbackError
-    from composable_memory_ops_logs import OpsLogError
-
-    try:
-        code = asyncio.run(work) or ExitCode.FINE
-    except BrokenPipeError:
-        raise
-    except (ComposableMemoryError, FeedbackError, OpsLogError, OSError) as problem:
-        if as_json:
-            print_json({"error": str(problem)})
-        error(str(problem))
-        code = ExitCode.FAILED
-    raise typer.Exit(code)
 
 
 def _with_options(function: Command) -> Callable[..., None]:

@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 from pydantic import JsonValue
 
-from composable_memory.cli.command import ExitCode, Target, command
+from composable_memory.cli.command import Target, command
+from composable_memory.cli.exit_codes import ExitCode
 from composable_memory.cli.options import AsJson, Strict
 from composable_memory.cli.output import print_json, print_line, warn, warn_degraded, warn_if_empty
 from composable_memory.cli.render import progress_bar

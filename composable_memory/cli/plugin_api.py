@@ -5,7 +5,8 @@ named as the command. `cmem --help` imports its module for the help text, so imp
 command runs. `composable_memory.documents` makes the JSON.
 """
 
-from composable_memory.cli.command import ExitCode, Target, command, run
+from composable_memory.cli.command import Target, command
+from composable_memory.cli.exit_codes import ExitCode, run
 from composable_memory.cli.options import (
     AsJson,
     Backend,

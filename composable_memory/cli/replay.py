@@ -5,7 +5,8 @@ from typing import Annotated, Literal
 import typer
 from pydantic import JsonValue
 
-from composable_memory.cli.command import ExitCode, Target, command
+from composable_memory.cli.command import Target, command
+from composable_memory.cli.exit_codes import ExitCode
 from composable_memory.cli.options import TABLE_HELP, AsJson, parse_time
 from composable_memory.cli.output import counted, error, one_line, print_json, print_line, warn
 from composable_memory.cli.render import print_pairs, print_table

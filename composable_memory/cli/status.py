@@ -11,7 +11,8 @@ from typing import Annotated, Any
 import typer
 from pydantic import BaseModel, JsonValue
 
-from composable_memory.cli.command import ExitCode, Target, command
+from composable_memory.cli.command import Target, command
+from composable_memory.cli.exit_codes import ExitCode
 from composable_memory.cli.options import AsJson, Strict
 from composable_memory.cli.output import error, print_json, print_line, warn, warn_degraded
 from composable_memory.cli.render import print_details, print_table

@@ -23,11 +23,7 @@ from composable_memory.config.settings import (
     BackendSection,
     MemorySettings,
     Settings,
-    check,
-    is_secret,
     is_taken,
-    known_keys,
-    unknown_key,
 )
 from composable_memory.config.trees import (
     Layer,
@@ -42,6 +38,7 @@ from composable_memory.config.trees import (
     tree_of,
 )
 from composable_memory.config.trust import refuse_harmful
+from composable_memory.config.validation import check, is_secret, known_keys, unknown_key
 from composable_memory.errors import ConfigError
 from composable_memory.interfaces import BackendSpec, EmbedderSpec
 from composable_memory.registry import Registry, discover_backends

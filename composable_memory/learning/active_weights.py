@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from composable_memory.learning.context import LearningContext
-from composable_memory.query.weights import LiveWeights, WeightsInForce, WeightTable
+from composable_memory.query.weights import ActiveWeights, LiveWeights, WeightTable
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_ops_logs import ErrorInfo, LearningFailed, OpsLog, OpsLogError, trace
 
@@ -79,7 +79,7 @@ async def activate(context: LearningContext, live: LiveWeights | None) -> Weight
     """
     report = await active_weights(context)
     if live is not None:
-        live.put(WeightsInForce(table=report.table, experiment=report.experiment, set_aside=report.set_aside))
+        live.put(ActiveWeights(table=report.table, experiment=report.experiment, set_aside=report.set_aside))
     return report
 
 

@@ -9,7 +9,7 @@ from composable_memory.query.ranking import Ranking, rank
 from composable_memory.types import BackendAnswer, SearchOptions
 from composable_memory_feedback.experiments.interleaving import seed_of, team_draft
 
-__all__ = ["Draw", "interleave", "rank_in_force"]
+__all__ = ["Draw", "interleave", "rank_active"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +23,7 @@ class Draw:
     teams: tuple[str, ...] = ()
 
 
-def rank_in_force(
+def rank_active(
     answers: Sequence[BackendAnswer],
     terms: QueryContext,
     options: SearchOptions,
@@ -38,7 +38,7 @@ def rank_in_force(
             answers, terms.rules, weights=weights, policy=terms.policy, options=options, min_depth=min_depth
         )
 
-    experiment = terms.in_force.experiment
+    experiment = terms.active_weights.experiment
     if experiment is None:
         return ranked(terms.weights), None
     a, b = terms.weights_of(experiment.a), terms.weights_of(experiment.b)

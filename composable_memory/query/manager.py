@@ -28,7 +28,7 @@ from composable_memory.interfaces import (
 from composable_memory.query.backend_handle import BackendHandle, ComposableBackendEntry
 from composable_memory.query.context_pack import DEFAULT_MAX_CHARS, PackBudget, pack_results
 from composable_memory.query.fan_out import FanOut
-from composable_memory.query.interleaving import rank_in_force
+from composable_memory.query.interleaving import rank_active
 from composable_memory.query.query_context import QueryContext
 from composable_memory.query.query_log import QueryLogger, log_context_pack
 from composable_memory.query.ranking import CalibrationRule, MergePolicy, depth_for
@@ -356,7 +356,7 @@ class ComposableMemoryManager:
             log.backend_result,
         )
         answers += [BackendAnswer(backend_id=one, skipped=why) for one, why in plan.skipped.items()]
-        ranking, draw = rank_in_force(answers, terms, request.options, min_depth=depth, trace_id=trace_id)
+        ranking, draw = rank_active(answers, terms, request.options, min_depth=depth, trace_id=trace_id)
         response = QueryResponse(
             trace_id=trace_id,
             results=ranking.merged.results,
@@ -366,7 +366,7 @@ class ComposableMemoryManager:
             answers=tuple(answers),
             degraded=self._degradations(answers, (*troubles, *plan.troubles)),
             intent=intent,
-            weights_version=terms.in_force.version,
+            weights_version=terms.active_weights.version,
             latency_ms=(perf_counter() - started) * 1000,
         )
         log.merged(request, response, ranking, draw)
@@ -374,15 +374,15 @@ class ComposableMemoryManager:
 
     def _terms(self, intent: QueryIntent | None) -> QueryContext:
         """Return what holds for a query that begins now."""
-        in_force = self._weights.now
+        active_weights = self._weights.now
         read = intent or QueryIntent()
         kind = intent_kind(entities=read.entities, topics=read.topics, time_hints=read.time_hints)
         return QueryContext(
             query_id=uuid4().hex[:8],
             manager_id=self.id,
-            in_force=in_force,
+            active_weights=active_weights,
             kind=kind,
-            weights=_weights_of(in_force.table, self._handles, kind),
+            weights=_weights_of(active_weights.table, self._handles, kind),
             rules=self._rules,
             policy=self._policy,
             memory=self._mark,
@@ -458,22 +458,22 @@ class ComposableMemoryManager:
             for handle in self._handles.values()
             if handle.entry.condition is not None and self._intent_parser is None
         ]
-        in_force = self._weights.now
+        active_weights = self._weights.now
         custom: dict[str, JsonValue] = {
             "composable": True,
             "backends": list(self._handles),
             "primary": self._primary,
-            "weights": {**_weights_of(in_force.table, self._handles, None)},
-            "weightsVersion": in_force.version,
+            "weights": {**_weights_of(active_weights.table, self._handles, None)},
+            "weightsVersion": active_weights.version,
             "breakers": {
                 backend_id: handle.breaker.state.value for backend_id, handle in self._handles.items()
             },
             "unavailable": [{"backendId": one.backend_id, "reason": one.reason} for one in self._unavailable],
         }
-        if in_force.experiment is not None:
-            custom["experiment"] = in_force.experiment.id
-        if in_force.set_aside is not None:
-            custom["weightsSetAside"] = in_force.set_aside
+        if active_weights.experiment is not None:
+            custom["experiment"] = active_weights.experiment.id
+        if active_weights.set_aside is not None:
+            custom["weightsSetAside"] = active_weights.set_aside
         if idle:
             custom["neverAsked"] = dict.fromkeys(idle, "it has a condition, and there is no intent parser")
         return custom

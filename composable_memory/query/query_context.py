@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from composable_memory.query.ranking import CalibrationRule, MergePolicy
-from composable_memory.query.weights import WeightsInForce, WeightTable
+from composable_memory.query.weights import ActiveWeights, WeightTable
 from composable_memory_feedback.intents import IntentKind
 
 __all__ = ["QueryContext"]
@@ -20,7 +20,7 @@ class QueryContext:
 
     query_id: str
     manager_id: str
-    in_force: WeightsInForce
+    active_weights: ActiveWeights
     kind: IntentKind
     weights: Mapping[str, float]
     rules: Mapping[str, CalibrationRule]

@@ -80,7 +80,7 @@ class QueryLogger:
                 intent=_intent(intent) if intent else None,
                 active_backends=active,
                 skipped_backends=skipped,
-                weights_version=self._terms.in_force.version,
+                weights_version=self._terms.active_weights.version,
                 manager=self._terms.manager_id,
                 query_id=self._terms.query_id,
                 memory=self._terms.memory,

@@ -9,11 +9,11 @@ from composable_memory_feedback.weights import DEFAULT_WEIGHT, WeightTable, is_w
 if TYPE_CHECKING:
     from composable_memory_feedback.experiments.values import Experiment
 
-__all__ = ["DEFAULT_WEIGHT", "LiveWeights", "WeightTable", "WeightsInForce", "is_weight"]
+__all__ = ["DEFAULT_WEIGHT", "ActiveWeights", "LiveWeights", "WeightTable", "is_weight"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WeightsInForce:
+class ActiveWeights:
     """What ranks a query: a table, or for the time of an experiment the two tables that are compared.
 
     `set_aside` says why an adopted table is not in force.
@@ -34,13 +34,13 @@ class LiveWeights:
 
     def __init__(self, table: WeightTable | Mapping[str, float]) -> None:
         fixed = table if isinstance(table, WeightTable) else WeightTable.fixed(table)
-        self._now = WeightsInForce(table=fixed)
+        self._now = ActiveWeights(table=fixed)
 
     @property
-    def now(self) -> WeightsInForce:
+    def now(self) -> ActiveWeights:
         """Return what is in force at this moment."""
         return self._now
 
-    def put(self, weights: WeightsInForce) -> None:
+    def put(self, weights: ActiveWeights) -> None:
         """Put other weights in force for all queries that begin from now on."""
         self._now = weights

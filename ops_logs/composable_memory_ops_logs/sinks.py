@@ -2,45 +2,26 @@
 
 import errno
 import os
-import sys
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from datetime import datetime, timedelta
+from collections.abc import Generator, Sequence
+from datetime import datetime
 from pathlib import Path
-from typing import BinaryIO, TypeAlias, TypeVar
-
-import orjson
+from typing import TypeVar
 
 from composable_memory_ops_logs.events import EventDetail, OpsEvent
+from composable_memory_ops_logs.retention import BINARY, Judged, Retention, lock_file
 from composable_memory_ops_logs.segments import (
     BLOCK_BYTES,
-    LARGE_BYTES,
-    BlockWriter,
     Segment,
-    blocks_of,
-    day_of,
-    index_path,
-    lines_backwards,
     segments_in,
-    write_index,
 )
 
-if sys.platform != "win32":
-    import fcntl
+__all__ = ["FileSink", "MemorySink"]
 
-__all__ = ["FileSink", "Judged", "MemorySink"]
-
-# O_BINARY exists on Windows only; without it every newline would become two characters there.
-_BINARY = getattr(os, "O_BINARY", 0)
-_OPEN_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | _BINARY
+_OPEN_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | BINARY
 _MOST_OPEN_BYTES = 16 * BLOCK_BYTES
 _LEAST_OPEN_BYTES = 64 * 1024
 _OPEN_SHARE = 16
 """An open file takes at most such a part of what all may take."""
-_LOCK_NAME = "ops.lock"
-
-Judged: TypeAlias = Callable[[], Collection[str]]
-"""Names the traces that were judged, or raises an `OSError` where that cannot be told."""
 
 Detail = TypeVar("Detail", bound=EventDetail)
 
@@ -63,13 +44,16 @@ class FileSink:
         judged_days: int = 365,
     ) -> None:
         self._directory = directory
-        self._retention_days = retention_days
-        self._max_bytes = max_bytes
-        self._judged = judged
-        self._judged_days = judged_days
         self._most_open = min(_MOST_OPEN_BYTES, max(_LEAST_OPEN_BYTES, max_bytes // _OPEN_SHARE))
         self._current: Segment | None = None
-        self._closing: Segment | None = None
+        self._retention = Retention(
+            directory,
+            retention_days=retention_days,
+            max_bytes=max_bytes,
+            most_open=self._most_open,
+            judged=judged,
+            judged_days=judged_days,
+        )
         self.files_begun = 0
         """Rises whenever this sink goes on with another file."""
 
@@ -89,37 +73,18 @@ class FileSink:
             self.files_begun += 1
 
     def chores(self, now: datetime, *, is_patient: bool) -> Generator[None]:
-        """Compress what is closed and delete what is past its time or too much, step by step.
-
-        Of several processes one does so. Whenever it stops, killed or closed, nothing is lost or there twice:
-        a file appears under its name when it is whole, and takes the place of another by that alone. Large
-        files are taken up only with `is_patient`.
-
-        Raises:
-            OSError: something cannot be read, written or deleted; the rest can be tried again.
-        """
-        with self._turn() as is_mine:
-            if is_mine is False:
-                return
-            problem: OSError | None = None
-            try:
-                if is_mine:
-                    yield from self._compress_closed(now, is_patient=is_patient)
-            except OSError as error:  # where there is no room to compress, there may be soon
-                problem = error
-            yield from self._drop_what_must_go(now, is_patient=is_patient)
-            if problem is not None:
-                raise problem
+        """Compress closed files and delete what is over time or size, step by step; see `Retention`."""
+        yield from self._retention.apply(now, is_patient=is_patient)
 
     # --- appending ---
 
     def _append_to(self, segment: Segment, data: bytes) -> bool:
         """Append to a file; False if another must be begun."""
-        if segment == self._closing:  # its lock is held by ourselves
+        if segment == self._retention.closing:  # its lock is held by ourselves
             return False
         descriptor = self._open(segment.open_path)
         try:
-            _lock(descriptor)
+            lock_file(descriptor)
             state = os.fstat(descriptor)
             if state.st_nlink == 0 or state.st_size >= self._most_open:
                 return False
@@ -150,164 +115,6 @@ class FileSink:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             return os.open(path, _OPEN_FLAGS, 0o600)
 
-    # --- chores ---
-
-    @contextmanager
-    def _turn(self) -> Iterator[bool | None]:
-        """Enter with True if no other process does the chores, with None where nothing can be locked."""
-        descriptor = os.open(self._directory / _LOCK_NAME, os.O_RDWR | os.O_CREAT | _BINARY, 0o600)
-        try:
-            yield _lock(descriptor, is_patient=False)
-        finally:
-            os.close(descriptor)
-
-    def _clear_scratch(self) -> None:
-        """Delete what a process left that was killed at its chores."""
-        for path in self._directory.glob("ops-*.tmp"):
-            path.unlink(missing_ok=True)
-
-    def _closed_segments(self, today: str) -> list[Segment]:
-        """Return the files that nothing is appended to any more, and that are not compressed."""
-        sizes = _sizes_in(self._directory)
-        return [
-            one
-            for one in segments_in(self._directory)
-            if (size := sizes.get(one.open_path.name)) is not None
-            and (one.is_over(today) or (one.number > 0 and size >= self._most_open))
-        ]
-
-    def _compress_closed(self, now: datetime, *, is_patient: bool) -> Generator[None]:
-        self._clear_scratch()
-        for segment in self._closed_segments(day_of(now)):
-            if is_patient or _size_of(segment.open_path) <= LARGE_BYTES:
-                yield from self._compress(segment)
-
-    def _compress(self, segment: Segment) -> Generator[None]:
-        """Put a compressed file in the place of an open one."""
-        with self._held_open(segment) as file:
-            if file is not None and not segment.closed_path.exists():  # somebody may have been killed here
-                yield from _written(segment.closed_path, blocks_of(file))
-            segment.open_path.unlink(missing_ok=True)
-
-    @contextmanager
-    def _held_open(self, segment: Segment) -> Iterator[BinaryIO | None]:
-        """Hold an open file, so that nobody appends to it: who waits for it finds another one then."""
-        try:
-            descriptor = os.open(segment.open_path, os.O_RDWR | _BINARY)
-        except FileNotFoundError:
-            yield None
-            return
-        with os.fdopen(descriptor, "rb") as file:
-            self._closing = segment
-            try:
-                _lock(file.fileno())
-                yield file
-            finally:
-                self._closing = None
-
-    def _drop_what_must_go(self, now: datetime, *, is_patient: bool) -> Generator[None]:
-        """Delete what is past its time, and the oldest while all take too much; not what is written to."""
-        today, first_day = day_of(now), day_of(now - timedelta(days=self._retention_days))
-        sizes, stored = _sizes_in(self._directory), dict[Segment, int]()
-        kept = dict[Segment, int]()
-        for one in segments_in(self._directory):
-            # An earlier version that still runs appends to the file of its month.
-            if one.number or one.is_over(today):
-                stored[one] = sum(sizes.get(path.name, 0) for path in _files_of(one))
-                if not stored[one]:
-                    kept[one] = sizes.get(one.kept_path.name, 0)
-        yield from self._drop_kept(now, kept)
-        stored = {one: size for one, size in stored.items() if size}
-        left = sum(stored.values())
-        for segment in list(stored)[:-1]:
-            is_too_old = segment.is_over(first_day)
-            if not (is_too_old or is_patient) and sizes.get(segment.open_path.name, 0) > LARGE_BYTES:
-                return  # compressed it may not be too much
-            if is_too_old or left > self._max_bytes:
-                left -= stored[segment]
-                yield from self._drop(segment)
-
-    def _drop_kept(self, now: datetime, kept: Mapping[Segment, int]) -> Generator[None]:
-        """Delete lines of judged traces that are past their time, or are as much as all others may be."""
-        first_day, left = day_of(now - timedelta(days=self._judged_days)), sum(kept.values())
-        for segment, size in kept.items():
-            if not segment.is_over(first_day) and left <= self._max_bytes:
-                return
-            left -= size
-            segment.kept_path.unlink(missing_ok=True)
-            index_path(segment.kept_path).unlink(missing_ok=True)
-            yield
-
-    def _drop(self, segment: Segment) -> Generator[None]:
-        """Delete a file; lines of traces that were judged take its place."""
-        known: Collection[str] = ()
-        with self._held_open(segment):
-            while self._judged is not None and (judged := frozenset(self._judged())) != known:
-                known = judged
-                kept = [line for line in lines_backwards(segment) if _trace_of(line) in judged][::-1]
-                if kept:
-                    yield from _written(segment.kept_path, [b"\n".join(kept) + b"\n"])
-            for path in _files_of(segment):
-                path.unlink(missing_ok=True)
-        yield
-
-
-def _written(path: Path, blocks: Iterable[bytes]) -> Generator[None]:
-    """Write a compressed file and its index; it has its name when it is whole and on the disk."""
-    scratch = path.with_name(f"{path.name}.tmp")
-    descriptor = os.open(scratch, os.O_RDWR | os.O_CREAT | os.O_TRUNC | _BINARY, 0o600)
-    try:
-        with os.fdopen(descriptor, "w+b") as out:
-            writer = BlockWriter(out)
-            for block in blocks:
-                writer.add(block)
-                yield
-            out.flush()
-            os.fsync(out.fileno())
-            with suppress(OSError):  # a reader makes it when it is missing
-                write_index(index_path(path), writer.index(), out)
-        scratch.replace(path)
-        _sync_folder(path.parent)
-    finally:
-        scratch.unlink(missing_ok=True)
-
-
-def _files_of(segment: Segment) -> tuple[Path, ...]:
-    return segment.open_path, segment.closed_path, index_path(segment.open_path)
-
-
-def _size_of(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0
-
-
-def _sizes_in(directory: Path) -> dict[str, int]:
-    sizes = {}
-    with os.scandir(directory) as entries:
-        for entry in entries:
-            with suppress(FileNotFoundError):  # another process was quicker
-                sizes[entry.name] = entry.stat().st_size
-    return sizes
-
-
-def _trace_of(line: bytes) -> object:
-    try:
-        return orjson.loads(line)["traceId"]
-    except (KeyError, TypeError, ValueError):
-        return None
-
-
-def _sync_folder(folder: Path) -> None:
-    """See to it that a power cut does not undo a change of names."""
-    if sys.platform != "win32":
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
 
 class MemorySink:
     """A listener that keeps every event: `log.subscribe(sink)`, then look at `sink.events`."""
@@ -327,23 +134,6 @@ class MemorySink:
     def details(self, kind: type[Detail]) -> list[Detail]:
         """Return the details of one kind, in the order they were emitted."""
         return [event.detail for event in self.events if isinstance(event.detail, kind)]
-
-
-def _lock(descriptor: int, *, is_patient: bool = True) -> bool | None:
-    """Keep other processes out until the descriptor is closed; False if one of them was first.
-
-    None where there are no locks: lines stay whole without them, but what looks like a cut line may be one
-    that is being written.
-    """
-    if sys.platform != "win32":
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if is_patient else fcntl.LOCK_NB))
-        except BlockingIOError:
-            return False
-        except OSError:  # some network file systems
-            return None
-        return True
-    return None
 
 
 def _ends_within_a_line(descriptor: int) -> bool:

@@ -9,7 +9,8 @@ from typing import Protocol, get_args
 import pytest
 
 from composable_memory import content, facts, hooks, ingest, interfaces, types
-from composable_memory.config.settings import BackendSection, Settings, known_keys
+from composable_memory.config.settings import BackendSection, Settings
+from composable_memory.config.validation import known_keys
 from composable_memory.ingest.values import STAGES, Stage
 from composable_memory.query.backend_handle import ComposableBackendEntry
 from composable_memory.runtime import factory

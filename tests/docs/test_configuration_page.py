@@ -10,7 +10,8 @@ import pytest
 from pydantic_core import to_jsonable_python
 
 from composable_memory.config.layers import load_settings
-from composable_memory.config.settings import BackendSection, Settings, check, known_keys
+from composable_memory.config.settings import BackendSection, Settings
+from composable_memory.config.validation import check, known_keys
 from composable_memory_adapters.builtin.settings import BuiltinSettings
 from composable_memory_adapters.graphiti import GraphitiSettings
 from composable_memory_adapters.qmd.settings import CollectionSettings, QmdSettings, ScopeRule

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from pydantic import SecretStr
 
 from composable_memory.config.layers import LoadedSettings, checked_settings, load_settings
-from composable_memory.config.settings import Settings, known_keys
+from composable_memory.config.settings import Settings
+from composable_memory.config.validation import known_keys
 from composable_memory.errors import ConfigError
 from composable_memory.registry import discover_backends
 from composable_memory_adapters.builtin.settings import BuiltinSettings

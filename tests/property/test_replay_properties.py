@@ -17,7 +17,7 @@ from composable_memory.query.intent import parse_query_intent
 from composable_memory.query.manager import ComposableMemoryManager
 from composable_memory.query.ranking import MergePolicy
 from composable_memory.query.replay import Replayer, can_be_ranked, is_reproduced
-from composable_memory.query.weights import LiveWeights, WeightsInForce, WeightTable
+from composable_memory.query.weights import ActiveWeights, LiveWeights, WeightTable
 from composable_memory.testing.fakes import FakeBackend, RaisingBackend
 from composable_memory.testing.in_memory import FIXED_NOW
 from composable_memory.types import MemorySearchResult, Origin, QueryRequest, QueryResponse, SearchOptions
@@ -54,7 +54,7 @@ class Traffic:
 
     entries: tuple[ComposableBackendEntry, ...]
     policy: MergePolicy
-    weights: WeightsInForce
+    weights: ActiveWeights
     requests: tuple[QueryRequest, ...]
 
 
@@ -131,7 +131,7 @@ TABLES = st.builds(
     ),
 )
 IN_FORCE = st.builds(
-    WeightsInForce,
+    ActiveWeights,
     table=TABLES,
     experiment=st.none()
     | st.builds(
@@ -188,7 +188,7 @@ async def asked(traffic: Traffic, folder: Path) -> tuple[list[QueryResponse], Lo
     return responses, await asyncio.to_thread(read_queries, folder)
 
 
-def _live(weights: WeightsInForce) -> LiveWeights:
+def _live(weights: ActiveWeights) -> LiveWeights:
     live = LiveWeights(weights.table)
     live.put(weights)
     return live
@@ -222,7 +222,7 @@ def test_another_policy_ranks_the_logged_candidates_as_it_would_have_ranked_them
     policy = replace(policy, depth=traffic.policy.depth)  # or other candidates would have been asked for
     others = tuple(_silent(one) if one.id == dropped else one for one in traffic.entries)
     then, logged = put(traffic)
-    live, _ = put(replace(traffic, entries=others, policy=policy, weights=WeightsInForce(table=table)))
+    live, _ = put(replace(traffic, entries=others, policy=policy, weights=ActiveWeights(table=table)))
 
     for query, was, response in zip(logged.queries, then, live, strict=True):
         assert query.trace_id == was.trace_id

@@ -12,7 +12,7 @@ from composable_memory.query.backend_handle import ComposableBackendEntry
 from composable_memory.query.intent import parse_query_intent
 from composable_memory.query.manager import ComposableMemoryManager
 from composable_memory.query.ranking import MergePolicy
-from composable_memory.query.weights import WeightsInForce, WeightTable
+from composable_memory.query.weights import ActiveWeights, WeightTable
 from composable_memory.types import MemorySearchResult, QueryRequest
 from composable_memory_ops_logs import MemorySink, OpsEvent, OpsLog, OpsLogReader
 from composable_memory_ops_logs.short_form import events_from_line, short_line
@@ -97,7 +97,7 @@ def test_pieces_of_one_line_are_told_apart() -> None:
     traffic = Traffic(
         entries=entries,
         policy=MergePolicy(),
-        weights=WeightsInForce(table=WeightTable.fixed({})),
+        weights=ActiveWeights(table=WeightTable.fixed({})),
         requests=(QueryRequest(query="which port"),),
     )
 

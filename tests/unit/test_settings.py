@@ -15,11 +15,9 @@ from composable_memory.config.settings import (
     QuerySettings,
     Settings,
     SettingsModel,
-    check,
-    is_secret,
-    known_keys,
 )
 from composable_memory.config.trees import tree_of
+from composable_memory.config.validation import check, is_secret, known_keys
 from composable_memory.errors import ConfigError
 from composable_memory.query.calibration import Calibration
 from composable_memory.query.fusion import Dedup, Fusion

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from composable_memory.config.settings import check
+from composable_memory.config.validation import check
 from composable_memory.content import EmbedderInput
 from composable_memory.errors import ConfigError, EmbedderUnavailable
 from composable_memory.interfaces import EmbedderAdapter, EmbedderServices

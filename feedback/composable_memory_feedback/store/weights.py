@@ -65,7 +65,7 @@ def adopt(
     Raises:
         FeedbackError: `expected`, a version or `SETTINGS`, is not what was in force last.
     """
-    replaced = _version_in_force(connection)
+    replaced = _active_version(connection)
     if expected not in (None, replaced or SETTINGS):
         raise FeedbackError(
             "the weights stay as they are",
@@ -186,7 +186,7 @@ def _latest(connection: Connection) -> Row | None:
     return row
 
 
-def _version_in_force(connection: Connection) -> str | None:
+def _active_version(connection: Connection) -> str | None:
     latest = _latest(connection)
     return None if latest is None else latest["version"]
 

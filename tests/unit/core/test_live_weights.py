@@ -7,7 +7,7 @@ import pytest
 from composable_memory.query.backend_handle import ComposableBackendEntry
 from composable_memory.query.intent import parse_query_intent
 from composable_memory.query.manager import ComposableMemoryManager
-from composable_memory.query.weights import LiveWeights, WeightsInForce, WeightTable
+from composable_memory.query.weights import ActiveWeights, LiveWeights, WeightTable
 from composable_memory.testing.fakes import FakeBackend
 from composable_memory.testing.in_memory import FIXED_NOW
 from composable_memory.types import MemorySearchResult, SearchOptions
@@ -55,7 +55,7 @@ class Composite:
         )
 
     def put(self, table: WeightTable, experiment: Experiment | None = None) -> None:
-        self.weights.put(WeightsInForce(table=table, experiment=experiment))
+        self.weights.put(ActiveWeights(table=table, experiment=experiment))
 
     async def first(self, query: str = "which port") -> tuple[str, str]:
         response = await self.manager.query(query)
@@ -193,7 +193,7 @@ async def test_the_version_in_force_is_told_by_answers_by_the_log_and_by_the_sta
 
 def test_weights_by_name_are_a_table_of_their_own_version() -> None:
     assert LiveWeights({"notes": 1, "graph": 0.5}).now.version == FOR_NOTES.version
-    assert LiveWeights(FOR_NOTES).now == WeightsInForce(table=FOR_NOTES)
+    assert LiveWeights(FOR_NOTES).now == ActiveWeights(table=FOR_NOTES)
 
 
 async def test_without_weights_those_of_the_entries_are_in_force() -> None:

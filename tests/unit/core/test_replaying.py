@@ -14,7 +14,7 @@ from composable_memory.query.fusion import Dedup, Fusion
 from composable_memory.query.manager import ComposableMemoryManager
 from composable_memory.query.ranking import MergePolicy
 from composable_memory.query.replay import Replayer, can_be_ranked, is_reproduced
-from composable_memory.query.weights import LiveWeights, WeightsInForce, WeightTable
+from composable_memory.query.weights import ActiveWeights, LiveWeights, WeightTable
 from composable_memory.testing.fakes import FakeBackend
 from composable_memory.testing.in_memory import FIXED_NOW
 from composable_memory.types import MemorySearchResult, Origin, SearchOptions
@@ -84,7 +84,7 @@ def comparing(a: Mapping[str, float], b: Mapping[str, float]) -> LiveWeights:
     tables = [WeightTable.fixed(one) for one in (a, b)]
     live = LiveWeights(tables[0])
     experiment = Experiment(id="e1", a=tables[0], b=tables[1], started_at=FIXED_NOW)
-    live.put(WeightsInForce(table=tables[0], experiment=experiment))
+    live.put(ActiveWeights(table=tables[0], experiment=experiment))
     return live
 
 

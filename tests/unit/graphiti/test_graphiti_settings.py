@@ -2,7 +2,7 @@
 
 import pytest
 
-from composable_memory.config.settings import check
+from composable_memory.config.validation import check
 from composable_memory.errors import ConfigError
 from composable_memory_adapters.graphiti.settings import GraphitiSettings
 

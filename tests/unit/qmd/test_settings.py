@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from composable_memory.config.settings import check
+from composable_memory.config.validation import check
 from composable_memory.errors import ConfigError
 from composable_memory_adapters.qmd.settings import (
     DIRECT_ONLY,

@@ -6,9 +6,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from uuid import uuid4
 
-from composable_memory.supervision.lease import Lease, LeaseRow
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
-from composable_memory_adapters.sqlite_file import Connection, SqliteFile, Unreadable
+from composable_memory_adapters.sqlite_file import Connection, Unreadable
 
 __all__ = [
     "DAMAGE",
@@ -19,8 +18,6 @@ __all__ = [
     "bump_revision",
     "cache_use",
     "identity",
-    "is_lease_free",
-    "lease",
     "read_mark",
     "set_value",
     "snapshot",
@@ -33,7 +30,6 @@ __all__ = [
 ]
 
 LAST_SYNC = "last_sync"
-LEASE = "lease"
 DAMAGE = "damage"
 SPACE = "space"
 RECIPE = "recipe"
@@ -179,16 +175,6 @@ def identity(connection: Connection) -> str:
     return known
 
 
-def lease(file: SqliteFile) -> Lease[Connection]:
-    """Return the lease for a long piece of work on an index; it is as shared as the index."""
-    return Lease(_LEASE, file.write, name="builtin")
-
-
-def is_lease_free(connection: Connection) -> bool:
-    """Return whether no process is at a long piece of work."""
-    return _LEASE.is_free(connection)
-
-
 def value(connection: Connection, key: str) -> str | None:
     """Return what stands under `key`."""
     found: str | None = connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).get
@@ -204,12 +190,6 @@ def set_value(connection: Connection, key: str, value: str | None) -> None:
         "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
         (key, value),
     )
-
-
-_LEASE: LeaseRow[Connection] = LeaseRow(
-    lambda connection: value(connection, LEASE),
-    lambda connection, holder: set_value(connection, LEASE, holder),
-)
 
 
 def _parse_mark(stored: str) -> SyncMark:

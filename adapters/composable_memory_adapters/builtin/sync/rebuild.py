@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from uuid import uuid4
 
 from composable_memory.errors import IndexProblem
-from composable_memory_adapters.builtin.store import embedding_cache, index_meta, schema
+from composable_memory_adapters.builtin.store import embedding_cache, index_meta, lease, schema
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.builtin.store.table_set import TableSet
 from composable_memory_adapters.builtin.store.tables import BESIDE, GENERATION_BITS, LIVE
@@ -157,7 +157,7 @@ async def swap(tables: TableSet, *, space: EmbeddingSpace | None, recipe: str, n
 
 def drop_litter(connection: Connection) -> bool:
     """Drop what a rebuild has left whose process is gone; say whether there was any."""
-    if not is_under_way(connection) or not index_meta.is_lease_free(connection):
+    if not is_under_way(connection) or not lease.is_lease_free(connection):
         return False
     _drop(connection)
     return True

@@ -19,7 +19,7 @@ from composable_memory.interfaces import Clock, EmbedderAdapter
 from composable_memory.types import MemorySyncProgressUpdate, SyncReport
 from composable_memory_adapters.builtin.notes.drafts import Drafter
 from composable_memory_adapters.builtin.settings import BuiltinSettings
-from composable_memory_adapters.builtin.store import index, index_meta, integrity
+from composable_memory_adapters.builtin.store import index, index_meta, integrity, lease
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.builtin.store.index_meta import SyncMark
 from composable_memory_adapters.builtin.store.table_set import TableSet
@@ -312,7 +312,7 @@ class _Run:
             self._progress("Waiting for another process", 0, 0)
             await self._refresh()
 
-        return index_meta.lease(self._file).wait(is_needed=is_needed, while_waiting=while_waiting)
+        return lease.lease(self._file).wait(is_needed=is_needed, while_waiting=while_waiting)
 
     async def _is_rebuild_needed(self) -> bool:
         return self._force or await self._file.read(self._sync.rebuild_cost) is not None
@@ -422,7 +422,7 @@ class _Run:
 
 def _is_soon_done(connection: Connection, tables: Tables) -> bool:
     """Say whether the vectors can be made at once: there are few to make, and nobody else is at it."""
-    return index.count_pending(connection, tables) <= FEW_TEXTS and index_meta.is_lease_free(connection)
+    return index.count_pending(connection, tables) <= FEW_TEXTS and lease.is_lease_free(connection)
 
 
 def _completed(report: SyncReport, *, is_full: bool) -> SyncComplete:

@@ -8,7 +8,8 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator
 
-from composable_memory.config.settings import SettingsModel, is_secret
+from composable_memory.config.settings import SettingsModel
+from composable_memory.config.validation import is_secret
 from composable_memory.interfaces import EmbedderServices
 from composable_memory_ops_logs.redaction.redactor import is_secret_name
 
