@@ -75,7 +75,8 @@ def assert_documented(arguments: Sequence[str], document: dict[str, object]) -> 
     command = words if words in sections() else arguments[0]
     pages = (command, *SHOWN_ELSEWHERE.get(command, ()))
     shown = set().union(*(keys_in(example) for page in pages for example in examples(page)))
-    assert keys_in(document) - shown - _named_by_users(document) == set(), command
+    unknown = keys_in(document) - shown - _named_by_users(document)
+    assert not unknown, f"{command}: {sorted(unknown)}"
 
 
 def _named_by_users(document: dict[str, object]) -> set[str]:

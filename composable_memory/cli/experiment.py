@@ -119,7 +119,7 @@ def experiment_document(status: ExperimentStatus, active: WeightTable | None = N
     )
     e_value = status.e_value if isfinite(status.e_value) else None
     found = document(status, record=None, e_value=e_value, needs=_needs(status))
-    return experiment | found | document(active_weights=table_document(active))
+    return experiment | found | document(in_force=table_document(active))
 
 
 def print_experiment(status: ExperimentStatus) -> None:

@@ -78,7 +78,6 @@ def test_weights_are_scaled_to_sum_to_one(
         {"cache": {"maxEntries": 0}},
         {"store": {"path": "{home}/x.sqlite"}},
         {"store": {"path": "  "}},
-        {"store": {"vector": {"engine": "magic"}}},
     ],
 )
 def test_values_out_of_range_are_errors(options: dict[str, object]) -> None:
