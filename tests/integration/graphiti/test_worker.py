@@ -400,6 +400,23 @@ async def test_a_merge_that_was_interrupted_is_done_with_the_same_messages(bench
     assert await bench.states() == {"done": 2, "merged": 3}
 
 
+async def test_a_merge_that_failed_is_reported_and_waits_before_it_is_tried_again(bench: Bench) -> None:
+    await talk(bench, 8)
+    await plan_merges(bench.outbox, SETTINGS, now=bench.clock())
+    bench.shelf.is_down = True
+
+    outcome = await bench.worker.work()
+    bench.shelf.is_down = False
+    await bench.worker.work()
+    too_early = await bench.states()
+    bench.clock.advance(3600)
+    await bench.worker.work()
+
+    assert len(outcome.problems) == 1
+    assert too_early == {"done": 3, "merging": 1}
+    assert await bench.states() == {"done": 1, "merged": 3}
+
+
 async def test_what_was_merged_is_forgotten_with_its_originals(bench: Bench) -> None:
     await talk(bench, 8)
     await merge(bench)
