@@ -19,7 +19,7 @@ from composable_memory.content import EmbedderInput
 from composable_memory.errors import EmbeddingError
 from composable_memory.interfaces import BackendServices, EmbedderAdapter
 from composable_memory.testing import FailingEmbedder, HashEmbedder
-from composable_memory.types import SyncReport
+from composable_memory.types import MemorySyncProgressUpdate, SyncReport
 from composable_memory_adapters.builtin.backend import BuiltinMemory, open_builtin
 from composable_memory_adapters.builtin.settings import BuiltinSettings
 
@@ -474,6 +474,30 @@ async def test_two_memories_that_cut_otherwise_are_told_so(services: BackendServ
             await second.sync()
 
             assert "another process cuts notes otherwise" in (await first.sync()).problems[0]
+
+
+async def test_who_waits_for_the_rebuild_of_another_says_so(services: BackendServices) -> None:
+    async with opened(services, HashEmbedder()) as memory:
+        await memory.sync()
+    waits = asyncio.Event()
+
+    def tell(update: MemorySyncProgressUpdate) -> None:
+        if "another process" in (update.label or ""):
+            waits.set()
+
+    embedder = GatedEmbedder()
+    async with (
+        opened(services, embedder, **SMALLER) as first,
+        opened(services, HashEmbedder(), **SMALLER) as second,
+    ):
+        rebuilding = asyncio.create_task(first.sync())
+        async with asyncio.timeout(30):
+            await embedder.asked.wait()
+            joining = asyncio.create_task(second.sync(progress=tell))
+            await waits.wait()
+        embedder.gate.set()
+
+        assert (await within(rebuilding)).problems == (await within(joining)).problems == ()
 
 
 # --- texts that a provider refuses ---
