@@ -207,7 +207,7 @@ class CompositeBackend:
         return MemoryEmbeddingProbeResult(ok=error is None, error=error)
 
     async def probe_vector_availability(self) -> bool:
-        """Say whether the vectors can be searched."""
+        """Return whether the vectors can be searched."""
         self._require_open("probe")
         if not self._has_vector_leg:
             return False
@@ -247,7 +247,7 @@ class CompositeBackend:
         return replace(report, warnings=(*report.warnings, warning))
 
     async def _end_all_but(self, ids: Collection[str], path: str) -> tuple[str, ...]:
-        """Say of what a source said before, but for `ids`, that it holds no more; return what failed."""
+        """Retire everything a source said before except `ids`; return what failed."""
         now = self._clock()
         gone = [
             _ended(content_of(match.metadata), now)

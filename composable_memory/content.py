@@ -274,5 +274,5 @@ class IngestReport:
 
     @property
     def ok(self) -> bool:
-        """Say whether nothing failed and nothing has to be tried again."""
+        """Return whether nothing failed and nothing has to be tried again."""
         return not (self.failed or self.pending or self.problems)

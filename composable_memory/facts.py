@@ -42,20 +42,20 @@ class Fact:
     origins: tuple[Origin, ...] = ()
 
     def holds_at(self, moment: datetime) -> bool:
-        """Say whether the fact held in the world at `moment`."""
+        """Return whether the fact held in the world at `moment`."""
         return self.holds_within(TimeWindow(start=moment, end=moment))
 
     def holds_within(self, window: TimeWindow) -> bool:
-        """Say whether the fact held at some moment of `window`."""
+        """Return whether the fact held at some moment of `window`."""
         began = self.valid_at is None or self.valid_at <= window.end
         return began and (self.invalid_at is None or self.invalid_at > window.start)
 
     def is_current(self, now: datetime) -> bool:
-        """Say whether the fact still holds, as far as is known."""
+        """Return whether the fact still holds, as far as is known."""
         return self.expired_at is None and self.holds_at(now)
 
     def is_forgotten(self, now: datetime) -> bool:
-        """Say whether the time is over in which the fact may be told."""
+        """Return whether the time is over in which the fact may be told."""
         return self.expires_at is not None and self.expires_at <= now
 
 

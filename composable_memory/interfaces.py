@@ -165,7 +165,7 @@ class MemorySearchManager(Protocol):
         ...
 
     async def probe_vector_availability(self) -> bool:
-        """Say whether vector search works."""
+        """Return whether vector search works."""
         ...
 
     async def close(self) -> None:
@@ -364,7 +364,7 @@ class SupportsHealth(Protocol):
     """An adapter whose service can be asked how it is."""
 
     async def health(self) -> Health:
-        """Say whether the service answers; never raises for a service that is down."""
+        """Return whether the service answers; never raises for a service that is down."""
         ...
 
 
@@ -495,7 +495,7 @@ class SupportsJobs(Protocol):
         ...
 
     def takes_jobs(self, texts: int) -> bool:
-        """Say whether so many texts are worth a job, and jobs are on and have not failed too often."""
+        """Return whether so many texts are worth a job, and jobs are on and have not failed too often."""
         ...
 
     async def embed_job(self, inputs: Sequence[EmbedderInput]) -> Sequence[Sequence[float]]:

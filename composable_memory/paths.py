@@ -74,7 +74,7 @@ def relative_key(path: Path, workspace: Path) -> str:
 
 
 def leads_outside(name: str) -> bool:
-    """Say whether a name is not that of a file in the workspace: absolute, or with `..` in it."""
+    """Return whether a name is not that of a file in the workspace: absolute, or with `..` in it."""
     if ".." not in name and name[:1] not in "/\\" and name[1:2] != ":":
         return False
     names = name.replace("\\", "/").split("/")
@@ -82,7 +82,7 @@ def leads_outside(name: str) -> bool:
 
 
 def is_markdown(name: str) -> bool:
-    """Say whether a file name ends in `.md`, in small or capital letters."""
+    """Return whether a file name ends in `.md`, in small or capital letters."""
     return name[-3:].lower() == ".md"
 
 
@@ -132,7 +132,7 @@ def _describe(root: Path, extras: Sequence[Path]) -> list[str]:
 
 
 def problem_with_text(text: str) -> str | None:
-    """Say why `text` can be no path, wherever it leads; None where it can."""
+    """Return why `text` can be no path, wherever it leads; None where it can."""
     if len(text) <= MAX_NAME_BYTES and text.isascii() and "\0" not in text and not text.isspace() and text:
         return None
     if not text.strip():
@@ -180,7 +180,7 @@ def _is_covered(target: Path, root: Path, extras: Sequence[Path]) -> bool:
 
 
 def problem_with_file(target: Path) -> str | None:
-    """Say why `target` cannot be read as a file; None where it can, or is not there. Looks at the disk."""
+    """Return why `target` cannot be read as a file; None where it can, or is not there. Looks at the disk."""
     try:
         mode = os.lstat(target).st_mode
     except (FileNotFoundError, NotADirectoryError):

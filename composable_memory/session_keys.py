@@ -43,7 +43,7 @@ def place_of(session_key: str | None) -> SessionPlace:
 
 
 def is_shared(session_key: str | None) -> bool:
-    """Say whether others read along in a session, as any part of its key tells, whoever opened it."""
+    """Return whether others read along in a session, as any part of its key tells, whoever opened it."""
     return not _SHARED.isdisjoint(without_agent(session_key).split(":"))
 
 

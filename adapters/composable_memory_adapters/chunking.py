@@ -79,7 +79,7 @@ class _Pieces:
     are_cut: bool
 
     def ends_line(self, at: int) -> bool:
-        """Say whether the piece at a place is the last one of its line."""
+        """Return whether the piece at a place is the last one of its line."""
         return not self.are_cut or self.texts[at].endswith("\n")
 
     def joined(self, start: int, end: int) -> str:
@@ -148,7 +148,7 @@ def _good_end(line: str, start: int, end: int) -> int:
 
 
 def _is_joined(line: str, at: int) -> bool:
-    """Say whether the character at a place belongs to the one before it: an accent, a part of an emoji."""
+    """Return whether the character at a place belongs to the one before it: an accent, a part of an emoji."""
     before, after = line[at - 1], line[at]
     if _JOINER in (before, after) or _EMOJI_TONES[0] <= after <= _EMOJI_TONES[1]:
         return True

@@ -183,7 +183,7 @@ class SqliteFile:
             raise IndexProblem(self.path, f"{NO_FOLDER} ({nearest})")
 
     def was_replaced(self) -> bool:
-        """Say whether another file, or none, is at the path by now; looks at the disk."""
+        """Return whether another file, or none, is at the path by now; looks at the disk."""
         return self._identity not in (None, _identity_of(self.path))
 
     async def close(self) -> None:
@@ -249,11 +249,11 @@ class _Job:
         self.is_stopped = False
 
     def may_go_on(self, _cursor: object, _sql: str, _bindings: object) -> bool:
-        """Say whether the next statement may begin."""
+        """Return whether the next statement may begin."""
         return not self.is_stopped
 
     def must_end(self) -> bool:
-        """Say whether the running statement has to end."""
+        """Return whether the running statement has to end."""
         return self.is_stopped
 
 
@@ -385,7 +385,7 @@ class _Lane:
         return self._held[thread].connection
 
     def _is_outdated(self) -> bool:
-        """Say whether another file has taken the place of the one that this thread has open."""
+        """Return whether another file has taken the place of the one that this thread has open."""
         held = self._held.get(threading.get_ident())
         return held is not None and _identity_of(self._path) not in (None, held.identity)
 

@@ -52,7 +52,7 @@ class Leaf:
 
     @property
     def is_empty(self) -> bool:
-        """Say whether this is a section that says nothing, such as one whose keys are all commented out."""
+        """Tell whether this is a section that says nothing, such as one whose keys are all commented out."""
         return self.value is None or self.value == {}
 
 

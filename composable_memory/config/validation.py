@@ -26,7 +26,7 @@ _SHAPES = {
 
 
 def is_secret(name: str) -> bool:
-    """Say whether the value of a key with this last part is never to be shown."""
+    """Return whether the value of a key with this last part is never to be shown."""
     return _SECRET.search(name) is not None
 
 

@@ -21,11 +21,11 @@ class Lifetime:
     confidence: float | None = None
 
     def is_over(self, now: datetime) -> bool:
-        """Say whether the content may no longer be told."""
+        """Return whether the content may no longer be told."""
         return self.expires_at is not None and self.expires_at <= now
 
     def holds_at(self, moment: datetime) -> bool:
-        """Say whether the content holds in the world."""
+        """Return whether the content holds in the world."""
         began = self.valid_from is None or self.valid_from <= moment
         return began and (self.valid_to is None or self.valid_to > moment)
 

@@ -60,7 +60,7 @@ class WrittenSource:
 
     @property
     def is_transcript(self) -> bool:
-        """Say whether its lines are JSON records of a conversation."""
+        """Return whether its lines are JSON records of a conversation."""
         return self.path is not None and self.path.lower().endswith(TRANSCRIPT_SUFFIX)
 
     @property
@@ -309,7 +309,7 @@ def _turn(section: _Passage, number: int, match: re.Match[str]) -> _Passage:
 
 
 def _is_talk(turns: Sequence[_Passage]) -> bool:
-    """Say whether people talk here, rather than that names have values."""
+    """Return whether people talk here, rather than that names have values."""
     names = {turn.speaker.casefold() for turn in turns if turn.speaker}
     if len(names) < 2 or names & _LABELS:
         return False

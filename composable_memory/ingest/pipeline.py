@@ -94,7 +94,7 @@ class _Run:
 
     @property
     def status(self) -> Status:
-        """Say whether all went well, and if not, whether anything was stored."""
+        """Return whether all went well, and if not, whether anything was stored."""
         if not self.errors:
             return "success"
         return "partial" if self.indexed or self.nodes else "failure"
@@ -112,7 +112,7 @@ class _Run:
         return message
 
     def warn(self, code: str, message: str, content: MemoryContentObject) -> None:
-        """Say something about one content."""
+        """Add a warning about one content."""
         self.warnings.append(IngestWarning(code=code, message=message, details={"id": content.id}))
 
 

@@ -96,7 +96,7 @@ class IngestResult:
 
     @property
     def ok(self) -> bool:
-        """Say whether no stage failed."""
+        """Return whether no stage failed."""
         return not self.errors
 
     def report(self) -> IngestReport:

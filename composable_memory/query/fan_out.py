@@ -179,7 +179,7 @@ def _trimmed(result: MemorySearchResult, is_on_scale: bool) -> MemorySearchResul
 
 
 def _is_on_scale(handle: BackendHandle) -> bool:
-    """Say whether the backend's scores are taken at their word, as numbers from 0 to 1."""
+    """Return whether the backend's scores are taken at their word, as numbers from 0 to 1."""
     return handle.entry.calibration is Calibration.AUTO and Capability.CALIBRATED in handle.capabilities
 
 
@@ -215,7 +215,7 @@ def _expected_of(result: object, is_on_scale: bool, has_extra_paths: Callable[[]
 
 
 def _is_origin(origin: object) -> bool:
-    """Say whether it is one. It may lie anywhere: what was ingested from a file names that file."""
+    """Return whether it is one. It may lie anywhere: what was ingested from a file names that file."""
     return (
         isinstance(origin, Origin)
         and _is_name(origin.path)
@@ -232,7 +232,7 @@ def _are_lines(start: object, end: object) -> bool:
 
 
 def _may_name(path: object, has_extra_paths: Callable[[], bool]) -> bool:
-    """Say whether a result may have this path; outside the workspace, only a backend with extra paths."""
+    """Return whether a result may have this path; outside the workspace, only a backend with extra paths."""
     if not _is_name(path):
         return False
     return not leads_outside(path) or has_extra_paths()

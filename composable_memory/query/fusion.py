@@ -262,7 +262,7 @@ class _Searched:
         )
 
     def without(self, place: int, origin: Origin) -> bool:
-        """Say whether another backend than that at `place` has searched the lines of an origin."""
+        """Return whether another backend than that at `place` has searched the lines of an origin."""
         if origin.start_line < 1:
             return False
         folder = _folder(origin.path)

@@ -304,7 +304,7 @@ class ComposableMemoryManager:
         return _joined_report(reason, [backend_id for backend_id, _ in syncing], outcomes)
 
     async def probe_embedding_availability(self) -> MemoryEmbeddingProbeResult:
-        """Say whether any backend can embed."""
+        """Return whether any backend can embed."""
         self.require_usable("probe")
         probes = await asyncio.gather(
             *(handle.entry.manager.probe_embedding_availability() for handle in self._handles.values()),
@@ -316,7 +316,7 @@ class ComposableMemoryManager:
         return MemoryEmbeddingProbeResult(ok=False, error="; ".join(reasons) or "there are no backends")
 
     async def probe_vector_availability(self) -> bool:
-        """Say whether any backend can search vectors."""
+        """Return whether any backend can search vectors."""
         self.require_usable("probe")
         probes = await asyncio.gather(
             *(handle.entry.manager.probe_vector_availability() for handle in self._handles.values()),

@@ -29,7 +29,7 @@ SKETCH_BITS = 512
 
 
 def same_lines(one: MemorySearchResult, other: MemorySearchResult) -> bool:
-    """Say whether two results of one file are the same lines, or the same piece of a line."""
+    """Return whether two results of one file are the same lines, or the same piece of a line."""
     return (one.start_line, one.end_line, one.start_char) == (
         other.start_line,
         other.end_line,
@@ -38,13 +38,13 @@ def same_lines(one: MemorySearchResult, other: MemorySearchResult) -> bool:
 
 
 def are_apart(one: MemorySearchResult, other: MemorySearchResult) -> bool:
-    """Say whether one of two results of a file begins in the middle of the line that the other ends in."""
+    """Return whether one of two results of a file begins in the middle of the line that the other ends in."""
     first, second = sorted((one, other), key=lambda result: (result.start_line, result.start_char))
     return first.end_line == second.start_line and second.start_char > 0
 
 
 def overlap(lines: MemorySearchResult | Origin, better: MemorySearchResult | Origin) -> bool:
-    """Say whether most of `lines` stands in `better`; what they add beyond is then not worth a place."""
+    """Return whether most of `lines` stands in `better`; what they add beyond is then not worth a place."""
     shared = min(lines.end_line, better.end_line) - max(lines.start_line, better.start_line) + 1
     return shared >= (lines.end_line - lines.start_line + 1) * OVERLAP_SHARE
 
@@ -74,7 +74,7 @@ class NearTexts:
         self._words: dict[int, frozenset[str]] = {}  # by identity: a query's results live as long as this
 
     def __call__(self, one: MemorySearchResult, other: MemorySearchResult) -> bool:
-        """Say whether two snippets share nearly all their words."""
+        """Return whether two snippets share nearly all their words."""
         return nearly_equal(self._words_of(one), self._words_of(other))
 
     def _words_of(self, result: MemorySearchResult) -> frozenset[str]:

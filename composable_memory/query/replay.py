@@ -45,7 +45,7 @@ class Replayer:
         return [_hit(result, one) for result, one in zip(merged.results, merged.attributions, strict=True)]
 
     def reproduces(self, query: LoggedQuery) -> bool:
-        """Say whether ranking again, as it was ranked then, gives the lines of the log to the byte.
+        """Return whether ranking again, as it was ranked then, gives the lines of the log to the byte.
 
         Of a list that an experiment drew, each result must also count for the same side.
         """
@@ -68,7 +68,7 @@ class Replayer:
 
 
 def can_be_ranked(query: LoggedQuery) -> bool:
-    """Say whether this version knows the ways in which a query was ranked."""
+    """Return whether this version knows the ways in which a query was ranked."""
     try:
         Fusion(query.policy.fusion), Dedup(query.policy.dedup)
         [Calibration(one.calibration) for one in query.lists]
@@ -78,7 +78,7 @@ def can_be_ranked(query: LoggedQuery) -> bool:
 
 
 def is_reproduced(query: LoggedQuery) -> bool:
-    """Say whether ranking again, as it was ranked then, gives the lines of the log to the byte."""
+    """Return whether ranking again, as it was ranked then, gives the lines of the log to the byte."""
     return Replayer().reproduces(query)
 
 

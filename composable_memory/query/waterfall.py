@@ -85,7 +85,7 @@ def bar(step: Step, total_ms: float, width: int) -> str:
 
 
 def note_on(event: OpsEvent) -> str:
-    """Say in a few words what came of an event that was read back from the log."""
+    """Summarise the outcome of an event that was read back from the log."""
     detail = _detail(event)
     match event.action:
         case "query.start":

@@ -32,7 +32,7 @@ OPEN_TIMEOUT_S = 120.0
 class OpenBackends:
     """The entries of the backends that are open, and those that are enabled and could not be opened.
 
-    `pair` is the primary with the one that stands in for it, where there is such; it has one entry.
+    `pair` is the primary with its fallback, if there is one; it has one entry.
     """
 
     entries: tuple[ComposableBackendEntry, ...]
@@ -91,7 +91,7 @@ class BackendOpener:
             yield manager
 
     def _pair(self, primary_id: str, stand_in_id: str) -> FallbackMemoryManager:
-        """Return a primary with its stand-in, neither of them open; the settings of both are checked now."""
+        """Return a primary with its fallback, neither of them open; the settings of both are checked now."""
         for backend_id in (primary_id, stand_in_id):
             if spec := self._offered(backend_id):
                 validate_backend_options(self.loaded.settings.memory, spec, self.loaded.origins)
@@ -115,7 +115,7 @@ class BackendOpener:
     def _entry(
         self, backend_id: str, manager: MemorySearchManager, stand_in_id: str | None
     ) -> ComposableBackendEntry:
-        """Return the entry of an open backend; who stands in for it has a time of its own after that."""
+        """Return the entry of an open backend; its fallback has a deadline of its own after that."""
         section, spec = self._section(backend_id), self._offered(backend_id)
         return ComposableBackendEntry(
             id=backend_id,

@@ -63,7 +63,7 @@ class EmbedderOffer:
 
     @property
     def is_local(self) -> bool:
-        """Say whether it works without a network."""
+        """Return whether it works without a network."""
         return self.found.spec is not None and self.found.spec.local
 
     @property

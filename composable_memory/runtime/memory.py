@@ -68,7 +68,7 @@ class Memory:
     embedder: EmbedderChoice = field(default_factory=EmbedderChoice)
     """Who turns texts into vectors, and who was passed over for what reason."""
     pair: FallbackMemoryManager | None = None
-    """The primary with the backend that stands in for it, where there is such."""
+    """The primary with its fallback, if there is one."""
     recent: RecentResults = field(default_factory=RecentResults)
     """What was shown lately, to tell what an answer quotes."""
 
@@ -238,7 +238,7 @@ class Memory:
     def unavailable(self) -> tuple[Degradation, ...]:
         """Return the backends that are enabled and could not be opened, with the reasons.
 
-        A primary that another one stands in for is among them as long as it could not be opened.
+        A primary with a fallback is among them as long as it could not be opened.
         """
         status = self.pair.status() if self.pair and self.pair.primary is None else None
         if status is None or status.fallback is None:
@@ -248,11 +248,11 @@ class Memory:
         return (lost, *self.manager.unavailable)
 
     async def probe_embedding_availability(self) -> MemoryEmbeddingProbeResult:
-        """Say whether any backend can embed."""
+        """Return whether any backend can embed."""
         return await self.manager.probe_embedding_availability()
 
     async def probe_vector_availability(self) -> bool:
-        """Say whether any backend can search vectors."""
+        """Return whether any backend can search vectors."""
         return await self.manager.probe_vector_availability()
 
     async def check(self) -> Mapping[str, Sequence[str]]:

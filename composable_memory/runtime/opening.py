@@ -153,7 +153,7 @@ def require_log_to_learn(loaded: LoadedSettings) -> None:
 
 
 def _told_of_replacement(identity: WorkspaceIdentity, folder: Path) -> tuple[Degradation, ...]:
-    """Say once that another folder is at the path of a workspace, whose memory this one does not have."""
+    """Warn once that another folder is now at the path of a workspace, and does not share its memory."""
     if identity.instead_of is None:
         return ()
     reason = (

@@ -178,7 +178,7 @@ class _Row(NamedTuple):
     workspace: str
 
     def is_there(self) -> bool:
-        """Say whether this folder is still at its path."""
+        """Return whether this folder is still at its path."""
         try:
             return _is_same(self.folder, _Folder.at(self.folder.path))
         except OSError:
@@ -186,7 +186,7 @@ class _Row(NamedTuple):
 
 
 def _is_same(known: _Folder, seen: _Folder) -> bool:
-    """Say whether a folder is one that is known."""
+    """Return whether a folder is one that is known."""
     if known.birth is None or seen.birth is None:
         return known.path == seen.path
     is_same = (known.inode, known.birth) == (seen.inode, seen.birth)

@@ -74,12 +74,12 @@ class FakeBackend:
         return MemoryProviderStatus(backend=self.id, provider="none", dirty=False)
 
     async def probe_embedding_availability(self) -> MemoryEmbeddingProbeResult:
-        """Say that nothing can be embedded."""
+        """Report that nothing can be embedded."""
         self.check_open("probe")
         return MemoryEmbeddingProbeResult(ok=False, error=f"{self.id} does not embed")
 
     async def probe_vector_availability(self) -> bool:
-        """Say that there are no vectors."""
+        """Report that there are no vectors."""
         self.check_open("probe")
         return False
 

@@ -67,7 +67,7 @@ class EventFilter:
                 raise ValueError(f"{name} is {time}, without a time zone; give an aware time")
 
     def matches(self, event: OpsEvent) -> bool:
-        """Tell whether an event is wanted."""
+        """Return whether an event is wanted."""
         return (
             self.action in (None, event.action)
             and self.backend in (None, event.backend)
@@ -79,7 +79,7 @@ class EventFilter:
         )
 
     def covers(self, segment: Segment) -> bool:
-        """Tell whether a file can hold wanted events."""
+        """Return whether a file can hold wanted events."""
         if self.start is not None and segment.is_over(day_of(self.start)):
             return False
         return self.end is None or segment.period <= day_of(_later(self.end, _LONGEST_QUERY))

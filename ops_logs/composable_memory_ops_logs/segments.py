@@ -91,7 +91,7 @@ class Segment:
         return self.directory / f"{self.stem}.kept.jsonl.gz"
 
     def is_over(self, day: str) -> bool:
-        """Tell whether its day, or its month, had ended when a day began."""
+        """Return whether its day, or its month, had ended when a day began."""
         return self.period < day[: len(self.period)]
 
 

@@ -348,7 +348,7 @@ class _Rest:
 
 
 def _is_same(candidate: Candidate, one: FinalResult) -> bool:
-    """Tell whether a result says of its candidate what the candidate says itself."""
+    """Return whether a result says of its candidate what the candidate says itself."""
     return (
         (
             candidate.path,

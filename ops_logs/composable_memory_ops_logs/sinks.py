@@ -137,7 +137,7 @@ class MemorySink:
 
 
 def _ends_within_a_line(descriptor: int) -> bool:
-    """Tell whether the file's last line was cut, by a full disk or a killed process."""
+    """Return whether the file's last line was cut, by a full disk or a killed process."""
     if os.lseek(descriptor, 0, os.SEEK_END) == 0:
         return False
     os.lseek(descriptor, -1, os.SEEK_END)

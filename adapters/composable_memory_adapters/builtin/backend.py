@@ -382,7 +382,7 @@ class BuiltinMemory:
         return str(failure) if failure else None
 
     def _shortcomings(self) -> Iterator[Degradation]:
-        """Say in what the index falls short of the notes."""
+        """Return what the index lacks compared with the notes, as degradations."""
         flight, mark = self._flights.current, self._snapshot.mark
         if flight is not None:
             if not flight.notes_indexed.done():
@@ -456,7 +456,7 @@ class BuiltinMemory:
                     await new.write(restore)
 
     def _is_ours(self) -> bool:
-        """Say whether the file at our path is an index, or stands where nobody else puts a file."""
+        """Return whether the file at our path is an index, or stands where nobody else puts a file."""
         if self._path.is_relative_to(self._services.state_dir):
             return True
         with suppress(OSError), self._path.open("rb") as file:
@@ -497,7 +497,7 @@ class BuiltinMemory:
 
     @contextmanager
     def _failing_to(self, operation: str) -> Iterator[None]:
-        """Say of a problem with the index what could not be done because of it."""
+        """Re-raise an index problem as a `BackendError` that names the failed operation."""
         try:
             yield
         except IndexProblem as problem:

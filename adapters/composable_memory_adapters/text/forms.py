@@ -91,12 +91,12 @@ def word_set(text: str) -> frozenset[str]:
 
 
 def is_asian(word: str) -> bool:
-    """Say whether a word is a run of Chinese, Japanese or Korean."""
+    """Return whether a word is a run of Chinese, Japanese or Korean."""
     return _RUN.match(word) is not None
 
 
 def is_hangul(run: str) -> bool:
-    """Say whether an Asian run is Korean throughout."""
+    """Return whether an Asian run is Korean throughout."""
     return _HANGUL.fullmatch(run) is not None
 
 

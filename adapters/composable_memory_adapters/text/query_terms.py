@@ -147,7 +147,7 @@ def _korean_terms(word: str) -> Iterator[str]:
 
 
 def _may_follow(particle: str, syllable: str) -> bool:
-    """Say whether this form of a particle can stand behind `syllable`: some have one for each kind of end."""
+    """Whether this form of a particle can stand behind `syllable`: some have one for each kind of end."""
     ends_in_consonant = (ord(syllable) - _FIRST_SYLLABLE) % _SYLLABLES_A_VOWEL > 0
     return particle not in (_AFTER_VOWEL if ends_in_consonant else _AFTER_CONSONANT)
 

@@ -26,7 +26,7 @@ class LoggedRead:
     query_trace_id: str | None = None
 
     def covers(self, place: TakenFrom) -> bool:
-        """Say whether any line of a place was read; of a place without lines, whether its file was."""
+        """Return whether any line of a place was read; of a place without lines, whether its file was."""
         if place.path != self.path or (self.lines is not None and self.lines < 1):
             return False
         first = self.from_line or 1

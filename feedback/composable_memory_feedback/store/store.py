@@ -324,7 +324,7 @@ class FeedbackStore:
     # Copies, export and import
 
     def is_empty(self) -> bool:
-        """Say whether nothing is kept that could be lost."""
+        """Return whether nothing is kept that could be lost."""
         with self._database.reading() as connection:
             return not any(
                 True for table, _ in export_lines(connection, memory="", at=self._clock()) if table

@@ -63,7 +63,7 @@ NAMES = {
 
 
 def is_secret_name(name: str) -> bool:
-    """Tell whether a value of this name is a secret: `apiKey`, `DB_PASSWORD`, `token`; not `monkey`."""
+    """Return whether a value of this name is a secret: `apiKey`, `DB_PASSWORD`, `token`; not `monkey`."""
     text = Text.of(name[-200:])
     if text.low.endswith(FAR_NAMES):
         return True
@@ -80,7 +80,7 @@ def is_secret_name(name: str) -> bool:
 
 
 def is_open_ending(more: str) -> bool:
-    """Tell whether a name that goes on may still be that of a secret, unlike `token_type`."""
+    """Return whether a name that goes on may still be that of a secret, unlike `token_type`."""
     words = re.split("[_-]", more.strip("_-"))
     return words[-1] not in HARMLESS_ENDINGS and words[0] not in HARMLESS_ENDINGS
 

@@ -71,7 +71,7 @@ class CleanTexts:
         self._known: set[str] = set()
 
     def covers(self, texts: Iterable[str]) -> bool:
-        """Tell whether `redact` would change none of the texts."""
+        """Return whether `redact` would change none of the texts."""
         new = set(texts) - self._known
         if not new:
             return True
@@ -117,7 +117,7 @@ def _found(text: Text) -> Iterator[Span]:
 
 
 def _is_unmasked(text: str, span: Span) -> bool:
-    """Tell whether a span is not empty and no end of a token that was masked before."""
+    """Return whether a span is not empty and no end of a token that was masked before."""
     size = span.end - span.start
     return size > 0 and not (
         (size <= 6 and text[span.end : span.end + 1] == "…")

@@ -78,23 +78,23 @@ class Given(NamedTuple):
 
 
 def is_masked(value: str) -> bool:
-    """Tell whether a value is what masking leaves."""
+    """Return whether a value is what masking leaves."""
     return "***" in value or _MASKED.match(value) is not None
 
 
 def is_placeholder(value: str) -> bool:
-    """Tell whether a value stands for another: a variable, a template, a type, `<your-token>`."""
+    """Return whether a value stands for another: a variable, a template, a type, `<your-token>`."""
     low = value.lower()
     return low.rstrip(".,;:)]}|\"'") in PLACEHOLDERS or _PLACEHOLDER.match(low) is not None
 
 
 def is_given(value: str) -> bool:
-    """Tell whether a value is neither masked nor stands for another."""
+    """Return whether a value is neither masked nor stands for another."""
     return not is_masked(value) and not is_placeholder(value)
 
 
 def goes_on(low: str, place: int) -> bool:
-    """Tell whether prose goes on here: blanks and a word of small letters."""
+    """Return whether prose goes on here: blanks and a word of small letters."""
     return _NEXT_WORD.match(low, place) is not None
 
 
@@ -102,7 +102,7 @@ _NEXT_WORD = re.compile(r"[ \t]{1,3}[a-z]{1,20}(?=[\s,.;:!?)]|\Z)")
 
 
 def is_code(value: str) -> bool:
-    """Tell whether an unquoted value is an expression: a call, an attribute, an index."""
+    """Return whether an unquoted value is an expression: a call, an attribute, an index."""
     low = value.lower()
     return _CALL.match(low) is not None or _is_attribute(low)
 
@@ -112,12 +112,12 @@ def _is_attribute(low: str) -> bool:
 
 
 def is_word(value: str) -> bool:
-    """Tell whether a value is a word of small letters, or one that begins with a capital."""
+    """Return whether a value is a word of small letters, or one that begins with a capital."""
     return value.isalpha() and (value.islower() or value[1:].islower() or not value[1:])
 
 
 def is_strong(value: str, *, is_alone: bool = False) -> bool:
-    """Tell whether a value mixes kinds of characters as passwords do; with `is_alone` more strictly."""
+    """Return whether a value mixes kinds of characters as passwords do; with `is_alone` more strictly."""
     value = value[:128]
     has_digit = any(map(str.isdigit, value))
     has_lower, has_upper = any(map(str.islower, value)), any(map(str.isupper, value))
@@ -134,7 +134,7 @@ def is_strong(value: str, *, is_alone: bool = False) -> bool:
 
 
 def is_random(value: str, *, is_strict: bool = False) -> bool:
-    """Tell whether a value looks drawn at random: its kinds of characters change more often than in names.
+    """Return whether a value looks drawn at random: its kinds of characters change more often than in names.
 
     With `is_strict`, identifiers and sums in hexadecimal are none either.
     """
@@ -161,7 +161,7 @@ def is_random(value: str, *, is_strict: bool = False) -> bool:
 
 
 def is_password(given: Given) -> bool:
-    """Tell whether the value behind the name of a password is one; a word counts where no prose goes on."""
+    """Return whether the value behind the name of a password is one; a word counts where no prose goes on."""
     value, low = given.value, given.value.lower()
     if is_placeholder(value):
         return False
@@ -237,7 +237,7 @@ def _is_english(sign: str) -> bool:
 
 
 def is_key(given: Given) -> bool:
-    """Tell whether the value behind `key`, `token`, `secret` is one; 3 is the surest strength."""
+    """Return whether the value behind `key`, `token`, `secret` is one; 3 is the surest strength."""
     value, low = given.value, given.value.lower()
     has_digit, has_letter = any(map(str.isdigit, value)), any(map(str.isalpha, value))
     if is_placeholder(value) or low.rstrip("!?.,;:") in PREDICATES:
@@ -270,7 +270,7 @@ def is_key(given: Given) -> bool:
 
 
 def _is_key_alone(given: Given, has_digit: bool) -> bool:
-    """Tell whether a value without a sign before it is a key: it must look so by itself."""
+    """Return whether a value without a sign before it is a key: it must look so by itself."""
     value = given.value
     if _UUID.match(value):
         return given.strength == 3
@@ -285,7 +285,7 @@ def _is_key_alone(given: Given, has_digit: bool) -> bool:
 
 
 def _is_word_of_key(given: Given) -> bool:
-    """Tell whether a word is a key: it is assigned without blanks, or stands alone behind a sure name."""
+    """Return whether a word is a key: it is assigned without blanks, or stands alone behind a sure name."""
     value, sign = given.value, given.sign
     if len(value) < 3:
         return False

@@ -82,7 +82,7 @@ class DraftGroup:
 
     @property
     def is_full(self) -> bool:
-        """Say whether the next note belongs into another transaction."""
+        """Return whether the next note belongs into another transaction."""
         return self.chunks >= GROUP_CHUNKS or len(self.drafts) >= GROUP_FILES
 
 
@@ -122,13 +122,13 @@ class Drafter:
         return changed
 
     def _differs(self, found: ScannedFile, seen: FileState) -> bool:
-        """Say whether the rows of a file have to be made anew."""
+        """Return whether the rows of a file have to be made anew."""
         if not self._is_made_right(seen):
             return True
         return (seen.mtime_ns, seen.size) != (found.mtime_ns, found.size) and self._is_due(found, seen)
 
     def _is_made_right(self, seen: FileState) -> bool:
-        """Say whether rows are made as they would be now; old ways of reading transcripts are never right."""
+        """Whether rows are made as they would be now; old ways of reading transcripts are never right."""
         if self.any_cut:
             return bool(seen.recipe) and (
                 seen.source == "memory" or seen.recipe.startswith(f"{TRANSCRIPT_RECIPE}/")

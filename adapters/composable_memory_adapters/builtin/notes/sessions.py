@@ -107,7 +107,7 @@ def patience(reason: str, limits: SessionDeltaSettings) -> SessionDeltaSettings 
 
 
 def has_grown_enough(path: str, *, known_size: int, size: int, limits: SessionDeltaSettings) -> bool:
-    """Say whether a transcript of `size` bytes has passed a limit since it had `known_size`.
+    """Return whether a transcript of `size` bytes has passed a limit since it had `known_size`.
 
     So has one that did not grow, and one in which no line ends where the file once ended: it was replaced.
     So has one that cannot be read, for reading it will say why.
@@ -166,7 +166,7 @@ def cut_transcript(transcript: Transcript, chunking: ChunkingSettings) -> list[C
 
 
 def is_transcript_path(rel_path: str) -> bool:
-    """Say whether a path means a transcript, be it allowed or not; `sessions/*.md` may be an extra path."""
+    """Tell whether a path means a transcript, be it allowed or not; `sessions/*.md` may be an extra path."""
     parts = _parts(rel_path)
     return parts[:1] == [TRANSCRIPTS_KEY] and not is_markdown(parts[-1])
 

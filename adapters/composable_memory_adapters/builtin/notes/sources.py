@@ -92,7 +92,7 @@ class ScanReport:
     sources: tuple[MemorySource, ...] = ("memory",)
 
     def covers(self, key: str, source: MemorySource = "memory") -> bool:
-        """Say whether the scan could see if the file `key` exists; none of an unwanted source does."""
+        """Return whether the scan could see if the file `key` exists; none of an unwanted source does."""
         if not self.unreadable or source not in self.sources:
             return True
         return not any(prefix in ("", key) or key.startswith(f"{prefix}/") for prefix in self.unreadable)
@@ -182,7 +182,7 @@ def mtime_of(found: os.stat_result) -> int:
 
 
 def is_settled(found: os.stat_result) -> bool:
-    """Say whether a change from now on is bound to give the file another time."""
+    """Return whether a change from now on is bound to give the file another time."""
     return time.time_ns() - found.st_mtime_ns > CLOCK_TICK_NS
 
 

@@ -53,7 +53,7 @@ class Candidates:
 
     @property
     def are_all(self) -> bool:
-        """Say whether looking deeper cannot find more."""
+        """Return whether looking deeper cannot find more."""
         by_words = len(self.keyword.hits) if self.keyword else 0
         by_meaning = len(self.near.embeddings) if self.near else 0
         return max(by_words, by_meaning) < self.depth

@@ -89,7 +89,7 @@ def is_whole(
     text: bytes | None,
     checksum: int | None,
 ) -> bool:
-    """Say whether a passage is as it was written; one from before there were checksums has none."""
+    """Return whether a passage is as it was written; one from before there were checksums has none."""
     if text is None or sha256(text).hexdigest() != digest:
         return False
     place = schema.checksum_of(path, source, start_line, end_line, start_char, digest)
@@ -146,7 +146,7 @@ class StoredVector:
 
     @property
     def is_whole(self) -> bool:
-        """Say whether the vector is what was written."""
+        """Return whether the vector is what was written."""
         *_, blob, dims, _, checksum = self.values
         return len(blob) == 4 * dims and checksum == zlib.crc32(blob)
 

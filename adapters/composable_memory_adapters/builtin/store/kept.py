@@ -29,7 +29,7 @@ def kept(state_dir: Path) -> tuple[KeptStore, ...]:
 
 
 def _is_empty(path: Path) -> bool:
-    """Say whether no note is in an index; one that cannot be read may hold some."""
+    """Return whether no note is in an index; one that cannot be read may hold some."""
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as index:
             return index.execute("SELECT 1 FROM files LIMIT 1").fetchone() is None

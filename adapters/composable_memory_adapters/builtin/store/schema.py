@@ -136,7 +136,7 @@ async def ensure(file: SqliteFile) -> None:
 
 
 def check(connection: Connection, path: Path) -> bool:
-    """Say whether the tables are there, whole, and of this version; False where they are still to be made.
+    """Return whether the tables are there, whole, and of this version; False where they are still to be made.
 
     Raises:
         IndexTooNew: a later version wrote the file.
@@ -194,7 +194,7 @@ def _crc32(*values: object) -> int:
 
 
 def is_marked(header: bytes) -> bool:
-    """Say whether a file with this beginning is an index of ours, however damaged the rest is."""
+    """Return whether a file with this beginning is an index of ours, however damaged the rest is."""
     return header.startswith(b"SQLite format 3\0") and header[68:72] == APPLICATION_ID.to_bytes(4)
 
 

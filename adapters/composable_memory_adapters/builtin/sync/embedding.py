@@ -44,7 +44,7 @@ class EmbedOutcome:
 
     @property
     def is_as_far_as_possible(self) -> bool:
-        """Say whether nothing waits but what the provider refuses."""
+        """Return whether nothing waits but what the provider refuses."""
         return self.problem is None or self.pending == self.refused
 
     def followed_by(self, later: "EmbedOutcome") -> "EmbedOutcome":

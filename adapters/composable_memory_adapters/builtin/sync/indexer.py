@@ -42,7 +42,7 @@ class Tally:
 
     @property
     def is_news(self) -> bool:
-        """Say whether anything was changed."""
+        """Return whether anything was changed."""
         return bool(self.indexed or self.removed)
 
 
@@ -80,7 +80,7 @@ class Intake:
         self.not_utf8: set[str] = set()
 
     def keep_old_cuts(self, keep: bool) -> None:
-        """Say whether a file that did not change may stay as it is, though it would be cut otherwise now."""
+        """Tell whether a file that did not change may stay as it is, though it would be cut otherwise now."""
         self.drafter = replace(self.drafter, any_cut=keep)
 
     async def settle(self) -> None:

@@ -164,7 +164,7 @@ def drop_litter(connection: Connection) -> bool:
 
 
 def is_under_way(connection: Connection) -> bool:
-    """Say whether there are tables beside the live ones."""
+    """Return whether there are tables beside the live ones."""
     return index_meta.value(connection, KEY) is not None
 
 

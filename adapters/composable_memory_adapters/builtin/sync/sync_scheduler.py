@@ -37,7 +37,7 @@ class WatchFound(Protocol):
 
     @property
     def is_new(self) -> bool:
-        """Say whether one of them was not watched until now."""
+        """Return whether one of them was not watched until now."""
         ...
 
     @property
@@ -104,7 +104,7 @@ class SyncScheduler:
 
     @property
     def is_following(self) -> bool:
-        """Say whether it was started and not stopped."""
+        """Return whether it was started and not stopped."""
         return self._task is not None
 
     @property
@@ -153,7 +153,7 @@ class SyncScheduler:
         self._changes.cover(since)
 
     def is_new_session(self, key: str | None) -> bool:
-        """Say whether a conversation asks for the first time; always no if that is no reason to look."""
+        """Return whether a conversation asks for the first time; always no if that is no reason to look."""
         if not key or self._task is None or not self._settings.on_session_start:
             return False
         is_new = key not in self._sessions

@@ -225,14 +225,14 @@ class _Run:
 
     @property
     def _must_rebuild(self) -> bool:
-        """Say whether the index is built anew: by force, or where that costs nothing and nobody minds."""
+        """Return whether the index is built anew: by force, or where that costs nothing and nobody minds."""
         if self._force:
             return self._mark_before is not None or self._cost is not None
         return self._cost is not None and self._cost.is_free and not self._sync.history.is_settled
 
     @property
     def _is_elsewhere(self) -> bool:
-        """Say whether the index holds vectors of another embedder, so that ours would be of no use in it."""
+        """Tell whether the index holds vectors of another embedder, so that ours would be of no use in it."""
         return self._cost is not None and self._cost.is_of_other_space
 
     async def _rebuild(self) -> None:
@@ -275,7 +275,7 @@ class _Run:
         return None
 
     async def _what_would_be_lost(self, intake: Intake) -> str | None:
-        """Say which files the index holds that cannot be read now; None if all of it can be made anew."""
+        """Return which files the index holds that cannot be read now; None if all of it can be made anew."""
         known = await self._live.read(index.file_states)
         lost = [
             key
@@ -421,7 +421,7 @@ class _Run:
 
 
 def _is_soon_done(connection: Connection, tables: Tables) -> bool:
-    """Say whether the vectors can be made at once: there are few to make, and nobody else is at it."""
+    """Return whether the vectors can be made at once: there are few to make, and nobody else is at it."""
     return index.count_pending(connection, tables) <= FEW_TEXTS and lease.is_lease_free(connection)
 
 

@@ -39,7 +39,7 @@ class WatchScope:
     names: Mapping[str, frozenset[str]]
 
     def concerns(self, path: str, *, is_folder: bool) -> bool:
-        """Say whether the index may have to change when something happens to `path`."""
+        """Return whether the index may have to change when something happens to `path`."""
         folder, name = os.path.split(path)
         if name.lower() in self.names.get(folder, ()):
             return True
@@ -48,11 +48,11 @@ class WatchScope:
         return folder == self.transcripts and name.endswith(TRANSCRIPT_SUFFIX)
 
     def reaches(self, path: str) -> bool:
-        """Say whether `path` is one of the trees or lies in one, in no folder that is left out."""
+        """Return whether `path` is one of the trees or lies in one, in no folder that is left out."""
         return any(_is_within(path, tree) for tree in self.trees)
 
     def is_watched(self, path: str) -> bool:
-        """Say whether the folder at `path` is to be watched: by its own name, or as a part of a tree."""
+        """Return whether the folder at `path` is to be watched: by its own name, or as a part of a tree."""
         return self.reaches(path) or any(path == folder.path for folder in self.folders)
 
 
@@ -110,7 +110,7 @@ def _by_folder(paths: Sequence[Path]) -> dict[str, frozenset[str]]:
 
 
 def _is_within(path: str, tree: str) -> bool:
-    """Say whether `path` is `tree` or lies in it, and in none of the folders that are left out."""
+    """Return whether `path` is `tree` or lies in it, and in none of the folders that are left out."""
     if path == tree:
         return True
     inner = path.removeprefix(tree.rstrip(os.sep) + os.sep)

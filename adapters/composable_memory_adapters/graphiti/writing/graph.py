@@ -125,20 +125,20 @@ class GraphitiGraph:
             await self._save_episodes(drafts)
 
     async def mark_as_read(self, episode_ids: Sequence[str]) -> None:
-        """Say that all that episodes state is stored; without that they count as cut off in between."""
+        """Mark episodes as completely stored; without the mark they count as interrupted."""
         async with self._lock:
             await self._repository.change(
                 graph_statements.MARK_AS_READ, {"uuids": episode_ids}, at=self._clock()
             )
 
     async def link(self, episode_id: str, node_ids: Sequence[str]) -> None:
-        """Say that an episode mentions entities, by our ids; those of its facts are linked anyway."""
+        """Link an episode to the entities it mentions, by our ids; those of its facts are linked anyway."""
         pairs = [(episode_id, graph_id(self._group_id, node_id)) for node_id in node_ids]
         async with self._lock:
             await self._repository.link(pairs, self._clock())
 
     async def retire(self, episode_ids: Sequence[str], *, at: datetime) -> int:
-        """Say that facts hold no more since `at` that only retired episodes support; return how many."""
+        """Invalidate, as of `at`, facts supported only by retired episodes; return their number."""
         async with self._lock:
             return await self._repository.retire(episode_ids, at, self._clock())
 
