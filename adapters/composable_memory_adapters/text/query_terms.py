@@ -81,11 +81,6 @@ class KeywordQuery:
         """Return the FTS5 query for texts with any term; None if there is nothing to look up."""
         return " OR ".join(self.lookups()) or None
 
-    def match_all(self) -> str | None:
-        """Return the FTS5 query for texts with every term and phrase; None if there is nothing to look up."""
-        # Juxtaposed, not joined by AND: FTS5 then skips a string in which its tokenizer finds no word.
-        return " ".join(self.lookups()) or None
-
 
 def analyse(query: str) -> KeywordQuery:
     """Find what is worth looking up in `query`; a query of nothing but stop words is looked up as it is.
