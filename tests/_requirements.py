@@ -1414,7 +1414,7 @@ REPORT = document(
                     f"{BUILTIN_SEARCH}keywords_stand_in_for_vectors_where_hybrid_is_off_and_embedding_fails"),
             decided("storage:and-query", "natural language becomes an FTS5 AND query",
                     "never AND alone: words are joined by OR and ranked; AND finds nothing most times",
-                    f"{TERMS}any_finds_what_all_does_not"),
+                    f"{TERMS}one_of_the_words_is_enough"),
             decided("storage:qmd-process", "QMD: a child process that exchanges JSON over stdin and stdout",
                     "its server on this machine first, which answers in milliseconds; a process with JSON on "
                     "stdout where that is not up or fails",
