@@ -161,7 +161,7 @@ SUPERSEDING = "tests/unit/graphiti/test_superseding.py::test_"
 RELEVANCE = "tests/unit/graphiti/test_relevance.py::test_"
 QUESTIONS = "tests/unit/graphiti/test_question_words.py::test_"
 NEO4J = "tests/unit/graphiti/test_neo4j.py::test_"
-LAST_WORDS = "tests/unit/graphiti/test_last_words.py::test_"
+EXIT_DIAGNOSIS = "tests/unit/graphiti/test_exit_diagnosis.py::test_"
 GRAPHITI_CORE = "tests/unit/graphiti/library/test_environment.py::test_"
 JSON_ANSWERS = "tests/unit/graphiti/library/test_json_answers.py::test_"
 GRAPHITI = "tests/integration/graphiti/test_graphiti_backend.py::test_"
@@ -2075,7 +2075,7 @@ INTERFACES = document(
                  f"{PRIVATE}missing_binaries_are_told_with_what_installs_them",
                  f"{PRIVATE}a_library_that_the_system_lacks_is_named_with_its_package",
                  f"{PRIVATE}a_folder_that_cannot_be_made_is_named",
-                 f"{LAST_WORDS}the_log_tells_what_is_wrong_and_what_helps"),
+                 f"{EXIT_DIAGNOSIS}the_log_tells_what_is_wrong_and_what_helps"),
         ],
     ),
     (

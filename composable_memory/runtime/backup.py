@@ -363,10 +363,15 @@ def _write_settings(settings: Sequence[tuple[Path, bytes | None]]) -> None:
             target.unlink(missing_ok=True)
             continue
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        scratch = target.with_name(f".{target.name}.{os.getpid()}.new")
-        scratch.unlink(missing_ok=True)
-        _write(scratch, content)
-        scratch.replace(target)
+        _replace(target, content)
+
+
+def _replace(target: Path, content: bytes) -> None:
+    """Write a file beside `target` and put it in its place."""
+    scratch = target.with_name(f".{target.name}.{os.getpid()}.new")
+    scratch.unlink(missing_ok=True)
+    _write(scratch, content)
+    scratch.replace(target)
 
 
 def _restore_traces(traces: Path, log_dir: Path, *, was: str, mark: str) -> None:
@@ -383,10 +388,7 @@ def _restore_traces(traces: Path, log_dir: Path, *, was: str, mark: str) -> None
         there = target.read_bytes().splitlines() if target.exists() else []
         known = {_id_of(line) for line in there}
         merged = sorted([*there, *(one for one in several if _id_of(one) not in known)], key=_time_of)
-        scratch = target.with_name(f".{target.name}.{os.getpid()}.new")
-        scratch.unlink(missing_ok=True)
-        _write(scratch, b"".join(line + b"\n" for line in merged))
-        scratch.replace(target)
+        _replace(target, b"".join(line + b"\n" for line in merged))
 
 
 def _of_memory(line: bytes, *, was: str, mark: str) -> bytes:

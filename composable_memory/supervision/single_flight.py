@@ -10,8 +10,9 @@ from collections.abc import Awaitable, Callable
 from composable_memory.errors import BackendUnavailable
 from composable_memory.interfaces import ProgressCallback
 from composable_memory.types import MemorySyncProgressUpdate, SyncReport
+from composable_memory_ops_logs import SyncComplete
 
-__all__ = ["Flight", "SingleFlight"]
+__all__ = ["Flight", "SingleFlight", "sync_complete"]
 
 
 class Flight:
@@ -156,3 +157,17 @@ class SingleFlight:
         return BackendUnavailable(
             self._backend_id, "it is closed", fix="open the memory again", operation="sync"
         )
+
+
+def sync_complete(report: SyncReport, *, is_full: bool) -> SyncComplete:
+    """Return the event of a sync that ended well; `is_full` says that the index was built anew."""
+    return SyncComplete(
+        reason=report.reason,
+        full_reindex=is_full,
+        files_indexed=report.files_indexed,
+        chunks_written=report.chunks_written,
+        embedded=report.embedded,
+        removed=report.files_removed,
+        embeddings_pending=report.embeddings_pending,
+        problems=report.problems,
+    )

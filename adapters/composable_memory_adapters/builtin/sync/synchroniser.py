@@ -16,6 +16,7 @@ from pathlib import Path
 
 from composable_memory.errors import IndexDamaged
 from composable_memory.interfaces import Clock, EmbedderAdapter
+from composable_memory.supervision.single_flight import sync_complete
 from composable_memory.types import MemorySyncProgressUpdate, SyncReport
 from composable_memory_adapters.builtin.notes.drafts import Drafter
 from composable_memory_adapters.builtin.settings import BuiltinSettings
@@ -39,7 +40,6 @@ from composable_memory_ops_logs.events import (
     ErrorInfo,
     EventDetail,
     Status,
-    SyncComplete,
     SyncFailed,
     SyncFileIndexed,
     SyncFileSkipped,
@@ -131,7 +131,7 @@ class Synchroniser:
         if report is not None:
             run.log_files()
             status: Status = "partial" if report.problems else "success"
-            self._emit(_completed(report, is_full=run.is_full), status=status, started=started)
+            self._emit(sync_complete(report, is_full=run.is_full), status=status, started=started)
         elif isinstance(error := sys.exception(), Exception):
             failed = SyncFailed(reason=run.reason, error=ErrorInfo.of(error))
             self._emit(failed, status="failure", started=started)
@@ -423,16 +423,3 @@ class _Run:
 def _is_soon_done(connection: Connection, tables: Tables) -> bool:
     """Return whether the vectors can be made at once: there are few to make, and nobody else is at it."""
     return index.count_pending(connection, tables) <= FEW_TEXTS and lease.is_lease_free(connection)
-
-
-def _completed(report: SyncReport, *, is_full: bool) -> SyncComplete:
-    return SyncComplete(
-        reason=report.reason,
-        full_reindex=is_full,
-        files_indexed=report.files_indexed,
-        chunks_written=report.chunks_written,
-        embedded=report.embedded,
-        removed=report.files_removed,
-        embeddings_pending=report.embeddings_pending,
-        problems=report.problems,
-    )

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from composable_memory.errors import BackendError
 from composable_memory.interfaces import BackendServices, ProgressCallback
-from composable_memory.supervision.single_flight import Flight, SingleFlight
+from composable_memory.supervision.single_flight import Flight, SingleFlight, sync_complete
 from composable_memory.types import MemorySyncProgressUpdate, SyncReport
 from composable_memory_adapters.qmd.maintenance.index_commands import IndexCommands, UpdateOutcome
 from composable_memory_adapters.qmd.maintenance.maintenance_state import (
@@ -33,7 +33,6 @@ from composable_memory_ops_logs.events import (
     ErrorInfo,
     EventDetail,
     Status,
-    SyncComplete,
     SyncFailed,
     SyncStart,
 )
@@ -185,7 +184,7 @@ class MaintenanceScheduler:
                 self._emit(SyncFailed(reason=reason, error=ErrorInfo.of(error)), status="failure")
                 raise
             status: Status = "partial" if report.problems else "success"
-            self._emit(_completed(report, is_full=flight.force), status=status)
+            self._emit(sync_complete(report, is_full=flight.force), status=status)
             return report
 
     async def _export_and_update(self, flight: Flight, reason: str) -> SyncReport:
@@ -282,17 +281,4 @@ def _report(
         chunks_written=indexed,
         embeddings_pending=pending,
         problems=problems,
-    )
-
-
-def _completed(report: SyncReport, *, is_full: bool) -> SyncComplete:
-    return SyncComplete(
-        reason=report.reason,
-        full_reindex=is_full,
-        files_indexed=report.files_indexed,
-        chunks_written=report.chunks_written,
-        embedded=report.embedded,
-        removed=report.files_removed,
-        embeddings_pending=report.embeddings_pending,
-        problems=report.problems,
     )
