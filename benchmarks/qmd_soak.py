@@ -38,7 +38,7 @@ KILL_WITHIN_S = 0.01
 KILL_AGAIN_S = 0.005
 BACK_WITHIN_S = 90.0
 PAUSE_S = 0.2
-STAND_IN = "stand-in"
+STAND_IN = "fallback"
 NOBODY = "nobody"
 
 
@@ -170,7 +170,7 @@ def descriptors() -> int:
 
 
 def config(options: argparse.Namespace) -> dict[str, object]:
-    """Return the settings: QMD first, the builtin index as its stand-in, no clock of QMD's."""
+    """Return the settings: QMD first, the builtin index as its fallback, no clock of QMD's."""
     qmd = {
         "command": options.command,
         "timeout_ms": DEADLINE_MS,

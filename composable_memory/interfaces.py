@@ -569,7 +569,7 @@ Clock = Callable[[], datetime]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendServices:
-    """What the house hands to a backend when it opens.
+    """What the memory hands to a backend when it opens.
 
     `state_dir` is where the backend may keep files; `embedder` is None where no embedding is configured or
     possible, and `embedder_problem` then says why. `embedder_fallback` is set when another provider stands in
@@ -651,7 +651,7 @@ class BackendSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbedderServices:
-    """What the house hands to an embedding provider when it opens.
+    """What the memory hands to an embedding provider when it opens.
 
     `environ` is where keys may be found that the settings do not hold; `state_dir` is where the provider may
     keep files.

@@ -11,7 +11,7 @@ from composable_memory_ops_logs import OpsLog, utc_now
 def idle_context(ops_log: OpsLog) -> LearningContext:
     """Return a context of no backends."""
     return LearningContext(
-        mark="main-test",
+        memory_id="main-test",
         settings=FeedbackSettings(),
         base=WeightTable.fixed({}),
         backends=(),

@@ -116,7 +116,7 @@ async def add(
     if not isfinite(relevance):
         raise typer.BadParameter("give a number from 0 to 1", param_hint="--relevance")
     async with opened_learning(target) as learning:
-        trace_id = await resolve_trace(target, trace_id, memory=learning.context.mark)
+        trace_id = await resolve_trace(target, trace_id, memory=learning.context.memory_id)
         judgement = await learning.judging.judge(trace_id, result, relevance=relevance, used=used)
     if as_json:
         print_json(document(judgement, rationale=None, by=None))
@@ -128,7 +128,7 @@ def _print_judgement(one: Judgement) -> None:
     lines = f":{one.start_line}-{one.end_line}" if one.start_line else ""
     quality = f"{one.relevance:.2f}{', used' if one.was_used else ''}"
     print_line(f"Judged result {one.rank} of trace {one.trace_id[:8]}: {quality}", bold=True)
-    print_line(f"  {one_line(one.path)}{lines} [{one.backend or 'a stand-in'}]")
+    print_line(f"  {one_line(one.path)}{lines} [{one.backend or 'a fallback'}]")
 
 
 # --- judgements by a model ----------------------------------------------------------------------------------

@@ -186,7 +186,7 @@ def _backend(found: FoundBackend, loaded: LoadedSettings) -> _Backend:
         id=found.id,
         origin=found.origin,
         enabled=section.enabled,
-        stands_in_for=memory.backend if found.id == memory.stand_in else None,
+        stands_in_for=memory.backend if found.id == memory.fallback_id else None,
         summary=spec.summary if spec else None,
         capabilities=tuple(sorted(spec.capabilities)) if spec else (),
         missing=lacks,
@@ -325,7 +325,7 @@ def _backend_options(loaded: LoadedSettings, registry: Registry) -> dict[str, Ba
     specs = [
         found.spec
         for id_, section in memory.sections.items()
-        if (section.enabled or id_ == memory.stand_in) and (found := registry.backend(id_)) and found.spec
+        if (section.enabled or id_ == memory.fallback_id) and (found := registry.backend(id_)) and found.spec
     ]
     return {spec.id: validate_backend_options(memory, spec, loaded.origins) for spec in specs}
 

@@ -191,7 +191,7 @@ class MemorySettings(SettingsModel):
         return next((backend_id for backend_id in ids if self.section(backend_id).enabled), None)
 
     @property
-    def stand_in(self) -> str | None:
+    def fallback_id(self) -> str | None:
         """Return the id of the backend that answers where the primary cannot, or None if nobody does."""
         waits = self.primary == self.backend and not self.section(self.fallback).enabled
         return self.fallback if waits and self.fallback != "none" else None

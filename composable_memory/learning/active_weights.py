@@ -56,7 +56,7 @@ async def active_weights(context: LearningContext) -> WeightsReport:
         FeedbackError: the store cannot be read.
     """
     found = await context.stored_if_any(
-        lambda store: (store.current(), store.running_experiment(context.mark))
+        lambda store: (store.current(), store.running_experiment(context.memory_id))
     )
     stored, experiment = found or (None, None)
     base = context.base

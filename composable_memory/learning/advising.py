@@ -292,7 +292,7 @@ def _worst_query(case: Case, value: float) -> WorstQuery:
     }
     shown = [
         JudgedPreview(
-            backend=None if hit.backend in query.stand_ins else hit.backend,
+            backend=None if hit.backend in query.fallbacks else hit.backend,
             relevance=max((evidence[key].relevance for key in hit.keys if key in evidence), default=0.0),
             preview=texts.get(hit.key, ""),
         )

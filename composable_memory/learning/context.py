@@ -11,7 +11,7 @@ from composable_memory.config.layers import LoadedSettings
 from composable_memory.interfaces import Clock
 from composable_memory.query.weights import WeightTable
 from composable_memory.state.feedback_stores import feedback_store_of, feedback_stores
-from composable_memory.state.folders import OPS_LOG_FOLDER, memory_mark
+from composable_memory.state.folders import OPS_LOG_FOLDER, memory_id_of
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_ops_logs import OpsLog
 
@@ -32,7 +32,7 @@ class LearningContext:
     The store is opened when it is first needed, so that a memory that learns nothing leaves no file.
     """
 
-    mark: str
+    memory_id: str
     settings: FeedbackSettings
     base: WeightTable
     backends: tuple[str, ...]
@@ -52,16 +52,16 @@ class LearningContext:
     ) -> "LearningContext":
         """Return the context of the memory of a workspace."""
         memory = loaded.settings.memory
-        mark = memory_mark(memory.agent_id, workspace_id)
+        memory_id = memory_id_of(memory.agent_id, workspace_id)
         enabled = {id_: section.weight for id_, section in memory.sections.items() if section.enabled}
         return cls(
-            mark=mark,
+            memory_id=memory_id,
             settings=memory.feedback,
             base=WeightTable.fixed(enabled, made_at=clock()),
             backends=tuple(enabled),
             ops_log=ops_log,
             log_dir=state_dir / OPS_LOG_FOLDER if memory.ops_log.enabled else None,
-            store_path=feedback_store_of(state_dir, mark),
+            store_path=feedback_store_of(state_dir, memory_id),
             clock=clock,
         )
 

@@ -59,7 +59,7 @@ class Experimenting:
                 started_at=self._context.clock(),
                 alpha=alpha,
                 max_queries=max_queries,
-                memory=self._context.mark,
+                memory=self._context.memory_id,
             )
         except ValueError as error:
             raise FeedbackError("no such experiment", subject=str(error), advice="change it") from error
@@ -97,7 +97,7 @@ class Experimenting:
             OpsLogError: the log cannot be read.
         """
         running = await self._context.stored_if_any(
-            lambda store: store.running_experiment(self._context.mark)
+            lambda store: store.running_experiment(self._context.memory_id)
         )
         if running is None:
             return None

@@ -78,7 +78,7 @@ class Judging:
             start_line=hit.start_line,
             end_line=hit.end_line,
             rank=query.rank_of(hit),
-            backend=None if hit.backend in query.stand_ins else hit.backend,
+            backend=None if hit.backend in query.fallbacks else hit.backend,
             intent=query.intent,
             kind=JudgementKind.EXPLICIT,
             relevance=relevance,
@@ -234,7 +234,7 @@ class Judging:
         return {one.trace_id: one.text for one in found}
 
     async def _query(self, trace_id: str) -> LoggedQuery:
-        found = await from_log(self._context, partial(_queries_of, trace_id, self._context.mark))
+        found = await from_log(self._context, partial(_queries_of, trace_id, self._context.memory_id))
         if not found:
             advice = "give at least 4 characters of a trace of `cmem logs query --action query.merged`"
             raise FeedbackError("no such query", subject=trace_id, advice=advice)

@@ -84,7 +84,7 @@ async def streamed(
 
     def read_all(folder: Path) -> T:
         stream = QueryStream(
-            folder, since=window(context, since), until=until, memory=context.mark, wants=wants
+            folder, since=window(context, since), until=until, memory=context.memory_id, wants=wants
         )
         return read(RankableQueries(stream))
 
@@ -142,7 +142,7 @@ async def signals_of(
     """
 
     def read(folder: Path) -> Iterator[Sequence[Judgement]]:
-        traffic = QueryStream(folder, since=since, memory=context.mark).with_traffic()
+        traffic = QueryStream(folder, since=since, memory=context.memory_id).with_traffic()
         return gather_parts(related(traffic, answers=answers), answers=answers)
 
     parts = await from_log(context, read)

@@ -107,7 +107,7 @@ class Learning:
 
     async def export(self, write: Callable[[bytes], object]) -> Mapping[str, int]:
         """Write what was judged and learnt as JSON lines, of one moment; return rows by table."""
-        return await self.context.stored(lambda store: store.export(write, memory=self.context.mark))
+        return await self.context.stored(lambda store: store.export(write, memory=self.context.memory_id))
 
     async def export_into(self, file: Path) -> Mapping[str, int]:
         """Write the lines into a file for its owner alone, which they replace at once."""
@@ -116,7 +116,7 @@ class Learning:
             scratch = file.with_name(f".{file.name}.{os.getpid()}.new")
             try:
                 with os.fdopen(os.open(scratch, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "wb") as out:
-                    counts = store.export(out.write, memory=self.context.mark)
+                    counts = store.export(out.write, memory=self.context.memory_id)
                     out.flush()
                     os.fsync(out.fileno())
                 scratch.replace(file)
@@ -131,7 +131,7 @@ class Learning:
 
         def read(store: FeedbackStore) -> Imported:
             with file.open("rb") as lines:
-                return store.import_(lines, memory=self.context.mark)
+                return store.import_(lines, memory=self.context.memory_id)
 
         found = await self.context.stored(read)
         await self.weights.refresh()

@@ -78,14 +78,14 @@ class ComposableMemoryManager:
         unavailable: Sequence[Degradation] = (),
         id: str = "composite",  # noqa: A002 - the name that BackendSpec and the log use
         make_breaker: Callable[[], Breaker] = Breaker,
-        mark: str | None = None,
+        memory_id: str | None = None,
     ) -> None:
         """Compose `backends`.
 
         `primary` reads files and lends its status; the first backend by default. `weights` replaces the
         weights of the entries; what is put into a `LiveWeights` counts from the next query on. `unavailable`
-        names memories that should have been here, for every answer. `mark` tells this memory from others in
-        the same log.
+        lists memories that should have been here, for every answer. `memory_id` is written to each query in
+        the log, where several memories share one.
 
         Raises:
             ConfigError: two backends share an id, or `primary` is none of them.
@@ -110,7 +110,7 @@ class ComposableMemoryManager:
             )
             for id_, handle in self._handles.items()
         }
-        self._mark = mark
+        self._memory_id = memory_id
         self._defaults = defaults or SearchOptions()
         self._unavailable = tuple(unavailable)
         self._fan_out = FanOut()
@@ -385,7 +385,7 @@ class ComposableMemoryManager:
             weights=_weights_of(active_weights.table, self._handles, kind),
             rules=self._rules,
             policy=self._policy,
-            memory=self._mark,
+            memory=self._memory_id,
         )
 
     def _request(

@@ -42,7 +42,7 @@ class OpenBackends:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendOpener:
-    """Opens backends as the settings say, with what the house hands to each of them."""
+    """Opens backends as the settings say, with what the memory hands to each of them."""
 
     loaded: LoadedSettings
     registry: Registry
@@ -57,10 +57,10 @@ class BackendOpener:
         memory = self.loaded.settings.memory
         enabled = [id_ for id_, section in memory.sections.items() if section.enabled]
         # Looking at an offer for the first time imports it, which is not for the event loop.
-        await asyncio.to_thread(lambda: [*map(self.registry.backend, {*enabled, memory.stand_in or ""})])
+        await asyncio.to_thread(lambda: [*map(self.registry.backend, {*enabled, memory.fallback_id or ""})])
         entries: list[ComposableBackendEntry] = []
         unavailable: list[Degradation] = []
-        pair = self._pair(memory.backend, memory.stand_in) if memory.stand_in else None
+        pair = self._pair(memory.backend, memory.fallback_id) if memory.fallback_id else None
         for backend_id in enabled:
             paired = pair if backend_id == memory.backend else None
             try:
@@ -71,7 +71,7 @@ class BackendOpener:
             except Exception as error:  # noqa: BLE001 - a plug-in that cannot be opened keeps nobody else out
                 unavailable.append(self._lost(backend_id, error))
             else:
-                entries.append(self._entry(backend_id, manager, memory.stand_in if paired else None))
+                entries.append(self._entry(backend_id, manager, memory.fallback_id if paired else None))
         return OpenBackends(entries=tuple(entries), unavailable=tuple(unavailable), pair=pair)
 
     @asynccontextmanager
@@ -90,12 +90,12 @@ class BackendOpener:
             self.services.ops_log.emit(opened, backend=backend_id)
             yield manager
 
-    def _pair(self, primary_id: str, stand_in_id: str) -> FallbackMemoryManager:
+    def _pair(self, primary_id: str, fallback_id: str) -> FallbackMemoryManager:
         """Return a primary with its fallback, neither of them open; the settings of both are checked now."""
-        for backend_id in (primary_id, stand_in_id):
+        for backend_id in (primary_id, fallback_id):
             if spec := self._offered(backend_id):
                 validate_backend_options(self.loaded.settings.memory, spec, self.loaded.origins)
-        fallback = self._member(stand_in_id, self._capabilities(stand_in_id))
+        fallback = self._member(fallback_id, self._capabilities(fallback_id))
         able = self._capabilities(primary_id) if self._offered(primary_id) else fallback.capabilities
         return FallbackMemoryManager(
             self._member(primary_id, able),
@@ -113,7 +113,7 @@ class BackendOpener:
         )
 
     def _entry(
-        self, backend_id: str, manager: MemorySearchManager, stand_in_id: str | None
+        self, backend_id: str, manager: MemorySearchManager, fallback_id: str | None
     ) -> ComposableBackendEntry:
         """Return the entry of an open backend; its fallback has a deadline of its own after that."""
         section, spec = self._section(backend_id), self._offered(backend_id)
@@ -122,9 +122,9 @@ class BackendOpener:
             manager=manager,
             weight=section.weight,
             condition=_condition(section, spec),
-            timeout_s=self._timeout_s(backend_id) + (self._timeout_s(stand_in_id) if stand_in_id else 0.0),
+            timeout_s=self._timeout_s(backend_id) + (self._timeout_s(fallback_id) if fallback_id else 0.0),
             calibration=Calibration(section.calibration),
-            capabilities=None if stand_in_id else self._capabilities(backend_id),
+            capabilities=None if fallback_id else self._capabilities(backend_id),
         )
 
     def _section(self, backend_id: str) -> BackendSection:

@@ -55,7 +55,7 @@ class _Manifest(BaseModel):
     program: str
     created_at: datetime
     memory: str
-    """The mark of the memory that it is of."""
+    """The id of the memory that was backed up."""
     parts: Mapping[str, Mapping[str, int]]
     files: Mapping[str, str]
 
@@ -150,12 +150,13 @@ async def restore(
 @asynccontextmanager
 async def _judgements_kept(memory: Memory) -> AsyncIterator[None]:
     """Make the judgements what they were before the block if that fails."""
-    former, mark = memory.state_dir / f".{STORE}.{os.getpid()}.former", memory.context.mark
+    former, memory_id = memory.state_dir / f".{STORE}.{os.getpid()}.former", memory.context.memory_id
     try:
         await memory.context.stored(lambda store: store.copy_into(former))
         async with AsyncExitStack() as undo:
             undo.push_async_callback(
-                memory.context.stored, lambda store: store.restore_from(former, memory=mark, was=mark)
+                memory.context.stored,
+                lambda store: store.restore_from(former, memory=memory_id, was=memory_id),
             )
             yield
             undo.pop_all()
@@ -165,10 +166,10 @@ async def _judgements_kept(memory: Memory) -> AsyncIterator[None]:
 
 async def _restore_judgements(memory: Memory, source: Path, manifest: _Manifest) -> None:
     if STORE in manifest.files:
-        stored, was, mark = source / STORE, manifest.memory, memory.context.mark
-        await memory.context.stored(lambda store: store.restore_from(stored, memory=mark, was=was))
+        stored, was, memory_id = source / STORE, manifest.memory, memory.context.memory_id
+        await memory.context.stored(lambda store: store.restore_from(stored, memory=memory_id, was=was))
         log_dir = memory.ops_log_dir
-        await asyncio.to_thread(_restore_traces, source / TRACES, log_dir, was=was, mark=mark)
+        await asyncio.to_thread(_restore_traces, source / TRACES, log_dir, was=was, memory_id=memory_id)
 
 
 async def _restore_backends(memory: Memory, source: Path, manifest: _Manifest, *, replace: bool) -> None:
@@ -287,7 +288,7 @@ def _manifest_of(folder: Path, memory: Memory, parts: Mapping[str, Mapping[str, 
     return _Manifest(
         program=version("composable-memory"),
         created_at=memory.context.clock().astimezone(UTC),
-        memory=memory.context.mark,
+        memory=memory.context.memory_id,
         parts=parts,
         files=files,
     )
@@ -374,14 +375,16 @@ def _replace(target: Path, content: bytes) -> None:
     scratch.replace(target)
 
 
-def _restore_traces(traces: Path, log_dir: Path, *, was: str, mark: str) -> None:
+def _restore_traces(traces: Path, log_dir: Path, *, was: str, memory_id: str) -> None:
     """Put the lines of traces into files of the log by month, behind all others, each line once.
 
     A month has a file of its own for them, which is written anew and put in its place at once.
     """
     if not traces.exists():
         return
-    lines = [_of_memory(line, was=was, mark=mark) for line in traces.read_bytes().splitlines()][::-1]
+    lines = [_of_memory(line, was=was, memory_id=memory_id) for line in traces.read_bytes().splitlines()][
+        ::-1
+    ]
     log_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     for month, several in groupby(sorted(lines, key=_time_of), key=lambda line: _time_of(line)[:7]):
         target = log_dir / f"ops-{month}.jsonl"
@@ -391,13 +394,13 @@ def _restore_traces(traces: Path, log_dir: Path, *, was: str, mark: str) -> None
         _replace(target, b"".join(line + b"\n" for line in merged))
 
 
-def _of_memory(line: bytes, *, was: str, mark: str) -> bytes:
+def _of_memory(line: bytes, *, was: str, memory_id: str) -> bytes:
     """Return a line as one of the memory that it is restored into."""
     event = json.loads(line)
     detail = event.get("detail")
-    if was == mark or not isinstance(detail, dict) or detail.get("memory") != was:
+    if was == memory_id or not isinstance(detail, dict) or detail.get("memory") != was:
         return line
-    detail["memory"] = mark
+    detail["memory"] = memory_id
     return json.dumps(event, separators=(",", ":")).encode()
 
 

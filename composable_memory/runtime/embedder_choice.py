@@ -192,13 +192,13 @@ async def choose_embedder(
     plan = await asyncio.to_thread(plan_embedder, loaded, registry, services)
     choice = await _opened(plan.first, services, stack)
     if choice.embedder is None and plan.fallback is not None:
-        choice = await _stand_in(plan, choice, services, stack)
+        choice = await _fallback_provider(plan, choice, services, stack)
     if plan.first.asked != "none":
         _log(choice, services.ops_log)
     return choice
 
 
-async def _stand_in(
+async def _fallback_provider(
     plan: EmbedderPlan, lost: EmbedderChoice, services: EmbedderServices, stack: AsyncExitStack
 ) -> EmbedderChoice:
     """Open the fallback; where that fails too, tell both reasons."""

@@ -165,7 +165,7 @@ class Memory:
                 from_line=from_line,
                 lines=lines,
                 chars=len(part.text),
-                memory=self.context.mark,
+                memory=self.context.memory_id,
             )
             self.ops_log.emit(read)
         return part
@@ -329,9 +329,9 @@ class Memory:
         return ConfigError(f"{keys[able[0].id]}.enabled", f"{problem}; set it to true: {able[0].summary}")
 
     def _able_at(self, capability: Capability) -> Mapping[str, MemorySearchManager]:
-        return {**self._behind_stand_in(capability), **self.manager.backends_with(capability)}
+        return {**self._behind_fallback(capability), **self.manager.backends_with(capability)}
 
-    def _behind_stand_in(self, capability: Capability) -> Mapping[str, MemorySearchManager]:
+    def _behind_fallback(self, capability: Capability) -> Mapping[str, MemorySearchManager]:
         """Return the primary that another one stands in for, if it can do what nobody can do in its place."""
         primary = self.pair.primary if self.pair else None
         if primary is None:

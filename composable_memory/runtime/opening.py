@@ -110,7 +110,7 @@ async def open_memory(
         live = LiveWeights(context.base)
         stack.push_async_callback(context.close)
         lost = (*_told_of_replacement(identity, folder), *await _weights_lost(context, live))
-        manager = _composed(backends_open, loaded.settings.memory, ops_log, live, lost, context.mark)
+        manager = _composed(backends_open, loaded.settings.memory, ops_log, live, lost, context.memory_id)
         manager.require_usable("open")  # from here on, on this event loop
         stack.push_async_callback(manager.close)
         memory = Memory(
@@ -181,7 +181,7 @@ def _composed(
     ops_log: OpsLog,
     weights: LiveWeights,
     lost: Sequence[Degradation],
-    mark: str,
+    memory_id: str,
 ) -> ComposableMemoryManager:
     """Return the composite of the backends that are open."""
     query = memory.query
@@ -197,5 +197,5 @@ def _composed(
         defaults=SearchOptions(max_results=query.max_results, min_score=query.min_score),
         unavailable=(*backends.unavailable, *lost),
         weights=weights,
-        mark=mark,
+        memory_id=memory_id,
     )

@@ -17,9 +17,9 @@ _ID_AT, _OURS = 68, b"CMFb"
 """Where a database says whose it is, and how ours do."""
 
 
-def feedback_store_of(state_dir: Path, mark: str) -> Path:
+def feedback_store_of(state_dir: Path, memory_id: str) -> Path:
     """Return the file of a memory's store; nothing is moved."""
-    return state_dir / _FOLDER / f"{mark}.sqlite"
+    return state_dir / _FOLDER / f"{memory_id}.sqlite"
 
 
 def feedback_stores(state_dir: Path) -> list[Path]:

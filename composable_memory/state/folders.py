@@ -14,14 +14,14 @@ __all__ = [
     "existing_folder",
     "file_name_of",
     "made_folder",
-    "memory_mark",
+    "memory_id_of",
     "workspace_mark",
 ]
 
 OPS_LOG_FOLDER = "ops-logs"
 
 
-def memory_mark(agent_id: str, workspace_id: str) -> str:
+def memory_id_of(agent_id: str, workspace_id: str) -> str:
     """Return the id of an agent's memory of a workspace, in file names and in the log."""
     return f"{file_name_of(agent_id)}-{workspace_id}"
 

@@ -40,7 +40,7 @@ class Judgement:
     """How relevant one result was to its query, from 0 to 1.
 
     The place of the result is the passage that was delivered; `rank` is where it stood, from 1, or the place
-    after the last for what was found and not delivered. `backend` is who brought it, or None where a stand-in
+    after the last for what was found and not delivered. `backend` is who brought it, or None where a fallback
     did, whom the judgement says nothing about.
     """
 

@@ -1,4 +1,4 @@
-"""A memory with a stand-in keeps the contract whichever of the two serves."""
+"""A memory with a fallback keeps the contract whichever of the two serves."""
 
 import asyncio
 from collections.abc import AsyncIterator

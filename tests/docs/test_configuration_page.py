@@ -93,7 +93,7 @@ def test_what_is_said_of_backends_leads_to_who_is_asked(
     memory = load_settings(tmp_path, environ={}, user_file=file).settings.memory
 
     assert ", ".join(sorted(id_ for id_, one in memory.sections.items() if one.enabled)) == asked
-    assert (memory.stand_in or "nobody") == stand_in
+    assert (memory.fallback_id or "nobody") == stand_in
 
 
 def test_every_section_for_other_backends_has_the_shared_keys() -> None:

@@ -506,7 +506,7 @@ def test_a_workspace_may_name_the_builtin_index_among_the_backends(files: Files)
     files.write("memory: {backends: {builtin: {weight: 2}}}")
 
     memory = files.load().settings.memory
-    assert (memory.section("builtin").enabled, memory.stand_in) == (True, None)
+    assert (memory.section("builtin").enabled, memory.fallback_id) == (True, None)
 
 
 def test_a_workspace_may_not_say_under_backends_what_it_may_not_say_elsewhere(files: Files) -> None:

@@ -1,4 +1,4 @@
-"""Laws of a memory with a stand-in that hold whatever the two do: slow, wrong, deaf, gone, and back again.
+"""Laws of a memory with a fallback that hold whatever the two do: slow, wrong, deaf, gone, and back again.
 
 Time is a number here that moves on when nothing is left to do, so that hours pass in a moment and every
 deadline can be measured to the millisecond.

@@ -87,7 +87,7 @@ PASSAGES = st.builds(
     snippet=SNIPPETS,
     exact=st.booleans(),
     source=st.sampled_from(["memory", "sessions"]),
-    metadata=st.sampled_from([{}, {"answered_by": "stand-in"}]),
+    metadata=st.sampled_from([{}, {"answered_by": "fallback"}]),
 )
 FACTS = st.builds(
     lambda number, **rest: MemorySearchResult(path=f"graph/{number}", start_line=0, end_line=0, **rest),

@@ -87,7 +87,7 @@ def test_the_primary_may_be_turned_off_and_then_another_one_reads_files() -> Non
 def test_the_builtin_index_stands_in_for_another_primary(backend: str) -> None:
     settings = memory(backend=backend)
 
-    assert (settings.section("builtin").enabled, settings.stand_in) == (False, "builtin")
+    assert (settings.section("builtin").enabled, settings.fallback_id) == (False, "builtin")
     assert [id_ for id_, section in settings.sections.items() if section.enabled] == [backend]
 
 
@@ -112,14 +112,14 @@ def test_what_the_builtin_index_does_beside_another_primary(
 ) -> None:
     settings = memory(backend="qmd", **said)
 
-    assert (settings.section("builtin").enabled, settings.stand_in) == (asked, stand_in)
+    assert (settings.section("builtin").enabled, settings.fallback_id) == (asked, stand_in)
 
 
 @pytest.mark.parametrize("said", [{}, {"backend": "builtin"}, {"graphiti": {"enabled": True}}])
 def test_nobody_stands_in_for_the_builtin_index(said: dict[str, object]) -> None:
     settings = memory(**said)
 
-    assert (settings.section("builtin").enabled, settings.stand_in) == (True, None)
+    assert (settings.section("builtin").enabled, settings.fallback_id) == (True, None)
 
 
 def test_without_any_backend_nobody_reads_files() -> None:
@@ -201,7 +201,7 @@ def test_settings_survive_being_written_and_read(said: dict[str, object], only_s
     settings = Settings.model_validate({"memory": {"backend": "qmd", "qmd": {"command": "qmd"}, **said}})
     again = Settings.model_validate(settings.model_dump(exclude_unset=only_set))
 
-    assert (again, again.memory.stand_in) == (settings, settings.memory.stand_in)
+    assert (again, again.memory.fallback_id) == (settings, settings.memory.fallback_id)
 
 
 @pytest.mark.parametrize("condition", [["weather"], "times", {}])

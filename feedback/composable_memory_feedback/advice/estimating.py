@@ -188,7 +188,7 @@ def _scores_by_key(query: LoggedQuery, ranker: Ranker) -> Mapping[str, Mapping[s
     """Return the calibrated score that each backend itself gave each candidate."""
     found: dict[str, dict[str, float]] = {}
     for backend in query.backends:
-        if backend in query.stand_ins:
+        if backend in query.fallbacks:
             continue
         alone = replace(
             query.policy,

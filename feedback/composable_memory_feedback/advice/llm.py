@@ -61,7 +61,7 @@ SAME = 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedPreview:
-    """A result of a query that went badly: who brought it (None for a stand-in), and how relevant it was."""
+    """A result of a query that went badly: who brought it (None for a fallback), and how relevant it was."""
 
     backend: str | None
     relevance: float
@@ -248,7 +248,7 @@ def _worst_blocks(worst: Sequence[WorstQuery]) -> list[str]:
 def _worst_lines(one: WorstQuery) -> list[str]:
     lines = [clean(one.query, MAX_QUERY_CHARS)]
     for place, result in enumerate(one.results[:MAX_PREVIEWS], start=1):
-        backend = one_line(result.backend or "a stand-in", MAX_NAME_CHARS)
+        backend = one_line(result.backend or "a fallback", MAX_NAME_CHARS)
         preview = one_line(result.preview, MAX_PREVIEW_CHARS)
         lines.append(f"{place}. {backend}, relevance {result.relevance:.2f}: {preview}")
     return lines

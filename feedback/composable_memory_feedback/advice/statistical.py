@@ -61,15 +61,15 @@ def advise(
     """Return the allowed step that is expected to rank best, with its gain and how sure each weight is.
 
     Where the step is shorter than what would rank best, the proposal also has where it leads and what all of
-    the way would gain. Cases in which a stand-in answered for one of the backends are left out. `pace` is
+    the way would gain. Cases in which a fallback answered for one of the backends are left out. `pace` is
     called before a case is ranked under a table: to sleep for a moment, or to raise when this should end. The
     same arguments give the same proposal. With fewer than two usable cases or backends it is the current
     table, with a note.
     """
-    usable = [case for case in cases if case.query.stand_ins.isdisjoint(backends)]
+    usable = [case for case in cases if case.query.fallbacks.isdisjoint(backends)]
     notes: tuple[str, ...] = ()
     if left_out := len(cases) - len(usable):
-        notes = (f"{left_out} queries were left out: a stand-in answered for a backend",)
+        notes = (f"{left_out} queries were left out: a fallback answered for a backend",)
     if len(usable) < 2 or len(backends) < 2:
         notes += ("there is nothing to compare: it takes two judged queries and two backends",)
         return Proposal(

@@ -32,7 +32,7 @@ def credit(query: LoggedQuery, judgements: Iterable[Judgement]) -> tuple[float, 
     A result was of use when it was opened or quoted. What a person or an agent said of it stands above that,
     the judgement stored last: it was used, or is relevant. What a model thinks of it is no use. A result
     counts once, whatever duplicates it stands for; one that both sides wanted counts for neither, nor does
-    one that a stand-in brought.
+    one that a fallback brought.
     """
     if query.experiment is None:
         return 0.0, 0.0
@@ -40,7 +40,7 @@ def credit(query: LoggedQuery, judgements: Iterable[Judgement]) -> tuple[float, 
     marks = [
         mark
         for mark, hit in zip(query.experiment.teams, query.shown, strict=False)
-        if hit.backend not in query.stand_ins and any(useful.get(key) for key in hit.keys)
+        if hit.backend not in query.fallbacks and any(useful.get(key) for key in hit.keys)
     ]
     return float(marks.count("a")), float(marks.count("b"))
 

@@ -138,7 +138,7 @@ class Evaluator:
             start_line=hit.start_line,
             end_line=hit.end_line,
             rank=result.rank,
-            backend=None if hit.backend in query.stand_ins else hit.backend,
+            backend=None if hit.backend in query.fallbacks else hit.backend,
             intent=query.intent,
             kind=JudgementKind.MODEL,
             relevance=verdict.relevance,

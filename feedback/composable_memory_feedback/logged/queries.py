@@ -129,7 +129,7 @@ class LoggedQuery:
         return tuple(one.backend for one in self.lists)
 
     @property
-    def stand_ins(self) -> frozenset[str]:
+    def fallbacks(self) -> frozenset[str]:
         """Return the backends that another one answered for; their results tell nothing about them."""
         return frozenset(one.backend for one in self.lists if one.answered_by is not None)
 

@@ -302,7 +302,7 @@ def _judgement(sign: _Sign) -> Judgement:
         start_line=hit.start_line,
         end_line=hit.end_line,
         rank=sign.rank,
-        backend=None if hit.backend in query.stand_ins else hit.backend,
+        backend=None if hit.backend in query.fallbacks else hit.backend,
         intent=query.intent,
         kind=sign.kind,
         relevance=1.0 if was_used else 0.0,

@@ -44,7 +44,7 @@ Seen = dict[str, dict[str, str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultyQmd:
-    """The stand-in in a folder, from the side of a test."""
+    """A double of QMD in a folder, from the side of a test."""
 
     folder: Path
 
@@ -78,7 +78,7 @@ class FaultyQmd:
 
 
 def install(folder: Path, *, real: Words = ()) -> FaultyQmd:
-    """Put the stand-in into a folder; `real` are the words of the command that it stands in for."""
+    """Put the double into a folder; `real` are the words of the command that it stands in for."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "qmd").write_bytes(Path(__file__).read_bytes())
     (folder / CALLS).touch()

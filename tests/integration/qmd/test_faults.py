@@ -45,13 +45,13 @@ TOLD: dict[str, tuple[type[BackendError], str]] = {
 
 @pytest.fixture
 def qmd(tmp_path: Path) -> FaultyQmd:
-    """Return a stand-in for QMD that fails as it is told to, and works until then."""
+    """Return a double of QMD that fails as it is told to, and works until then."""
     return install(tmp_path / "faulty")
 
 
 @pytest.fixture
 async def memory(qmd: FaultyQmd, services: BackendServices) -> AsyncIterator[QmdMemory]:
-    """Return a memory over the stand-in, which asks by a process for each question."""
+    """Return a memory over the double, which asks by a process for each question."""
     limits = {"limits": {"timeout_ms": LIMIT_MS}, "update": {"interval": 0, "update_timeout_ms": LIMIT_MS}}
     async with opener(settings_for(qmd.command), services)(**limits) as memory:
         yield memory

@@ -1,4 +1,4 @@
-"""A memory with a stand-in: falling back, saying so, and coming back without anybody waiting for it."""
+"""A memory with a fallback: falling back, saying so, and coming back without anybody waiting for it."""
 
 import asyncio
 from collections.abc import AsyncIterator

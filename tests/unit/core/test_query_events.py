@@ -128,7 +128,7 @@ async def test_each_backend_is_logged_with_the_calibration_that_is_set_and_what_
 async def test_who_stood_in_for_a_backend_is_logged(ops_log: OpsLog, events: MemorySink) -> None:
     manager = ComposableMemoryManager(
         [
-            entry("bad", Told(hit("a.md", answered_by="stand-in"))),
+            entry("bad", Told(hit("a.md", answered_by="fallback"))),
             entry("good", Told(hit("b.md"))),
             entry("empty", Told()),
         ],
@@ -137,7 +137,7 @@ async def test_who_stood_in_for_a_backend_is_logged(ops_log: OpsLog, events: Mem
 
     await manager.query("which port")
 
-    assert [one.answered_by for one in answers(events)] == ["stand-in", None, None]
+    assert [one.answered_by for one in answers(events)] == ["fallback", None, None]
 
 
 async def test_a_strange_word_on_who_answered_is_not_logged(ops_log: OpsLog, events: MemorySink) -> None:
@@ -167,10 +167,12 @@ async def test_texts_that_are_nearly_equal_are_logged_as_pairs_across_the_lists(
     assert list(merges(events)[0].near) == [NearPair(0, 4), NearPair(3, 4)]
 
 
-async def test_the_mark_of_the_memory_begins_its_queries(tmp_path: Path) -> None:
+async def test_the_id_of_the_memory_begins_its_queries(tmp_path: Path) -> None:
     async with OpsLog(tmp_path) as ops_log:
-        for mark in ("one", "other", None):
-            manager = ComposableMemoryManager([entry("notes", Told(hit("a.md")))], ops_log=ops_log, mark=mark)
+        for memory_id in ("one", "other", None):
+            manager = ComposableMemoryManager(
+                [entry("notes", Told(hit("a.md")))], ops_log=ops_log, memory_id=memory_id
+            )
             await manager.query("which port")
 
     logged = await read(tmp_path)
@@ -297,7 +299,7 @@ async def test_of_too_many_texts_that_are_alike_the_log_says_only_that(tmp_path:
     backend = ComposableBackendEntry(id="notes", manager=InMemoryBackend(notes))
     async with (
         OpsLog(tmp_path) as ops_log,
-        ComposableMemoryManager([backend], ops_log=ops_log, mark="m") as manager,
+        ComposableMemoryManager([backend], ops_log=ops_log, memory_id="m") as manager,
     ):
         response = await manager.query("gate code", max_results=300)
         await ops_log.flush()

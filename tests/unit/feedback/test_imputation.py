@@ -72,7 +72,7 @@ def test_where_nothing_is_known_nothing_is_claimed() -> None:
 
 
 def test_what_a_stand_in_brought_tells_nothing_of_the_backend() -> None:
-    query = logged({"builtin": {"a": 0.9, "b": 0.8}}, stand_ins=["builtin"])
+    query = logged({"builtin": {"a": 0.9, "b": 0.8}}, fallbacks=["builtin"])
     found = Imputation([Case(query=query, evidence=known(a=1.0))], plain_ranker)
     assert found.worths[0](hit("b")) == 0.0
 

@@ -197,7 +197,7 @@ async def test_secrets_in_previews_are_masked() -> None:
     await propose(model, current=CURRENT, days=DAYS, worst=[worst], limits=AdviceLimits())
 
     assert secret not in model.asked[0][1]
-    assert "1. a stand-in, relevance 0.50" in model.asked[0][1]
+    assert "1. a fallback, relevance 0.50" in model.asked[0][1]
 
 
 async def test_the_schema_knows_the_backends() -> None:

@@ -68,7 +68,7 @@ def logged(
     at: int = 0,
     intent: IntentKind = IntentKind.GENERAL,
     weights: Mapping[str, float] | None = None,
-    stand_ins: Sequence[str] = (),
+    fallbacks: Sequence[str] = (),
 ) -> LoggedQuery:
     """A query that was answered with these scores of paths, and what was shown for it."""
     policy = RankingPolicy(
@@ -95,7 +95,7 @@ def logged(
                     Candidate(path, 1, 9, score, rank, "memory", "", "")
                     for rank, (path, score) in enumerate(scores.items(), 1)
                 ),
-                answered_by="other" if backend in stand_ins else None,
+                answered_by="other" if backend in fallbacks else None,
             )
             for backend, scores in lists.items()
         ),
