@@ -2,7 +2,6 @@
 
 from composable_memory_feedback.store.store import FeedbackStore
 from composable_memory_feedback.store.values import (
-    AuditEntry,
     BackendDay,
     Evaluation,
     ShadowRecord,
@@ -11,7 +10,6 @@ from composable_memory_feedback.store.values import (
 )
 
 __all__ = [
-    "AuditEntry",
     "BackendDay",
     "Evaluation",
     "FeedbackStore",

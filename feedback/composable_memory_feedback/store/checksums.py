@@ -17,7 +17,6 @@ KEYS: Mapping[str, str] = {
     "experiments": "id",
     "outcomes": "id",
     "evaluations": "id",
-    "audits": "id",
     "judgements": "id",
 }
 """The tables whose rows have a checksum, with the column that tells their rows apart."""

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue, RootModel
 from composable_memory_feedback.advice.values import Proposal
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.experiments.values import ExperimentRecord
+from composable_memory_feedback.golden import GoldenQuestion
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.logged.queries import (
     LoggedExperiment,
@@ -27,6 +28,7 @@ __all__ = [
     "EXPERIMENTS",
     "INTERVALS",
     "PROPOSALS",
+    "QUESTIONS",
     "TABLES",
     "WEIGHTS",
     "Codec",
@@ -86,6 +88,7 @@ EXPERIMENTS = Codec(what="experiment", model=Kept[ExperimentRecord])
 EVALUATIONS = Codec(what="evaluation", model=Kept[Evaluation])
 INTERVALS = Codec(what="interval", model=Kept[Interval])
 WEIGHTS = Codec(what="weights", model=Kept[Mapping[str, float]])
+QUESTIONS = Codec(what="golden question", model=Kept[GoldenQuestion])
 
 
 class _LoggedQueryText(BaseModel):

@@ -18,7 +18,7 @@ from composable_memory_feedback.store.salvage import DAMAGE, damage_in, salvage
 from composable_memory_feedback.store.schema import APPLICATION_ID, MIGRATIONS, VERSION
 from composable_memory_ops_logs import utc_now
 
-__all__ = ["BUSY_TIMEOUT_S", "Database"]
+__all__ = ["BUSY_TIMEOUT_S", "Database", "StorePart"]
 
 BUSY_TIMEOUT_S = 5.0
 """How long a store waits for another process that is writing."""
@@ -162,6 +162,14 @@ class Database:
                 keep_copy(self._opened(), self.path, self._clock())
         except (sqlite3.Error, OSError) as error:
             self.remark = self.remark or f"no copy of the feedback store could be kept: {error}"
+
+
+class StorePart:
+    """What every part of the store works with: its file, and the clock."""
+
+    def __init__(self, database: Database, *, clock: Callable[[], datetime] = utc_now) -> None:
+        self._database = database
+        self._clock = clock
 
 
 def _opened_file(path: Path, busy_timeout_s: float) -> sqlite3.Connection:

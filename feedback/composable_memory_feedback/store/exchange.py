@@ -10,40 +10,23 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cache
 from sqlite3 import Connection
-from typing import Annotated, Literal, TypeAlias
+from typing import Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from composable_memory_feedback.errors import FeedbackError
-from composable_memory_feedback.intents import IntentKind
-from composable_memory_feedback.judgements import JudgementKind
 from composable_memory_feedback.store.checksums import KEYS
-from composable_memory_feedback.store.codecs import EVALUATIONS, EXPERIMENTS, INTERVALS, TABLES, WEIGHTS
-from composable_memory_feedback.store.codecs import logged_query_of as read_query
-from composable_memory_feedback.store.golden import QUESTIONS
 from composable_memory_feedback.store.judgements import count_again
+from composable_memory_feedback.store.rows import ROWS
 from composable_memory_feedback.store.schema import VERSION
 
-__all__ = ["ROWS", "Imported", "Row", "export_lines", "import_lines"]
+__all__ = ["Imported", "export_lines", "import_lines"]
 
 FORMAT = "composable-memory-feedback"
 FORMAT_VERSION = 1
 TOLD_LINES = 10
 """So many bad lines are told with what is wrong with them."""
-
-Share = Annotated[float, Field(ge=0.0, le=1.0)]
-Count = Annotated[int, Field(ge=0, lt=2**63)]
-
-
-class Row(BaseModel):
-    """A row of a table, as it stands on a line."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
-
-    def check(self) -> None:
-        """Read what the columns hold as the store will read it; a `FeedbackError` says what is wrong."""
 
 
 class _Head(BaseModel):
@@ -55,145 +38,6 @@ class _Head(BaseModel):
     exported_at: str = ""
     memory: str | None = None
 
-
-class _Judgement(Row):
-    table: Literal["judgements"]
-    trace_id: str
-    query_id: str
-    path: str
-    start_line: int
-    end_line: int
-    kind: JudgementKind
-    judge: str
-    at: AwareDatetime
-    rank: int
-    backend: str | None
-    intent: IntentKind
-    relevance: Share
-    was_used: Literal[0, 1]
-    rationale: str
-
-
-class _BackendQuery(Row):
-    table: Literal["backend_queries"]
-    trace_id: str
-    query_id: str
-    backend: str
-    kind_group: Literal["judged", "implicit"]
-    day: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")]
-    intent: IntentKind
-    precision: Share
-    mean_relevance: Share
-    used: Count
-    results: Count
-
-
-class _Evaluation(Row):
-    table: Literal["evaluations"]
-    reserved_at: AwareDatetime
-    at: AwareDatetime
-    detail: str
-
-    def check(self) -> None:
-        EVALUATIONS.read(self.detail)
-
-
-class _WeightTable(Row):
-    table: Literal["weight_tables"]
-    number: Count
-    version: str
-    replaced: str | None
-    detail: str
-
-    def check(self) -> None:
-        TABLES.read(self.detail)
-
-
-class _WeightChange(Row):
-    table: Literal["weight_changes"]
-    version: str | None
-    replaced: str | None
-    at: AwareDatetime
-    actor: str
-    action: Literal["adopt", "rollback", "reset"]
-    reason: str
-    base: str
-    gain: str | None
-
-    def check(self) -> None:
-        WEIGHTS.read(self.base)
-        if self.gain is not None:
-            INTERVALS.read(self.gain)
-
-
-class _Experiment(Row):
-    table: Literal["experiments"]
-    id: str
-    memory: str | None
-    state: Literal["running", "decided", "stopped"]
-    started_at: AwareDatetime
-    detail: str
-
-    def check(self) -> None:
-        EXPERIMENTS.read(self.detail)
-
-
-class _Outcome(Row):
-    table: Literal["outcomes"]
-    experiment_id: str
-    trace_id: str
-    query_id: str
-    at: AwareDatetime
-    a: float
-    b: float
-
-
-class _Golden(Row):
-    table: Literal["golden"]
-    question: str
-    query: str
-
-    def check(self) -> None:
-        QUESTIONS.read(self.question)
-        read_query(self.query)
-
-
-class _Audit(Row):
-    table: Literal["audits"]
-    at: AwareDatetime
-    action: str
-    actor: str
-    detail: str
-
-    def check(self) -> None:
-        json.loads(self.detail)
-
-
-_Line: TypeAlias = Annotated[
-    _Judgement
-    | _BackendQuery
-    | _Evaluation
-    | _WeightTable
-    | _WeightChange
-    | _Experiment
-    | _Outcome
-    | _Golden
-    | _Audit,
-    Field(discriminator="table"),
-]
-
-ROWS: Mapping[str, type[Row]] = {
-    "weight_tables": _WeightTable,
-    "weight_changes": _WeightChange,
-    "golden": _Golden,
-    "experiments": _Experiment,
-    "outcomes": _Outcome,
-    "evaluations": _Evaluation,
-    "audits": _Audit,
-    "backend_queries": _BackendQuery,
-    "judgements": _Judgement,
-}
-"""In the order of writing: what the loss of would cost most comes first."""
 
 _HISTORY = ("weight_tables", "weight_changes")
 
@@ -273,7 +117,7 @@ class _Import:
     def run(self) -> Imported:
         self._history()
         self._golden()
-        for table in ("experiments", "outcomes", "evaluations", "audits", "backend_queries"):
+        for table in ("experiments", "outcomes", "evaluations", "backend_queries"):
             self._add(table, self._rows[table])
         judged = self._add("judgements", self._rows["judgements"])
         for trace_id, query_id in dict.fromkeys((row["trace_id"], row["query_id"]) for row in judged):
@@ -336,16 +180,10 @@ _IDENTITY: Mapping[str, Sequence[str]] = {
     "experiments": ("id",),
     "outcomes": ("experiment_id", "trace_id", "query_id"),
     "evaluations": ("reserved_at", "detail"),
-    "audits": ("at", "action", "actor", "detail"),
     "backend_queries": ("trace_id", "query_id", "backend", "kind_group"),
     "judgements": ("trace_id", "query_id", "path", "start_line", "end_line", "kind", "judge"),
 }
 """By which columns a row is known again."""
-
-
-@cache
-def _lines() -> TypeAdapter[_Line]:
-    return TypeAdapter(_Line)  # takes a moment, which every search would wait for
 
 
 def _columns(table: str) -> list[str]:
@@ -376,10 +214,12 @@ def _head_of(line: bytes) -> _Head:
 
 def _row_of(line: bytes) -> tuple[str, dict[str, object]]:
     """Return the table and the columns of a line, times as they were written."""
-    found = _lines().validate_python(json.loads(line), strict=False)
-    found.check()
-    row: dict[str, object] = json.loads(line)
-    return found.table, _plain(row)
+    row = json.loads(line)
+    table = row.get("table") if isinstance(row, dict) else None
+    if not isinstance(table, str) or table not in ROWS:
+        raise ValueError(f"it names no table of the store, which are {', '.join(sorted(ROWS))}")
+    ROWS[table].model_validate(row)
+    return table, _plain(row)
 
 
 def _plain(row: Mapping[str, object]) -> dict[str, object]:
@@ -389,6 +229,6 @@ def _plain(row: Mapping[str, object]) -> dict[str, object]:
 def _reason(error: Exception) -> str:
     if isinstance(error, ValidationError):
         first = error.errors()[0]
-        where = ".".join(str(one) for one in first["loc"][1:])
+        where = ".".join(str(one) for one in first["loc"])
         return f"{where}: {first['msg']}" if where else first["msg"]
     return str(error)

@@ -8,16 +8,9 @@ from sqlite3 import Connection, Row
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.experiments.values import ExperimentRecord, Outcome, Side
 from composable_memory_feedback.store.codecs import EXPERIMENTS, plain_text, time_of, time_text
+from composable_memory_feedback.store.database import StorePart
 
-__all__ = [
-    "end_experiment",
-    "move_experiments",
-    "read_experiments",
-    "read_outcomes",
-    "record_outcome",
-    "running_experiment",
-    "start_experiment",
-]
+__all__ = ["ExperimentRows"]
 
 _START = "INSERT INTO experiments (id, memory, state, started_at, detail) VALUES (?, ?, ?, ?, ?)"
 
@@ -36,90 +29,105 @@ ON CONFLICT (experiment_id, trace_id, query_id) DO UPDATE SET a = excluded.a, b 
 WHERE (a, b) IS NOT (excluded.a, excluded.b)
 """
 
+_MOVE = "UPDATE experiments SET memory = ?, detail = ? WHERE id = ?"
+
 _OUTCOMES = "SELECT * FROM checked_outcomes WHERE experiment_id = ? ORDER BY at, id"
 
 
-def start_experiment(connection: Connection, record: ExperimentRecord) -> None:
-    """Record a new experiment.
+class ExperimentRows(StorePart):
+    """Experiments and their outcomes."""
 
-    Raises:
-        FeedbackError: One of this id is known, or another one is running in this memory.
-    """
-    if connection.execute(_ONE, (record.id,)).fetchone() is not None:
-        raise FeedbackError("there is an experiment of this id", subject=record.id, advice="take another id")
-    running = running_experiment(connection, record.memory)
-    if running is not None and record.is_running:
-        raise FeedbackError(
-            "another experiment is running", subject=running.id, advice="wait for its end, or stop it"
-        )
-    values = (record.id, record.memory, record.state, time_text(record.started_at), EXPERIMENTS.write(record))
-    connection.execute(_START, values)
+    def start_experiment(self, record: ExperimentRecord) -> None:
+        """Record a new experiment.
+
+        Raises:
+            FeedbackError: One of this id is known, or another one is running in this memory.
+        """
+        with self._database.writing() as connection:
+            if connection.execute(_ONE, (record.id,)).fetchone() is not None:
+                advice = "take another id"
+                raise FeedbackError("there is an experiment of this id", subject=record.id, advice=advice)
+            running = _running(connection, record.memory)
+            if running is not None and record.is_running:
+                advice = "wait for its end, or stop it"
+                raise FeedbackError("another experiment is running", subject=running.id, advice=advice)
+            began = time_text(record.started_at)
+            values = (record.id, record.memory, record.state, began, EXPERIMENTS.write(record))
+            connection.execute(_START, values)
+
+    def running_experiment(self, memory: str | None = None) -> ExperimentRecord | None:
+        """Return the experiment that is running in a memory, by its id."""
+        with self._database.reading() as connection:
+            return _running(connection, memory)
+
+    def experiments(self) -> list[ExperimentRecord]:
+        """Return all experiments, oldest first."""
+        with self._database.reading() as connection:
+            return _all(connection)
+
+    def end_experiment(
+        self, experiment_id: str, at: datetime, reason: str, winner: Side | None
+    ) -> ExperimentRecord:
+        """End a running experiment, decided with a winner and stopped without, and return what it became.
+
+        Raises:
+            FeedbackError: It is not known, or has ended already.
+        """
+        with self._database.writing() as connection:
+            row = _row_of(connection, experiment_id)
+            if row["state"] != "running":
+                advice = "start another one"
+                raise FeedbackError("the experiment has ended already", subject=experiment_id, advice=advice)
+            ended = replace(
+                EXPERIMENTS.read(row["detail"]),
+                state="stopped" if winner is None else "decided",
+                ended_at=at,
+                reason=plain_text(reason),
+                winner=winner,
+            )
+            connection.execute(_UPDATE, (ended.state, EXPERIMENTS.write(ended), experiment_id))
+        return ended
+
+    def record_outcomes(self, outcomes: Iterable[Outcome]) -> bool:
+        """Record what queries told, all or none, each in the place of what it told before.
+
+        Returns whether all were recorded. What comes after the end of an experiment is not: the evidence
+        stays that on which it was decided.
+
+        Raises:
+            FeedbackError: An experiment is not known.
+        """
+        are_all_recorded = True
+        with self._database.writing() as connection:
+            for one in outcomes:
+                if _row_of(connection, one.experiment_id)["state"] != "running":
+                    are_all_recorded = False
+                    continue
+                place = (one.experiment_id, one.trace_id, one.query_id)
+                connection.execute(_OUTCOME, (*place, time_text(one.at), one.a, one.b))
+        return are_all_recorded
+
+    def outcomes(self, experiment_id: str) -> list[Outcome]:
+        """Return what queries told, in the order in which they were first heard of."""
+        with self._database.reading() as connection:
+            return [_outcome_of(row) for row in connection.execute(_OUTCOMES, (experiment_id,))]
+
+    def move_experiments(self, was: str, memory: str) -> None:
+        """Make the experiments of one memory those of another one."""
+        with self._database.writing() as connection:
+            for record in _all(connection):
+                if record.memory == was != memory:
+                    moved = EXPERIMENTS.write(replace(record, memory=memory))
+                    connection.execute(_MOVE, (memory, moved, record.id))
 
 
-def running_experiment(connection: Connection, memory: str | None) -> ExperimentRecord | None:
-    """Return the experiment that is running in a memory."""
+def _running(connection: Connection, memory: str | None) -> ExperimentRecord | None:
     row = connection.execute(_RUNNING, (memory,)).fetchone()
     return None if row is None else EXPERIMENTS.read(row["detail"])
 
 
-def read_experiments(connection: Connection) -> list[ExperimentRecord]:
-    """Return all experiments in the order in which they were started."""
+def _all(connection: Connection) -> list[ExperimentRecord]:
     return [EXPERIMENTS.read(row["detail"]) for row in connection.execute(_ALL)]
-
-
-def end_experiment(
-    connection: Connection, experiment_id: str, *, at: datetime, reason: str, winner: Side | None
-) -> ExperimentRecord:
-    """End a running experiment: decided with a winner, stopped without; return what it became.
-
-    Raises:
-        FeedbackError: It is not known, or has ended already.
-    """
-    row = _row_of(connection, experiment_id)
-    if row["state"] != "running":
-        raise FeedbackError(
-            "the experiment has ended already", subject=experiment_id, advice="start another one"
-        )
-    ended = replace(
-        EXPERIMENTS.read(row["detail"]),
-        state="stopped" if winner is None else "decided",
-        ended_at=at,
-        reason=plain_text(reason),
-        winner=winner,
-    )
-    connection.execute(_UPDATE, (ended.state, EXPERIMENTS.write(ended), experiment_id))
-    return ended
-
-
-def record_outcome(connection: Connection, outcome: Outcome) -> bool:
-    """Record what a query told, in the place of what it told before; say whether the experiment still runs.
-
-    What comes after the end is not recorded: the evidence stays that on which it was decided.
-
-    Raises:
-        FeedbackError: The experiment is not known.
-    """
-    if _row_of(connection, outcome.experiment_id)["state"] != "running":
-        return False
-    place = (outcome.experiment_id, outcome.trace_id, outcome.query_id)
-    connection.execute(_OUTCOME, (*place, time_text(outcome.at), outcome.a, outcome.b))
-    return True
-
-
-def read_outcomes(connection: Connection, experiment_id: str) -> list[Outcome]:
-    """Return what queries told, in the order in which they were first heard of."""
-    return _outcomes_of(connection.execute(_OUTCOMES, (experiment_id,)))
-
-
-def move_experiments(connection: Connection, was: str, memory: str) -> None:
-    """Make the experiments of one memory those of another one."""
-    for record in read_experiments(connection):
-        if record.memory == was != memory:
-            moved = replace(record, memory=memory)
-            connection.execute(
-                "UPDATE experiments SET memory = ?, detail = ? WHERE id = ?",
-                (memory, EXPERIMENTS.write(moved), record.id),
-            )
 
 
 def _row_of(connection: Connection, experiment_id: str) -> Row:
@@ -131,15 +139,12 @@ def _row_of(connection: Connection, experiment_id: str) -> Row:
     return row
 
 
-def _outcomes_of(rows: Iterable[Row]) -> list[Outcome]:
-    return [
-        Outcome(
-            experiment_id=row["experiment_id"],
-            trace_id=row["trace_id"],
-            query_id=row["query_id"],
-            at=time_of(row["at"]),
-            a=row["a"],
-            b=row["b"],
-        )
-        for row in rows
-    ]
+def _outcome_of(row: Row) -> Outcome:
+    return Outcome(
+        experiment_id=row["experiment_id"],
+        trace_id=row["trace_id"],
+        query_id=row["query_id"],
+        at=time_of(row["at"]),
+        a=row["a"],
+        b=row["b"],
+    )

@@ -1,26 +1,21 @@
-"""Judgements in the feedback store: the latest word of each judge on each delivered result."""
+"""Judgements in the feedback store: the latest word of each judge on each delivered result.
+
+With them stand the calls of models that judged, and the quota that holds for all processes together.
+"""
 
 from collections.abc import Collection, Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from sqlite3 import Connection, Row
 
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.intents import IntentKind
-from composable_memory_feedback.judgements import RELEVANT, Judgement, JudgementKind
-from composable_memory_feedback.store.codecs import plain_text, time_of, time_text
-from composable_memory_feedback.store.days import count_query
+from composable_memory_feedback.judgements import RELEVANT, BackendDay, Judgement, JudgementKind, KindGroup
+from composable_memory_feedback.store.codecs import EVALUATIONS, plain_text, time_of, time_text
+from composable_memory_feedback.store.database import StorePart
+from composable_memory_feedback.store.days import count_query, read_days
+from composable_memory_feedback.store.values import Evaluation
 
-__all__ = [
-    "BEGINNING",
-    "END",
-    "add_judgements",
-    "count_again",
-    "forget_judgements",
-    "judged_queries",
-    "judged_traces",
-    "judgements_mark",
-    "read_judgements",
-]
+__all__ = ["JudgementRows", "count_again"]
 
 BEGINNING, END = "", "~"
 """Before and after every time, as `time_text` writes them."""
@@ -80,79 +75,145 @@ WHERE at < :at AND NOT EXISTS (
 )
 """
 
+QUOTA_WINDOW = timedelta(hours=1)
 
-def add_judgements(connection: Connection, judgements: Iterable[Judgement]) -> int:
-    """Add or replace judgements, count the touched queries again, and return how many were new.
+# A clock that was wrong by years must not use up the quota of those years.
+_RESERVED = "SELECT count(*) FROM evaluations WHERE reserved_at > ? AND reserved_at < ?"
 
-    Raises:
-        FeedbackError: One of them does not stand in the store afterwards.
-    """
-    new = 0
-    touched: dict[tuple[str, str], None] = {}
-    for judgement in judgements:
-        values = _values_of(judgement)
-        is_new = connection.execute(_INSERT, values).rowcount
-        if is_new or connection.execute(_REPLACE, values).rowcount:
-            touched[judgement.trace_id, judgement.query_id] = None
-        elif connection.execute(_STANDS, values).fetchone() is None:
-            raise FeedbackError(
-                "a judgement was not stored", subject=judgement.key, advice="nothing was changed; try again"
-            )
-        new += is_new
-    for query in touched:
-        count_again(connection, query)
-    return new
+_RESERVE = "INSERT INTO evaluations (reserved_at) VALUES (?)"
+
+_FINISH = "UPDATE evaluations SET at = ?, detail = ? WHERE id = ?"
+
+_EVALUATIONS = "SELECT detail FROM checked_evaluations WHERE detail IS NOT NULL AND at >= ? ORDER BY at, id"
+
+_FORGET_EVALUATIONS = "DELETE FROM evaluations WHERE coalesce(at, reserved_at) < ? AND reserved_at < ?"
+
+
+class JudgementRows(StorePart):
+    """Judgements, the days that are counted from them, and the calls of models that made some of them."""
+
+    def add(self, judgements: Iterable[Judgement], /) -> int:
+        """Add judgements, all or none, and return how many were new.
+
+        Of one judge on one result of one query, by one kind, only the one stored last stays, whatever their
+        times say: the clock may have been ahead.
+        """
+        new = 0
+        touched: dict[tuple[str, str], None] = {}
+        with self._database.writing() as connection:
+            for judgement in judgements:
+                values = _values_of(judgement)
+                is_new = connection.execute(_INSERT, values).rowcount
+                if is_new or connection.execute(_REPLACE, values).rowcount:
+                    touched[judgement.trace_id, judgement.query_id] = None
+                elif connection.execute(_STANDS, values).fetchone() is None:
+                    advice = "nothing was changed; try again"
+                    raise FeedbackError("a judgement was not stored", subject=judgement.key, advice=advice)
+                new += is_new
+            for query in touched:
+                count_again(connection, query)
+        return new
+
+    def judgements(
+        self,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        kinds: Collection[JudgementKind] | None = None,
+        trace_id: str | None = None,
+        of_relevant: bool = False,
+    ) -> list[Judgement]:
+        """Return judgements made from `since` to before `until`, in the order in which they were stored.
+
+        With `of_relevant`, they are those of the queries that one of them finds something relevant for.
+        """
+        values = {
+            "since": time_text(since) if since else BEGINNING,
+            "until": time_text(until) if until else END,
+            "kinds": None if kinds is None else f" {' '.join(kinds)} ",
+            "trace_id": trace_id,
+            "of_relevant": of_relevant,
+            "least": RELEVANT,
+        }
+        with self._database.reading() as connection:
+            return _judgements_of(connection.execute(_SELECT, values))
+
+    def judgements_mark(self) -> tuple[int, int | None]:
+        """Return what changes with every judgement: how many there are, and the number of the latest."""
+        with self._database.reading() as connection:
+            row = connection.execute("SELECT count(*), max(id) FROM judgements").fetchone()
+        return int(row[0]), row[1]
+
+    def judged_traces(self) -> set[str]:
+        """Return the trace ids of all judgements, whoever made them."""
+        with self._database.reading() as connection:
+            rows = connection.execute("SELECT DISTINCT trace_id FROM judgements")
+            return {row["trace_id"] for row in rows}
+
+    def judged_queries(self, since: datetime | None = None) -> set[tuple[str, str]]:
+        """Return (trace id, query id) of the queries that a model has judged."""
+        values = (JudgementKind.MODEL, time_text(since) if since else BEGINNING)
+        with self._database.reading() as connection:
+            return {(row["trace_id"], row["query_id"]) for row in connection.execute(_JUDGED, values)}
+
+    def backend_days(
+        self, *, since: datetime | None = None, group: KindGroup | None = "judged"
+    ) -> list[BackendDay]:
+        """Return how backends did, day by day, from the day of `since` on.
+
+        A query counts on the day of its latest judgement. What was inferred from use stands in days of its
+        own: used results are nearly always relevant, so their precision tells little. `group=None` returns
+        both.
+        """
+        with self._database.reading() as connection:
+            return read_days(connection, since=since, group=group)
+
+    def begin_evaluation(self, *, per_hour: int, now: datetime) -> int | None:
+        """Reserve one call out of the quota of the rolling hour, which all processes share.
+
+        Returns the number to finish it with, or None when the quota is used up. A call that fails, or whose
+        process dies, has used its part.
+        """
+        with self._database.writing() as connection:
+            window = (time_text(now - QUOTA_WINDOW), time_text(now + QUOTA_WINDOW))
+            (reserved,) = connection.execute(_RESERVED, window).fetchone()
+            if reserved >= per_hour:
+                return None
+            return connection.execute(_RESERVE, (time_text(now),)).lastrowid
+
+    def finish_evaluation(self, number: int, evaluation: Evaluation, /) -> None:
+        """Record what came of a reserved call.
+
+        Raises:
+            FeedbackError: No call has this number.
+        """
+        values = (time_text(evaluation.at), EVALUATIONS.write(evaluation), number)
+        with self._database.writing() as connection:
+            if not connection.execute(_FINISH, values).rowcount:
+                advice = "begin one, and finish it once"
+                raise FeedbackError("no evaluation has this number", subject=str(number), advice=advice)
+
+    def evaluations(self, since: datetime | None = None) -> list[Evaluation]:
+        """Return what was finished at or after a time, oldest first."""
+        with self._database.reading() as connection:
+            rows = connection.execute(_EVALUATIONS, (time_text(since) if since else BEGINNING,))
+            return [EVALUATIONS.read(row["detail"]) for row in rows]
+
+    def forget_before(self, at: datetime) -> int:
+        """Delete judgements and evaluations from before a time, and return how many went.
+
+        A query whose judgements go on until after that time keeps them all, and the days stay as counted.
+        What the quota still counts stays as well.
+        """
+        counted = time_text(self._clock() - QUOTA_WINDOW)
+        with self._database.writing() as connection:
+            judged = connection.execute(_FORGET, {"at": time_text(at)}).rowcount
+            return judged + connection.execute(_FORGET_EVALUATIONS, (time_text(at), counted)).rowcount
 
 
 def count_again(connection: Connection, query: tuple[str, str]) -> None:
     """Count a query, by its trace and query ids, by all that is judged of it."""
     count_query(connection, query, _judgements_of(connection.execute(_OF_QUERY, query)))
-
-
-def read_judgements(
-    connection: Connection,
-    *,
-    since: datetime | None,
-    until: datetime | None,
-    kinds: Collection[JudgementKind] | None,
-    trace_id: str | None,
-    of_relevant: bool = False,
-) -> list[Judgement]:
-    """Return judgements made from `since` to before `until`, in the order in which they were stored.
-
-    With `of_relevant`, they are those of the queries that one of them finds something relevant for.
-    """
-    values = {
-        "since": time_text(since) if since else BEGINNING,
-        "until": time_text(until) if until else END,
-        "kinds": None if kinds is None else f" {' '.join(kinds)} ",
-        "trace_id": trace_id,
-        "of_relevant": of_relevant,
-        "least": RELEVANT,
-    }
-    return _judgements_of(connection.execute(_SELECT, values))
-
-
-def judgements_mark(connection: Connection) -> tuple[int, int | None]:
-    """Return the number of judgements and the number of the latest."""
-    row = connection.execute("SELECT count(*), max(id) FROM judgements").fetchone()
-    return int(row[0]), row[1]
-
-
-def judged_traces(connection: Connection) -> set[str]:
-    """Return the trace ids of all judgements."""
-    return {row["trace_id"] for row in connection.execute("SELECT DISTINCT trace_id FROM judgements")}
-
-
-def judged_queries(connection: Connection, since: datetime | None) -> set[tuple[str, str]]:
-    """Return trace and query ids of what a model has judged."""
-    values = (JudgementKind.MODEL, time_text(since) if since else BEGINNING)
-    return {(row["trace_id"], row["query_id"]) for row in connection.execute(_JUDGED, values)}
-
-
-def forget_judgements(connection: Connection, at: datetime) -> int:
-    """Delete the judgements of queries that were last judged before a time; their days stay as counted."""
-    return connection.execute(_FORGET, {"at": time_text(at)}).rowcount
 
 
 def _values_of(judgement: Judgement) -> dict[str, str | int | float | None]:

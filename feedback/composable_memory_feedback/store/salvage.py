@@ -17,7 +17,7 @@ from shutil import copyfile
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.store.checksums import damaged_rows, row_checksum
 from composable_memory_feedback.store.copies import copies_of, sync_folder
-from composable_memory_feedback.store.exchange import ROWS
+from composable_memory_feedback.store.rows import ROWS
 from composable_memory_feedback.store.schema import APPLICATION_ID, VERSION
 
 __all__ = ["DAMAGE", "damage_in", "salvage"]
@@ -132,7 +132,7 @@ def _insert(connection: sqlite3.Connection, table: str, rows: Iterable[Row], ver
         place = values.pop("place", None)
         del values["checksum"]
         try:
-            ROWS[table].model_validate({"table": table, **values}).check()
+            ROWS[table].model_validate({"table": table, **values})
         except (FeedbackError, ValueError):
             continue
         if table == "weight_changes" and values["version"] not in versions:

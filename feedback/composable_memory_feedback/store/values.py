@@ -1,4 +1,4 @@
-"""What the feedback store remembers besides judgements: days, evaluations, weights, shadows, audits."""
+"""What the feedback store remembers besides judgements: days, evaluations, weights, shadows."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,10 +10,8 @@ from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.judgements import BackendDay, KindGroup
 from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.weights import WeightTable
-from composable_memory_ops_logs.events import JsonValue
 
 __all__ = [
-    "AuditEntry",
     "BackendDay",
     "Evaluation",
     "KindGroup",
@@ -85,13 +83,3 @@ class ShadowRecord:
 
     proposal: Proposal
     since: datetime
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditEntry:
-    """Who did what to the learning, and when."""
-
-    action: str
-    actor: str
-    at: datetime
-    detail: Mapping[str, JsonValue] = field(default_factory=dict)

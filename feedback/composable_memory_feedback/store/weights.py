@@ -1,20 +1,30 @@
 """Weight tables in the feedback store: which one is in force, and a history that is only added to."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from sqlite3 import Connection, Row
 
+from composable_memory_feedback.advice.values import Proposal
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.metrics import Interval
-from composable_memory_feedback.store.codecs import INTERVALS, TABLES, WEIGHTS, plain_text, time_of, time_text
-from composable_memory_feedback.store.values import StoredWeights, WeightAction, WeightChange
+from composable_memory_feedback.store.codecs import (
+    INTERVALS,
+    PROPOSALS,
+    TABLES,
+    WEIGHTS,
+    plain_text,
+    time_of,
+    time_text,
+)
+from composable_memory_feedback.store.database import StorePart
+from composable_memory_feedback.store.values import ShadowRecord, StoredWeights, WeightChange
 from composable_memory_feedback.weights import WeightTable
 
-__all__ = ["SETTINGS", "adopt", "current_weights", "read_changes", "read_table", "roll_back"]
+__all__ = ["SETTINGS", "WeightRows"]
 
 SETTINGS = "settings"
-"""What `roll_back` takes for the weights of the settings."""
+"""What `rollback` takes for the weights of the settings."""
 
 _LATEST = """
 SELECT change.*, stored.detail FROM checked_weight_changes AS change
@@ -35,113 +45,135 @@ _TABLE = "SELECT replaced, detail FROM checked_weight_tables WHERE version = ?"
 
 _VERSIONS = "SELECT version FROM weight_tables ORDER BY number DESC LIMIT 20"
 
+_PUT_SHADOW = "INSERT INTO shadows (proposal, since) VALUES (?, ?)"
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Entry:
-    """One line to be added to the history."""
+_SHADOW = "SELECT proposal, since FROM shadows WHERE ended_at IS NULL ORDER BY id DESC LIMIT 1"
 
-    version: str | None
-    replaced: str | None
-    at: datetime
-    actor: str
-    action: WeightAction
-    reason: str
-    base: Mapping[str, float]
-    gain: Interval | None = None
+_END_SHADOW = "UPDATE shadows SET ended_at = ?, reason = ? WHERE ended_at IS NULL"
 
 
-def adopt(
-    connection: Connection,
-    table: WeightTable,
-    *,
-    base: Mapping[str, float],
-    actor: str,
-    at: datetime,
-    gain: Interval | None,
-    expected: str | None = None,
-) -> WeightTable:
-    """Put a table in force under the next version, and return it with that version.
+class WeightRows(StorePart):
+    """The history of weights, and the proposal that has to prove itself before it becomes part of it."""
 
-    Raises:
-        FeedbackError: `expected`, a version or `SETTINGS`, is not what was in force last.
-    """
-    replaced = _active_version(connection)
-    if expected not in (None, replaced or SETTINGS):
-        raise FeedbackError(
-            "the weights stay as they are",
-            subject=f"others put {replaced or SETTINGS} in force meanwhile",
-            advice="advise again",
+    def adopt(
+        self,
+        table: WeightTable,
+        *,
+        base: Mapping[str, float],
+        actor: str,
+        at: datetime,
+        gain: Interval | None = None,
+        expected: str | None = None,
+    ) -> WeightTable:
+        """Put a table in force, and return it with its version: `v1`, `v2` and so on.
+
+        `base` are the weights of the settings that it is adopted over. With `expected`, a version or
+        `settings`, nothing happens unless that is what was put in force last.
+
+        Raises:
+            FeedbackError: Something else than `expected` was.
+        """
+        with self._database.writing() as connection:
+            latest = _latest(connection)
+            replaced = None if latest is None else latest["version"]
+            if expected not in (None, replaced or SETTINGS):
+                raise FeedbackError(
+                    "the weights stay as they are",
+                    subject=f"others put {replaced or SETTINGS} in force meanwhile",
+                    advice="advise again",
+                )
+            (number,) = connection.execute(_NEXT).fetchone()
+            adopted = replace(table, version=f"v{number}", reason=plain_text(table.reason))
+            connection.execute(_KEEP, (number, adopted.version, replaced, TABLES.write(adopted)))
+            change = WeightChange(
+                version=adopted.version,
+                replaced=replaced,
+                at=at,
+                actor=actor,
+                action="adopt",
+                reason=adopted.reason,
+                gain=gain,
+            )
+            _add(connection, change, base)
+        return adopted
+
+    def current(self) -> StoredWeights | None:
+        """Return the table in force; None where the weights of the settings are."""
+        with self._database.reading() as connection:
+            latest = _latest(connection)
+        if latest is None or latest["version"] is None:
+            return None
+        return StoredWeights(
+            table=TABLES.read(latest["detail"]),
+            base=WEIGHTS.read(latest["base"]),
+            since=time_of(latest["at"]),
         )
-    (number,) = connection.execute(_NEXT).fetchone()
-    adopted = replace(table, version=f"v{number}", reason=plain_text(table.reason))
-    connection.execute(_KEEP, (number, adopted.version, replaced, TABLES.write(adopted)))
-    entry = _Entry(
-        version=adopted.version,
-        replaced=replaced,
-        at=at,
-        actor=actor,
-        action="adopt",
-        reason=adopted.reason,
-        base=base,
-        gain=gain,
-    )
-    _add(connection, entry)
-    return adopted
 
+    def history(self, limit: int = 50) -> list[WeightChange]:
+        """Return the changes of weights, newest first."""
+        with self._database.reading() as connection:
+            return [_change_of(row) for row in connection.execute(_LATEST, (limit,))]
 
-def current_weights(connection: Connection) -> StoredWeights | None:
-    """Return the table in force; None where the weights of the settings are."""
-    latest = _latest(connection)
-    if latest is None or latest["version"] is None:
-        return None
-    return StoredWeights(
-        table=TABLES.read(latest["detail"]), base=WEIGHTS.read(latest["base"]), since=time_of(latest["at"])
-    )
+    def table(self, version: str) -> WeightTable:
+        """Return the table of a version, in force or not.
 
+        Raises:
+            FeedbackError: There is none; it names those that there are.
+        """
+        with self._database.reading() as connection:
+            return TABLES.read(_row_of(connection, version)["detail"])
 
-def read_changes(connection: Connection, limit: int) -> list[WeightChange]:
-    """Return the history, newest first."""
-    return [_change_of(row) for row in connection.execute(_LATEST, (limit,))]
+    def rollback(
+        self, to: str | None, *, actor: str, at: datetime, base: Mapping[str, float] | None = None
+    ) -> WeightTable | None:
+        """Put an earlier table in force again, and return it; None when it is the weights of the settings.
 
+        `to` is a version, `settings`, or None for the one that the current was adopted over: going back twice
+        goes back by two. `base` is as in `adopt`; without it, it stays as it was at the last change. With
+        another `base`, even the version of the last change can be named: it is put over the new settings.
 
-def read_table(connection: Connection, version: str) -> WeightTable:
-    """Return the table of a version, in force or not.
+        Raises:
+            FeedbackError: There is no such version, it is in force already, or there is none before.
+        """
+        with self._database.writing() as connection:
+            latest = _latest(connection)
+            if latest is None:
+                raise _nothing_to_roll_back()
+            version = _target(connection, latest["version"], to)
+            adopted_over = WEIGHTS.read(latest["base"])
+            if version == latest["version"] and (version is None or base in (None, adopted_over)):
+                subject, advice = version or SETTINGS, "name another version"
+                raise FeedbackError("these weights are in force already", subject=subject, advice=advice)
+            table = None if version is None else TABLES.read(_row_of(connection, version)["detail"])
+            change = WeightChange(
+                version=version,
+                replaced=latest["version"],
+                at=at,
+                actor=actor,
+                action="reset" if version is None else "rollback",
+                reason=_way_back(latest["version"], version),
+            )
+            _add(connection, change, adopted_over if base is None else base)
+        return table
 
-    Raises:
-        FeedbackError: There is none.
-    """
-    return TABLES.read(_row_of(connection, version)["detail"])
+    def put_shadow(self, proposal: Proposal, at: datetime) -> None:
+        """Begin the shadow phase of a proposal; that of another one ends."""
+        with self._database.writing() as connection:
+            connection.execute(_END_SHADOW, (time_text(at), "another proposal took its place"))
+            connection.execute(_PUT_SHADOW, (PROPOSALS.write(proposal), time_text(at)))
 
+    def shadow(self) -> ShadowRecord | None:
+        """Return the proposal in its shadow phase."""
+        with self._database.reading() as connection:
+            row = connection.execute(_SHADOW).fetchone()
+        if row is None:
+            return None
+        return ShadowRecord(proposal=PROPOSALS.read(row["proposal"]), since=time_of(row["since"]))
 
-def roll_back(
-    connection: Connection, to: str | None, *, actor: str, at: datetime, base: Mapping[str, float] | None
-) -> WeightTable | None:
-    """Put an earlier table in force again, or the weights of the settings, and return what is in force.
-
-    Raises:
-        FeedbackError: There is no such version, or it is in force already.
-    """
-    latest = _latest(connection)
-    if latest is None:
-        raise _nothing_to_roll_back()
-    version = _target(connection, latest["version"], to)
-    adopted_over = WEIGHTS.read(latest["base"])
-    if version == latest["version"] and (version is None or base in (None, adopted_over)):
-        raise FeedbackError(
-            "these weights are in force already", subject=version or SETTINGS, advice="name another version"
-        )
-    table = None if version is None else read_table(connection, version)
-    entry = _Entry(
-        version=version,
-        replaced=latest["version"],
-        at=at,
-        actor=actor,
-        action="reset" if version is None else "rollback",
-        reason=_way_back(latest["version"], version),
-        base=adopted_over if base is None else base,
-    )
-    _add(connection, entry)
-    return table
+    def clear_shadow(self, reason: str) -> None:
+        """End the shadow phase, if there is one; the reason is kept."""
+        with self._database.writing() as connection:
+            connection.execute(_END_SHADOW, (time_text(self._clock()), plain_text(reason)))
 
 
 def _target(connection: Connection, current: str | None, to: str | None) -> str | None:
@@ -186,23 +218,18 @@ def _latest(connection: Connection) -> Row | None:
     return row
 
 
-def _active_version(connection: Connection) -> str | None:
-    latest = _latest(connection)
-    return None if latest is None else latest["version"]
-
-
-def _add(connection: Connection, entry: _Entry) -> None:
+def _add(connection: Connection, change: WeightChange, base: Mapping[str, float]) -> None:
     connection.execute(
         _CHANGE,
         (
-            entry.version,
-            entry.replaced,
-            time_text(entry.at),
-            plain_text(entry.actor),
-            entry.action,
-            entry.reason,
-            WEIGHTS.write(entry.base),
-            None if entry.gain is None else INTERVALS.write(entry.gain),
+            change.version,
+            change.replaced,
+            time_text(change.at),
+            plain_text(change.actor),
+            change.action,
+            change.reason,
+            WEIGHTS.write(base),
+            None if change.gain is None else INTERVALS.write(change.gain),
         ),
     )
 

@@ -13,8 +13,8 @@ from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.golden import GoldenPlace, GoldenQuestion, GoldenRecord
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.judgements import JudgementKind
-from composable_memory_feedback.store import AuditEntry, BackendDay, Evaluation, FeedbackStore
-from tests.unit.feedback.store_makers import DAY, HOUR, NOON, evaluation, judgement, logged_query
+from composable_memory_feedback.store import BackendDay, Evaluation, FeedbackStore
+from tests.unit.feedback.store_makers import DAY, HOUR, NOON, evaluation, judgement, logged_query, table
 
 
 @pytest.fixture
@@ -263,28 +263,14 @@ def test_forgetting_gives_no_quota_back(store: FeedbackStore) -> None:
     assert store.begin_evaluation(per_hour=1, now=NOON) is None
 
 
-def test_forgetting_takes_old_evaluations_and_leaves_audits(store: FeedbackStore) -> None:
+def test_forgetting_takes_old_evaluations_and_leaves_the_history(store: FeedbackStore) -> None:
     number = store.begin_evaluation(per_hour=1, now=NOON - DAY)
     assert number is not None
     store.finish_evaluation(number, evaluation(at=NOON - DAY))
-    store.audit("weights.set", "cli", {"builtin": 0.5}, NOON - DAY)
+    store.adopt(table(), base={}, actor="cli", at=NOON - DAY)
 
     assert store.forget_before(NOON) == 1
-    assert (store.evaluations(), len(store.audits())) == ([], 1)
-
-
-def test_audits_come_newest_first(store: FeedbackStore) -> None:
-    store.audit("weights.set", "cli", {"weights": {"builtin": 0.1 + 0.2}, "why": ["a", None]}, NOON)
-    store.audit("weights.rolled_back", "loop", {}, NOON)
-
-    second, first = store.audits()
-    assert first == AuditEntry(
-        action="weights.set",
-        actor="cli",
-        at=NOON,
-        detail={"weights": {"builtin": 0.30000000000000004}, "why": ["a", None]},
-    )
-    assert store.audits(1) == [second]
+    assert (store.evaluations(), len(store.history())) == ([], 1)
 
 
 def test_a_mark_is_what_it_was_set_to_last(store: FeedbackStore) -> None:
@@ -308,7 +294,7 @@ def test_golden_records_come_back_equal_and_in_order_and_replace_what_was_there(
     store.put_golden(records)
 
     assert store.golden() == records
-    store.clear_golden()
+    store.put_golden([])
     assert store.golden() == []
 
 

@@ -72,19 +72,19 @@ def test_an_experiment_ends_once(store: FeedbackStore) -> None:
 
 def test_a_query_that_tells_more_later_keeps_its_place(store: FeedbackStore) -> None:
     store.start_experiment(experiment())
-    store.record_outcome("e1", "t1", "q1", 0.0, 1.0)
-    store.record_outcome("e1", "t1", "q2", 1.0, 0.0)
+    store.record_outcomes([outcome("q1", 0.0, 1.0)])
+    store.record_outcomes([outcome("q2", 1.0, 0.0)])
 
-    assert store.record_outcome("e1", "t1", "q1", 2.0, 1 / 3, at=NOON + HOUR)
+    assert store.record_outcomes([replace(outcome("q1", 2.0, 1 / 3), at=NOON + HOUR)])
     assert store.outcomes("e1") == [outcome("q1", 2.0, 1 / 3), outcome("q2", 1.0, 0.0)]
 
 
 def test_what_comes_after_the_end_changes_no_evidence(store: FeedbackStore) -> None:
     store.start_experiment(experiment())
-    store.record_outcome("e1", "t1", "q1", 0.0, 1.0)
+    store.record_outcomes([outcome("q1", 0.0, 1.0)])
     store.end_experiment("e1", NOON, "decided", "b")
 
-    assert not store.record_outcome("e1", "t1", "q1", 5.0, 0.0)
+    assert not store.record_outcomes([outcome("q1", 5.0, 0.0)])
     assert store.outcomes("e1") == [outcome("q1", 0.0, 1.0)]
 
 
@@ -92,7 +92,7 @@ def test_credit_that_is_no_number_is_refused(store: FeedbackStore) -> None:
     store.start_experiment(experiment())
 
     with pytest.raises(FeedbackError, match="refused a value"):
-        store.record_outcome("e1", "t1", "q1", float("nan"), 1.0)
+        store.record_outcomes([outcome("q1", float("nan"), 1.0)])
     with pytest.raises(FeedbackError, match="no such experiment: e9"):
-        store.record_outcome("e9", "t1", "q1", 0.0, 1.0)
+        store.record_outcomes([replace(outcome("q1", 0.0, 1.0), experiment_id="e9")])
     assert store.outcomes("e1") == []
