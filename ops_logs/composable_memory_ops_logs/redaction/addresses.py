@@ -5,6 +5,7 @@ import binascii
 import re
 from collections.abc import Iterator
 
+from composable_memory_ops_logs.redaction.patterns import Pattern
 from composable_memory_ops_logs.redaction.scanner import JUDGED, Rule, Span, Text, pattern_rule
 from composable_memory_ops_logs.redaction.values import (
     goes_on,
@@ -20,8 +21,8 @@ __all__ = ["ADDRESS_RULES"]
 
 # --- user:password@host -------------------------------------------------------------------------------------
 
-_ADDRESS = re.compile(r"""://[^\s"'<>`|]*""")
-_HOST = re.compile(r"(?:\[[0-9a-f:.]{2,45}\]|[\w.*-]{1,253})(?=[:/?#,;)\]}&\\]|\Z)", re.IGNORECASE)
+_ADDRESS = Pattern(r"""://[^\s"'<>`|]*""")
+_HOST = Pattern(r"(?:\[[0-9a-f:.]{2,45}\]|[\w.*-]{1,253})(?=[:/?#,;)\]}&\\]|\Z)", re.IGNORECASE)
 
 
 def _address_at(text: Text, place: int) -> Iterator[Span]:
@@ -69,7 +70,7 @@ _HOOKS = {
     "webhook.office.com/": r"webhook\.office\.com/([\w@/-]{6,})",
     "webhook/send?key=": r"webhook/send\?key=([\w@/-]{6,})",
 }
-_QUERY = re.compile(
+_QUERY = Pattern(
     r"(?<=[?&;])(?:sig|signature|x-amz-signature|x-goog-signature|code|auth|st|sid|ticket|otp|pass|pin|k"
     r"|secret)=([\w%+/=~.-]{16,})"
 )
@@ -77,8 +78,8 @@ _QUERY_WORDS = (
     *("sig=", "signature=", "x-amz-signature=", "x-goog-signature=", "code=", "auth=", "st=", "sid="),
     *("ticket=", "otp=", "pass=", "pin=", "k=", "secret="),
 )
-_OTPAUTH = re.compile(r"otpauth(?:-migration)?://[^\s\"'<>]*")
-_OTP_SECRET = re.compile(r"(?:secret|data)=([\w%+/=-]+)")
+_OTPAUTH = Pattern(r"otpauth(?:-migration)?://[^\s\"'<>]*")
+_OTP_SECRET = Pattern(r"(?:secret|data)=([\w%+/=-]+)")
 
 
 def _query_at(text: Text, place: int) -> Iterator[Span]:
@@ -101,7 +102,7 @@ def _otp_address_at(text: Text, place: int) -> Iterator[Span]:
 
 # --- headers ------------------------------------------------------------------------------------------------
 
-_AUTH = re.compile(
+_AUTH = Pattern(
     r"""authorization["'`\\\]]{0,4}[ \t]{0,4}(?:[:=,]|=>)[ \t]{0,4}["'`\\]{0,4}
     (?P<scheme>(?:bearer|basic|digest|token|apikey|api-key|key|bot|geniekey|splunk|jwt|ntlm|negotiate
     |sso-key|oauth|ssws|snowflake|zoho-oauthtoken|discogs|sharedkey|hmac
@@ -109,7 +110,7 @@ _AUTH = re.compile(
     (?:[ \t]{1,4}|:[ ]?)(?:token=|api_key=|key=)?)?["']?(?P<value>[^\s"'`<>,;\\]{1,})""",
     re.VERBOSE,
 )
-_BEARER = re.compile(r"bearer[ \t]{1,4}([\w.~+/=-]{16,})", re.ASCII)
+_BEARER = Pattern(r"bearer[ \t]{1,4}([\w.~+/=-]{16,})", re.ASCII)
 
 
 def _header_at(text: Text, place: int) -> Iterator[Span]:
@@ -142,14 +143,14 @@ def _bearer_at(text: Text, place: int) -> Iterator[Span]:
 
 # --- cookies ------------------------------------------------------------------------------------------------
 
-_COOKIE_START = re.compile(
+_COOKIE_START = Pattern(
     r"""(?:[ ]-b|cookies?["'`]?)[ \t]{0,2}(?::|=|[ \t](?=["']))[ \t]{0,4}["'`]?"""
     r"""(?=[\w.!$%*+^|~-]{1,80}=[^=])""",
     re.ASCII,
 )
-_COOKIE = re.compile(r"""[ ]{0,2}([\w.!$%*+^|~-]{1,80})=([^\s;,"'<>`]*)[;,]?""", re.ASCII)
-_COOKIE_TABLE = re.compile(r"""cookies?["']?[ ]?[:=(][ ]?(?:dict\()?\{""")
-_COOKIE_ENTRY = re.compile(r"""[\s,]{0,8}["']([\w.-]{1,80})["'][ ]?:[ ]?["']([^"'\n]{0,4096})["']""")
+_COOKIE = Pattern(r"""[ ]{0,2}([\w.!$%*+^|~-]{1,80})=([^\s;,"'<>`]*)[;,]?""", re.ASCII)
+_COOKIE_TABLE = Pattern(r"""cookies?["']?[ ]?[:=(][ ]?(?:dict\()?\{""")
+_COOKIE_ENTRY = Pattern(r"""[\s,]{0,8}["']([\w.-]{1,80})["'][ ]?:[ ]?["']([^"'\n]{0,4096})["']""")
 _COOKIE_ATTRIBUTES = frozenset(
     "path domain expires max-age samesite version priority lang locale theme tz".split()
 )
@@ -194,7 +195,7 @@ def _is_session(value: str) -> bool:
 
 # --- logins in Base64 and in calls --------------------------------------------------------------------------
 
-_BASE64_AUTH = re.compile(r"""auth["']?[ ]{0,2}[:=][ ]{0,2}["']?([A-Za-z0-9+/]{8,}={0,2})""")
+_BASE64_AUTH = Pattern(r"""auth["']?[ ]{0,2}[:=][ ]{0,2}["']?([A-Za-z0-9+/]{8,}={0,2})""")
 _AUTH_PAIR = r"""auth[ ]?[=(][ ]?\(?["'][^"'\n]{1,128}["'],[ ]?["']([^"'\n]{1,256})["']\)"""
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from composable_memory_ops_logs.redaction.names import NAMES, is_open_ending, strength_of
+from composable_memory_ops_logs.redaction.patterns import Pattern
 from composable_memory_ops_logs.redaction.scanner import JUDGED, TRAILING, Rule, Span, Text, run_before
 from composable_memory_ops_logs.redaction.values import (
     Given,
@@ -33,7 +34,7 @@ _ABOUT = r"""(?:[ ](?:\([^()\n]{1,40}\)|(?:at|da|de|del|do|du|for|from|für|in|o
 _CLOSE = r"""["'`\\\])*_]{0,6}"""
 _OPEN = r"""(?:["'`]|\*{1,2}(?!\*)){0,3}"""
 _TYPED = r":[ ]{0,2}(?:str|string|secretstr|final|&str|varchar)(?:[ ]\|[ ]none)?[ ]{0,2}=(?!=)"
-_TO = re.compile(r"\b(?:set|chang|reset|updat|rotat|switch)[a-z]{0,3}\b")
+_TO = Pattern(r"\b(?:set|chang|reset|updat|rotat|switch)[a-z]{0,3}\b")
 _SIGNS = rf"""(?P<sign>{_CLOSE}[ \t]{{0,30}}(?:{_TYPED}|=>|:=|=(?![=~>])|[!=]==?(?=[ ]?["'])
     |:(?!:|//))(?:\*{{1,2}}
 (?!\*)|_{{1,2}})?[ \t]{{0,8}}(?:\{{\s{{0,8}}
@@ -60,12 +61,12 @@ _GAPS = (
     ("key", r"[ \t]{1,4}(?=\S{8}|(?<=_key[ ])|(?<=-token[ ])|(?<=-key[ ])|(?<=-secret[ ]))"),
     ("code", r"(?:[ ](?:for|from|für|de|pour|para)[ ]\w{1,20})?[ \t]{1,4}(?=[0-9]{2})"),
 )
-_CONNECT_WORDS = {sort: re.compile(_PROSE.replace("GAP", after), re.VERBOSE) for sort, after in _GAPS}
-_CONNECT = {sort: re.compile(f"{_SIGNS}|{_PROSE.replace('GAP', after)}", re.VERBOSE) for sort, after in _GAPS}
+_CONNECT_WORDS = {sort: Pattern(_PROSE.replace("GAP", after), re.VERBOSE) for sort, after in _GAPS}
+_CONNECT = {sort: Pattern(f"{_SIGNS}|{_PROSE.replace('GAP', after)}", re.VERBOSE) for sort, after in _GAPS}
 
 # --- names --------------------------------------------------------------------------------------------------
 
-_CHANGED = re.compile(r"[ ]from[ ](\S{4,64})[ ]to[ ](\S{4,64})")
+_CHANGED = Pattern(r"[ ]from[ ](\S{4,64})[ ]to[ ](\S{4,64})")
 _MAY_JOIN = frozenset("\r\n \t:=\"'`\\])*_|>,(/")
 _DIRECTIVES = ("requirepass", "masterauth", "psk")
 _BEFORE, _AFTER = 80, 400
@@ -89,7 +90,7 @@ class _Name(NamedTuple):
         return self.join[0]
 
 
-def _name_rule(sort: str, word: str, pattern: re.Pattern[str]) -> Rule:
+def _name_rule(sort: str, word: str, pattern: Pattern) -> Rule:
     def at(text: Text, place: int) -> Iterable[Span]:
         match = pattern.match(text.low, place)
         if match is None or text.low[match.end() : match.end() + 1] not in _MAY_JOIN:
@@ -195,11 +196,11 @@ def _is_secret(text: Text, name: _Name, value: "_Value") -> bool:
     return is_password(given) if name.sort == "password" else is_key(given)
 
 
-_SUM_NAME = re.compile(r"(?:sha|md)-?[0-9]{1,3}:")
+_SUM_NAME = Pattern(r"(?:sha|md)-?[0-9]{1,3}:")
 _CLAUSE_ENDS = frozenset(["", "\n", "\r", ".", ",", ";", "!", "?", ")", '"', "'", "`"])
-_RULE_LINE = re.compile(r"[^\n]{0,400}\n[ \t]{0,8}\|?[ \t]{0,8}:?--")  # so this was the head of a table
-_BLOCK = re.compile(r"""[|>][+-]?[ \t]{0,4}\r?\n""")
-_NEXT_LINE = re.compile(
+_RULE_LINE = Pattern(r"[^\n]{0,400}\n[ \t]{0,8}\|?[ \t]{0,8}:?--")  # so this was the head of a table
+_BLOCK = Pattern(r"""[|>][+-]?[ \t]{0,4}\r?\n""")
+_NEXT_LINE = Pattern(
     r"""(?:[ \t]{0,8}\r?\n)?(?:```\w{0,12}\r?\n)?[ \t]{0,24}(?P<item>-[ ]{1,3})?["'`*]{0,3}"""
     r"""(?P<value>[^\s"'`|<>{}*#$[\]-][^\s"'`|<>{}*]{0,256})["'`*]{0,3}[ \t]{0,12}(?=\r?\n|\Z)"""
 )
@@ -227,20 +228,20 @@ def _on_next_line(text: Text, name: _Name, place: int) -> Iterator[Span]:
 
 _WINDOW = 4096
 """How far the end of a quoted value is looked for."""
-_LEAD = re.compile(r"""["'`«「『]|\\{1,3}["']""")
+_LEAD = Pattern(r"""["'`«「『]|\\{1,3}["']""")
 _LEADS = frozenset("\"'`«「『\\")
 _CLOSING = {"«": "»", "「": "」", "『": "』"}
 _RUN_AFTER = {
-    "=": re.compile(r"""[^\s"'`<>&;]*"""),
-    ":": re.compile(r"""[^\s"`<>]*"""),
-    "<": re.compile(r"[^<\n]*"),
-    "|": re.compile(r"[^|\s`*]*"),
+    "=": Pattern(r"""[^\s"'`<>&;]*"""),
+    ":": Pattern(r"""[^\s"`<>]*"""),
+    "<": Pattern(r"[^<\n]*"),
+    "|": Pattern(r"[^|\s`*]*"),
 }
-_BOUND_RUN = {sign: re.compile(run.pattern[:-1] + f"{{0,{JUDGED}}}") for sign, run in _RUN_AFTER.items()}
-_BRACED = re.compile(r"""\{[^{}\s"']{4,128}\}(?=;)""")  # a connection of ODBC
-_ENTITY = re.compile(r"&(?:amp|lt|gt|quot|apos|#x?[0-9a-f]{1,5});")
+_BOUND_RUN = {sign: Pattern(run.source[:-1] + f"{{0,{JUDGED}}}") for sign, run in _RUN_AFTER.items()}
+_BRACED = Pattern(r"""\{[^{}\s"']{4,128}\}(?=;)""")  # a connection of ODBC
+_ENTITY = Pattern(r"&(?:amp|lt|gt|quot|apos|#x?[0-9a-f]{1,5});")
 # Google shows the passwords of apps so.
-_FOUR_FOURS = re.compile(r"[a-z]{4}(?:[ ][a-z]{4}){3}(?=[ \t]{0,4}(?:\r?\n|\Z))")
+_FOUR_FOURS = Pattern(r"[a-z]{4}(?:[ ][a-z]{4}){3}(?=[ \t]{0,4}(?:\r?\n|\Z))")
 
 
 class _Value(NamedTuple):
@@ -296,13 +297,13 @@ def _whole(text: Text, value: _Value) -> Span:
 
 # --- codes --------------------------------------------------------------------------------------------------
 
-_SHARED = re.compile(r"[A-Z2-7]{16,128}(?![A-Za-z0-9])")
-_CODES = re.compile(
+_SHARED = Pattern(r"[A-Z2-7]{16,128}(?![A-Za-z0-9])")
+_CODES = Pattern(
     r"(?:[0-9]{1,2}-[0-9]{1,2}-[0-9]{1,2}|[0-9]{3}[ -][0-9]{3}|[0-9]{3}-[0-9]{2}-[0-9]{4}|[0-9]{4}[ ][0-9]{4}"
     r"|[0-9]{4,10}[a-z]?|[0-9]{3})(?![\w%:/]|\.\w)"
 )
 _SHORT_CODES = ("pin", "cvv", "cvc", "ssn", "cod", "com")
-_CODE_LIST = re.compile(
+_CODE_LIST = Pattern(
     r"(?:[ ,;\r\n|*-]{0,6}(?:[0-9]{1,2}[.)][ ])?(?=[a-z]{0,8}-?[a-z]{0,8}[0-9])[a-z0-9]{4,10}"
     r"(?:-[a-z0-9]{4,10}){0,4}(?![\w]))"
 )
@@ -334,7 +335,7 @@ def _code_values(text: Text, kind: str, place: int, name: str) -> Iterator[Span]
 
 
 _CODE_JOINS = frozenset(["sign", "is", "for", "far", "eol", "cell", "arrow"])
-_UNIT = re.compile(r"[ ]?(?:digits?|char|stellen|stellig|times|attempts|minutes?|seconds?|位|桁|or|to|-)")
+_UNIT = Pattern(r"[ ]?(?:digits?|char|stellen|stellig|times|attempts|minutes?|seconds?|位|桁|or|to|-)")
 
 
 ASSIGNMENT_RULES = tuple(

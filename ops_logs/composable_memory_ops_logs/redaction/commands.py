@@ -7,6 +7,7 @@ bounded, but for one run at its end.
 import re
 from collections.abc import Iterator
 
+from composable_memory_ops_logs.redaction.patterns import Pattern
 from composable_memory_ops_logs.redaction.scanner import ALNUM, Rule, Span, Text, pattern_rule
 from composable_memory_ops_logs.redaction.values import is_given, is_masked, is_placeholder
 
@@ -16,29 +17,29 @@ __all__ = ["COMMAND_RULES"]
 # --- options of commands ------------------------------------------------------------------------------------
 
 _VALUE = r"""(?P<value>"[^"\n]{1,256}"|'[^'\n]{1,256}'|[^\s"'$(<|-][^\s"']*)"""
-_USER_PASS = re.compile(
+_USER_PASS = Pattern(
     r"""[ ](?:-[a-z]{0,4}u[ ]?|--(?:proxy-)?user[ =]|-a[ ]|--auth[ =]|--creds[ =])"""
     r"""(?P<quote>["'])?[^\s:"'$]{1,128}[:%](?P<value>(?(quote)[^"'$\n][^"'\n]*|[^\s"'$][^\s"']*))"""
 )
 _OPTIONS = {
-    ("sshpass", "mongo ", "mongosh", "sqlcmd", "zip ", "unzip "): re.compile(rf"[ ]-p[ ]?{_VALUE}"),
-    ("mysql", "mariadb", "7z a ", "7z x "): re.compile(rf"[ ]-p{_VALUE}"),
-    ("docker", "podman", "helm", "snowsql", "mosquitto", "az login", "rdesktop", "psexec"): re.compile(
+    ("sshpass", "mongo ", "mongosh", "sqlcmd", "zip ", "unzip "): Pattern(rf"[ ]-p[ ]?{_VALUE}"),
+    ("mysql", "mariadb", "7z a ", "7z x "): Pattern(rf"[ ]-p{_VALUE}"),
+    ("docker", "podman", "helm", "snowsql", "mosquitto", "az login", "rdesktop", "psexec"): Pattern(
         rf"[ ](?:-p|--pass|--pw)[ =]{_VALUE}"
     ),
-    ("redis-cli",): re.compile(rf"[ ]-a[ ]{_VALUE}"),
-    ("ldapsearch", "ldapmodify", "ldapadd", "ldapwhoami", "ldappasswd"): re.compile(rf"[ ]-w[ ]{_VALUE}"),
-    ("openssl enc",): re.compile(rf"[ ]-k[ ]{_VALUE}"),
-    ("plink", "pscp"): re.compile(rf"[ ]-pw[ ]{_VALUE}"),
-    ("xfreerdp", "cmdkey"): re.compile(rf"[ ]/p(?:ass)?:{_VALUE}"),
-    ("lftp ",): re.compile(rf"""[ ]-u[ ]["']?[^\s,"']{{1,64}},{_VALUE}"""),
+    ("redis-cli",): Pattern(rf"[ ]-a[ ]{_VALUE}"),
+    ("ldapsearch", "ldapmodify", "ldapadd", "ldapwhoami", "ldappasswd"): Pattern(rf"[ ]-w[ ]{_VALUE}"),
+    ("openssl enc",): Pattern(rf"[ ]-k[ ]{_VALUE}"),
+    ("plink", "pscp"): Pattern(rf"[ ]-pw[ ]{_VALUE}"),
+    ("xfreerdp", "cmdkey"): Pattern(rf"[ ]/p(?:ass)?:{_VALUE}"),
+    ("lftp ",): Pattern(rf"""[ ]-u[ ]["']?[^\s,"']{{1,64}},{_VALUE}"""),
     ("curl", "wget", "http "): _USER_PASS,
-    ("smbclient", "rpcclient"): re.compile(r"""[ ]-u[ ]?["']?[^\s%"']{1,128}%(?P<value>[^\s"'$][^\s"']*)"""),
+    ("smbclient", "rpcclient"): Pattern(r"""[ ]-u[ ]?["']?[^\s%"']{1,128}%(?P<value>[^\s"'$][^\s"']*)"""),
 }
-_PORTS = re.compile(r"(?:[0-9.]{1,15}:)?[0-9]{1,5}:[0-9]{1,5}(?:/(?:tcp|udp))?|[0-9]{1,5}\Z")
+_PORTS = Pattern(r"(?:[0-9.]{1,15}:)?[0-9]{1,5}:[0-9]{1,5}(?:/(?:tcp|udp))?|[0-9]{1,5}\Z")
 
 
-def _option_rule(command: str, option: re.Pattern[str]) -> Rule:
+def _option_rule(command: str, option: Pattern) -> Rule:
     def at(text: Text, place: int) -> Iterator[Span]:
         if place and text.low[place - 1] in ALNUM:
             return
@@ -120,8 +121,8 @@ _HASHES = {
 # --- passwords of Postgres ----------------------------------------------------------------------------------
 
 _PGPASS_WORDS = (":5432:", ":5433:", ":6432:", ":*:")
-_PGPASS = re.compile(r":(?:[0-9]{4,5}|\*):[\w.*$-]{1,64}:[\w.*@$-]{1,64}:([^\s:]+)(?=\s|\Z)")
-_HOST = re.compile(r"[\w.*-]{1,253}")
+_PGPASS = Pattern(r":(?:[0-9]{4,5}|\*):[\w.*$-]{1,64}:[\w.*@$-]{1,64}:([^\s:]+)(?=\s|\Z)")
+_HOST = Pattern(r"[\w.*-]{1,253}")
 
 
 def _pgpass_at(text: Text, place: int) -> Iterator[Span]:
@@ -136,8 +137,8 @@ def _pgpass_at(text: Text, place: int) -> Iterator[Span]:
 
 # --- secrets of a cluster -----------------------------------------------------------------------------------
 
-_ENTRY = re.compile(r"(?P<indent>[ \t]{1,16})[\w.-]{1,128}:[ ]?(?P<value>[^\n]*)")
-_DATA = re.compile(r"^(?:stringdata|data):[ \t]{0,4}\r?\n", re.MULTILINE)
+_ENTRY = Pattern(r"(?P<indent>[ \t]{1,16})[\w.-]{1,128}:[ ]?(?P<value>[^\n]*)")
+_DATA = Pattern(r"^(?:stringdata|data):[ \t]{0,4}\r?\n", re.MULTILINE)
 _BLOCKS = frozenset(["|", "|-", "|+", ">", ">-", ">+"])
 
 

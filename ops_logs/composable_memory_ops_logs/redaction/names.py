@@ -2,6 +2,7 @@
 
 import re
 
+from composable_memory_ops_logs.redaction.patterns import Pattern
 from composable_memory_ops_logs.redaction.scanner import Text, run_before
 from composable_memory_ops_logs.redaction.words import (
     CODES_AFTER,
@@ -57,8 +58,7 @@ SORTS = {
 
 _TAIL = r"(?:_base|[_-]?[0-9]{1,2})?(?P<more>[_-][a-z0-9_-]{1,40}+)?(?![a-z0-9])"
 NAMES = {
-    sort: {word: re.compile(source + _TAIL) for word, source in words.items()}
-    for sort, words in SORTS.items()
+    sort: {word: Pattern(source + _TAIL) for word, source in words.items()} for sort, words in SORTS.items()
 }
 
 
@@ -104,7 +104,7 @@ def strength_of(sort: str, text: Text, place: int, ident: str, name: str) -> int
     return _strength_of_key(words, before, name.rstrip("0123456789_-")) if name.isascii() else 1
 
 
-_IDENT_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+_IDENT_WORDS = Pattern(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
 
 # --- passwords ----------------------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ _LOGINS = (
     *("admin", "db", "ftp", "imap", "mail", "root", "smtp", "user", "sudo", "become", "vault", "mysql", "pg"),
     *("login", "wifi", "ssh", "redis"),
 )
-_USER = re.compile(
+_USER = Pattern(
     r"(?:user|login|e-?mail|benutzer|usuario|utente|usr|account|账号|帐号|用户名|ユーザー|アカウント|아이디"
     r"|utilisateur)[^\n]{2,70}\Z"
 )
@@ -197,7 +197,7 @@ _COMPOUNDS = (
     *("tresor", "garagen", "schließfach", "door", "gate", "sms", "zugriffs", "einmal", "safe", "backup"),
     *("wiederherstellungs", "ersatz", "notfall"),
 )
-_OPENS = re.compile(
+_OPENS = Pattern(
     r"[ ](?:(?:de|del|della|dell'|du|de la|da|do|di|d')[ ']?)?"
     r"(?:cassaforte|porta|portone|allarme|sblocco|verifica|sicurezza|accesso|puerta|alarma|acceso"
     r"|verificación|seguridad|desbloqueo|segurança|porte|alarme|immeuble|entrée|wi-?fi|pin|garage|coffre"

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 
+from composable_memory_ops_logs.redaction.patterns import Pattern
 from composable_memory_ops_logs.redaction.scanner import TOUCHING, Rule, Span, Text
 from composable_memory_ops_logs.redaction.words import FUNCTION_WORDS, PREDICATES
 
@@ -18,13 +19,13 @@ _KINDS = bytes(
     for sign in map(chr, range(256))
 )
 _CARD_FORMS = (b"9999-9999-9999", b"9999-999999-9999", b"9" * 13)
-_CARD = re.compile(
+_CARD = Pattern(
     r"(?<![\w.-])(?:[3-6][0-9]{3}(?:[ -]?[0-9]{4}){2}[ -]?[0-9]{2,4}(?:[ -]?[0-9]{3})?"
     r"|3[47][0-9]{2}[ -]?[0-9]{6}[ -]?[0-9]{5}|[0-9]{6}(?:-[0-9]{6}){7})(?![\w-]|\.\w)"
 )
 _CARD_SIZES = {"4": (16,), "5": (16,), "6": (16, 19), "3": (14, 15, 16)}
 _CARD_NAMES = "card|karte|tarjeta|carte|卡号|卡號|カード"
-_NAMED_CARD = re.compile(
+_NAMED_CARD = Pattern(
     rf"(?:{_CARD_NAMES})[^\n0-9]{{0,24}}?[ :=#.：是]{{1,4}}(?P<value>[0-9](?:[ -]?[0-9]){{12,18}})(?![0-9])"
 )
 # Of each country that uses IBAN often, how many characters one has.
@@ -82,11 +83,11 @@ def _account(low: str, place: int, size: int) -> Iterator[Span]:
 # --- groups of signs near a word ----------------------------------------------------------------------------
 
 _NEAR = 120
-_GROUPS_OF_FOUR = re.compile(r"(?<![\w-])[a-z2-7]{4}(?:[ -][a-z2-7]{4}){3,15}(?![\w-])")
-_LICENCE = re.compile(r"(?<![A-Za-z0-9_-])[A-Z0-9]{4,8}(?:-[A-Z0-9]{4,8}){2,7}(?![A-Za-z0-9_-])")
+_GROUPS_OF_FOUR = Pattern(r"(?<![\w-])[a-z2-7]{4}(?:[ -][a-z2-7]{4}){3,15}(?![\w-])")
+_LICENCE = Pattern(r"(?<![A-Za-z0-9_-])[A-Z0-9]{4,8}(?:-[A-Z0-9]{4,8}){2,7}(?![A-Za-z0-9_-])")
 
 
-def _near_rule(words: tuple[str, ...], pattern: re.Pattern[str]) -> Rule:
+def _near_rule(words: tuple[str, ...], pattern: Pattern) -> Rule:
     """Return the rule for groups of signs soon before or after one of the words, on the same line.
 
     Names and years, as in APACHE-2024, are groups of one kind each; a quarter of the groups mixes them.
@@ -107,13 +108,11 @@ def _near_rule(words: tuple[str, ...], pattern: re.Pattern[str]) -> Rule:
 
 # --- words that restore a wallet ----------------------------------------------------------------------------
 
-_SEED_GAP = re.compile(
+_SEED_GAP = Pattern(
     r"""(?:[ ](?:phrase|words?|key|is|are|was|my|for|the|of|wallet|ledger|metamask|trezor|12|24)){0,6}"""
     r"""[ "'`:=(*]{0,6}\s{0,4}["'`(]{0,2}"""
 )
-_SEED_WORD = re.compile(
-    r"(?:[0-9]{1,2}[.):]?[ ]?)?([a-z]{3,8})(?:[ ,]{1,3}|\r?\n)?(?:(?<=[ ,\n])|(?![a-z0-9]))"
-)
+_SEED_WORD = Pattern(r"(?:[0-9]{1,2}[.):]?[ ]?)?([a-z]{3,8})(?:[ ,]{1,3}|\r?\n)?(?:(?<=[ ,\n])|(?![a-z0-9]))")
 
 
 def _seed_rule(word: str) -> Rule:
@@ -131,7 +130,7 @@ def _seed_rule(word: str) -> Rule:
     return Rule((word,), at)
 
 
-_PHRASE = re.compile(
+_PHRASE = Pattern(
     r"""passphrases?(?:[ ][^\s:=|"`]{1,30}){0,6}?(?:[ ]{0,2}[:=→][ ]?|[ ]is:?[ ])["'`]?
     (?P<value>[^\W_]{1,16}(?:[ -][^\W_]{1,16}){2,23})(?=["'`.,;)]{0,2}[ ]{0,4}(?:\r?\n|\Z))""",
     re.VERBOSE,

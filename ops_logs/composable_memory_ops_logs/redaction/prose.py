@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 
+from composable_memory_ops_logs.redaction.patterns import Pattern
 from composable_memory_ops_logs.redaction.scanner import JUDGED, TRAILING, Rule, Span, Text, runs
 from composable_memory_ops_logs.redaction.values import is_code, is_given, is_masked, is_random, is_strong
 from composable_memory_ops_logs.redaction.words import FAR_NAMES, HARMLESS_ENDINGS
@@ -11,14 +12,14 @@ __all__ = ["PROSE_RULES"]
 
 # --- names in Chinese, Japanese, Korean, Arabic -------------------------------------------------------------
 
-_FAR_SIGN = re.compile(
+_FAR_SIGN = Pattern(
     r"""(?:[*`"'」』 ]{0,3}(?:[(（][^()（）\n]{1,20}[)）])?[ ]{0,2}
     (?:[:=]|就是|是
     |(?:设|改|换|更新|设置|設|換|変更)?(?:成|为|為)了?|は|が|는|은|가|이|هي|هو)(?:[ :]|\*{1,2}(?!\*)){0,4}
     |[ ]{0,2}(?=[!-~]{0,12}[0-9])(?=[!-~]{6}))(?:["'`「『（(]|\*{1,2}(?!\*)){0,3}""",
     re.VERBOSE,
 )
-_FAR_VALUE = re.compile(r"[!#-&(-_a-~]{1,}")
+_FAR_VALUE = Pattern(r"[!#-&(-_a-~]{1,}")
 
 
 def _far_rule(word: str) -> Rule:
@@ -55,7 +56,7 @@ _FAR_UNITS = (
     ),
     *("번", "회", "次", "月"),
 )
-_NO_FAR_VALUE = re.compile(
+_NO_FAR_VALUE = Pattern(
     r"(?:[0-9]{1,3}[-~][0-9]{1,3}|(?:aes|sha|md|hs|rs|rsa|base|utf|jwt|oauth|bcrypt|argon)[-_]?[0-9a-z]{0,6})\Z"
 )
 
@@ -70,7 +71,7 @@ def _is_far_secret(value: str, after: str) -> bool:
 
 # --- logins -------------------------------------------------------------------------------------------------
 
-_LOGIN = re.compile(
+_LOGIN = Pattern(
     r"""(?<![a-z0-9])(?:log-?ins?|creds?|credentials|zugangsdaten|zugang|anmeldung|acceso|credenciales|identifiants
     |credenziali|accesso|accounts?|sign-?in|auth
     |user(?:name)?(?:[ ]?/[ ]?pass(?:word)?)?|usr|benutzer|usuario)
@@ -85,7 +86,7 @@ _LOGIN_WORDS = (
     *("login", "log-in", "cred", "zugang", "anmeldung", "acceso", "identifiants", "accesso", "account"),
     *("signin", "sign-in", "auth", "user", "usr", "benutzer", "usuario"),
 )
-_ADMIN = re.compile(r"""(?<![a-z0-9_.@/-])[a-z]{2,13}[0-9]?[ ]?[:/][ ]?(?P<value>[^\s"'`<>|,;/]{5,128})""")
+_ADMIN = Pattern(r"""(?<![a-z0-9_.@/-])[a-z]{2,13}[0-9]?[ ]?[:/][ ]?(?P<value>[^\s"'`<>|,;/]{5,128})""")
 _ADMIN_WORDS = ("admin", "root", "superuser")
 
 
@@ -138,7 +139,7 @@ def _loose_at(text: Text, place: int) -> Iterator[Span]:
     yield Span(len(low), len(low))
 
 
-_SUM = re.compile(r"(?:sha|md)-?[0-9]{1,3}[:= -]{1,2}\Z")
+_SUM = Pattern(r"(?:sha|md)-?[0-9]{1,3}[:= -]{1,2}\Z")
 _LOOSE_WORDS = ("key", "token", "secret", "密钥", "令牌")
 
 PROSE_RULES = (

@@ -6,7 +6,6 @@ the text as it was written and the places that they find are masked at once, so 
 is linear in the text.
 """
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import overload
 
@@ -16,6 +15,7 @@ from composable_memory_ops_logs.redaction.assignments import ASSIGNMENT_RULES
 from composable_memory_ops_logs.redaction.commands import COMMAND_RULES
 from composable_memory_ops_logs.redaction.names import is_secret_name
 from composable_memory_ops_logs.redaction.numbers import NUMBER_RULES, find_numbers
+from composable_memory_ops_logs.redaction.patterns import Pattern
 from composable_memory_ops_logs.redaction.prose import PROSE_RULES
 from composable_memory_ops_logs.redaction.scanner import Span, Text, WordScanner
 from composable_memory_ops_logs.redaction.tables import TABLE_RULES
@@ -142,7 +142,7 @@ def _merged(spans: Sequence[Span]) -> Iterable[Span]:
 
 # --- masking ------------------------------------------------------------------------------------------------
 
-_MASKED_KEY = re.compile(rf"{PEM_HEADER.pattern}\s…redacted…(?:\s-----END [A-Z0-9 ]{{0,40}}-----)?")
+_MASKED_KEY = Pattern(rf"{PEM_HEADER.source}\s…redacted…(?:\s-----END [A-Z0-9 ]{{0,40}}-----)?")
 
 
 def _mask_token(secret: str) -> str:

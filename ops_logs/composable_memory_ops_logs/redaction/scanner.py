@@ -4,6 +4,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from composable_memory_ops_logs.redaction.patterns import Pattern
+
 __all__ = [
     "ALNUM",
     "JUDGED",
@@ -88,7 +90,7 @@ def pattern_rule(
     Without groups all of it is one; `trailing` signs do not belong to it.
     """
     apart = "(?<![a-z0-9])" if words[0][0] in ALNUM else ""
-    pattern = re.compile(f"{apart}(?:{source})")
+    pattern = Pattern(f"{apart}(?:{source})")
 
     def at(text: Text, place: int) -> Iterable[Span]:
         match = pattern.match(text.low, place)
@@ -147,7 +149,7 @@ class _Anchored:
             standing = sorted(_joined(own), key=lambda one: (-len(one[0]), one))
             self._groups += [[two for two in own if _is_within(two, one)] for one in standing]
             branches.append(f"{re.escape(anchor)}(?={'|'.join(_branch(*one) for one in standing)})")
-        self._pattern = re.compile("|".join(branches))
+        self._pattern = Pattern("|".join(branches))
 
     def places(self, low: str) -> Iterator[tuple[int, str]]:
         for match in self._pattern.finditer(low):

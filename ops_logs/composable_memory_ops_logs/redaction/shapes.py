@@ -6,27 +6,23 @@ within a few hundred characters or takes all that it has read.
 """
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
+
+from composable_memory_ops_logs.redaction.patterns import Pattern
 
 __all__ = ["SHAPES", "Shape"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class Shape(NamedTuple):
     """A literal that the secret holds, how far before it the secret starts, and the pattern from there on.
 
     Without `is_plain` the secret must not look like words joined by hyphens (`sk-learn`).
     """
 
     literal: str
-    source: str
+    pattern: Pattern
     back: int = 0
     is_plain: bool = False
-
-    @property
-    def pattern(self) -> re.Pattern[str]:
-        """The pattern, compiled when first needed and kept by `re`; most runs need none of them."""
-        return re.compile(self.source, re.ASCII)
 
 
 # --- prefixes -----------------------------------------------------------------------------------------------
@@ -69,10 +65,9 @@ def _prefixed() -> list[Shape]:
         what, _, prefixes = line.partition(": ")
         alphabet, least = what.split()
         body = f"{_ALPHABETS[alphabet]}{{{least},}}"
-        shapes += [
-            Shape(literal=prefix, source=rf"{re.escape(prefix)}{body}", is_plain=alphabet == "alnum")
-            for prefix in prefixes.split()
-        ]
+        for prefix in prefixes.split():
+            pattern = Pattern(re.escape(prefix) + body, re.ASCII)
+            shapes.append(Shape(prefix, pattern, is_plain=alphabet == "alnum"))
     return shapes
 
 
@@ -82,12 +77,12 @@ _END = r"(?![A-Za-z0-9])"
 
 
 def _special(literal: str, source: str, back: int = 0) -> Shape:
-    return Shape(literal=literal, source=source, back=back, is_plain=True)
+    return Shape(literal, Pattern(source, re.ASCII), back, is_plain=True)
 
 
 SHAPES = (
     *_prefixed(),
-    Shape(literal="sk-", source=r"sk-[\w-]{8,}"),
+    Shape("sk-", Pattern(r"sk-[\w-]{8,}", re.ASCII)),
     _special("AKIA", rf"AKIA[A-Z0-9]{{16}}{_END}"),
     _special("ASIA", rf"ASIA[A-Z0-9]{{16}}{_END}"),
     # Azure: three characters and a digit before the literal.

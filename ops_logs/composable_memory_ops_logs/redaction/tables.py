@@ -1,9 +1,9 @@
 """Finds secrets in tables: the cells of columns whose heading names a secret."""
 
-import re
 from collections.abc import Generator, Iterator
 
 from composable_memory_ops_logs.redaction.names import is_secret_name
+from composable_memory_ops_logs.redaction.patterns import Pattern
 from composable_memory_ops_logs.redaction.scanner import Rule, Span, Text
 from composable_memory_ops_logs.redaction.values import is_code, is_given, is_random, is_strong
 
@@ -92,7 +92,7 @@ def _cells(line: str, separator: str, columns: tuple[tuple[int, ...], ...]) -> I
             yield start, start + len(bare)
 
 
-_ALIGNED = re.compile(r"(?:\S|[ ](?=\S))+")
+_ALIGNED = Pattern(r"(?:\S|[ ](?=\S))+")
 
 
 def _split(line: str, separator: str) -> Iterator[tuple[int, str]]:

@@ -6,6 +6,7 @@ Tokens are long runs of characters, so the few long runs of a text say which sha
 import re
 from collections.abc import Iterator
 
+from composable_memory_ops_logs.redaction.patterns import Pattern
 from composable_memory_ops_logs.redaction.scanner import ALNUM, JUDGED, Rule, Span, Text, places, run_before
 from composable_memory_ops_logs.redaction.shapes import SHAPES, Shape
 from composable_memory_ops_logs.redaction.values import is_random
@@ -36,7 +37,7 @@ def find_tokens(text: Text) -> Iterator[Span]:
         yield from _nameless_tokens(text)
 
 
-_STARTS = re.compile(r"(?=(..))[A-Za-z0-9]+")
+_STARTS = Pattern(r"(?=(..))[A-Za-z0-9]+")
 _LEAST = 32
 """How long a run is at least in a token without a prefix."""
 
@@ -83,7 +84,7 @@ def _shape_at(text: Text, shape: Shape, place: int) -> Iterator[Span]:
         yield Span(match.end(), match.end())
 
 
-_PARTS = re.compile(r"[A-Za-z]+[0-9][A-Za-z0-9]*|[0-9]+[A-Za-z][A-Za-z0-9]*|[A-Za-z]+|[0-9]+")
+_PARTS = Pattern(r"[A-Za-z]+[0-9][A-Za-z0-9]*|[0-9]+[A-Za-z][A-Za-z0-9]*|[A-Za-z]+|[0-9]+")
 
 
 def _is_no_prose(body: str, literal: str, before: str) -> bool:
@@ -112,7 +113,7 @@ def _shape_rule(shape: Shape) -> Rule:
     return Rule((shape.literal.lower(),), at)
 
 
-_JWT = re.compile(r"eyJ[\w.=-]{16,}", re.ASCII)
+_JWT = Pattern(r"eyJ[\w.=-]{16,}", re.ASCII)
 
 
 def _web_tokens(text: Text) -> Iterator[Span]:
@@ -130,10 +131,10 @@ def _web_tokens(text: Text) -> Iterator[Span]:
 
 # --- tokens of bots -----------------------------------------------------------------------------------------
 
-_DISCORD = re.compile(r"\.[\w-]{6}\.[\w-]{27,}", re.ASCII)
-_TELEGRAM = re.compile(r":AA[\w-]{18,}", re.ASCII)
-_NTLM = re.compile(r"(?<![0-9A-Za-z])[0-9a-f]{32}:[0-9a-f]{32}(?=:::)")
-_ASANA = re.compile(r"[12]/[0-9]{15,17}(?:/[0-9]{15,17})?:[0-9a-f]{32}")
+_DISCORD = Pattern(r"\.[\w-]{6}\.[\w-]{27,}", re.ASCII)
+_TELEGRAM = Pattern(r":AA[\w-]{18,}", re.ASCII)
+_NTLM = Pattern(r"(?<![0-9A-Za-z])[0-9a-f]{32}:[0-9a-f]{32}(?=:::)")
+_ASANA = Pattern(r"[12]/[0-9]{15,17}(?:/[0-9]{15,17})?:[0-9a-f]{32}")
 
 
 def _bot_tokens(text: Text) -> Iterator[Span]:
@@ -157,10 +158,10 @@ def _telegram_at(text: Text, place: int) -> Iterator[Span]:
 
 # --- tokens known by their length and alphabet --------------------------------------------------------------
 
-_LONG_RUN = re.compile(r"(?<![A-Za-z0-9/_.+-])[A-Za-z0-9]{50,}(?![/_+=-])")
+_LONG_RUN = Pattern(r"(?<![A-Za-z0-9/_.+-])[A-Za-z0-9]{50,}(?![/_+=-])")
 _HEX_CHARS = frozenset("0123456789abcdefABCDEF")
-_BASE58 = re.compile(r"[1-9A-HJ-NP-Za-km-z]+")
-_BASE32 = re.compile(r"[a-z2-7]+")
+_BASE58 = Pattern(r"[1-9A-HJ-NP-Za-km-z]+")
+_BASE32 = Pattern(r"[a-z2-7]+")
 
 
 def _nameless_tokens(text: Text) -> Iterator[Span]:
@@ -181,16 +182,16 @@ def _nameless_tokens(text: Text) -> Iterator[Span]:
 # --- beside an id -------------------------------------------------------------------------------------------
 
 _NEAR = 400
-_FORTY = re.compile(r"(?<![A-Za-z0-9/+])[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+])")
-_HEX_RUN = re.compile(r"(?<![A-Za-z0-9])[0-9a-f]{32}(?![A-Za-z0-9])")
-_THIRTY = re.compile(r"(?<![A-Za-z0-9])[A-Za-z0-9]{30,32}(?![A-Za-z0-9])")
-_UUID = re.compile(r"(?<![0-9a-f-])[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?![0-9a-f-])")
+_FORTY = Pattern(r"(?<![A-Za-z0-9/+])[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+])")
+_HEX_RUN = Pattern(r"(?<![A-Za-z0-9])[0-9a-f]{32}(?![A-Za-z0-9])")
+_THIRTY = Pattern(r"(?<![A-Za-z0-9])[A-Za-z0-9]{30,32}(?![A-Za-z0-9])")
+_UUID = Pattern(r"(?<![0-9a-f-])[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?![0-9a-f-])")
 _IDS = (
-    (re.compile(r"(?:AKIA|ASIA)[A-Z0-9]{16}"), _FORTY),
-    (re.compile(r"\bAC[0-9a-f]{32}\b"), _HEX_RUN),
-    (re.compile(r"\bSCW[A-Z0-9]{17}\b"), _UUID),
-    (re.compile(r"\bLTAI[A-Za-z0-9]{12,24}\b"), _THIRTY),
-    (re.compile(r"\bSK[0-9a-f]{32}\b"), _THIRTY),
+    (Pattern(r"(?:AKIA|ASIA)[A-Z0-9]{16}"), _FORTY),
+    (Pattern(r"\bAC[0-9a-f]{32}\b"), _HEX_RUN),
+    (Pattern(r"\bSCW[A-Z0-9]{17}\b"), _UUID),
+    (Pattern(r"\bLTAI[A-Za-z0-9]{12,24}\b"), _THIRTY),
+    (Pattern(r"\bSK[0-9a-f]{32}\b"), _THIRTY),
 )
 _ID_STARTS = frozenset(["AK", "AS", "AC", "SC", "LT", "SK"])
 
@@ -215,10 +216,10 @@ def _is_drawn(token: str) -> bool:
 
 # --- private keys -------------------------------------------------------------------------------------------
 
-PEM_HEADER = re.compile(r"-----BEGIN [A-Z0-9 ]{0,24}PRIVATE KEY(?: BLOCK)?-----")
-_KEY_BODY = re.compile(r"(?:(?:\s|\\[rn]){1,4}[A-Za-z0-9+/=]{16,76}){0,400}")
-_MASKED_BODY = re.compile(r"\s…redacted…(?:\s-----END [A-Z0-9 ]{0,40}-----)?")
-_FOOTER = re.compile(r"-----END [A-Z0-9 ]{0,40}-----")
+PEM_HEADER = Pattern(r"-----BEGIN [A-Z0-9 ]{0,24}PRIVATE KEY(?: BLOCK)?-----")
+_KEY_BODY = Pattern(r"(?:(?:\s|\\[rn]){1,4}[A-Za-z0-9+/=]{16,76}){0,400}")
+_MASKED_BODY = Pattern(r"\s…redacted…(?:\s-----END [A-Z0-9 ]{0,40}-----)?")
+_FOOTER = Pattern(r"-----END [A-Z0-9 ]{0,40}-----")
 
 
 def _private_key_at(text: Text, place: int) -> Iterator[Span]:
@@ -236,7 +237,7 @@ def _private_key_at(text: Text, place: int) -> Iterator[Span]:
         yield Span(place, body.end(), is_token=True)
 
 
-_PUTTY = re.compile(r"private-lines: ?[0-9]{1,4}\r?\n((?:[a-z0-9+/=]{1,80}\r?\n?){1,200})")
+_PUTTY = Pattern(r"private-lines: ?[0-9]{1,4}\r?\n((?:[a-z0-9+/=]{1,80}\r?\n?){1,200})")
 
 
 def _putty_key_at(text: Text, place: int) -> Iterator[Span]:

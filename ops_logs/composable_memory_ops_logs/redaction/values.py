@@ -3,6 +3,7 @@
 import re
 from typing import NamedTuple
 
+from composable_memory_ops_logs.redaction.patterns import Pattern
 from composable_memory_ops_logs.redaction.words import CIPHERS, PLACEHOLDERS, PREDICATES
 
 __all__ = [
@@ -19,8 +20,8 @@ __all__ = [
     "is_word",
 ]
 
-_MASKED = re.compile(r"\*{3}|[*…]+\Z|.{1,12}….{0,8}", re.DOTALL)
-_PLACEHOLDER = re.compile(
+_MASKED = Pattern(r"\*{3}|[*…]+\Z|.{1,12}….{0,8}", re.DOTALL)
+_PLACEHOLDER = Pattern(
     r"""\$(?:[{(]|[a-z_]\w*(?:[,;)\]}"']{0,2}\Z|\[|->|::))|\{\{|\{[a-z_.]{0,40}\}|<[^>]{0,60}>?\Z|<your|%[(sd{]|%[a-z_]{1,40}%
     |-----begin|[a-z]{2,4}-(?:\.{3})?\Z
     |x{3,}\W{0,2}\Z|\.{3}|\[?\(?(?:redacted|hidden|masked|filtered)|your[-_ ]|\#\{|!env
@@ -29,31 +30,31 @@ _PLACEHOLDER = re.compile(
     |data\.|module\.""",
     re.VERBOSE,
 )
-_CALL = re.compile(r"!?(?:await\s|new\s)?&?[a-z_][\w.]{0,80}(?:::\w{1,40}){0,4}(?:\(|\[|\{)|\(|\[|->|=>|==")
-_DOTTED = re.compile(r"[a-z_]\w{0,40}(?:\??\.[a-z_]\w{0,40}){1,8}[,;)]{0,2}\Z")
+_CALL = Pattern(r"!?(?:await\s|new\s)?&?[a-z_][\w.]{0,80}(?:::\w{1,40}){0,4}(?:\(|\[|\{)|\(|\[|->|=>|==")
+_DOTTED = Pattern(r"[a-z_]\w{0,40}(?:\??\.[a-z_]\w{0,40}){1,8}[,;)]{0,2}\Z")
 # In a password of words joined by dots: digits within or at the end of one, unlike `cfg.key1`, `x509.cert`.
-_LEET = re.compile(
+_LEET = Pattern(
     r"(?:[^\W\d_]{2,}[0-9]{1,2}[^\W\d_]{3}|[\w.]*\.(?!v[0-9]|(?:arg|group|key|match|param|pass|password|pw|secret"
     r"|token|user|value)[0-9])[^\W\d_]{2,}[0-9]{1,4}[!?]?\Z)"
 )
-_SNAKE = re.compile(r"_?[a-z]{1,30}(?:_[a-z]{1,30}){1,6}[,;)]{0,2}\Z")
-_CIPHER = re.compile(rf"(?:{'|'.join(CIPHERS)})-?[0-9]")
-_QUALITY = re.compile(r"[a-z-]{0,30}(?:ed|ing|able|ible|less|ive|ous)\Z")
-_OTHER_NAME = re.compile(
+_SNAKE = Pattern(r"_?[a-z]{1,30}(?:_[a-z]{1,30}){1,6}[,;)]{0,2}\Z")
+_CIPHER = Pattern(rf"(?:{'|'.join(CIPHERS)})-?[0-9]")
+_QUALITY = Pattern(r"[a-z-]{0,30}(?:ed|ing|able|ible|less|ive|ous)\Z")
+_OTHER_NAME = Pattern(
     r"(?:my|user|new|old|db|the|raw|plain|input|hashed|confirm|current|admin|root)?_?(?:pass|pwd|pw"
     r"|passwd|password|passphrase)[,;)]{0,2}\Z"
 )
-_NUMBER = re.compile(r"[0-9]{1,3}(?:[-–+~][0-9]{0,3})?\+?\Z")
-_UNIT = re.compile(
+_NUMBER = Pattern(r"[0-9]{1,3}(?:[-–+~][0-9]{0,3})?\+?\Z")
+_UNIT = Pattern(
     r"[0-9]{1,5}[-_]?(?:bits?|bytes?|chars?|h|m|s|ms|d|days?|hours?|min|kb|mb|x|k|th|st|nd|rd|years?)"
     r"(?:[-_][a-z]{1,20})?\Z"
 )
-_SEGMENTS = re.compile(r"[a-z]+|[A-Z]+|[0-9]+|[^A-Za-z0-9]+")
-_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\Z", re.IGNORECASE)
-_BASE32 = re.compile(r"[A-Z2-7]{16,128}\Z")
-_HEX = re.compile(r"(?:0x)?[0-9a-fA-F]+\Z")
-_ALNUM_PARTS = re.compile(r"[A-Za-z0-9+/]+")
-_PATH = re.compile(
+_SEGMENTS = Pattern(r"[a-z]+|[A-Z]+|[0-9]+|[^A-Za-z0-9]+")
+_UUID = Pattern(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\Z", re.IGNORECASE)
+_BASE32 = Pattern(r"[A-Z2-7]{16,128}\Z")
+_HEX = Pattern(r"(?:0x)?[0-9a-fA-F]+\Z")
+_ALNUM_PARTS = Pattern(r"[A-Za-z0-9+/]+")
+_PATH = Pattern(
     r"(?:[a-z]+://|[~.]{0,2}/|[A-Za-z]:\\)|[\w.-]{1,64}(?:/(?=[\w.-]{0,64}[a-z]{3})[\w.-]{1,64}){1,16}\Z|[\w-]+\.(?:md|py|js|ts"
     r"|json|ya?ml|txt|log|toml|pem|html?|csv|sh|go|rs|com|org|net|io|dev|ai)\b"
 )
@@ -98,7 +99,7 @@ def goes_on(low: str, place: int) -> bool:
     return _NEXT_WORD.match(low, place) is not None
 
 
-_NEXT_WORD = re.compile(r"[ \t]{1,3}[a-z]{1,20}(?=[\s,.;:!?)]|\Z)")
+_NEXT_WORD = Pattern(r"[ \t]{1,3}[a-z]{1,20}(?=[\s,.;:!?)]|\Z)")
 
 
 def is_code(value: str) -> bool:

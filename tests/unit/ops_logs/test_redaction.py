@@ -25,6 +25,7 @@ from composable_memory_ops_logs.redaction import (
     tokens,
     values,
 )
+from composable_memory_ops_logs.redaction.patterns import Pattern
 from composable_memory_ops_logs.redaction.redactor import CleanTexts, is_secret_name
 from tests.unit.ops_logs.secret_corpora.reading import ordinary_lines, readable, secret_cases
 
@@ -652,7 +653,7 @@ def _patterns() -> Iterator[tuple[str, re.Pattern[str]]]:
     for module in MODULES:
         for name, value in vars(module).items():
             yield from _patterns_in(f"{module.__name__}.{name}", value)
-    yield from (("shape " + shape.literal, shape.pattern) for shape in shapes.SHAPES)
+    yield from (("shape " + shape.literal, shape.pattern.compiled) for shape in shapes.SHAPES)
     for rule in redactor.RULES:
         closure = inspect.getclosurevars(rule.at).nonlocals
         for name, value in closure.items():
@@ -660,7 +661,9 @@ def _patterns() -> Iterator[tuple[str, re.Pattern[str]]]:
 
 
 def _patterns_in(name: str, value: object) -> Iterator[tuple[str, re.Pattern[str]]]:
-    if isinstance(value, re.Pattern):
+    if isinstance(value, Pattern):
+        yield name, value.compiled
+    elif isinstance(value, re.Pattern):
         yield name, value
     elif isinstance(value, dict):
         for key, item in value.items():
