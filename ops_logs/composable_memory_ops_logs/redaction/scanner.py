@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 from composable_memory_ops_logs.redaction.patterns import Pattern
@@ -119,8 +120,12 @@ class WordScanner:
     def __init__(self, words: Iterable[str]) -> None:
         every = sorted(set(words), key=lambda word: (len(word), word))
         self._anchored = _Anchored([word for word in every if word.isascii() and set(word) & set(_ANCHORS)])
-        self._abroad = _Anchored([word for word in every if not word.isascii()])
+        self._foreign = [word for word in every if not word.isascii()]
         self._looked_up = [word for word in every if word.isascii() and not set(word) & set(_ANCHORS)]
+
+    @cached_property
+    def _abroad(self) -> "_Anchored":
+        return _Anchored(self._foreign)
 
     def places(self, low: str) -> Iterable[tuple[int, str]]:
         """Return where which word stands, in the order of the text but for words that overlap."""
@@ -137,9 +142,10 @@ class _Anchored:
     """
 
     def __init__(self, words: Sequence[str]) -> None:
+        """Make the pattern of words that are sorted by their length."""
         anchored: dict[str, set[tuple[str, int]]] = {}
         for word in words:
-            shortest = min((one for one in words if one in word), key=len)
+            shortest = next(one for one in words if one in word)
             anchor = _anchor(shortest)
             place = word.index(shortest) + shortest.index(anchor)
             anchored.setdefault(anchor, set()).add((word, place))
@@ -179,12 +185,12 @@ def _joined(words: set[tuple[str, int]]) -> set[tuple[str, int]]:
 
 
 def _join(one: tuple[str, int], two: tuple[str, int]) -> tuple[str, int] | None:
-    (left, offset), (right, shift) = sorted((one, two), key=lambda pair: -pair[1])
+    (left, offset), (right, shift) = (one, two) if one[1] >= two[1] else (two, one)
     start = offset - shift
-    size = min(len(left) - start, len(right))
-    if left[start : start + size] != right[:size]:
-        return None
-    return left[:start] + right + left[start + len(right) :], offset
+    rest = left[start:]
+    if rest.startswith(right):
+        return left, offset
+    return (left[:start] + right, offset) if right.startswith(rest) else None
 
 
 def _is_within(word: tuple[str, int], text: tuple[str, int]) -> bool:
