@@ -1,9 +1,11 @@
 """The root of all commands: those of the core by module, those of installed packages by entry point."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any, ClassVar
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -11,18 +13,40 @@ from typer.main import get_group
 
 from composable_memory.cli.output import error
 
-__all__ = ["CommandGroup", "all_commands"]
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+__all__ = ["CommandGroup", "CommandSpec", "all_commands"]
 
 ENTRY_POINTS = "composable_memory.commands"
-"""Entry points whose values are a `typer.Typer`; the name of one is the name of its command."""
+"""Entry points whose values are a `CommandSpec` or a `typer.Typer`, each named as its command."""
 OWN_DISTRIBUTION = "composable-memory"
+
+
+@dataclass(frozen=True, slots=True)
+class CommandSpec:
+    """A command of an installed package: its line in the help, and the `module:name` of its `typer.Typer`.
+
+    That module is imported when the command runs; offer the spec from one that imports little.
+    """
+
+    summary: str
+    app: str
+
+
+class _Listed(TyperCommand):
+    """A command by its name and its line in the help; `load` imports what can run."""
+
+    def __init__(self, name: str, summary: str, load: Callable[[], Any]) -> None:
+        super().__init__(name, help=summary)
+        self.load = load
 
 
 class CommandGroup(TyperGroup):
     """The commands of the core, then those of installed packages, which cannot replace one of the core.
 
-    Only the module of the command that runs is imported: the help lists a command of the core by its line in
-    `core`. Reading the entry points takes about 20 ms, which running a command of the core does not pay.
+    Only the module of the command that runs is imported. Reading the entry points takes about 20 ms, which
+    running a command of the core does not pay.
     """
 
     core: ClassVar[Mapping[str, tuple[str, str]]] = {}
@@ -30,8 +54,8 @@ class CommandGroup(TyperGroup):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        for name, (_, summary) in self.core.items():
-            self.add_command(TyperCommand(name, help=summary))
+        for name, (module, summary) in self.core.items():
+            self.add_command(_Listed(name, summary, partial(_core_command, module, name)))
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names of all commands, in the order of the help."""
@@ -51,14 +75,15 @@ class CommandGroup(TyperGroup):
 
     def load(self, name: str) -> Any:
         """Return a command that can run."""
-        if name not in self.core:
-            return self.commands[name]
-        return get_group(import_module(self.core[name][0]).app).commands[name]
+        command = self.commands[name]
+        return command.load() if isinstance(command, _Listed) else command
 
     def _add_installed(self) -> None:
+        from importlib.metadata import entry_points  # most commands do not need it
+
         for entry in sorted(entry_points(group=ENTRY_POINTS), key=_precedence):
             if entry.name not in self.commands:
-                self.commands[entry.name] = _loaded(entry)
+                self.commands[entry.name] = _offered(entry, entry.load)
 
 
 def all_commands(app: typer.Typer) -> dict[str, Any]:
@@ -68,26 +93,32 @@ def all_commands(app: typer.Typer) -> dict[str, Any]:
     return {name: group.load(name) for name in group.list_commands(None)}
 
 
-def _precedence(entry: EntryPoint) -> tuple[bool, str, str]:
+def _core_command(module: str, name: str) -> Any:
+    return get_group(import_module(module).app).commands[name]
+
+
+def _precedence(entry: "EntryPoint") -> tuple[bool, str, str]:
     """Put our own commands first, so that no other package takes their names; the rest by name."""
     owner = entry.dist.name if entry.dist else ""
     return owner != OWN_DISTRIBUTION, owner, entry.name
 
 
-def _loaded(entry: EntryPoint) -> Any:
+def _offered(entry: "EntryPoint", imported: Callable[[], Any]) -> Any:
     """Return the command of an entry point; one that cannot be imported says so when it is run."""
     try:
-        commands = entry.load()
+        offer = imported()
     except (Exception, SystemExit) as problem:  # noqa: BLE001 - the module of a stranger may raise anything
         return _broken(entry, f"{type(problem).__name__}: {problem}")
-    if not isinstance(commands, typer.Typer):
-        return _broken(entry, f"{entry.value} is a {type(commands).__name__}, not a typer.Typer")
+    if isinstance(offer, CommandSpec):
+        return _Listed(entry.name, offer.summary, lambda: _offered(entry, lambda: resolve_name(offer.app)))
+    if not isinstance(offer, typer.Typer):
+        return _broken(entry, f"{entry.value} is a {type(offer).__name__}, not a typer.Typer")
     parent = typer.Typer()
-    parent.add_typer(commands, name=entry.name)
+    parent.add_typer(offer, name=entry.name)
     return get_group(parent).commands[entry.name]
 
 
-def _broken(entry: EntryPoint, problem: str) -> TyperCommand:
+def _broken(entry: "EntryPoint", problem: str) -> TyperCommand:
     package = entry.dist.name if entry.dist else entry.value
 
     def fail() -> None:

@@ -1,11 +1,12 @@
 """What commands of an adapter or a plug-in use of the command line.
 
 Such a command is a `typer.Typer` behind an entry point of the group `composable_memory.commands`, which is
-named as the command. `cmem --help` imports its module for the help text, so import what opens a memory when a
-command runs. `composable_memory.documents` makes the JSON.
+named as the command. `cmem --help` imports its module for the help text, unless the entry point is that of a
+`CommandSpec`. `composable_memory.documents` makes the JSON.
 """
 
 from composable_memory.cli.command import Target, command
+from composable_memory.cli.command_group import CommandSpec
 from composable_memory.cli.exit_codes import ExitCode, run
 from composable_memory.cli.options import (
     AsJson,
@@ -32,6 +33,7 @@ from composable_memory.cli.output import (
 __all__ = [
     "AsJson",
     "Backend",
+    "CommandSpec",
     "ExitCode",
     "Here",
     "Session",

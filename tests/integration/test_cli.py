@@ -953,7 +953,7 @@ def test_help_lists_the_commands_and_loads_none_of_them(cmem: Cmem) -> None:
     )  # fmt: skip
 
     assert all(re.search(rf"^\W+{name} +\S", shown.stdout, re.MULTILINE) for name in COMMANDS)
-    assert "composable_memory.runtime" not in shown.stderr
+    assert re.search("composable_memory.runtime|pydantic|asyncio", shown.stderr) is None
 
 
 @pytest.mark.parametrize(

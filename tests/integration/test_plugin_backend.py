@@ -77,6 +77,12 @@ async def page(target: Target, name: str, *, as_json: AsJson = False) -> None:
 def pages() -> None:
     "List the pages."
 """
+SPECS = """
+from composable_memory.cli.plugin_api import CommandSpec
+
+lazy = CommandSpec("Look at the wiki, later.", "wiki_of_this_test_later:wiki")
+missing = CommandSpec("Of no use.", "wiki_of_this_test_commands:nothing")
+"""
 ENTRY_POINTS = """
 [composable_memory.backends]
 wiki = wiki_of_this_test:spec
@@ -85,6 +91,8 @@ wiki = wiki_of_this_test:spec
 wiki = wiki_of_this_test_commands:wiki
 search = wiki_of_this_test_commands:wiki
 broken = wiki_of_this_test_commands:nothing
+lazy = wiki_of_this_test_specs:lazy
+missing = wiki_of_this_test_specs:missing
 """
 
 
@@ -97,10 +105,12 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     (info / "entry_points.txt").write_text(ENTRY_POINTS, "utf-8")
     (site / "wiki_of_this_test.py").write_text(PLUGIN, "utf-8")
     (site / "wiki_of_this_test_commands.py").write_text(COMMANDS, "utf-8")
+    (site / "wiki_of_this_test_later.py").write_text(COMMANDS, "utf-8")
+    (site / "wiki_of_this_test_specs.py").write_text(SPECS, "utf-8")
     monkeypatch.syspath_prepend(site)
     yield
-    sys.modules.pop("wiki_of_this_test", None)
-    sys.modules.pop("wiki_of_this_test_commands", None)
+    for name in [one for one in sys.modules if one.startswith("wiki_of_this_test")]:
+        del sys.modules[name]
 
 
 async def asked(
@@ -264,3 +274,17 @@ def test_its_commands_neither_replace_nor_break_others(installed: None) -> None:
     assert broken.exit_code == 1
     assert "wiki-of-this-test" in broken.output
     assert "nothing" in broken.output
+
+
+def test_commands_behind_a_spec_are_imported_when_one_runs(installed: None) -> None:
+    listed = CliRunner().invoke(app, ["--help"])
+    assert "wiki_of_this_test_later" not in sys.modules
+
+    ran = CliRunner().invoke(app, ["lazy", "pages"])
+    missing = CliRunner().invoke(app, ["missing", "page"])
+
+    assert "Look at the wiki, later." in listed.output
+    assert ran.exit_code == 0
+    assert "wiki_of_this_test_later" in sys.modules
+    assert missing.exit_code == 1
+    assert "nothing" in missing.output

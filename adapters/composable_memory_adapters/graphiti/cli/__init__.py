@@ -1,1 +1,10 @@
 """The commands of `cmem graph`: what a memory of facts shows of itself on the command line."""
+
+from composable_memory.cli.command_group import CommandSpec
+
+__all__ = ["graph"]
+
+graph = CommandSpec(
+    summary="Browse the memory's facts: entities, when a fact holds, and where it comes from.",
+    app="composable_memory_adapters.graphiti.cli.app:graph",
+)

@@ -35,6 +35,8 @@ from composable_memory.documents import document
 from composable_memory.errors import ConfigError
 from composable_memory.facts import Episode, Fact
 from composable_memory.interfaces import Capability, SupportsAdoption, SupportsFacts
+from composable_memory.runtime.opening import open_memory
+from composable_memory_adapters.graphiti.cli import graph as spec
 from composable_memory_adapters.graphiti.cli.fact_text import (
     print_entity,
     print_episode,
@@ -42,6 +44,7 @@ from composable_memory_adapters.graphiti.cli.fact_text import (
     print_on_timeline,
 )
 from composable_memory_adapters.graphiti.cli.pictures import html_page, mermaid
+from composable_memory_ops_logs import utc_now
 
 if TYPE_CHECKING:
     from composable_memory.runtime.memory import Memory
@@ -62,10 +65,7 @@ WHO_IS_KNOWN = "hint: `cmem graph entities` lists who and what is known"
 LOOKED_AT = 1000
 """Among so many of the latest episodes the one to be forgotten is looked for, to show what it says."""
 
-graph = typer.Typer(
-    help="Browse the memory's facts: entities, when a fact holds, and where it comes from.",
-    no_args_is_help=True,
-)
+graph = typer.Typer(help=spec.summary, no_args_is_help=True)
 
 Many = Annotated[
     int, typer.Option("--limit", "-n", metavar="N", min=1, max=1000, help="The most entries to show.")
@@ -108,10 +108,6 @@ def _facts_of(memory: "Memory", backend: str | None) -> SupportsFacts:
 
 @asynccontextmanager
 async def _open(target: Target, backend: str | None) -> AsyncIterator[_Graph]:
-    # Imported late, because `cmem --help` imports this module.
-    from composable_memory.runtime.opening import open_memory
-    from composable_memory_ops_logs import utc_now
-
     async with open_memory(target.workspace, target.state_dir, long_lived=False) as memory:
         check_names(memory, (backend,) if backend else ())
         found = _facts_of(memory, backend)
