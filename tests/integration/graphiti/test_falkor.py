@@ -282,6 +282,7 @@ async def test_a_server_that_speaks_something_else_is_refused() -> None:
 async def swallowing(server: TcpServer, answers: int) -> AsyncIterator[str]:
     """Yield an address of a server that keeps back so many answers about the first index."""
     swallowed = 0
+    served: list[asyncio.Task[None] | None] = []
 
     async def forward(source: asyncio.StreamReader, to: asyncio.StreamWriter, asked: list[bytes]) -> None:
         nonlocal swallowed
@@ -293,6 +294,7 @@ async def swallowing(server: TcpServer, answers: int) -> AsyncIterator[str]:
             await to.drain()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        served.append(asyncio.current_task())
         there, to = await asyncio.open_connection("127.0.0.1", server.port)
         asked: list[bytes] = []
         back = asyncio.create_task(forward(there, writer, asked))
@@ -306,6 +308,7 @@ async def swallowing(server: TcpServer, answers: int) -> AsyncIterator[str]:
     async with await asyncio.start_server(serve, "127.0.0.1") as proxy:
         yield f"falkor://127.0.0.1:{proxy.sockets[0].getsockname()[1]}"
         assert swallowed == answers
+        await asyncio.gather(*filter(None, served))
 
 
 async def test_an_index_whose_answer_does_not_come_is_asked_for_again(

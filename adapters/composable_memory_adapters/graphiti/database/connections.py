@@ -1,11 +1,14 @@
 """Connections to one FalkorDB server, and the graphs that are asked over them."""
 
+import asyncio
+from collections.abc import Sequence
 from typing import Protocol
 from urllib.parse import urlsplit
 
 from falkordb.asyncio.graph import AsyncGraph
 from falkordb.asyncio.query_result import QueryResult
-from redis.asyncio import BlockingConnectionPool
+from redis.asyncio.connection import AbstractConnection
+from redis.asyncio.connection import ConnectionPool as RedisConnectionPool
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import (
@@ -51,18 +54,23 @@ class ConnectionLost(Exception):
 
 
 class ConnectionPool:
-    """A few connections to one server, made when they are needed. Belongs to one event loop."""
+    """A few connections to one server, made when they are needed. Belongs to one event loop.
+
+    The client's own pool gives out connections after it was closed, and forgets those of calls that are
+    cancelled while they give theirs back. Here a connection is in `_connections` from before it is opened.
+    """
 
     def __init__(self, address: ServerAddress) -> None:
         parts = urlsplit(address.url)
         self.address = address
         self._is_closed = False
-        self._pool = BlockingConnectionPool.from_url(
+        self._connections: list[AbstractConnection] = []
+        self._idle: list[AbstractConnection] = []
+        self._free = asyncio.Semaphore(CONNECTIONS)
+        self._maker = RedisConnectionPool.from_url(
             parts._replace(scheme=SCHEMES.get(parts.scheme, parts.scheme)).geturl(),
             username=address.username,
             password=address.password,
-            max_connections=CONNECTIONS,
-            timeout=FREE_CONNECTION_S,
             decode_responses=True,
             protocol=2,
             driver_info=None,  # to introduce itself, it would look up its own version on the disk
@@ -79,27 +87,58 @@ class ConnectionPool:
             RedisError: the server refused.
         """
         try:
-            connection = await self._pool.get_connection()
-        except NOT_LOST:
-            raise
-        except (NoConnection, NoAnswer, OSError) as error:
+            async with asyncio.timeout(FREE_CONNECTION_S):
+                await self._free.acquire()
+        except TimeoutError as error:
             raise ConnectionLost(error, was_sent=False) from error
         try:
+            return await self._send(self._take(), command)
+        finally:
+            self._free.release()
+
+    async def close(self) -> None:
+        """Close all connections, also those in use; calling it again does nothing."""
+        self._is_closed = True
+        for connection in self._connections:
+            await _drop(connection)
+        await asyncio.sleep(0)  # the loop closes the sockets in its next turn
+
+    def _take(self) -> AbstractConnection:
+        if self._is_closed:
+            raise ConnectionLost(NoConnection("the connections were closed"), was_sent=False)
+        if not self._idle:
+            self._idle.append(self._maker.make_connection())
+            self._connections.append(self._idle[-1])
+        return self._idle.pop()
+
+    async def _send(self, connection: AbstractConnection, command: Sequence[object]) -> object:
+        was_sent = False
+        try:
+            await _ensure_open(connection)
+            was_sent = True
             await connection.send_command(*command)
             return await connection.read_response()
         except NOT_LOST:
             raise
         except (NoConnection, NoAnswer, OSError) as error:
-            raise ConnectionLost(error, was_sent=True) from error
+            raise ConnectionLost(error, was_sent=was_sent) from error
         finally:
-            await self._pool.release(connection)
+            self._idle.append(connection)
             if self._is_closed:
-                await self._pool.disconnect()
+                await _drop(connection)
 
-    async def close(self) -> None:
-        """Close all connections; calling it again does nothing."""
-        self._is_closed = True
-        await self._pool.disconnect()
+
+async def _ensure_open(connection: AbstractConnection) -> None:
+    """Connect, and anew where the server has gone or an answer stands that nobody waited for."""
+    await connection.connect()
+    if await connection.can_read():
+        await _drop(connection)
+        await connection.connect()
+
+
+async def _drop(connection: AbstractConnection) -> None:
+    """Close a connection without waiting for anything, so that no cancellation can come between."""
+    await connection.disconnect(nowait=True)
 
 
 class Graph(AsyncGraph):  # type: ignore[misc]  # the package is an extra, and unknown where it is not installed

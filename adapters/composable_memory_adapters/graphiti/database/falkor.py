@@ -80,8 +80,7 @@ class FalkorDatabase:
             await self._server.close()
 
     async def _ready(self) -> "Session":
-        if self._is_closed:
-            raise BackendUnavailable(BACKEND_ID, "it was closed", fix="open the memory again")
+        self._require_open()
         if self._session is None:
             try:
                 # Starting a server is waiting, loading its client is computing; so they go well together.
@@ -89,9 +88,14 @@ class FalkorDatabase:
             except ImportError as error:
                 what = f"the client of FalkorDB cannot be loaded ({error})"
                 raise BackendUnavailable(BACKEND_ID, what, fix=INSTALL) from error
+            self._require_open()
             if self._session is None:  # or another call was quicker
                 self._session = made(self._server, limit_s=self._limit_s)
         return self._session
+
+    def _require_open(self) -> None:
+        if self._is_closed:
+            raise BackendUnavailable(BACKEND_ID, "it was closed", fix="open the memory again")
 
 
 def _load_session() -> "type[Session]":

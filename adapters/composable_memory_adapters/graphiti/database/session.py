@@ -47,6 +47,7 @@ class Session:
         self._prepared: set[str] = set()
         self._indexed: set[str] = set()
         self._read_limit_ms: int | None = _earlier_ms(limit_s)
+        self._is_closed = False
         self.version: str | None = None
 
     async def read(self, group_id: str, cypher: str, parameters: Mapping[str, object]) -> list[Row]:
@@ -108,7 +109,8 @@ class Session:
         await self.execute_command("PING")
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections, and make no more."""
+        self._is_closed = True
         if self._pool is not None:
             await self._pool.close()
 
@@ -198,16 +200,19 @@ class Session:
             if self._pool is not None and self._pool is not lost_pool:
                 return self._pool
             address = await self._server.address()
+            if self._is_closed:
+                raise BackendUnavailable(BACKEND_ID, "it was closed", fix="open the memory again")
             if self._pool is None or self._pool.address != address:
                 await self._connect(address)
             assert self._pool is not None
             return self._pool
 
     async def _connect(self, address: ServerAddress) -> None:
-        if self._pool is not None:
-            await self._pool.close()
-        pool = self._pool = ConnectionPool(address)
+        lost, pool = self._pool, ConnectionPool(address)
+        self._pool = pool
         self._indexed.clear()
+        if lost is not None:
+            await lost.close()
         # Some users may not ask for this, and what does not work will show when it is used.
         with contextlib.suppress(BackendError, ConnectionLost):
             modules = await self._send_once(pool, ("MODULE", "LIST"), "ask the graph", self._limit_s)
