@@ -10,6 +10,8 @@ from itertools import chain
 from pathlib import Path
 from tempfile import mkstemp
 from threading import Lock
+from types import TracebackType
+from typing import Self
 
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.store.checksums import fill_checksums, keep_checksums
@@ -18,7 +20,7 @@ from composable_memory_feedback.store.salvage import DAMAGE, damage_in, salvage
 from composable_memory_feedback.store.schema import APPLICATION_ID, MIGRATIONS, VERSION
 from composable_memory_ops_logs import utc_now
 
-__all__ = ["BUSY_TIMEOUT_S", "Database", "StorePart"]
+__all__ = ["BUSY_TIMEOUT_S", "Database"]
 
 BUSY_TIMEOUT_S = 5.0
 """How long a store waits for another process that is writing."""
@@ -62,7 +64,7 @@ class Database:
         *,
         busy_timeout_s: float = BUSY_TIMEOUT_S,
         clock: Callable[[], datetime] = utc_now,
-    ) -> "Database":
+    ) -> Self:
         """Open a file, make it where there is none, and bring it to the present version.
 
         Of a file that is damaged, all that can be read is saved first; `remark` says so. A wait for another
@@ -76,6 +78,14 @@ class Database:
             remark = _mended(path, busy_timeout_s, clock)
             connection = _opened_file(path, busy_timeout_s)
         return cls(path, connection, clock=clock, busy_timeout_s=busy_timeout_s, remark=remark)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
@@ -98,13 +108,16 @@ class Database:
                 yield connection
 
     def change_mark(self) -> int:
-        """Return a number that grows when this or another connection has changed the file."""
+        """Return a number that grows when anyone, in any process, has changed the file; it is cheap.
+
+        Only marks of the same open store compare.
+        """
         with self.reading() as connection:
             (others,) = connection.execute("PRAGMA data_version").fetchone()
             return self._files_before * _MANY_CHANGES + int(others) + connection.total_changes
 
     def copy_into(self, target: Path) -> None:
-        """Write a copy of this moment into a file, which it replaces at once."""
+        """Write a copy of this moment into a file, which it replaces at once, also while others write."""
         with self.reading() as connection:
             copy_into(connection, target)
 
@@ -162,14 +175,6 @@ class Database:
                 keep_copy(self._opened(), self.path, self._clock())
         except (sqlite3.Error, OSError) as error:
             self.remark = self.remark or f"no copy of the feedback store could be kept: {error}"
-
-
-class StorePart:
-    """What every part of the store works with: its file, and the clock."""
-
-    def __init__(self, database: Database, *, clock: Callable[[], datetime] = utc_now) -> None:
-        self._database = database
-        self._clock = clock
 
 
 def _opened_file(path: Path, busy_timeout_s: float) -> sqlite3.Connection:

@@ -1,8 +1,7 @@
 """How backends did day by day: each judged query counts once for each backend and group of kinds."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from sqlite3 import Connection
 
@@ -40,40 +39,15 @@ ORDER BY day, backend, intent, kind_group
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Count:
-    """What one query tells of one backend."""
-
-    backend: str
-    group: KindGroup
-    day: date
-    intent: IntentKind
-    precision: float
-    mean_relevance: float
-    used: int
-    results: int
-
-
 def count_query(connection: Connection, query: tuple[str, str], judgements: Sequence[Judgement]) -> None:
     """Count a query by all of its judgements, as they were stored, in the place of how it was counted."""
+    groups: defaultdict[tuple[str, KindGroup], list[Judgement]] = defaultdict(list)
+    for judgement in judgements:
+        if judgement.backend is not None:
+            groups[judgement.backend, _group_of(judgement.kind)].append(judgement)
+    counts = [(*query, *name, *_counted(members)) for name, members in groups.items()]
     connection.execute(_CLEAR, query)
-    connection.executemany(
-        _COUNT,
-        [
-            (
-                *query,
-                one.backend,
-                one.group,
-                one.day.isoformat(),
-                one.intent,
-                one.precision,
-                one.mean_relevance,
-                one.used,
-                one.results,
-            )
-            for one in _counts(judgements)
-        ],
-    )
+    connection.executemany(_COUNT, counts)
 
 
 def read_days(connection: Connection, *, since: datetime | None, group: KindGroup | None) -> list[BackendDay]:
@@ -95,30 +69,20 @@ def read_days(connection: Connection, *, since: datetime | None, group: KindGrou
     ]
 
 
-def _counts(judgements: Iterable[Judgement]) -> Iterator[_Count]:
-    groups: defaultdict[tuple[str, KindGroup], list[Judgement]] = defaultdict(list)
-    for judgement in judgements:
-        if judgement.backend is not None:
-            groups[judgement.backend, _group_of(judgement.kind)].append(judgement)
-    for (backend, group), members in groups.items():
-        yield _count(backend, group, members)
-
-
-def _count(backend: str, group: KindGroup, judgements: Sequence[Judgement]) -> _Count:
+def _counted(judgements: Sequence[Judgement]) -> tuple[str | float, ...]:
+    """Return the day, the kind of question, precision, mean relevance, uses and results of one backend."""
     deciding: dict[str, Judgement] = {}
     for judgement in sorted(judgements, key=lambda one: -_RANK[one.kind]):
         deciding[judgement.key] = judgement
     latest = judgements[-1]
     relevances = [one.relevance for one in deciding.values()]
-    return _Count(
-        backend=backend,
-        group=group,
-        day=_day_of(latest.at),
-        intent=latest.intent,
-        precision=sum(one > RELEVANT for one in relevances) / len(relevances),
-        mean_relevance=sum(relevances) / len(relevances),
-        used=len({one.key for one in judgements if one.was_used}),
-        results=len(relevances),
+    return (
+        _day_of(latest.at).isoformat(),
+        latest.intent,
+        sum(one > RELEVANT for one in relevances) / len(relevances),
+        sum(relevances) / len(relevances),
+        len({one.key for one in judgements if one.was_used}),
+        len(relevances),
     )
 
 

@@ -8,7 +8,7 @@ from sqlite3 import Connection, Row
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.experiments.values import ExperimentRecord, Outcome, Side
 from composable_memory_feedback.store.codecs import EXPERIMENTS, plain_text, time_of, time_text
-from composable_memory_feedback.store.database import StorePart
+from composable_memory_feedback.store.database import Database
 
 __all__ = ["ExperimentRows"]
 
@@ -34,7 +34,7 @@ _MOVE = "UPDATE experiments SET memory = ?, detail = ? WHERE id = ?"
 _OUTCOMES = "SELECT * FROM checked_outcomes WHERE experiment_id = ? ORDER BY at, id"
 
 
-class ExperimentRows(StorePart):
+class ExperimentRows(Database):
     """Experiments and their outcomes."""
 
     def start_experiment(self, record: ExperimentRecord) -> None:
@@ -43,7 +43,7 @@ class ExperimentRows(StorePart):
         Raises:
             FeedbackError: One of this id is known, or another one is running in this memory.
         """
-        with self._database.writing() as connection:
+        with self.writing() as connection:
             if connection.execute(_ONE, (record.id,)).fetchone() is not None:
                 advice = "take another id"
                 raise FeedbackError("there is an experiment of this id", subject=record.id, advice=advice)
@@ -57,12 +57,12 @@ class ExperimentRows(StorePart):
 
     def running_experiment(self, memory: str | None = None) -> ExperimentRecord | None:
         """Return the experiment that is running in a memory, by its id."""
-        with self._database.reading() as connection:
+        with self.reading() as connection:
             return _running(connection, memory)
 
     def experiments(self) -> list[ExperimentRecord]:
         """Return all experiments, oldest first."""
-        with self._database.reading() as connection:
+        with self.reading() as connection:
             return _all(connection)
 
     def end_experiment(
@@ -73,7 +73,7 @@ class ExperimentRows(StorePart):
         Raises:
             FeedbackError: It is not known, or has ended already.
         """
-        with self._database.writing() as connection:
+        with self.writing() as connection:
             row = _row_of(connection, experiment_id)
             if row["state"] != "running":
                 advice = "start another one"
@@ -98,7 +98,7 @@ class ExperimentRows(StorePart):
             FeedbackError: An experiment is not known.
         """
         are_all_recorded = True
-        with self._database.writing() as connection:
+        with self.writing() as connection:
             for one in outcomes:
                 if _row_of(connection, one.experiment_id)["state"] != "running":
                     are_all_recorded = False
@@ -109,12 +109,12 @@ class ExperimentRows(StorePart):
 
     def outcomes(self, experiment_id: str) -> list[Outcome]:
         """Return what queries told, in the order in which they were first heard of."""
-        with self._database.reading() as connection:
+        with self.reading() as connection:
             return [_outcome_of(row) for row in connection.execute(_OUTCOMES, (experiment_id,))]
 
     def move_experiments(self, was: str, memory: str) -> None:
         """Make the experiments of one memory those of another one."""
-        with self._database.writing() as connection:
+        with self.writing() as connection:
             for record in _all(connection):
                 if record.memory == was != memory:
                     moved = EXPERIMENTS.write(replace(record, memory=memory))

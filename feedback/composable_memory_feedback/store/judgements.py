@@ -11,7 +11,7 @@ from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.judgements import RELEVANT, BackendDay, Judgement, JudgementKind, KindGroup
 from composable_memory_feedback.store.codecs import EVALUATIONS, plain_text, time_of, time_text
-from composable_memory_feedback.store.database import StorePart
+from composable_memory_feedback.store.database import Database
 from composable_memory_feedback.store.days import count_query, read_days
 from composable_memory_feedback.store.values import Evaluation
 
@@ -89,7 +89,7 @@ _EVALUATIONS = "SELECT detail FROM checked_evaluations WHERE detail IS NOT NULL 
 _FORGET_EVALUATIONS = "DELETE FROM evaluations WHERE coalesce(at, reserved_at) < ? AND reserved_at < ?"
 
 
-class JudgementRows(StorePart):
+class JudgementRows(Database):
     """Judgements, the days that are counted from them, and the calls of models that made some of them."""
 
     def add(self, judgements: Iterable[Judgement], /) -> int:
@@ -100,7 +100,7 @@ class JudgementRows(StorePart):
         """
         new = 0
         touched: dict[tuple[str, str], None] = {}
-        with self._database.writing() as connection:
+        with self.writing() as connection:
             for judgement in judgements:
                 values = _values_of(judgement)
                 is_new = connection.execute(_INSERT, values).rowcount
@@ -135,25 +135,25 @@ class JudgementRows(StorePart):
             "of_relevant": of_relevant,
             "least": RELEVANT,
         }
-        with self._database.reading() as connection:
+        with self.reading() as connection:
             return _judgements_of(connection.execute(_SELECT, values))
 
     def judgements_mark(self) -> tuple[int, int | None]:
         """Return what changes with every judgement: how many there are, and the number of the latest."""
-        with self._database.reading() as connection:
+        with self.reading() as connection:
             row = connection.execute("SELECT count(*), max(id) FROM judgements").fetchone()
         return int(row[0]), row[1]
 
     def judged_traces(self) -> set[str]:
         """Return the trace ids of all judgements, whoever made them."""
-        with self._database.reading() as connection:
+        with self.reading() as connection:
             rows = connection.execute("SELECT DISTINCT trace_id FROM judgements")
             return {row["trace_id"] for row in rows}
 
     def judged_queries(self, since: datetime | None = None) -> set[tuple[str, str]]:
         """Return (trace id, query id) of the queries that a model has judged."""
         values = (JudgementKind.MODEL, time_text(since) if since else BEGINNING)
-        with self._database.reading() as connection:
+        with self.reading() as connection:
             return {(row["trace_id"], row["query_id"]) for row in connection.execute(_JUDGED, values)}
 
     def backend_days(
@@ -165,7 +165,7 @@ class JudgementRows(StorePart):
         own: used results are nearly always relevant, so their precision tells little. `group=None` returns
         both.
         """
-        with self._database.reading() as connection:
+        with self.reading() as connection:
             return read_days(connection, since=since, group=group)
 
     def begin_evaluation(self, *, per_hour: int, now: datetime) -> int | None:
@@ -174,7 +174,7 @@ class JudgementRows(StorePart):
         Returns the number to finish it with, or None when the quota is used up. A call that fails, or whose
         process dies, has used its part.
         """
-        with self._database.writing() as connection:
+        with self.writing() as connection:
             window = (time_text(now - QUOTA_WINDOW), time_text(now + QUOTA_WINDOW))
             (reserved,) = connection.execute(_RESERVED, window).fetchone()
             if reserved >= per_hour:
@@ -188,14 +188,14 @@ class JudgementRows(StorePart):
             FeedbackError: No call has this number.
         """
         values = (time_text(evaluation.at), EVALUATIONS.write(evaluation), number)
-        with self._database.writing() as connection:
+        with self.writing() as connection:
             if not connection.execute(_FINISH, values).rowcount:
                 advice = "begin one, and finish it once"
                 raise FeedbackError("no evaluation has this number", subject=str(number), advice=advice)
 
     def evaluations(self, since: datetime | None = None) -> list[Evaluation]:
         """Return what was finished at or after a time, oldest first."""
-        with self._database.reading() as connection:
+        with self.reading() as connection:
             rows = connection.execute(_EVALUATIONS, (time_text(since) if since else BEGINNING,))
             return [EVALUATIONS.read(row["detail"]) for row in rows]
 
@@ -206,7 +206,7 @@ class JudgementRows(StorePart):
         What the quota still counts stays as well.
         """
         counted = time_text(self._clock() - QUOTA_WINDOW)
-        with self._database.writing() as connection:
+        with self.writing() as connection:
             judged = connection.execute(_FORGET, {"at": time_text(at)}).rowcount
             return judged + connection.execute(_FORGET_EVALUATIONS, (time_text(at), counted)).rowcount
 

@@ -2,10 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from composable_memory_feedback.golden import GoldenRecord
 from composable_memory_feedback.store.codecs import (
@@ -14,12 +11,10 @@ from composable_memory_feedback.store.codecs import (
     logged_query_text,
     plain_text,
 )
-from composable_memory_feedback.store.database import Database
 from composable_memory_feedback.store.exchange import Imported, export_lines, import_lines
 from composable_memory_feedback.store.experiments import ExperimentRows
 from composable_memory_feedback.store.judgements import JudgementRows
 from composable_memory_feedback.store.weights import WeightRows
-from composable_memory_ops_logs import utc_now
 
 __all__ = ["FeedbackStore"]
 
@@ -43,51 +38,18 @@ class FeedbackStore(JudgementRows, WeightRows, ExperimentRows):
     Every method raises `FeedbackError` when the file cannot be used, and has then changed nothing.
     """
 
-    @classmethod
-    def open(cls, path: Path, *, clock: Callable[[], datetime] = utc_now) -> Self:
-        """Open the store of a file; the file and its folder are made where there are none.
-
-        Raises:
-            FeedbackError: The file is of another program or of a later version, or cannot be opened.
-        """
-        return cls(Database.open(path, clock=clock), clock=clock)
-
-    @property
-    def remark(self) -> str | None:
-        """Return what became of a damaged file, or why no copy was kept; None where all is well."""
-        return self._database.remark
-
-    def close(self) -> None:
-        """Close the file; a second time is fine."""
-        self._database.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def change_mark(self) -> int:
-        """Return a number that grows when anyone, in any process, has changed the store; it is cheap.
-
-        Only marks of the same open store compare.
-        """
-        return self._database.change_mark()
-
     # Golden questions and marks
 
     def put_golden(self, records: Sequence[GoldenRecord]) -> None:
         """Keep golden questions in the place of all that were kept before."""
         rows = [(QUESTIONS.write(one.question), logged_query_text(one.query)) for one in records]
-        with self._database.writing() as connection:
+        with self.writing() as connection:
             connection.execute("DELETE FROM golden")
             connection.executemany(_PUT_GOLDEN, rows)
 
     def golden(self) -> list[GoldenRecord]:
         """Return the golden questions in the order in which they were put."""
-        with self._database.reading() as connection:
+        with self.reading() as connection:
             return [
                 GoldenRecord(question=QUESTIONS.read(row["question"]), query=logged_query_of(row["query"]))
                 for row in connection.execute(_GOLDEN)
@@ -95,27 +57,23 @@ class FeedbackStore(JudgementRows, WeightRows, ExperimentRows):
 
     def mark(self, name: str) -> str | None:
         """Return the value of a named mark."""
-        with self._database.reading() as connection:
+        with self.reading() as connection:
             row = connection.execute(_MARK, (name,)).fetchone()
         return None if row is None else str(row["value"])
 
     def set_mark(self, name: str, value: str) -> None:
         """Set a named mark, such as how far the log was read."""
-        with self._database.writing() as connection:
+        with self.writing() as connection:
             connection.execute(_SET_MARK, (name, plain_text(value)))
 
     # Copies, export and import
 
     def is_empty(self) -> bool:
         """Return whether nothing is kept that could be lost."""
-        with self._database.reading() as connection:
+        with self.reading() as connection:
             return not any(
                 True for table, _ in export_lines(connection, memory="", at=self._clock()) if table
             )
-
-    def copy_into(self, target: Path) -> None:
-        """Write a copy of this moment into a file, also while other processes write."""
-        self._database.copy_into(target)
 
     def restore_from(self, source: Path, *, memory: str, was: str) -> None:
         """Make a copy the content of this store, all or nothing; other processes see it with their next look.
@@ -125,12 +83,12 @@ class FeedbackStore(JudgementRows, WeightRows, ExperimentRows):
         Raises:
             FeedbackError: The copy is no store, or of a later version; this one is as before.
         """
-        self._database.take_over(source)
+        self.take_over(source)
         self.move_experiments(was, memory)
 
     def export(self, write: Callable[[bytes], object], *, memory: str) -> Counter[str]:
         """Write all that nothing else can bring back, of one moment, as JSON lines; return rows by table."""
-        with self._database.reading() as connection:
+        with self.reading() as connection:
             connection.execute("BEGIN")
             try:
                 counts: Counter[str] = Counter()
@@ -148,5 +106,5 @@ class FeedbackStore(JudgementRows, WeightRows, ExperimentRows):
         Raises:
             FeedbackError: A line is not what an export writes; nothing was imported.
         """
-        with self._database.writing() as connection:
+        with self.writing() as connection:
             return import_lines(connection, lines, memory=memory)

@@ -17,7 +17,7 @@ from composable_memory_feedback.store.codecs import (
     time_of,
     time_text,
 )
-from composable_memory_feedback.store.database import StorePart
+from composable_memory_feedback.store.database import Database
 from composable_memory_feedback.store.values import ShadowRecord, StoredWeights, WeightChange
 from composable_memory_feedback.weights import WeightTable
 
@@ -52,7 +52,7 @@ _SHADOW = "SELECT proposal, since FROM shadows WHERE ended_at IS NULL ORDER BY i
 _END_SHADOW = "UPDATE shadows SET ended_at = ?, reason = ? WHERE ended_at IS NULL"
 
 
-class WeightRows(StorePart):
+class WeightRows(Database):
     """The history of weights, and the proposal that has to prove itself before it becomes part of it."""
 
     def adopt(
@@ -73,7 +73,7 @@ class WeightRows(StorePart):
         Raises:
             FeedbackError: Something else than `expected` was.
         """
-        with self._database.writing() as connection:
+        with self.writing() as connection:
             latest = _latest(connection)
             replaced = None if latest is None else latest["version"]
             if expected not in (None, replaced or SETTINGS):
@@ -99,7 +99,7 @@ class WeightRows(StorePart):
 
     def current(self) -> StoredWeights | None:
         """Return the table in force; None where the weights of the settings are."""
-        with self._database.reading() as connection:
+        with self.reading() as connection:
             latest = _latest(connection)
         if latest is None or latest["version"] is None:
             return None
@@ -111,7 +111,7 @@ class WeightRows(StorePart):
 
     def history(self, limit: int = 50) -> list[WeightChange]:
         """Return the changes of weights, newest first."""
-        with self._database.reading() as connection:
+        with self.reading() as connection:
             return [_change_of(row) for row in connection.execute(_LATEST, (limit,))]
 
     def table(self, version: str) -> WeightTable:
@@ -120,7 +120,7 @@ class WeightRows(StorePart):
         Raises:
             FeedbackError: There is none; it names those that there are.
         """
-        with self._database.reading() as connection:
+        with self.reading() as connection:
             return TABLES.read(_row_of(connection, version)["detail"])
 
     def rollback(
@@ -135,7 +135,7 @@ class WeightRows(StorePart):
         Raises:
             FeedbackError: There is no such version, it is in force already, or there is none before.
         """
-        with self._database.writing() as connection:
+        with self.writing() as connection:
             latest = _latest(connection)
             if latest is None:
                 raise _nothing_to_roll_back()
@@ -158,13 +158,13 @@ class WeightRows(StorePart):
 
     def put_shadow(self, proposal: Proposal, at: datetime) -> None:
         """Begin the shadow phase of a proposal; that of another one ends."""
-        with self._database.writing() as connection:
+        with self.writing() as connection:
             connection.execute(_END_SHADOW, (time_text(at), "another proposal took its place"))
             connection.execute(_PUT_SHADOW, (PROPOSALS.write(proposal), time_text(at)))
 
     def shadow(self) -> ShadowRecord | None:
         """Return the proposal in its shadow phase."""
-        with self._database.reading() as connection:
+        with self.reading() as connection:
             row = connection.execute(_SHADOW).fetchone()
         if row is None:
             return None
@@ -172,7 +172,7 @@ class WeightRows(StorePart):
 
     def clear_shadow(self, reason: str) -> None:
         """End the shadow phase, if there is one; the reason is kept."""
-        with self._database.writing() as connection:
+        with self.writing() as connection:
             connection.execute(_END_SHADOW, (time_text(self._clock()), plain_text(reason)))
 
 

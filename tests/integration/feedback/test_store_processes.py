@@ -153,7 +153,7 @@ def test_two_open_stores_see_each_other(path: Path) -> None:
 
 def test_a_store_that_others_keep_busy_says_so_in_time(path: Path) -> None:
     holder = Database.open(path)
-    with FeedbackStore(Database.open(path, busy_timeout_s=0.05)) as waiting:
+    with FeedbackStore.open(path, busy_timeout_s=0.05) as waiting:
         with holder.writing():
             assert waiting.mark("a") is None, "reading goes on"
             with pytest.raises(FeedbackError, match="keeps the feedback store busy"):
