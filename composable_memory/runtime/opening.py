@@ -134,7 +134,7 @@ async def _background_of(memory: Memory) -> AbstractAsyncContextManager[None]:
     """Return what goes on while a memory is open: weights are followed, and it learns if it is told to."""
     if not memory.settings.memory.feedback.enabled:
         return weights_followed(memory.context, partial(activate, memory.context, memory.weights))
-    background = await asyncio.to_thread(import_module, "composable_memory.learning.background")
+    background = await asyncio.to_thread(import_module, "composable_memory.learning.loop")
     goes_on: AbstractAsyncContextManager[None] = background.learning_goes_on(memory.learning, memory.text_of)
     return goes_on
 

@@ -12,7 +12,7 @@ import pytest
 from composable_memory import open_memory
 from composable_memory.config.layers import load_settings
 from composable_memory.errors import ConfigError
-from composable_memory.learning.background import LoopWork
+from composable_memory.learning.loop import LoopWork
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.golden import GoldenPlace, GoldenQuestion
 from composable_memory_feedback.logged.reading import WRITTEN_TWICE

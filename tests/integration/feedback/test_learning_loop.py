@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from composable_memory import Memory
-from composable_memory.learning.background import LoopWork, learning_goes_on
+from composable_memory.learning.loop import LoopWork, learning_goes_on
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.judgements import JudgementKind
 from composable_memory_feedback.store import ShadowRecord

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from composable_memory import Memory
 from composable_memory.cli import app
 from composable_memory.learning import open_learning
-from composable_memory.learning.background import learning_goes_on
+from composable_memory.learning.loop import learning_goes_on
 from composable_memory.query.weights import WeightTable
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.golden import GoldenPlace, GoldenQuestion

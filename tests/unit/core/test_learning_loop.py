@@ -8,10 +8,11 @@ from itertools import count
 
 import pytest
 
+from composable_memory.learning.loop import LearningLoop, LoopWork, StepName
+from composable_memory.learning.values import Advice
 from composable_memory_feedback.advice import Objection, Proposal, Verdict
 from composable_memory_feedback.advice.values import ObjectionCode
 from composable_memory_feedback.errors import FeedbackError
-from composable_memory_feedback.loop import LearningLoop, ShadowReview, StepName
 from composable_memory_feedback.weights import WeightTable
 
 NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
@@ -31,8 +32,8 @@ def proposal(weight: float) -> Proposal:
 
 
 @dataclass
-class Actions:
-    """Actions in memory: what they are told to answer, and what was asked of them."""
+class Actions(LoopWork):
+    """Steps in memory: what they are told to answer, and what was asked of them."""
 
     auto_apply: bool = True
     signals: int = 0
@@ -73,9 +74,9 @@ class Actions:
         await self._called("news")
         return (self.judgements, self.weights and self.weights.version) if self.judgements else None
 
-    async def review_shadow(self) -> ShadowReview | None:
+    async def review_shadow(self) -> Advice | None:
         await self._called("review_shadow")
-        return None if self.shadow is None else ShadowReview(proposal=self.shadow, verdict=self.verdict)
+        return None if self.shadow is None else Advice(proposal=self.shadow, verdict=self.verdict, cases=99)
 
     async def drop_shadow(self, reason: str) -> None:
         await self._called(f"drop_shadow {reason}")
