@@ -1,8 +1,10 @@
 """What every test gets: a clean environment, a loop that may not block, notes, a place for state, a log."""
 
+import ctypes
 import os
 import random
 import signal
+import sys
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,6 +33,12 @@ APSW_CALLS = (
     (apsw.Cursor, "executemany"),
     (apsw.Cursor, "fetchall"),
 )
+# From `linux/capability.h`, `linux/prctl.h` and `linux/securebits.h`.
+PR_SET_SECUREBITS = 28
+SECBIT_NO_SETUID_FIXUP = 1 << 2
+CAPABILITY_VERSION_3 = 0x20080522
+CAP_DAC_OVERRIDE = 1 << 1
+CAP_DAC_READ_SEARCH = 1 << 2
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # As in the background of a shell; all that the tests start would ignore it as well.
@@ -111,6 +119,37 @@ def _clean_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(f"XDG_{name}_HOME", str(home / name.lower()))
     # A model that is not in its package must be missed at once, not looked for on a network.
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+
+@pytest.fixture
+def permissions_bind() -> Iterator[None]:
+    """Let the permissions of files bind the superuser too, for the tests of what may not be read or written.
+
+    It holds for the thread of the test and all that this starts: name it in `usefixtures`, which comes first.
+    """
+    if os.geteuid() != 0:
+        yield
+        return
+    if sys.platform != "linux":
+        pytest.skip("permissions do not bind the superuser here")
+    libc = ctypes.CDLL(None, use_errno=True)
+    header, data = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0), (ctypes.c_uint32 * 6)()
+
+    def require(result: int) -> None:
+        assert result == 0, os.strerror(ctypes.get_errno())
+
+    # Without this bit, access(2) asks what the superuser could do, not what this thread can.
+    require(libc.prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP, 0, 0, 0))
+    require(libc.capget(header, data))
+    before = data[0]
+    data[0] &= ~(CAP_DAC_OVERRIDE | CAP_DAC_READ_SEARCH)
+    require(libc.capset(header, data))
+    try:
+        yield
+    finally:
+        data[0] = before
+        require(libc.capset(header, data))
+        require(libc.prctl(PR_SET_SECUREBITS, 0, 0, 0, 0))
 
 
 @pytest.fixture

@@ -27,7 +27,6 @@ from composable_memory_ops_logs import MemorySink
 from composable_memory_ops_logs.events import SyncFailed
 
 NO_SYNC = BuiltinSettings.model_validate({"sync": {"onSearch": False}})
-AS_ROOT = os.geteuid() == 0
 
 
 async def index_of(services: BackendServices) -> Path:
@@ -338,14 +337,14 @@ async def test_a_full_disk_stops_the_sync_and_keeps_the_old_index(
         assert (await memory.sync()).files_indexed == 40
 
 
-@pytest.mark.skipif(AS_ROOT, reason="permissions do not bind the superuser")
+@pytest.mark.usefixtures("permissions_bind")
 async def test_a_folder_that_cannot_be_written_is_named(services: BackendServices, state_dir: Path) -> None:
     with permissions(state_dir, 0o500), pytest.raises(BackendError, match="folder cannot be used"):
         async with open_builtin(NO_SYNC, services):
             pass
 
 
-@pytest.mark.skipif(AS_ROOT, reason="permissions do not bind the superuser")
+@pytest.mark.usefixtures("permissions_bind")
 async def test_an_index_that_cannot_be_written_still_answers(
     services: BackendServices, workspace: Path
 ) -> None:
@@ -371,7 +370,7 @@ async def test_a_file_in_the_place_of_the_folder_is_named(services: BackendServi
 # --- notes that are odd ---
 
 
-@pytest.mark.skipif(AS_ROOT, reason="permissions do not bind the superuser")
+@pytest.mark.usefixtures("permissions_bind")
 async def test_a_folder_that_cannot_be_read_keeps_its_rows(
     services: BackendServices, workspace: Path
 ) -> None:

@@ -388,7 +388,7 @@ async def test_a_file_that_stays_read_only_is_named_after_one_more_try(tmp_path:
         assert await file.read(notes) == []
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="permissions do not bind the superuser")
+@pytest.mark.usefixtures("permissions_bind")
 async def test_a_write_works_as_soon_as_permissions_are_repaired(tmp_path: Path) -> None:
     path = tmp_path / "notes.sqlite"
     async with SqliteFile.open(path) as file:

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import shutil
 import sqlite3
 import subprocess
@@ -199,7 +198,7 @@ print([identify(state, folder, now=datetime.now(UTC)).id for folder in folders])
     assert (state / "workspaces.sqlite").stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+@pytest.mark.usefixtures("permissions_bind")
 def test_a_state_folder_that_cannot_be_written_is_said(state: Path, tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     state.chmod(0o500)

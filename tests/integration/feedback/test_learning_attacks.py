@@ -291,7 +291,7 @@ def test_without_room_on_the_disk_searches_go_on_and_learning_does_once_there_is
     assert run.stderr == ""
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="whoever may do everything is kept out of no folder")
+@pytest.mark.usefixtures("permissions_bind")
 async def test_a_folder_that_nobody_may_look_into_is_told_and_searches_go_on(place: Place) -> None:
     async with place.memory() as memory:
         await memory.learning.weights.set({"sure": 0.5})
