@@ -1,12 +1,13 @@
 """What every test gets: a clean environment, a loop that may not block, notes, a place for state, a log."""
 
 import ctypes
+import gc
 import os
 import random
 import signal
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from importlib.metadata import distribution
 from pathlib import Path
@@ -60,6 +61,20 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     installed = {(one.group, one.name, one.value) for one in distribution("composable-memory").entry_points}
     if wanted != installed:
         pytest.exit("the installation is older than pyproject.toml: run `pip install --no-deps -e .`", 1)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep the garbage collector from what is collected here: millions of objects that live to the end.
+
+    It took a third of the time of the collection, and a quarter of a second for every `gc.collect` of a test.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
