@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 from pydantic import JsonValue
 
+from composable_memory.citations import format_place
 from composable_memory.cli.advise import proposal_document
 from composable_memory.cli.charts import charts_of, print_charts
 from composable_memory.cli.command import Target, command
@@ -94,7 +95,7 @@ async def add(
     result: Annotated[
         str,
         typer.Argument(
-            metavar="RESULT", help="The result: its rank from 1, or its path, with or without #L3-L5."
+            metavar="RESULT", help="The result: its rank from 1, its path, or its citation, as in PATH#L3-L5."
         ),
     ],
     *,
@@ -119,16 +120,15 @@ async def add(
         trace_id = await resolve_trace(target, trace_id, memory=learning.context.memory_id)
         judgement = await learning.judging.judge(trace_id, result, relevance=relevance, used=used)
     if as_json:
-        print_json(document(judgement, rationale=None, by=None))
+        print_json(document(judgement, rationale=None, by=None, start_char=judgement.start_char or None))
     else:
         _print_judgement(judgement)
 
 
 def _print_judgement(one: Judgement) -> None:
-    lines = f":{one.start_line}-{one.end_line}" if one.start_line else ""
     quality = f"{one.relevance:.2f}{', used' if one.was_used else ''}"
     print_line(f"Judged result {one.rank} of trace {one.trace_id[:8]}: {quality}", bold=True)
-    print_line(f"  {one_line(one.path)}{lines} [{one.backend or 'a fallback'}]")
+    print_line(f"  {one_line(format_place(one))} [{one.backend or 'a fallback'}]")
 
 
 # --- judgements by a model ----------------------------------------------------------------------------------

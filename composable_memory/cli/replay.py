@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 import typer
 from pydantic import JsonValue
 
+from composable_memory.citations import format_place
 from composable_memory.cli.command import Target, command
 from composable_memory.cli.exit_codes import ExitCode
 from composable_memory.cli.options import TABLE_HELP, AsJson, parse_time
@@ -161,7 +162,7 @@ def _query_document(one: QueryReplay) -> dict[str, JsonValue]:
 
 def _move_document(move: Move) -> dict[str, JsonValue]:
     """Return a result that stands elsewhere; places count from 1, and one outside the top k is left out."""
-    hit = document(move.hit, score=None, calibrated=None, others=None)
+    hit = document(move.hit, score=None, calibrated=None, others=None, start_char=move.hit.start_char or None)
     return hit | document(move=move.kind, before=move.before, after=move.after)
 
 
@@ -231,8 +232,7 @@ def _place_after(move: Move) -> tuple[bool, int]:
 
 def _move_row(move: Move) -> tuple[str, ...]:
     hit = move.hit
-    lines = f":{hit.start_line}-{hit.end_line}" if hit.start_line else ""
-    where = f"{one_line(hit.path)}{lines} [{hit.backend}]"
+    where = f"{one_line(format_place(hit))} [{hit.backend}]"
     return move.kind, str(move.before or "-"), "->", str(move.after or "-"), where
 
 

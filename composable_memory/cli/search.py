@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 from pydantic import JsonValue
 
+from composable_memory.citations import format_place
 from composable_memory.cli.command import Target, command
 from composable_memory.cli.exit_codes import ExitCode
 from composable_memory.cli.options import (
@@ -311,5 +312,4 @@ def _print_attribution(one: Attribution) -> None:
 
 
 def _location(result: MemorySearchResult) -> str:
-    path = " ".join(result.path.splitlines())  # a file's name may hold what would look like another result
-    return f"{path}:{result.start_line}-{result.end_line}" if result.start_line else path
+    return " ".join(format_place(result).splitlines())  # a file's name may look like another result

@@ -178,7 +178,7 @@ def _text(entry: Mapping[str, JsonValue], *keys: str) -> str | None:
     return next((text for text in texts if isinstance(text, str) and text.strip()), None)
 
 
-_CITATION = re.compile(r"(?P<path>.+?)#L(?P<first>\d{1,9})(?:-L?(?P<last>\d{1,9}))?")
+_CITATION = re.compile(r"(?P<path>.+?)#L(?P<first>\d{1,9})(?:-L?(?P<last>\d{1,9}))?(?::\d{1,9})?")
 
 
 def origin_of(content: MemoryContentObject) -> Origin | None:
@@ -200,7 +200,7 @@ def origin_of_provenance(provenance: MemoryProvenance | None) -> Origin | None:
 
 
 def origin_of_citation(citation: str) -> Origin:
-    """Return what `path#L3-L7`, `path#L3` or a plain path leads to."""
+    """Return what `path#L3-L7`, `path#L3`, `path#L3:1280` or a plain path leads to."""
     match = _CITATION.fullmatch(citation)
     if match is None or int(match["first"]) < 1:
         return Origin(path=citation)

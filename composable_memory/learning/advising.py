@@ -285,11 +285,7 @@ def _taken_back(store: FeedbackStore) -> list[WeightTable]:
 
 def _worst_query(case: Case, value: float) -> WorstQuery:
     query, evidence = case.query, case.evidence
-    texts = {
-        f"{one.path}:{one.start_line}:{one.end_line}": one.snippet_preview
-        for each in query.lists
-        for one in each.candidates
-    }
+    texts = {one.key: one.snippet_preview for each in query.lists for one in each.candidates}
     shown = [
         JudgedPreview(
             backend=None if hit.backend in query.fallbacks else hit.backend,

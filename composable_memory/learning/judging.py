@@ -77,6 +77,7 @@ class Judging:
             path=hit.path,
             start_line=hit.start_line,
             end_line=hit.end_line,
+            start_char=hit.start_char,
             rank=query.rank_of(hit),
             backend=None if hit.backend in query.fallbacks else hit.backend,
             intent=query.intent,
@@ -215,7 +216,7 @@ class Judging:
         for hit in unjudged.hits[:JUDGED_RESULTS]:
             text = await read(hit.path, hit.start_line, hit.end_line) if hit.start_line > 0 else None
             if text:
-                texts[hit.key] = text
+                texts[hit.key] = text[hit.start_char :]
         return texts
 
     async def _quotes(self, since: datetime) -> list[LoggedAnswer]:

@@ -33,7 +33,13 @@ class RecentResults:
 
         query, results = self._shown[trace_id]
         shown = [
-            ShownText(path=one.path, start_line=one.start_line, end_line=one.end_line, text=one.snippet)
+            ShownText(
+                path=one.path,
+                start_line=one.start_line,
+                end_line=one.end_line,
+                start_char=one.start_char,
+                text=one.snippet,
+            )
             for one in results
         ]
         places = quoted_places(answer, shown, question=query)

@@ -4,6 +4,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from composable_memory.citations import read_citation
 from composable_memory.query.replay import Replayer
 from composable_memory.query.weights import WeightTable
 from composable_memory_feedback.advice.evidence import EvidenceOfQuery, QueryKey, evidence_of
@@ -16,14 +17,14 @@ __all__ = ["Unjudged", "named_result", "never_judged", "unjudged_under"]
 
 TOLD_RESULTS = 5
 _RANK = re.compile(r"[0-9]{1,6}")
-# As a citation names a result, `path#L3-L5`, and as a search does, `path:3-5`.
-_CITED = re.compile(r"(?P<path>.+?)(?:#L|:)(?P<start>[0-9]{1,9})(?:[-:]L?(?P<end>[0-9]{1,9}))?")
 
 
 def named_result(query: LoggedQuery, name: str) -> RankedHit:
     """Return a result by its place in the answer, from 1, its path, or its path and lines.
 
-    With its lines, as in `path#L3-L5`, `path:3-5` or `path:3:5`, a candidate is found that was not shown.
+    With its lines, as in `path#L3-L5`, `path:3-5` or `path:3:5`, a candidate is found that was not shown. A
+    piece of a long line is named by its citation, as in `path#L3:1280`; without the character it is the piece
+    with which the line begins, and where that was not found, the first that was.
 
     Raises:
         FeedbackError: no result is called so; the error names those that were shown.
@@ -31,23 +32,16 @@ def named_result(query: LoggedQuery, name: str) -> RankedHit:
     places = dict(enumerate(query.shown, 1))
     if _RANK.fullmatch(name) and int(name) in places:
         return places[int(name)]
-    key = _key(name)
-    for hit in query.shown:
-        if name == hit.path or hit.key in (name, key):
-            return hit
-    for hit in _candidates(query):
-        if hit.key in (name, key):
-            return hit
+    found = [*query.shown, *_candidates(query)]
+    named = [hit for hit in query.shown if hit.path == name] + [hit for hit in found if hit.key == name]
+    if cited := read_citation(name):
+        of_lines = [hit for hit in found if (hit.path, hit.start_line, hit.end_line) == cited[:3]]
+        named += [hit for hit in of_lines if hit.start_char == (cited.start_char or 0)]
+        named += of_lines if cited.start_char is None else []
+    if named:
+        return named[0]
     shown = "; ".join(f"{rank}: {hit.key}" for rank, hit in list(places.items())[:TOLD_RESULTS]) or "nothing"
     raise FeedbackError("this query found no such result", subject=name, advice=f"it showed {shown}")
-
-
-def _key(name: str) -> str | None:
-    """Return `path:start:end` of a name that tells lines."""
-    cited = _CITED.fullmatch(name)
-    if cited is None:
-        return None
-    return f"{cited['path']}:{int(cited['start'])}:{int(cited['end'] or cited['start'])}"
 
 
 def _candidates(query: LoggedQuery) -> Iterator[RankedHit]:
@@ -58,6 +52,7 @@ def _candidates(query: LoggedQuery) -> Iterator[RankedHit]:
                 path=one.path,
                 start_line=one.start_line,
                 end_line=one.end_line,
+                start_char=one.start_char or 0,
                 backend=answered.backend,
                 score=one.score,
                 calibrated=one.score,

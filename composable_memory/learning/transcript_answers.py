@@ -136,5 +136,13 @@ def _json_of(text: str) -> object:
 def _shown(results: Sequence[object]) -> Iterator[ShownText]:
     for one in results:
         match one:
-            case {"path": str(path), "startLine": int(start), "endLine": int(end), "snippet": str(text)}:
-                yield ShownText(path=path, start_line=start, end_line=end, text=text)
+            case {
+                "path": str(path),
+                "startLine": int(start),
+                "endLine": int(end),
+                "snippet": str(text),
+                **rest,
+            }:
+                at = rest.get("startChar")
+                within = at if isinstance(at, int) else 0
+                yield ShownText(path=path, start_line=start, end_line=end, start_char=within, text=text)

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from composable_memory.arguments import require_whole
+from composable_memory.citations import format_place
 from composable_memory.types import MemorySearchResult
 
 __all__ = ["DEFAULT_MAX_CHARS", "PackBudget", "estimate_tokens", "pack_results", "validity_of"]
@@ -138,9 +139,8 @@ def _reserved(results: Sequence[MemorySearchResult], budget: PackBudget) -> Mapp
 
 
 def _heading(number: int, result: MemorySearchResult) -> str:
-    place = f"{result.path}:{result.start_line}-{result.end_line}" if result.start_line else result.path
     told = ", ".join(_told(result))
-    heading = f"#{number} {place} (score {result.score:.2f}){' ' if told else ''}{told}"
+    heading = f"#{number} {format_place(result)} (score {result.score:.2f}){' ' if told else ''}{told}"
     return " ".join(heading.splitlines()) + "\n"  # a file's name may hold what would look like another piece
 
 

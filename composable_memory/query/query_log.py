@@ -23,6 +23,7 @@ from composable_memory.types import (
     TimeHint,
 )
 from composable_memory_ops_logs import (
+    PIECES_TOLD,
     QUERY_PREVIEW_CHARS,
     SNIPPET_PREVIEW_CHARS,
     BackendResult,
@@ -139,6 +140,7 @@ class QueryLogger:
                 intent_kind=self._terms.kind,
                 near=_NearPairs(response.answers, request.options.max_results, policy.depth),
                 experiment=None if draw is None else _interleaved(draw),
+                rules=PIECES_TOLD,
             ),
             status="partial" if response.degraded else "success",
             duration_ms=round(response.latency_ms, 3),
@@ -176,6 +178,7 @@ def logged_dropped(dropped: Sequence[DroppedCandidate]) -> list[Dropped]:
             reason=one.reason,
             detail=one.detail,
             origin=_taken_from(one.result),
+            start_char=one.result.start_char or None,
         )
         for one in dropped
     ]
@@ -286,6 +289,7 @@ def _final(result: MemorySearchResult, attribution: Attribution) -> FinalResult:
         support=attribution.support,
         snippet_preview=result.snippet[:SNIPPET_PREVIEW_CHARS],
         origin=_taken_from(result),
+        start_char=result.start_char or None,
     )
 
 

@@ -22,7 +22,7 @@ from composable_memory.types import (
     SearchOptions,
 )
 from composable_memory_feedback.logged import LoggedQuery, RankedHit, RankingPolicy
-from composable_memory_ops_logs import Candidate
+from composable_memory_ops_logs import PIECES_TOLD, Candidate
 
 __all__ = ["Replayer", "can_be_ranked", "is_reproduced"]
 
@@ -52,6 +52,9 @@ class Replayer:
         merged, teams = _as_then(query, self._prepared_of(query))
         results = [wire.value_to_wire(one) for one in logged_results(merged.results, merged.attributions)]
         dropped = [wire.value_to_wire(one) for one in logged_dropped(merged.dropped)]
+        if query.rules < PIECES_TOLD:
+            for one in (*results, *dropped):
+                one.pop("startChar", None)
         is_same_credit = query.experiment is None or teams == query.experiment.teams
         return is_same_credit and _bytes(results, dropped) == _bytes(
             query.final_results, query.dropped_results
@@ -167,7 +170,7 @@ def _result(candidate: Candidate) -> MemorySearchResult:
         snippet=candidate.snippet_preview,
         source=source,
         exact=candidate.exact,
-        origin=None if origin is None else Origin(**origin._asdict()),
+        origin=None if origin is None else Origin(path=origin[0], start_line=origin[1], end_line=origin[2]),
         start_char=candidate.start_char or 0,
     )
 
@@ -177,6 +180,7 @@ def _hit(result: MemorySearchResult, attribution: Attribution) -> RankedHit:
         path=result.path,
         start_line=result.start_line,
         end_line=result.end_line,
+        start_char=result.start_char,
         backend=attribution.backend_id,
         score=result.score,
         calibrated=attribution.calibrated_score,

@@ -8,10 +8,10 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
+from composable_memory.citations import CitationMode, cite, read_citation, with_source_line
 from composable_memory.errors import ComposableMemoryError, MemoryPathError
 from composable_memory.paths import NOTES, no_such_note
 from composable_memory.query.context_pack import PackBudget, estimate_tokens
-from composable_memory.tools.citations import CitationMode, cite, read_citation, with_source_line
 from composable_memory.tools.documents import (
     DeepProbe,
     Document,

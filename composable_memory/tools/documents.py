@@ -8,7 +8,7 @@ from pydantic import JsonValue as AnyJson
 from pydantic.alias_generators import to_camel
 from pydantic_core import to_jsonable_python
 
-from composable_memory.tools.citations import CitationMode
+from composable_memory.citations import CitationMode
 from composable_memory.types import (
     BatchStatus,
     CacheStatus,

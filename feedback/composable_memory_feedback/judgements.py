@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Literal
 
 from composable_memory_feedback.intents import IntentKind
+from composable_memory_ops_logs import place_key
 
 __all__ = ["RELEVANT", "BackendDay", "Judgement", "JudgementKind", "KindGroup"]
 
@@ -59,6 +60,8 @@ class Judgement:
     rationale: str = ""
     by: str = ""
     """The model, or the person, that judged."""
+    start_char: int = 0
+    """Where in its first line a piece of a long line begins."""
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.relevance <= 1.0:
@@ -66,8 +69,8 @@ class Judgement:
 
     @property
     def key(self) -> str:
-        """Return `path:start_line:end_line`."""
-        return f"{self.path}:{self.start_line}:{self.end_line}"
+        """Return `path:start_line:end_line`, and `:start_char` for a piece that begins within a line."""
+        return place_key(self.path, self.start_line, self.end_line, self.start_char)
 
 
 KindGroup = Literal["judged", "implicit"]

@@ -5,6 +5,7 @@ Write with `OpsLog`, tie together with `trace`, read with `OpsLogReader`. What c
 
 from composable_memory_ops_logs.events import (
     EVENTS,
+    PIECES_TOLD,
     QUERY_PREVIEW_CHARS,
     SCHEMA_VERSION,
     SNIPPET_PREVIEW_CHARS,
@@ -48,6 +49,7 @@ from composable_memory_ops_logs.events import (
     TakenFrom,
     WeightsAdvised,
     WeightsChanged,
+    place_key,
 )
 from composable_memory_ops_logs.log import OpsLog, OpsLogStats, utc_now
 from composable_memory_ops_logs.reader import EventFilter, EventPage, OpsLogError, OpsLogReader
@@ -57,6 +59,7 @@ from composable_memory_ops_logs.trace import current_run_id, current_session_key
 
 __all__ = [
     "EVENTS",
+    "PIECES_TOLD",
     "QUERY_PREVIEW_CHARS",
     "SCHEMA_VERSION",
     "SNIPPET_PREVIEW_CHARS",
@@ -110,6 +113,7 @@ __all__ = [
     "current_run_id",
     "current_session_key",
     "current_trace_id",
+    "place_key",
     "redact",
     "redact_value",
     "trace",

@@ -13,6 +13,7 @@ from typing import ClassVar, Literal, NamedTuple, TypeAlias
 
 __all__ = [
     "EVENTS",
+    "PIECES_TOLD",
     "QUERY_PREVIEW_CHARS",
     "SCHEMA_VERSION",
     "SNIPPET_PREVIEW_CHARS",
@@ -57,10 +58,14 @@ __all__ = [
     "TakenFrom",
     "WeightsAdvised",
     "WeightsChanged",
+    "place_key",
 ]
 
 SCHEMA_VERSION: int = 1
 """Version of the format on disk; rises when a reader of the old one would misread the new one."""
+
+PIECES_TOLD = 2
+"""The rules of a merged list since which its results say which piece of a long line they are."""
 
 QUERY_PREVIEW_CHARS = 200
 """How much of a query an event shows."""
@@ -147,12 +152,20 @@ class QueryStart(EventDetail):
     """The mark of the memory that is asked; several may share a log."""
 
 
+def place_key(path: str, start_line: int, end_line: int, start_char: int | None = None) -> str:
+    """Return `path:start:end`, and `:start_char` for a piece of a line that begins within it."""
+    within = f":{start_char}" if start_char else ""
+    return f"{path}:{start_line}:{end_line}{within}"
+
+
 class TakenFrom(NamedTuple):
-    """The lines of a file that a hit was taken from; 0 where they are not known."""
+    """The lines of a file that a hit was taken from, or that were quoted; 0 where they are not known."""
 
     path: str
     start_line: int
     end_line: int
+    start_char: int | None = None
+    """Where in its first line a piece of a long line begins that was quoted."""
 
 
 class Candidate(NamedTuple):
@@ -178,6 +191,11 @@ class Candidate(NamedTuple):
     """Where a hit that is no passage of a file was taken from; a replay merges it with that passage."""
     start_char: int | None = None
     """Where in its first line a piece of a long line begins; a replay tells such pieces apart."""
+
+    @property
+    def key(self) -> str:
+        """Return the name of its place across backends."""
+        return place_key(self.path, self.start_line, self.end_line, self.start_char)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,6 +239,7 @@ class FinalResult:
     """The part of the score that facts added which were taken from here."""
     snippet_preview: str
     origin: TakenFrom | None = None
+    start_char: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,6 +253,7 @@ class Dropped:
     reason: str
     detail: str = ""
     origin: TakenFrom | None = None
+    start_char: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,6 +321,8 @@ class QueryMerged(EventDetail):
     near: Sequence[NearPair] = ()
     """Decides on near duplicates, which previews of their texts could not; -1 where there are too many."""
     experiment: Interleaved | None = None
+    rules: int = 1
+    """By which rules the list was written; since `PIECES_TOLD` results say which piece of a line they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from composable_memory_ops_logs.events import (
+    PIECES_TOLD,
     BackendResult,
     Candidate,
     Dropped,
@@ -20,6 +21,7 @@ from composable_memory_ops_logs.events import (
     OpsEvent,
     QueryMerged,
     TakenFrom,
+    place_key,
 )
 from composable_memory_ops_logs.wire import (
     event_from_wire,
@@ -56,14 +58,8 @@ class _Found(NamedTuple):
 
     @property
     def label(self) -> str:
-        one = self.candidate
-        return _label(self.backend, one.path, one.start_line, one.end_line, one.start_char)
-
-
-def _label(backend: str, path: str, start_line: int, end_line: int, start_char: int | None) -> str:
-    """Return how attributions name a candidate."""
-    within = f":{start_char}" if start_char else ""
-    return f"{backend} {path}:{start_line}:{end_line}{within}"
+        """How attributions name it."""
+        return f"{self.backend} {self.candidate.key}"
 
 
 def short_line(merged: OpsEvent, answers: Sequence[OpsEvent], clean: Clean) -> Json:
@@ -147,9 +143,10 @@ def full_lines(wire: Json) -> list[Json]:
             results[number]["exact"] = True
         found += [(answer.get("backend", ""), one) for one in results]
         lines.append(_full_answer(wire, answer, results, short.get("queryId", "")))
-    final = [_full_final(row, found, short["weights"]) for row in short.pop("shown")]
+    optional = ("origin", "startChar") if short.get("rules", 1) >= PIECES_TOLD else ("origin",)
+    final = [_full_final(row, found, short["weights"], optional) for row in short.pop("shown")]
     reasons = short.pop("reasons")
-    dropped = [_full_dropped(row, found, reasons) for row in short.pop("ruledOut")]
+    dropped = [_full_dropped(row, found, reasons, optional) for row in short.pop("ruledOut")]
     near = short.pop("near")
     for table in _TABLES:
         short.pop(table, None)
@@ -296,11 +293,10 @@ class _Rest:
     def __init__(self, found: Sequence[_Found], merged: QueryMerged) -> None:
         self._by_rank = {(one.backend, one.candidate.rank): one for one in found}
         self._by_label: dict[str, _Found] = {}
-        self._by_place: dict[tuple[str, str, int, int], _Found] = {}
+        self._by_place: dict[tuple[str, str, int, int, int | None], _Found] = {}
         for one in found:
             self._by_label.setdefault(one.label, one)
-            place = one.candidate.path, one.candidate.start_line, one.candidate.end_line
-            self._by_place.setdefault((one.backend, *place), one)
+            self._by_place.setdefault((one.backend, *_place(one.candidate)), one)
         self._backends = dict.fromkeys(one.backend for one in found)
         self._weights = merged.weights
         self._known: dict[tuple[str, ...], int] = {}
@@ -325,7 +321,7 @@ class _Rest:
 
     def dropped(self, one: Dropped) -> object:
         """Return `[candidate, reason, what differs]`, or the whole."""
-        found = self._by_place.get((one.backend, one.path, one.start_line, one.end_line))
+        found = self._by_place.get((one.backend, *_place(one)))
         if found is None or found.candidate.origin != one.origin:
             return value_to_wire(one)
         before, what, after = self._parted(one.detail)
@@ -350,22 +346,22 @@ class _Rest:
 def _is_same(candidate: Candidate, one: FinalResult) -> bool:
     """Return whether a result says of its candidate what the candidate says itself."""
     return (
-        (
-            candidate.path,
-            candidate.start_line,
-            candidate.end_line,
-            candidate.origin,
-            candidate.snippet_preview,
-        )
-        == (one.path, one.start_line, one.end_line, one.origin, one.snippet_preview)
+        (*_place(candidate), candidate.origin, candidate.snippet_preview)
+        == (*_place(one), one.origin, one.snippet_preview)
     ) and repr(candidate.score) == repr(one.raw_score)  # 1 and 1.0 are equal, and not the same in a line
+
+
+def _place(one: Candidate | FinalResult | Dropped) -> tuple[str, int, int, int | None]:
+    return one.path, one.start_line, one.end_line, one.start_char
 
 
 _USUAL: list[Any] = [(), 0.0, None]
 """What is left out at the end of a row of a result: others, support, weight."""
 
 
-def _full_final(row: Any, found: Sequence[tuple[str, Json]], weights: Mapping[str, float]) -> Json:
+def _full_final(
+    row: Any, found: Sequence[tuple[str, Json]], weights: Mapping[str, float], optional: Sequence[str]
+) -> Json:
     if isinstance(row, dict):
         return row
     number, score, calibrated, *more = row
@@ -386,10 +382,12 @@ def _full_final(row: Any, found: Sequence[tuple[str, Json]], weights: Mapping[st
         "support": support,
         "snippetPreview": candidate["snippetPreview"],
     }
-    return final | ({"origin": candidate["origin"]} if "origin" in candidate else {})
+    return final | {name: candidate[name] for name in optional if name in candidate}
 
 
-def _full_dropped(row: Any, found: Sequence[tuple[str, Json]], reasons: Sequence[Sequence[str]]) -> Json:
+def _full_dropped(
+    row: Any, found: Sequence[tuple[str, Json]], reasons: Sequence[Sequence[str]], optional: Sequence[str]
+) -> Json:
     if isinstance(row, dict):
         return row
     number, kind, *more = row
@@ -403,7 +401,7 @@ def _full_dropped(row: Any, found: Sequence[tuple[str, Json]], reasons: Sequence
         "reason": reason,
         "detail": f"{before}{what}{after}",
     }
-    return dropped | ({"origin": candidate["origin"]} if "origin" in candidate else {})
+    return dropped | {name: candidate[name] for name in optional if name in candidate}
 
 
 def _named(one: int | str, found: Sequence[tuple[str, Json]]) -> str:
@@ -412,7 +410,7 @@ def _named(one: int | str, found: Sequence[tuple[str, Json]]) -> str:
         return one
     backend, candidate = found[one]
     lines = candidate["startLine"], candidate["endLine"]
-    return _label(backend, candidate["path"], *lines, candidate.get("startChar"))
+    return f"{backend} {place_key(candidate['path'], *lines, candidate.get('startChar'))}"
 
 
 def _paths_by_backend(pairs: Iterator[tuple[str, str]]) -> dict[str, list[str]]:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from composable_memory.tools.citations import CitationMode, cite, with_source_line
+from composable_memory.citations import CitationMode, cite, read_citation, with_source_line
 from composable_memory.types import MemorySearchResult, Origin
 
 
@@ -32,6 +32,15 @@ def test_a_passage_is_cited_with_its_lines() -> None:
 
 def test_a_single_line_is_cited_once() -> None:
     assert citation_of(a_result(3, 3)) == "memory/2026-05-03.md#L3"
+
+
+def test_a_piece_of_a_line_is_cited_by_where_it_begins_and_read_back() -> None:
+    cited = citation_of(replace(a_result(3, 3), start_char=1280))
+
+    assert cited == "memory/2026-05-03.md#L3:1280"
+    for printed in (cited, "memory/2026-05-03.md:3-3:1280", "memory/2026-05-03.md:3:3:1280"):
+        assert read_citation(printed) == ("memory/2026-05-03.md", 3, 3, 1280)
+    assert read_citation("a.md:3:7") == ("a.md", 3, 7, None)
 
 
 def test_a_hit_without_lines_is_cited_by_its_path() -> None:

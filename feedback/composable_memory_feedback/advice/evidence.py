@@ -59,7 +59,7 @@ class Evidence:
 
 
 EvidenceOfQuery = Mapping[str, Evidence]
-"""By the key of the result, `path:start_line:end_line`."""
+"""By the key of the result, as `RankedHit.key` has it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +165,8 @@ class CaseScores:
         """Return the discounted gain of a ranking and remember what it brought up."""
         gain, paid = 0.0, set[int]()
         for place, hit in enumerate(hits[: self.k]):
-            seen = (hit.path, hit.start_line, hit.end_line, hit.others, hit.backend, hit.calibrated)
+            lines = (hit.path, hit.start_line, hit.end_line, hit.start_char)
+            seen = (*lines, hit.others, hit.backend, hit.calibrated)
             worth, group = self._known.get(seen) or self._known.setdefault(seen, self._look_up(hit))
             if worth > 0.0 and group not in paid:
                 gain += worth / log2(place + 2)

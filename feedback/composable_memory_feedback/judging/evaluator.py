@@ -137,6 +137,7 @@ class Evaluator:
             path=hit.path,
             start_line=hit.start_line,
             end_line=hit.end_line,
+            start_char=hit.start_char,
             rank=result.rank,
             backend=None if hit.backend in query.fallbacks else hit.backend,
             intent=query.intent,

@@ -141,11 +141,7 @@ def _results(
 
 
 def _previews(query: LoggedQuery) -> dict[str, str]:
-    return {
-        f"{one.path}:{one.start_line}:{one.end_line}": one.snippet_preview
-        for logged in query.lists
-        for one in logged.candidates
-    }
+    return {one.key: one.snippet_preview for logged in query.lists for one in logged.candidates}
 
 
 def _text_of(hit: RankedHit, known: Mapping[str, str]) -> str:
@@ -156,6 +152,7 @@ def _heading(number: int, result: RankedResult) -> str:
     hit = result.hit
     path = one_line(hit.path, MAX_NAME_CHARS)
     place = f"{path}, lines {hit.start_line} to {hit.end_line}"
+    place += f" from character {hit.start_char}" if hit.start_char else ""
     return f"Result {number}: from {one_line(hit.backend, MAX_NAME_CHARS)}, score {hit.score:.3f}, {place}"
 
 

@@ -58,11 +58,12 @@ class PlaceLine(Line):
     path: str
     start_line: Count
     end_line: Count
+    start_char: Count | None = None
 
     @property
     def place(self) -> TakenFrom:
         """Return the value."""
-        return TakenFrom(self.path, self.start_line, self.end_line)
+        return TakenFrom(self.path, self.start_line, self.end_line, self.start_char)
 
 
 class CandidateColumns(Line):
@@ -127,6 +128,7 @@ class FinalLine(PlaceLine):
     score: float
     backend: str
     calibrated_score: float
+    backend_rank: Count = 0
     merged_with: list[str] = []
 
 
@@ -170,6 +172,7 @@ class MergedLine(Line):
     intent_kind: str | None = None
     near: list[PairLine]
     experiment: ExperimentLine | None = None
+    rules: Count = 1
 
 
 class ReadLine(Line):

@@ -23,7 +23,7 @@ from composable_memory_feedback.logged.queries import (
     RankingPolicy,
 )
 from composable_memory_feedback.logged.traffic import LoggedAnswer, LoggedDelivery, LoggedRead
-from composable_memory_ops_logs import Candidate, OpsEvent
+from composable_memory_ops_logs import PIECES_TOLD, Candidate, OpsEvent
 from composable_memory_ops_logs.events import JsonValue
 
 __all__ = ["MissingLines", "answer_from", "delivery_from", "query_from", "read_from", "start_from"]
@@ -72,7 +72,7 @@ def query_from(event: OpsEvent, start: QueryStartLine, rest: Sequence[OpsEvent])
         policy=_policy(merged),
         lists=lists,
         near=frozenset((pair.one, pair.other) for pair in merged.near),
-        shown=tuple(map(_hit, merged.final_results)),
+        shown=tuple(_hit(one, _start_char(one, merged.rules, lists)) for one in merged.final_results),
         weights_version="" if start.weights_version is None else str(start.weights_version),
         manager=start.manager,
         memory=start.memory,
@@ -81,6 +81,7 @@ def query_from(event: OpsEvent, start: QueryStartLine, rest: Sequence[OpsEvent])
         degraded=tuple(f"{one.backend}: {one.reason}" for one in merged.degraded),
         final_results=_as_written(merges[0], "finalResults"),
         dropped_results=_as_written(merges[0], "dropped"),
+        rules=merged.rules,
     )
 
 
@@ -179,11 +180,21 @@ def _policy(line: MergedLine) -> RankingPolicy:
     )
 
 
-def _hit(line: FinalLine) -> RankedHit:
+def _start_char(line: FinalLine, rules: int, lists: Sequence[LoggedList]) -> int:
+    """Return where a result begins within its first line; in older lines only its candidate says so."""
+    if rules < PIECES_TOLD:
+        found = next((one.candidates for one in lists if one.backend == line.backend), ())
+        if 0 < line.backend_rank <= len(found):
+            return found[line.backend_rank - 1].start_char or 0
+    return line.start_char or 0
+
+
+def _hit(line: FinalLine, start_char: int) -> RankedHit:
     return RankedHit(
         path=line.path,
         start_line=line.start_line,
         end_line=line.end_line,
+        start_char=start_char,
         backend=line.backend,
         score=line.score,
         calibrated=line.calibrated_score,

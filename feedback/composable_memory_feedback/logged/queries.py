@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Protocol
 
 from composable_memory_feedback.intents import IntentKind
-from composable_memory_ops_logs import Candidate
+from composable_memory_ops_logs import Candidate, place_key
 from composable_memory_ops_logs.events import JsonValue
 
 __all__ = [
@@ -80,12 +80,14 @@ class RankedHit:
     score: float
     calibrated: float
     others: tuple[str, ...] = ()
-    """Keys of the duplicates, `path:start:end`."""
+    """Keys of the duplicates."""
+    start_char: int = 0
+    """Where in its first line a piece of a long line begins."""
 
     @property
     def key(self) -> str:
-        """Return `path:start_line:end_line`."""
-        return f"{self.path}:{self.start_line}:{self.end_line}"
+        """Return `path:start_line:end_line`, and `:start_char` for a piece that begins within a line."""
+        return place_key(self.path, self.start_line, self.end_line, self.start_char)
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -122,6 +124,8 @@ class LoggedQuery:
     degraded: tuple[str, ...] = ()
     final_results: Sequence[JsonValue] = field(default=(), repr=False)
     dropped_results: Sequence[JsonValue] = field(default=(), repr=False)
+    rules: int = 1
+    """By which rules the ranking was written; see `QueryMerged.rules`."""
 
     @property
     def backends(self) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from composable_memory_feedback.logged import (
     TrafficItem,
 )
 from composable_memory_feedback.signals.quoting import is_rephrased
-from composable_memory_ops_logs import Candidate, TakenFrom
+from composable_memory_ops_logs import TakenFrom
 
 __all__ = ["gather", "gather_parts", "related"]
 
@@ -164,14 +164,10 @@ def _without_candidates(query: LoggedQuery) -> LoggedQuery:
     """Return a query with those candidates alone that say where a result that was shown was taken from."""
     shown = {hit.key for hit in query.shown}
     lists = tuple(
-        replace(found, candidates=tuple(one for one in found.candidates if one.origin and _key(one) in shown))
+        replace(found, candidates=tuple(one for one in found.candidates if one.origin and one.key in shown))
         for found in query.lists
     )
     return replace(query, lists=lists, near=frozenset(), final_results=(), dropped_results=())
-
-
-def _key(candidate: Candidate) -> str:
-    return f"{candidate.path}:{candidate.start_line}:{candidate.end_line}"
 
 
 def _is_again(query: LoggedQuery, later: LoggedQuery) -> bool:
@@ -191,13 +187,16 @@ class _Shown:
     @cached_property
     def places(self) -> Sequence[Sequence[TakenFrom]]:
         origins = {
-            (one.path, one.start_line, one.end_line): one.origin
+            one.key: one.origin
             for found in self.query.lists
             for one in found.candidates
             if one.origin is not None
         }
-        own = [TakenFrom(hit.path, hit.start_line, hit.end_line) for hit in self.query.shown]
-        return [(one, origins[one]) if one in origins else (one,) for one in own]
+        own = [
+            (hit.key, TakenFrom(hit.path, hit.start_line, hit.end_line, hit.start_char or None))
+            for hit in self.query.shown
+        ]
+        return [(place, origins[key]) if key in origins else (place,) for key, place in own]
 
     @cached_property
     def paths(self) -> frozenset[str]:
@@ -301,6 +300,7 @@ def _judgement(sign: _Sign) -> Judgement:
         path=hit.path,
         start_line=hit.start_line,
         end_line=hit.end_line,
+        start_char=hit.start_char,
         rank=sign.rank,
         backend=None if hit.backend in query.fallbacks else hit.backend,
         intent=query.intent,

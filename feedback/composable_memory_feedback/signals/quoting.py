@@ -23,7 +23,7 @@ MAX_ANSWER_CHARS = 200_000
 _MIN_IDENTIFIER_CHARS = 6
 
 _TOKEN = re.compile(r"\w[\w./:@+-]*\w")
-_LINES = r"(?:#L|:)(\d{1,9})(?:-L?(\d{1,9}))?"
+_LINES = r"(#L|:)(\d{1,9})(?:-L?(\d{1,9}))?(?::(\d{1,9}))?"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,11 +34,12 @@ class ShownText:
     start_line: int
     end_line: int
     text: str
+    start_char: int = 0
 
     @property
     def place(self) -> TakenFrom:
         """Return where it stands."""
-        return TakenFrom(self.path, self.start_line, self.end_line)
+        return TakenFrom(self.path, self.start_line, self.end_line, self.start_char or None)
 
 
 def quoted_places(answer: str, shown: Sequence[ShownText], *, question: str = "") -> list[TakenFrom]:
@@ -98,8 +99,11 @@ class _Said:
 
 
 def _meets(cited: re.Match[str], result: ShownText) -> bool:
-    first = int(cited[1])
-    last = int(cited[2] or first)
+    sign, start, end, start_char = cited.groups()
+    first, last = int(start), int(end or start)
+    names_piece = start_char is not None and (sign == "#L" or end is not None)  # `path:3:7` are lines
+    if names_piece and int(start_char) != result.start_char:
+        return False
     return first <= result.end_line and result.start_line <= last
 
 

@@ -21,6 +21,12 @@ KEYS: Mapping[str, str] = {
 }
 """The tables whose rows have a checksum, with the column that tells their rows apart."""
 
+_ADDED = {"judgements": "start_char"}
+"""The last column of a table that earlier versions had without it; it counts where it is not 0.
+
+So rows that were brought to this version keep the checksums that they were written with.
+"""
+
 _SUM = "INSERT INTO row_checksums SELECT '{table}', {key}, {checksum} FROM {table}"
 
 # The plus takes the type of the column away, with which the index of `row_checksums` would not be used.
@@ -56,8 +62,11 @@ def row_checksum(connection: Connection, table: str) -> str:
     connection.create_function("row_checksum", -1, _checksum)
     names = [row[0] for row in connection.execute("SELECT name FROM pragma_table_info(?)", (table,))]
     # As bytes: what is no text any more could not be handed over.
-    values = (f"iif(typeof({name}) = 'text', CAST({name} AS BLOB), {name})" for name in names)
-    return f"row_checksum({', '.join(values)})"
+    values = [f"iif(typeof({name}) = 'text', CAST({name} AS BLOB), {name})" for name in names]
+    whole = f"row_checksum({', '.join(values)})"
+    if names[-1:] != [_ADDED.get(table)]:
+        return whole
+    return f"iif({names[-1]} = 0, row_checksum({', '.join(values[:-1])}), {whole})"
 
 
 def keep_checksums(connection: Connection) -> None:

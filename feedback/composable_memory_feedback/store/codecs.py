@@ -113,6 +113,7 @@ class _LoggedQueryText(BaseModel):
     degraded: tuple[str, ...]
     final_results: tuple[JsonValue, ...]
     dropped_results: tuple[JsonValue, ...]
+    rules: int = 1
 
 
 def logged_query_text(query: LoggedQuery) -> str:

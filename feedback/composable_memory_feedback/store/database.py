@@ -17,7 +17,7 @@ from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.store.checksums import fill_checksums, keep_checksums
 from composable_memory_feedback.store.copies import copy_into, copy_of, keep_copy, take_over
 from composable_memory_feedback.store.salvage import DAMAGE, damage_in, salvage
-from composable_memory_feedback.store.schema import APPLICATION_ID, MIGRATIONS, VERSION
+from composable_memory_feedback.store.schema import APPLICATION_ID, CHECKSUMS_SINCE, MIGRATIONS, VERSION
 from composable_memory_ops_logs import utc_now
 
 __all__ = ["BUSY_TIMEOUT_S", "Database"]
@@ -301,7 +301,8 @@ def _migrate(connection: sqlite3.Connection) -> None:
             return
         for statement in chain.from_iterable(MIGRATIONS[version:]):
             connection.execute(statement)
-        fill_checksums(connection)
+        if version < CHECKSUMS_SINCE:
+            fill_checksums(connection)
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {VERSION}")
 

@@ -24,7 +24,7 @@ from composable_memory_feedback.store.schema import VERSION
 __all__ = ["Imported", "export_lines", "import_lines"]
 
 FORMAT = "composable-memory-feedback"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 TOLD_LINES = 10
 """So many bad lines are told with what is wrong with them."""
 
@@ -181,7 +181,7 @@ _IDENTITY: Mapping[str, Sequence[str]] = {
     "outcomes": ("experiment_id", "trace_id", "query_id"),
     "evaluations": ("reserved_at", "detail"),
     "backend_queries": ("trace_id", "query_id", "backend", "kind_group"),
-    "judgements": ("trace_id", "query_id", "path", "start_line", "end_line", "kind", "judge"),
+    "judgements": ("trace_id", "query_id", "path", "start_line", "end_line", "start_char", "kind", "judge"),
 }
 """By which columns a row is known again."""
 
@@ -218,8 +218,9 @@ def _row_of(line: bytes) -> tuple[str, dict[str, object]]:
     table = row.get("table") if isinstance(row, dict) else None
     if not isinstance(table, str) or table not in ROWS:
         raise ValueError(f"it names no table of the store, which are {', '.join(sorted(ROWS))}")
-    ROWS[table].model_validate(row)
-    return table, _plain(row)
+    model = type(ROWS[table].model_validate(row))
+    missing = {name: one.default for name, one in model.model_fields.items() if name not in row}
+    return table, _plain(row) | missing
 
 
 def _plain(row: Mapping[str, object]) -> dict[str, object]:

@@ -22,9 +22,9 @@ BEGINNING, END = "", "~"
 
 _INSERT = """
 INSERT INTO judgements (trace_id, query_id, path, start_line, end_line, kind, judge,
-                        at, rank, backend, intent, relevance, was_used, rationale)
+                        at, rank, backend, intent, relevance, was_used, rationale, start_char)
 VALUES (:trace_id, :query_id, :path, :start_line, :end_line, :kind, :judge,
-        :at, :rank, :backend, :intent, :relevance, :was_used, :rationale)
+        :at, :rank, :backend, :intent, :relevance, :was_used, :rationale, :start_char)
 ON CONFLICT DO NOTHING
 """
 
@@ -35,16 +35,16 @@ _REPLACE = """
 UPDATE judgements
 SET id = (SELECT max(id) + 1 FROM judgements), at = :at, rank = :rank, backend = :backend, intent = :intent,
     relevance = :relevance, was_used = :was_used, rationale = :rationale
-WHERE trace_id = :trace_id AND query_id = :query_id AND path = :path
-  AND start_line = :start_line AND end_line = :end_line AND kind = :kind AND judge = :judge
+WHERE trace_id = :trace_id AND query_id = :query_id AND path = :path AND start_line = :start_line
+  AND end_line = :end_line AND start_char = :start_char AND kind = :kind AND judge = :judge
   AND (at, rank, backend, intent, relevance, was_used, rationale)
       IS NOT (:at, :rank, :backend, :intent, :relevance, :was_used, :rationale)
 """
 
 _STANDS = """
 SELECT 1 FROM judgements
-WHERE trace_id = :trace_id AND query_id = :query_id AND path = :path
-  AND start_line = :start_line AND end_line = :end_line AND kind = :kind AND judge = :judge
+WHERE trace_id = :trace_id AND query_id = :query_id AND path = :path AND start_line = :start_line
+  AND end_line = :end_line AND start_char = :start_char AND kind = :kind AND judge = :judge
   AND (at, rank, backend, intent, relevance, was_used, rationale)
       IS (:at, :rank, :backend, :intent, :relevance, :was_used, :rationale)
 """
@@ -223,6 +223,7 @@ def _values_of(judgement: Judgement) -> dict[str, str | int | float | None]:
         "path": plain_text(judgement.path),
         "start_line": judgement.start_line,
         "end_line": judgement.end_line,
+        "start_char": judgement.start_char,
         "kind": judgement.kind,
         "judge": plain_text(judgement.by),
         "at": time_text(judgement.at),
@@ -252,6 +253,7 @@ def _judgement_of(row: Row) -> Judgement:
         path=row["path"],
         start_line=row["start_line"],
         end_line=row["end_line"],
+        start_char=row["start_char"],
         rank=row["rank"],
         backend=row["backend"],
         intent=IntentKind(row["intent"]),

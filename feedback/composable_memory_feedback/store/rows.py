@@ -55,6 +55,7 @@ class _Judgement(Row):
     relevance: Share
     was_used: Literal[0, 1]
     rationale: str
+    start_char: Count = 0
 
 
 class _BackendQuery(Row):

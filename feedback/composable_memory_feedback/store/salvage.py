@@ -18,7 +18,7 @@ from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.store.checksums import damaged_rows, row_checksum
 from composable_memory_feedback.store.copies import copies_of, sync_folder
 from composable_memory_feedback.store.rows import ROWS
-from composable_memory_feedback.store.schema import APPLICATION_ID, VERSION
+from composable_memory_feedback.store.schema import APPLICATION_ID, CHECKSUMS_SINCE, VERSION
 
 __all__ = ["DAMAGE", "damage_in", "salvage"]
 
@@ -58,13 +58,14 @@ def damage_in(path: Path, *, however_large: bool = False, by_row: bool = True) -
                 return None  # another program's, or a later version's
             known = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
             (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
-            if missing := sorted({*ROWS, "marks", *(["row_checksums"] if version > 1 else [])} - known):
+            has_checksums = version >= CHECKSUMS_SINCE
+            if missing := sorted({*ROWS, "marks", *(["row_checksums"] if has_checksums else [])} - known):
                 return f"{', '.join(missing)} is gone"
             if found != "ok":
                 return str(found).splitlines()[-1]
             if not version:
                 return "its version is lost"
-            return damaged_rows(connection) if by_row and version > 1 else None
+            return damaged_rows(connection) if by_row and has_checksums else None
     except UnicodeDecodeError as error:  # Python reads SQLite's message, which quotes what is damaged
         return str(error)
     except sqlite3.DatabaseError as error:
@@ -150,14 +151,16 @@ def _insert(connection: sqlite3.Connection, table: str, rows: Iterable[Row], ver
 
 def _rows_of(path: Path, table: str) -> tuple[list[Row], bool]:
     """Return the rows of a table that can be read, and whether those are all."""
-    columns = ", ".join(name for name in ROWS[table].model_fields if name != "table")
     by_place = table != "backend_queries"
     finished = " AND detail IS NOT NULL" if table == "evaluations" else ""
-    what = f"{columns}, rowid AS place" if by_place else columns
     try:
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
             connection.row_factory = sqlite3.Row
             connection.text_factory = _text
+            known = [row[0] for row in connection.execute("SELECT name FROM pragma_table_info(?)", (table,))]
+            # A file of an earlier version has fewer columns.
+            columns = ", ".join(name for name in ROWS[table].model_fields if name in known)
+            what = f"{columns}, rowid AS place" if by_place else columns
             what += f", {row_checksum(connection, table)} AS checksum"
             if by_place:
                 sql = f"SELECT {what} FROM {table} WHERE rowid BETWEEN ? AND ?{finished}"  # noqa: S608

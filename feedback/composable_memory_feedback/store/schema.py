@@ -1,6 +1,6 @@
 """The tables of the feedback store, as the steps by which a file becomes one of the present version."""
 
-__all__ = ["APPLICATION_ID", "MIGRATIONS", "VERSION"]
+__all__ = ["APPLICATION_ID", "CHECKSUMS_SINCE", "MIGRATIONS", "VERSION"]
 
 APPLICATION_ID = 0x434D4662
 """Marks a file as a feedback store ("CMFb"), so that the database of another program is left alone."""
@@ -43,6 +43,34 @@ _JUDGEMENTS = (
     ) WITHOUT ROWID
     """,
     "CREATE INDEX backend_queries_by_day ON backend_queries (day)",
+)
+
+_JUDGEMENTS_OF_PIECES = (
+    "ALTER TABLE judgements RENAME TO old_judgements",
+    """
+    CREATE TABLE judgements (
+        id INTEGER PRIMARY KEY,
+        trace_id TEXT NOT NULL,
+        query_id TEXT NOT NULL,
+        path TEXT NOT NULL,
+        start_line INTEGER NOT NULL,
+        end_line INTEGER NOT NULL,
+        kind TEXT NOT NULL,
+        judge TEXT NOT NULL,
+        at TEXT NOT NULL,
+        rank INTEGER NOT NULL,
+        backend TEXT,
+        intent TEXT NOT NULL,
+        relevance REAL NOT NULL,
+        was_used INTEGER NOT NULL,
+        rationale TEXT NOT NULL,
+        start_char INTEGER NOT NULL DEFAULT 0,
+        UNIQUE (trace_id, query_id, path, start_line, end_line, start_char, kind, judge)
+    )
+    """,
+    "INSERT INTO judgements SELECT *, 0 FROM old_judgements",
+    "DROP TABLE old_judgements",
+    "CREATE INDEX judgements_by_time ON judgements (at)",
 )
 
 _EVALUATIONS = (
@@ -170,7 +198,11 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         ) WITHOUT ROWID
         """,
     ),
+    _JUDGEMENTS_OF_PIECES,
 )
 """The statements that lead from each version to the next; a step that was published is never edited."""
+
+CHECKSUMS_SINCE = 2
+"""The version since which rows have checksums."""
 
 VERSION = len(MIGRATIONS)

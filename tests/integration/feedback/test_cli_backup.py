@@ -103,6 +103,18 @@ def test_what_is_exported_is_the_same_after_an_import(judged: Place, other: Plac
     assert lines_of(other) == lines_of(judged)
 
 
+def test_an_export_of_the_first_version_is_read(judged: Place, other: Place, tmp_path: Path) -> None:
+    head, *lines = [json.loads(line) for line in judged.said("feedback", "export").splitlines()]
+    for one in lines:
+        one.pop("start_char", None)
+    file = tmp_path / "old.jsonl"
+    file.write_text("\n".join(map(json.dumps, [head | {"version": 1}, *lines])), encoding="utf-8")
+
+    other.said("feedback", "import", str(file))
+
+    assert lines_of(other) == lines_of(judged)
+
+
 def test_an_import_with_bad_lines_names_them_and_changes_nothing(
     judged: Place, other: Place, tmp_path: Path
 ) -> None:
@@ -120,7 +132,7 @@ def test_an_import_with_bad_lines_names_them_and_changes_nothing(
 
 
 @pytest.mark.parametrize(
-    "head", ["", "{}", '{"format":"composable-memory-feedback","version":2}', '{"format":"else","version":1}']
+    "head", ["", "{}", '{"format":"composable-memory-feedback","version":3}', '{"format":"else","version":1}']
 )
 def test_what_is_no_export_or_of_a_later_version_is_refused(other: Place, tmp_path: Path, head: str) -> None:
     file = tmp_path / "strange.jsonl"

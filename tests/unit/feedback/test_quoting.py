@@ -1,5 +1,7 @@
 """Which results an answer quotes: by runs of words, by citations, by rare names; and by nothing less."""
 
+from dataclasses import replace
+
 import pytest
 
 from composable_memory_feedback.signals import ShownText, quoted_places
@@ -77,6 +79,15 @@ def test_a_citation_of_its_lines_quotes_a_result(answer: str) -> None:
 )
 def test_other_lines_other_files_and_a_file_alone_do_not(answer: str) -> None:
     assert not quotes(answer)
+
+
+def test_a_citation_of_a_piece_of_a_line_quotes_that_piece_alone() -> None:
+    pieces = [replace(shown(text, last=3), start_char=at) for text, at in ((BACKUP, 0), (GARDEN, 1280))]
+
+    assert quoted_places("see notes/a.md#L3:1280", pieces) == [pieces[1].place]
+    assert quoted_places("see notes/a.md:3-3:1280.", pieces) == [pieces[1].place]
+    assert quoted_places("see notes/a.md#L3", pieces) == [one.place for one in pieces]
+    assert quotes("see notes/a.md:3:1280"), "a line and a column, as editors write it"
 
 
 def test_a_result_without_lines_is_cited_by_its_path() -> None:

@@ -394,7 +394,7 @@ def test_what_came_after_a_search_is_read_with_the_queries(log: Log) -> None:
         session_key="s",
     )
     log.write(MemoryRead(path="b.md", chars=9), at=later)
-    log.write(AnswerGiven(query_trace_id="t1", chars=50, quoted=[TakenFrom("a.md", 3, 9)]), at=later)
+    log.write(AnswerGiven(query_trace_id="t1", chars=50, quoted=[TakenFrom("a.md", 3, 9, 160)]), at=later)
 
     traffic = read_traffic(log.folder)
 
@@ -404,7 +404,9 @@ def test_what_came_after_a_search_is_read_with_the_queries(log: Log) -> None:
         "a.md", 3, 4, "s", "t1",
     )  # fmt: skip
     assert (second.path, second.from_line, second.query_trace_id, second.at) == ("b.md", None, None, later)
-    assert [(one.query_trace_id, one.quoted) for one in traffic.answers] == [("t1", (("a.md", 3, 9),))]
+    assert [(one.query_trace_id, one.quoted) for one in traffic.answers] == [
+        ("t1", (TakenFrom("a.md", 3, 9, 160),))
+    ]
     assert [(one.trace_id, one.paths) for one in traffic.deliveries] == [("t1", ("a.md",))]
     assert traffic.incomplete == {}
 

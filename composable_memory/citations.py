@@ -3,15 +3,20 @@
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from composable_memory.session_keys import is_shared
 from composable_memory.types import MemorySearchResult, Origin
 
-__all__ = ["CitationMode", "cite", "read_citation", "with_source_line"]
+if TYPE_CHECKING:
+    from composable_memory_feedback.judgements import Judgement
+    from composable_memory_feedback.logged import RankedHit
+
+__all__ = ["Citation", "CitationMode", "cite", "format_place", "read_citation", "with_source_line"]
 
 _CITATION = re.compile(
-    r"(?P<path>.+?)(?:#L(?P<first>\d{1,9})(?:-L?(?P<last>\d{1,9}))?|:(?P<start>\d{1,9})(?:[-:](?P<end>\d{1,9}))?)"
+    r"(?P<path>.+?)(?:#L(?P<first>\d{1,9})(?:-L?(?P<last>\d{1,9}))?(?::(?P<within>\d{1,9}))?"
+    r"|:(?P<start>\d{1,9})(?:[-:](?P<end>\d{1,9})(?::(?P<start_char>\d{1,9}))?)?)"
 )
 
 CitationMode = Literal["auto", "on", "off", "always", "never"]
@@ -24,24 +29,41 @@ def cite(
     """Return `results` with a citation each, or with none.
 
     `auto` cites except in groups and channels, where others would read the paths of private notes. A citation
-    is `path#L3-L7`, or `path#L3` for a single line. A result that is no passage of a file is cited by its
-    origin, or else as its backend cites it, or by its path alone.
+    is `path#L3-L7`, `path#L3` for a single line, and `path#L3:1280` for a piece of it. A result that is no
+    passage of a file is cited by its origin, or else as its backend cites it, or by its path alone.
     """
     wanted = _is_wanted(mode, session_key)
     return tuple(replace(result, citation=_citation(result) if wanted else None) for result in results)
 
 
-def read_citation(text: str) -> Origin | None:
+class Citation(NamedTuple):
+    """Lines of a file, or a piece of a long line, which begins at `start_char`."""
+
+    path: str
+    start_line: int
+    end_line: int
+    start_char: int | None = None
+
+
+def read_citation(text: str) -> Citation | None:
     """Read a place as it is printed anywhere: `a.md#L3-L7`, `a.md#L3`, `a.md:3-7`, `a.md:3` or `a.md:3:7`.
 
-    None is returned for a bare path. Lines of 0, as in `a.md:0:0`, mean the whole file.
+    After the lines a piece of a long line has its first character: `a.md#L3:1280`, `a.md:3-3:1280`. None is
+    returned for a bare path. Lines of 0, as in `a.md:0:0`, mean the whole file.
     """
     found = _CITATION.fullmatch(text.strip())
     if found is None:
         return None
     start = int(found["first"] or found["start"])
     end = int(found["last"] or found["end"] or start)
-    return Origin(path=found["path"], start_line=start, end_line=max(start, end))
+    within = found["within"] or found["start_char"]
+    return Citation(found["path"], start, max(start, end), int(within) if within else None)
+
+
+def format_place(one: "MemorySearchResult | RankedHit | Judgement") -> str:
+    """Return `path:3-7`, `path:3-3:1280` for a piece of a line, and the path where there are no lines."""
+    within = f":{one.start_char}" if one.start_char else ""
+    return f"{one.path}:{one.start_line}-{one.end_line}{within}" if one.start_line else one.path
 
 
 def with_source_line(result: MemorySearchResult) -> MemorySearchResult:
@@ -62,4 +84,5 @@ def _citation(result: MemorySearchResult) -> str:
         return result.origin.citation
     if result.start_line < 1 and result.citation:
         return result.citation
-    return Origin(path=result.path, start_line=result.start_line, end_line=result.end_line).citation
+    lines = Origin(path=result.path, start_line=result.start_line, end_line=result.end_line).citation
+    return f"{lines}:{result.start_char}" if result.start_char else lines
