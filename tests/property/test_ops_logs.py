@@ -93,6 +93,7 @@ CANDIDATES = st.builds(
         path=st.text(max_size=20),
         start_line=st.integers(0, 10**6),
         end_line=st.integers(0, 10**6),
+        start_char=st.none() | st.integers(0, 10**9),
     ),
 )
 RESULTS = st.builds(
