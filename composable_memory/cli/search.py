@@ -243,6 +243,7 @@ def _explanation(response: QueryResponse) -> dict[str, JsonValue]:
             path=result.path,
             start_line=result.start_line,
             end_line=result.end_line,
+            start_char=result.start_char or None,
             score=result.score,
             reason=reason,
             detail=detail,
