@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median
 
 from composable_memory import Memory, open_memory
-from composable_memory_adapters.builtin.store import schema
+from composable_memory_adapters.builtin.index_file import ensure_tables
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
 
 WORDS = 20_000
@@ -81,7 +81,7 @@ async def insert_rows(source: Path, target: Path) -> float:
             db.executemany(f"INSERT INTO {name} VALUES ({marks})", values)
 
     async with SqliteFile.open(target) as file:
-        await schema.ensure(file)
+        await ensure_tables(file)
         with spent() as raw:
             await file.write(insert)
     return raw.cpu

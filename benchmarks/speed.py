@@ -27,12 +27,13 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 
 from composable_memory.content import EmbedderInput
+from composable_memory_adapters.builtin.index_file import ensure_tables
 from composable_memory_adapters.builtin.search import keyword_leg
 from composable_memory_adapters.builtin.search.hybrid import CANDIDATES
 from composable_memory_adapters.builtin.search.searcher import Searcher
 from composable_memory_adapters.builtin.search.vector_search import VectorSearch
 from composable_memory_adapters.builtin.settings import BuiltinSettings, VectorSettings
-from composable_memory_adapters.builtin.store import queries, schema
+from composable_memory_adapters.builtin.store import queries
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
 from composable_memory_adapters.text.query_terms import KeywordQuery, analyse
@@ -340,7 +341,7 @@ async def generated_index(folder: Path, count: int) -> AsyncIterator[SqliteFile]
 
 
 async def _store_vectors(file: SqliteFile, space: EmbeddingSpace, matrix: Matrix) -> None:
-    await schema.ensure(file)
+    await ensure_tables(file)
     identity = (space.provider, space.model, space.provider_key)
     rows = (
         (row, *identity, f"{row:064x}", vector.tobytes(), space.dims) for row, vector in enumerate(matrix, 1)

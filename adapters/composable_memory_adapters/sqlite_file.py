@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
@@ -21,6 +21,13 @@ from typing import TypeVar
 import apsw
 
 from composable_memory.errors import ComposableMemoryError, IndexDamaged, IndexProblem
+from composable_memory_adapters.sqlite_transactions import (
+    Job,
+    Transaction,
+    no_transaction,
+    read_transaction,
+    write_transaction,
+)
 
 __all__ = ["Connection", "Recovery", "SqliteFile", "Unreadable", "translate"]
 
@@ -40,8 +47,6 @@ WAL_RETRY_S = 0.02
 EMPTYING_WAIT_MS = 200
 """How long the log is kept closed to writers until the last reader has left it."""
 COMPACT_PAGES = 256
-STEPS_BETWEEN_LOOKS = 20_000
-"""Steps of SQLite's machine, about a millisecond, after which a read looks if it is still wanted."""
 
 DAMAGED = (apsw.CorruptError, apsw.NotADBError, apsw.FormatError)
 ADVICE: dict[type[apsw.Error], str] = {
@@ -142,7 +147,7 @@ class SqliteFile:
         Raises:
             IndexProblem: the file cannot be written, or is closed.
         """
-        return await self._writer.run(work, _write_transaction)
+        return await self._writer.run(work, write_transaction)
 
     async def read(self, work: Callable[[Connection], T]) -> T:
         """Run `work` on one snapshot of the file; it cannot change anything.
@@ -152,7 +157,7 @@ class SqliteFile:
         Raises:
             IndexProblem: the file cannot be read, or is closed.
         """
-        return await self._readers.run(work, _read_transaction, can_be_stopped=True)
+        return await self._readers.run(work, read_transaction, can_be_stopped=True)
 
     async def compact(self) -> None:
         """Give the disk back what the file and its log no longer need; other writes come in between.
@@ -170,7 +175,7 @@ class SqliteFile:
                 break
             free = left
             await asyncio.sleep(time.monotonic() - began)  # as long again for writers of other processes
-        await self._writer.run(_empty_log, _alone)
+        await self._writer.run(_empty_log, no_transaction)
 
     def check_folder(self) -> None:
         """Check that a file that is not there yet could be made; looks at the disk, and changes nothing.
@@ -238,29 +243,6 @@ class SqliteFile:
                 return
 
 
-class _Job:
-    """Work under way, which somebody may want to stop.
-
-    Not by `sqlite3_interrupt`: it is lost when it comes just before a statement begins, and then an endless
-    statement keeps its thread for good.
-    """
-
-    def __init__(self) -> None:
-        self.is_stopped = False
-
-    def may_go_on(self, _cursor: object, _sql: str, _bindings: object) -> bool:
-        """Return whether the next statement may begin."""
-        return not self.is_stopped
-
-    def must_end(self) -> bool:
-        """Return whether the running statement has to end."""
-        return self.is_stopped
-
-
-Setting = Callable[[Connection, _Job], AbstractContextManager[None]]
-"""What work runs in: a transaction, or nothing."""
-
-
 class _Recoveries:
     """Counts recoveries; several threads do."""
 
@@ -309,20 +291,20 @@ class _Lane:
         self._recoveries = recoveries
         self._pool = ThreadPoolExecutor(size, thread_name_prefix=f"sqlite-{name}-{path.name}")
         self._held: dict[int, _Held] = {}
-        self._under_way: set[_Job] = set()
+        self._under_way: set[Job] = set()
         self._is_closed = False
         self._drops_queued = False
 
     async def run(
-        self, work: Callable[[Connection], T], setting: Setting, *, can_be_stopped: bool = False
+        self, work: Callable[[Connection], T], within: Transaction, *, can_be_stopped: bool = False
     ) -> T:
         """Run `work` in a thread; what has not begun is dropped when the caller is cancelled."""
         if self._is_closed:
             raise self._closed()
-        job = _Job()
+        job = Job()
         self._under_way.add(job)
         try:
-            return await asyncio.wrap_future(self._pool.submit(self._do, job, work, setting))
+            return await asyncio.wrap_future(self._pool.submit(self._do, job, work, within))
         except asyncio.CancelledError:
             if can_be_stopped:
                 job.is_stopped = True
@@ -346,11 +328,11 @@ class _Lane:
         for held in self._held.values():
             _part(held.connection)
 
-    def _do(self, job: _Job, work: Callable[[Connection], T], setting: Setting) -> T:
+    def _do(self, job: Job, work: Callable[[Connection], T], within: Transaction) -> T:
         try:
             if self._drops_queued:
                 raise self._closed()
-            return self._do_or_recover(job, work, setting)
+            return self._do_or_recover(job, work, within)
         except apsw.Error as cause:
             raise (self._closed() if self._drops_queued else translate(self._path, cause)) from cause
         except (UnicodeDecodeError, Unreadable) as cause:  # SQLite's own checks do not look into texts
@@ -360,19 +342,19 @@ class _Lane:
         except StopIteration as cause:  # a future cannot carry it
             raise RuntimeError("work on a database raised StopIteration") from cause
 
-    def _do_or_recover(self, job: _Job, work: Callable[[Connection], T], setting: Setting) -> T:
+    def _do_or_recover(self, job: Job, work: Callable[[Connection], T], within: Transaction) -> T:
         try:
-            return self._do_once(job, work, setting)
+            return self._do_once(job, work, within)
         except apsw.Error as cause:
             if not isinstance(cause, apsw.ReadOnlyError) and not self._is_outdated():
                 raise
             with self._recoveries.counted(cause):
                 self._let_go()
-                return self._do_once(job, work, setting)
+                return self._do_once(job, work, within)
 
-    def _do_once(self, job: _Job, work: Callable[[Connection], T], setting: Setting) -> T:
+    def _do_once(self, job: Job, work: Callable[[Connection], T], within: Transaction) -> T:
         connection = self._connection()
-        with setting(connection, job):
+        with within(connection, job):
             return work(connection)
 
     def _connection(self) -> Connection:
@@ -396,37 +378,6 @@ class _Lane:
 
     def _closed(self) -> IndexProblem:
         return IndexProblem(self._path, "it is closed; open it again")
-
-
-@contextmanager
-def _write_transaction(connection: Connection, _job: _Job) -> Iterator[None]:
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        connection.execute("COMMIT")
-    finally:
-        # A full disk and the like roll back on their own.
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-
-
-@contextmanager
-def _read_transaction(connection: Connection, job: _Job) -> Iterator[None]:
-    connection.exec_trace = job.may_go_on
-    connection.set_progress_handler(job.must_end, STEPS_BETWEEN_LOOKS)
-    try:
-        connection.execute("BEGIN")
-        yield
-    finally:
-        connection.exec_trace = None
-        connection.set_progress_handler(None)
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-
-
-@contextmanager
-def _alone(_connection: Connection, _job: _Job) -> Iterator[None]:
-    yield
 
 
 def _free_pages(connection: Connection) -> int:

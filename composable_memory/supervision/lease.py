@@ -19,7 +19,7 @@ from uuid import uuid4
 from composable_memory.errors import ComposableMemoryError
 from composable_memory.supervision.process_identity import host, is_gone, start_of
 
-__all__ = ["Holder", "Lease", "LeaseRow", "Transact"]
+__all__ = ["POLL_S", "Holder", "Lease", "LeaseRow", "Transact"]
 
 T = TypeVar("T")
 Connection = TypeVar("Connection")
@@ -28,6 +28,7 @@ Connection_co = TypeVar("Connection_co", covariant=True)
 LIFETIME_S = 45.0
 RENEW_S = 10.0
 POLL_S = 0.5
+"""How long to wait before asking again for a lease that another process holds."""
 
 
 class Transact(Protocol[Connection_co]):
@@ -121,28 +122,6 @@ class Lease(Generic[Connection]):
             # If the database cannot be written now, the lease runs out by itself.
             with contextlib.suppress(ComposableMemoryError):
                 await self._transact(lambda connection: self._release(connection, token))
-
-    @asynccontextmanager
-    async def wait(
-        self, *, is_needed: Callable[[], Awaitable[bool]], while_waiting: Callable[[], Awaitable[None]]
-    ) -> AsyncIterator[bool]:
-        """Hold the lease as soon as it is free; yields False when the work is not needed any more.
-
-        Whoever holds it meanwhile may have done our work. `while_waiting` is awaited before each pause.
-
-        Raises:
-            ComposableMemoryError: the database cannot be written.
-        """
-        while True:
-            async with self.acquire() as is_ours:
-                if is_ours:
-                    yield await is_needed()
-                    return
-            if not await is_needed():
-                yield False
-                return
-            await while_waiting()
-            await asyncio.sleep(POLL_S)
 
     def _take(self, connection: Connection, token: str) -> bool:
         held = self._row.holder(connection)

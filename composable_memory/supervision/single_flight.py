@@ -23,17 +23,20 @@ class Flight:
         self.progress: MemorySyncProgressUpdate | None = None
         self.notes_indexed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when the text of all notes is searchable, or the sync has ended."""
-        self._reasons: dict[str, None] = {}
+        self.reasons: dict[str, None] = {}
+        """Why the sync runs, in the order in which the reasons came."""
+        self.has_successor = False
+        """Whether anybody has asked for another sync since this one began."""
         self._listeners: list[ProgressCallback] = []
 
     @property
     def reason(self) -> str:
         """Return why the sync runs: all reasons, in the order in which they came."""
-        return "+".join(self._reasons)
+        return "+".join(self.reasons)
 
     def join(self, reason: str, *, force: bool, progress: ProgressCallback | None) -> None:
         """Add a caller."""
-        self._reasons[reason] = None
+        self.reasons[reason] = None
         self.force |= force
         if progress is not None:
             self._listeners.append(progress)
@@ -93,6 +96,8 @@ class SingleFlight:
             raise self._closed()
         if self._waiting is None:
             flight = self._waiting = Flight()
+            if self._running is not None:
+                self._running.has_successor = True
             before = self._tasks[self._running] if self._running else None
             task = asyncio.create_task(self._fly(flight, before), name=f"{self._backend_id}-sync")
             self._tasks[flight] = task

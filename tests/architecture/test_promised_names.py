@@ -14,8 +14,8 @@ from composable_memory.config.validation import known_keys
 from composable_memory.ingest.values import STAGES, Stage
 from composable_memory.query.backend_handle import ComposableBackendEntry
 from composable_memory.runtime import factory
+from composable_memory_adapters.builtin.index_file import ensure_tables
 from composable_memory_adapters.builtin.settings import BuiltinSettings
-from composable_memory_adapters.builtin.store import schema
 from composable_memory_adapters.graphiti.service.client import GraphitiClient
 from composable_memory_adapters.graphiti.settings import GraphitiSettings
 from composable_memory_adapters.qmd.settings import QmdSettings
@@ -360,7 +360,7 @@ def test_kinds_of_sources_and_sync_reasons_are_those_of_the_documents() -> None:
 @pytest.mark.parametrize("table", TABLES)
 async def test_a_table_of_the_index_has_its_columns(table: str, tmp_path: Path) -> None:
     async with SqliteFile.open(tmp_path / "index.sqlite") as file:
-        await schema.ensure(file)
+        await ensure_tables(file)
         rows = await file.read(lambda connection: list(connection.execute(f"PRAGMA table_info({table})")))
 
     assert set(TABLES[table].split()) <= {row[1] for row in rows}

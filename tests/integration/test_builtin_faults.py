@@ -15,12 +15,13 @@ import pytest
 from benchmarks import kill_rounds
 from composable_memory.errors import BackendError, IndexDamaged, IndexProblem
 from composable_memory.interfaces import BackendServices
+from composable_memory.supervision.single_flight import Flight
 from composable_memory.testing import HashEmbedder
 from composable_memory_adapters.builtin.backend import open_builtin
+from composable_memory_adapters.builtin.index_file import ensure_tables
 from composable_memory_adapters.builtin.notes.drafts import Drafter
 from composable_memory_adapters.builtin.notes.sources import scan
 from composable_memory_adapters.builtin.settings import BuiltinSettings, ChunkingSettings
-from composable_memory_adapters.builtin.store import schema
 from composable_memory_adapters.builtin.sync.synchroniser import Synchroniser
 from composable_memory_adapters.sqlite_file import PAGE_BYTES, Connection, SqliteFile
 from composable_memory_ops_logs import MemorySink
@@ -50,6 +51,12 @@ def permissions(folder: Path, mode: int) -> Iterator[None]:
         yield
     finally:
         folder.chmod(0o700)
+
+
+def flight_for(reason: str) -> Flight:
+    flight = Flight()
+    flight.join(reason, force=False, progress=None)
+    return flight
 
 
 # --- processes that die, and that share ---
@@ -293,7 +300,7 @@ async def test_a_sync_that_fails_is_logged(services: BackendServices, events: Me
             clock=services.clock,
         )
         with pytest.raises(IndexDamaged):
-            await sync.run(reason="watch", force=False, tell=lambda _: None)
+            await sync.run(flight_for("watch"))
 
     (failed,) = events.details(SyncFailed)
     assert (failed.reason, failed.error.type) == ("watch", "IndexDamaged")
@@ -318,7 +325,7 @@ async def test_a_full_disk_stops_the_sync_and_keeps_the_old_index(
     for number in range(40):
         (workspace / "memory" / f"big{number}.md").write_text(f"weather {number} " * 2000, encoding="utf-8")
     async with SqliteFile.open(path, on_connect=small) as file:
-        await schema.ensure(file)
+        await ensure_tables(file)
         sync = Synchroniser(
             file=file,
             workspace=workspace,
@@ -329,7 +336,7 @@ async def test_a_full_disk_stops_the_sync_and_keeps_the_old_index(
             clock=services.clock,
         )
         with pytest.raises(IndexProblem, match="the disk is full; free some space and run `cmem index`"):
-            await sync.run(reason="cli", force=False, tell=lambda _: None)
+            await sync.run(flight_for("cli"))
 
     assert kill_rounds.faults_in(path) == []
     async with open_builtin(NO_SYNC, services) as memory:

@@ -17,6 +17,7 @@ from composable_memory.errors import EmbeddingError, IndexProblem
 from composable_memory.interfaces import EmbedderAdapter
 from composable_memory.testing import FailingEmbedder, HashEmbedder
 from composable_memory.types import MAX_SNIPPET_CHARS, MemorySource, SearchAnswer, SearchOptions
+from composable_memory_adapters.builtin.index_file import ensure_tables
 from composable_memory_adapters.builtin.notes.drafts import FileDraft
 from composable_memory_adapters.builtin.search import index_vectors
 from composable_memory_adapters.builtin.search.hybrid import KeywordHit
@@ -25,7 +26,7 @@ from composable_memory_adapters.builtin.search.ranking import Candidates, Page, 
 from composable_memory_adapters.builtin.search.searcher import EMBED_TIMEOUT_S, Searcher
 from composable_memory_adapters.builtin.search.vector_search import VectorSearch
 from composable_memory_adapters.builtin.settings import BuiltinSettings, VectorSettings
-from composable_memory_adapters.builtin.store import embedding_cache, index, queries, schema
+from composable_memory_adapters.builtin.store import embedding_cache, index, queries
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.builtin.store.tables import LIVE
 from composable_memory_adapters.chunking import chunk_markdown
@@ -160,7 +161,7 @@ class Notes:
 @pytest.fixture
 async def file(tmp_path: Path) -> AsyncIterator[SqliteFile]:
     async with WatchedFile.open(tmp_path / "index.sqlite") as file:
-        await schema.ensure(file)
+        await ensure_tables(file)
         yield file
 
 

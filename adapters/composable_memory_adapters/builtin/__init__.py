@@ -18,7 +18,7 @@ def _load() -> OpenBackend:
 
 
 def _kept(state_dir: Path) -> Sequence[KeptStore]:
-    from composable_memory_adapters.builtin.store.kept import kept
+    from composable_memory_adapters.builtin.status import kept
 
     return kept(state_dir)
 

@@ -1,11 +1,13 @@
 """Puts together what the builtin memory says of itself, from what is at hand."""
 
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from composable_memory.interfaces import BackendServices, SupportsJobs
+from composable_memory.interfaces import BackendServices, KeptStore, SupportsJobs
 from composable_memory.supervision.single_flight import Flight
 from composable_memory.types import (
     BatchStatus,
@@ -18,11 +20,14 @@ from composable_memory.types import (
 )
 from composable_memory_adapters.builtin.settings import BuiltinSettings
 from composable_memory_adapters.builtin.store.index_meta import IndexSnapshot
-from composable_memory_adapters.builtin.sync.rebuild import RebuildCost
+from composable_memory_adapters.builtin.store.rebuild import RebuildCost
 from composable_memory_adapters.builtin.sync.sync_scheduler import WatchStatus
 from composable_memory_adapters.sqlite_file import Recovery
 
-__all__ = ["Standing", "describe"]
+__all__ = ["Standing", "describe", "kept"]
+
+INDEXES = "memory/*-*.sqlite"
+NOT_OURS = "feedback-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,3 +171,28 @@ def _watch(watch: WatchStatus, interval_minutes: int) -> dict[str, JsonValue]:
 
 def _iso(milliseconds: int) -> str:
     return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="seconds")
+
+
+def kept(state_dir: Path) -> tuple[KeptStore, ...]:
+    """Return the indexes of all workspaces that stand in a state folder by default; reads them."""
+    return tuple(
+        KeptStore(
+            workspace_id=path.stem.rpartition("-")[2],
+            kind="index",
+            path=path,
+            bytes=sum(file.stat().st_size for file in path.parent.glob(f"{path.name}*")),
+            is_rebuildable=True,
+            is_empty=_is_empty(path),
+        )
+        for path in sorted(state_dir.glob(INDEXES))
+        if not path.name.startswith(NOT_OURS)
+    )
+
+
+def _is_empty(path: Path) -> bool:
+    """Return whether no note is in an index; one that cannot be read may hold some."""
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as index:
+            return index.execute("SELECT 1 FROM files LIMIT 1").fetchone() is None
+    except sqlite3.Error:
+        return False

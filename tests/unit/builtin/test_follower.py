@@ -97,7 +97,7 @@ class Notes:
         self.is_fine = True
         self.is_watched = False
         self.tell: Callable[[], None] = lambda: None
-        self.follower: SyncScheduler
+        self.changes: Changes
 
     def keep_up(self) -> WatchReport:
         return self.found
@@ -114,7 +114,7 @@ class Notes:
         self.looks.append((began, reason))
         await asyncio.sleep(self.takes_s)
         if self.is_fine:
-            self.follower.cover(began)
+            self.changes.cover(began)
         return self.is_fine
 
     async def change(self, *after_s: float) -> None:
@@ -127,11 +127,13 @@ class Notes:
 @asynccontextmanager
 async def followed(notes: Notes, ops_log: OpsLog, **options: object) -> AsyncIterator[SyncScheduler]:
     settings = SyncSettings.model_validate({"watchDebounceMs": DEBOUNCE_S * 1000, **options})
-    follower = SyncScheduler(settings, open_watch=notes.watch, sync=notes.look, ops_log=ops_log)
-    notes.follower = follower
+    notes.changes = Changes(DEBOUNCE_S)
+    follower = SyncScheduler(
+        settings, notes.changes, open_watch=notes.watch, sync=notes.look, ops_log=ops_log
+    )
     follower.start()
     try:
-        await follower.stand_ready()
+        await notes.changes.is_watch_ready.wait()
         yield follower
     finally:
         await follower.stop()
@@ -342,9 +344,10 @@ def test_nobody_waits_for_a_watch_that_ends_by_a_defect(hasty: Hasty, ops_log: O
         raise ValueError("a defect")
 
     async def test() -> None:
-        follower = SyncScheduler(SyncSettings(), open_watch=fail, sync=Notes().look, ops_log=ops_log)
+        changes = Changes(DEBOUNCE_S)
+        follower = SyncScheduler(SyncSettings(), changes, open_watch=fail, sync=Notes().look, ops_log=ops_log)
         follower.start()
-        await follower.stand_ready()
+        await changes.is_watch_ready.wait()
         assert follower.status.state == "failed"
         assert "a defect" in (follower.status.reason or "")
         await follower.stop()

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import pytest
 
-from composable_memory.supervision.lease import LIFETIME_S, POLL_S, RENEW_S, Lease, LeaseRow
+from composable_memory.supervision.lease import LIFETIME_S, RENEW_S, Lease, LeaseRow
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
 
 T = TypeVar("T")
@@ -211,37 +211,6 @@ def test_the_holder_renews_its_lease_well_before_it_runs_out_and_then_no_more() 
         assert 2 * RENEW_S < LIFETIME_S
 
     _run(hold)
-
-
-def test_who_waits_has_the_lease_when_it_is_free_or_hears_that_the_work_is_done() -> None:
-    async def wait() -> None:
-        cell, looks = Cell(), 0
-
-        async def is_needed() -> bool:
-            return not done
-
-        async def look() -> None:
-            nonlocal looks
-            looks += 1
-
-        async def waited() -> bool:
-            async with cell.lease.wait(is_needed=is_needed, while_waiting=look) as is_ours:
-                return is_ours
-
-        done = False
-        async with cell.lease.acquire():
-            waiting = asyncio.create_task(waited())
-            await asyncio.sleep(2.5 * POLL_S)
-        assert await waiting
-        assert looks == 3
-
-        async with cell.lease.acquire():
-            waiting = asyncio.create_task(waited())
-            await asyncio.sleep(POLL_S)
-            done = True
-            assert not await waiting
-
-    _run(wait)
 
 
 def _run(main: Callable[[], object]) -> None:

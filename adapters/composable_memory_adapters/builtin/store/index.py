@@ -96,6 +96,7 @@ def write_drafts(
 
     New chunks point at their vector in `space`, or else in that of the index, if it is known already.
     """
+    tables.check_owner(connection)
     plan = _Plan(connection, tables)
     for draft in drafts:
         plan.add(draft)
@@ -114,6 +115,7 @@ def remove_files(
     now_ms: int,
 ) -> int:
     """Remove the given files unless they are no longer as given; return how many went."""
+    tables.check_owner(connection)
     gone = [
         (key, seen.source)
         for key, seen in files.items()
@@ -130,6 +132,7 @@ def remove_files(
 
 def adopt_cached_vectors(connection: Connection, tables: Tables, space: EmbeddingSpace) -> int:
     """Point chunks without a vector at one that is known by now; return how many."""
+    tables.check_owner(connection)
     connection.execute(tables.sql(ADOPT_CACHED), space.identity)
     adopted = connection.changes()
     if adopted:
@@ -168,6 +171,7 @@ def store_vectors(
     now_ms: int,
 ) -> bool:
     """Keep `vectors` and point the chunks at them; False if the live ones are in another space by now."""
+    tables.check_owner(connection)
     select = tables.sql("SELECT id, hash FROM {chunks} WHERE id = ?")
     rows = list(connection.executemany(select, [(chunk_id,) for chunk_id in chunk_ids]))
     wanted = {digest: vectors[digest] for _, digest in rows if digest in vectors}

@@ -4,13 +4,17 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from uuid import uuid4
 
+from composable_memory.supervision.lease import LeaseRow
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.sqlite_file import Connection, Unreadable
 
 __all__ = [
     "DAMAGE",
+    "LEASE",
+    "REBUILD",
     "CacheUse",
     "IndexSnapshot",
     "SyncMark",
@@ -18,6 +22,7 @@ __all__ = [
     "bump_revision",
     "cache_use",
     "identity",
+    "milliseconds",
     "read_mark",
     "set_value",
     "snapshot",
@@ -35,6 +40,8 @@ SPACE = "space"
 RECIPE = "recipe"
 CACHE_USE = "cache_use"
 IDENTITY = "identity"
+REBUILD = "rebuild"
+"""Key of the token of the rebuild whose tables stand beside the live ones."""
 
 BUMP = """
 INSERT INTO meta (key, value) VALUES ('revision', '1')
@@ -88,6 +95,11 @@ class IndexSnapshot:
     mark: SyncMark | None = None
     damage: str | None = None
     """What somebody came upon that is not what was written, and no sync has mended yet."""
+
+
+def milliseconds(moment: datetime) -> int:
+    """Return a time as the index stores it, in milliseconds since 1970."""
+    return int(moment.timestamp() * 1000)
 
 
 def bump_revision(connection: Connection) -> None:
@@ -190,6 +202,18 @@ def set_value(connection: Connection, key: str, value: str | None) -> None:
         "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
         (key, value),
     )
+
+
+def _lease(connection: Connection) -> str | None:
+    return value(connection, "lease")
+
+
+def _set_lease(connection: Connection, holder: str | None) -> None:
+    set_value(connection, "lease", holder)
+
+
+LEASE: LeaseRow[Connection] = LeaseRow(_lease, _set_lease)
+"""The lease on an index: one process at a time does long work on it, such as a rebuild or an embedding."""
 
 
 def _parse_mark(stored: str) -> SyncMark:

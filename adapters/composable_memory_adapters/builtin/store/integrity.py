@@ -65,7 +65,7 @@ class Findings:
     files: tuple[tuple[str, str], ...] = ()
     vectors: tuple[int, ...] = ()
 
-    def told(self) -> str | None:
+    def described(self) -> str | None:
         """Return what is damaged in words, None where nothing is."""
         if self.structure is not None:
             return self.structure
@@ -133,7 +133,7 @@ def note_damage(connection: Connection, what: str) -> None:
 
 
 def damage_noted(connection: Connection) -> str | None:
-    """Return what somebody came upon, None where nobody did."""
+    """Return the damage that was noted, None if there is none."""
     return index_meta.value(connection, index_meta.DAMAGE)
 
 

@@ -15,15 +15,15 @@ from pathlib import Path
 
 from composable_memory.errors import IndexDamaged, IndexProblem, IndexTooNew
 from composable_memory_adapters.builtin.store.tables import LIVE, Tables
-from composable_memory_adapters.sqlite_file import Connection, SqliteFile
+from composable_memory_adapters.sqlite_file import Connection
 
 __all__ = [
     "HEADER_BYTES",
     "SCHEMA_VERSION",
     "check",
     "checksum_of",
+    "create",
     "create_passages",
-    "ensure",
     "is_marked",
 ]
 
@@ -38,7 +38,7 @@ HEADER_BYTES = 72
 MAX_VERSION = 1000
 """A version above is no version: the head of the file is damaged."""
 
-BOOKS = """
+SHARED = """
 CREATE TABLE IF NOT EXISTS meta (
   key TEXT PRIMARY KEY,
   value TEXT NOT NULL
@@ -117,24 +117,6 @@ SELECT name, substr(sql, instr(sql, ' USING ')) FROM sqlite_schema WHERE sql LIK
 """
 
 
-async def ensure(file: SqliteFile) -> None:
-    """Make the tables in `file` if they are not there.
-
-    Raises:
-        IndexTooNew: a later version wrote the file.
-        IndexDamaged: it is not a sound database.
-        IndexProblem: it belongs to another program, or can be neither read nor written.
-    """
-    try:
-        is_ready = await file.read(lambda connection: check(connection, file.path))
-    except (IndexTooNew, IndexDamaged):
-        raise
-    except IndexProblem:  # usually a file that does not exist yet; writing tells why otherwise
-        is_ready = False
-    if not is_ready:
-        await file.write(lambda connection: _create(connection, file.path))
-
-
 def check(connection: Connection, path: Path) -> bool:
     """Return whether the tables are there, whole, and of this version; False where they are still to be made.
 
@@ -167,12 +149,19 @@ def _shape(connection: Connection) -> frozenset[tuple[object, ...]]:
 @lru_cache(maxsize=1)
 def _shape_as_made() -> frozenset[tuple[object, ...]]:
     with closing(Connection(":memory:")) as fresh:
-        fresh.execute(BOOKS)
+        fresh.execute(SHARED)
         create_passages(fresh, LIVE)
         return _shape(fresh)
 
 
-def _create(connection: Connection, path: Path) -> None:
+def create(connection: Connection, path: Path) -> None:
+    """Make the tables if they are not there, or bring those of an older version up to date.
+
+    Raises:
+        IndexTooNew: a later version wrote the file.
+        IndexDamaged: it is not a sound database.
+        IndexProblem: it belongs to another program.
+    """
     if check(connection, path):  # another process was faster
         return
     if connection.execute("PRAGMA user_version").get == 1:
@@ -182,7 +171,7 @@ def _create(connection: Connection, path: Path) -> None:
         return
     if connection.execute("SELECT count(*) FROM sqlite_schema").get:
         raise IndexProblem(path, "it holds the tables of another program; choose another store.path")
-    connection.execute(BOOKS)
+    connection.execute(SHARED)
     create_passages(connection, LIVE)
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")

@@ -20,6 +20,9 @@ class Changes:
         self._woken = asyncio.Event()
         self._first = self._last = -math.inf
         self.are_pending = False
+        self.is_watch_ready = asyncio.Event()
+        """Not set while a watch is being started: what changes then may go unheard."""
+        self.is_watch_ready.set()
 
     def hear(self) -> None:
         """Note that something changed; may be called from any thread."""

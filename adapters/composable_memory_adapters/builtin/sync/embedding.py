@@ -7,11 +7,13 @@ from functools import partial
 
 from composable_memory.content import EmbedderInput
 from composable_memory.errors import DimensionMismatch, EmbedderUnavailable, EmbeddingError, EmbeddingPending
-from composable_memory.interfaces import EmbedderAdapter, SupportsJobs
+from composable_memory.interfaces import Clock, EmbedderAdapter, SupportsJobs
 from composable_memory_adapters.builtin.asking import answer_within
 from composable_memory_adapters.builtin.store import index
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
-from composable_memory_adapters.builtin.store.table_set import TableSet
+from composable_memory_adapters.builtin.store.index_meta import milliseconds
+from composable_memory_adapters.builtin.store.tables import Tables
+from composable_memory_adapters.sqlite_file import SqliteFile
 
 __all__ = ["EmbedOutcome", "Embedding"]
 
@@ -53,88 +55,135 @@ class EmbedOutcome:
 
 
 class Embedding:
-    """Gives the chunks of a table set their vectors.
+    """Gives the chunks of one set of tables their vectors, a batch at a time.
 
-    `refresh` is awaited between two batches; it says whether chunks have come or gone meanwhile.
+    embedding = Embedding(file, LIVE, embedder, space, is_local=True, clock=clock)
+    await embedding.list_waiting()
+    while not embedding.is_finished:
+        await embedding.embed_next()
+    outcome = await embedding.outcome()
     """
 
     def __init__(
         self,
-        tables: TableSet,
+        file: SqliteFile,
+        tables: Tables,
         embedder: EmbedderAdapter,
         space: EmbeddingSpace,
         *,
         is_local: bool,
-        now_ms: Callable[[], int],
-        progress: Callable[[int, int], None],
-        refresh: Callable[[], Awaitable[bool]],
+        clock: Clock,
     ) -> None:
+        self._file = file
         self._tables = tables
         self._embedder = embedder
+        self._jobs = embedder if isinstance(embedder, SupportsJobs) else None
         self._space = space
         self._batch = FEW_TEXTS if is_local else MANY_TEXTS
-        self._now_ms = now_ms
-        self._progress = progress
-        self._refresh = refresh
-        self._embedded = 0
+        self._clock = clock
+        self._waiting: list[int] = []
+        self._next = 0
+        self._retries: deque[Sequence[int]] = deque()
         self._refused: set[int] = set()
+        self._failures = 0
+        self._embedded = 0
+        self._problem: str | None = None
+        self.done = 0
 
-    async def run(self) -> EmbedOutcome:
-        """Embed every chunk without a vector; each batch is stored whole before the next is asked for.
+    @property
+    def total(self) -> int:
+        """Return how many chunks are done or wait."""
+        return self.done + len(self._waiting) - self._next + sum(map(len, self._retries))
 
-        A provider that fails stops the work and is named in the outcome: what was embedded before stays.
+    @property
+    def is_finished(self) -> bool:
+        """Return whether nothing is left that could be embedded now."""
+        return self._next == len(self._waiting) and not self._retries
+
+    async def list_waiting(self) -> None:
+        """List the chunks without a vector; again after some came, or are gone."""
+        pending = await self._file.read(partial(index.pending_chunks, tables=self._tables))
+        self._waiting = [chunk_id for chunk_id in pending if chunk_id not in self._refused]
+        self._next = 0
+        self._retries.clear()
+
+    async def embed_next(self) -> None:
+        """Embed the next batch and store it whole.
+
+        A provider that fails ends the work, and `outcome` names it: what was embedded before stays.
         """
-        if not await self._tables.read(index.count_pending):
-            return EmbedOutcome()
-        problem = None
         try:
-            await self._by_job()
-            problem = await self._by_batches()
+            if self._jobs is not None:
+                await self._embed_by_job(self._jobs)
+            else:
+                await self._embed_batch()
         except EmbeddingError as error:
-            problem = str(error)
-        left = await self._tables.read(index.count_pending)
+            self._end(str(error))
+
+    async def outcome(self) -> EmbedOutcome:
+        """Return what came of the work, and how much is left to do."""
+        left = await self._file.read(partial(index.count_pending, tables=self._tables))
+        problem = self._problem
         if not left or problem is None:
             return EmbedOutcome(embedded=self._embedded, pending=left)
         if len(self._refused) == left:
-            refused = await self._tables.read(partial(index.places_of, chunk_ids=sorted(self._refused)))
+            places = partial(index.places_of, tables=self._tables, chunk_ids=sorted(self._refused))
+            refused = await self._file.read(places)
             problem = f"{', '.join(refused[:NAMED_PLACES])}: {problem}"
         return EmbedOutcome(
             embedded=self._embedded, pending=left, problem=problem, refused=len(self._refused)
         )
 
-    async def _by_batches(self) -> str | None:
-        """Embed batch by batch, and return what was wrong first; texts may have been left out then.
+    def _end(self, problem: str) -> None:
+        self._problem = problem
+        self._waiting, self._next = [], 0
+        self._retries.clear()
 
-        One that fails is tried again in halves, after the others. So a text that the provider refuses keeps
-        no other from its vector, and those beside it are not paid for anew by every sync.
+    async def _embed_by_job(self, embedder: SupportsJobs) -> None:
+        """Leave texts to the provider's jobs; what these do not take, or fail to do, is listed anew."""
+        part = self._waiting[self._next : self._next + embedder.job_limit]
+        if embedder.takes_jobs(len(part)):
+            try:
+                await self._embed(part, embedder.embed_job)
+            except EmbeddingPending:
+                raise
+            except EmbeddingError:  # the embedder counts it, and its status tells of it
+                pass
+            else:
+                self._next += len(part)
+                self.done += len(part)
+                if not self.is_finished:
+                    return
+        self._jobs = None
+        await self.list_waiting()
+
+    async def _embed_batch(self) -> None:
+        """Embed a batch; one that fails is tried again in halves, after the others.
+
+        So a text that the provider refuses keeps no other from its vector, and those beside it are not paid
+        for anew by every sync.
         """
-        problem: str | None = None
-        failures = done = 0
-        parts = await self._parts()
-        total = sum(map(len, parts))
-        self._progress(done, total)
-        while parts:
-            part = parts.popleft()
-            refusal = await self._refusal(part)
-            if refusal is not None:
-                problem, failures = problem or refusal, failures + 1
-                if failures == FAILURES_IN_A_ROW:
-                    return problem
-                parts.extend(self._halves(part))
-                continue
-            failures = 0
-            done += len(part)
-            self._progress(done, total)
-            if parts and await self._refresh():
-                parts, done = await self._parts(), 0
-                total = sum(map(len, parts))
-        return problem
+        part = self._take_batch()
+        try:
+            await self._embed(part, self._ask)
+        except (EmbedderUnavailable, DimensionMismatch):
+            raise
+        except EmbeddingError as error:
+            self._problem, self._failures = self._problem or str(error), self._failures + 1
+            if self._failures == FAILURES_IN_A_ROW:
+                self._end(self._problem)
+            else:
+                self._retries.extend(self._halves(part))
+        else:
+            self._failures = 0
+            self.done += len(part)
 
-    async def _parts(self) -> deque[Sequence[int]]:
-        """Return what waits, in batches, without what was refused."""
-        pending = await self._tables.read(index.pending_chunks)
-        waiting = [chunk_id for chunk_id in pending if chunk_id not in self._refused]
-        return deque(waiting[start : start + self._batch] for start in range(0, len(waiting), self._batch))
+    def _take_batch(self) -> Sequence[int]:
+        if self._next == len(self._waiting):
+            return self._retries.popleft()
+        part = self._waiting[self._next : self._next + self._batch]
+        self._next += len(part)
+        return part
 
     def _halves(self, part: Sequence[int]) -> Sequence[Sequence[int]]:
         """Return a part in two; one that cannot be divided is refused for good, as far as this sync goes."""
@@ -144,37 +193,9 @@ class Embedding:
         middle = len(part) // 2
         return part[:middle], part[middle:]
 
-    async def _refusal(self, part: Sequence[int]) -> str | None:
-        """Embed a part, or return why that failed if it may go better with less."""
-        try:
-            await self._embed(part, self._embed_batch)
-        except (EmbedderUnavailable, DimensionMismatch):
-            raise
-        except EmbeddingError as error:
-            return str(error)
-        return None
-
-    async def _by_job(self) -> None:
-        """Leave what there is to the provider's jobs, if it has them; what a job fails to do is left."""
-        embedder = self._embedder
-        if not isinstance(embedder, SupportsJobs):
-            return
-        waiting = await self._tables.read(index.pending_chunks)
-        for start in range(0, len(waiting), embedder.job_limit):
-            part = waiting[start : start + embedder.job_limit]
-            if not embedder.takes_jobs(len(part)):
-                return
-            self._progress(start, len(waiting))
-            try:
-                await self._embed(part, embedder.embed_job)
-            except EmbeddingPending:
-                raise
-            except EmbeddingError:  # the embedder counts it, and its status tells of it
-                return
-
     async def _embed(self, chunk_ids: Sequence[int], ask: Ask) -> None:
         """Give these chunks their vectors."""
-        texts = await self._tables.read(partial(index.texts_to_embed, chunk_ids=chunk_ids))
+        texts = await self._file.read(partial(index.texts_to_embed, tables=self._tables, chunk_ids=chunk_ids))
         if not texts:  # another process was here
             return
         inputs = [EmbedderInput(text=text, id=digest) for digest, text in texts.items()]
@@ -184,18 +205,19 @@ class Embedding:
             raise EmbeddingError(self._space.provider, self._space.model, problem)
         await self._store(chunk_ids, dict(zip(texts, vectors, strict=True)))
 
-    async def _embed_batch(self, inputs: Sequence[EmbedderInput]) -> Sequence[Sequence[float]]:
+    async def _ask(self, inputs: Sequence[EmbedderInput]) -> Sequence[Sequence[float]]:
         return await answer_within(BATCH_TIMEOUT_S, self._embedder.embed_batch(inputs), self._space)
 
     async def _store(self, chunk_ids: Sequence[int], vectors: Mapping[str, Sequence[float]]) -> None:
         for start in range(0, len(chunk_ids), STORED_CHUNKS):
             store = partial(
                 index.store_vectors,
+                tables=self._tables,
                 space=self._space,
                 chunk_ids=chunk_ids[start : start + STORED_CHUNKS],
                 vectors=vectors,
-                now_ms=self._now_ms(),
+                now_ms=milliseconds(self._clock()),
             )
-            if not await self._tables.write(store):
+            if not await self._file.write(store):
                 raise EmbedderUnavailable(self._space.provider, self._space.model, MOVED, TWO_FOLDERS)
         self._embedded += len(vectors)

@@ -79,13 +79,15 @@ class WatchStatus:
 class SyncScheduler:
     """Follows the notes from `start` to `stop`.
 
-    `open_watch` is called in a thread, with what to call when something changes. `sync` brings the index up
-    to date for a reason, says whether it went well, and never raises.
+    `changes` is what the watch has heard of; whoever syncs has them covered. `open_watch` is called in a
+    thread, with what to call when something changes. `sync` brings the index up to date for a reason, returns
+    whether that went well, and never raises.
     """
 
     def __init__(
         self,
         settings: SyncSettings,
+        changes: Changes,
         *,
         open_watch: Callable[[Callable[[], None]], FolderWatch],
         sync: Callable[[str], Awaitable[bool]],
@@ -95,10 +97,9 @@ class SyncScheduler:
         self._open_watch = open_watch
         self._sync = sync
         self._ops_log = ops_log
-        self._changes = Changes(settings.watch_debounce_ms / 1000)
+        self._changes = changes
         self._watch: FolderWatch | None = None
         self._task: asyncio.Task[None] | None = None
-        self._stands = asyncio.Event()
         self._sessions: OrderedDict[str, None] = OrderedDict()
         self.status = WatchStatus()
 
@@ -130,6 +131,7 @@ class SyncScheduler:
         """Begin to follow; what that takes is made ready behind the caller's back."""
         if self._settings.watch:
             self.status = WatchStatus(state="starting")
+        self._changes.is_watch_ready.clear()
         # In a context of its own, so that not all syncs to come belong to the trace in which this is called.
         self._task = asyncio.create_task(self._follow(), name="builtin-follow", context=Context())
         self._task.add_done_callback(self._end)
@@ -142,15 +144,6 @@ class SyncScheduler:
         if self._watch is not None:
             await asyncio.to_thread(self._watch.stop)
         self._task = self._watch = None
-
-    async def stand_ready(self) -> None:
-        """Wait until the watch stands, or cannot: what changes after that will be heard."""
-        if self._task is not None:
-            await self._stands.wait()
-
-    def cover(self, since: float) -> None:
-        """Take what changed before `since`, a time of the loop, for known: a sync has looked after that."""
-        self._changes.cover(since)
 
     def is_new_session(self, key: str | None) -> bool:
         """Return whether a conversation asks for the first time; always no if that is no reason to look."""
@@ -168,20 +161,20 @@ class SyncScheduler:
             if self._settings.watch:
                 tasks.create_task(self._follow_changes())
             else:
-                self._stands.set()
+                self._changes.is_watch_ready.set()
             if self._settings.interval_minutes:
                 tasks.create_task(self._keep_interval())
 
     def _end(self, task: asyncio.Task[None]) -> None:
         """Leave nobody waiting, whatever ended the task; a defect must be seen in the status."""
-        self._stands.set()
+        self._changes.is_watch_ready.set()
         if not task.cancelled() and (error := task.exception()) is not None:
             self.status = replace(self.status, state="failed", reason=f"following ended: {error!r}")
 
     async def _follow_changes(self) -> None:
         self._watch = await asyncio.to_thread(self._open_watch, self._changes.hear)
         await self._mind_folders(self._watch)
-        self._stands.set()
+        self._changes.is_watch_ready.set()
         while True:
             has_changed = await self._changes.settle(FOLDERS_S)
             # In a folder that is new here, something may have been written before it was watched.

@@ -5,30 +5,27 @@ old ones or the new ones, a process that is killed leaves the old ones, and the 
 never computed twice. What such a process leaves behind is dropped by the next one.
 """
 
-import contextlib
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-from uuid import uuid4
 
-from composable_memory.errors import IndexProblem
-from composable_memory_adapters.builtin.store import embedding_cache, index_meta, lease, schema
+from composable_memory_adapters.builtin.store import embedding_cache, index_meta, schema
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
-from composable_memory_adapters.builtin.store.table_set import TableSet
-from composable_memory_adapters.builtin.store.tables import BESIDE, GENERATION_BITS, LIVE
-from composable_memory_adapters.sqlite_file import Connection, SqliteFile
+from composable_memory_adapters.builtin.store.index_meta import REBUILD, IndexSnapshot
+from composable_memory_adapters.builtin.store.tables import GENERATION_BITS, LIVE, NEXT, Tables
+from composable_memory_adapters.sqlite_file import Connection
 
 __all__ = [
     "RebuildCost",
-    "beside",
+    "begin",
     "cost",
-    "drop_litter",
+    "drop_leftovers",
+    "give_up",
     "is_under_way",
     "prune_cache",
+    "stock",
     "swap",
 ]
 
-KEY = "rebuild"
 TEXTS_TO_EMBED = """
 SELECT count(*), coalesce(sum(length(text)), 0) FROM chunks WHERE NOT EXISTS (
   SELECT 1 FROM embedding_cache AS cached
@@ -47,12 +44,12 @@ WHERE provider_key = ?2 AND model = ?3 AND provider = ?4
 REPLACE = "".join(
     f"DROP TABLE {old}; ALTER TABLE {new} RENAME TO {old};"
     for old, new in (
-        (LIVE.files, BESIDE.files),
-        (LIVE.chunks, BESIDE.chunks),
-        (LIVE.keywords, BESIDE.keywords),
+        (LIVE.files, NEXT.files),
+        (LIVE.chunks, NEXT.chunks),
+        (LIVE.keywords, NEXT.keywords),
     )
 )
-DROP = "".join(f"DROP TABLE IF EXISTS {name};" for name in (BESIDE.files, BESIDE.chunks, BESIDE.keywords))
+DROP = "".join(f"DROP TABLE IF EXISTS {name};" for name in (NEXT.files, NEXT.chunks, NEXT.keywords))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +62,7 @@ class RebuildCost:
     passages: int
     characters: int
 
-    def told(self) -> str:
+    def described(self) -> str:
         """Return the reasons and what happens next: where it is not free, the price and how to pay it."""
         why = "; ".join(self.reasons)
         if self.is_free:
@@ -104,60 +101,51 @@ def cost(
     )
 
 
-@asynccontextmanager
-async def beside(file: SqliteFile) -> AsyncIterator[TableSet]:
-    """Yield empty tables beside the live ones, for the caller alone; unless swapped in, they are dropped.
-
-    Raises:
-        IndexProblem: the file cannot be written.
-    """
-    token = uuid4().hex
-
-    def prepare(connection: Connection) -> None:
-        connection.execute(DROP)
-        last = connection.execute(LAST_IDS, (LIVE.chunks,)).get
-        generation = (last >> GENERATION_BITS) + 1
-        schema.create_passages(connection, BESIDE, f"_{generation}")
-        connection.execute("DELETE FROM sqlite_sequence WHERE name = ?", (BESIDE.chunks,))
-        connection.execute(START_IDS, (BESIDE.chunks, generation << GENERATION_BITS))
-        index_meta.set_value(connection, KEY, token)
-
-    def guard(connection: Connection) -> None:
-        if not _is_of(connection, token):
-            raise IndexProblem(file.path, "another process took over its rebuild; the old index answers")
-
-    try:
-        # Within the block, because a write that has begun is completed though its caller is cancelled.
-        await file.write(prepare)
-        yield TableSet(file=file, tables=BESIDE, guard=guard)
-    finally:
-        # Where nothing can be written any more, the next process drops the tables as litter.
-        with contextlib.suppress(IndexProblem):
-            await file.write(lambda connection: _drop(connection) if _is_of(connection, token) else None)
+def stock(
+    connection: Connection, cost_of: Callable[[Connection], RebuildCost | None]
+) -> tuple[IndexSnapshot, RebuildCost | None]:
+    """Return the counts of the index, and what a rebuild would cost by `cost_of`, both of one moment."""
+    return index_meta.snapshot(connection), cost_of(connection)
 
 
-async def swap(tables: TableSet, *, space: EmbeddingSpace | None, recipe: str, now_ms: int) -> None:
+def begin(connection: Connection, tables: Tables) -> None:
+    """Make `tables` anew, empty; from now on they belong to their owner."""
+    connection.execute(DROP)
+    last = connection.execute(LAST_IDS, (LIVE.chunks,)).get
+    generation = (last >> GENERATION_BITS) + 1
+    schema.create_passages(connection, tables, f"_{generation}")
+    connection.execute("DELETE FROM sqlite_sequence WHERE name = ?", (tables.chunks,))
+    connection.execute(START_IDS, (tables.chunks, generation << GENERATION_BITS))
+    index_meta.set_value(connection, REBUILD, tables.owner)
+
+
+def give_up(connection: Connection, tables: Tables) -> None:
+    """Drop `tables` unless they were swapped in, or belong to another rebuild by now."""
+    if index_meta.value(connection, REBUILD) == tables.owner:
+        _drop(connection)
+
+
+def swap(
+    connection: Connection, tables: Tables, *, space: EmbeddingSpace | None, recipe: str, now_ms: int
+) -> None:
     """Put `tables` in the place of the live ones.
 
     Raises:
-        IndexProblem: they are no longer the caller's, or the file cannot be written.
+        IndexProblem: they belong to another rebuild by now.
     """
-
-    def replace(connection: Connection, _tables: object) -> None:
-        if space is not None:
-            connection.execute(LET_GO_OF_VECTORS, (now_ms, *space.identity))
-            index_meta.store_space(connection, space)
-        connection.execute(REPLACE)
-        index_meta.store_recipe(connection, recipe)
-        index_meta.set_value(connection, KEY, None)
-        index_meta.bump_revision(connection)
-
-    await tables.write(replace)
+    tables.check_owner(connection)
+    if space is not None:
+        connection.execute(LET_GO_OF_VECTORS, (now_ms, *space.identity))
+        index_meta.store_space(connection, space)
+    connection.execute(REPLACE)
+    index_meta.store_recipe(connection, recipe)
+    index_meta.set_value(connection, REBUILD, None)
+    index_meta.bump_revision(connection)
 
 
-def drop_litter(connection: Connection) -> bool:
+def drop_leftovers(connection: Connection) -> bool:
     """Drop what a rebuild has left whose process is gone; say whether there was any."""
-    if not is_under_way(connection) or not lease.is_lease_free(connection):
+    if not is_under_way(connection) or not index_meta.LEASE.is_free(connection):
         return False
     _drop(connection)
     return True
@@ -165,7 +153,7 @@ def drop_litter(connection: Connection) -> bool:
 
 def is_under_way(connection: Connection) -> bool:
     """Return whether there are tables beside the live ones."""
-    return index_meta.value(connection, KEY) is not None
+    return index_meta.value(connection, REBUILD) is not None
 
 
 def prune_cache(connection: Connection, max_entries: int) -> int:
@@ -186,13 +174,9 @@ def _to_embed(
     return passages, characters
 
 
-def _is_of(connection: Connection, token: str) -> bool:
-    return index_meta.value(connection, KEY) == token
-
-
 def _drop(connection: Connection) -> None:
     connection.execute(DROP)
-    index_meta.set_value(connection, KEY, None)
+    index_meta.set_value(connection, REBUILD, None)
 
 
 def _named(space: EmbeddingSpace | None) -> str:

@@ -1,0 +1,305 @@
+"""The index file of an open memory: made when needed, kept current, begun anew when it is damaged."""
+
+import asyncio
+import glob
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from composable_memory.errors import BackendUnavailable, IndexDamaged, IndexProblem, IndexTooNew
+from composable_memory.interfaces import BackendServices
+from composable_memory.supervision.single_flight import Flight
+from composable_memory.types import SyncReport
+from composable_memory_adapters.builtin.notes.sources import scan
+from composable_memory_adapters.builtin.search.searcher import Searcher
+from composable_memory_adapters.builtin.settings import BuiltinSettings
+from composable_memory_adapters.builtin.store import integrity, rebuild, schema
+from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
+from composable_memory_adapters.builtin.store.index_meta import IndexSnapshot, SyncMark, milliseconds
+from composable_memory_adapters.builtin.sync.debounce import Changes
+from composable_memory_adapters.builtin.sync.synchroniser import Synchroniser
+from composable_memory_adapters.sqlite_file import SqliteFile
+
+if TYPE_CHECKING:
+    from composable_memory_adapters.builtin.store.rebuild import RebuildCost
+
+__all__ = ["BACKEND_ID", "IndexFile", "OpenIndex", "ensure_tables"]
+
+BACKEND_ID = "builtin"
+BACKGROUND_REASONS = frozenset({"search", "session-start", "watch", "interval"})
+"""Why a sync runs that nobody has asked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenIndex:
+    """An open index file and what works on it; a file that takes its place gets a new one of these."""
+
+    file: SqliteFile
+    searcher: Searcher
+    sync: Synchroniser
+    stack: AsyncExitStack
+
+    async def close(self) -> None:
+        """Release the file; what is being written is finished."""
+        await self.searcher.close()
+        await self.stack.aclose()
+
+
+class IndexFile:
+    """Opens, syncs and replaces the index at one path, and knows its counts as of the last look.
+
+    The first sync that has something to write makes the file.
+    """
+
+    def __init__(
+        self,
+        settings: BuiltinSettings,
+        services: BackendServices,
+        changes: Changes,
+    ) -> None:
+        self._settings = settings
+        self._services = services
+        self._changes = changes
+        self._embedder = services.embedder if settings.store.vector.enabled else None
+        self._transcripts: Path | None = None
+        self._open: OpenIndex | None = None
+        self._is_closed = False
+        self._is_made = False
+        self._counting = asyncio.Lock()
+        self.space = EmbeddingSpace.of(self._embedder) if self._embedder else None
+        self.path = services.state_dir
+        self.snapshot = IndexSnapshot()
+        self.rebuild_cost: RebuildCost | None = None
+        self.damage: IndexDamaged | None = None
+        """What kept the file from being read when it was opened, until a sync has mended it."""
+        self.checked_at: datetime | None = None
+        """When the notes were last compared with the index, or a comparison began."""
+
+    async def open(self, path: Path, transcripts: Path | None) -> None:
+        """Open the file at `path` and read its counts; damage is kept for later.
+
+        Raises:
+            IndexProblem: the file cannot be read, or cannot be made.
+        """
+        self.path, self._transcripts = path, transcripts
+        self._open = await self._opened_file()
+        try:
+            if await self.exists():
+                await self.take_stock()
+            else:
+                await asyncio.to_thread(self._open.file.check_folder)
+        except IndexDamaged as damage:
+            self.damage = damage
+
+    async def close(self) -> None:
+        """Finish what is being written and release the file."""
+        self._is_closed = True
+        if self._open is not None:
+            await self._open.close()
+        self._open = None
+
+    def refuse(self) -> None:
+        """Refuse all further calls; those under way go on until `close`."""
+        self._is_closed = True
+
+    def current(self, operation: str) -> OpenIndex:
+        """Return what is open now.
+
+        Raises:
+            BackendUnavailable: nothing is; the error names the operation.
+        """
+        if self._is_closed or self._open is None:
+            raise BackendUnavailable(BACKEND_ID, "it is closed", fix="open it again", operation=operation)
+        return self._open
+
+    async def exists(self) -> bool:
+        """Return whether there is an index; it is made by the first sync that has something to write."""
+        if not self._is_made and await asyncio.to_thread(self.path.exists):
+            try:
+                await ensure_tables(self.current("read").file)  # whoever makes it may not be done
+            finally:
+                self._is_made = True
+        return self._is_made
+
+    async def take_stock(self) -> None:
+        """Read counts and the cost of a rebuild; one at a time, so that what is older never comes last."""
+        if not await self.exists():
+            return
+        async with self._counting:
+            current = self.current("read its index")
+            stock = partial(rebuild.stock, cost_of=current.sync.rebuild_cost)
+            self.snapshot, self.rebuild_cost = await current.file.read(stock)
+
+    # --- sync ---------------------------------------------------------------------------------------------
+
+    async def update(self, flight: Flight) -> SyncReport:
+        """Sync once; a damaged file is set aside and a new one takes its place."""
+        await self._changes.is_watch_ready.wait()
+        began = asyncio.get_running_loop().time()
+        try:
+            report = await self._sync_or_replace(flight)
+        finally:
+            self.checked_at = self._services.clock()
+        self._changes.cover(began)
+        self.damage = None
+        await self.take_stock()
+        return report
+
+    async def _sync_or_replace(self, flight: Flight) -> SyncReport:
+        try:
+            return await self._sync(flight)
+        except IndexDamaged as damage:
+            if not (flight.force or await asyncio.to_thread(self._is_ours)):
+                raise
+            aside = await self._start_anew()
+            report = await self._sync(flight)
+            what = f"the index was damaged ({damage.problem}) and is built anew"
+            kept_as = f"; what it was is kept as {aside}" if aside else " by another process"
+            return replace(report, problems=(what + kept_as, *report.problems))
+
+    async def _sync(self, flight: Flight) -> SyncReport:
+        await self.reopen_if_replaced()
+        current = self.current("sync")
+        is_background = not flight.force and BACKGROUND_REASONS.issuperset(flight.reasons)
+        if is_background and not await self.exists() and await asyncio.to_thread(self._is_nothing_to_write):
+            # Noted in memory alone: a folder that was only looked at leaves no file behind.
+            self.snapshot = IndexSnapshot(mark=SyncMark(finished_ms=milliseconds(self._services.clock())))
+            return SyncReport(reason="+".join(flight.reasons))
+        await ensure_tables(current.file)
+        return await current.sync.run(flight)
+
+    def _is_nothing_to_write(self) -> bool:
+        """Return whether there is neither a note nor anything that is in the way of reading notes."""
+        found = scan(
+            self._services.workspace_dir,
+            self._settings.extra_paths,
+            sources=self._settings.sources,
+            transcripts=self._transcripts,
+        )
+        return not (found.files or found.unreadable or found.remarks)
+
+    # --- damage, and a file that was replaced -------------------------------------------------------------
+
+    async def check(self) -> str | None:
+        """Read all of the file and return what is damaged, None if nothing is.
+
+        Raises:
+            IndexDamaged: so much that it cannot be read.
+        """
+        if not await self.exists():
+            return None
+        await self.reopen_if_replaced()
+        file = self.current("check").file
+        if not await file.read(partial(schema.check, path=self.path)):
+            return None
+        return (await file.read(integrity.examine)).described()
+
+    async def note_damage(self, what: str) -> None:
+        """Note damage in the file, so that the next sync of any process mends it."""
+        with suppress(IndexProblem):
+            await self.current("search").file.write(partial(integrity.note_damage, what=what))
+            await self.take_stock()
+
+    async def reopen_if_replaced(self) -> None:
+        """Open the file that is at the path now, if another process has set ours aside."""
+        # Of our connections, new ones would read its successor.
+        if await asyncio.to_thread(self.current("sync").file.was_replaced):
+            await self._reopen()
+
+    async def _reopen(self) -> None:
+        old, self._open = self._open, await self._opened_file()
+        if old is not None:
+            await old.close()
+
+    async def _start_anew(self) -> Path | None:
+        """Set the damaged file aside and begin an empty one, unless another process has done so."""
+        damaged = self.current("sync")
+        if await asyncio.to_thread(damaged.file.was_replaced):
+            return None
+        await damaged.close()
+        stamp = self._services.clock().astimezone(UTC).strftime("%Y%m%dT%H%M%S")
+        aside = await asyncio.to_thread(_set_aside, self.path, stamp)
+        await self._reopen()
+        await self._salvage(aside)
+        return aside
+
+    async def _salvage(self, aside: Path) -> None:
+        """Take over the vectors that are whole in a file that was set aside: they may have been paid for."""
+        new = self.current("sync").file
+        await ensure_tables(new)
+        async with SqliteFile.open(aside, readers=1) as old:
+            with suppress(IndexProblem):
+                last = 0
+                while rows := await old.read(partial(integrity.vectors_of, after=last)):
+                    last = rows[-1].id
+                    await new.write(partial(integrity.restore_vectors, rows=rows))
+
+    def _is_ours(self) -> bool:
+        """Return whether the file at our path is an index, or stands where nobody else puts a file."""
+        if self.path.is_relative_to(self._services.state_dir):
+            return True
+        with suppress(OSError), self.path.open("rb") as file:
+            return schema.is_marked(file.read(schema.HEADER_BYTES))
+        return False
+
+    async def _opened_file(self) -> OpenIndex:
+        stack = AsyncExitStack()
+        file = await stack.enter_async_context(SqliteFile.open(self.path))
+        searcher = Searcher(
+            file,
+            settings=self._settings,
+            clock=self._services.clock,
+            embedder=self._embedder,
+            space=self.space,
+            embedder_problem=self._services.embedder_problem,
+            is_paused=self._has_foreign_vectors,
+            state_dir=self._services.state_dir,
+        )
+        sync = Synchroniser(
+            file=file,
+            workspace=self._services.workspace_dir,
+            settings=self._settings,
+            embedder=self._embedder,
+            space=self.space,
+            ops_log=self._services.ops_log,
+            clock=self._services.clock,
+            transcripts=self._transcripts,
+            embedder_is_local=self._services.embedder_is_local,
+        )
+        return OpenIndex(file=file, searcher=searcher, sync=sync, stack=stack)
+
+    def _has_foreign_vectors(self) -> bool:
+        return self.rebuild_cost is not None and self.rebuild_cost.is_of_other_space
+
+
+async def ensure_tables(file: SqliteFile) -> None:
+    """Make the tables in `file` if they are not there.
+
+    Raises:
+        IndexTooNew: a later version wrote the file.
+        IndexDamaged: it is not a sound database.
+        IndexProblem: it belongs to another program, or can be neither read nor written.
+    """
+    try:
+        is_ready = await file.read(partial(schema.check, path=file.path))
+    except (IndexTooNew, IndexDamaged):
+        raise
+    except IndexProblem:  # usually a file that does not exist yet; writing tells why otherwise
+        is_ready = False
+    if not is_ready:
+        await file.write(partial(schema.create, path=file.path))
+
+
+def _set_aside(path: Path, stamp: str) -> Path:
+    """Rename an index and the files that belong to it; return its new name. One from before goes."""
+    for before in path.parent.glob(f"{glob.escape(path.name)}.damaged-*"):
+        before.unlink()
+    aside = path.with_name(f"{path.name}.damaged-{stamp}")
+    for suffix in ("", "-wal", "-shm"):
+        part = path.with_name(path.name + suffix)
+        if part.exists():
+            part.rename(aside.with_name(aside.name + suffix))
+    return aside
