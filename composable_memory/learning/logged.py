@@ -19,7 +19,7 @@ from composable_memory_feedback.logged import (
     LoggedQuery,
     QueryStream,
 )
-from composable_memory_feedback.signals import gather_parts, related
+from composable_memory_feedback.signals import gather_parts
 from composable_memory_ops_logs import OpsEvent
 
 __all__ = [
@@ -143,7 +143,7 @@ async def signals_of(
 
     def read(folder: Path) -> Iterator[Sequence[Judgement]]:
         traffic = QueryStream(folder, since=since, memory=context.memory_id).with_traffic()
-        return gather_parts(related(traffic, answers=answers), answers=answers)
+        return gather_parts(traffic, answers=answers)
 
     parts = await from_log(context, read)
     while (part := await asyncio.to_thread(next, parts, None)) is not None:

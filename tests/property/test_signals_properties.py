@@ -20,7 +20,7 @@ from composable_memory_feedback.logged import (
     Traffic,
     TrafficItem,
 )
-from composable_memory_feedback.signals import ShownText, gather, gather_parts, quoted_places, related
+from composable_memory_feedback.signals import ShownText, gather, gather_parts, quoted_places
 from composable_memory_ops_logs import TakenFrom
 
 NOON = datetime(2026, 3, 31, 12, tzinfo=UTC)
@@ -101,21 +101,6 @@ def test_reads_and_answers_may_come_in_any_order(traffic: Traffic) -> None:
     assert gather(turned) == gather(traffic)
 
 
-@given(traffics())
-def test_from_what_is_related_the_same_is_inferred_as_from_all(traffic: Traffic) -> None:
-    newest_first = sorted(traffic.queries, key=lambda one: one.at, reverse=True)
-    kept = list(related([*traffic.reads, *traffic.answers, *newest_first]))
-    queries = [one for one in kept if isinstance(one, LoggedQuery)]
-
-    assert gather(replace(traffic, queries=tuple(queries))) == gather(traffic)
-    used = {one.query_trace_id for one in traffic.reads} | {one.query_trace_id for one in traffic.answers}
-    assert traffic.reads or all(
-        one.trace_id in used or any(abs(one.at - other.at) <= timedelta(minutes=3) and one is not other
-                                    for other in queries)
-        for one in queries
-    )  # fmt: skip
-
-
 @given(traffics(), st.integers(1, 40), st.integers(1, 40))
 def test_part_by_part_the_same_is_inferred_as_at_once(
     traffic: Traffic, window_min: int, span_min: int
@@ -153,7 +138,7 @@ def test_of_much_traffic_little_is_held_at_a_time() -> None:
                 shown=(RankedHit(path="a.md", start_line=1, end_line=2, backend="x", score=1, calibrated=1),),
             )  # fmt: skip
 
-    parts = gather_parts(related(asked()))
+    parts = gather_parts(asked())
 
     first = next(parts)
     assert len(first) == pytest.approx(360, abs=2)

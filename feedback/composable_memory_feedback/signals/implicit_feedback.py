@@ -5,7 +5,7 @@ from them has to allow for the rank, which every judgement tells.
 """
 
 from bisect import bisect_left, bisect_right
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -24,7 +24,7 @@ from composable_memory_feedback.logged import (
 from composable_memory_feedback.signals.quoting import is_rephrased
 from composable_memory_ops_logs import TakenFrom
 
-__all__ = ["gather", "gather_parts", "related"]
+__all__ = ["gather", "gather_parts"]
 
 REQUERY_WINDOW = timedelta(minutes=3)
 """A question that is put again counts as a sign of failure within this time."""
@@ -33,9 +33,6 @@ REQUERY_DEPTH = 3
 
 PART_SPAN = timedelta(hours=1)
 """So much traffic is judged at a time, with what came shortly before and after it."""
-
-_MANY_CONVERSATIONS = 1000
-"""Of more conversations than that, those that are over are let go."""
 
 Conversation: TypeAlias = tuple[str | None, str | None, str]
 """Session key, memory and composite; a composite inside another has conversations of its own."""
@@ -71,7 +68,7 @@ def gather_parts(
 
     Nothing that happens more than `window` before or after a query says anything of it, unless it names the
     trace. So what is held grows with the traffic of `span`, and with the reads and answers that name a trace,
-    not with all that was asked. `answers` are further ones.
+    not with all that was asked; of queries it is what they showed. `answers` are further ones.
     """
     held: list[TrafficItem] = []
     waiting: dict[tuple[str, str], datetime] = {}
@@ -84,9 +81,11 @@ def gather_parts(
             waiting = {name: at for name, at in waiting.items() if name not in over}
             held = [one for one in held if _names_a_trace(one) or one.at < edge + reach]
             edge = item.at + reach - span
-        held.append(item)
         if isinstance(item, LoggedQuery):
             waiting[_name(item)] = item.at
+            held.append(_without_candidates(item))
+        else:
+            held.append(item)
     yield _judged_of(waiting, held, answers, window)
 
 
@@ -111,55 +110,6 @@ def _names_a_trace(item: TrafficItem) -> bool:
     return isinstance(item, LoggedRead | LoggedAnswer) and item.query_trace_id is not None
 
 
-def related(
-    items: Iterable[TrafficItem],
-    *,
-    answers: Sequence[LoggedAnswer] = (),
-    window: timedelta = timedelta(minutes=30),
-) -> Iterator[TrafficItem]:
-    """Pass on, of traffic that comes newest first, all that `gather` can infer something from.
-
-    Of the queries these are those that a read or an answer may have followed on, and those that were put
-    again with the question that did so; of their candidates, those that say where a result was taken from. So
-    what is held grows with what can be inferred, not with what was asked. `answers` are further ones.
-    """
-    traces: set[str | None] = {one.query_trace_id for one in answers}
-    read_at: dict[str | None, dict[str, list[datetime]]] = defaultdict(lambda: defaultdict(list))
-    later: dict[Conversation, deque[_Later]] = defaultdict(deque)
-    for item in items:
-        if not isinstance(item, LoggedQuery):
-            if isinstance(item, LoggedRead) and item.query_trace_id is None:
-                read_at[item.session_key][item.path].append(item.at)
-            elif isinstance(item, LoggedRead | LoggedAnswer):
-                traces.add(item.query_trace_id)
-            yield item
-            continue
-        shown = _Shown(_without_candidates(item))
-        reads = (at for path in shown.paths for at in read_at[item.session_key].get(path, ()))
-        is_used = item.trace_id in traces or any(item.at <= at <= item.at + window for at in reads)
-        one, following = _Later(shown.query), later[shown.conversation]
-        while following and following[-1].query.at - item.at > REQUERY_WINDOW:
-            following.pop()
-        again = next((other for other in following if _is_again(item, other.query)), None)
-        following.appendleft(one)
-        if len(later) > _MANY_CONVERSATIONS:
-            over = [key for key, some in later.items() if some[0].query.at - item.at > REQUERY_WINDOW]
-            for key in over:
-                del later[key]
-        for each in (one, again) if again else (one,) if is_used else ():
-            if not each.is_passed_on:
-                each.is_passed_on = True
-                yield each.query
-
-
-@dataclass(slots=True)
-class _Later:
-    """A query that was met, and whether it was passed on."""
-
-    query: LoggedQuery
-    is_passed_on: bool = False
-
-
 def _without_candidates(query: LoggedQuery) -> LoggedQuery:
     """Return a query with those candidates alone that say where a result that was shown was taken from."""
     shown = {hit.key for hit in query.shown}
@@ -168,10 +118,6 @@ def _without_candidates(query: LoggedQuery) -> LoggedQuery:
         for found in query.lists
     )
     return replace(query, lists=lists, near=frozenset(), final_results=(), dropped_results=())
-
-
-def _is_again(query: LoggedQuery, later: LoggedQuery) -> bool:
-    return later.at - query.at <= REQUERY_WINDOW and is_rephrased(query.query, later.query)
 
 
 class _Shown:
