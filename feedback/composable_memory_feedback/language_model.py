@@ -11,7 +11,16 @@ from pydantic_core import from_json
 from composable_memory_ops_logs import redact
 from composable_memory_ops_logs.events import JsonValue
 
-__all__ = ["SHORT_TEXT", "ChatReply", "Fence", "LanguageModel", "clean", "json_object_in", "one_line"]
+__all__ = [
+    "SHORT_TEXT",
+    "ChatReply",
+    "Fence",
+    "LanguageModel",
+    "clean",
+    "json_object_in",
+    "object_schema",
+    "one_line",
+]
 
 SHORT_TEXT: Mapping[str, JsonValue] = {"type": "string", "maxLength": 300}
 """A text in the form of a reply; without a longest length small models write until they are cut off."""
@@ -84,6 +93,16 @@ def one_line(text: str, limit: int) -> str:
     """Return the text without secrets and control characters, in one line not longer than `limit`."""
     shown = "".join(one if one.isprintable() else " " for one in redact(text))
     return _cut(" ".join(shown.split()), limit)
+
+
+def object_schema(properties: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """Return the schema of an object that has all of these properties, and no others."""
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "required": list(properties),
+        "properties": dict(properties),
+    }
 
 
 def json_object_in(text: str) -> dict[str, object] | None:

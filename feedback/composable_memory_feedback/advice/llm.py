@@ -6,8 +6,9 @@ What a model proposes is only a proposal: it is read strictly, and a replay and 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from composable_memory_feedback.advice.values import AdviceLimits, BackendAdvice, Proposal
 from composable_memory_feedback.errors import FeedbackError
@@ -20,6 +21,7 @@ from composable_memory_feedback.language_model import (
     LanguageModel,
     clean,
     json_object_in,
+    object_schema,
     one_line,
 )
 from composable_memory_feedback.weights import WeightTable
@@ -159,22 +161,34 @@ async def propose(
         reason=f"llm: {read.reason}",
         made_at=unchanged.made_at,
     )
-    changes = [
-        _change(one, before[one], after[one], record_of(days, one), read.reason_for(one))
-        for one in backends
+    changes = tuple(
+        BackendAdvice(
+            backend=one,
+            intent=None,
+            current=before[one],
+            suggested=after[one],
+            sample_size=record.queries,
+            confidence=0.0,
+            rationale=read.reason_for(one),
+            mean_precision=record.precision if record.queries else None,
+        )
+        for one, record in ((one, record_of(days, one)) for one in backends)
         if abs(after[one] - before[one]) > SAME
-    ]
-    return replace(unchanged, table=table, changes=tuple(changes), notes=(cost,))
+    )
+    return replace(unchanged, table=table, changes=changes, notes=(cost,))
 
 
 class _Unusable(Exception):
     """Why a reply is refused, in words for people."""
 
 
+Weight = Annotated[float, Field(ge=0.0, le=1.0, strict=True)]
+
+
 class _Advice(BaseModel):
     model_config = ConfigDict(frozen=True)
 
-    weights: dict[str, object]
+    weights: dict[str, Weight]
     reasons: object = None
     summary: object = None
 
@@ -204,22 +218,13 @@ def _question(
 
 
 def _schema(backends: Sequence[str]) -> dict[str, JsonValue]:
-    return _object(
+    return object_schema(
         {
-            "weights": _object({backend: {"type": "number"} for backend in backends}),
-            "reasons": _object(dict.fromkeys(backends, SHORT_TEXT)),
+            "weights": object_schema({backend: {"type": "number"} for backend in backends}),
+            "reasons": object_schema(dict.fromkeys(backends, SHORT_TEXT)),
             "summary": SHORT_TEXT,
         }
     )
-
-
-def _object(properties: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    return {
-        "type": "object",
-        "additionalProperties": False,
-        "required": list(properties),
-        "properties": dict(properties),
-    }
 
 
 def _backend_lines(backend: str, weight: float, days: Sequence[BackendDay]) -> str:
@@ -261,18 +266,20 @@ def _read(reply: ChatReply) -> _Advice:
         raise _Unusable(f"the reply holds no JSON object{cut}")
     try:
         return _Advice.model_validate(found)
-    except ValidationError:
-        raise _Unusable("the reply holds no weights by backend") from None
+    except ValidationError as error:
+        wrong = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in wrong["loc"])
+        raise _Unusable(f"{_shown(where)}: {wrong['msg']}") from None
 
 
 def _checked(
-    given: Mapping[str, object], before: Mapping[str, float], limits: AdviceLimits
+    given: Mapping[str, float], before: Mapping[str, float], limits: AdviceLimits
 ) -> dict[str, float]:
     """Return the weights that are asked for, with the heaviest as 1; a backend not named keeps its own."""
     for backend in given:
         if backend not in before:
             raise _Unusable(f"it names {_shown(backend)}, which is no backend of this memory")
-    after = _scaled({**before, **{backend: _weight(backend, value) for backend, value in given.items()}})
+    after = _scaled({**before, **given})
     for backend, weight in after.items():
         # One that the user keeps lower than that himself may stay where it is.
         least = min(limits.min_weight, before[backend])
@@ -281,29 +288,6 @@ def _checked(
     if all(abs(after[backend] - before[backend]) <= SAME for backend in before):
         raise _Unusable("it changes nothing")
     return after
-
-
-def _weight(backend: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _Unusable(f"the weight of {_shown(backend)} is no number")
-    if not 0 <= value <= 1:  # so is no NaN
-        raise _Unusable(f"the weight of {_shown(backend)} is not from 0 to 1")
-    return float(value)
-
-
-def _change(
-    backend: str, current: float, suggested: float, record: BackendRecord, rationale: str
-) -> BackendAdvice:
-    return BackendAdvice(
-        backend=backend,
-        intent=None,
-        current=current,
-        suggested=suggested,
-        sample_size=record.queries,
-        confidence=0.0,
-        rationale=rationale,
-        mean_precision=record.precision if record.queries else None,
-    )
 
 
 def _scaled(weights: Mapping[str, float]) -> dict[str, float]:

@@ -13,6 +13,7 @@ from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.judgements import RELEVANT, Judgement, JudgementKind
 from composable_memory_feedback.judging.prompt import (
     SCHEMA_NAME,
+    SYSTEM,
     JudgingPrompt,
     JudgingReply,
     RankedResult,
@@ -111,9 +112,7 @@ class Evaluator:
         began = perf_counter()
         try:
             schema = judging_schema(len(prompt.results))
-            reply = await self._client.complete(
-                prompt.system, prompt.user, schema=schema, schema_name=SCHEMA_NAME
-            )
+            reply = await self._client.complete(SYSTEM, prompt.user, schema=schema, schema_name=SCHEMA_NAME)
         except FeedbackError as error:
             spent_ms = (perf_counter() - began) * 1000
             return self._outcome(query, (), problem=str(error), spent_ms=spent_ms)

@@ -4,17 +4,15 @@ import json
 
 import pytest
 
-from composable_memory_feedback.judging.prompt import ResultVerdict, read_reply
+from composable_memory_feedback.judging.prompt import read_reply
 from tests.unit.feedback.judged_queries import judgments
 
 
 def test_a_well_formed_reply_is_read() -> None:
     reply = read_reply(judgments(0.9, 0.2, suggestions=["index the logbook"]), results=2)
 
-    first = ResultVerdict(
-        index=0, relevance=0.9, was_used=True, would_be_useful=True, rationale="result 0 was judged"
-    )
-    assert reply.verdicts[0] == first
+    first = reply.verdicts[0]
+    assert (first.index, first.was_used, first.rationale) == (0, True, "result 0 was judged")
     assert [one.relevance for one in reply.verdicts] == [0.9, 0.2]
     assert reply.suggestions == ("index the logbook",)
     assert reply.problem is None
