@@ -8,7 +8,7 @@ Everything that was found and is not returned is listed with the reason.
 A fact that was taken from lines of a file takes no second place beside the passage that these lines stand in:
 it supports the passage, which says more, and never the other way round. In `Fusion.WEIGHTED` a passage gains
 a tenth of the best fact of another backend that supports it, and a fact counts half whose lines another
-backend must have searched and did not bring up. Measured in docs/retrieval.md, "What the graph adds".
+backend must have searched and did not bring up ("What the graph adds" in docs/retrieval-measurements.md).
 """
 
 from collections.abc import Iterable, Sequence

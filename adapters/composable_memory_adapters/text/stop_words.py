@@ -2,7 +2,7 @@
 
 The lists are short on purpose: articles, pronouns, prepositions, auxiliaries, question words, and what people
 say to an assistant ("please tell me"). Long lists also hold words that a note is about, such as "computer",
-"group" or "novel", and cost more answers than they save time (docs/retrieval.md has the figures).
+"group" or "novel", and cost more answers than they save time (figures: docs/retrieval-measurements.md).
 """
 
 __all__ = ["ALWAYS", "BY_LANGUAGE", "CJK_CHARACTERS", "CJK_PAIRS", "INFLECTING", "KANA_PARTICLES"]

@@ -2,7 +2,7 @@
 
 The default scores are absolute: they depend on the question and the passage, not on what else was found. So a
 threshold means the same for every question, nonsense scores low, and asking for more results never changes
-the first ones. docs/retrieval.md has the formulas and the measurements behind the constants.
+the first ones. docs/retrieval-measurements.md has the formulas and the measurements behind the constants.
 """
 
 from collections.abc import Mapping, Sequence

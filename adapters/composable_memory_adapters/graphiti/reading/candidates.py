@@ -107,7 +107,7 @@ MIN_CANDIDATES = 48
 CANDIDATES_PER_RESULT = 2
 """Facts to take from each way. Usual limits take the same number, so that a larger one changes no order.
 
-With 4, which takes a quarter longer, the same facts were found (349 questions, docs/retrieval.md)."""
+With 4, which takes a quarter longer, the same facts were found (349 questions)."""
 
 MAX_NAMES = 16
 """Entities whose facts are looked at since the question names them."""
