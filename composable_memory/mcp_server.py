@@ -9,6 +9,7 @@ import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeAlias
 
@@ -20,7 +21,7 @@ from mcp.server.stdio import stdio_server
 from mcp.shared._stream_protocols import ReadStream, WriteStream
 from mcp.shared.message import SessionMessage
 from mcp.types import PARSE_ERROR, CallToolResult, ErrorData, JSONRPCError, TextContent, ToolAnnotations
-from pydantic import Field, ValidationError
+from pydantic import AwareDatetime, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
 from composable_memory import __version__, tools
@@ -42,6 +43,7 @@ from composable_memory.tools.documents import (
     ResultCount,
     Score,
 )
+from composable_memory.types import MemorySource
 
 __all__ = [
     "Service",
@@ -80,6 +82,22 @@ class Service:
 
 
 ToolContext: TypeAlias = Context[Service]
+
+Since = Annotated[
+    str | None,
+    Field(description="Only notes from then on: 2026-05-03, 2026-05, yesterday, last week, or 7d."),
+]
+Until = Annotated[str | None, Field(description="Only notes until the end of then.")]
+PathGlob = Annotated[
+    str | None, Field(description="Only notes in this folder or with this path; * and ** match any part.")
+]
+Tag = Annotated[str | None, Field(description="Only notes with this tag.")]
+Source = Annotated[MemorySource | None, Field(description="Only notes (memory), or only transcripts.")]
+Type = Annotated[str | None, Field(description="Only note, transcript or fact, or files ending so, as md.")]
+Now = Annotated[
+    AwareDatetime | None,
+    Field(description='The time that "yesterday" is counted from, with its zone; default: the present.'),
+]
 
 
 def serve(workspace: Path, state_dir: Path | None, *, session_key: str | None = None) -> None:
@@ -138,16 +156,29 @@ async def memory_search(
         Score | None,
         Field(validation_alias="minScore", description="Leave out passages that score lower, from 0 to 1."),
     ] = None,
+    since: Since = None,
+    until: Until = None,
+    path: PathGlob = None,
+    tag: Tag = None,
+    source: Source = None,
+    type: Type = None,  # noqa: A002 - the argument's name
+    now: Now = None,
 ) -> Annotated[CallToolResult, MemorySearchReply]:
     """Search the notes for earlier work, decisions, dates, people, preferences and to-dos.
 
-    Returns the best passages with path, lines and score, best first.
+    Returns the best passages with path, lines and score, best first. A query may ask for a time, as in "last
+    week" or "in April 2026", and hold filters: `path:projects`, `tag:work`, `after:2026-04-01`,
+    `before:2026-05`, `"exact phrase"`, `-word`.
     """
     service = ctx.request_context.lifespan_context
     if service.memory is None:
         return _result(tools.unavailable_search(service.problem))
     request = MemorySearchRequest(
-        query=query, max_results=max_results, min_score=min_score, session_key=service.session_key
+        query=query,
+        max_results=max_results,
+        min_score=min_score,
+        session_key=service.session_key,
+        **_filters(since, until, path, tag, source, type, now),
     )
     return _result(await tools.memory_search(service.memory, request))
 
@@ -166,6 +197,13 @@ async def memory_context(
             description="How many characters at most, in place of tokens; 2000 if neither is given.",
         ),
     ] = None,
+    since: Since = None,
+    until: Until = None,
+    path: PathGlob = None,
+    tag: Tag = None,
+    source: Source = None,
+    type: Type = None,  # noqa: A002 - the argument's name
+    now: Now = None,
 ) -> Annotated[CallToolResult, MemoryContextPackReply]:
     """Pack the best notes and facts about a question into one text, with their sources.
 
@@ -179,6 +217,7 @@ async def memory_context(
         max_chars=None if max_tokens else max_chars,
         max_tokens=max_tokens,
         session_key=service.session_key,
+        **_filters(since, until, path, tag, source, type, now),
     )
     return _result(await tools.memory_context_pack(service.memory, request))
 
@@ -236,13 +275,31 @@ async def _sync(memory: Memory) -> None:
             log.warning("%s", warning)
 
 
+def _filters(
+    since: str | None,
+    until: str | None,
+    path: str | None,
+    tag: str | None,
+    source: MemorySource | None,
+    type_: str | None,
+    now: datetime | None,
+) -> dict[str, Any]:
+    """Return the fields of a request that filter."""
+    lists = {"paths": path, "tags": tag, "sources": source, "types": type_}
+    return {"since": since, "until": until, "now": now} | {
+        name: (value,) for name, value in lists.items() if value
+    }
+
+
 def _result(document: Document) -> CallToolResult:
     """Return the document as structured content, and as text for clients that know only text.
 
-    A note that cannot be read is an error of the tool.
+    A note that cannot be read is an error of the tool, and so is a filter that is none.
     """
     text = TextContent(type="text", text=document.model_dump_json(by_alias=True, exclude_none=True))
     failed = isinstance(document, MemoryGetReply) and document.status == "error"
+    if isinstance(document, MemorySearchReply | MemoryContextPackReply):
+        failed = document.error is not None and not document.unavailable
     return CallToolResult(content=[text], structured_content=document.as_json(), is_error=failed)
 
 

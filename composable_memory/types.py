@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from datetime import datetime
+from typing import Literal, TypeAlias, get_args
 
 from composable_memory.arguments import require, require_all, require_text, require_whole
 from composable_memory.errors import InvalidArgument
@@ -33,6 +34,7 @@ __all__ = [
     "QueryRequest",
     "QueryResponse",
     "SearchAnswer",
+    "SearchFilters",
     "SearchOptions",
     "SkipReason",
     "SourceCount",
@@ -130,6 +132,7 @@ DegradationCode = Literal[
     "garbled",
     "unavailable",
     "no-backends",
+    "not-filtered",
 ]
 
 
@@ -147,11 +150,19 @@ class SearchAnswer:
     """Results together with what is known to be missing from them.
 
     `engines` names the engines that answered, for example `{"vector": "exact", "keyword": "fts5"}`.
+    `is_filtered` says that every filter of the options was applied; otherwise whoever asked applies those
+    that results tell enough for.
     """
 
     results: tuple[MemorySearchResult, ...]
     degraded: tuple[Degradation, ...] = ()
     engines: Mapping[str, str] = field(default_factory=dict)
+    is_filtered: bool = False
+
+
+def _require_aware(name: str, moment: object) -> None:
+    if moment is not None and (not isinstance(moment, datetime) or moment.tzinfo is None):
+        raise InvalidArgument(name, "a time with its zone", moment)
 
 
 TimeUnit = Literal["day", "week", "month", "year"]
@@ -191,20 +202,66 @@ class QueryIntent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SearchFilters:
+    """What a result has to be; a filter that is empty lets everything pass.
+
+    `since` and `until` are aware times, both inclusive, for the day a note is of: that in its name or its
+    folder's, else `date:` in its front matter, else its last change. A path passes if one of `paths` matches:
+    `*` and `?` stay within a folder, `**` does not, a pattern without `/` matches in any folder, and one that
+    names a folder matches all that is in it. A note passes that has all `tags`, in its front matter or as
+    `#tag`; `a` includes `a/b`. `types` are `note`, `transcript`, `fact`, or endings of files such as `md`.
+    Of passages those pass that have all `phrases`, whatever the case, and none of the words in `without`.
+    """
+
+    since: datetime | None = None
+    until: datetime | None = None
+    paths: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    sources: tuple[MemorySource, ...] = ()
+    types: tuple[str, ...] = ()
+    phrases: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        _require_aware("since", self.since)
+        _require_aware("until", self.until)
+        if self.since and self.until and self.since > self.until:
+            raise InvalidArgument("since", f"no later than until, {self.until}", str(self.since))
+        for name in ("paths", "tags", "sources", "types", "phrases", "without"):
+            require_all(name, getattr(self, name), str, "a list of texts")
+            if not all(one.strip(" #") for one in getattr(self, name)):
+                raise InvalidArgument(name, "texts that are not blank", "")
+        known = get_args(MemorySource)
+        if unknown := [one for one in self.sources if one not in known]:
+            raise InvalidArgument("sources", " or ".join(known), unknown[0])
+
+    def __bool__(self) -> bool:
+        return self != _NO_FILTERS
+
+
+_NO_FILTERS = SearchFilters()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SearchOptions:
-    """How much to return.
+    """How much to return, and of what.
 
     `max_results` is at least 1. `min_score` in [0, 1] acts on calibrated scores and never cuts an exact
     hit. `session_key` names the conversation that asks. `intent` is what the query is about, as whoever asks
-    several memories has read it; None where nobody has.
+    several memories has read it; None where nobody has. `now` is the clock of whoever asks, which "yesterday"
+    is counted from; None is the present.
     """
 
     max_results: int = DEFAULT_MAX_RESULTS
     min_score: float = 0.0
     session_key: str | None = None
     intent: QueryIntent | None = None
+    filters: SearchFilters = _NO_FILTERS
+    now: datetime | None = None
 
     def __post_init__(self) -> None:
+        require("filters", self.filters, SearchFilters, "SearchFilters")
+        _require_aware("now", self.now)
         require_whole("max_results", self.max_results)
         if not (isinstance(self.min_score, int | float) and 0.0 <= self.min_score <= 1.0):
             raise InvalidArgument("min_score", "a number from 0 to 1", self.min_score)
@@ -213,13 +270,20 @@ class SearchOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryRequest:
-    """A question to all memories; `backends` narrows it to the named ones."""
+    """A question to all memories; `backends` narrows it to the named ones.
+
+    `query` may hold filters: `path:`, `tag:`, `after:` and `before:`, each with a value, `"a phrase"` that
+    has to be there, and `-word` that may not; they are added to those of the options. `now` goes before that
+    of the options.
+    """
 
     query: str
     options: SearchOptions = SearchOptions()
     backends: tuple[str, ...] | None = None
+    now: datetime | None = None
 
     def __post_init__(self) -> None:
+        _require_aware("now", self.now)
         require_text("query", self.query)
         require("options", self.options, SearchOptions, "SearchOptions")
         if self.backends is not None:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -16,15 +16,22 @@ __all__ = [
     "TIME_HELP",
     "AsJson",
     "Backend",
+    "FromThen",
     "Here",
     "Limit",
     "MaxResults",
+    "Now",
     "OnlyBackends",
+    "Paths",
     "Query",
     "Session",
     "Since",
+    "Source",
     "StateDir",
     "Strict",
+    "Tags",
+    "Types",
+    "UntilThen",
     "Workspace",
     "check_names",
     "moment_of",
@@ -83,6 +90,40 @@ Limit = Annotated[
 Since = Annotated[
     str | None,
     typer.Option("--since", metavar="TIME", help="Only since then: an ISO time, or a time span such as 7d."),
+]
+
+FromThen = Annotated[
+    str | None,
+    typer.Option(
+        "--since", metavar="TIME", help="Only notes from then on: 2026-05-03, 2026-05, last week, or 7d."
+    ),
+]
+UntilThen = Annotated[
+    str | None, typer.Option("--until", metavar="TIME", help="Only notes until the end of then.")
+]
+Paths = Annotated[
+    list[str] | None,
+    typer.Option("--path", metavar="GLOB", help="Only this file or folder; * and ** match; repeatable."),
+]
+Tags = Annotated[
+    list[str] | None,
+    typer.Option("--tag", metavar="TAG", help="Only notes with this tag; repeatable: with all of them."),
+]
+Source = Annotated[
+    Literal["memory", "sessions"] | None,
+    typer.Option("--source", help="Only notes, or only transcripts."),
+]
+Types = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--type", metavar="TYPE", help="Only note, transcript or fact, or files ending so, as md; repeatable."
+    ),
+]
+Now = Annotated[
+    str | None,
+    typer.Option(
+        "--now", metavar="ISO", help='The time that "yesterday" is counted from; default: the present.'
+    ),
 ]
 
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")

@@ -1,7 +1,8 @@
 """`cmem search`, `cmem pack` and `cmem get`."""
 
-from collections.abc import Iterator, Sequence
-from typing import Annotated
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Annotated, Any
 
 import typer
 from pydantic import JsonValue
@@ -11,11 +12,18 @@ from composable_memory.cli.command import Target, command
 from composable_memory.cli.exit_codes import ExitCode
 from composable_memory.cli.options import (
     AsJson,
+    FromThen,
     MaxResults,
+    Now,
     OnlyBackends,
+    Paths,
     Query,
     Session,
+    Source,
     Strict,
+    Tags,
+    Types,
+    UntilThen,
     check_names,
 )
 from composable_memory.cli.output import (
@@ -28,8 +36,10 @@ from composable_memory.cli.output import (
     warn_if_empty,
 )
 from composable_memory.documents import document
+from composable_memory.errors import ConfigError, InvalidArgument
 from composable_memory.query.context_pack import validity_of
-from composable_memory.runtime.opening import open_memory
+from composable_memory.query.filters import parse_since, parse_until, read_filters
+from composable_memory.runtime.opening import moment_given, open_memory
 from composable_memory.tools import (
     MemoryContextPackRequest,
     MemoryGetRequest,
@@ -76,18 +86,27 @@ async def search(
         bool,
         typer.Option("--explain", help="Show how each result was ranked, what was dropped, and why."),
     ] = False,
+    since: FromThen = None,
+    until: UntilThen = None,
+    path: Paths = None,
+    tag: Tags = None,
+    source: Source = None,
+    type_: Types = None,
+    now: Now = None,
     session: Session = None,
     strict: Strict = False,
     as_json: AsJson = False,
 ) -> ExitCode:
     """Search all memories and show the best passages."""
-    _check_query(query)
+    filters = _filters(query, since, until, path, tag, source, type_, now)
+    _check_query(query, filters)
     request = MemorySearchRequest(
         query=query,
         max_results=max_results,
         min_score=min_score,
         session_key=session,
         backends=tuple(backend) if backend else None,
+        **filters,
     )
     async with open_memory(target.workspace, target.state_dir, long_lived=False) as memory:
         check_names(memory, request.backends or ())
@@ -131,12 +150,20 @@ async def pack(
     ] = None,
     max_results: MaxResults = None,
     backend: OnlyBackends = None,
+    since: FromThen = None,
+    until: UntilThen = None,
+    path: Paths = None,
+    tag: Tags = None,
+    source: Source = None,
+    type_: Types = None,
+    now: Now = None,
     session: Session = None,
     strict: Strict = False,
     as_json: AsJson = False,
 ) -> ExitCode:
     """Combine the best notes and facts into one text, with their sources."""
-    _check_query(query)
+    filters = _filters(query, since, until, path, tag, source, type_, now)
+    _check_query(query, filters)
     if max_chars is not None and max_tokens is not None:
         raise typer.BadParameter("give --max-chars or this, not both", param_hint="--max-tokens")
     request = MemoryContextPackRequest(
@@ -146,6 +173,7 @@ async def pack(
         max_results=max_results,
         session_key=session,
         backends=tuple(backend) if backend else None,
+        **filters,
     )
     async with open_memory(target.workspace, target.state_dir, long_lived=False) as memory:
         check_names(memory, request.backends or ())
@@ -198,8 +226,42 @@ async def get(
     return ExitCode.FINE
 
 
-def _check_query(query: str) -> None:
-    if not query.strip():
+def _filters(
+    query: str,
+    since: str | None,
+    until: str | None,
+    paths: Sequence[str] | None,
+    tags: Sequence[str] | None,
+    source: str | None,
+    types: Sequence[str] | None,
+    now: str | None,
+) -> dict[str, Any]:
+    """Return the fields of a request that filter, as far as they are given.
+
+    Raises:
+        typer.BadParameter: a time is none, there or in the query.
+    """
+    try:
+        moment = moment_given(now, "--now") if now is not None else None
+        present = moment or datetime.now(UTC)
+        read_filters(query, present)
+        for text, option, parse in ((since, "--since", parse_since), (until, "--until", parse_until)):
+            if text is not None:
+                parse(text, present, option)
+    except ConfigError as error:
+        raise typer.BadParameter(f"{now!r} is no time; write 2026-05-03T14:00", param_hint="--now") from error
+    except InvalidArgument as error:
+        hint = error.argument if error.argument.startswith("--") else "QUERY"
+        raise typer.BadParameter(str(error), param_hint=hint) from error
+    lists = {"paths": paths, "tags": tags, "sources": (source,) if source else None, "types": types}
+    given = {name: tuple(values) for name, values in lists.items() if values}
+    return given | {
+        name: value for name, value in (("since", since), ("until", until), ("now", moment)) if value
+    }
+
+
+def _check_query(query: str, filters: Mapping[str, object]) -> None:
+    if not query.strip() and not filters.keys() - {"now"}:
         raise typer.BadParameter("the query is blank; say what to look for", param_hint="QUERY")
 
 

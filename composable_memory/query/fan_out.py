@@ -17,6 +17,7 @@ from composable_memory.interfaces import Capability
 from composable_memory.paths import leads_outside, problem_with_text
 from composable_memory.query.backend_handle import BackendHandle
 from composable_memory.query.calibration import Calibration
+from composable_memory.query.filters import filter_results
 from composable_memory.supervision.breaker import BreakerState
 from composable_memory.supervision.deadline import BoundedCalls, Failure
 from composable_memory.types import (
@@ -35,6 +36,9 @@ __all__ = ["FanOut"]
 
 SCORE_TOLERANCE = 1e-6
 """A cosine of single precision may come out so much above 1; it is cut to 1."""
+
+DEEPER_TO_FILTER = 4
+"""So many times more results are asked for where there are filters."""
 
 T = TypeVar("T")
 
@@ -88,14 +92,28 @@ async def _sound_answer(handle: BackendHandle, query: str, options: SearchOption
         Exception: whatever the backend raised.
         BackendGarbled: nobody can read the answer.
     """
-    raw = await _answer_of(handle, query, options)
-    results, garbled = _readable(handle, raw.results, options.max_results)
+    must_filter = bool(options.filters)
+    deeper = options
+    if must_filter:
+        # Of what a backend that knows no filters finds, few may pass.
+        deeper = replace(options, max_results=options.max_results * DEEPER_TO_FILTER)
+    raw = await _answer_of(handle, query, deeper)
+    results, troubles = _readable(handle, raw.results, deeper.max_results)
+    if must_filter and not raw.is_filtered:
+        results, unknown = filter_results(results, options.filters)
+        if unknown:
+            troubles = (*troubles, _unfiltered(handle, unknown))
     return BackendAnswer(
         backend_id=handle.entry.id,
-        results=results,
-        degraded=(*raw.degraded, *garbled),
+        results=results[: options.max_results],
+        degraded=(*raw.degraded, *troubles),
         engines=raw.engines,
     )
+
+
+def _unfiltered(handle: BackendHandle, unknown: Sequence[str]) -> Degradation:
+    reason = f"it cannot filter by {', '.join(unknown)}, so some of its results may not be what was asked for"
+    return Degradation(backend_id=handle.entry.id, code="not-filtered", reason=reason)
 
 
 def _take_in(

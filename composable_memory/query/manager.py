@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from datetime import datetime
 from time import perf_counter
 from typing import Self
 from uuid import uuid4
@@ -21,6 +22,7 @@ from composable_memory.errors import (
 from composable_memory.interfaces import (
     CAPABILITY_PROTOCOLS,
     Capability,
+    Clock,
     MemorySearchManager,
     ProgressCallback,
     SupportsSync,
@@ -28,6 +30,7 @@ from composable_memory.interfaces import (
 from composable_memory.query.backend_handle import BackendHandle, ComposableBackendEntry
 from composable_memory.query.context_pack import DEFAULT_MAX_CHARS, PackBudget, pack_results
 from composable_memory.query.fan_out import FanOut
+from composable_memory.query.filters import joined, read_filters
 from composable_memory.query.interleaving import rank_active
 from composable_memory.query.query_context import QueryContext
 from composable_memory.query.query_log import QueryLogger, log_context_pack
@@ -49,11 +52,12 @@ from composable_memory.types import (
     QueryRequest,
     QueryResponse,
     SearchAnswer,
+    SearchFilters,
     SearchOptions,
     SyncReport,
 )
 from composable_memory_feedback.intents import IntentKind, intent_kind
-from composable_memory_ops_logs import OpsLog, trace
+from composable_memory_ops_logs import OpsLog, trace, utc_now
 
 __all__ = ["ComposableMemoryManager"]
 
@@ -79,13 +83,16 @@ class ComposableMemoryManager:
         id: str = "composite",  # noqa: A002 - the name that BackendSpec and the log use
         make_breaker: Callable[[], Breaker] = Breaker,
         memory_id: str | None = None,
+        clock: Clock = utc_now,
+        now: datetime | None = None,
     ) -> None:
         """Compose `backends`.
 
         `primary` reads files and lends its status; the first backend by default. `weights` replaces the
         weights of the entries; what is put into a `LiveWeights` counts from the next query on. `unavailable`
         lists memories that should have been here, for every answer. `memory_id` is written to each query in
-        the log, where several memories share one.
+        the log, where several memories share one. `now` is the time of every request that has none of its
+        own; without it, relative times are counted from `clock`.
 
         Raises:
             ConfigError: two backends share an id, or `primary` is none of them.
@@ -111,6 +118,8 @@ class ComposableMemoryManager:
             for id_, handle in self._handles.items()
         }
         self._memory_id = memory_id
+        self._clock = clock
+        self._now = now
         self._defaults = defaults or SearchOptions()
         self._unavailable = tuple(unavailable)
         self._fan_out = FanOut()
@@ -170,7 +179,13 @@ class ComposableMemoryManager:
                 operation="search",
             ) from asked[0].error
         engines = {one.backend_id: _engine_names(one) for one in asked if one.error is None}
-        return SearchAnswer(results=response.results, degraded=response.degraded, engines=engines)
+        return SearchAnswer(
+            results=response.results, degraded=response.degraded, engines=engines, is_filtered=True
+        )
+
+    def asked_at(self) -> datetime:
+        """Return the time that a request without its own is of, in the time zone of whoever asks."""
+        return self._now or self._clock().astimezone()
 
     async def query(
         self,
@@ -180,11 +195,13 @@ class ComposableMemoryManager:
         min_score: float | None = None,
         session_key: str | None = None,
         backends: Sequence[str] | None = None,
+        filters: SearchFilters | None = None,
+        now: datetime | None = None,
     ) -> QueryResponse:
         """Ask, and return the results with everything that explains them.
 
         A failing backend is in `degraded`, never an exception. `request` may be the query's text alone; what
-        the keywords give goes before what the request or the defaults say.
+        the keywords give goes before what the request or the defaults say, and filters are added to its own.
 
         Raises:
             ConfigError: a named backend does not exist.
@@ -192,11 +209,11 @@ class ComposableMemoryManager:
             BackendUnavailable: the composite is closed, or in use on another event loop.
         """
         self.require_usable("search")
-        request = self._request(request, max_results, min_score, session_key, backends)
+        request = self._request(request, max_results, min_score, session_key, backends, filters, now)
         self._check_names(request.backends)
         started = perf_counter()
         with trace(session_key=request.options.session_key) as trace_id:
-            if not request.query.strip():
+            if not request.query.strip() and not request.options.filters:
                 return QueryResponse(trace_id=trace_id, results=(), weights_version=self._weights.now.version)
             return await self._ask_all(request, trace_id, started)
 
@@ -343,18 +360,22 @@ class ComposableMemoryManager:
             raise BackendError(self.id, "close", "; ".join(failures))
 
     async def _ask_all(self, request: QueryRequest, trace_id: str, started: float) -> QueryResponse:
-        intent, troubles = read_intent(self._intent_parser, request.query, manager_id=self.id)
+        text, filters = read_filters(request.query, request.now or self.asked_at())
+        filters = joined(request.options.filters, filters)
+        intent, troubles = read_intent(self._intent_parser, text, manager_id=self.id)
         terms = self._terms(intent)
         log = QueryLogger(self._ops_log, terms)
         plan = route(self._handles, wanted=request.backends, intent=intent)
         depth = depth_for(request.options.max_results, self._policy.depth)
-        log.start(request, intent, [handle.entry.id for handle in plan.asked], plan.skipped)
-        answers = await self._fan_out.ask_all(
-            plan.asked,
-            request.query,
-            SearchOptions(max_results=depth, session_key=request.options.session_key, intent=intent),
-            log.backend_result,
+        log.start(request, intent, [handle.entry.id for handle in plan.asked], plan.skipped, filters)
+        options = SearchOptions(
+            max_results=depth,
+            session_key=request.options.session_key,
+            intent=intent,
+            filters=filters,
+            now=request.now,
         )
+        answers = await self._fan_out.ask_all(plan.asked, text, options, log.backend_result)
         answers += [BackendAnswer(backend_id=one, skipped=why) for one, why in plan.skipped.items()]
         ranking, draw = rank_active(answers, terms, request.options, min_depth=depth, trace_id=trace_id)
         response = QueryResponse(
@@ -395,6 +416,8 @@ class ComposableMemoryManager:
         min_score: float | None,
         session_key: str | None,
         backends: Sequence[str] | None,
+        filters: SearchFilters | None,
+        now: datetime | None,
     ) -> QueryRequest:
         """Return the request with what was given beside it; a bare text starts from the defaults."""
         if isinstance(request, str):
@@ -407,8 +430,10 @@ class ComposableMemoryManager:
                 max_results=options.max_results if max_results is None else max_results,
                 min_score=options.min_score if min_score is None else min_score,
                 session_key=session_key or options.session_key,
+                filters=options.filters if filters is None else joined(options.filters, filters),
             ),
             backends=request.backends if backends is None else _listed(backends),
+            now=now or request.now or options.now or self._now,
         )
 
     def _check_names(self, backends: Sequence[str] | None) -> None:

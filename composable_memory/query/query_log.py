@@ -1,7 +1,8 @@
 """Writes the steps of a query into the ops log, with all that a later replay needs."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
+from datetime import datetime
 from functools import cached_property
 from itertools import chain, islice
 from typing import TypeVar, overload
@@ -19,6 +20,7 @@ from composable_memory.types import (
     QueryIntent,
     QueryRequest,
     QueryResponse,
+    SearchFilters,
     SkipReason,
     TimeHint,
 )
@@ -67,6 +69,7 @@ class QueryLogger:
         intent: QueryIntent | None,
         active: Sequence[str],
         skipped: Mapping[str, SkipReason],
+        filters: SearchFilters,
     ) -> None:
         """Log `query.start`."""
         # Masked here already: cut from its query or from its name, a secret could not be told any more.
@@ -85,6 +88,8 @@ class QueryLogger:
                 manager=self._terms.manager_id,
                 query_id=self._terms.query_id,
                 memory=self._terms.memory,
+                now=request.now.isoformat() if request.now else None,
+                filters=_filters(filters) if filters else None,
             )
         )
 
@@ -192,6 +197,15 @@ def _still_told(intent: QueryIntent, query: str) -> QueryIntent:
         entities=tuple(one for one in intent.entities if one.casefold() in said),
         topics=tuple(one for one in intent.topics if one.casefold() in said),
     )
+
+
+def _filters(filters: SearchFilters) -> dict[str, str | Sequence[str]]:
+    found = {one.name: getattr(filters, one.name) for one in fields(filters)}
+    return {
+        name: value.isoformat() if isinstance(value, datetime) else value
+        for name, value in found.items()
+        if value
+    }
 
 
 def _intent(intent: QueryIntent) -> Intent:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,6 +41,7 @@ from composable_memory.types import (
     MemorySearchResult,
     QueryRequest,
     QueryResponse,
+    SearchFilters,
     SearchOptions,
     SyncReport,
 )
@@ -107,8 +109,12 @@ class Memory:
         min_score: float | None = None,
         session_key: str | None = None,
         backends: Sequence[str] | None = None,
+        filters: SearchFilters | None = None,
+        now: datetime | None = None,
     ) -> QueryResponse:
         """Ask all memories; what is not given comes from the settings. Failures are in `degraded`.
+
+        `filters` are added to those in the query; `now` is the time that "yesterday" is counted from.
 
         Raises:
             ConfigError: a backend named in `backends` is not open.
@@ -121,6 +127,8 @@ class Memory:
             min_score=min_score,
             session_key=session_key,
             backends=backends,
+            filters=filters,
+            now=now,
         )
         self.recent.note(_words_of(query), response.trace_id, response.results)
         return response

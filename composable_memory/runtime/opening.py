@@ -4,6 +4,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from datetime import datetime
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -40,7 +41,10 @@ from composable_memory.types import (
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_ops_logs import OpsLog, trace, utc_now
 
-__all__ = ["OPS_LOG_FOLDER", "Memory", "open_memory", "require_log_to_learn"]
+__all__ = ["NOW_VARIABLE", "OPS_LOG_FOLDER", "Memory", "moment_given", "open_memory", "require_log_to_learn"]
+
+NOW_VARIABLE = "COMPOSABLE_MEMORY_NOW"
+"""An ISO time: the clock of whoever asks, so that "yesterday" means the same in every run."""
 
 
 @asynccontextmanager
@@ -110,7 +114,10 @@ async def open_memory(
         live = LiveWeights(context.base)
         stack.push_async_callback(context.close)
         lost = (*_told_of_replacement(identity, folder), *await _weights_lost(context, live))
-        manager = _composed(backends_open, loaded.settings.memory, ops_log, live, lost, context.memory_id)
+        asked_at = moment_given(environ[NOW_VARIABLE], NOW_VARIABLE) if environ.get(NOW_VARIABLE) else None
+        manager = _composed(
+            backends_open, loaded.settings.memory, ops_log, live, lost, context.memory_id, now, asked_at
+        )
         manager.require_usable("open")  # from here on, on this event loop
         stack.push_async_callback(manager.close)
         memory = Memory(
@@ -182,6 +189,8 @@ def _composed(
     weights: LiveWeights,
     lost: Sequence[Degradation],
     memory_id: str,
+    clock: Clock,
+    asked_at: datetime | None,
 ) -> ComposableMemoryManager:
     """Return the composite of the backends that are open."""
     query = memory.query
@@ -198,4 +207,19 @@ def _composed(
         unavailable=(*backends.unavailable, *lost),
         weights=weights,
         memory_id=memory_id,
+        clock=clock,
+        now=asked_at,
     )
+
+
+def moment_given(text: str, name: str) -> datetime:
+    """Return an ISO time with its zone, that of this machine if it names none.
+
+    Raises:
+        ConfigError: it is no time.
+    """
+    try:
+        moment = datetime.fromisoformat(text.strip())
+        return moment if moment.tzinfo else moment.astimezone()
+    except (ValueError, OverflowError) as error:
+        raise ConfigError(name, f"{text!r} is not a time; write 2026-05-03 or 2026-05-03T14:00") from error

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from datetime import UTC, date, datetime, time, timedelta
 
 from composable_memory.facts import TimeWindow
+from composable_memory.time.expressions import time_mentions
 from composable_memory.types import TimeHint, TimeUnit
 
-__all__ = ["FAR_FUTURE", "FAR_PAST", "window_of"]
+__all__ = ["FAR_FUTURE", "FAR_PAST", "named_window", "window_of"]
 
 FAR_PAST = datetime(1, 1, 1, tzinfo=UTC)
 """Where the time before something begins."""
@@ -23,6 +24,8 @@ _INSTANT = timedelta(microseconds=1)
 _ALMOST_A_YEAR = timedelta(days=360)
 _NAMED = re.compile(r"(?P<year>\d{4}|-)(?:-(?:Q(?P<quarter>[1-4])|(?P<month>\d\d)(?:-(?P<day>\d\d))?))?")
 _WEEKDAY = re.compile(r"-W-([1-7])")
+_SPAN = re.compile(r"(\d{1,6})\s*([smhdw])", re.IGNORECASE)
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
 def window_of(hints: Sequence[TimeHint], now: datetime) -> TimeWindow | None:
@@ -48,6 +51,35 @@ def window_of(hints: Sequence[TimeHint], now: datetime) -> TimeWindow | None:
     yearless = (hint for hint in hints if _is_without_year(hint))
     windows += [window for hint in yearless if (window := _window(hint, now, latest))]
     return _shared(windows)
+
+
+def named_window(text: str, now: datetime) -> TimeWindow | None:
+    """Return the stretch of time that a text as a whole names; None if it names none.
+
+    That is an ISO date or time, a year, a month, a span back from now such as `7d`, or words such as "last
+    week". A time without a zone is in that of `now`.
+
+    Raises:
+        ValueError: `now` is naive.
+    """
+    text = text.strip()
+    if days := _NAMED.fullmatch(text):
+        named = _named(text, now.date()) if days["year"] != "-" else None
+        return TimeWindow(start=_beginning(named[0], now), end=_end(named[1], now)) if named else None
+    try:
+        if span := _SPAN.fullmatch(text):
+            moment = now - timedelta(seconds=int(span[1]) * _SECONDS[span[2].lower()])
+            return TimeWindow(start=moment.astimezone(UTC), end=moment.astimezone(UTC))
+        moment = datetime.fromisoformat(text)
+        moment = (moment if moment.tzinfo else moment.replace(tzinfo=now.tzinfo)).astimezone(UTC)
+        return TimeWindow(start=moment, end=moment)
+    except (ValueError, OverflowError):
+        pass
+    for phrase in (f"in {text}", f"on {text}"):
+        mentions = time_mentions(phrase)
+        if len(mentions) == 1 and mentions[0].start <= 3 and mentions[0].end == len(phrase):
+            return window_of([mentions[0].hint], now)
+    return None
 
 
 def _is_without_year(hint: TimeHint) -> bool:

@@ -9,12 +9,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from composable_memory.citations import CitationMode, cite, read_citation, with_source_line
-from composable_memory.errors import ComposableMemoryError, MemoryPathError
+from composable_memory.errors import ComposableMemoryError, InvalidArgument, MemoryPathError
 from composable_memory.paths import NOTES, no_such_note
 from composable_memory.query.context_pack import PackBudget, estimate_tokens
 from composable_memory.tools.documents import (
     DeepProbe,
     Document,
+    FilterRequest,
     MemoryContextPackReply,
     MemoryContextPackRequest,
     MemoryGetReply,
@@ -74,6 +75,8 @@ async def memory_search(memory: "Memory", request: MemorySearchRequest) -> Memor
     """Search; where the settings want citations, each snippet ends with its own."""
     try:
         response = await query_cited(memory, request)
+    except InvalidArgument as error:
+        return MemorySearchReply(results=(), error=str(error))
     except ComposableMemoryError as error:
         return unavailable_search(str(error))
     failure = why_unavailable(response)
@@ -101,13 +104,15 @@ async def memory_context_pack(memory: "Memory", request: MemoryContextPackReques
     """
     query = memory.settings.memory.query
     search = MemorySearchRequest(
-        query=request.query,
+        **{name: getattr(request, name) for name in FilterRequest.model_fields},
         max_results=request.max_results or max(query.depth, query.max_results),
         session_key=request.session_key,
         backends=request.backends,
     )
     try:
         response = await query_cited(memory, search)
+    except InvalidArgument as error:
+        return MemoryContextPackReply(pack="", error=str(error))
     except ComposableMemoryError as error:
         return unavailable_pack(str(error))
     failure = why_unavailable(response)
@@ -213,6 +218,7 @@ async def query_cited(memory: "Memory", request: MemorySearchRequest) -> QueryRe
 
     Raises:
         ConfigError: a named backend does not exist.
+        InvalidArgument: a filter is none.
         BackendUnavailable: the memory is closed.
     """
     with trace(session_key=request.session_key):
@@ -222,6 +228,8 @@ async def query_cited(memory: "Memory", request: MemorySearchRequest) -> QueryRe
             min_score=request.min_score,
             session_key=request.session_key,
             backends=request.backends,
+            filters=request.filters(memory.manager.asked_at()),
+            now=request.now,
         )
         paths = tuple(result.path for result in response.results)
         memory.ops_log.emit(QueryDelivered(result_count=len(paths), paths=paths))

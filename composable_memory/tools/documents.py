@@ -1,14 +1,24 @@
 """The JSON that goes into the tools and comes out of them: keys in camelCase, what is not set is left out."""
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    model_validator,
+)
 from pydantic import JsonValue as AnyJson
 from pydantic.alias_generators import to_camel
 from pydantic_core import to_jsonable_python
 
 from composable_memory.citations import CitationMode
+from composable_memory.query.filters import parse_since, parse_until
 from composable_memory.types import (
     BatchStatus,
     CacheStatus,
@@ -20,6 +30,7 @@ from composable_memory.types import (
     MemorySearchResult,
     MemorySource,
     Origin,
+    SearchFilters,
     SourceCount,
     VectorStatus,
 )
@@ -28,6 +39,7 @@ __all__ = [
     "AnyJson",
     "DeepProbe",
     "Document",
+    "FilterRequest",
     "LineNumber",
     "MemoryContextPackReply",
     "MemoryContextPackRequest",
@@ -87,10 +99,48 @@ class Document(BaseModel):
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
-class MemorySearchRequest(Document):
+class FilterRequest(Document):
+    """A query, which may be blank beside a filter, and what results have to be: see `SearchFilters`.
+
+    `now` is the clock of whoever asks.
+    """
+
+    query: Annotated[str, StringConstraints(strip_whitespace=True)]
+    since: str | None = None
+    until: str | None = None
+    paths: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    sources: tuple[MemorySource, ...] = ()
+    types: tuple[str, ...] = ()
+    now: AwareDatetime | None = None
+
+    @model_validator(mode="after")
+    def _asks_for_something(self) -> Self:
+        given = self.since or self.until or self.paths or self.tags or self.sources or self.types
+        if not (self.query or given):
+            raise ValueError("a blank query needs a filter")
+        return self
+
+    def filters(self, now: datetime) -> SearchFilters:
+        """Return the filters; times are counted from `now`.
+
+        Raises:
+            InvalidArgument: one of them is none.
+        """
+        now = self.now or now
+        return SearchFilters(
+            since=parse_since(self.since, now) if self.since else None,
+            until=parse_until(self.until, now) if self.until else None,
+            paths=self.paths,
+            tags=self.tags,
+            sources=self.sources,
+            types=self.types,
+        )
+
+
+class MemorySearchRequest(FilterRequest):
     """What to search for; what is not given comes from the settings."""
 
-    query: QueryText
     max_results: ResultCount | None = None
     min_score: Score | None = None
     session_key: str | None = None
@@ -141,10 +191,9 @@ class MemorySearchReply(Document):
     action: str | None = None
 
 
-class MemoryContextPackRequest(Document):
+class MemoryContextPackRequest(FilterRequest):
     """What to pack: at most `max_chars` characters or `max_tokens` tokens, not both."""
 
-    query: QueryText
     max_chars: PackSize | None = None
     max_tokens: PackSize | None = None
     max_results: ResultCount | None = None

@@ -150,6 +150,10 @@ class QueryStart(EventDetail):
     """Tells this question from others under its trace; its results and its merged list name it too."""
     memory: str | None = None
     """The mark of the memory that is asked; several may share a log."""
+    now: str | None = None
+    """The clock of whoever asked, in ISO 8601, where it was given; otherwise it was the time of the event."""
+    filters: Mapping[str, JsonValue] | None = None
+    """What results had to be, as far as anything was asked for."""
 
 
 def place_key(path: str, start_line: int, end_line: int, start_char: int | None = None) -> str:

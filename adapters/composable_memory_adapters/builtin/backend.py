@@ -113,13 +113,14 @@ class BuiltinMemory:
     async def answer(self, query: str, options: SearchOptions | None = None) -> SearchAnswer:
         """Search, and name what is missing: from the index, from the notes, or of the two ways to search."""
         self._index.current("search")
-        if not query.strip():
+        if not query.strip() and not (options and options.filters):
             return SearchAnswer(results=())
         with self._failing_to("search"):
             await self._look_for_changes(options.session_key if options else None)
             if not await self._index.exists():
                 restrictions = self._index.current("search").searcher.restrictions
-                return SearchAnswer(results=(), degraded=(*restrictions, *self._shortcomings()))
+                missing = (*restrictions, *self._shortcomings())
+                return SearchAnswer(results=(), degraded=missing, is_filtered=True)
             async with self._noting_damage():
                 answer = await self._index.current("search").searcher.answer(query, options)
                 damage = next((one for one in answer.degraded if one.code == "damaged"), None)

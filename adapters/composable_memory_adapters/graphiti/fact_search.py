@@ -56,7 +56,7 @@ class FactSearch:
         )
 
     def _question(self, query: str, options: SearchOptions) -> Question:
-        now = self._services.clock()
+        now = options.now or self._services.clock()
         hints = (options.intent or parse_query_intent(query)).time_hints
         window = window_of(hints, now)
         return Question(

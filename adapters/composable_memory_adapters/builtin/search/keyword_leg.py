@@ -41,6 +41,11 @@ SELECT rowid FROM chunks_fts
 WHERE chunks_fts MATCH ? AND (SELECT source FROM chunks WHERE id = chunks_fts.rowid) = ?
 ORDER BY bm25(chunks_fts), rowid LIMIT ?
 """
+CANDIDATES_AMONG = """
+SELECT rowid FROM chunks_fts
+WHERE chunks_fts MATCH ? AND +rowid IN (SELECT value FROM json_each(?))
+ORDER BY bm25(chunks_fts), rowid LIMIT ?
+"""
 # The plus keeps SQLite from opening the index anew for each id, which takes ten times as long.
 PLACES = """
 SELECT rowid, word_places(chunks_fts) FROM chunks_fts
@@ -68,21 +73,25 @@ def search(
     *,
     limit: int = CANDIDATES,
     reserved: MemorySource | None = None,
+    among: Sequence[int] | None = None,
     row_budget: int = ROW_BUDGET,
 ) -> KeywordAnswer:
     """Return the `limit` passages with the most of `query`; runs within the caller's transaction.
 
-    With `reserved`, the `limit` passages of that source that have the most of it are returned as well, so
-    that another source does not crowd it out. `row_budget` is how many passages SQLite may score, unless the
-    rarest word alone is in more.
+    With `among`, only those passages are looked for. With `reserved`, the `limit` passages of that source
+    that have the most of it are returned as well, so that another source does not crowd it out. `row_budget`
+    is how many passages SQLite may score, unless the rarest word alone is in more.
     """
     match_any = query.match_any()
     size = connection.execute(COLLECTION, (match_any,)).get if match_any else None
     if size is None:
         return KeywordAnswer(hits=(), scale=1.0)
     plan = _Plan.of(connection, query, size=orjson.loads(size), row_budget=row_budget)
-    ids = [row[0] for row in connection.execute(CANDIDATES_BY_BM25, (plan.match, limit))]
-    if reserved and len(ids) == limit:
+    if among is None:
+        ids = [row[0] for row in connection.execute(CANDIDATES_BY_BM25, (plan.match, limit))]
+    else:
+        ids = [row[0] for row in connection.execute(CANDIDATES_AMONG, (plan.match, _json(among), limit))]
+    if reserved and among is None and len(ids) == limit:
         more = connection.execute(CANDIDATES_OF_SOURCE, (plan.match, reserved, limit))
         ids = [*dict.fromkeys([*ids, *(row[0] for row in more)])]
     places = connection.execute(PLACES, (plan.match, _json(ids), len(ids)))

@@ -23,7 +23,10 @@ from composable_memory_adapters.sqlite_file import Connection
 from composable_memory_adapters.text.forms import word_set
 from composable_memory_adapters.text.snippets import snippet
 
-__all__ = ["Candidates", "Near", "Page", "RankingPolicy", "make_page"]
+__all__ = ["Candidates", "Near", "Page", "RankingPolicy", "listed_page", "make_page"]
+
+COMPARED_WHOLE = 4096
+"""As many passages that pass the filters are compared with the question one by one, instead of searched."""
 
 DIVERSE_AMONG = 24
 """Of how many of the best the order is changed so that they differ; comparing costs the square of it."""
@@ -92,9 +95,13 @@ def make_page(
     options: SearchOptions,
     policy: RankingPolicy,
     terms: Sequence[str],
+    among: Sequence[int] | None = None,
 ) -> Page:
-    """Return the results that `found` makes, behind those that a look less deep has put in `after`."""
-    fused = _fused(connection, found, policy.hybrid)
+    """Return the results that `found` makes, behind those that a look less deep has put in `after`.
+
+    With `among`, only those passages may be results.
+    """
+    fused = _fused(connection, found, policy.hybrid, among)
     ranked = _extended(after.ranked, _arranged(connection, fused, policy))
     good = [hit for hit in ranked if hit.exact or hit.score >= options.min_score]
     is_below = bool(ranked) and ranked[-1].score < options.min_score
@@ -103,8 +110,20 @@ def make_page(
     return Page(results=results, is_enough=is_enough, ranked=ranked, damaged=damaged)
 
 
-def _fused(connection: Connection, found: Candidates, settings: HybridSettings) -> list[FusedHit]:
+def listed_page(connection: Connection, ids: Sequence[int], options: SearchOptions) -> Page:
+    """Return the first of `ids` as results that are all that was asked for."""
+    hits = [FusedHit(id=id_, score=1.0, keyword_score=None, vector_score=None, exact=True) for id_ in ids]
+    results, damaged = _results(connection, hits, (), wanted=options.max_results)
+    return Page(results=results, is_enough=True, ranked=tuple(hits), damaged=damaged)
+
+
+def _fused(
+    connection: Connection, found: Candidates, settings: HybridSettings, among: Sequence[int] | None
+) -> list[FusedHit]:
     near = _passages_of(connection, found.near.embeddings) if found.near else {}
+    nearest = next(iter(near.values()), None)
+    if among is not None and found.near:
+        near = _near_among(connection, found.near, near, among)
     named = [hit.id for hit in found.keyword.hits] if found.keyword else []
     sample: Sequence[int] = ()
     if settings.vector_weight is None and near and found.near and found.keyword:
@@ -113,7 +132,7 @@ def _fused(connection: Connection, found: Candidates, settings: HybridSettings) 
     if found.near and (sample or not near.keys() >= {*named}):
         known = cosines(connection, found.near.space, found.near.vector, [*{*sample, *named}])
     others = {id_: known[id_] for id_ in named if id_ in known and id_ not in near}
-    vector_weight, text_weight = _weights(near, [known[id_] for id_ in sample if id_ in known], settings)
+    vector_weight, text_weight = _weights(nearest, [known[id_] for id_ in sample if id_ in known], settings)
     return hybrid.fuse(
         found.keyword.hits if found.keyword else None,
         [VectorHit(id=id_, cosine=cosine) for id_, cosine in (near | others).items()] if found.near else None,
@@ -130,8 +149,18 @@ def _passages_of(connection: Connection, embeddings: Sequence[tuple[int, float]]
     return {passage: cosine for id_, cosine in embeddings for passage in holders.get(id_, ())}
 
 
+def _near_among(
+    connection: Connection, near: Near, found: Mapping[int, float], among: Sequence[int]
+) -> dict[int, float]:
+    """Return the cosines of the passages that may be results: of few those of all, of many the near ones."""
+    if len(among) > COMPARED_WHOLE:
+        wanted = frozenset(among)
+        return {id_: cosine for id_, cosine in found.items() if id_ in wanted}
+    return cosines(connection, near.space, near.vector, among)
+
+
 def _weights(
-    near: Mapping[int, float], ordinary: Sequence[float], settings: HybridSettings
+    nearest: float | None, ordinary: Sequence[float], settings: HybridSettings
 ) -> tuple[float, float]:
     """Return the weights of vectors and words: as configured, else as far as the vectors tell texts apart.
 
@@ -139,7 +168,6 @@ def _weights(
     """
     if settings.vector_weight is not None and settings.text_weight is not None:
         return settings.vector_weight, settings.text_weight
-    nearest = next(iter(near.values()), None)
     weight = hybrid.VECTOR_WEIGHT
     if nearest is not None and ordinary:
         weight = hybrid.vector_weight_for(nearest, ordinary)

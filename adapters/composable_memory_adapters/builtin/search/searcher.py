@@ -7,7 +7,7 @@ them comes after what was there.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -24,8 +24,16 @@ from composable_memory.types import (
     VectorStatus,
 )
 from composable_memory_adapters.builtin.search import hybrid, keyword_leg
+from composable_memory_adapters.builtin.search.filtering import Passing, passing
 from composable_memory_adapters.builtin.search.keyword_leg import KeywordAnswer
-from composable_memory_adapters.builtin.search.ranking import Candidates, Near, Page, RankingPolicy, make_page
+from composable_memory_adapters.builtin.search.ranking import (
+    Candidates,
+    Near,
+    Page,
+    RankingPolicy,
+    listed_page,
+    make_page,
+)
 from composable_memory_adapters.builtin.search.vector_search import VectorSearch
 from composable_memory_adapters.builtin.settings import BuiltinSettings
 from composable_memory_adapters.builtin.store import queries
@@ -56,6 +64,8 @@ class _Asked:
 
     text: str
     keywords: KeywordQuery
+    among: Sequence[int] | None = None
+    """The passages that pass the filters; None where there are none."""
     is_embedded: bool = False
     vector: Sequence[float] | None = None
     problem: str | None = None
@@ -111,12 +121,13 @@ class Searcher:
             IndexProblem: the index cannot be read.
         """
         text = query.strip()
-        if not text:
-            return SearchAnswer(results=())
         defaults = self._settings.query
         options = options or SearchOptions(max_results=defaults.max_results, min_score=defaults.min_score)
-        asked = _Asked(text=text, keywords=analyse(text))
-        depth, page, policy = self._depth, Page(), self._policy()
+        if not text:
+            return await self._listed(options) if options.filters else SearchAnswer(results=())
+        among = (await self._passing(options)).ids if options.filters else None
+        asked = _Asked(text=text, keywords=analyse(text), among=among)
+        depth, page, policy = self._depth, Page(), self._policy(options.now)
         generation, has_caught_up = await self._known_generation(), False
         while True:
             found = await self._candidates(asked, depth)
@@ -127,25 +138,45 @@ class Searcher:
                 options=options,
                 policy=policy,
                 terms=asked.keywords.terms,
+                among=asked.among,
             )
             (made_of, revision), page_made = await self._read_page(make)
             if made_of != generation:
                 # A rebuilt index has come in between, where the candidates are not.
                 self._generation = generation = made_of
                 depth, page = self._depth, Page()
+                asked.among = (await self._passing(options)).ids if options.filters else None
                 continue
             if not has_caught_up and await self._catch_up(found, revision):
                 has_caught_up = True  # once: an index that is being written changes all the time
                 continue
             page = page_made
-            if page.is_enough or found.are_all:
+            if page.is_enough or found.are_all or (asked.among is not None and depth >= len(asked.among)):
                 break
             depth *= 2
         return SearchAnswer(
             results=page.results,
             degraded=(*self._degradations(asked, found), *_damage(page)),
             engines=_engines(found),
+            is_filtered=True,
         )
+
+    async def _passing(self, options: SearchOptions) -> Passing:
+        """Return the passages that pass the filters."""
+        find = partial(
+            passing,
+            filters=options.filters,
+            zone=(options.now or self._clock().astimezone()).tzinfo,
+            has_keywords=self._has_keywords,
+        )
+        return await self._file.read(find)
+
+    async def _listed(self, options: SearchOptions) -> SearchAnswer:
+        """Return what passes the filters where nothing else is asked for, of the newest note first."""
+        found = await self._passing(options)
+        page = await self._file.read(partial(listed_page, ids=found.ids, options=options))
+        degraded = (*self.restrictions, *_damage(page))
+        return SearchAnswer(results=page.results, degraded=degraded, is_filtered=True)
 
     async def warm(self) -> None:
         """Load what a first search would load."""
@@ -173,10 +204,10 @@ class Searcher:
             return self._vectors.status()
         return VectorStatus(enabled=self._settings.store.vector.enabled, available=False)
 
-    def _policy(self) -> RankingPolicy:
+    def _policy(self, now: datetime | None) -> RankingPolicy:
         return RankingPolicy(
             hybrid=self._settings.query.hybrid,
-            today=self._clock().astimezone(UTC).date(),
+            today=(now or self._clock()).astimezone(UTC).date(),
             balances_sources=self._has_both_sources,
         )
 
@@ -210,7 +241,9 @@ class Searcher:
         def search(connection: Connection) -> KeywordAnswer:
             keyword_leg.prepare(connection)
             reserved: MemorySource | None = "memory" if self._has_both_sources else None
-            return keyword_leg.search(connection, asked.keywords, limit=depth, reserved=reserved)
+            return keyword_leg.search(
+                connection, asked.keywords, limit=depth, reserved=reserved, among=asked.among
+            )
 
         return await self._file.read(search)
 

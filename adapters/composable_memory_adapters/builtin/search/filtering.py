@@ -1,0 +1,122 @@
+"""Which passages of the index pass the filters of a search, and of which day each note is.
+
+Runs in a reader thread, within one snapshot of the index file.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, tzinfo
+
+from composable_memory.query.filters import (
+    day_in_path,
+    has_all_phrases,
+    may_pass,
+    path_matches,
+    type_matches,
+)
+from composable_memory.types import SearchFilters
+from composable_memory_adapters.sqlite_file import Connection
+from composable_memory_adapters.text.front_matter import day_of, front_matter, has_tag, tags_in
+from composable_memory_adapters.text.query_terms import KeywordQuery
+
+__all__ = ["Passing", "days_in_heads", "passing"]
+
+FILES = "SELECT path, source, mtime FROM files"
+HEADS = """
+SELECT path, text FROM chunks
+WHERE path IN (SELECT value FROM json_each(?)) AND source = 'memory' AND start_line = 1 AND start_char = 0
+"""
+PASSAGES = """
+SELECT id, path, source, start_line, start_char FROM chunks
+WHERE path IN (SELECT value FROM json_each(?)) ORDER BY path, start_line, start_char
+"""
+WITH_WORDS = "SELECT rowid FROM chunks_fts WHERE chunks_fts MATCH ?"
+TEXTS = "SELECT id, path, text FROM chunks WHERE id IN (SELECT value FROM json_each(?))"
+
+File = tuple[str, str]
+"""The path of a file and its source."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passing:
+    """The passages that pass: the first of each note, of the newest note first, then the others."""
+
+    ids: Sequence[int]
+
+
+def passing(
+    connection: Connection, filters: SearchFilters, *, zone: tzinfo | None, has_keywords: bool
+) -> Passing:
+    """Return the passages that pass `filters`; without a keyword index all texts are read for words."""
+    days = _days_of_files(connection, filters, zone)
+    rows = [
+        row
+        for row in connection.execute(PASSAGES, (_json(sorted({path for path, _ in days})),))
+        if (row[1], row[2]) in days
+    ]
+    search = _Texts(connection, [row[0] for row in rows], has_keywords)
+    for tag in filters.tags:
+        tagged = {path for _, path, text in search.with_words(tag) if has_tag(tags_in(text), tag)}
+        rows = [row for row in rows if row[1] in tagged]
+    if filters.phrases:
+        found = search.with_words(*filters.phrases)
+        holding = {id_ for id_, _, text in found if has_all_phrases(_folded(text), filters.phrases)}
+        rows = [row for row in rows if row[0] in holding]
+    for word in filters.without:
+        excluded = {id_ for id_, _, _ in search.with_words(word)}
+        rows = [row for row in rows if row[0] not in excluded]
+    newest_first = sorted(rows, key=lambda row: -days[row[1], row[2]].toordinal())
+    first_of = {(path, source): id_ for id_, path, source, *_ in reversed(newest_first)}
+    firsts = {*first_of.values()}
+    return Passing(ids=[row[0] for row in sorted(newest_first, key=lambda row: row[0] not in firsts)])
+
+
+def _days_of_files(connection: Connection, filters: SearchFilters, zone: tzinfo | None) -> dict[File, date]:
+    """Return the files that pass by their path, source, type and day, each with its day."""
+    changed = {
+        (path, source): datetime.fromtimestamp(mtime / 1e9, zone).date()
+        for path, source, mtime in connection.execute(FILES)
+        if (not filters.paths or path_matches(path, filters.paths))
+        and (not filters.sources or source in filters.sources)
+        and (not filters.types or type_matches(path, source, filters.types))
+    }
+    named = {file: day for file in changed if (day := day_in_path(file[0]))}
+    undated = [path for path, source in changed if source == "memory" and (path, source) not in named]
+    days = changed | {(path, "memory"): day for path, day in days_in_heads(connection, undated)} | named
+    return {file: day for file, day in days.items() if may_pass(day, filters) is not False}
+
+
+def days_in_heads(connection: Connection, paths: Iterable[str]) -> Iterator[tuple[str, date]]:
+    """Yield those of some notes whose front matter gives a day, with it."""
+    for path, text in connection.execute(HEADS, (_json([*paths]),)):
+        if text.startswith(("---", "\ufeff---")) and (day := day_of(front_matter(text))):
+            yield path, day
+
+
+@dataclass(frozen=True, slots=True)
+class _Texts:
+    """The texts of some passages, looked up by words that must be in them."""
+
+    connection: Connection
+    ids: Sequence[int]
+    has_keywords: bool
+
+    def with_words(self, *phrases: str) -> Iterator[tuple[int, str, str]]:
+        """Yield id, path and text of the passages with all `phrases`, or of more than these."""
+        ids: Iterable[int] = self.ids
+        if self.has_keywords:
+            wanted = " AND ".join(KeywordQuery(terms=(), phrases=phrases).lookups())
+            found = {row[0] for row in self.connection.execute(WITH_WORDS, (wanted,))}
+            ids = [id_ for id_ in self.ids if id_ in found]
+        for id_, path, text in self.connection.execute(TEXTS, (_json([*ids]),)):
+            if self.has_keywords or all(part.casefold() in _folded(text) for part in phrases):
+                yield id_, path, text
+
+
+def _folded(text: str) -> str:
+    return " ".join(text.split()).casefold()
+
+
+def _json(values: Sequence[object]) -> str:
+    return json.dumps(values)

@@ -1,0 +1,242 @@
+"""Filters of a search: reads them from a query, and applies those that a result tells enough for (pure)."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import date, datetime, time, timedelta
+from functools import lru_cache
+from typing import NamedTuple
+
+from composable_memory.errors import InvalidArgument
+from composable_memory.time.windows import named_window
+from composable_memory.types import MemorySearchResult, SearchFilters
+
+__all__ = [
+    "Filtered",
+    "day_in_path",
+    "filter_results",
+    "has_all_phrases",
+    "joined",
+    "may_pass",
+    "parse_since",
+    "parse_until",
+    "path_matches",
+    "read_filters",
+    "type_matches",
+]
+
+LONGEST_READ = 8_000
+"""Only this many characters of a query are read for filters."""
+NAMED_TYPES = ("fact", "note", "transcript")
+
+_NAMED = re.compile(r'(?<!\S)(path|tag|after|before):("[^"\n]*"|\S+)')
+_QUOTED = re.compile(r'(?<!\S)"([^"\n]*\w[^"\n]*)"(?![\w"])')
+_EXCLUDED = re.compile(r"(?<!\S)-([^\W\d_][\w'’-]*)(?!\S)")
+_PROSE_END = re.compile(r"[.?!。？！…]\s*$")
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}(?!\d)")
+
+
+def read_filters(query: str, now: datetime) -> tuple[str, SearchFilters]:
+    """Return what is left of a query to look for, and the filters in it; times are counted from `now`.
+
+    A query that ends like a sentence is one: quotation marks and hyphens in it are no filters, as in `who
+    sang "Yesterday"?`. A phrase that has to be there is still looked for.
+
+    Raises:
+        InvalidArgument: the value of a filter is none.
+    """
+    if not any(sign in query for sign in (":", '"', "-")):
+        return query, SearchFilters()
+    head, tail = query[:LONGEST_READ], query[LONGEST_READ:]
+    named = [(match[1], match[2].strip('"')) for match in _NAMED.finditer(head)]
+    left = _NAMED.sub(" ", head) if named else head
+    is_prose = _PROSE_END.search(left) is not None
+    phrases = () if is_prose else tuple(" ".join(match[1].split()) for match in _QUOTED.finditer(left))
+    unquoted = _QUOTED.sub(" ", left)
+    without = () if is_prose else tuple(match[1] for match in _EXCLUDED.finditer(unquoted))
+    if not (named or phrases or without):
+        return query, SearchFilters()
+    if without:
+        left = " ".join(
+            part if part.startswith('"') else _EXCLUDED.sub(" ", part) for part in _parts_of(left)
+        )
+    values = {name: [value for key, value in named if key == name] for name in ("path", "tag")}
+    after = [parse_since(value, now, "after:") for key, value in named if key == "after"]
+    before = [_before(value, now) for key, value in named if key == "before"]
+    filters = SearchFilters(
+        since=max(after, default=None),
+        until=min(before, default=None),
+        paths=tuple(values["path"]),
+        tags=tuple(values["tag"]),
+        phrases=phrases,
+        without=without,
+    )
+    return " ".join((left + tail).split()), filters
+
+
+def _parts_of(text: str) -> Iterator[str]:
+    """Yield a text in parts of which those in quotation marks are whole."""
+    at = 0
+    for match in _QUOTED.finditer(text):
+        yield text[at : match.start()]
+        yield match[0]
+        at = match.end()
+    yield text[at:]
+
+
+def joined(one: SearchFilters, other: SearchFilters) -> SearchFilters:
+    """Return the filters of both; where both name paths, sources or types, any of them will do."""
+    if not one or not other:
+        return one or other
+    return SearchFilters(
+        since=max(filter(None, (one.since, other.since)), default=None),
+        until=min(filter(None, (one.until, other.until)), default=None),
+        paths=(*one.paths, *other.paths),
+        tags=(*one.tags, *other.tags),
+        sources=(*one.sources, *other.sources),
+        types=(*one.types, *other.types),
+        phrases=(*one.phrases, *other.phrases),
+        without=(*one.without, *other.without),
+    )
+
+
+def parse_since(text: str, now: datetime, name: str = "since") -> datetime:
+    """Return the beginning of the time that `text` names, such as `2026-05-03`, `2026-05`, `last week`, `7d`.
+
+    Raises:
+        InvalidArgument: it names none.
+    """
+    return _window(text, now, name)[0]
+
+
+def parse_until(text: str, now: datetime, name: str = "until") -> datetime:
+    """Return the end of the time that `text` names.
+
+    Raises:
+        InvalidArgument: it names none.
+    """
+    return _window(text, now, name)[1]
+
+
+def _before(text: str, now: datetime) -> datetime:
+    return _window(text, now, "before:")[0] - timedelta(microseconds=1)
+
+
+def _window(text: str, now: datetime, name: str) -> tuple[datetime, datetime]:
+    window = named_window(text, now)
+    try:
+        if window is not None:
+            return window.start.astimezone(now.tzinfo), window.end.astimezone(now.tzinfo)
+    except OverflowError:  # at an edge of the calendar
+        pass
+    raise InvalidArgument(name, "a time such as 2026-05-03, 2026-05, yesterday, last week or 7d", text)
+
+
+# --- what passes --------------------------------------------------------------------------------------------
+
+
+class Filtered(NamedTuple):
+    """The results that pass, and the names of the filters that some of them tell too little for."""
+
+    results: tuple[MemorySearchResult, ...]
+    unknown: tuple[str, ...]
+
+
+def filter_results(results: Iterable[MemorySearchResult], filters: SearchFilters) -> Filtered:
+    """Leave out the results that a filter rules out, as far as they tell; the others stay."""
+    kept: list[MemorySearchResult] = []
+    unknown: dict[str, None] = {}
+    for result in results:
+        verdicts = dict(_verdicts(result, filters))
+        if False not in verdicts.values():
+            kept.append(result)
+            unknown.update((name, None) for name, verdict in verdicts.items() if verdict is None)
+    return Filtered(tuple(kept), tuple(unknown))
+
+
+def _verdicts(result: MemorySearchResult, filters: SearchFilters) -> Iterator[tuple[str, bool | None]]:
+    """Yield for each filter whether a result passes; None where it does not tell."""
+    path = result.origin.path if result.origin else result.path
+    if filters.paths:
+        yield "path", path_matches(path, filters.paths)
+    if filters.sources:
+        yield "source", result.source in filters.sources
+    if filters.types:
+        yield "type", type_matches(path, result.source, filters.types, is_fact=_is_fact(result))
+    if filters.since or filters.until:
+        yield "date", may_pass(_day_of(result) or day_in_path(path), filters)
+    if filters.tags:
+        yield "tag", None
+    # A fact is its whole text; of a passage, the snippet may be a part.
+    text = " ".join(result.snippet.split()).casefold()
+    is_whole = _is_fact(result)
+    if filters.phrases:
+        yield "phrase", True if has_all_phrases(text, filters.phrases) else (False if is_whole else None)
+    if filters.without:
+        has_any = any(_word(one).search(text) for one in filters.without)
+        yield "-word", False if has_any else (True if is_whole else None)
+
+
+def _day_of(result: MemorySearchResult) -> date | None:
+    """Return since when a fact holds, as far as it says so."""
+    told = result.metadata.get("valid_at")
+    match = _DAY.match(told) if isinstance(told, str) else None
+    return date.fromisoformat(match[0]) if match else None
+
+
+def _is_fact(result: MemorySearchResult) -> bool:
+    return result.start_line == 0
+
+
+def has_all_phrases(text: str, phrases: Sequence[str]) -> bool:
+    """Return whether a text, with single blanks and its case folded, has all phrases."""
+    return all(" ".join(phrase.split()).casefold() in text for phrase in phrases)
+
+
+@lru_cache(maxsize=64)
+def _word(word: str) -> re.Pattern[str]:
+    return re.compile(rf"(?<!\w){re.escape(word.casefold())}(?!\w)")
+
+
+def may_pass(day: date | None, filters: SearchFilters) -> bool | None:
+    """Return whether some moment of a day lies between `since` and `until`; None without a day."""
+    if day is None:
+        return None
+    moment = filters.since or filters.until
+    zone = moment.tzinfo if moment else None
+    first, last = datetime.combine(day, time.min, zone), datetime.combine(day, time.max, zone)
+    is_late_enough = filters.since is None or last >= filters.since
+    return is_late_enough and (filters.until is None or first <= filters.until)
+
+
+def day_in_path(path: str) -> date | None:
+    """Return the day that a file's name begins with, or the name of the nearest folder that does."""
+    for name in reversed(path.split("/")):
+        if match := _DAY.match(name):
+            try:
+                return date.fromisoformat(match[0])
+            except ValueError:  # 2026-02-30 only looks like a date
+                continue
+    return None
+
+
+def type_matches(path: str, source: str, types: Sequence[str], *, is_fact: bool = False) -> bool:
+    """Return whether something is of one of `types`; see `SearchFilters`."""
+    kind = "fact" if is_fact else "transcript" if source == "sessions" else "note"
+    ending = path.rpartition("/")[2].rpartition(".")[2].lower()
+    wanted = {one.strip().lower().removeprefix(".") for one in types}
+    return kind in wanted or (not is_fact and ending in wanted - {*NAMED_TYPES})
+
+
+def path_matches(path: str, patterns: Sequence[str]) -> bool:
+    """Return whether a path matches one of the patterns; see `SearchFilters`."""
+    return any(_path_pattern(one).fullmatch(path) for one in patterns)
+
+
+@lru_cache(maxsize=64)
+def _path_pattern(pattern: str) -> re.Pattern[str]:
+    bare = pattern.strip().removeprefix("./").strip("/")
+    parts = re.split(r"(\*\*/|\*\*|\*|\?)", bare)
+    known = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+    body = "".join(known.get(part, re.escape(part)) for part in parts)
+    anywhere = "" if "/" in pattern.strip("/").removeprefix("./") else "(?:.*/)?"
+    return re.compile(f"{anywhere}{body}(?:/.*)?", re.DOTALL)
