@@ -1,7 +1,8 @@
 """Ask all memories of an agent at once: one routed, weighted, cited and traced answer."""
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from composable_memory_ops_logs.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from composable_memory.content import IngestReport, MemoryContentObject
@@ -91,7 +92,7 @@ __all__ = [
     "resolve_memory_backend_config",
 ]
 
-_ROOMS = {
+_MODULES = {
     "supervision.breaker": "Breaker",
     "query.calibration": "Calibration",
     "content": "IngestReport MemoryContentObject",
@@ -114,23 +115,13 @@ _ROOMS = {
     "types": "MemorySearchResult QueryIntent QueryRequest QueryResponse SearchOptions",
     "query.weights": "WeightTable",
 }
+"""All of it takes twice as long to import as all else that `cmem --help` does."""
 
-if not TYPE_CHECKING:  # a type checker would take this for a promise of any name
+if not TYPE_CHECKING:
+    _imported, __dir__ = lazy_names(__name__, _MODULES)
 
     def __getattr__(name: str) -> object:
-        """Import what is asked for: all of it takes twice as long as all else that `cmem --help` does."""
-        if name == "__version__":
-            value = _installed_version()
-        elif room := next((room for room, names in _ROOMS.items() if name in names.split()), None):
-            value = getattr(import_module(f"composable_memory.{room}"), name)
-        else:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        globals()[name] = value
-        return value
-
-
-def __dir__() -> list[str]:
-    return __all__
+        return _installed_version() if name == "__version__" else _imported(name)
 
 
 def _installed_version() -> str:

@@ -4,20 +4,31 @@
 decides how long a content holds; `note_reader` makes contents of notes and transcripts.
 """
 
-from composable_memory.ingest.extract import (
-    Enriched,
-    EnrichHook,
-    Extraction,
-    SupportsExtraction,
-    drop_duplicates,
-    extract_from,
-    resolve_coreferences,
-)
-from composable_memory.ingest.lifetimes import Lifetime, StandardTemporalPolicy, lifetime_of
-from composable_memory.ingest.pipeline import IngestPipeline
-from composable_memory.ingest.records import GraphPart, edge_id, graph_of, node_id
-from composable_memory.ingest.stage_errors import PipelineError, PipelineErrorCode
-from composable_memory.ingest.values import AuditEvent, IngestItem, IngestRequest, IngestResult, MetricEvent
+from typing import TYPE_CHECKING
+
+from composable_memory_ops_logs.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from composable_memory.ingest.extract import (
+        Enriched,
+        EnrichHook,
+        Extraction,
+        SupportsExtraction,
+        drop_duplicates,
+        extract_from,
+        resolve_coreferences,
+    )
+    from composable_memory.ingest.lifetimes import Lifetime, StandardTemporalPolicy, lifetime_of
+    from composable_memory.ingest.pipeline import IngestPipeline
+    from composable_memory.ingest.records import GraphPart, edge_id, graph_of, node_id
+    from composable_memory.ingest.stage_errors import PipelineError, PipelineErrorCode
+    from composable_memory.ingest.values import (
+        AuditEvent,
+        IngestItem,
+        IngestRequest,
+        IngestResult,
+        MetricEvent,
+    )
 
 __all__ = [
     "AuditEvent",
@@ -43,3 +54,17 @@ __all__ = [
     "node_id",
     "resolve_coreferences",
 ]
+
+_MODULES = {
+    "extract": (
+        "EnrichHook Enriched Extraction SupportsExtraction drop_duplicates extract_from resolve_coreferences"
+    ),
+    "lifetimes": "Lifetime StandardTemporalPolicy lifetime_of",
+    "pipeline": "IngestPipeline",
+    "records": "GraphPart edge_id graph_of node_id",
+    "stage_errors": "PipelineError PipelineErrorCode",
+    "values": "AuditEvent IngestItem IngestRequest IngestResult MetricEvent",
+}
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy_names(__name__, _MODULES)

@@ -3,62 +3,76 @@
 Write with `OpsLog`, tie together with `trace`, read with `OpsLogReader`. What can be logged is in `events`.
 """
 
-from composable_memory_ops_logs.events import (
-    EVENTS,
-    PIECES_TOLD,
-    QUERY_PREVIEW_CHARS,
-    SCHEMA_VERSION,
-    SNIPPET_PREVIEW_CHARS,
-    AnswerGiven,
-    BackendDegraded,
-    BackendOpened,
-    BackendRecovered,
-    BackendResult,
-    Candidate,
-    ContextPackBuild,
-    DedupStats,
-    Degradation,
-    Dropped,
-    ErrorInfo,
-    EventDetail,
-    ExperimentChanged,
-    FeedbackEvaluated,
-    FinalResult,
-    GraphitiHealth,
-    GraphitiIngest,
-    GraphitiQuery,
-    IngestComplete,
-    IngestStageComplete,
-    IngestStart,
-    Intent,
-    Interleaved,
-    LearningFailed,
-    MemoryRead,
-    NearPair,
-    OpsEvent,
-    QueryDelivered,
-    QueryMerged,
-    QueryStart,
-    StageOutcome,
-    Status,
-    SyncComplete,
-    SyncFailed,
-    SyncFileIndexed,
-    SyncFileSkipped,
-    SyncStart,
-    TakenFrom,
-    WeightsAdvised,
-    WeightsChanged,
-    place_key,
-)
-from composable_memory_ops_logs.log import OpsLog, OpsLogStats, utc_now
-from composable_memory_ops_logs.reader import EventFilter, EventPage, OpsLogError, OpsLogReader
-from composable_memory_ops_logs.redaction.redactor import redact, redact_value
-from composable_memory_ops_logs.sinks import MemorySink
-from composable_memory_ops_logs.trace import current_run_id, current_session_key, current_trace_id, trace
+from typing import TYPE_CHECKING
+
+from composable_memory_ops_logs.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from composable_memory_ops_logs.events import (
+        PIECES_TOLD,
+        QUERY_PREVIEW_CHARS,
+        SCHEMA_VERSION,
+        SNIPPET_PREVIEW_CHARS,
+        AnswerGiven,
+        BackendDegraded,
+        BackendOpened,
+        BackendRecovered,
+        BackendResult,
+        Candidate,
+        ContextPackBuild,
+        DedupStats,
+        Degradation,
+        Dropped,
+        ErrorInfo,
+        EventDetail,
+        FinalResult,
+        Intent,
+        Interleaved,
+        MemoryRead,
+        NearPair,
+        OpsEvent,
+        QueryDelivered,
+        QueryMerged,
+        QueryStart,
+        Status,
+        TakenFrom,
+        place_key,
+    )
+    from composable_memory_ops_logs.ingest_events import (
+        GraphitiHealth,
+        GraphitiIngest,
+        GraphitiQuery,
+        IngestComplete,
+        IngestStageComplete,
+        IngestStart,
+        StageOutcome,
+    )
+    from composable_memory_ops_logs.learning_events import (
+        ExperimentChanged,
+        FeedbackEvaluated,
+        LearningFailed,
+        WeightsAdvised,
+        WeightsChanged,
+    )
+    from composable_memory_ops_logs.log import OpsLog, OpsLogStats, utc_now
+    from composable_memory_ops_logs.reader import EventFilter, EventPage, OpsLogError, OpsLogReader
+    from composable_memory_ops_logs.redaction.redactor import redact, redact_value
+    from composable_memory_ops_logs.sinks import MemorySink
+    from composable_memory_ops_logs.sync_events import (
+        SyncComplete,
+        SyncFailed,
+        SyncFileIndexed,
+        SyncFileSkipped,
+        SyncStart,
+    )
+    from composable_memory_ops_logs.tracing import (
+        current_run_id,
+        current_session_key,
+        current_trace_id,
+        trace,
+    )
 
 __all__ = [
-    "EVENTS",
     "PIECES_TOLD",
     "QUERY_PREVIEW_CHARS",
     "SCHEMA_VERSION",
@@ -119,3 +133,26 @@ __all__ = [
     "trace",
     "utc_now",
 ]
+
+_MODULES = {
+    "events": (
+        "PIECES_TOLD QUERY_PREVIEW_CHARS SCHEMA_VERSION SNIPPET_PREVIEW_CHARS AnswerGiven BackendDegraded "
+        "BackendOpened BackendRecovered BackendResult Candidate ContextPackBuild DedupStats "
+        "Degradation Dropped ErrorInfo EventDetail FinalResult Intent Interleaved MemoryRead NearPair "
+        "OpsEvent QueryDelivered QueryMerged QueryStart Status TakenFrom place_key"
+    ),
+    "ingest_events": (
+        "GraphitiHealth GraphitiIngest GraphitiQuery "
+        "IngestComplete IngestStageComplete IngestStart StageOutcome"
+    ),
+    "learning_events": "ExperimentChanged FeedbackEvaluated LearningFailed WeightsAdvised WeightsChanged",
+    "log": "OpsLog OpsLogStats utc_now",
+    "reader": "EventFilter EventPage OpsLogError OpsLogReader",
+    "redaction.redactor": "redact redact_value",
+    "sinks": "MemorySink",
+    "sync_events": "SyncComplete SyncFailed SyncFileIndexed SyncFileSkipped SyncStart",
+    "tracing": "current_run_id current_session_key current_trace_id trace",
+}
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy_names(__name__, _MODULES)

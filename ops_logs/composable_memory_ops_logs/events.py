@@ -1,5 +1,6 @@
 """What can be logged: one frozen value per action, and the event that carries it.
 
+Here are questions and backends; `sync_events`, `ingest_events` and `learning_events` have the others.
 Field names are snake_case here and camelCase on disk (`wire.py`). Texts are previews, never whole notes.
 A field that is None is left out on disk; lists and mappings are always written, empty or not.
 """
@@ -8,11 +9,9 @@ A field that is None is left out on disk; lists and mappings are always written,
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from types import MappingProxyType
 from typing import ClassVar, Literal, NamedTuple, TypeAlias
 
 __all__ = [
-    "EVENTS",
     "PIECES_TOLD",
     "QUERY_PREVIEW_CHARS",
     "SCHEMA_VERSION",
@@ -29,35 +28,18 @@ __all__ = [
     "Dropped",
     "ErrorInfo",
     "EventDetail",
-    "ExperimentChanged",
-    "FeedbackEvaluated",
     "FinalResult",
-    "GraphitiHealth",
-    "GraphitiIngest",
-    "GraphitiQuery",
-    "IngestComplete",
-    "IngestStageComplete",
-    "IngestStart",
     "Intent",
     "Interleaved",
     "JsonValue",
-    "LearningFailed",
     "MemoryRead",
     "NearPair",
     "OpsEvent",
     "QueryDelivered",
     "QueryMerged",
     "QueryStart",
-    "StageOutcome",
     "Status",
-    "SyncComplete",
-    "SyncFailed",
-    "SyncFileIndexed",
-    "SyncFileSkipped",
-    "SyncStart",
     "TakenFrom",
-    "WeightsAdvised",
-    "WeightsChanged",
     "place_key",
 ]
 
@@ -380,140 +362,7 @@ class ContextPackBuild(EventDetail):
     """In characters."""
 
 
-# --- taking content in --------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IngestStart(EventDetail):
-    """Content is about to pass through the ingest stages."""
-
-    action: ClassVar[str] = "ingest.start"
-    source: str
-    item_count: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IngestStageComplete(EventDetail):
-    """One stage ended; its time is on the event."""
-
-    action: ClassVar[str] = "ingest.stage_complete"
-    stage: str
-    ok: bool
-    error: ErrorInfo | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageOutcome:
-    """How one stage went."""
-
-    stage: str
-    ok: bool
-    duration_ms: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IngestComplete(EventDetail):
-    """All stages ended; the event is partial when one of them failed."""
-
-    action: ClassVar[str] = "ingest.complete"
-    episode_count: int
-    warning_count: int
-    error_count: int
-    stages: Sequence[StageOutcome]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GraphitiIngest(EventDetail):
-    """Episodes were sent to the graph service."""
-
-    action: ClassVar[str] = "graphiti.ingest"
-    episode_count: int
-    node_count: int = 0
-    edge_count: int = 0
-    episode_ids: Sequence[str] = ()
-    warnings: Sequence[str] = ()
-    error: ErrorInfo | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GraphitiQuery(EventDetail):
-    """The graph service was asked."""
-
-    action: ClassVar[str] = "graphiti.query"
-    query: str
-    """The first `QUERY_PREVIEW_CHARS` characters."""
-    limit: int
-    fact_count: int
-    node_ids: Sequence[str] = ()
-    episode_ids: Sequence[str] = ()
-    error: ErrorInfo | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GraphitiHealth(EventDetail):
-    """The graph service was probed."""
-
-    action: ClassVar[str] = "graphiti.health"
-    ok: bool
-    message: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SyncStart(EventDetail):
-    """An index begins to catch up with its files."""
-
-    action: ClassVar[str] = "sync.start"
-    reason: str
-    force: bool
-    needs_full_reindex: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SyncFileIndexed(EventDetail):
-    """One source is done: counts of its files."""
-
-    action: ClassVar[str] = "sync.file_indexed"
-    source: str
-    indexed: int
-    skipped: int
-    removed: int
-    total: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SyncFileSkipped(EventDetail):
-    """One file could not be indexed."""
-
-    action: ClassVar[str] = "sync.file_skipped"
-    path: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SyncComplete(EventDetail):
-    """The index has caught up."""
-
-    action: ClassVar[str] = "sync.complete"
-    reason: str
-    full_reindex: bool
-    files_indexed: int
-    chunks_written: int
-    embedded: int
-    removed: int
-    embeddings_pending: int = 0
-    problems: Sequence[str] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SyncFailed(EventDetail):
-    """The index could not catch up."""
-
-    action: ClassVar[str] = "sync.failed"
-    reason: str
-    error: ErrorInfo
-
-
-# --- the state of backends, and judgement -------------------------------------------------------------------
+# --- the state of backends ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -548,107 +397,3 @@ class BackendRecovered(EventDetail):
     """How often it had failed in a row."""
     after_s: float
     """Seconds since the first of these failures."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FeedbackEvaluated(EventDetail):
-    """A delivered answer was judged."""
-
-    action: ClassVar[str] = "feedback.evaluated"
-    query_trace_id: str
-    """The trace of the judged question; the event has a trace of its own."""
-    result_count: int
-    precision: float
-    mean_relevance: float
-    model: str
-    backends: Sequence[str]
-    error: ErrorInfo | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WeightsAdvised(EventDetail):
-    """An advisor looked at what was judged; the event is partial when something speaks against its table."""
-
-    action: ClassVar[str] = "weights.advised"
-    advisor: str
-    current: Mapping[str, float]
-    suggested: Mapping[str, float]
-    sample_size: int
-    gain: Sequence[float] = ()
-    """The expected gain, then the ends of its 95 % interval."""
-    objections: Sequence[str] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WeightsChanged(EventDetail):
-    """Other weights are in force from now on."""
-
-    action: ClassVar[str] = "weights.changed"
-    change: Literal["adopt", "rollback", "reset"]
-    version: str
-    """The table that is in force now."""
-    replaced: str
-    """The one before."""
-    weights: Mapping[str, float]
-    actor: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExperimentChanged(EventDetail):
-    """Two weight tables are compared in live traffic from now on, or no more."""
-
-    action: ClassVar[str] = "experiment.changed"
-    change: Literal["start", "decided", "stop"]
-    id: str
-    a: str
-    """The version of the table in force."""
-    b: str
-    """The version of the one that is tried."""
-    winner: str | None = None
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LearningFailed(EventDetail):
-    """A step of the learning loop failed; the loop goes on."""
-
-    action: ClassVar[str] = "learning.failed"
-    step: str
-    error: ErrorInfo
-
-
-EVENTS: Mapping[str, type[EventDetail]] = MappingProxyType(
-    {
-        kind.action: kind
-        for kind in (
-            QueryStart,
-            BackendResult,
-            QueryMerged,
-            QueryDelivered,
-            MemoryRead,
-            AnswerGiven,
-            ContextPackBuild,
-            IngestStart,
-            IngestStageComplete,
-            IngestComplete,
-            GraphitiIngest,
-            GraphitiQuery,
-            GraphitiHealth,
-            SyncStart,
-            SyncFileIndexed,
-            SyncFileSkipped,
-            SyncComplete,
-            SyncFailed,
-            BackendOpened,
-            BackendDegraded,
-            BackendRecovered,
-            FeedbackEvaluated,
-            WeightsAdvised,
-            WeightsChanged,
-            ExperimentChanged,
-            LearningFailed,
-        )
-    }
-)
-"""Every action by its name."""

@@ -8,6 +8,7 @@ from typing import Protocol, get_args
 
 import pytest
 
+import composable_memory_ops_logs
 from composable_memory import content, facts, hooks, ingest, interfaces, types
 from composable_memory.config.settings import BackendSection, Settings
 from composable_memory.config.validation import known_keys
@@ -20,7 +21,7 @@ from composable_memory_adapters.graphiti.service.client import GraphitiClient
 from composable_memory_adapters.graphiti.settings import GraphitiSettings
 from composable_memory_adapters.qmd.settings import QmdSettings
 from composable_memory_adapters.sqlite_file import SqliteFile
-from composable_memory_ops_logs import EVENTS
+from composable_memory_ops_logs import EventDetail
 
 METHODS: Mapping[type, Mapping[str, str]] = {
     interfaces.MemorySearchManager: {
@@ -322,8 +323,12 @@ def test_a_value_has_its_fields() -> None:
 
 
 def test_an_event_has_its_fields() -> None:
+    offered = (getattr(composable_memory_ops_logs, name) for name in composable_memory_ops_logs.__all__)
+    kinds = [one for one in offered if isinstance(one, type) and issubclass(one, EventDetail)]
+    events = {one.action: one for one in kinds if one is not EventDetail}
+
     for action, promised in EVENT_FIELDS.items():
-        assert set(promised.split()) <= {field.name for field in fields(EVENTS[action])}, action
+        assert set(promised.split()) <= {field.name for field in fields(events[action])}, action
 
 
 def test_a_setting_has_its_key() -> None:

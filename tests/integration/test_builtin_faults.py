@@ -24,8 +24,7 @@ from composable_memory_adapters.builtin.notes.sources import scan
 from composable_memory_adapters.builtin.settings import BuiltinSettings, ChunkingSettings
 from composable_memory_adapters.builtin.sync.synchroniser import Synchroniser
 from composable_memory_adapters.sqlite_file import PAGE_BYTES, Connection, SqliteFile
-from composable_memory_ops_logs import MemorySink
-from composable_memory_ops_logs.events import SyncFailed
+from composable_memory_ops_logs import MemorySink, SyncFailed
 
 NO_SYNC = BuiltinSettings.model_validate({"sync": {"onSearch": False}})
 

@@ -17,8 +17,7 @@ from composable_memory.testing import HashEmbedder
 from composable_memory.types import SearchOptions
 from composable_memory_adapters.builtin.backend import BuiltinMemory, open_builtin
 from composable_memory_adapters.builtin.settings import BuiltinSettings
-from composable_memory_ops_logs import MemorySink
-from composable_memory_ops_logs.events import SyncComplete
+from composable_memory_ops_logs import MemorySink, SyncComplete
 
 NOTES = {
     "MEMORY.md": "The harbour office answers on extension 4417.\n",

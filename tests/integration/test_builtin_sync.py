@@ -17,8 +17,7 @@ from composable_memory.testing import FIXED_NOW, FailingEmbedder, HashEmbedder
 from composable_memory.types import MemorySyncProgressUpdate, SyncReport
 from composable_memory_adapters.builtin.backend import BuiltinMemory, open_builtin
 from composable_memory_adapters.builtin.settings import BuiltinSettings
-from composable_memory_ops_logs import MemorySink
-from composable_memory_ops_logs.events import SyncComplete, SyncFileSkipped, SyncStart
+from composable_memory_ops_logs import MemorySink, SyncComplete, SyncFileSkipped, SyncStart
 
 LONG_AGO = 1_600_000_000
 

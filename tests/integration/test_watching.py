@@ -20,8 +20,7 @@ from composable_memory.interfaces import BackendServices
 from composable_memory.types import SearchOptions
 from composable_memory_adapters.builtin.backend import BuiltinMemory, open_builtin
 from composable_memory_adapters.builtin.settings import BuiltinSettings
-from composable_memory_ops_logs import MemorySink, OpsEvent, OpsLog
-from composable_memory_ops_logs.events import SyncComplete, SyncStart
+from composable_memory_ops_logs import MemorySink, OpsEvent, OpsLog, SyncComplete, SyncStart
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 60

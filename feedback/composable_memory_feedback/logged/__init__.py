@@ -1,6 +1,5 @@
 """Queries as the ops log tells of them: all that a ranking was made of, and the ranking."""
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from composable_memory_feedback.logged.queries import (
@@ -11,6 +10,7 @@ from composable_memory_feedback.logged.queries import (
     Ranker,
     RankingPolicy,
 )
+from composable_memory_ops_logs.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from composable_memory_feedback.logged.reading import (
@@ -47,22 +47,11 @@ __all__ = [
     "read_traffic",
 ]
 
-_ROOMS = {
+_MODULES = {
     "reading": "LineTest QueryStream TrafficItem read_queries read_traffic",
     "traffic": "LoggedAnswer LoggedDelivery LoggedQueries LoggedRead Traffic",
 }
+"""The store, which every search looks into, reads no log."""
 
-if not TYPE_CHECKING:  # a type checker would take this for a promise of any name
-
-    def __getattr__(name: str) -> object:
-        """Import what is asked for: the store, which every search looks into, reads no log."""
-        room = next((room for room, names in _ROOMS.items() if name in names.split()), None)
-        if room is None:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = getattr(import_module(f"{__name__}.{room}"), name)
-        globals()[name] = value
-        return value
-
-
-def __dir__() -> list[str]:
-    return __all__
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy_names(__name__, _MODULES)

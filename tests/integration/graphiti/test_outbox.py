@@ -25,7 +25,7 @@ from composable_memory_adapters.graphiti.outbox.entry import EntryState
 from composable_memory_adapters.graphiti.outbox.queue import Outbox
 from composable_memory_adapters.graphiti.outbox.storage import FILE_NAME, OutboxFile
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
-from composable_memory_ops_logs.trace import trace
+from composable_memory_ops_logs.tracing import trace
 from tests.integration.graphiti.fact_shelf import draft
 
 START = datetime(2026, 3, 9, 12, tzinfo=UTC)

@@ -19,9 +19,8 @@ from composable_memory_adapters.graphiti.outbox.queue import Outbox
 from composable_memory_adapters.graphiti.outbox.worker import Worker
 from composable_memory_adapters.graphiti.settings import IngestSettings
 from composable_memory_adapters.graphiti.stores import Added, FactStore
-from composable_memory_ops_logs import MemorySink, OpsLog
-from composable_memory_ops_logs.events import GraphitiIngest
-from composable_memory_ops_logs.trace import trace
+from composable_memory_ops_logs import GraphitiIngest, MemorySink, OpsLog
+from composable_memory_ops_logs.tracing import trace
 from tests.integration.graphiti.fact_shelf import FactShelf, draft, message
 
 START = datetime(2026, 3, 9, 12, tzinfo=UTC)

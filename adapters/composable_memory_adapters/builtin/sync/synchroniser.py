@@ -42,7 +42,7 @@ from composable_memory_adapters.builtin.sync.embedding import (
 )
 from composable_memory_adapters.builtin.sync.indexer import Indexer, NotesPass, Tally
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
-from composable_memory_ops_logs.events import (
+from composable_memory_ops_logs import (
     ErrorInfo,
     EventDetail,
     Status,
@@ -52,7 +52,7 @@ from composable_memory_ops_logs.events import (
     SyncStart,
 )
 from composable_memory_ops_logs.log import OpsLog
-from composable_memory_ops_logs.trace import trace
+from composable_memory_ops_logs.tracing import trace
 
 __all__ = ["Synchroniser"]
 

@@ -23,9 +23,9 @@ from composable_memory_adapters.graphiti.outbox.entry import Entry
 from composable_memory_adapters.graphiti.outbox.queue import Outbox
 from composable_memory_adapters.graphiti.settings import IngestSettings
 from composable_memory_adapters.graphiti.stores import BACKEND_ID, Added, FactStore
-from composable_memory_ops_logs.events import ErrorInfo, GraphitiIngest
+from composable_memory_ops_logs import ErrorInfo, GraphitiIngest
 from composable_memory_ops_logs.log import OpsLog
-from composable_memory_ops_logs.trace import current_trace_id, trace
+from composable_memory_ops_logs.tracing import current_trace_id, trace
 
 __all__ = ["Delivery", "WorkReport"]
 

@@ -27,7 +27,7 @@ from composable_memory_adapters.graphiti.outbox.entry import (
 )
 from composable_memory_adapters.graphiti.outbox.storage import OutboxFile
 from composable_memory_adapters.sqlite_file import Connection
-from composable_memory_ops_logs.trace import current_trace_id
+from composable_memory_ops_logs.tracing import current_trace_id
 
 __all__ = ["Enqueued", "Outbox", "OutboxCounts"]
 

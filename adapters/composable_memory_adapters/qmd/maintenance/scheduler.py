@@ -28,7 +28,7 @@ from composable_memory_adapters.qmd.maintenance.session_export import SessionExp
 from composable_memory_adapters.qmd.runtime.models import missing_models
 from composable_memory_adapters.qmd.settings import QmdSettings
 from composable_memory_adapters.qmd.types import BACKEND_ID, Home
-from composable_memory_ops_logs.events import (
+from composable_memory_ops_logs import (
     BackendDegraded,
     ErrorInfo,
     EventDetail,
@@ -36,7 +36,7 @@ from composable_memory_ops_logs.events import (
     SyncFailed,
     SyncStart,
 )
-from composable_memory_ops_logs.trace import trace
+from composable_memory_ops_logs.tracing import trace
 
 __all__ = ["MaintenanceScheduler"]
 
