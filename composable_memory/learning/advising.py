@@ -285,10 +285,10 @@ def _taken_back(store: FeedbackStore) -> list[WeightTable]:
 
 def _worst_query(case: Case, value: float) -> WorstQuery:
     query, evidence = case.query, case.evidence
-    texts = {one.key: one.snippet_preview for each in query.lists for one in each.candidates}
+    texts = query.previews
     shown = [
         JudgedPreview(
-            backend=None if hit.backend in query.fallbacks else hit.backend,
+            backend=query.brought_by(hit),
             relevance=max((evidence[key].relevance for key in hit.keys if key in evidence), default=0.0),
             preview=texts.get(hit.key, ""),
         )

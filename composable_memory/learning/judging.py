@@ -70,18 +70,10 @@ class Judging:
         hit = named_result(query, result)
         if not 0.0 <= relevance <= 1.0:
             raise FeedbackError("no relevance", subject=f"{relevance}", advice="give a number from 0 to 1")
-        judgement = Judgement(
-            trace_id=query.trace_id,
-            query_id=query.query_id,
+        judgement = query.judged(
+            hit,
+            JudgementKind.EXPLICIT,
             at=self._context.clock(),
-            path=hit.path,
-            start_line=hit.start_line,
-            end_line=hit.end_line,
-            start_char=hit.start_char,
-            rank=query.rank_of(hit),
-            backend=None if hit.backend in query.fallbacks else hit.backend,
-            intent=query.intent,
-            kind=JudgementKind.EXPLICIT,
             relevance=relevance,
             was_used=used,
             by=by,

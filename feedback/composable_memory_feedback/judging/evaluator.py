@@ -16,7 +16,6 @@ from composable_memory_feedback.judging.prompt import (
     SYSTEM,
     JudgingPrompt,
     JudgingReply,
-    RankedResult,
     ResultVerdict,
     judging_prompt,
     judging_schema,
@@ -96,7 +95,7 @@ class Evaluator:
             FeedbackError: the store cannot be read or written. That the model fails is an outcome.
         """
         prompt = judging_prompt(query, texts=texts, answer=answer, hits=hits)
-        if not prompt.results:
+        if not prompt.hits:
             problem = "no result of this query has a text that could be judged"
             return EvaluationOutcome(state="nothing-to-judge", problem=problem)
         begin = partial(self._store.begin_evaluation, per_hour=self._per_hour, now=self._clock())
@@ -111,36 +110,27 @@ class Evaluator:
     async def _ask(self, query: LoggedQuery, prompt: JudgingPrompt, *, has_answer: bool) -> EvaluationOutcome:
         began = perf_counter()
         try:
-            schema = judging_schema(len(prompt.results))
+            schema = judging_schema(len(prompt.hits))
             reply = await self._client.complete(SYSTEM, prompt.user, schema=schema, schema_name=SCHEMA_NAME)
         except FeedbackError as error:
             spent_ms = (perf_counter() - began) * 1000
             return self._outcome(query, (), problem=str(error), spent_ms=spent_ms)
-        read = read_reply(reply.text, results=len(prompt.results))
+        read = read_reply(reply.text, results=len(prompt.hits))
         judgements = tuple(
-            self._judgement(query, prompt.results[verdict.index], verdict, has_answer=has_answer)
+            self._judgement(query, prompt.hits[verdict.index], verdict, has_answer=has_answer)
             for verdict in read.verdicts
         )
         problem = _problem(read, reply)
         return self._outcome(query, judgements, problem=problem, reply=reply, suggestions=read.suggestions)
 
     def _judgement(
-        self, query: LoggedQuery, result: RankedResult, verdict: ResultVerdict, *, has_answer: bool
+        self, query: LoggedQuery, hit: RankedHit, verdict: ResultVerdict, *, has_answer: bool
     ) -> Judgement:
-        hit = result.hit
-        can_be_used = has_answer and result.rank <= len(query.shown)
-        return Judgement(
-            trace_id=query.trace_id,
-            query_id=query.query_id,
+        can_be_used = has_answer and query.rank_of(hit) <= len(query.shown)
+        return query.judged(
+            hit,
+            JudgementKind.MODEL,
             at=self._clock(),
-            path=hit.path,
-            start_line=hit.start_line,
-            end_line=hit.end_line,
-            start_char=hit.start_char,
-            rank=result.rank,
-            backend=None if hit.backend in query.fallbacks else hit.backend,
-            intent=query.intent,
-            kind=JudgementKind.MODEL,
             relevance=verdict.relevance,
             was_used=verdict.was_used and can_be_used,
             rationale=verdict.rationale,

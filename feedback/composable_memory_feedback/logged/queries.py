@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Protocol
 
 from composable_memory_feedback.intents import IntentKind
+from composable_memory_feedback.judgements import Judgement, JudgementKind
 from composable_memory_ops_logs import Candidate, place_key
 from composable_memory_ops_logs.events import JsonValue
 
@@ -141,6 +142,45 @@ class LoggedQuery:
         """Return the place of a result in the answer, from 1; what was not shown comes after the last."""
         shown = (rank for rank, one in enumerate(self.shown, 1) if one.key == hit.key)
         return next(shown, len(self.shown) + 1)
+
+    @property
+    def previews(self) -> Mapping[str, str]:
+        """Return how the text of each candidate begins, by its key."""
+        return {one.key: one.snippet_preview for found in self.lists for one in found.candidates}
+
+    def brought_by(self, hit: RankedHit) -> str | None:
+        """Return the backend that brought a result; None where another one answered for it."""
+        return None if hit.backend in self.fallbacks else hit.backend
+
+    def judged(
+        self,
+        hit: RankedHit,
+        kind: JudgementKind,
+        *,
+        at: datetime,
+        relevance: float,
+        was_used: bool = False,
+        rationale: str = "",
+        by: str = "",
+    ) -> Judgement:
+        """Return a judgement on a result of this query."""
+        return Judgement(
+            trace_id=self.trace_id,
+            query_id=self.query_id,
+            at=at,
+            path=hit.path,
+            start_line=hit.start_line,
+            end_line=hit.end_line,
+            start_char=hit.start_char,
+            rank=self.rank_of(hit),
+            backend=self.brought_by(hit),
+            intent=self.intent,
+            kind=kind,
+            relevance=relevance,
+            was_used=was_used,
+            rationale=rationale,
+            by=by,
+        )
 
 
 class Ranker(Protocol):

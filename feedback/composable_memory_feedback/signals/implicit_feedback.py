@@ -237,23 +237,9 @@ def _follows(use: _Sign, one: _Shown, window: timedelta) -> bool:
 
 
 def _judgement(sign: _Sign) -> Judgement:
-    query, hit = sign.shown.query, sign.hit
     was_used = sign.kind is not JudgementKind.REQUERIED
-    return Judgement(
-        trace_id=query.trace_id,
-        query_id=query.query_id,
-        at=sign.at,
-        path=hit.path,
-        start_line=hit.start_line,
-        end_line=hit.end_line,
-        start_char=hit.start_char,
-        rank=sign.rank,
-        backend=None if hit.backend in query.fallbacks else hit.backend,
-        intent=query.intent,
-        kind=sign.kind,
-        relevance=1.0 if was_used else 0.0,
-        was_used=was_used,
-    )
+    relevance = 1.0 if was_used else 0.0
+    return sign.shown.query.judged(sign.hit, sign.kind, at=sign.at, relevance=relevance, was_used=was_used)
 
 
 def _by_session(shown: Sequence[_Shown]) -> dict[str | None, list[_Shown]]:

@@ -49,14 +49,14 @@ def test_a_result_without_any_text_is_not_asked_about_and_ranks_stay() -> None:
 
     prompt = judging_prompt(query, texts={"a.md:1:4": " ", "b.md:1:4": "boat"}, answer=None)
 
-    assert [(one.rank, one.hit.path) for one in prompt.results] == [(2, "b.md")]
+    assert [one.path for one in prompt.hits] == ["b.md"]
     assert "Judge the results 0 to 0." in prompt.user
 
 
 def test_only_the_first_ten_results_are_asked_about() -> None:
     query = logged_query(*(hit(f"{number}.md") for number in range(12)))
 
-    assert len(judging_prompt(query, texts={}, answer=None).results) == 10
+    assert len(judging_prompt(query, texts={}, answer=None).hits) == 10
 
 
 def test_long_notes_and_answers_are_cut() -> None:
