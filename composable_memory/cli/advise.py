@@ -19,9 +19,7 @@ from composable_memory.cli.weight_tables import (
     format_range,
     format_weight,
     format_weights,
-    kinds_of,
     opened_learning,
-    proportions,
     table_document,
 )
 from composable_memory.documents import document
@@ -29,6 +27,7 @@ from composable_memory.learning import Advice
 from composable_memory_feedback.advice.values import AdvisorName, Proposal
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.metrics import Interval
+from composable_memory_feedback.weights import kinds_of
 
 __all__ = ["advise", "app", "print_advice", "proposal_document"]
 
@@ -112,7 +111,7 @@ def _weights(proposal: Proposal) -> Iterator[_Weight]:
     backends = [*dict.fromkeys([*current.weights, *table.weights])]
     advised = {(one.backend, one.intent): one for one in proposal.changes}
     for kind in (None, *kinds_of(current, table)):
-        before, after = (proportions(one, kind, backends) for one in (current, table))
+        before, after = (one.proportions(backends, kind) for one in (current, table))
         for backend in backends:
             said = advised.get((backend, kind))
             yield _Weight(

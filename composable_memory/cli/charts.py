@@ -12,7 +12,7 @@ from typing import Literal
 
 from composable_memory.cli.output import print_line
 from composable_memory.cli.render import print_table, sparkline
-from composable_memory.cli.weight_tables import SETTINGS, proportions
+from composable_memory.cli.weight_tables import SETTINGS
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.store.values import BackendDay, KindGroup, WeightChange
 from composable_memory_feedback.weights import WeightTable
@@ -232,7 +232,7 @@ def _courses(
     named = [*backends, *sorted({one for _, table in tables for one in table.weights}.difference(backends))]
     points: dict[str, list[Point]] = {name: [] for name in named}
     for at, table in tables:
-        for name, weight in proportions(table, kind, named).items():
+        for name, weight in table.proportions(named, kind).items():
             points[name].append(Point(at=at, value=weight))
     return points
 

@@ -10,7 +10,6 @@ from composable_memory.cli.command import Target
 from composable_memory.cli.output import warn
 from composable_memory.documents import document
 from composable_memory.learning import Learning, open_learning
-from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.weights import WeightTable
 
@@ -24,9 +23,7 @@ __all__ = [
     "format_time",
     "format_weight",
     "format_weights",
-    "kinds_of",
     "opened_learning",
-    "proportions",
     "table_document",
 ]
 
@@ -96,16 +93,3 @@ def format_range(interval: Interval) -> str:
 def format_time(moment: datetime) -> str:
     """Return a moment to the minute, in local time."""
     return moment.astimezone().strftime("%Y-%m-%d %H:%M")
-
-
-def kinds_of(*tables: WeightTable) -> tuple[IntentKind, ...]:
-    """Return the kinds of questions for which any of the tables has weights of its own."""
-    named = {kind for table in tables for kind in table.by_intent}
-    return tuple(kind for kind in IntentKind if kind in named)
-
-
-def proportions(table: WeightTable, kind: IntentKind | None, backends: Sequence[str]) -> dict[str, float]:
-    """Return the weights for questions of a kind with the heaviest of `backends` as 1; only that ranks."""
-    weights = {one: table.of(one, kind) for one in backends}
-    peak = max(weights.values(), default=0.0) or 1.0
-    return {one: weight / peak for one, weight in weights.items()}

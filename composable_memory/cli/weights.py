@@ -1,6 +1,6 @@
 """`cmem weights`: which weights are active, which were, and how two tables differ."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Literal
 
 import typer
@@ -18,17 +18,15 @@ from composable_memory.cli.weight_tables import (
     format_time,
     format_weight,
     format_weights,
-    kinds_of,
     opened_learning,
-    proportions,
     table_document,
 )
 from composable_memory.documents import document
 from composable_memory.learning import Learning, WeightsReport
-from composable_memory_feedback.guardrails import same_proportions
+from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.store.values import WeightChange
-from composable_memory_feedback.weights import WeightTable, is_weight
+from composable_memory_feedback.weights import WeightTable, kinds_of, same_proportions
 
 __all__ = ["app", "diff", "history", "print_report", "rollback", "set_", "show", "weights_document"]
 
@@ -76,10 +74,9 @@ async def set_(
     as_json: AsJson = False,
 ) -> None:
     """Set weights by hand; others stay. They apply at once, also in a running memory."""
-    chosen = _parse_weights(given)
     kind = IntentKind(intent) if intent else None
     async with opened_learning(target) as learning:
-        _check_backends(chosen, learning)
+        chosen = _parse_weights(given, learning)
         await learning.weights.set(chosen, intent=kind, reason=reason, actor=ACTOR)
         report = await learning.weights.report()
     _print_changed(report, learning, as_json=as_json)
@@ -118,34 +115,19 @@ def weights_document(report: WeightsReport) -> dict[str, JsonValue]:
     )
 
 
-def _parse_weights(words: Iterable[str]) -> dict[str, float]:
+def _parse_weights(words: Iterable[str], learning: Learning) -> dict[str, float]:
     """Return the weights that words such as `builtin=0.6` give; several may be joined by commas.
 
     Raises:
-        typer.BadParameter: one of them gives none, or there are none.
+        typer.BadParameter: one of them gives none, names no backend of this memory, or there are none.
     """
-    found: dict[str, float] = {}
-    for word in filter(None, (part.strip() for one in words for part in one.split(","))):
-        backend, _, number = (part.strip() for part in word.partition("="))
-        try:
-            weight = float(number)
-        except ValueError:
-            weight = -1.0
-        if not backend or not is_weight(weight):
-            problem = f"{word!r} is no weight; write a backend, = and a number of 0 or more, as builtin=0.6"
-            raise typer.BadParameter(problem, param_hint="WEIGHT")
-        found[backend] = weight
-    if not found:
+    given = [*filter(None, (part.strip() for one in words for part in one.split(",")))]
+    if not given:
         raise typer.BadParameter("give a weight, such as builtin=0.6", param_hint="WEIGHT")
-    return found
-
-
-def _check_backends(chosen: Mapping[str, float], learning: Learning) -> None:
-    for name in chosen:
-        if name not in learning.backends:
-            known = ", ".join(learning.backends) or "none"
-            problem = f"unknown backend {name!r}; enabled here: {known}"
-            raise typer.BadParameter(problem, param_hint="WEIGHT")
+    try:
+        return learning.weights.read(given)
+    except FeedbackError as error:
+        raise typer.BadParameter(str(error), param_hint="WEIGHT") from None
 
 
 def _backends_of(learning: Learning, report: WeightsReport) -> Sequence[str]:
@@ -282,8 +264,8 @@ def _differences(
 ) -> Iterator[tuple[IntentKind | None, str, float, float]]:
     """Yield for each kind of question and backend the weight in both tables, the heaviest as 1."""
     for kind in (None, *kinds_of(a, b)):
-        others = proportions(b, kind, backends)
-        for backend, weight in proportions(a, kind, backends).items():
+        others = b.proportions(backends, kind)
+        for backend, weight in a.proportions(backends, kind).items():
             yield kind, backend, weight, others[backend]
 
 

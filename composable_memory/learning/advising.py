@@ -21,11 +21,12 @@ from composable_memory_feedback.advice.llm import JudgedPreview, WorstQuery
 from composable_memory_feedback.advice.values import AdvisorName
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.golden import GoldenRecord, compare_golden
-from composable_memory_feedback.guardrails import ShadowOutcome, check, clamp_steps, same_proportions
+from composable_memory_feedback.guardrails import ShadowOutcome, check, clamp_steps
 from composable_memory_feedback.language_model import LanguageModel
 from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.replay import LEAST_CASES, PolicyChange, gate
 from composable_memory_feedback.store import BackendDay, FeedbackStore, ShadowRecord
+from composable_memory_feedback.weights import same_proportions
 from composable_memory_ops_logs import WeightsAdvised
 
 __all__ = ["Advising", "language_model"]

@@ -16,10 +16,10 @@ from composable_memory.query.weights import WeightTable
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.experiments.experiment_status import CREDITED, credit, status_of
 from composable_memory_feedback.experiments.values import ExperimentRecord, ExperimentStatus, Outcome
-from composable_memory_feedback.guardrails import same_proportions
 from composable_memory_feedback.judgements import Judgement
 from composable_memory_feedback.logged import LoggedQuery
 from composable_memory_feedback.store import FeedbackStore
+from composable_memory_feedback.weights import same_proportions
 from composable_memory_ops_logs import ExperimentChanged, OpsEvent
 
 __all__ = ["Experimenting"]

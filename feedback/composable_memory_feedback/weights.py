@@ -1,6 +1,6 @@
 """The weights of the backends: a versioned table, so that every logged ranking names its weights."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -8,9 +8,11 @@ from math import isfinite
 
 from composable_memory_feedback.intents import IntentKind
 
-__all__ = ["DEFAULT_WEIGHT", "WeightTable", "is_weight"]
+__all__ = ["DEFAULT_WEIGHT", "SAME", "WeightTable", "are_same", "is_weight", "kinds_of", "same_proportions"]
 
 DEFAULT_WEIGHT = 1.0
+SAME = 1e-9
+"""Proportions that differ by less are equal; it covers what floating point loses."""
 
 
 def is_weight(value: float) -> bool:
@@ -48,6 +50,15 @@ class WeightTable:
         # Written as 1 and read back as 1.0, a weight would not give the same bytes again.
         return float(own.get(backend_id, self[backend_id]))
 
+    def proportions(self, backends: Sequence[str], kind: IntentKind | None = None) -> dict[str, float]:
+        """Return the weights for questions of a kind with the heaviest of `backends` as 1; only that ranks.
+
+        All are 0 where every weight is 0.
+        """
+        weights = {one: self.of(one, kind) for one in backends}
+        heaviest = max(weights.values(), default=0.0) or 1.0
+        return {one: weight / heaviest for one, weight in weights.items()}
+
     @classmethod
     def fixed(
         cls,
@@ -68,6 +79,28 @@ class WeightTable:
             made_at=made_at or datetime.now(UTC),
             reason=reason,
         )
+
+
+def kinds_of(*tables: WeightTable) -> tuple[IntentKind, ...]:
+    """Return the kinds of questions for which any of the tables has weights of its own."""
+    named = {kind for table in tables for kind in table.by_intent}
+    return tuple(kind for kind in IntentKind if kind in named)
+
+
+def are_same(one: Mapping[str, float], other: Mapping[str, float], *, tolerance: float = SAME) -> bool:
+    """Return whether the weights of two rows are equal; what a row does not list is 0."""
+    names = one.keys() | other.keys()
+    return all(abs(one.get(name, 0.0) - other.get(name, 0.0)) < tolerance for name in names)
+
+
+def same_proportions(
+    one: WeightTable, other: WeightTable, *, backends: Sequence[str], tolerance: float = SAME
+) -> bool:
+    """Return whether two tables rank alike: the same proportions of `backends` for every kind of question."""
+    return all(
+        are_same(one.proportions(backends, kind), other.proportions(backends, kind), tolerance=tolerance)
+        for kind in (None, *kinds_of(one, other))
+    )
 
 
 def _as_text(weights: Mapping[str, float]) -> str:

@@ -36,7 +36,7 @@ def coarse(current: Vector, *, floor: float, seed: int) -> list[Vector]:
 
 def vector_of(table: WeightTable, backends: Sequence[str], kind: IntentKind | None = None) -> Vector:
     """Return the proportions of a table's weights for questions of a kind, with the heaviest as 1."""
-    return normalised([table.of(backend, kind) for backend in backends])
+    return tuple(round(one, 4) for one in table.proportions(backends, kind).values())
 
 
 def normalised(weights: Sequence[float]) -> Vector:

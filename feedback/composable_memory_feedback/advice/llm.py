@@ -268,8 +268,9 @@ def _read(reply: ChatReply) -> _Advice:
         return _Advice.model_validate(found)
     except ValidationError as error:
         wrong = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in wrong["loc"])
-        raise _Unusable(f"{_shown(where)}: {wrong['msg']}") from None
+        backend = wrong["loc"][1:2]
+        which = f"the weight of {_shown(str(backend[0]))}" if backend else "what it says of weights"
+        raise _Unusable(f"{which} cannot be used: {wrong['msg'].lower()}") from None
 
 
 def _checked(

@@ -26,7 +26,7 @@ from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.judgements import RELEVANT
 from composable_memory_feedback.logged import Ranker
 from composable_memory_feedback.metrics import Interval
-from composable_memory_feedback.weights import WeightTable
+from composable_memory_feedback.weights import WeightTable, same_proportions
 
 __all__ = ["ClampSteps", "advise"]
 
@@ -42,6 +42,8 @@ WIDENING = (1.0 + FOLDS / (FOLDS - 1)) ** 0.5
 POSTERIOR_DRAWS = 400
 LEAST_FOR_GAIN_OF_INTENT = 10
 LEAST_CHANGE = 1e-6
+ROUNDED = 1.5e-4
+"""Proportions that differ by less are the same: both were rounded to four digits."""
 REASON = "advice of the statistical advisor"
 
 
@@ -85,11 +87,11 @@ def advise(
     study = _Study.of(usable, current, backends, matrix, limits, seed)
     wanted = study.table(study.choose(), now)
     table = clamp_steps(wanted)
-    if _are_same(table, current, backends):
+    if same_proportions(table, current, backends=backends, tolerance=ROUNDED):
         table = current
         notes += ("no other table within the limits ranks better",)
     gain, gain_by_intent = _gain(study, lambda choice: clamp_steps(study.table(choice, now)), seed)
-    goes_on = not _are_same(wanted, table, backends)
+    goes_on = not same_proportions(wanted, table, backends=backends, tolerance=ROUNDED)
     destination_gain = _gain(study, lambda choice: study.table(choice, now), seed)[0] if goes_on else None
     return Proposal(
         advisor="statistical",
@@ -103,13 +105,6 @@ def advise(
         destination=wanted if goes_on else None,
         destination_gain=destination_gain,
         notes=notes,
-    )
-
-
-def _are_same(one: WeightTable, other: WeightTable, backends: Sequence[str]) -> bool:
-    return all(
-        np.allclose(vector_of(one, backends, kind), vector_of(other, backends, kind), atol=1e-4)
-        for kind in (None, *IntentKind)
     )
 
 

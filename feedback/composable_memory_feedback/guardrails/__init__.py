@@ -6,6 +6,6 @@ up to the heaviest, then another one leads.
 """
 
 from composable_memory_feedback.guardrails.checks import ShadowOutcome, check, is_waiting
-from composable_memory_feedback.guardrails.step_limits import Clamped, clamp_steps, same_proportions
+from composable_memory_feedback.guardrails.step_limits import Clamped, clamp_steps
 
-__all__ = ["Clamped", "ShadowOutcome", "check", "clamp_steps", "is_waiting", "same_proportions"]
+__all__ = ["Clamped", "ShadowOutcome", "check", "clamp_steps", "is_waiting"]

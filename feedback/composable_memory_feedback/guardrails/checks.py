@@ -6,17 +6,10 @@ from datetime import datetime, timedelta
 
 from composable_memory_feedback.advice.values import AdviceLimits, Objection, Proposal, Verdict
 from composable_memory_feedback.golden import GoldenComparison
-from composable_memory_feedback.guardrails.step_limits import (
-    HARDLY,
-    TOLERANCE,
-    clamp_steps,
-    close,
-    proportions,
-    same_proportions,
-)
+from composable_memory_feedback.guardrails.step_limits import HARDLY, clamp_steps
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.metrics import Interval
-from composable_memory_feedback.weights import WeightTable
+from composable_memory_feedback.weights import SAME, WeightTable, are_same, kinds_of, same_proportions
 
 __all__ = ["ShadowOutcome", "check", "is_waiting"]
 
@@ -106,13 +99,11 @@ def _too_few(proposal: Proposal, limits: AdviceLimits, backends: Sequence[str]) 
 
 def _new_kinds(proposal: Proposal, backends: Sequence[str]) -> Iterator[IntentKind]:
     """Yield the kinds that get weights of their own that they do not have yet."""
-    for kind in sorted(proposal.table.by_intent):
-        row = proportions(proposal.table, kind, backends)
-        had, common = (
-            proportions(proposal.current, kind, backends),
-            proportions(proposal.table, None, backends),
-        )
-        if not close(row, had) and not close(row, common):
+    for kind in kinds_of(proposal.table):
+        row = proposal.table.proportions(backends, kind)
+        had = proposal.current.proportions(backends, kind)
+        common = proposal.table.proportions(backends)
+        if not are_same(row, had) and not are_same(row, common):
             yield kind
 
 
@@ -137,7 +128,7 @@ def _gains(step: Interval, way: Interval | None) -> bool:
     A step is cut so short that hundreds of judged queries may not prove it. On a plateau it even changes no
     ranking, and only several steps together do. Written so that NaN is no gain.
     """
-    return step.low > 0.0 or (way is not None and step.mean >= -TOLERANCE and way.low > 0.0)
+    return step.low > 0.0 or (way is not None and step.mean >= -SAME and way.low > 0.0)
 
 
 def _below_floor(golden: GoldenComparison | None, limits: AdviceLimits) -> Iterator[Objection]:

@@ -6,59 +6,12 @@ from typing import TypeAlias
 
 from composable_memory_feedback.advice.values import AdviceLimits
 from composable_memory_feedback.intents import IntentKind
-from composable_memory_feedback.weights import WeightTable
+from composable_memory_feedback.weights import SAME, WeightTable, are_same, kinds_of, same_proportions
 
-__all__ = [
-    "HARDLY",
-    "TOLERANCE",
-    "Clamped",
-    "Row",
-    "clamp_steps",
-    "close",
-    "kinds_of",
-    "peak",
-    "proportions",
-    "same_proportions",
-]
-
-TOLERANCE = 1e-9
-"""Proportions that differ by less are equal; it covers what floating point loses."""
+__all__ = ["HARDLY", "Clamped", "clamp_steps"]
 
 Row: TypeAlias = dict[str, float]
 """A weight per backend, for questions of one kind or for all."""
-
-
-def peak(table: WeightTable, kind: IntentKind | None, backends: Sequence[str]) -> float:
-    """Return the heaviest weight for questions of a kind; 0 without backends."""
-    return max((table.of(one, kind) for one in backends), default=0.0)
-
-
-def proportions(table: WeightTable, kind: IntentKind | None, backends: Sequence[str]) -> Row:
-    """Return the weights for questions of a kind with the heaviest as 1; all 0 where every weight is 0."""
-    heaviest = peak(table, kind, backends)
-    return {one: table.of(one, kind) / heaviest if heaviest > 0.0 else 0.0 for one in backends}
-
-
-def close(one: Row, other: Row, *, tolerance: float = TOLERANCE) -> bool:
-    """Return whether two rows are equal; what a row does not list is 0."""
-    return all(
-        abs(one.get(name, 0.0) - other.get(name, 0.0)) < tolerance for name in one.keys() | other.keys()
-    )
-
-
-def kinds_of(*tables: WeightTable) -> list[IntentKind]:
-    """Return the kinds that any of the tables has weights of their own for, in a fixed order."""
-    return sorted({kind for table in tables for kind in table.by_intent})
-
-
-def same_proportions(
-    one: WeightTable, other: WeightTable, *, backends: Sequence[str], tolerance: float = TOLERANCE
-) -> bool:
-    """Return whether two tables rank alike: the same proportions of `backends` for every kind of question."""
-    return all(
-        close(proportions(one, kind, backends), proportions(other, kind, backends), tolerance=tolerance)
-        for kind in (None, *kinds_of(one, other))
-    )
 
 
 DECIMALS = 4
@@ -103,7 +56,7 @@ def clamp_steps(
     clamp = _Clamp(table=table, current=current, limits=limits, backends=tuple(backends), notes=notes)
     weights = clamp.row(None)
     rows = {kind: clamp.row_of_kind(kind, samples) for kind in kinds_of(table, current)}
-    by_intent = {kind: row for kind, row in rows.items() if row is not None and not close(row, weights)}
+    by_intent = {kind: row for kind, row in rows.items() if row is not None and not are_same(row, weights)}
     result = replace(table, weights=weights, by_intent=by_intent)
     if same_proportions(result, current, backends=backends):
         result = current
@@ -131,8 +84,8 @@ class _Clamp:
 
     def row(self, kind: IntentKind | None) -> Row:
         """Return the weights after one step for questions of a kind, with the backends that are not asked."""
-        wanted = proportions(self.table, kind, self.backends)
-        present = proportions(self.current, kind, self.backends)
+        wanted = self.table.proportions(self.backends, kind)
+        present = self.current.proportions(self.backends, kind)
         if not any(wanted.values()):
             if any(present.values()):
                 self.notes.append(
@@ -147,11 +100,11 @@ class _Clamp:
 
     def _kept_row(self, kind: IntentKind | None) -> Row:
         """Return the current weights for questions of a kind, the heaviest of `backends` as 1."""
-        return proportions(self.current, kind, self.backends) | self._others(kind)
+        return self.current.proportions(self.backends, kind) | self._others(kind)
 
     def _others(self, kind: IntentKind | None) -> Row:
         named = {one for row in (self.current.weights, *self.current.by_intent.values()) for one in row}
-        heaviest = peak(self.current, kind, self.backends) or 1.0
+        heaviest = max((self.current.of(one, kind) for one in self.backends), default=0.0) or 1.0
         return {
             one: min(MOST, self.current.of(one, kind) / heaviest)
             for one in sorted(named.difference(self.backends))
@@ -162,7 +115,7 @@ class _Clamp:
             if abs(wanted[one] - stepped[one]) < HARDLY:
                 continue
             said = f"{one}{_of(kind)}: {stepped[one]:.3g} rather than {wanted[one]:.3g}"
-            if abs(abs(stepped[one] - present[one]) - self.limits.max_step) < TOLERANCE:
+            if abs(abs(stepped[one] - present[one]) - self.limits.max_step) < SAME:
                 yield f"{said}; a weight moves by at most {self.limits.max_step:g} at a time"
             elif stepped[one] > wanted[one] and stepped[one] <= self.limits.min_weight:
                 yield f"{said}; every backend keeps at least {self.limits.min_weight:g} of the heaviest"

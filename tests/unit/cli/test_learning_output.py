@@ -18,7 +18,6 @@ from composable_memory.cli.weight_tables import (
     format_table,
     format_weight,
     format_weights,
-    proportions,
 )
 from composable_memory.cli.weights import print_report
 from composable_memory.learning import (
@@ -118,7 +117,7 @@ def test_a_gain_has_signs() -> None:
 def test_weights_that_are_all_nothing_have_no_proportions() -> None:
     nothing = WeightTable.fixed({"notes": 0.0, "graph": 0.0})
 
-    assert proportions(nothing, None, BACKENDS) == {"notes": 0.0, "graph": 0.0}
+    assert nothing.proportions(BACKENDS) == {"notes": 0.0, "graph": 0.0}
 
 
 def test_a_table_without_weights_is_shown_as_what_it_means() -> None:

@@ -49,7 +49,7 @@ def test_a_result_without_any_text_is_not_asked_about_and_ranks_stay() -> None:
 
     prompt = judging_prompt(query, texts={"a.md:1:4": " ", "b.md:1:4": "boat"}, answer=None)
 
-    assert [one.path for one in prompt.hits] == ["b.md"]
+    assert [(query.rank_of(one), one.path) for one in prompt.hits] == [(2, "b.md")]
     assert "Judge the results 0 to 0." in prompt.user
 
 
