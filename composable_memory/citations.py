@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from composable_memory.highlights import stripped
 from composable_memory.session_keys import is_shared
 from composable_memory.types import MemorySearchResult, Origin
 
@@ -70,7 +71,8 @@ def with_source_line(result: MemorySearchResult) -> MemorySearchResult:
     """Return `result` with its citation, if it has one, below the snippet."""
     if result.citation is None:
         return result
-    return replace(result, snippet=f"{result.snippet.strip()}\n\nSource: {result.citation}")
+    result = stripped(result)
+    return replace(result, snippet=f"{result.snippet}\n\nSource: {result.citation}")
 
 
 def _is_wanted(mode: CitationMode, session_key: str | None) -> bool:

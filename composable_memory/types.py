@@ -88,6 +88,8 @@ class MemorySearchResult:
     such a hit is never cut by a minimum score. `origin` is where a result that is no passage of a file was
     taken from, such as the note behind a fact; its citation leads there. `metadata` is what else the backend
     knows of it. `start_char` counts from 0: where in its first line a passage begins that is a piece of it.
+    `highlights` are the parts of the snippet that match the query, as pairs of begin and end, counted in
+    characters from 0, ascending. `text` is the whole passage, where the backend gives it.
     """
 
     path: str
@@ -102,6 +104,8 @@ class MemorySearchResult:
     origin: Origin | None = None
     start_char: int = 0
     metadata: Mapping[str, JsonValue] = field(default_factory=dict, hash=False)
+    highlights: tuple[tuple[int, int], ...] = ()
+    text: str = ""
 
     @property
     def key(self) -> str:

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from composable_memory import open_memory
+from composable_memory.highlights import best_lines
 
 SAMPLE_WORKSPACE = Path(__file__).with_name("workspace")
 QUESTION = "Why did the dispatch queue go back to Redis Streams?"
@@ -17,8 +18,8 @@ async def ask(workspace: Path, question: str) -> None:
         response = await memory.query(question, max_results=5)
 
     for hit in response.results:
-        first_line = next(iter(hit.snippet.splitlines()), "")
-        print(f"{hit.score:.2f}  {hit.path}:{hit.start_line}-{hit.end_line}  {first_line}")
+        answer = "".join(line.text for line in best_lines(hit, width=100))
+        print(f"{hit.score:.2f}  {hit.path}:{hit.start_line}-{hit.end_line}  {answer}")
     print("degraded:", response.degraded or "nothing")
 
 

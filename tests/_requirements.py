@@ -829,7 +829,7 @@ DEEP_DIVE = document(
             decided("result:snippet:where", "(silent about which 700 characters)",
                     "the part of the chunk that holds most words of the question",
                     f"{BUILTIN_SEARCH}the_snippet_shows_the_match_however_far_down",
-                    f"{SNIPPETS}the_part_with_most_terms_is_shown_from_the_start_of_a_line"),
+                    f"{SNIPPETS}lines_with_many_words_of_the_question_are_shown_whole"),
             kept("result:citation", "optional citation string (path#Lstart-Lend)",
                  f"{CITATIONS}a_passage_is_cited_with_its_lines"),
             kept("result:source:memory", "memory (MEMORY.md, memory/*.md)",

@@ -1,16 +1,12 @@
 """`cmem demo`: a sample workspace is indexed, asked in several languages, and one answer is taken apart."""
 
 import asyncio
-import re
 import shutil
-from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib import resources
-from itertools import pairwise
 from pathlib import Path
 from tempfile import mkdtemp
-from textwrap import wrap
 from typing import Annotated
 
 import typer
@@ -21,9 +17,10 @@ from composable_memory.cli.index import index_document, print_report, sync
 from composable_memory.cli.logs import print_trace, read_trace, trace_document
 from composable_memory.cli.options import AsJson
 from composable_memory.cli.output import print_json, print_line, warn_degraded
-from composable_memory.cli.search import search_document
+from composable_memory.cli.search import print_line_of, search_document
 from composable_memory.documents import document
 from composable_memory.errors import ConfigError
+from composable_memory.highlights import best_lines
 from composable_memory.runtime.opening import open_memory
 from composable_memory.tools import MemorySearchRequest, query_cited
 from composable_memory.types import QueryResponse
@@ -39,10 +36,8 @@ QUESTIONS = (
     "Why did the dispatch queue go back to Redis Streams?",
 )
 RESULTS_PER_QUESTION = 2
+LINES_PER_RESULT = 3
 LINE_CHARS = 90
-STEM_CHARS = 5
-"""So much of a word is compared: enough for "kept" and "bicycle", and the same for "bicycles"."""
-
 
 app = typer.Typer()
 
@@ -102,26 +97,9 @@ def _print_answer(question: str, answer: QueryResponse) -> None:
     print_line(question, bold=True, colour="cyan")
     for result in answer.results:
         print_line(f"  {result.score:.3f} {result.citation} [{result.source_backend}]", bold=True)
-        for line in _best_lines(result.snippet, question):
-            print_line(f"    {line}")
+        for line in best_lines(result, LINES_PER_RESULT, width=LINE_CHARS):
+            print_line_of(line, indent=4)
     print_line()
-
-
-def _best_lines(snippet: str, question: str) -> list[str]:
-    """Return the lines around the one that shares most with the question; what few lines say counts more."""
-    lines = [piece for line in snippet.splitlines() for piece in wrap(line, LINE_CHARS)]
-    asked, said = _parts(question), [_parts(line) for line in lines]
-    lines_with = Counter(part for parts in said for part in parts)
-    shares = [sum(1 / lines_with[part] for part in parts & asked) for parts in said]
-    best = max(range(len(lines)), key=lambda number: shares[number], default=0)
-    return lines[max(0, best - 1) : best + 2]
-
-
-def _parts(text: str) -> set[str]:
-    """Return the words of a text by their beginnings, and pairs of characters for scripts without blanks."""
-    words = re.findall(r"\w+", text.casefold())
-    pairs = {one + other for word in words if not word.isascii() for one, other in pairwise(word)}
-    return {word[:STEM_CHARS] for word in words} | pairs
 
 
 @asynccontextmanager

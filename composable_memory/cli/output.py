@@ -25,6 +25,7 @@ __all__ = [
     "prepare_streams",
     "print_json",
     "print_line",
+    "print_marked",
     "print_text",
     "warn",
     "warn_degraded",
@@ -51,6 +52,15 @@ def prepare_streams() -> None:
 def print_line(text: str = "", *, bold: bool = False, dim: bool = False, colour: str | None = None) -> None:
     """Print a line to stdout, styled where that is a terminal."""
     typer.secho(plain(text), bold=bold or None, dim=dim or None, fg=colour, color=_colour())
+
+
+def print_marked(text: str, marks: Iterable[tuple[int, int]]) -> None:
+    """Print a line to stdout, on a terminal with these parts of it in bold and in colour."""
+    text, reached, parts = plain(text), 0, []
+    for begin, end in marks:
+        parts += [text[reached:begin], typer.style(text[begin:end], fg="yellow", bold=True)]
+        reached = end
+    typer.echo("".join([*parts, text[reached:]]), color=_colour())
 
 
 def print_json(document: Mapping[str, object], *, compact: bool = False) -> None:

@@ -30,6 +30,7 @@ from composable_memory.cli.output import (
     error,
     print_json,
     print_line,
+    print_marked,
     print_text,
     warn,
     warn_degraded,
@@ -37,6 +38,7 @@ from composable_memory.cli.output import (
 )
 from composable_memory.documents import document
 from composable_memory.errors import ConfigError, InvalidArgument
+from composable_memory.highlights import Line, best_lines, lines_of, whole_text
 from composable_memory.query.context_pack import validity_of
 from composable_memory.query.filters import parse_since, parse_until, read_filters
 from composable_memory.runtime.opening import moment_given, open_memory
@@ -58,7 +60,7 @@ from composable_memory.types import (
     QueryResponse,
 )
 
-__all__ = ["app", "get", "pack", "print_result", "search", "search_document"]
+__all__ = ["app", "get", "pack", "print_line_of", "print_result", "search", "search_document"]
 
 WHERE_TO_LOOK = "hint: `cmem index` brings the index up to date, `cmem status` shows what is in it"
 
@@ -93,6 +95,11 @@ async def search(
     source: Source = None,
     type_: Types = None,
     now: Now = None,
+    lines: Annotated[
+        int | None,
+        typer.Option("--lines", metavar="N", min=1, help="Show of each result only the N best lines."),
+    ] = None,
+    text: Annotated[bool, typer.Option("--text", help="Show whole passages.")] = False,
     session: Session = None,
     strict: Strict = False,
     as_json: AsJson = False,
@@ -114,9 +121,9 @@ async def search(
         status = memory.status()
     failure = why_unavailable(response)
     if as_json:
-        print_json(search_document(response, explain=explain))
+        print_json(search_document(response, explain=explain, lines=lines, text=text))
     elif failure is None:
-        _print_response(response, explain=explain)
+        _print_response(response, explain=explain, lines=lines, text=text)
     warn_degraded(response.degraded)
     if not response.results:
         warn_if_empty(status)
@@ -268,11 +275,16 @@ def _check_query(query: str, filters: Mapping[str, object]) -> None:
 # --- as JSON ------------------------------------------------------------------------------------------------
 
 
-def search_document(response: QueryResponse, *, explain: bool = False) -> dict[str, JsonValue]:
-    """Return the answer, who gave it, what is missing from it, and on request how it came about."""
+def search_document(
+    response: QueryResponse, *, explain: bool = False, lines: int | None = None, text: bool = False
+) -> dict[str, JsonValue]:
+    """Return the answer, who gave it, what is missing from it, and on request how it came about.
+
+    With `lines` each result has that many of its lines, those that match best, with `text` its passage.
+    """
     return document(
         trace_id=response.trace_id,
-        results=[_result_document(one) for one in response.results],
+        results=[_result_document(one, lines, text=text) for one in response.results],
         backends=[_answer_document(one) for one in response.answers],
         degraded=response.degraded,
         intent=response.intent or QueryIntent(),
@@ -281,9 +293,17 @@ def search_document(response: QueryResponse, *, explain: bool = False) -> dict[s
     )
 
 
-def _result_document(result: MemorySearchResult) -> dict[str, JsonValue]:
+def _result_document(
+    result: MemorySearchResult, lines: int | None = None, *, text: bool = False
+) -> dict[str, JsonValue]:
     return document(
-        result, exact=None, start_char=result.start_char or None, metadata=result.metadata or None
+        result,
+        exact=None,
+        start_char=result.start_char or None,
+        metadata=result.metadata or None,
+        highlights=result.highlights or None,
+        lines=[line.text for line in best_lines(result, lines)] if lines else None,
+        text=whole_text(result).text if text else None,
     )
 
 
@@ -329,14 +349,16 @@ def _dropped(
 # --- as text ------------------------------------------------------------------------------------------------
 
 
-def _print_response(response: QueryResponse, *, explain: bool) -> None:
+def _print_response(
+    response: QueryResponse, *, explain: bool, lines: int | None = None, text: bool = False
+) -> None:
     if not response.results:
         print_line("No matches.")
         if any(one.code != "scope-denied" for one in response.degraded):
             warn(WHERE_TO_LOOK)
     attributions: Sequence[Attribution | None] = response.attributions if explain else ()
     for number, result in enumerate(response.results):
-        print_result(result)
+        print_result(result, _shown(result, lines, text=text))
         if explain and (attribution := attributions[number]):
             _print_attribution(attribution)
         print_line()
@@ -347,18 +369,31 @@ def _print_response(response: QueryResponse, *, explain: bool) -> None:
         print_line(f"trace {response.trace_id}, weights {response.weights_version}, {took}", dim=True)
 
 
-def print_result(result: MemorySearchResult) -> None:
-    """Print where a result stands, which backend found it, and what it says."""
+def _shown(result: MemorySearchResult, lines: int | None, *, text: bool) -> Sequence[Line] | None:
+    if lines:
+        return best_lines(result, lines)
+    return lines_of(whole_text(result)) if text else None
+
+
+def print_result(result: MemorySearchResult, lines: Sequence[Line] | None = None) -> None:
+    """Print where a result stands, which backend found it, and what it says: these lines, or the snippet."""
     backend, stand_in = result.source_backend or "memory", result.metadata.get("answered_by")
     answerer = f"{stand_in} for {backend}" if stand_in else backend
     print_line(f"{result.score:.3f} {_location(result)} [{answerer}]", bold=True)
-    for line in result.snippet.strip("\n").splitlines():
-        print_line(f"  {line}")
+    if lines is None:
+        lines = lines_of(Line(result.snippet, result.highlights))
+    for line in lines:
+        print_line_of(line, indent=2)
     facts = [validity_of(result)]
     if result.origin is not None and result.citation:
         facts.append(f"from {' '.join(result.citation.splitlines())}")
     if any(facts):
         print_line(f"  {', '.join(filter(None, facts))}", dim=True)
+
+
+def print_line_of(line: Line, *, indent: int) -> None:
+    """Print a line of a result with what matches the question marked, on a terminal."""
+    print_marked(" " * indent + line.text, [(begin + indent, end + indent) for begin, end in line.highlights])
 
 
 def _print_attribution(one: Attribution) -> None:

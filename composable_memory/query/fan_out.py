@@ -13,6 +13,7 @@ from typing import TypeGuard, TypeVar, get_args
 from pydantic_core import to_json
 
 from composable_memory.errors import BackendGarbled
+from composable_memory.highlights import within
 from composable_memory.interfaces import Capability
 from composable_memory.paths import leads_outside, problem_with_text
 from composable_memory.query.backend_handle import BackendHandle
@@ -191,9 +192,17 @@ def _trimmed(result: MemorySearchResult, is_on_scale: bool) -> MemorySearchResul
     snippet = result.snippet[:MAX_SNIPPET_CHARS]
     if not snippet.isascii():
         snippet = snippet.encode(errors="replace").decode()  # half a surrogate pair can be written nowhere
-    if snippet == result.snippet and score == result.score and result.score.__class__ is float:
+    highlights = within(result.highlights, len(snippet))
+    text = result.text if isinstance(result.text, str) else ""
+    if (
+        snippet == result.snippet
+        and score == result.score
+        and result.score.__class__ is float
+        and highlights == result.highlights
+        and text is result.text
+    ):
         return result
-    return replace(result, snippet=snippet, score=score)
+    return replace(result, snippet=snippet, score=score, highlights=highlights, text=text)
 
 
 def _is_on_scale(handle: BackendHandle) -> bool:

@@ -356,6 +356,8 @@ def _result(group: _Group) -> MemorySearchResult:
         origin=found.origin,
         start_char=found.start_char,
         metadata=found.metadata,
+        highlights=found.highlights,
+        text=found.text,
     )
 
 

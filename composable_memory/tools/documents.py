@@ -151,7 +151,8 @@ class SearchHit(Document):
     """One passage or fact: lines are 1-based and inclusive, 0 where there are none; the score is in [0, 1].
 
     `origin` is where a fact was taken from, `metadata` what else its backend knows of it. `start_char` is
-    there for a piece of a long line: where in the line it begins, from 0.
+    there for a piece of a long line: where in the line it begins, from 0. `highlights` are the parts of the
+    snippet that match the query, as `[begin, end]` in characters from 0.
     """
 
     path: str
@@ -165,12 +166,14 @@ class SearchHit(Document):
     origin: Origin | None = None
     start_char: int | None = None
     metadata: Metadata = None
+    highlights: tuple[tuple[int, int], ...] | None = None
 
     @classmethod
     def of(cls, result: MemorySearchResult) -> "SearchHit":
         """Return the document of a result."""
         hit = cls.model_validate(result, from_attributes=True)
-        return hit if hit.start_char else hit.model_copy(update={"start_char": None})
+        unset = {name: None for name in ("start_char", "highlights") if not getattr(hit, name)}
+        return hit.model_copy(update=unset) if unset else hit
 
 
 class MemorySearchReply(Document):

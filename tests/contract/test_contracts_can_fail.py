@@ -70,6 +70,7 @@ class Altered(InMemoryBackend):
         lambda hit: replace(hit, start_line=0),
         lambda hit: replace(hit, end_line=hit.start_line - 1),
         lambda hit: replace(hit, snippet="x" * 701),
+        lambda hit: replace(hit, snippet="x", highlights=((0, 2),)),
         lambda hit: replace(hit, path=f"/{hit.path}"),
         lambda hit: replace(hit, path=hit.path.replace("/", "\\") + "\\"),
         lambda hit: replace(hit, source="elsewhere"),

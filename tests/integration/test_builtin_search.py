@@ -31,7 +31,7 @@ from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSp
 from composable_memory_adapters.builtin.store.tables import LIVE
 from composable_memory_adapters.chunking import chunk_markdown
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
-from composable_memory_adapters.text.query_terms import index_text
+from composable_memory_adapters.text.query_terms import analyse, index_text
 
 Found = TypeVar("Found")
 
@@ -681,7 +681,7 @@ async def test_a_passage_that_is_gone_makes_room_for_the_next(notes: Notes) -> N
             after=Page(),
             options=SearchOptions(max_results=1),
             policy=RankingPolicy(hybrid=BuiltinSettings().query.hybrid, today=NOW.date()),
-            terms=["garden"],
+            keywords=analyse("garden"),
         )
     )
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import apsw
 import pytest
@@ -194,7 +194,37 @@ def test_search_as_json_has_the_documented_keys(indexed: Cmem) -> None:
     assert list(document) == ["traceId", "results", "backends", "degraded", "intent", "tookMs"]
     assert list(first_of(document["results"])) == [
         "path", "startLine", "endLine", "score", "snippet", "source", "citation", "sourceBackend",
+        "highlights",
     ]  # fmt: skip
+
+
+def test_search_shows_as_much_of_a_result_as_is_wanted(indexed: Cmem) -> None:
+    (line,) = indexed("search", "shade cloth", "-n", "1", "--lines", "1").stdout.splitlines()[1:-1]
+    hit = first_of(indexed.json("search", "shade cloth", "--lines", "1", "--text")["results"])
+    whole = indexed("search", "shade cloth", "-n", "1", "--text").stdout
+
+    assert line == "  Tomatoes need shade cloth in July."
+    assert hit["lines"] == ["Tomatoes need shade cloth in July."]
+    assert str(hit["snippet"]).strip("…") in str(hit["text"])
+    assert all(f"  {one}" in whole.splitlines() for one in str(hit["text"]).splitlines() if one)
+    marks = cast("list[tuple[int, int]]", hit["highlights"])
+    assert {str(hit["snippet"])[begin:end] for begin, end in marks} >= {"shade", "cloth"}
+
+
+def test_a_terminal_shows_what_matches_in_colour(indexed: Cmem) -> None:
+    pty = pytest.importorskip("pty")
+    ours, theirs = pty.openpty()
+    environ = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+    process = subprocess.Popen(
+        [*PROGRAM, "search", "shade cloth", *indexed.place],
+        stdout=theirs, stderr=subprocess.DEVNULL, env={**environ, "TERM": "xterm"},
+    )  # fmt: skip
+    os.close(theirs)
+
+    seen = read_until_closed(ours)
+    process.communicate(timeout=60)
+
+    assert re.search("\x1b\\[[0-9;]*mshade\x1b\\[0m \x1b", seen)
 
 
 def test_the_citation_is_a_field_and_not_in_the_snippet(indexed: Cmem) -> None:

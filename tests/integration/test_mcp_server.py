@@ -111,7 +111,9 @@ async def test_a_search_answers_with_cited_passages(workspace: Path, state_dir: 
 
     reply = MemorySearchReply.model_validate(answer)
     assert reply.results[0].path == "memory/projects/greenhouse.md"
-    assert reply.results[0].snippet.endswith(f"\n\nSource: {reply.results[0].citation}")
+    best = reply.results[0]
+    assert best.snippet.endswith(f"\n\nSource: {best.citation}")
+    assert "shade" in {best.snippet[begin:end].lower() for begin, end in best.highlights or ()}
 
 
 async def test_a_context_is_one_text_within_its_budget(workspace: Path, state_dir: Path) -> None:

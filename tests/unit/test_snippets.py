@@ -1,82 +1,144 @@
 """Which part of a passage is shown."""
 
 import re
+from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from composable_memory.types import MAX_SNIPPET_CHARS
-from composable_memory_adapters.text.snippets import snippet
+from composable_memory_adapters.text.query_terms import analyse
+from composable_memory_adapters.text.snippets import Snippet, SnippetMaker
+from composable_memory_adapters.text.stems import Stemmer
 
 FILLER = "\n".join(f"row {number} of nothing much" for number in range(100))
 
 
+def shown(text: str, question: str, *, limit: int = MAX_SNIPPET_CHARS) -> Snippet:
+    return SnippetMaker(analyse(question)).snippet(text, limit=limit)
+
+
+def marked(snippet: Snippet) -> list[str]:
+    return [snippet.text[begin:end] for begin, end in snippet.highlights]
+
+
 def test_a_short_text_is_shown_whole() -> None:
-    assert snippet("all of it\n", ["it"]) == "all of it\n"
+    assert shown("all of it\n", "zebra").text == "all of it\n"
 
 
 def test_a_long_text_is_shown_from_its_beginning_when_nothing_better_is_further_down() -> None:
-    assert snippet(f"zanzibar first\n{FILLER}\nzanzibar again", ["zanzibar"]).startswith("zanzibar first")
-    assert snippet(FILLER, ["absent"]) == FILLER[:MAX_SNIPPET_CHARS]
+    assert shown(f"zanzibar first\n{FILLER}\nzanzibar again", "zanzibar").text.startswith("zanzibar first")
+
+    beginning = shown(FILLER, "absent").text
+
+    assert FILLER.startswith(beginning.removesuffix("…"))
+    assert beginning.endswith("much…")
 
 
-def test_the_part_with_most_terms_is_shown_from_the_start_of_a_line() -> None:
-    shown = snippet(f"zanzibar\n{FILLER}\nthe zanzibar trip in may\n{FILLER}", ["zanzibar", "trip"])
+def test_lines_with_many_words_of_the_question_are_shown_whole() -> None:
+    found = shown(f"zanzibar\n{FILLER}\nthe zanzibar trip in may\n{FILLER}", "zanzibar trip")
 
-    assert "the zanzibar trip in may" in shown
-    assert shown.startswith("row ")
-
-
-def test_a_rare_word_among_many_of_a_common_one_is_shown_with_what_follows_it() -> None:
-    lamps = "lamp " * 300
-
-    shown = snippet(f"{lamps}the needle is in the hay {lamps}", ["lamp", "needl"])
-
-    assert "the needle is in the hay" in shown
+    assert "\nthe zanzibar trip in may\n" in found.text
+    assert found.text.startswith("…row ")
+    assert found.text.endswith("much…")
 
 
-def test_a_match_deep_in_one_long_line_is_found_and_begins_with_a_word() -> None:
+def test_the_line_behind_what_was_asked_is_shown() -> None:
+    text = f"{FILLER}\nAnn: where does the trolley live?\nBob: under the stairs\n{FILLER}"
+
+    assert "under the stairs" in shown(text, "where does the trolley live?", limit=120).text
+
+
+def test_a_rare_word_goes_before_common_ones() -> None:
+    text = f"lamp table chair\n{FILLER}\nthe needle is in the hay\n{FILLER}"
+    asked = analyse("lamp table chair needle")
+
+    rare = SnippetMaker(asked, [0.1, 0.1, 0.1, 5.0]).snippet(text)
+
+    assert "the needle is in the hay" in rare.text
+    assert "lamp table chair" in SnippetMaker(asked).snippet(text).text
+
+
+def test_a_long_line_is_cut_at_sentences() -> None:
+    line = "Nothing is said in this sentence of some length. " * 30
+    text = f"{line}The zanzibar trip is in May. {line}"
+
+    found = shown(text, "zanzibar trip").text
+
+    assert "The zanzibar trip is in May." in found
+    assert found.startswith("…Nothing")
+    assert found.endswith("length.…")
+
+
+def test_a_match_deep_in_a_line_without_sentences_begins_and_ends_with_a_word() -> None:
     line = "lorem ipsum " * 200 + "zanzibar " + "dolor sit " * 200
 
-    shown = snippet(line, ["zanzibar"])
+    found = shown(line, "zanzibar").text
 
-    assert "zanzibar" in shown
-    assert shown.split()[0] in {"lorem", "ipsum"}
-    assert len(shown) <= MAX_SNIPPET_CHARS
-
-
-def test_other_forms_accents_and_case_are_recognised() -> None:
-    text = f"{FILLER}\nDie RÉSUMÉS wurden verschickt"
-
-    assert "RÉSUMÉS" in snippet(text, ["resume"])
+    assert "zanzibar" in found
+    assert set(found.strip("…").split()) <= {"lorem", "ipsum", "zanzibar", "dolor", "sit"}
+    assert len(found) <= MAX_SNIPPET_CHARS
 
 
-def test_characters_of_other_scripts_are_found() -> None:
+def test_other_forms_accents_and_case_are_marked_and_no_part_of_another_word() -> None:
+    text = "Die RÉSUMÉS wurden verschickt: one resume, resuming, presumed"
+
+    assert marked(shown(text, "resume")) == ["RÉSUMÉS", "resume", "resuming"]
+
+
+def test_every_form_that_the_index_finds_is_marked() -> None:
+    stemmer = Stemmer()
+    families = (
+        "happy happiness happily unhappy",
+        "able ability abilities capability capable capabilities sensible sensibility",
+        "relate relational relations file filing filed files",
+        "hop hopping hopped size sized sizing ties tie dying die dies conflate conflated",
+        "generalise generalization formality formal vileness hesitancy radically",
+    )
+    for words in families:
+        for asked in words.split():
+            alike = [one for one in words.split() if stemmer.of_text(one) == stemmer.of_text(asked)]
+            assert marked(shown(words, asked)) == alike
+
+
+def test_a_free_last_letter_is_marked_where_the_language_inflects() -> None:
+    assert marked(shown("la bicicleta roja", "¿dónde está la bicicleta que es rojo?")) == ["bicicleta"]
+    assert marked(shown("las directoras", "¿quién es la director de la empresa?")) == ["directoras"]
+
+
+def test_characters_of_other_scripts_are_found_and_marked_as_one() -> None:
     text = "天气很好。" * 200 + "部署方案已定" + "天气很好。" * 200
 
-    assert "部署方案" in snippet(text, ["部署", "署方", "方案"])
+    found = shown(text, "部署方案")
+
+    assert "部署方案" in marked(found)
+    assert found.text.startswith("…天气")
+    assert marked(shown("ذهبت إلى والحديقة أمس", "حديقة")) == ["والحديقة"]
 
 
-CLUSTERS = ("a", "b", " ", "\n", "e\u0301", "👩\u200d🚀", "日", "本")
+CLUSTERS = ("a", "b", " ", "\n", "e\u0301", "👩\u200d🚀", "日", "本", ".", "。")
 
 
 @given(
     clusters=st.lists(st.sampled_from(CLUSTERS), max_size=200),
-    term=st.text(alphabet="ab日", max_size=3),
+    question=st.text(alphabet="ab日 ", max_size=5),
     limit=st.integers(min_value=8, max_value=60),
 )
 def test_it_is_a_piece_of_the_text_within_the_limit_that_parts_no_character(
-    clusters: list[str], term: str, limit: int
+    clusters: list[str], question: str, limit: int
 ) -> None:
     text = "".join(clusters)
 
-    shown = snippet(text, [term], limit=limit)
+    found = shown(text, question, limit=limit)
 
-    assert shown in text
-    assert bool(shown) == bool(text)
-    assert len(shown) <= limit
-    assert re.fullmatch(f"({'|'.join(CLUSTERS)})*", shown)
+    part = found.text.removeprefix("…").removesuffix("…")
+    assert part in text
+    assert bool(part) == bool(text)
+    assert len(found.text) <= limit
+    assert re.fullmatch(f"({'|'.join(map(re.escape, CLUSTERS))})*", part)
+    assert all(0 <= begin < end <= len(found.text) for begin, end in found.highlights)
+    assert all(one[1] < other[0] for one, other in pairwise(found.highlights))
 
 
 def test_endless_marks_are_cut_all_the_same() -> None:
-    assert len(snippet("a" + "\u0301" * 5000, ["a"])) == MAX_SNIPPET_CHARS
+    assert len(shown("a" + "\u0301" * 5000, "a").text) > MAX_SNIPPET_CHARS / 2

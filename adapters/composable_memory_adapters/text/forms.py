@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 __all__ = [
+    "CJK",
     "folded",
     "index_text",
     "is_asian",
@@ -22,14 +23,15 @@ __all__ = [
     "words_of",
 ]
 
-# Han, kana and Hangul.
-_CJK = (
+CJK = (
     "\u2e80-\u2fdf\u3005-\u3007\u3031-\u3035\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff"
     "\u3105-\u312f\u3131-\u318e\u31a0-\u31bf\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3"
     "\uf900-\ufaff\U0001b000-\U0001b16f\U00020000-\U0003ffff"
 )
-_RUN = re.compile(f"[{_CJK}]+")
-_WORD = re.compile(f"[{_CJK}]+|[^\\W_{_CJK}]+")
+"""Han, kana and Hangul, for a regular expression's set."""
+
+_RUN = re.compile(f"[{CJK}]+")
+_WORD = re.compile(f"[{CJK}]+|[^\\W_{CJK}]+")
 _HANGUL = re.compile("[\u1100-\u11ff\u3131-\u318e\uac00-\ud7a3]+")
 # Wide and narrow forms, and characters in two parts, as some keyboards and file systems produce them.
 _IRREGULAR = re.compile(

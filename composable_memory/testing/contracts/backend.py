@@ -13,6 +13,7 @@ from composable_memory.errors import (
     MemoryPathError,
     UnsupportedOperation,
 )
+from composable_memory.highlights import within
 from composable_memory.interfaces import (
     CAPABILITY_PROTOCOLS,
     Capability,
@@ -282,6 +283,7 @@ def assert_sound(hits: Sequence[MemorySearchResult]) -> None:
         assert 0.0 <= hit.score <= 1.0, hit
         assert 1 <= hit.start_line <= hit.end_line or hit.start_line == hit.end_line == 0, hit
         assert len(hit.snippet) <= MAX_SNIPPET_CHARS, hit
+        assert hit.highlights == within(hit.highlights, len(hit.snippet)), hit
         assert hit.path, hit
         assert not hit.path.startswith("/"), hit
         assert "\\" not in hit.path, hit

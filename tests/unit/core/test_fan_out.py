@@ -2,7 +2,8 @@
 
 import asyncio
 import gc
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
 
 import pytest
 
@@ -186,6 +187,18 @@ async def test_scores_of_another_type_become_plain_numbers() -> None:
 
 def _scored(path: str, score: float) -> MemorySearchResult:
     return MemorySearchResult(path=path, start_line=1, end_line=2, score=score, snippet="dock")
+
+
+async def test_highlights_that_no_snippet_has_are_left_out() -> None:
+    asking = Asking()
+    marks: list[Any] = [((0, 2), (3, 99)), "dock", None, [(True, 2)]]
+    results = [replace(_scored(f"{at}.md", 0.5), highlights=one) for at, one in enumerate(marks)]
+    asking.handle("marked", fakes.RubbishBackend([*results, replace(results[0], text=cast("str", None))]))
+
+    [answer] = await asking.ask()
+
+    assert [result.highlights for result in answer.results] == [((0, 2),), (), (), (), ((0, 2),)]
+    assert {result.text for result in answer.results} == {""}
 
 
 async def test_rubbish_is_left_out_and_counted() -> None:

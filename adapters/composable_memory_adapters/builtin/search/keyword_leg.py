@@ -55,10 +55,14 @@ WHERE chunks_fts MATCH ? AND +rowid IN (SELECT value FROM json_each(?)) LIMIT ?
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeywordAnswer:
-    """The passages that words were found in, best first, and the relevance that a good answer has."""
+    """The passages that words were found in, best first, and the relevance that a good answer has.
+
+    `rarities` belong to the terms of the question, 0 for one that no passage has.
+    """
 
     hits: Sequence[KeywordHit]
     scale: float
+    rarities: Sequence[float] = ()
 
 
 def prepare(connection: Connection) -> None:
@@ -97,7 +101,7 @@ def search(
     places = connection.execute(PLACES, (plan.match, _json(ids), len(ids)))
     hits = [plan.hit(passage_id, orjson.loads(found)) for passage_id, found in places]
     hits.sort(key=lambda hit: (-hit.bm25, hit.id))
-    return KeywordAnswer(hits=hits, scale=plan.relevance.scale)
+    return KeywordAnswer(hits=hits, scale=plan.relevance.scale, rarities=plan.rarities)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +113,8 @@ class _Plan:
     needed: frozenset[int] | None
     """What an exact hit has to have; None if no passage can."""
     relevance: Relevance
+    rarities: Sequence[float]
+    """Of each term of the question, also of those that are not looked up."""
 
     @classmethod
     def of(
@@ -136,6 +142,7 @@ class _Plan:
             asked=asked,
             needed=frozenset(exact) & frozenset(asked) if all(frequencies[at] for at in exact) else None,
             relevance=relevance,
+            rarities=[rarity(passages, count) if count else 0.0 for count in frequencies[:first_phrase]],
         )
 
     def hit(self, passage_id: int, found: list[list[int]]) -> KeywordHit:

@@ -21,7 +21,8 @@ from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSp
 from composable_memory_adapters.builtin.store.queries import Origin, PassageRow
 from composable_memory_adapters.sqlite_file import Connection
 from composable_memory_adapters.text.forms import word_set
-from composable_memory_adapters.text.snippets import snippet
+from composable_memory_adapters.text.query_terms import KeywordQuery
+from composable_memory_adapters.text.snippets import SnippetMaker
 
 __all__ = ["Candidates", "Near", "Page", "RankingPolicy", "listed_page", "make_page"]
 
@@ -94,7 +95,7 @@ def make_page(
     after: Page,
     options: SearchOptions,
     policy: RankingPolicy,
-    terms: Sequence[str],
+    keywords: KeywordQuery,
     among: Sequence[int] | None = None,
 ) -> Page:
     """Return the results that `found` makes, behind those that a look less deep has put in `after`.
@@ -105,7 +106,8 @@ def make_page(
     ranked = _extended(after.ranked, _arranged(connection, fused, policy))
     good = [hit for hit in ranked if hit.exact or hit.score >= options.min_score]
     is_below = bool(ranked) and ranked[-1].score < options.min_score
-    results, damaged = _results(connection, good, terms, wanted=options.max_results)
+    snippets = SnippetMaker(keywords, found.keyword.rarities if found.keyword else None)
+    results, damaged = _results(connection, good, snippets, wanted=options.max_results)
     is_enough = is_below or len(results) >= options.max_results
     return Page(results=results, is_enough=is_enough, ranked=ranked, damaged=damaged)
 
@@ -113,7 +115,8 @@ def make_page(
 def listed_page(connection: Connection, ids: Sequence[int], options: SearchOptions) -> Page:
     """Return the first of `ids` as results that are all that was asked for."""
     hits = [FusedHit(id=id_, score=1.0, keyword_score=None, vector_score=None, exact=True) for id_ in ids]
-    results, damaged = _results(connection, hits, (), wanted=options.max_results)
+    snippets = SnippetMaker(KeywordQuery(terms=(), phrases=()))
+    results, damaged = _results(connection, hits, snippets, wanted=options.max_results)
     return Page(results=results, is_enough=True, ranked=tuple(hits), damaged=damaged)
 
 
@@ -239,7 +242,7 @@ def _extended(ranked: Sequence[FusedHit], deeper: Sequence[FusedHit]) -> tuple[F
 
 
 def _results(
-    connection: Connection, hits: Sequence[FusedHit], terms: Sequence[str], *, wanted: int
+    connection: Connection, hits: Sequence[FusedHit], snippets: SnippetMaker, *, wanted: int
 ) -> tuple[tuple[MemorySearchResult, ...], frozenset[str]]:
     """Return the first `wanted` passages that are still there, and the files of those that are damaged.
 
@@ -255,20 +258,23 @@ def _results(
             if (row := found.rows.get(hit.id)) is not None:
                 says = (row.path, row.start_line, row.end_line, row.text)
                 if says not in results:
-                    results[says] = _result(row, hit, terms)
+                    results[says] = _result(row, hit, snippets)
         if len(results) >= wanted:
             break
     return tuple(results.values())[:wanted], damaged
 
 
-def _result(row: PassageRow, hit: FusedHit, terms: Sequence[str]) -> MemorySearchResult:
+def _result(row: PassageRow, hit: FusedHit, snippets: SnippetMaker) -> MemorySearchResult:
+    shown = snippets.snippet(row.text)
     return MemorySearchResult(
         path=row.path,
         start_line=row.start_line,
         end_line=row.end_line,
         score=hit.score,
-        snippet=snippet(row.text, terms),
+        snippet=shown.text,
         source=row.source,
         start_char=row.start_char,
         exact=hit.exact,
+        highlights=shown.highlights,
+        text=row.text,
     )

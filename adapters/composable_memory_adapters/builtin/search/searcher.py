@@ -137,7 +137,7 @@ class Searcher:
                 after=page,
                 options=options,
                 policy=policy,
-                terms=asked.keywords.terms,
+                keywords=asked.keywords,
                 among=asked.among,
             )
             (made_of, revision), page_made = await self._read_page(make)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
+from composable_memory.highlights import within
 from composable_memory.types import JsonValue, MemorySearchResult, SearchOptions
 from composable_memory_adapters.qmd.documents.hit_reader import Document, DocumentReader, Passage
 from composable_memory_adapters.qmd.documents.passage_scoring import (
@@ -20,7 +21,7 @@ from composable_memory_adapters.qmd.documents.passage_scoring import (
 from composable_memory_adapters.qmd.settings import LimitSettings, SearchMode
 from composable_memory_adapters.qmd.types import Collection, Hit
 from composable_memory_adapters.text.query_terms import KeywordQuery, analyse
-from composable_memory_adapters.text.snippets import snippet
+from composable_memory_adapters.text.snippets import SnippetMaker
 
 __all__ = ["passages_of"]
 
@@ -82,7 +83,8 @@ def _passages_of(
     ranked = [one for document in documents for one in _ranked(document, found[document.rank], mode)]
     ranked.sort(key=lambda one: -one.score)
     best = ranked[: max(MAX_PASSAGES, len(hits))]
-    results = (_result(one, keywords, limits.max_snippet_chars) for one in best)
+    snippets = SnippetMaker(keywords)
+    results = (_result(one, snippets, limits.max_snippet_chars) for one in best)
     return _within_budget(results, limits.max_injected_chars)
 
 
@@ -134,8 +136,9 @@ def _ranked(
         by_rank = 0.0  # QMD's rank counts only once for each document
 
 
-def _result(ranked: _Ranked, keywords: KeywordQuery, most_chars: int) -> MemorySearchResult:
+def _result(ranked: _Ranked, snippets: SnippetMaker, most_chars: int) -> MemorySearchResult:
     hit, passage = ranked.document.hit, ranked.passage
+    shown = snippets.snippet(passage.text, limit=most_chars)
     metadata: dict[str, JsonValue] = {
         "collection": hit.collection,
         "docid": hit.docid,
@@ -147,11 +150,13 @@ def _result(ranked: _Ranked, keywords: KeywordQuery, most_chars: int) -> MemoryS
         start_line=passage.start_line,
         end_line=passage.end_line,
         score=ranked.score,
-        snippet=snippet(passage.text, keywords.terms, limit=most_chars),
+        snippet=shown.text,
         source=ranked.document.collection.source,
         start_char=passage.start_char,
         exact=ranked.exact,
         metadata=metadata | {"stale": True} if passage.is_stale else metadata,
+        highlights=shown.highlights,
+        text=passage.text,
     )
 
 
@@ -166,5 +171,5 @@ def _within_budget(
             continue
         if left <= 0:
             return
-        yield replace(result, snippet=result.snippet[:left])
+        yield replace(result, snippet=result.snippet[:left], highlights=within(result.highlights, left))
         left -= len(result.snippet)

@@ -1,0 +1,107 @@
+"""What of a snippet matches the query: checked, cut along with the snippet, and shown by lines (pure)."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from composable_memory.types import MemorySearchResult
+
+__all__ = ["Line", "Span", "best_lines", "lines_of", "stripped", "whole_text", "within"]
+
+ELLIPSIS = "…"
+STEM_CHARS = 5
+"""So much of a word is compared: enough for "kept" and "bicycle", and the same for "bicycles"."""
+
+Span: TypeAlias = tuple[int, int]
+"""Where a part of a text begins and ends, counted in characters from 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of text, and the parts of it that match the query."""
+
+    text: str
+    highlights: tuple[Span, ...] = ()
+
+
+def within(highlights: object, length: int) -> tuple[Span, ...]:
+    """Return those highlights that are within a text of this length; none of what is no list of spans."""
+    if not highlights or not isinstance(highlights, list | tuple):
+        return ()
+    sound: list[Span] = []
+    reached = 0
+    for span in highlights:
+        if not (isinstance(span, list | tuple) and len(span) == 2 and all(type(at) is int for at in span)):
+            return ()
+        begin, end = span
+        if reached <= begin < end <= length:
+            sound.append((begin, end))
+            reached = end
+    return tuple(sound)
+
+
+def stripped(result: MemorySearchResult) -> MemorySearchResult:
+    """Return a result whose snippet neither begins nor ends with blanks."""
+    snippet = result.snippet.strip()
+    if snippet == result.snippet:
+        return result
+    shift = len(result.snippet) - len(result.snippet.lstrip())
+    return replace(
+        result, snippet=snippet, highlights=_between(result.highlights, shift, shift + len(snippet))
+    )
+
+
+def whole_text(result: MemorySearchResult) -> Line:
+    """Return the passage of a result, marked where the snippet is; the snippet where there is no more."""
+    shown = result.snippet.removeprefix(ELLIPSIS)
+    removed = len(result.snippet) - len(shown)
+    begin = result.text.find(shown.removesuffix(ELLIPSIS))
+    if not result.text or begin < 0:
+        return Line(result.text or result.snippet, () if result.text else result.highlights)
+    shift = begin - removed
+    return Line(result.text, tuple((start + shift, end + shift) for start, end in result.highlights))
+
+
+def lines_of(line: Line, width: int | None = None) -> list[Line]:
+    """Return the lines of a text, where `width` is given cut between words to at most so many characters."""
+    found = []
+    for begin, end in _breaks(line.text, width):
+        if piece := line.text[begin:end].rstrip("\r\n"):
+            found.append(Line(piece, _between(line.highlights, begin, begin + len(piece))))
+    return found
+
+
+def best_lines(result: MemorySearchResult, most: int = 1, *, width: int | None = None) -> list[Line]:
+    """Return at most `most` neighbouring lines of the snippet: those that hold most of what was asked.
+
+    Words that few of the lines hold count more. With `width`, lines are cut between words to that length.
+    """
+    lines = lines_of(Line(result.snippet, result.highlights), width)
+    said = [
+        {line.text[begin:end].casefold()[:STEM_CHARS] for begin, end in line.highlights} for line in lines
+    ]
+    lines_with = Counter(word for words in said for word in words)
+    shares = [sum(1 / lines_with[word] for word in words) for words in said]
+    best = max(range(len(lines)), key=lambda at: shares[at], default=0)
+    first = max(0, min(best - (most - 1) // 2, len(lines) - most))
+    return lines[first : first + most]
+
+
+def _between(highlights: Sequence[Span], begin: int, end: int) -> tuple[Span, ...]:
+    """Return the highlights of a part of a text, counted from where it begins."""
+    inside = ((max(start, begin), min(stop, end)) for start, stop in highlights)
+    return tuple((start - begin, stop - begin) for start, stop in inside if start < stop)
+
+
+def _breaks(text: str, width: int | None) -> Iterator[Span]:
+    for match in re.finditer(r"[^\n]*(?:\n|\Z)", text):
+        begin, end = match.span()
+        while width is not None and end - begin > width:
+            blank = text.rfind(" ", begin + 1, begin + width + 1)
+            cut = blank if blank > begin else begin + width
+            yield begin, cut
+            begin = cut + (blank > begin)
+        if begin < end:
+            yield begin, end

@@ -1,0 +1,56 @@
+"""What of a snippet matches is checked, moves along with the snippet, and is shown by lines."""
+
+import re
+
+from composable_memory.highlights import Line, best_lines, lines_of, stripped, whole_text, within
+from composable_memory.types import MemorySearchResult
+
+
+def result(snippet: str, *words: str, text: str = "") -> MemorySearchResult:
+    places = [match.span() for match in re.finditer("|".join(words) or r"\Z.", snippet)]
+    return MemorySearchResult(
+        path="a.md", start_line=1, end_line=9, score=0.5, snippet=snippet, highlights=tuple(places), text=text
+    )
+
+
+def marked(line: Line) -> list[str]:
+    return [line.text[begin:end] for begin, end in line.highlights]
+
+
+def test_only_spans_in_order_and_within_the_text_count() -> None:
+    assert within(((0, 2), (3, 9)), 5) == ((0, 2),)
+    assert within([[0, 2], [1, 3], [4, 4], [4, 5]], 5) == ((0, 2), (4, 5))
+    for wrong in (None, 7, "ab", [1, 2], [(0, "x")], [(0, 1, 2)], [(True, 2)]):
+        assert within(wrong, 5) == ()
+
+
+def test_highlights_move_with_the_blanks_that_go() -> None:
+    short = stripped(result("\n  the trolley \n", "trolley"))
+
+    assert short.snippet == "the trolley"
+    assert marked(Line(short.snippet, short.highlights)) == ["trolley"]
+
+
+def test_the_lines_that_hold_most_of_the_question_are_shown() -> None:
+    found = result("spare part\nthe trolley is spare\nlast", "trolley", "spare")
+
+    assert [line.text for line in best_lines(found)] == ["the trolley is spare"]
+    assert [line.text for line in best_lines(found, 2)] == ["the trolley is spare", "last"]
+    assert [line.text for line in best_lines(found, 9)] == found.snippet.split("\n")
+    assert best_lines(result("")) == []
+
+
+def test_long_lines_are_cut_between_words_and_keep_their_marks() -> None:
+    lines = lines_of(Line("one two three fourteen", ((4, 7), (14, 22))), width=9)
+
+    assert [line.text for line in lines] == ["one two", "three", "fourteen"]
+    assert [marked(line) for line in lines] == [["two"], [], ["fourteen"]]
+    assert [line.text for line in lines_of(Line("日本日本"), width=3)] == ["日本日", "本"]
+
+
+def test_the_whole_passage_is_marked_where_the_snippet_is() -> None:
+    text = "before it\nthe trolley stands\nbehind it"
+
+    assert marked(whole_text(result("…the trolley stands…", "trolley", text=text))) == ["trolley"]
+    assert whole_text(result("…the trolley…", "trolley")).text == "…the trolley…"
+    assert whole_text(result("something else", text=text)) == Line(text)
