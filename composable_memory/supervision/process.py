@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from composable_memory.errors import BackendUnavailable
+from composable_memory.supervision.process_identity import host, is_gone, start_of
 from composable_memory.supervision.tasks import until_done
 
 __all__ = ["KILLED", "GuardedProcess", "GuardedServer", "cannot_start", "new_socket"]
@@ -235,16 +236,20 @@ class GuardedServer:
                 told = line.recv(LINE_BYTES)
         has_told_exit_code = told.count(b"\n") > 1
         if not has_told_exit_code:  # the guard was killed, so the server may live, and the folder be there
-            self._end_group()
+            self._end_group(told.partition(b"\n")[0])
             shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _end_group(self) -> None:
+    def _end_group(self, server: bytes) -> None:
+        """End what a killed guard has left; `server` is the number that it had told, if it came so far."""
+        pid = int(server or self._guard.pid)
+        started = start_of(pid)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._guard.pid, signal.SIGTERM)
             for _ in range(int(SERVER_GRACE_S / POLL_S)):
+                if is_gone(pid, on_host=host(), started=started):
+                    break
                 time.sleep(POLL_S)
-                os.killpg(self._guard.pid, 0)
-            self._kill()
+            self._kill()  # the guard's watcher, which would sleep to the end of the grace period
 
     def _kill(self) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
