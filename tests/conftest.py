@@ -77,6 +77,11 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Return how many workers `-n auto` starts: one more than cores, as tests wait for processes and disks."""
+    return (len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1) + 1
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option that runs tests in another order."""
     parser.addoption("--shuffle", type=int, metavar="SEED", help="run tests in random order")

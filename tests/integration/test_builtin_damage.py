@@ -17,7 +17,9 @@ from composable_memory_adapters.builtin.backend import open_builtin
 from composable_memory_adapters.builtin.settings import BuiltinSettings
 from composable_memory_adapters.builtin.store import integrity, schema
 from composable_memory_adapters.sqlite_file import SqliteFile
+from tests.rounds import rounds
 
+ROUNDS = rounds(1, explore=20)
 NO_SYNC = BuiltinSettings.model_validate({"sync": {"onSearch": False}})
 CODE = "The code of the harbour gate is 487."
 HARBOUR = "SELECT count(*) FROM chunks_fts WHERE chunks_fts MATCH 'harbour'"
@@ -199,9 +201,9 @@ async def test_an_index_of_the_version_before_is_taken_over_with_its_vectors(
 
 @pytest.mark.parametrize("kind", corruption.KINDS)
 async def test_whatever_is_damaged_is_never_served_and_mended_by_a_sync(tmp_path: Path, kind: str) -> None:
-    tally = await corruption.run(tmp_path, kind=kind, rounds=3, notes=30, seed=7)
+    tally = await corruption.run(tmp_path, kind=kind, rounds=ROUNDS, notes=30, seed=7)
 
-    assert (tally.rounds, tally.faults) == (3, [])
+    assert (tally.rounds, tally.faults) == (ROUNDS, [])
 
 
 async def test_a_keyword_index_that_others_have_written_since_is_not_taken_for_damaged(

@@ -25,6 +25,7 @@ from composable_memory_adapters.builtin.settings import BuiltinSettings, Chunkin
 from composable_memory_adapters.builtin.sync.synchroniser import Synchroniser
 from composable_memory_adapters.sqlite_file import PAGE_BYTES, Connection, SqliteFile
 from composable_memory_ops_logs import MemorySink, SyncFailed
+from tests.rounds import rounds
 
 NO_SYNC = BuiltinSettings.model_validate({"sync": {"onSearch": False}})
 
@@ -63,7 +64,7 @@ def flight_for(reason: str) -> Flight:
 
 @pytest.mark.parametrize("kind", kill_rounds.KINDS)
 async def test_a_killed_process_leaves_an_index_that_goes_on(tmp_path: Path, kind: str) -> None:
-    tally = await kill_rounds.run(tmp_path, rounds=3, notes=60, seed=7, kind=kind)
+    tally = await kill_rounds.run(tmp_path, rounds=rounds(2, explore=20), notes=60, seed=7, kind=kind)
 
     assert tally.wrong == []
 

@@ -14,8 +14,9 @@ from composable_memory import open_memory
 from composable_memory.interfaces import BackendServices
 from composable_memory_adapters.builtin.backend import BuiltinMemory
 from composable_memory_adapters.builtin.settings import BuiltinSettings
+from tests.rounds import rounds
 
-ROUNDS = 50
+ROUNDS = rounds(10, explore=50)
 DESCRIPTORS = Path("/proc/self/fd") if Path("/proc/self/fd").is_dir() else Path("/dev/fd")
 
 
@@ -51,7 +52,7 @@ async def threads(workspace: Path, state_dir: Path) -> set[threading.Thread]:
 
 
 @pytest.mark.skipif(not DESCRIPTORS.is_dir(), reason="the system does not list its descriptors")
-async def test_fifty_memories_leave_no_thread_and_no_descriptor(
+async def test_many_memories_leave_no_thread_and_no_descriptor(
     workspace: Path, state_dir: Path, threads: set[threading.Thread]
 ) -> None:
     for _ in range(3):  # what imported packages open once and keep

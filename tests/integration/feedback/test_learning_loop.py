@@ -18,6 +18,7 @@ from composable_memory_ops_logs import OpsLogReader
 from tests.integration.embedders.loopback import listening
 from tests.integration.feedback.learners import Place, Rest, ask, judge, saying
 from tests.integration.test_leaks import DESCRIPTORS, open_descriptors, threads_besides
+from tests.rounds import rounds
 from tests.unit.feedback.judged_queries import judgments
 
 SETTINGS = {"sure": 0.75, "vague": 1.0}
@@ -282,7 +283,7 @@ async def test_closing_while_the_model_is_asked_does_not_wait_for_it(place: Plac
 
 
 @pytest.mark.skipif(not DESCRIPTORS.is_dir(), reason="the system does not list its descriptors")
-async def test_fifty_memories_that_learn_leave_no_thread_no_task_and_no_descriptor(judged: Place) -> None:
+async def test_many_memories_that_learn_leave_no_thread_no_task_and_no_descriptor(judged: Place) -> None:
     place = judged.set(**AUTOMATIC)
 
     async def use_once() -> None:
@@ -293,7 +294,7 @@ async def test_fifty_memories_that_learn_leave_no_thread_no_task_and_no_descript
     for _ in range(3):
         await use_once()
     threads, descriptors = set(threading.enumerate()), open_descriptors()
-    for _ in range(50):
+    for _ in range(rounds(10, explore=50)):
         await use_once()
 
     assert threads_besides(threads) == []

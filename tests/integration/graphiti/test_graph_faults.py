@@ -39,6 +39,7 @@ from tests.integration.graphiti.processes import (
     noted,
     server_pid,
 )
+from tests.rounds import rounds
 
 pytest.importorskip("falkordb")
 pytest.importorskip("graphiti_core")
@@ -52,7 +53,7 @@ NOTE = "memory/people.md"
 PASSWORD = "a password of this test"
 EVERYTHING = 100_000
 PATIENCE_S = 30.0
-ROUNDS = 50
+ROUNDS = rounds(10, explore=50)
 CANCELS = 200
 
 Opening = AbstractAsyncContextManager[Memory]
@@ -140,11 +141,11 @@ async def assert_notes_answer(memory: Memory) -> QueryResponse:
 # --- processes that are killed ---
 
 
-@pytest.mark.parametrize(("kind", "rounds"), [("process", 20), ("server", 8)])
+@pytest.mark.parametrize("kind", graph_kill_rounds.KINDS)
 async def test_whatever_is_killed_everything_accepted_is_stored_once_and_nothing_is_left_behind(
-    kind: str, rounds: int, tmp_path: Path
+    kind: str, tmp_path: Path
 ) -> None:
-    tally = await graph_kill_rounds.run(tmp_path, kind=kind, rounds=rounds, seed=11)
+    tally = await graph_kill_rounds.run(tmp_path, kind=kind, rounds=rounds(4, explore=20), seed=11)
 
     assert tally.wrong == []
     assert tally.killed > 0
@@ -637,7 +638,7 @@ def open_descriptors() -> int:
     return len(os.listdir("/dev/fd"))  # noqa: PTH208 - iterdir would keep one open while it counts
 
 
-async def test_fifty_memories_leave_no_thread_no_descriptor_and_no_process(opened: Open) -> None:
+async def test_many_memories_leave_no_thread_no_descriptor_and_no_process(opened: Open) -> None:
     async def use() -> None:
         async with opened(long_lived=True) as memory:
             assert await snippets(memory) == ["Person1 works at Firm1."], memory.backend_statuses()
@@ -683,7 +684,7 @@ asyncio.run(go(sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])))
 async def test_two_processes_ingest_and_search_at_once_without_an_error_and_without_a_double(
     opened: Open, workspace: Path, state_dir: Path
 ) -> None:
-    seconds = os.environ.get("GRAPH_FAULTS_SECONDS", "6")
+    seconds = str(rounds(2, explore=20))
     folders = os.pathsep.join(map(str, HOUSES))
     starts = (0, 100_000)
     processes = [

@@ -29,6 +29,7 @@ from tests.integration.graphiti.processes import (
     server_pid,
     told,
 )
+from tests.rounds import rounds
 
 pytest.importorskip("falkordb")
 pytestmark = pytest.mark.skipif(
@@ -37,7 +38,7 @@ pytestmark = pytest.mark.skipif(
 
 COUNT = "MATCH (n:Entity) RETURN count(n) AS n"
 ADD = "CREATE (:Entity {uuid: $uuid})"
-ROUNDS = 50
+ROUNDS = rounds(10, explore=50)
 
 
 @pytest.fixture
@@ -316,7 +317,7 @@ def test_a_folder_can_be_opened_in_a_second_event_loop(data_dir: Path) -> None:
     assert [asyncio.run(add_one()) for _ in range(2)] == [1, 2]
 
 
-async def test_fifty_servers_leave_no_thread_no_descriptor_and_no_child(data_dir: Path) -> None:
+async def test_many_servers_leave_no_thread_no_descriptor_and_no_child(data_dir: Path) -> None:
     async def use() -> None:
         async with opened(data_dir) as database:
             await count(database)

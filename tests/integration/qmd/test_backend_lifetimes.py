@@ -17,10 +17,11 @@ from composable_memory_adapters.qmd.transport import daemon as daemon_module
 from composable_memory_ops_logs import utc_now
 from tests.integration.graphiti.processes import children, eventually, is_running
 from tests.integration.qmd.conftest import OpenQmd, SettingsWith, daemon_running, standing_of
+from tests.rounds import rounds
 
 QUESTION = "ferry timetable Lindholm crossing"
 ANSWER = "memory/2026-03-02.md"
-ROUNDS = 10
+ROUNDS = rounds(4, explore=50)
 
 
 def pid_of_daemon(memory: QmdMemory) -> int:

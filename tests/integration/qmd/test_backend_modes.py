@@ -4,14 +4,18 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from composable_memory.interfaces import BackendServices
+from composable_memory.testing import SEED_NOTES
 from composable_memory.types import SearchAnswer
 from composable_memory_adapters.qmd.runtime.installation import find_command
-from tests.integration.qmd.conftest import OpenQmd, standing_of
+from tests.integration.qmd.conftest import OpenQmd, SettingsWith, opener, standing_of
 from tests.models.make_minilm_gguf import lacking, make
 
 READY_MADE = os.environ.get("COMPOSABLE_MEMORY_TEST_GGUF")
@@ -111,13 +115,36 @@ async def test_a_model_that_cannot_be_loaded_leaves_words_and_tells_why(
 # --- with a small model ---
 
 
+@pytest.fixture(scope="module")
+def embedded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of notes that are embedded once, for all that follow."""
+    folder = tmp_path_factory.mktemp("embedded")
+    (folder / "state").mkdir()
+    for path, text in SEED_NOTES.items():
+        (folder / "notes" / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "notes" / path).write_text(text, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def open_embedded(
+    qmd_settings: SettingsWith, services: BackendServices, embedded: Path, minilm: Path
+) -> OpenQmd:
+    """Return what opens the memory of the embedded notes; the first embeds them."""
+    handed = replace(services, workspace_dir=embedded / "notes", state_dir=embedded / "state")
+    return partial(
+        opener(qmd_settings, handed),
+        sync=not any((embedded / "state").rglob("upkeep.json")),
+        models={"embed": str(minilm)},
+        limits={"timeout_ms": 60_000},
+    )
+
+
 @pytest.mark.parametrize("daemon", [True, False], ids=["daemon", "process"])
 async def test_with_a_model_what_means_the_same_is_found(
-    open_memory: OpenQmd, minilm: Path, daemon: bool
+    open_embedded: OpenQmd, minilm: Path, daemon: bool
 ) -> None:
-    async with open_memory(
-        daemon=daemon, search_mode="vsearch", models={"embed": str(minilm)}, limits={"timeout_ms": 60_000}
-    ) as memory:
+    async with open_embedded(daemon=daemon, search_mode="vsearch") as memory:
         answer = await memory.answer("What does she pour into her hot beverage?")
         status = memory.status()
 
@@ -132,12 +159,11 @@ async def test_with_a_model_what_means_the_same_is_found(
 
 
 async def test_without_the_models_that_widen_and_rank_likeness_and_words_are_searched(
-    open_memory: OpenQmd, minilm: Path
+    open_embedded: OpenQmd,
 ) -> None:
-    options = {"models": {"embed": str(minilm)}, "limits": {"timeout_ms": 60_000}}
-    async with open_memory(search_mode="query", **options) as memory:
+    async with open_embedded(search_mode="query") as memory:
         answer = await memory.answer("ferry timetable")
-    async with open_memory(sync=False, search_mode="query", rerank=False, **options) as memory:
+    async with open_embedded(sync=False, search_mode="query", rerank=False) as memory:
         content = await memory.answer("ferry timetable")
 
     assert (answer.results[0].path, answer.engines["mode"]) == ("memory/2026-03-02.md", "query")

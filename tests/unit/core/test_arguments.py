@@ -54,15 +54,14 @@ MISTAKES: dict[str, tuple[str, Call]] = {
 }
 
 
-@pytest.mark.parametrize("mistake", MISTAKES)
-async def test_a_mistake_of_the_caller_is_named(mistake: str, workspace: Path, state_dir: Path) -> None:
-    argument, call = MISTAKES[mistake]
+async def test_a_mistake_of_the_caller_is_named(workspace: Path, state_dir: Path) -> None:
     async with open_memory(workspace, state_dir, CONFIG, long_lived=False) as memory:
-        with pytest.raises(InvalidArgument) as caught:
-            await call(memory)
+        for mistake, (argument, call) in MISTAKES.items():
+            with pytest.raises(InvalidArgument) as caught:
+                await call(memory)
 
-        assert caught.value.argument == argument
-        assert argument in str(caught.value)
+            assert caught.value.argument == argument, mistake
+            assert argument in str(caught.value), mistake
         await memory.query("ferry")  # it is as good as before
 
 
