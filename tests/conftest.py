@@ -78,7 +78,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Return how many workers `-n auto` starts: one more than cores, as tests wait for processes and disks."""
+    """Return the workers of `-n auto`: one more than cores, as tests wait for processes and disks."""
     return (len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1) + 1
 
 

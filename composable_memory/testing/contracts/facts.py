@@ -13,7 +13,12 @@ from composable_memory.content import (
     MemoryProvenance,
     MemoryTemporalMetadata,
 )
-from composable_memory.errors import BackendError, BackendRejected, BackendUnavailable
+from composable_memory.errors import (
+    BackendError,
+    BackendRejected,
+    BackendUnavailable,
+    UnsupportedOperation,
+)
 from composable_memory.facts import Fact
 from composable_memory.interfaces import MemorySearchManager, SupportsFacts, SupportsIngest
 from composable_memory.testing.contracts.opening import BackendSuite, Opener, opened
@@ -159,21 +164,25 @@ class FactsContract(BackendSuite):
             assert not any("Harbour" in fact.text for fact in then)
 
     async def test_entities_are_found_by_their_names(self, open_backend: Opener[MemorySearchManager]) -> None:
-        """A part of the name is enough, and the facts about it are counted."""
-        if not self.knows_entities:
-            pytest.skip("the memory cannot name entities")
+        """A part of the name is enough, and the facts about it are counted; who cannot name any refuses."""
         async with opened(open_backend) as memory:
             await _stored(memory, CONTENTS)
+            if not self.knows_entities:
+                with pytest.raises(UnsupportedOperation):
+                    await _keeping(memory).entities(named="torv")
+                return
             found = {one.name: one for one in await _keeping(memory).entities(named="torv")}
 
             assert found["Torvald"].fact_count >= 1
 
     async def test_a_neighbourhood_is_bounded(self, open_backend: Opener[MemorySearchManager]) -> None:
-        """No more facts than wanted; each is between entities that come with it."""
-        if not self.knows_entities:
-            pytest.skip("the memory cannot name entities")
+        """No more facts than wanted; each is between entities that come with it. Or it refuses, as above."""
         async with opened(open_backend) as memory:
             await _stored(memory, CONTENTS)
+            if not self.knows_entities:
+                with pytest.raises(UnsupportedOperation):
+                    await _keeping(memory).neighbourhood("Torvald", limit=2)
+                return
             around = await _keeping(memory).neighbourhood("Torvald", limit=2)
             names = {entity.name for entity in around.entities}
 
