@@ -33,6 +33,7 @@ from composable_memory_feedback.replay import GateVerdict, PolicyChange, gate, r
 from composable_memory_feedback.store import FeedbackStore
 from composable_memory_feedback.store.exchange import Imported
 from composable_memory_ops_logs import utc_now
+from composable_memory_ops_logs.private_files import replacing
 
 __all__ = ["Learning", "open_learning"]
 
@@ -113,16 +114,8 @@ class Learning:
         """Write the lines into a file for its owner alone, which they replace at once."""
 
         def write(store: FeedbackStore) -> Mapping[str, int]:
-            scratch = file.with_name(f".{file.name}.{os.getpid()}.new")
-            try:
-                with os.fdopen(os.open(scratch, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "wb") as out:
-                    counts = store.export(out.write, memory=self.context.memory_id)
-                    out.flush()
-                    os.fsync(out.fileno())
-                scratch.replace(file)
-            finally:
-                scratch.unlink(missing_ok=True)
-            return counts
+            with replacing(file, survives="power cut") as scratch, scratch.open("wb") as out:
+                return store.export(out.write, memory=self.context.memory_id)
 
         return await self.context.stored(write)
 

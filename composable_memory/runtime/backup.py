@@ -30,8 +30,8 @@ from composable_memory.runtime.memory import Memory
 from composable_memory.runtime.opening import open_memory
 from composable_memory.state.folders import existing_folder
 from composable_memory_feedback.store import FeedbackStore
-from composable_memory_feedback.store.copies import sync_folder
 from composable_memory_ops_logs import OpsLogReader
+from composable_memory_ops_logs.private_files import replace_file, sync_folder
 from composable_memory_ops_logs.wire import event_to_wire, to_line
 
 __all__ = ["BackupReport", "back_up", "restore"]
@@ -364,15 +364,7 @@ def _write_settings(settings: Sequence[tuple[Path, bytes | None]]) -> None:
             target.unlink(missing_ok=True)
             continue
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _replace(target, content)
-
-
-def _replace(target: Path, content: bytes) -> None:
-    """Write a file beside `target` and put it in its place."""
-    scratch = target.with_name(f".{target.name}.{os.getpid()}.new")
-    scratch.unlink(missing_ok=True)
-    _write(scratch, content)
-    scratch.replace(target)
+        replace_file(target, content, survives="power cut")
 
 
 def _restore_traces(traces: Path, log_dir: Path, *, was: str, memory_id: str) -> None:
@@ -391,7 +383,8 @@ def _restore_traces(traces: Path, log_dir: Path, *, was: str, memory_id: str) ->
         there = target.read_bytes().splitlines() if target.exists() else []
         known = {_id_of(line) for line in there}
         merged = sorted([*there, *(one for one in several if _id_of(one) not in known)], key=_time_of)
-        _replace(target, b"".join(line + b"\n" for line in merged))
+        content = b"".join(line + b"\n" for line in merged)
+        replace_file(target, content, survives="power cut")
 
 
 def _of_memory(line: bytes, *, was: str, memory_id: str) -> bytes:

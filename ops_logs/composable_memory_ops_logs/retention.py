@@ -10,6 +10,7 @@ from typing import BinaryIO, TypeAlias
 
 import orjson
 
+from composable_memory_ops_logs.private_files import sync_folder
 from composable_memory_ops_logs.segments import (
     LARGE_BYTES,
     BlockWriter,
@@ -94,7 +95,7 @@ class Retention:
 
     def _clear_scratch(self) -> None:
         """Delete what a process left that was killed at its chores."""
-        for path in self._directory.glob("ops-*.tmp"):
+        for path in (*self._directory.glob("ops-*.tmp"), *self._directory.glob(".ops-*.new")):
             path.unlink(missing_ok=True)
 
     def _closed_segments(self, today: str) -> list[Segment]:
@@ -198,7 +199,7 @@ def _written(path: Path, blocks: Iterable[bytes]) -> Generator[None]:
             with suppress(OSError):  # a reader makes it when it is missing
                 write_index(index_path(path), writer.index(), out)
         scratch.replace(path)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     finally:
         scratch.unlink(missing_ok=True)
 
@@ -228,16 +229,6 @@ def _trace_of(line: bytes) -> object:
         return orjson.loads(line)["traceId"]
     except (KeyError, TypeError, ValueError):
         return None
-
-
-def _sync_folder(folder: Path) -> None:
-    """See to it that a power cut does not undo a change of names."""
-    if sys.platform != "win32":
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def lock_file(descriptor: int, *, is_patient: bool = True) -> bool | None:

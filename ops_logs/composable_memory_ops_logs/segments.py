@@ -20,6 +20,8 @@ from typing import BinaryIO, NamedTuple
 
 import orjson
 
+from composable_memory_ops_logs.private_files import replace_file
+
 __all__ = [
     "BLOCK_BYTES",
     "FIRST_MS",
@@ -219,15 +221,7 @@ def write_index(path: Path, index: Index, file: BinaryIO) -> None:
     stored = index.blocks[-1].at + index.blocks[-1].stored if index.blocks else 0
     rest = b"".join(_BLOCK.pack(*block) for block in index.blocks) + index.entries
     head = _HEAD.pack(_MAGIC, zlib.crc32(rest), stored, _last_bytes(file, stored), len(index.blocks))
-    scratch = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0)
-        descriptor = os.open(scratch, flags, 0o600)
-        with os.fdopen(descriptor, "wb") as out:
-            out.write(head + rest)
-        scratch.replace(path)
-    finally:
-        scratch.unlink(missing_ok=True)
+    replace_file(path, head + rest, survives="kill")
 
 
 def read_index(path: Path, file: BinaryIO, *, is_closed: bool) -> Index | None:

@@ -1,13 +1,14 @@
 """Copies of the feedback store: one consistent moment in one file, put in its place at once."""
 
 import glob
-import os
 import sqlite3
 from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 
-__all__ = ["copies_of", "copy_into", "copy_of", "keep_copy", "sync_folder", "take_over"]
+from composable_memory_ops_logs.private_files import replacing
+
+__all__ = ["copies_of", "copy_into", "copy_of", "keep_copy", "take_over"]
 
 KEPT_COPIES = 3
 
@@ -31,17 +32,8 @@ def keep_copy(connection: sqlite3.Connection, path: Path, now: datetime) -> None
 
 def copy_into(connection: sqlite3.Connection, target: Path) -> None:
     """Write what the connection sees now into a file, also while others write; an older copy is replaced."""
-    scratch = target.with_name(f".{target.name}.{os.getpid()}.new")
-    scratch.unlink(missing_ok=True)
-    try:
-        os.close(os.open(scratch, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    with replacing(target, survives="power cut") as scratch:
         connection.execute("VACUUM INTO ?", (str(scratch),))
-        with scratch.open("rb") as file:
-            os.fsync(file.fileno())
-        scratch.replace(target)
-        sync_folder(target.parent)
-    finally:
-        scratch.unlink(missing_ok=True)
 
 
 def take_over(connection: sqlite3.Connection, source: Path) -> None:
@@ -52,12 +44,3 @@ def take_over(connection: sqlite3.Connection, source: Path) -> None:
     address = f"{source.absolute().as_uri()}?mode=ro&immutable=1"
     with closing(sqlite3.connect(address, uri=True)) as copy:
         copy.backup(connection)
-
-
-def sync_folder(folder: Path) -> None:
-    """Have the names in a folder survive a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -16,9 +16,10 @@ from shutil import copyfile
 
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.store.checksums import damaged_rows, row_checksum
-from composable_memory_feedback.store.copies import copies_of, sync_folder
+from composable_memory_feedback.store.copies import copies_of
 from composable_memory_feedback.store.rows import ROWS
 from composable_memory_feedback.store.schema import APPLICATION_ID, CHECKSUMS_SINCE, VERSION
+from composable_memory_ops_logs.private_files import sync_folder
 
 __all__ = ["DAMAGE", "damage_in", "salvage"]
 

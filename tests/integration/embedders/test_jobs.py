@@ -474,13 +474,13 @@ async def test_a_half_written_record_does_not_stay(embedder_services: EmbedderSe
         await embedder.embed_job(INPUTS)
         (record,) = records(embedder_services)
         for name, age in (("old", timedelta(hours=49)), ("new", timedelta(hours=1))):
-            partial_file = record.with_name(f"{record.stem[:-16]}{name}.part")
+            partial_file = record.with_name(f".{record.stem[:-16]}{name}.json.1a2b3c.new")
             partial_file.write_bytes(b'{"job": ')
             written = (FIXED_NOW - age).timestamp()
             os.utime(partial_file, (written, written))
         await embedder.embed_job(INPUTS)
 
-    assert [file.suffix for file in records(embedder_services)] == [".json", ".part"]
+    assert [file.suffix for file in records(embedder_services)] == [".new", ".json"]
 
 
 async def test_a_record_holds_hashes_and_is_for_its_owner_alone(

@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from hashlib import sha256
-from os import O_CREAT, O_TRUNC, O_WRONLY, fdopen
-from os import open as open_fd
 from pathlib import Path
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
 
 from composable_memory.interfaces import Clock
+from composable_memory_ops_logs.private_files import replace_file
 
 __all__ = ["JobJournal", "RecordedJob", "VectorSource"]
 
@@ -85,7 +84,8 @@ class JobJournal:
             created=self._clock(),
             texts=sorted(job.texts),
         )
-        await asyncio.to_thread(_write, self._file(job.id), record)
+        content = record.model_dump_json().encode()
+        await asyncio.to_thread(replace_file, self._file(job.id), content, survives="kill")
 
     async def forget(self, job: RecordedJob) -> None:
         """Remove the record of a job.
@@ -103,7 +103,7 @@ class JobJournal:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         oldest = self._clock() - self._lifetime
         names = f"{self._source.provider}-{self._source.key}-*"
-        for partial_file in self._folder.glob(f"{names}.part"):  # left by a process that was killed
+        for partial_file in self._folder.glob(f".{names}.new"):  # left by a process that was killed
             _delete_if_older(partial_file, oldest)
         for file in sorted(self._folder.glob(f"{names}.json")):
             record = _read(file)
@@ -136,10 +136,3 @@ def _delete_if_older(file: Path, oldest: datetime) -> None:
     with suppress(FileNotFoundError):
         if file.stat().st_mtime < oldest.timestamp():
             file.unlink()
-
-
-def _write(file: Path, record: _Record) -> None:
-    partial_file = file.with_suffix(".part")
-    with fdopen(open_fd(partial_file, O_WRONLY | O_CREAT | O_TRUNC, 0o600), "wb") as target:
-        target.write(record.model_dump_json().encode())
-    partial_file.replace(file)

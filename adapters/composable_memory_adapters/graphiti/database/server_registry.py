@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 
 from composable_memory.supervision.file_lock import hold_lock
 from composable_memory.supervision.process_identity import pid_namespace, start_of
+from composable_memory_ops_logs.private_files import replace_file
 
 __all__ = ["is_listening", "lock", "publish", "running", "send"]
 
@@ -27,10 +28,8 @@ def lock(data_dir: Path) -> AbstractContextManager[int | None]:
 def publish(data_dir: Path, address: Path, *, guard: int) -> None:
     """Write down where the server of a folder listens, and the process number of its guard."""
     note = data_dir / NOTE
-    fresh = note.with_suffix(".new")
-    fresh.touch(mode=0o600)
-    fresh.write_text(json.dumps([str(address), guard, pid_namespace()]), encoding="utf-8")
-    fresh.replace(note)
+    text = json.dumps([str(address), guard, pid_namespace()])
+    replace_file(note, text.encode(), survives="kill")
 
 
 def running(data_dir: Path) -> Path | None:

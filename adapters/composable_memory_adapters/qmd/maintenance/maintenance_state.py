@@ -11,9 +11,9 @@ from pydantic import AwareDatetime, TypeAdapter, ValidationError
 
 from composable_memory.supervision.backoff import backoff_s
 from composable_memory_adapters.qmd.maintenance.index_commands import EmbedOutcome, UpdateOutcome
-from composable_memory_adapters.qmd.runtime.index_config import replace_file
 from composable_memory_adapters.qmd.settings import UpdateSettings
 from composable_memory_adapters.qmd.types import Home
+from composable_memory_ops_logs.private_files import replace_file
 
 __all__ = [
     "MaintenanceState",
@@ -145,7 +145,7 @@ class MaintenanceStateFile:
     def _apply(self, change: StateChange) -> MaintenanceState:
         state = change(self._read())
         with suppress(OSError):
-            replace_file(self._file, state.to_json())
+            replace_file(self._file, state.to_json().encode(), survives="kill")
         return state
 
 

@@ -17,12 +17,12 @@ from composable_memory_adapters.qmd.runtime.index_config import (
     chosen_models,
     mapping_at,
     read_config,
-    replace_file,
     write_config,
 )
 from composable_memory_adapters.qmd.runtime.installation import find_node
 from composable_memory_adapters.qmd.settings import ModelSettings, QmdSettings
 from composable_memory_adapters.qmd.types import BACKEND_ID, Collection, Home
+from composable_memory_ops_logs.private_files import replace_file
 
 __all__ = ["kept", "open_home", "prepare_home", "write_collections"]
 
@@ -183,7 +183,8 @@ class _Ours:
     def remember(self, home: Home) -> None:
         """Record what is ours."""
         known = {"collections": self.collections, "models": self.models}
-        replace_file(home.config_file.parent / WRITTEN, json.dumps(known, ensure_ascii=False, indent=2))
+        text = json.dumps(known, ensure_ascii=False, indent=2)
+        replace_file(home.config_file.parent / WRITTEN, text.encode(), survives="kill")
 
     def among_collections(self, there: Mapping[str, object], last: "_Ours") -> dict[str, object]:
         """Return the collections to configure, with those of others and what others have added to ours."""

@@ -2,7 +2,6 @@
 
 import os
 import re
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,8 +10,9 @@ import yaml
 from composable_memory.errors import BackendUnavailable
 from composable_memory_adapters.qmd.settings import ModelSettings
 from composable_memory_adapters.qmd.types import BACKEND_ID
+from composable_memory_ops_logs.private_files import replace_file
 
-__all__ = ["chosen_models", "mapping_at", "read_config", "replace_file", "write_config"]
+__all__ = ["chosen_models", "mapping_at", "read_config", "write_config"]
 
 Config = dict[str, object]
 
@@ -68,23 +68,7 @@ def write_config(file: Path, config: Mapping[str, object]) -> None:
         OSError: it cannot be written.
     """
     text = yaml.dump(dict(config), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=2**31)
-    replace_file(file, text)
-
-
-def replace_file(file: Path, text: str) -> None:
-    """Replace `file` by `text` in one step; only its owner may read it.
-
-    Raises:
-        OSError: it cannot be written.
-    """
-    descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-    os.close(descriptor)
-    fresh = Path(name)
-    try:
-        fresh.write_text(text, encoding="utf-8", newline="")
-        fresh.replace(file)
-    finally:
-        fresh.unlink(missing_ok=True)  # already gone on success
+    replace_file(file, text.encode(), survives="kill")
 
 
 def mapping_at(config: Mapping[str, object], key: str, file: Path) -> Config:

@@ -18,8 +18,8 @@ from composable_memory.errors import BackendUnavailable
 from composable_memory.supervision.process import GuardedProcess, new_socket
 from composable_memory.supervision.process_identity import host, is_gone, start_of
 from composable_memory.supervision.tasks import comes_first
-from composable_memory_adapters.qmd.runtime.index_config import replace_file
 from composable_memory_adapters.qmd.types import BACKEND_ID, Home, Installation
+from composable_memory_ops_logs.private_files import replace_file
 
 __all__ = [
     "SOCKET_VARIABLE",
@@ -176,7 +176,7 @@ def publish_record(file: Path, *, address: str, pid: int, index: str | None = No
         OSError: the record cannot be written.
     """
     record = ServerRecord(address=address, pid=pid, host=host(), started=start_of(pid), index=index)
-    replace_file(file, record.model_dump_json())
+    replace_file(file, record.model_dump_json().encode(), survives="kill")
     return record
 
 

@@ -33,7 +33,6 @@ from composable_memory.errors import (
 )
 from composable_memory.supervision.command import Reply, run_command
 from composable_memory.types import JsonValue
-from composable_memory_adapters.qmd.runtime.index_config import replace_file
 from composable_memory_adapters.qmd.runtime.installation import command_words
 from composable_memory_adapters.qmd.settings import McporterSettings
 from composable_memory_adapters.qmd.transport.replies import UNKNOWN_COLLECTION, hits_of, refusal
@@ -52,6 +51,7 @@ from composable_memory_adapters.qmd.types import (
     SearchRequest,
     TransportName,
 )
+from composable_memory_ops_logs.private_files import replace_file
 
 __all__ = ["Mcporter", "lacking"]
 
@@ -246,7 +246,7 @@ def _write_if_changed(file: Path, text: str) -> None:
     try:
         if file.exists() and file.read_text(encoding="utf-8", errors="replace") == text:
             return
-        replace_file(file, text)
+        replace_file(file, text.encode(), survives="kill")
     except OSError as error:
         what = f"its configuration {file} cannot be written ({error.strerror})"
         raise _unavailable(what, "look at that folder") from error
