@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
+from composable_memory.facts import TimeWindow
 from composable_memory.types import JsonValue
 
 __all__ = [
@@ -125,12 +126,24 @@ class GraphEdge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphQuery:
-    """What to look for in a graph; at least one of `text` and `entity_ids` should be given."""
+    """What to look for in a graph; at least one of `text` and `entity_ids` should be given.
+
+    `vector` is that of the text; `space` names the space it is in, since no others compare with it. With a
+    `window` only edges that held at some moment of it are wanted; `window_words` are the words that name it.
+    What has expired by `now` is left out; None is the present. `edges_only` says that nobody looks at the
+    nodes, which may then be missing.
+    """
 
     text: str | None = None
     entity_ids: tuple[str, ...] = ()
     filters: Mapping[str, JsonValue] = field(default_factory=dict)
     limit: int = 10
+    vector: Sequence[float] | None = None
+    space: str | None = None
+    window: TimeWindow | None = None
+    window_words: str = ""
+    now: datetime | None = None
+    edges_only: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

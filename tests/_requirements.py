@@ -198,6 +198,7 @@ TOOLS = "tests/unit/test_tools.py::test_"
 CLI_GRAPH = "tests/integration/test_cli_graph.py::test_"
 PICTURES = "tests/unit/test_graph_pictures.py::test_"
 CONFIG_PAGE = "tests/docs/test_configuration_page.py::test_"
+FOUR_INTERFACES = "tests/integration/test_four_interfaces.py::test_"
 OWN_BACKEND = "tests/docs/test_own_backend_example.py::test_"
 
 LEARNING = "tests/integration/feedback/test_learning.py::test_"
@@ -568,6 +569,10 @@ COMPOSABLE = document(
                  f"{GRAPH}text_finds_the_nodes_that_speak_of_it", f"{GRAPH}a_limit_bounds_nodes_and_edges",
                  f"{IN_MEMORY}InMemoryGraph", f"{GRAPHITI_GRAPH}GraphitiGraph",
                  f"{GRAPHITI_GRAPH}GraphitiGraphWithoutVectors"),
+            kept("graph:interfaces", "taking in and asking go through all four interfaces, and each decides",
+                 f"{FOUR_INTERFACES}taking_in_and_asking_enter_all_four_interfaces",
+                 f"{FOUR_INTERFACES}what_is_behind_each_of_them_decides_what_is_found",
+                 f"{FOUR_INTERFACES}another_graph_serves_the_memory_of_facts"),
             decided("graph:health", "GraphAdapter.health?()", "a Protocol of its own: SupportsHealth",
                     f"{NAMES}a_promise_has_its_methods", f"{GRAPH}further_promises_are_kept"),
             kept("vector:upsert", "VectorAdapter.upsert(records)",

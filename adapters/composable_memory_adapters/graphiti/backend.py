@@ -26,7 +26,7 @@ from composable_memory_adapters.graphiti.fact_browser import FactBrowser
 from composable_memory_adapters.graphiti.fact_search import FactSearch
 from composable_memory_adapters.graphiti.groups import GroupScope
 from composable_memory_adapters.graphiti.ingest import Ingest
-from composable_memory_adapters.graphiti.local import open_local
+from composable_memory_adapters.graphiti.local import ReplaceGraph, open_local
 from composable_memory_adapters.graphiti.maintenance import Maintenance
 from composable_memory_adapters.graphiti.monitor import Monitor
 from composable_memory_adapters.graphiti.outbox.adoption import Adoption
@@ -48,11 +48,16 @@ JOURNAL = "appendonlydir"
 
 @asynccontextmanager
 async def open_graphiti(
-    settings: GraphitiSettings, services: BackendServices
+    settings: GraphitiSettings,
+    services: BackendServices,
+    *,
+    replace_graph: ReplaceGraph = lambda graph: graph,
 ) -> AsyncIterator["GraphitiMemory"]:
     """Yield the graph memory; its server, files and tasks end with it.
 
-    A database is reached, or a private one started, when it is first needed.
+    A database is reached, or a private one started, when it is first needed. `replace_graph` puts another
+    `GraphAdapter` in the place of the graph of each group: it is asked for what may answer, and given what
+    rules find in texts. Episodes, and what a language model writes, stay with the group's own.
 
     Raises:
         BackendError: something it needs is not installed, or its folder cannot be used.
@@ -63,7 +68,9 @@ async def open_graphiti(
         if settings.service_url:
             store = await stack.enter_async_context(open_service(settings, services))
         else:
-            store = await stack.enter_async_context(open_local(settings, services, folder))
+            store = await stack.enter_async_context(
+                open_local(settings, services, folder, replace_graph=replace_graph)
+            )
         outbox = await stack.enter_async_context(
             Outbox.open(folder, clock=services.clock, workspace=services.workspace_id)
         )

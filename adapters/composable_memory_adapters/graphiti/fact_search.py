@@ -57,15 +57,16 @@ class FactSearch:
 
     def _question(self, query: str, options: SearchOptions) -> Question:
         now = options.now or self._services.clock()
-        hints = (options.intent or parse_query_intent(query)).time_hints
-        window = window_of(hints, now)
+        intent = options.intent or parse_query_intent(query)
+        window = window_of(intent.time_hints, now)
         return Question(
             text=query,
             groups=self._scope.searched_by(options.session_key),
             limit=min(max(MIN_FACTS, options.max_results), MAX_FACTS),
             now=now,
             window=window,
-            when=" ".join(hint.phrase for hint in hints) if window else "",
+            when=" ".join(hint.phrase for hint in intent.time_hints) if window else "",
+            entities=intent.entities,
         )
 
     async def _ask(self, question: Question) -> FactAnswer:

@@ -25,7 +25,7 @@ from composable_memory.ingest import (
     StandardTemporalPolicy,
     resolve_coreferences,
 )
-from composable_memory.interfaces import BackendServices, EntityExtractor
+from composable_memory.interfaces import BackendServices, EntityExtractor, GraphAdapter
 from composable_memory.types import Degradation
 from composable_memory_adapters.graphiti.database.copies import FalkorCopies
 from composable_memory_adapters.graphiti.database.cypher import CutOff, CypherDatabase
@@ -45,12 +45,15 @@ from composable_memory_adapters.graphiti.stores import (
     GroupCopies,
     Question,
 )
+from composable_memory_adapters.graphiti.writing.graph import GraphitiGraph
 
 if TYPE_CHECKING:
     from composable_memory_adapters.graphiti.library.episode_reader import EpisodeReader
-    from composable_memory_adapters.graphiti.writing.graph import GraphitiGraph
 
-__all__ = ["LocalStore", "open_local"]
+__all__ = ["LocalStore", "ReplaceGraph", "open_local"]
+
+ReplaceGraph = Callable[[GraphAdapter], GraphAdapter]
+"""Returns what is asked instead of the graph of a group, which it may go on to ask."""
 
 T = TypeVar("T")
 
@@ -60,7 +63,7 @@ OF_EMBEDDER = (EmbeddingError.__name__, DimensionMismatch.__name__)
 
 @asynccontextmanager
 async def open_local(
-    settings: GraphitiSettings, services: BackendServices, folder: Path
+    settings: GraphitiSettings, services: BackendServices, folder: Path, *, replace_graph: ReplaceGraph
 ) -> AsyncIterator["LocalStore"]:
     """Yield the database that the settings name; it is reached, or started, when it is first needed.
 
@@ -73,7 +76,7 @@ async def open_local(
     settings = settings.model_copy(update={"private": private})
     async with AsyncExitStack() as stack:
         database = await stack.enter_async_context(open_database(settings, data_dir=folder))
-        yield LocalStore(database, settings, services, stack)
+        yield LocalStore(database, settings, services, stack, replace_graph=replace_graph)
 
 
 class LocalStore(FactReader):
@@ -85,6 +88,8 @@ class LocalStore(FactReader):
         settings: GraphitiSettings,
         services: BackendServices,
         stack: AsyncExitStack,
+        *,
+        replace_graph: ReplaceGraph,
     ) -> None:
         super().__init__(database, services.clock)
         self._settings = settings
@@ -92,7 +97,9 @@ class LocalStore(FactReader):
         self._stack = stack
         self._embedder = services.embedder
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._replace_graph = replace_graph
         self._graphs: dict[str, GraphitiGraph] = {}
+        self._adapters: dict[str, GraphAdapter] = {}
         self._reader: EpisodeReader | None = None
         self._extractor: EntityExtractor | None = None
         self._opening = asyncio.Lock()
@@ -102,7 +109,9 @@ class LocalStore(FactReader):
     async def search(self, question: Question) -> FactAnswer:
         """Return the facts that answer a question; by words alone where it cannot be embedded."""
         vector, space, degraded = await self._embedded(question.text)
-        answer = await search(self._database, question, vector, self._settings.search, space=space)
+        answer = await search(
+            self._database, self._adapter, question, vector, self._settings.search, space=space
+        )
         return replace(answer, degraded=(*answer.degraded, *degraded))
 
     async def _embedded(
@@ -132,13 +141,13 @@ class LocalStore(FactReader):
     async def _add(self, group_id: str, drafts: Sequence[EpisodeDraft]) -> Added:
         if self._settings.uses_llm:
             return await self._read(drafts)
-        graph = await self._graph(group_id)
+        graph = self._graph(group_id)
         await graph.save_episodes(drafts)
-        added = await self._by_rules(graph, drafts)
+        added = await self._by_rules(self._adapter(group_id), drafts)
         await graph.mark_as_read([draft.id for draft in drafts])
         return added
 
-    async def _by_rules(self, graph: "GraphitiGraph", drafts: Sequence[EpisodeDraft]) -> Added:
+    async def _by_rules(self, graph: GraphAdapter, drafts: Sequence[EpisodeDraft]) -> Added:
         extractor = await self._rules()
         if extractor is None:
             return Added()
@@ -158,24 +167,24 @@ class LocalStore(FactReader):
 
     async def _read(self, drafts: Sequence[EpisodeDraft]) -> Added:
         reader = await self._open_reader()
-        graph = await self._graph(drafts[0].group_id)
+        graph = self._graph(drafts[0].group_id)
         await graph.restore([draft.id for draft in drafts])  # a text that was retired, and comes again
         added = [await reader.read(draft) for draft in drafts]
         return Added(entities=sum(one.entities for one in added), facts=sum(one.facts for one in added))
 
     async def retire(self, group_id: str, episode_ids: Sequence[str], *, at: datetime) -> int:
         """End the facts that only these episodes support; return how many."""
-        graph = await self._graph(group_id)
+        graph = self._graph(group_id)
         return await _repeat_if_cut_off(lambda: graph.retire(episode_ids, at=at))
 
     async def merge(self, group_id: str, merged: EpisodeDraft, episode_ids: Sequence[str]) -> None:
         """Put one episode in the place of several; their facts stay and point to it."""
-        graph = await self._graph(group_id)
+        graph = self._graph(group_id)
         await _repeat_if_cut_off(lambda: graph.merge_episodes(merged, episode_ids))
 
     async def forget(self, group_id: str, episode_id: str) -> Forgotten | None:
         """Remove an episode with what only it supports; None if it is not there."""
-        return await (await self._graph(group_id)).forget(episode_id)
+        return await self._graph(group_id).forget(episode_id)
 
     async def refresh(self, groups: Sequence[str], *, force: bool) -> Sequence[str]:
         """Give vectors to what has none or foreign ones, and arrange the index over them.
@@ -201,7 +210,7 @@ class LocalStore(FactReader):
         dims = self._embedder.dimensions
         await vector_index.arrange(self._database, group_id, self._settings.search, dimensions=dims)
         if force or stored != space:
-            await (await self._graph(group_id)).reembed()
+            await self._graph(group_id).reembed()
         return ()
 
     def copies(self) -> GroupCopies | None:
@@ -226,18 +235,21 @@ class LocalStore(FactReader):
 
     # --- what is opened late --------------------------------------------------------------------------------
 
-    async def _graph(self, group_id: str) -> "GraphitiGraph":
-        """Return the graph of a group to write to; graphiti-core is imported for the first one."""
-        if group_id not in self._graphs:
-            await loading.load()
-            from composable_memory_adapters.graphiti.writing.graph import GraphitiGraph
+    def _adapter(self, group_id: str) -> GraphAdapter:
+        """Return what is asked for the facts of a group, and given those that are found by rules."""
+        if group_id not in self._adapters:
+            self._adapters[group_id] = self._replace_graph(self._graph(group_id))
+        return self._adapters[group_id]
 
+    def _graph(self, group_id: str) -> GraphitiGraph:
+        if group_id not in self._graphs:
             self._graphs[group_id] = GraphitiGraph(
                 self._database,
                 group_id,
                 embedder=self._embedder,
                 clock=self._services.clock,
                 locks=self._locks,
+                search=self._settings.search,
             )
         return self._graphs[group_id]
 

@@ -42,7 +42,7 @@ Label = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$")]
 class Question:
     """What is looked for, and among the facts of which groups; with a `window`, facts that held within it.
 
-    `when` holds the words of `text` that name the window.
+    `when` holds the words of `text` that name the window, `entities` the names in it.
     """
 
     text: str
@@ -51,6 +51,7 @@ class Question:
     now: datetime
     window: TimeWindow | None = None
     when: str = ""
+    entities: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ import math
 import random
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from functools import partial
 
 import pytest
 
@@ -15,6 +16,7 @@ from composable_memory_adapters.graphiti.reading import vector_index
 from composable_memory_adapters.graphiti.reading.search import search
 from composable_memory_adapters.graphiti.settings import SearchSettings
 from composable_memory_adapters.graphiti.stores import FactAnswer, Question
+from composable_memory_adapters.graphiti.writing.graph import GraphitiGraph
 from tests.integration.graphiti.planting import NOW, Planted, day, plant, plant_episode
 
 
@@ -38,7 +40,9 @@ class Asking:
         when: str = "",
     ) -> FactAnswer:
         question = Question(text=text, groups=self._groups, limit=limit, now=now, window=window, when=when)
-        return await search(self._database, question, vector, settings or SearchSettings(), space=space)
+        settings = settings or SearchSettings()
+        graph_of = partial(GraphitiGraph, self._database, embedder=None, clock=lambda: now, search=settings)
+        return await search(self._database, graph_of, question, vector, settings, space=space)
 
     async def texts(self, text: str, **options: object) -> list[str]:
         answer = await self.answer(text, **options)  # type: ignore[arg-type]  # handed on as they are

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final
+from functools import cache
 
 from pydantic import TypeAdapter
 
@@ -85,8 +85,14 @@ class MentionRecord:
     created_at: datetime
 
 
-PROVENANCE: Final = TypeAdapter(MemoryProvenance)
-TEMPORAL: Final = TypeAdapter(MemoryTemporalMetadata)
+@cache  # made when first needed: it takes longer than a search
+def _provenance() -> TypeAdapter[MemoryProvenance]:
+    return TypeAdapter(MemoryProvenance)
+
+
+@cache
+def _temporal() -> TypeAdapter[MemoryTemporalMetadata]:
+    return TypeAdapter(MemoryTemporalMetadata)
 
 
 def entity_of(node: GraphNode, group_id: str, now: datetime) -> EntityRecord:
@@ -186,8 +192,8 @@ def as_node(record: EntityRecord) -> GraphNode:
         id=record.own_id,
         label=record.name,
         properties=_properties(record.properties) or _non_empty(text=record.summary if is_foreign else ""),
-        provenance=PROVENANCE.validate_json(record.provenance) if record.provenance else None,
-        temporal=TEMPORAL.validate_json(record.temporal) if record.temporal else None,
+        provenance=_provenance().validate_json(record.provenance) if record.provenance else None,
+        temporal=_temporal().validate_json(record.temporal) if record.temporal else None,
     )
 
 
@@ -200,8 +206,8 @@ def as_edge(record: FactRecord, source_id: str, target_id: str) -> GraphEdge:
         target_id=target_id,
         type=record.relation,
         properties=_properties(record.properties) or _non_empty(fact=record.fact if is_foreign else ""),
-        provenance=PROVENANCE.validate_json(record.provenance) if record.provenance else None,
-        temporal=TEMPORAL.validate_json(record.temporal) if record.temporal else None,
+        provenance=_provenance().validate_json(record.provenance) if record.provenance else None,
+        temporal=_temporal().validate_json(record.temporal) if record.temporal else None,
     )
 
 
@@ -236,11 +242,11 @@ def _properties(text: str) -> dict[str, JsonValue]:
 
 
 def _provenance_text(provenance: MemoryProvenance | None) -> str | None:
-    return PROVENANCE.dump_json(provenance).decode() if provenance else None
+    return _provenance().dump_json(provenance).decode() if provenance else None
 
 
 def _temporal_text(temporal: MemoryTemporalMetadata | None) -> str | None:
-    return TEMPORAL.dump_json(temporal).decode() if temporal else None
+    return _temporal().dump_json(temporal).decode() if temporal else None
 
 
 def _text(value: object) -> str:

@@ -6,15 +6,22 @@ Then all searches run at once and return ids only; what they named is read in on
 from collections import Counter
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 
+from composable_memory.content import GraphQuery, GraphQueryResult
 from composable_memory.errors import BackendRejected
 from composable_memory.supervision.tasks import all_of
 from composable_memory_adapters.graphiti.database.cypher import CypherDatabase, Row
+from composable_memory_adapters.graphiti.episodes import graph_id
 from composable_memory_adapters.graphiti.library.vector_space import stored_space
 from composable_memory_adapters.graphiti.reading.dialects import Statements, dialect_of, statements_for
-from composable_memory_adapters.graphiti.reading.fact_scoring import Candidate, rarity
-from composable_memory_adapters.graphiti.reading.question_words import QuestionWord
-from composable_memory_adapters.graphiti.reading.rows import fact_of, iso, number_in
+from composable_memory_adapters.graphiti.reading.fact_scoring import rarity
+from composable_memory_adapters.graphiti.reading.question_words import (
+    QuestionWord,
+    most_selective,
+    question_words,
+)
+from composable_memory_adapters.graphiti.reading.rows import edge_of, iso, number_in
 from composable_memory_adapters.graphiti.reading.vector_index import (
     OVERFETCH,
     VectorIndex,
@@ -22,84 +29,114 @@ from composable_memory_adapters.graphiti.reading.vector_index import (
     wants_index,
 )
 from composable_memory_adapters.graphiti.settings import SearchSettings
-from composable_memory_adapters.graphiti.stores import Question
 
-__all__ = ["Candidates", "GroupSurvey", "SearchRequest", "find_candidates", "survey_group"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchRequest:
-    """A question as a database is asked it; `space` names the space that `vector` is in, if that is known."""
-
-    question: Question
-    words: Sequence[QuestionWord]
-    vector: Sequence[float] | None
-    space: str | None
-    settings: SearchSettings
-
-    def statements(self, database: CypherDatabase) -> Statements:
-        """Return the statements for this question."""
-        return statements_for(database.kind, in_window=self.question.window is not None)
+__all__ = ["Candidates", "chosen_words", "find_candidates"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupSurvey:
-    """What is known of a group: its number of facts, and how many of them hold each word.
+class Candidates(GraphQueryResult):
+    """The facts of a group that may answer, as edges without nodes, and what is known of the whole group.
 
-    `engine` finds the facts that are near to the question, "exact" or "hnsw"; None without a vector, and
-    where those of the group are another model's: then `mismatch` says whose.
+    `facts` is the number of its facts; `frequencies` tells how many of them hold each word, and
+    `part_frequencies` the same of what only a scan can count. `engine` compared vectors, if one did, "exact"
+    or "hnsw"; else `mismatch` may tell why not. `baseline` is the mean cosine of some facts, where there are
+    enough of them.
     """
 
-    group_id: str
-    facts: int
-    frequencies: Mapping[str, int]
+    facts: int = 0
+    frequencies: Mapping[str, int] = field(default_factory=dict)
+    part_frequencies: Mapping[str, int] = field(default_factory=dict)
     engine: str | None = None
     mismatch: str | None = None
+    baseline: float | None = None
 
 
-async def survey_group(database: CypherDatabase, request: SearchRequest, group_id: str) -> GroupSurvey:
-    """Count the facts of a group and those that hold each word, and look whose vectors it has.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Request:
+    """A query as the database is asked it about one group, whose time is settled."""
+
+    database: CypherDatabase
+    group_id: str
+    query: GraphQuery
+    words: Sequence[QuestionWord]
+    settings: SearchSettings
+    now: datetime
+
+    @property
+    def statements(self) -> Statements:
+        """Return the statements for this query."""
+        return statements_for(self.database.kind, in_window=self.query.window is not None)
+
+    async def read(self, statement: str, **parameters: object) -> list[Row]:
+        """Run a statement on the group."""
+        return await self.database.read(self.group_id, statement, **parameters)
+
+
+async def find_candidates(
+    database: CypherDatabase, group_id: str, query: GraphQuery, settings: SearchSettings, *, now: datetime
+) -> Candidates:
+    """Return the facts of a group that may answer a query, and hold in its time.
 
     Raises:
         BackendError: the database cannot be reached.
     """
-    facts, words, (stored, index) = await all_of(
-        _count_facts(database, request, group_id),
-        _count_words(database, request, group_id),
-        _vectors(database, request, group_id),
+    words = question_words(query.text or "")
+    if query.limit < 1 or not (words or query.vector or query.entity_ids):
+        return Candidates()
+    request = _Request(
+        database=database, group_id=group_id, query=query, words=words, settings=settings, now=now
     )
-    found = GroupSurvey(group_id=group_id, facts=facts, frequencies=words)
-    if request.vector is None:
+    survey = await _survey(request)
+    if not survey.facts:
+        return replace(survey, engine=None)
+    chosen = chosen_words(words, query.window_words, survey.frequencies)
+    return await _Search(replace(request, words=chosen), survey).run()
+
+
+def chosen_words(
+    words: Sequence[QuestionWord], window_words: str, frequencies: Mapping[str, int]
+) -> tuple[QuestionWord, ...]:
+    """Return the words that are looked for: not those that name a window, unless facts hold them."""
+    when = {word.text for word in question_words(window_words)}
+    kept = [word for word in words if word.is_pair or word.text not in when or frequencies.get(word.text)]
+    return most_selective(kept or words, frequencies)
+
+
+async def _survey(request: _Request) -> Candidates:
+    """Count the facts of a group and those that hold each word, and look whose vectors it has."""
+    facts, words, (stored, index) = await all_of(
+        _count_facts(request), _count_words(request), _vectors(request)
+    )
+    found = Candidates(facts=facts, frequencies=words)
+    vector, space = request.query.vector, request.query.space
+    if vector is None:
         return found
-    if stored is not None and stored != request.space:
-        return replace(
-            found, mismatch=f"its vectors were made by {stored}, the question's by {request.space}"
-        )
-    is_usable = index is not None and index.is_ready and index.dimensions == len(request.vector)
+    if stored is not None and stored != space:
+        return replace(found, mismatch=f"its vectors were made by {stored}, the question's by {space}")
+    is_usable = index is not None and index.is_ready and index.dimensions == len(vector)
     return replace(found, engine="hnsw" if is_usable and wants_index(request.settings, facts) else "exact")
 
 
-async def _count_facts(database: CypherDatabase, request: SearchRequest, group_id: str) -> int:
-    rows = await database.read(group_id, request.statements(database).count)
+async def _count_facts(request: _Request) -> int:
+    rows = await request.read(request.statements.count)
     return number_in(rows[0], "facts") if rows else 0
 
 
-async def _count_words(database: CypherDatabase, request: SearchRequest, group_id: str) -> Mapping[str, int]:
-    any_of = dialect_of(database.kind).any_of
+async def _count_words(request: _Request) -> Mapping[str, int]:
+    any_of = dialect_of(request.database.kind).any_of
     texts = {any_of(word.lookups): word.text for word in request.words if not word.is_pair}
     if not texts:
         return {}
-    rows = await database.read(group_id, request.statements(database).frequencies, lookups=[*texts])
+    rows = await request.read(request.statements.frequencies, lookups=[*texts])
     return {texts[str(row["word"])]: number_in(row, "facts") for row in rows}
 
 
-async def _vectors(
-    database: CypherDatabase, request: SearchRequest, group_id: str
-) -> tuple[str | None, VectorIndex | None]:
+async def _vectors(request: _Request) -> tuple[str | None, VectorIndex | None]:
     """Return the space of the vectors of a group, and their index, as far as it matters."""
-    if request.vector is None:
+    database, group_id = request.database, request.group_id
+    if request.query.vector is None:
         return None, None
-    stored = await stored_space(database, group_id) if request.space else None
+    stored = await stored_space(database, group_id) if request.query.space else None
     return stored, await indexed(database, group_id) if request.settings.vector_index != "off" else None
 
 
@@ -129,55 +166,22 @@ MIN_COMPARED = 32
 INCOMPARABLE = "its vectors, or some of them, are not as long as the question's"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidates:
-    """The candidates of a group; `frequencies` are of what only a scan can count, by word.
-
-    `engine` compared vectors, if one did; else `mismatch` may tell why not. `baseline` is the mean cosine of
-    some facts, where there are enough of them.
-    """
-
-    candidates: tuple[Candidate, ...] = ()
-    frequencies: Mapping[str, int] = field(default_factory=dict)
-    engine: str | None = None
-    mismatch: str | None = None
-    baseline: float | None = None
-
-
-async def find_candidates(
-    database: CypherDatabase, request: SearchRequest, survey: GroupSurvey
-) -> Candidates:
-    """Return the candidates of a group that was surveyed for this question.
-
-    Raises:
-        BackendError: the database cannot be reached.
-    """
-    return (
-        await _Search(database, request, survey).run()
-        if survey.facts
-        else Candidates(mismatch=survey.mismatch)
-    )
-
-
 class _Search:
-    """The search of one group for one question."""
+    """The search of one group for one query, after its survey."""
 
-    def __init__(self, database: CypherDatabase, request: SearchRequest, survey: GroupSurvey) -> None:
-        self._database = database
+    def __init__(self, request: _Request, survey: Candidates) -> None:
         self._request = request
         self._survey = survey
-        self._dialect = dialect_of(database.kind)
-        self._statements = request.statements(database)
-        self._found = Candidates(mismatch=survey.mismatch)
+        self._dialect = dialect_of(request.database.kind)
+        self._statements = request.statements
+        self._found = replace(survey, engine=None)
 
     async def run(self) -> Candidates:
         ways = await all_of(*self._ways())
         ids = [*dict.fromkeys(str(row["id"]) for rows in ways for row in rows)]
         rows = await self._read(ids) if ids else []
         return replace(
-            self._found,
-            candidates=tuple(map(self._candidate, rows)),
-            frequencies=self._part_frequencies(ways),
+            self._found, edges=tuple(map(edge_of, rows)), part_frequencies=self._part_frequencies(ways)
         )
 
     def _ways(self) -> Iterator[Coroutine[object, object, list[Row]]]:
@@ -189,6 +193,9 @@ class _Search:
         if words:
             named = [self._weighed(word, in_names=True) for word in words]
             yield self._ask(self._statements.by_names, words=named, names=MAX_NAMES)
+        if entities := self._request.query.entity_ids:
+            uuids = [graph_id(self._request.group_id, one) for one in entities]
+            yield self._ask(self._statements.by_entities, uuids=uuids)
         if parts := [*self._parts(unknown)]:
             yield self._ask(self._statements.by_parts, parts=parts)
             yield self._ask(self._statements.by_parts_of_names, parts=parts, names=MAX_NAMES)
@@ -231,7 +238,7 @@ class _Search:
         statement = self._statements.by_vector if is_exact else self._statements.by_vector_index
         given = {"sample": SAMPLE} | ({} if is_exact else {"near": OVERFETCH * self._count()})
         try:
-            *rows, sample = await self._ask(statement, vector=self._request.vector, **given)
+            *rows, sample = await self._ask(statement, vector=self._request.query.vector, **given)
         except BackendRejected:
             self._found = replace(self._found, mismatch=INCOMPARABLE)
             return []
@@ -244,33 +251,26 @@ class _Search:
 
     async def _read(self, ids: Sequence[str]) -> list[Row]:
         """Return the facts with these ids, with their cosines as far as vectors can be compared."""
-        group, statements = self._survey.group_id, self._statements
         if self._found.engine is not None:
             try:
-                return await self._database.read(
-                    group, statements.read_with_cosine, ids=ids, vector=self._request.vector
+                return await self._request.read(
+                    self._statements.read_with_cosine, ids=ids, vector=self._request.query.vector
                 )
             except BackendRejected:  # an index names no vectors of another length, but words may
                 self._found = replace(self._found, engine=None, mismatch=INCOMPARABLE)
-        return await self._database.read(group, statements.read, ids=ids)
+        return await self._request.read(self._statements.read, ids=ids)
 
     async def _ask(self, statement: str, **parameters: object) -> list[Row]:
-        question = self._request.question
-        given = {"now": iso(question.now), "count": self._count()} | parameters
-        if question.window is None:
+        window = self._request.query.window
+        given = {"now": iso(self._request.now), "count": self._count()} | parameters
+        if window is None:
             given["superseded"] = self._request.settings.superseded_factor
         else:
-            given |= {"start": iso(question.window.start), "end": iso(question.window.end)}
-        return await self._database.read(self._survey.group_id, statement, **given)
+            given |= {"start": iso(window.start), "end": iso(window.end)}
+        return await self._request.read(statement, **given)
 
     def _count(self) -> int:
-        return max(MIN_CANDIDATES, CANDIDATES_PER_RESULT * self._request.question.limit)
-
-    def _candidate(self, row: Row) -> Candidate:
-        cosine = row.get("cosine")
-        return Candidate(
-            fact=fact_of(row, self._survey.group_id), cosine=cosine if isinstance(cosine, float) else None
-        )
+        return max(MIN_CANDIDATES, CANDIDATES_PER_RESULT * self._request.query.limit)
 
     def _part_frequencies(self, ways: Sequence[Sequence[Row]]) -> Mapping[str, int]:
         """Return how many facts hold each part that was looked for, by the word."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields
 from functools import cache
 
 from composable_memory_adapters.graphiti.database.cypher import DatabaseKind
-from composable_memory_adapters.graphiti.reading.rows import FACT
+from composable_memory_adapters.graphiti.reading.rows import EDGE
 
 __all__ = ["Dialect", "Statements", "dialect_of", "statements_for"]
 
@@ -134,6 +134,9 @@ RETURN e.uuid AS id ORDER BY score * {{rank_factor}} DESC, id LIMIT $count
 {_EACH_WORD} {{find_entities}} WHERE {{n_in_group}} WITH n, sum(weight) AS score
 ORDER BY score DESC, n.uuid LIMIT $names {_FACTS_OF_ENTITIES}
 """
+    by_entities: str = f"""
+MATCH (n:Entity) WHERE {{n_in_group}} AND n.uuid IN $uuids WITH n, 1.0 AS score {_FACTS_OF_ENTITIES}
+"""
     by_parts: str = f"""
 MATCH ()-[e:RELATES_TO]->() WHERE {{wanted}} {_WITH_PARTS.format("e", "e.fact")} WHERE size(held) > 0
 RETURN e.uuid AS id, held ORDER BY size(held) * {{rank_factor}} DESC, id LIMIT $count
@@ -152,9 +155,9 @@ CALL db.idx.vector.queryRelationships('RELATES_TO', 'fact_embedding', $near, {{v
 YIELD relationship AS e, score WHERE {{wanted}} WITH e.uuid AS id, score ORDER BY score, id LIMIT $count
 RETURN id, null AS baseline, null AS compared {_AND_BASELINE}
 """
-    read: str = f"MATCH ()-[e:RELATES_TO]->() WHERE {{e_in_group}} AND e.uuid IN $ids RETURN {FACT}"
+    read: str = f"MATCH ()-[e:RELATES_TO]->() WHERE {{e_in_group}} AND e.uuid IN $ids RETURN {EDGE}"
     read_with_cosine: str = f"""
-MATCH ()-[e:RELATES_TO]->() WHERE {{e_in_group}} AND e.uuid IN $ids RETURN {FACT}, {{cosine}} AS cosine
+MATCH ()-[e:RELATES_TO]->() WHERE {{e_in_group}} AND e.uuid IN $ids RETURN {EDGE}, {{cosine}} AS cosine
 """
     origins: str = """
 MATCH (p:Episodic) WHERE {p_in_group} AND p.uuid IN $ids

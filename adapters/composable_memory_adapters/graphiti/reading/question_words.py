@@ -190,6 +190,7 @@ class FactWords:
         return any(not stems.isdisjoint(_stems(held)) for held in alike)
 
 
+@lru_cache(maxsize=16)  # the graph of each group asks for those of the same question
 def question_words(question: str) -> tuple[QuestionWord, ...]:
     """Return the different content words in their order; at most 128.
 

@@ -1,21 +1,25 @@
-"""Rows of answers as facts, entities and episodes (pure), and the columns that they are read from."""
+"""Rows of answers as facts, edges, entities and episodes (pure), and the columns that they are read from."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from composable_memory.content import GraphEdge, MemoryTemporalMetadata
 from composable_memory.facts import Episode, Fact, GraphEntity
-from composable_memory.types import Origin
+from composable_memory.types import JsonValue, Origin
 from composable_memory_adapters.graphiti.database.cypher import Row
 from composable_memory_adapters.graphiti.episodes import origin_of
 
 __all__ = [
+    "EDGE",
     "ENTITY",
     "EPISODE",
     "FACT",
     "NEWEST",
+    "edge_of",
     "entity_of",
     "episode_of",
+    "fact_in",
     "fact_of",
     "iso",
     "number_in",
@@ -29,6 +33,11 @@ e.valid_at AS valid_at, e.invalid_at AS invalid_at, e.created_at AS created_at, 
 e.expires_at AS expires_at, e.confidence AS confidence, e.episodes AS episodes
 """
 """The columns of a fact, of the relationship `e`."""
+
+EDGE = f"""{FACT}, e.own_id AS own_id, coalesce(startNode(e).own_id, startNode(e).uuid) AS source_id,
+coalesce(endNode(e).own_id, endNode(e).uuid) AS target_id
+"""
+"""The columns of an edge, of the relationship `e`."""
 
 ENTITY = "n.uuid AS id, n.name AS name, n.kind AS kind, labels(n) AS labels, n.summary AS summary"
 """The columns of an entity, of the node `n`."""
@@ -45,7 +54,6 @@ NEWEST = "ORDER BY toString(coalesce(e.valid_at, e.created_at)) DESC, e.uuid LIM
 
 def fact_of(row: Row, group_id: str) -> Fact:
     """Return a row with the columns `FACT` as a fact without origins."""
-    confidence = row.get("confidence")
     return Fact(
         id=_text(row.get("id")),
         group_id=group_id,
@@ -58,8 +66,62 @@ def fact_of(row: Row, group_id: str) -> Fact:
         created_at=_moment(row.get("created_at")),
         expired_at=_moment(row.get("expired_at")),
         expires_at=_moment(row.get("expires_at")),
-        confidence=float(confidence) if isinstance(confidence, int | float) else None,
+        confidence=_number(row.get("confidence")),
         episodes=tuple(_texts(row.get("episodes"))),
+    )
+
+
+def edge_of(row: Row) -> GraphEdge:
+    """Return a row with the columns `EDGE`, and perhaps `cosine`, as an edge.
+
+    `uuid` among its properties is the graph's own id: a fact that began anew shares the other with the first.
+    """
+    known: dict[str, JsonValue] = {
+        "uuid": _text(row.get("id")),
+        "fact": _text(row.get("fact")),
+        "source": _text(row.get("source")),
+        "target": _text(row.get("target")),
+        "expired_at": _text(row.get("expired_at")),
+        "confidence": _number(row.get("confidence")),
+        "cosine": _number(row.get("cosine")),
+        "episodes": [*_texts(row.get("episodes"))],
+    }
+    return GraphEdge(
+        id=_text(row.get("own_id") or row.get("id")),
+        source_id=_text(row.get("source_id")),
+        target_id=_text(row.get("target_id")),
+        type=_text(row.get("relation")),
+        properties=known,
+        temporal=MemoryTemporalMetadata(
+            created_at=_moment(row.get("created_at")),
+            valid_from=_moment(row.get("valid_at")),
+            valid_to=_moment(row.get("invalid_at")),
+            expires_at=_moment(row.get("expires_at")),
+        ),
+    )
+
+
+def fact_in(edge: GraphEdge, group_id: str, labels: Mapping[str, str]) -> Fact:
+    """Return what an edge of any graph says; `labels` has the names of nodes by their ids."""
+    known, times = edge.properties, edge.temporal or MemoryTemporalMetadata()
+    source, target = (
+        _text(known.get(end)) or labels.get(id_, id_)
+        for end, id_ in (("source", edge.source_id), ("target", edge.target_id))
+    )
+    return Fact(
+        id=_text(known.get("uuid")) or edge.id,
+        group_id=group_id,
+        text=_text(known.get("fact")) or f"{source} {edge.type.replace('_', ' ').lower()} {target}",
+        relation=edge.type,
+        source=source,
+        target=target,
+        valid_at=times.valid_from,
+        invalid_at=times.valid_to,
+        created_at=times.created_at,
+        expired_at=_moment(known.get("expired_at")),
+        expires_at=times.expires_at,
+        confidence=_number(known.get("confidence")),
+        episodes=tuple(_texts(known.get("episodes"))),
     )
 
 
@@ -122,6 +184,10 @@ def _moment(value: object) -> datetime | None:
     except ValueError:
         return None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
 
 
 def _texts(value: object) -> Sequence[str]:

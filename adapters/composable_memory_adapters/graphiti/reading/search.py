@@ -2,29 +2,27 @@
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from composable_memory.content import GraphQuery, GraphQueryResult
 from composable_memory.facts import Fact
+from composable_memory.ingest import node_id
+from composable_memory.interfaces import GraphAdapter
 from composable_memory.supervision.tasks import all_of
 from composable_memory.types import Degradation, Origin
 from composable_memory_adapters.graphiti.database.cypher import CypherDatabase
 from composable_memory_adapters.graphiti.episodes import origin_of
-from composable_memory_adapters.graphiti.reading.candidates import (
-    Candidates,
-    GroupSurvey,
-    SearchRequest,
-    find_candidates,
-    survey_group,
-)
+from composable_memory_adapters.graphiti.reading.candidates import Candidates, chosen_words
 from composable_memory_adapters.graphiti.reading.dialects import dialect_of, statements_for
-from composable_memory_adapters.graphiti.reading.fact_scoring import BASELINE_COSINE, Relevance, best_first
-from composable_memory_adapters.graphiti.reading.question_words import (
-    QuestionWord,
-    most_selective,
-    question_words,
+from composable_memory_adapters.graphiti.reading.fact_scoring import (
+    BASELINE_COSINE,
+    Candidate,
+    Relevance,
+    best_first,
 )
-from composable_memory_adapters.graphiti.reading.rows import with_origins
+from composable_memory_adapters.graphiti.reading.question_words import QuestionWord, question_words
+from composable_memory_adapters.graphiti.reading.rows import fact_in, with_origins
 from composable_memory_adapters.graphiti.settings import SearchSettings
 from composable_memory_adapters.graphiti.stores import BACKEND_ID, FactAnswer, Question, ScoredFact
 
@@ -40,6 +38,7 @@ REBUILD = "`cmem index --force` makes its vectors anew"
 
 async def search(
     database: CypherDatabase,
+    graph_of: Callable[[str], GraphAdapter],
     question: Question,
     vector: Sequence[float] | None,
     settings: SearchSettings,
@@ -48,34 +47,37 @@ async def search(
 ) -> FactAnswer:
     """Return the facts of all groups that answer a question, best first, with their origins.
 
-    `vector` is that of the question, None to go by words alone; `space` names the embedder that made it, as
-    the graph does. With a window, only facts that held within it; without, those that do not hold now score
-    less. Facts that have expired are left out.
+    What may answer is what the graphs of the groups return. `vector` is that of the question, None to go by
+    words alone; `space` names the embedder that made it, as the graph does. With a window, only facts that
+    held within it; without, those that do not hold now score less. Facts that have expired are left out.
 
     Raises:
         BackendError: the database cannot be reached.
     """
-    request = SearchRequest(
-        question=question,
-        words=question_words(question.text),
+    words = question_words(question.text)
+    query = GraphQuery(
+        text=question.text,
+        entity_ids=tuple(map(node_id, question.entities)),
+        limit=question.limit,
         vector=_direction(vector) if vector is not None and settings.vector_weight > 0 else None,
         space=space,
-        settings=settings,
+        window=question.window,
+        window_words=question.when,
+        now=question.now,
+        edges_only=True,
     )
-    if question.limit < 1 or not (request.words or request.vector):
+    if question.limit < 1 or not (words or query.vector):
         return FactAnswer()
-    surveys = await all_of(
-        *(survey_group(database, request, group) for group in dict.fromkeys(question.groups))
-    )
-    counts = _frequencies(one.frequencies for one in surveys)
-    request = replace(request, words=most_selective(_expected(request, counts), counts))
-    found = await all_of(*(find_candidates(database, request, one) for one in surveys))
-    best = best_first(_scored(request, surveys, found), question.limit)
+    groups = [*dict.fromkeys(question.groups)]
+    results = await all_of(*(graph_of(group).query(query) for group in groups))
+    found = dict(zip(groups, map(_with_numbers, results), strict=True))
+    chosen = chosen_words(words, question.when, _total(one.frequencies for one in found.values()))
+    best = best_first(_scored(question, chosen, settings, found), question.limit)
     facts = await add_origins(database, [one.fact for one in best])
     return FactAnswer(
         facts=tuple(replace(one, fact=fact) for one, fact in zip(best, facts, strict=True)),
-        degraded=tuple(_degraded(surveys, found)),
-        engines=_engines(database, request, found),
+        degraded=tuple(_degraded(found)),
+        engines=_engines(database, chosen, found.values()),
     )
 
 
@@ -103,32 +105,40 @@ async def _origins(database: CypherDatabase, group_id: str, ids: Sequence[str]) 
     return {episode: origin for episode, origin in origins.items() if origin is not None}
 
 
-def _expected(request: SearchRequest, counts: Mapping[str, int]) -> Sequence[QuestionWord]:
-    """Return the words without those that name the window, which few facts hold that held within it."""
-    when = {word.text for word in question_words(request.question.when)}
-    kept = [word for word in request.words if word.is_pair or word.text not in when or counts.get(word.text)]
-    return kept or request.words
+def _with_numbers(result: GraphQueryResult) -> Candidates:
+    """Return a result with what is known of its group; of a graph that does not tell, no more than it has."""
+    if isinstance(result, Candidates):
+        return result
+    return Candidates(nodes=result.nodes, edges=result.edges, facts=len(result.edges))
 
 
 def _scored(
-    request: SearchRequest, surveys: Sequence[GroupSurvey], found: Sequence[Candidates]
+    question: Question,
+    words: Sequence[QuestionWord],
+    settings: SearchSettings,
+    found: Mapping[str, Candidates],
 ) -> list[ScoredFact]:
     """Return all candidates that have not expired, scored as if the groups were one."""
-    question = request.question
     relevance = Relevance(
-        words=request.words,
-        facts=sum(one.facts for one in surveys),
-        frequencies=_frequencies(
-            {**candidates.frequencies, **group.frequencies}
-            for group, candidates in zip(surveys, found, strict=True)
-        ),
-        baseline=_baseline(found),
-        vector_weight=request.settings.vector_weight,
-        superseded_factor=request.settings.superseded_factor,
+        words=words,
+        facts=sum(one.facts for one in found.values()),
+        frequencies=_total({**one.part_frequencies, **one.frequencies} for one in found.values()),
+        baseline=_baseline(found.values()),
+        vector_weight=settings.vector_weight,
+        superseded_factor=settings.superseded_factor,
         now=question.now if question.window is None else None,
     )
-    candidates = (candidate for one in found for candidate in one.candidates)
+    candidates = (one for group, part in found.items() for one in _candidates(group, part))
     return [relevance.of(candidate) for candidate in candidates if _is_visible(candidate.fact, question)]
+
+
+def _candidates(group_id: str, found: Candidates) -> Iterator[Candidate]:
+    labels = {node.id: node.label for node in found.nodes}
+    for edge in found.edges:
+        cosine = edge.properties.get("cosine")
+        yield Candidate(
+            fact=fact_in(edge, group_id, labels), cosine=cosine if isinstance(cosine, float) else None
+        )
 
 
 def _is_visible(fact: Fact, question: Question) -> bool:
@@ -137,33 +147,33 @@ def _is_visible(fact: Fact, question: Question) -> bool:
     return in_time and not fact.is_forgotten(question.now)
 
 
-def _frequencies(of_groups: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
+def _total(of_groups: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
     total: Counter[str] = Counter()
     for frequencies in of_groups:
         total.update(frequencies)
     return total
 
 
-def _baseline(found: Sequence[Candidates]) -> float:
-    """Return the cosine of an baseline fact; of several groups, the highest."""
+def _baseline(found: Iterable[Candidates]) -> float:
+    """Return the cosine of a fact that nobody asked for; of several groups, the highest."""
     return max([BASELINE_COSINE, *(one.baseline for one in found if one.baseline is not None)])
 
 
-def _degraded(surveys: Sequence[GroupSurvey], found: Sequence[Candidates]) -> list[Degradation]:
+def _degraded(found: Mapping[str, Candidates]) -> list[Degradation]:
     return [
         Degradation(
             backend_id=BACKEND_ID,
             code="keyword-only",
-            reason=f"facts of {group.group_id} were found by words alone: {one.mismatch}; {REBUILD}",
+            reason=f"facts of {group_id} were found by words alone: {one.mismatch}; {REBUILD}",
         )
-        for group, one in zip(surveys, found, strict=True)
+        for group_id, one in found.items()
         if one.mismatch
     ]
 
 
 def _engines(
-    database: CypherDatabase, request: SearchRequest, found: Sequence[Candidates]
+    database: CypherDatabase, words: Sequence[QuestionWord], found: Iterable[Candidates]
 ) -> Mapping[str, str]:
-    keyword = {"keyword": dialect_of(database.kind).keyword_engine} if request.words else {}
+    keyword = {"keyword": dialect_of(database.kind).keyword_engine} if words else {}
     engines = {one.engine for one in found if one.engine}
     return keyword | ({"vector": max(engines)} if engines else {})  # "hnsw" if any group was searched so

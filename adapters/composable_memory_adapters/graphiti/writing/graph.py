@@ -24,6 +24,8 @@ from composable_memory_adapters.graphiti.library.records import (
     fact_record,
 )
 from composable_memory_adapters.graphiti.library.vector_space import embed_anew, stored_space
+from composable_memory_adapters.graphiti.reading.candidates import find_candidates
+from composable_memory_adapters.graphiti.settings import SearchSettings
 from composable_memory_adapters.graphiti.stores import BACKEND_ID
 from composable_memory_adapters.graphiti.writing import graph_statements
 from composable_memory_adapters.graphiti.writing.group_repository import GroupRepository
@@ -59,11 +61,13 @@ class GraphitiGraph:
         embedder: EmbedderAdapter | None,
         clock: Clock,
         locks: defaultdict[str, asyncio.Lock] | None = None,
+        search: SearchSettings | None = None,
     ) -> None:
         self._database = database
         self._group_id = group_id
         self._embedder = embedder
         self._clock = clock
+        self._search = search or SearchSettings()
         self._lock = (defaultdict(asyncio.Lock) if locks is None else locks)[group_id]
         self._repository = GroupRepository(database, group_id, embedder)
 
@@ -97,8 +101,12 @@ class GraphitiGraph:
     async def query(self, query: GraphQuery) -> GraphQueryResult:
         """Return the named entities, then those whose name or text has a word of the query, and their facts.
 
-        `filters` keeps nodes whose properties have the given values.
+        `filters` keeps nodes whose properties have the given values. Of edges alone, those are returned that
+        may answer: by words, by names and parts of them, and by their likeness to the vector.
         """
+        if query.edges_only:
+            now = query.now or self._clock()
+            return await find_candidates(self._database, self._group_id, query, self._search, now=now)
         named = await self._repository.entities(graph_id(self._group_id, one) for one in query.entity_ids)
         found = await self._matching(query)
         records = {**named, **{one.uuid: one for one in found}}

@@ -1,0 +1,206 @@
+"""What a memory finds comes through four interfaces: what is behind each of them decides on the answer."""
+
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import FrameType
+
+import pytest
+from pydantic import BaseModel
+
+from composable_memory import open_memory
+from composable_memory.content import ExtractedEntity, GraphQuery, GraphQueryResult, MemoryContentObject
+from composable_memory.interfaces import (
+    BackendServices,
+    BackendSpec,
+    EmbedderAdapter,
+    EmbedderServices,
+    EmbedderSpec,
+    EntityExtractor,
+    GraphAdapter,
+    MemorySearchManager,
+)
+from composable_memory.testing import HashEmbedder, InMemoryGraph
+from composable_memory_adapters.embedders.wordllama import WordLlamaEmbedder
+from composable_memory_adapters.extractors import HeuristicExtractor
+from composable_memory_adapters.graphiti.backend import open_graphiti
+from composable_memory_adapters.graphiti.plugin import spec as graphiti
+from composable_memory_adapters.graphiti.settings import GraphitiSettings
+from composable_memory_adapters.graphiti.writing.graph import GraphitiGraph
+from composable_memory_adapters.vectors.in_memory import InMemoryVectors
+from tests.integration.graphiti.conftest import graph_parts  # noqa: F401 - a fixture
+
+pytestmark = pytest.mark.usefixtures("graph_parts")
+
+NO_VECTORS = """
+from contextlib import asynccontextmanager
+from composable_memory.content import VectorQueryResult
+from composable_memory.interfaces import VectorSpec
+
+class NoVectors:
+    async def upsert(self, records):
+        pass
+
+    async def query(self, query):
+        return VectorQueryResult()
+
+@asynccontextmanager
+async def open_store(services):
+    yield NoVectors()
+
+spec = VectorSpec(id="no-vectors", summary="keeps nothing", open=open_store)
+"""
+NOTES = {
+    "boat": "The boat leaks and has to be caulked before it sails again.",
+    "lunch": "The canteen serves noodles and soup on Tuesdays.",
+    "garden": "Tomatoes want water every evening in July.",
+}
+BY_MEANING = "yacht maintenance"
+"""Shares no word with a note, so that only vectors can find the one about the boat."""
+FACT = "Ingrid lives in Lindholm."
+SAID = MemoryContentObject(id="m1", kind="message", text=FACT)
+BY_FACT = "Where does Ingrid live?"
+
+
+class NoEntities:
+    """Finds no entity in any text."""
+
+    async def extract(self, content: MemoryContentObject) -> Sequence[ExtractedEntity]:
+        return ()
+
+
+class ForgetfulGraph:
+    """Hands on what it is given, and finds nothing."""
+
+    def __init__(self, graph: GraphAdapter) -> None:
+        self.upsert_nodes = graph.upsert_nodes
+        self.upsert_edges = graph.upsert_edges
+
+    async def query(self, query: GraphQuery) -> GraphQueryResult:
+        return GraphQueryResult()
+
+
+class HashSettings(BaseModel):
+    """Nothing to set but what every provider has."""
+
+    model: str = "hash-64"
+
+
+@asynccontextmanager
+async def open_hashes(settings: HashSettings, services: EmbedderServices) -> AsyncIterator[EmbedderAdapter]:
+    yield HashEmbedder()
+
+
+HASHES = EmbedderSpec(
+    id="hashes", summary="knows words alone", settings=HashSettings, open=open_hashes, local=True
+)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What is behind the four interfaces."""
+
+    engine: str = "auto"
+    embedder: str = "wordllama"
+    load_extractor: Callable[[], EntityExtractor] = HeuristicExtractor
+    replace_graph: Callable[[GraphAdapter], GraphAdapter] = field(default=lambda graph: graph)
+
+    @asynccontextmanager
+    async def open_facts(
+        self, settings: GraphitiSettings, services: BackendServices
+    ) -> AsyncIterator[MemorySearchManager]:
+        services = replace(services, load_extractor=self.load_extractor)
+        async with open_graphiti(settings, services, replace_graph=self.replace_graph) as memory:
+            yield memory
+
+
+@pytest.fixture
+def folders(tmp_path: Path, state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, Path]]:
+    site = tmp_path / "site"
+    info = site / "no_vectors-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Name: no-vectors\nVersion: 1.0\n", "utf-8")
+    (info / "entry_points.txt").write_text(
+        "[composable_memory.vectors]\nno-vectors = no_vectors:spec\n", "utf-8"
+    )
+    (site / "no_vectors.py").write_text(NO_VECTORS, "utf-8")
+    monkeypatch.syspath_prepend(site)
+    notes = tmp_path / "notes" / "memory"
+    notes.mkdir(parents=True)
+    for name, text in NOTES.items():
+        (notes / f"{name}.md").write_text(text, "utf-8")
+    yield tmp_path / "notes", state_dir
+    sys.modules.pop("no_vectors", None)
+
+
+async def found(folders: tuple[Path, Path], parts: Parts) -> tuple[bool, bool]:
+    """Take in a note and a fact; return whether the note is found by meaning, and the fact by its words."""
+    spec: BackendSpec = replace(graphiti, id="facts", open=parts.open_facts)
+    config = {
+        "embedding": {"provider": parts.embedder},
+        "builtin": {"store": {"vector": {"engine": parts.engine}}},
+        "facts": {"enabled": True},
+    }
+    async with open_memory(*folders, config, backends=[spec], embedders=[HASHES], long_lived=False) as memory:
+        await memory.sync()
+        report = (await memory.ingest([SAID]))["facts"]
+        assert (report.stored, report.problems) == (1, ())
+        notes = await memory.query(BY_MEANING, backends=["builtin"])
+        facts = await memory.query(BY_FACT, backends=["facts"])
+    paths = [one.path for one in notes.results]
+    return paths[:1] == ["memory/boat.md"], any(FACT in (one.snippet or "") for one in facts.results)
+
+
+@contextmanager
+def watching_calls() -> Iterator[set[object]]:
+    """Yield the code of every function that is called meanwhile, in any thread."""
+    called: set[object] = set()
+
+    def note(frame: FrameType, event: str, _argument: object) -> None:
+        if event == "call":
+            called.add(frame.f_code)
+
+    threading.setprofile(note)
+    sys.setprofile(note)
+    try:
+        yield called
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+
+
+async def test_taking_in_and_asking_enter_all_four_interfaces(folders: tuple[Path, Path]) -> None:
+    with watching_calls() as called:
+        assert await found(folders, Parts()) == (True, True)
+
+    for interface in (
+        GraphitiGraph.upsert_nodes,
+        GraphitiGraph.upsert_edges,
+        GraphitiGraph.query,
+        InMemoryVectors.query,
+        WordLlamaEmbedder.embed,
+        HeuristicExtractor.read,  # entities and relations in one go
+    ):
+        assert interface.__code__ in called, interface.__qualname__
+
+
+async def test_what_is_behind_each_of_them_decides_what_is_found(folders: tuple[Path, Path]) -> None:
+    state = folders[1]
+    others = {
+        "graph": (Parts(replace_graph=ForgetfulGraph), (True, False)),
+        "vectors": (Parts(engine="no-vectors"), (False, True)),
+        "embedder": (Parts(embedder="hashes"), (False, True)),
+        "extractor": (Parts(load_extractor=NoEntities), (True, False)),
+    }
+    for name, (parts, expected) in others.items():
+        assert await found((folders[0], state / name), parts) == expected, name
+
+
+async def test_another_graph_serves_the_memory_of_facts(folders: tuple[Path, Path]) -> None:
+    own = InMemoryGraph()
+
+    assert await found(folders, Parts(replace_graph=lambda _: own)) == (True, True)
+    assert len((await own.query(GraphQuery(entity_ids=("entity:ingrid",)))).edges) == 1
