@@ -4,17 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from composable_memory.types import JsonValue, Origin
+from composable_memory.types import JsonValue, Origin, TimeWindow
 
 __all__ = ["Adopted", "Episode", "Fact", "Forgotten", "GraphEntity", "Neighbourhood", "TimeWindow"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimeWindow:
-    """A stretch of time that a question asks for; both ends are aware. A single moment has equal ends."""
-
-    start: datetime
-    end: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
+from composable_memory.entry_points import by_precedence
 from composable_memory.errors import BackendError, ConfigError
 from composable_memory.interfaces import (
     CAPABILITY_PROTOCOLS,
@@ -45,7 +46,6 @@ ORDER_GROUP = "composable_memory.embedder_orders"
 """Entry points whose values are ids of embedding providers, in the order in which they are asked."""
 
 VECTOR_GROUP = "composable_memory.vectors"
-OWN_DISTRIBUTION = "composable-memory"
 
 
 class Spec(Protocol):
@@ -204,7 +204,7 @@ def _found(kind: type[SpecT], extra: Iterable[SpecT], installed: Iterable[EntryP
     offers: list[Found[SpecT] | _Unseen[SpecT]] = [
         _inspected(kind, spec.id, "registered directly", spec) for spec in extra
     ]
-    offers += [_Unseen(kind=kind, entry=entry) for entry in sorted(installed, key=_precedence)]
+    offers += [_Unseen(kind=kind, entry=entry) for entry in by_precedence(installed)]
     first: dict[str, Found[SpecT] | _Unseen[SpecT]] = {}
     for offer in offers:
         first.setdefault(offer.id, offer)
@@ -215,15 +215,9 @@ def _found(kind: type[SpecT], extra: Iterable[SpecT], installed: Iterable[EntryP
 
 def _orders(installed: Iterable[EntryPoint]) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield every order that can be loaded, ours last, so that nobody replaces them."""
-    for entry in sorted(installed, key=_precedence, reverse=True):
+    for entry in reversed(by_precedence(installed)):
         with suppress(Exception):  # the module of a stranger may raise anything
             yield entry.name, tuple(entry.load())
-
-
-def _precedence(entry: EntryPoint) -> tuple[bool, str, str]:
-    """Put our own entry points first, so that no other package takes their ids; the rest in a fixed order."""
-    owner = entry.dist.name if entry.dist else ""
-    return owner != OWN_DISTRIBUTION, owner, entry.name
 
 
 def _shadowed(offer: Found[SpecT] | _Unseen[SpecT], first: str) -> Found[SpecT]:

@@ -44,6 +44,7 @@ __all__ = [
     "TimeHintType",
     "TimeRelation",
     "TimeUnit",
+    "TimeWindow",
     "VectorStatus",
 ]
 
@@ -194,6 +195,14 @@ class TimeHint:
     date: str | None = None
     until: str | None = None
     relation: TimeRelation | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeWindow:
+    """A stretch of time that a question asks for; both ends are aware. A single moment has equal ends."""
+
+    start: datetime
+    end: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

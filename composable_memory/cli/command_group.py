@@ -20,7 +20,6 @@ __all__ = ["CommandGroup", "CommandSpec", "all_commands"]
 
 ENTRY_POINTS = "composable_memory.commands"
 """Entry points whose values are a `CommandSpec` or a `typer.Typer`, each named as its command."""
-OWN_DISTRIBUTION = "composable-memory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +78,11 @@ class CommandGroup(TyperGroup):
         return command.load() if isinstance(command, _Listed) else command
 
     def _add_installed(self) -> None:
-        from importlib.metadata import entry_points  # most commands do not need it
+        from importlib.metadata import entry_points  # most commands do not need them
 
-        for entry in sorted(entry_points(group=ENTRY_POINTS), key=_precedence):
+        from composable_memory.entry_points import by_precedence
+
+        for entry in by_precedence(entry_points(group=ENTRY_POINTS)):
             if entry.name not in self.commands:
                 self.commands[entry.name] = _offered(entry, entry.load)
 
@@ -95,12 +96,6 @@ def all_commands(app: typer.Typer) -> dict[str, Any]:
 
 def _core_command(module: str, name: str) -> Any:
     return get_group(import_module(module).app).commands[name]
-
-
-def _precedence(entry: "EntryPoint") -> tuple[bool, str, str]:
-    """Put our own commands first, so that no other package takes their names; the rest by name."""
-    owner = entry.dist.name if entry.dist else ""
-    return owner != OWN_DISTRIBUTION, owner, entry.name
 
 
 def _offered(entry: "EntryPoint", imported: Callable[[], Any]) -> Any:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from composable_memory.learning.context import LearningContext
 from composable_memory.query.weights import ActiveWeights, LiveWeights, WeightTable
 from composable_memory_feedback.errors import FeedbackError
-from composable_memory_ops_logs import ErrorInfo, LearningFailed, OpsLog, OpsLogError, trace
+from composable_memory_ops_logs import ErrorInfo, OpsLog, OpsLogError, trace
 
 if TYPE_CHECKING:
     from composable_memory_feedback.experiments.values import ExperimentRecord
@@ -130,6 +130,8 @@ async def goes_on(
 
 def tell_failure(ops_log: OpsLog, step: str, error: BaseException) -> None:
     """Log that a step failed."""
+    from composable_memory_ops_logs import LearningFailed  # a search does without
+
     with trace():
         ops_log.emit(LearningFailed(step=step, error=ErrorInfo.of(error)), status="failure")
 

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 from composable_memory.config.layers import LoadedSettings, validate_backend_options
 from composable_memory.config.settings import BackendSection
@@ -19,9 +20,11 @@ from composable_memory.interfaces import BackendServices, BackendSpec, Capabilit
 from composable_memory.query.backend_handle import ComposableBackendEntry
 from composable_memory.query.calibration import Calibration
 from composable_memory.registry import Registry, check_capabilities
-from composable_memory.runtime.failover import FailoverMember, FallbackMemoryManager
 from composable_memory.types import Degradation, QueryIntent
 from composable_memory_ops_logs import BackendDegraded, BackendOpened
+
+if TYPE_CHECKING:
+    from composable_memory.runtime.failover import FailoverMember, FallbackMemoryManager
 
 __all__ = ["BackendOpener", "OpenBackends"]
 
@@ -37,7 +40,7 @@ class OpenBackends:
 
     entries: tuple[ComposableBackendEntry, ...]
     unavailable: tuple[Degradation, ...]
-    pair: FallbackMemoryManager | None = None
+    pair: "FallbackMemoryManager | None" = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,8 +93,10 @@ class BackendOpener:
             self.services.ops_log.emit(opened, backend=backend_id)
             yield manager
 
-    def _pair(self, primary_id: str, fallback_id: str) -> FallbackMemoryManager:
+    def _pair(self, primary_id: str, fallback_id: str) -> "FallbackMemoryManager":
         """Return a primary with its fallback, neither of them open; the settings of both are checked now."""
+        from composable_memory.runtime.failover import FallbackMemoryManager  # most memories have no fallback
+
         for backend_id in (primary_id, fallback_id):
             if spec := self._offered(backend_id):
                 validate_backend_options(self.loaded.settings.memory, spec, self.loaded.origins)
@@ -104,7 +109,9 @@ class BackendOpener:
             clock=self.services.clock,
         )
 
-    def _member(self, backend_id: str, capabilities: frozenset[Capability]) -> FailoverMember:
+    def _member(self, backend_id: str, capabilities: frozenset[Capability]) -> "FailoverMember":
+        from composable_memory.runtime.failover import FailoverMember
+
         return FailoverMember(
             id=backend_id,
             open=partial(self.opened, backend_id),

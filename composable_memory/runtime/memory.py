@@ -1,7 +1,7 @@
 """An open memory: everything that can be asked of it, and told to it, in one place."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING
 from composable_memory.arguments import require_all, require_text
 from composable_memory.config.layers import LoadedSettings
 from composable_memory.config.settings import Settings
-from composable_memory.content import IngestReport, MemoryContentObject
 from composable_memory.errors import ComposableMemoryError, ConfigError
-from composable_memory.ingest.broadcast import hand_over
 from composable_memory.interfaces import (
     BackendSpec,
     Capability,
@@ -30,7 +28,6 @@ from composable_memory.query.manager import ComposableMemoryManager
 from composable_memory.query.weights import LiveWeights
 from composable_memory.registry import Registry
 from composable_memory.runtime.embedder_choice import EmbedderChoice
-from composable_memory.runtime.failover import FallbackMemoryManager
 from composable_memory.state.folders import OPS_LOG_FOLDER
 from composable_memory.types import (
     ContextPack,
@@ -48,7 +45,9 @@ from composable_memory.types import (
 from composable_memory_ops_logs import MemoryRead, OpsLog, trace
 
 if TYPE_CHECKING:
+    from composable_memory.content import IngestReport, MemoryContentObject
     from composable_memory.learning import Learning
+    from composable_memory.runtime.failover import FallbackMemoryManager
 
 __all__ = ["Memory"]
 
@@ -69,7 +68,7 @@ class Memory:
     ops_log: OpsLog
     embedder: EmbedderChoice = field(default_factory=EmbedderChoice)
     """Who turns texts into vectors, and who was passed over for what reason."""
-    pair: FallbackMemoryManager | None = None
+    pair: "FallbackMemoryManager | None" = None
     """The primary with its fallback, if there is one."""
     recent: RecentResults = field(default_factory=RecentResults)
     """What was shown lately, to tell what an answer quotes."""
@@ -187,8 +186,8 @@ class Memory:
         return part.text or None
 
     async def ingest(
-        self, contents: Sequence[MemoryContentObject], *, backend: str | None = None, wait: bool = True
-    ) -> Mapping[str, IngestReport]:
+        self, contents: "Sequence[MemoryContentObject]", *, backend: str | None = None, wait: bool = True
+    ) -> "Mapping[str, IngestReport]":
         """Hand contents to `backend`, or to every backend that takes them; return a report of each.
 
         With `wait` false the call returns as soon as the contents are safe. A backend that fails has a report
@@ -198,17 +197,16 @@ class Memory:
             ConfigError: no open backend takes contents, or the named one does not.
             BackendError: all of them failed.
         """
-        takers = await self._takers(contents, backend)
-        return await hand_over(takers, lambda one: one.ingest(contents, wait=wait), len(contents))
+        return await self._hand_over(contents, backend, lambda one: one.ingest(contents, wait=wait))
 
     async def ingest_source(
         self,
         path: str,
-        contents: Sequence[MemoryContentObject],
+        contents: "Sequence[MemoryContentObject]",
         *,
         backend: str | None = None,
         wait: bool = True,
-    ) -> Mapping[str, IngestReport]:
+    ) -> "Mapping[str, IngestReport]":
         """Hand over `contents` as all that the source `path` says now; what it said before holds no more.
 
         Raises:
@@ -216,9 +214,8 @@ class Memory:
             BackendError: all of them failed.
         """
         require_text("path", path)
-        takers = await self._takers(contents, backend)
-        return await hand_over(
-            takers, lambda one: one.ingest_source(path, contents, wait=wait), len(contents)
+        return await self._hand_over(
+            contents, backend, lambda one: one.ingest_source(path, contents, wait=wait)
         )
 
     def facts_of(self, backend: str | None = None) -> SupportsFacts:
@@ -298,18 +295,26 @@ class Memory:
         self.recent.note(_words_of(query), pack.trace_id, pack.sources)
         return pack
 
-    async def _takers(
-        self, contents: Sequence[MemoryContentObject], backend: str | None
-    ) -> dict[str, SupportsIngest]:
+    async def _hand_over(
+        self,
+        contents: "Sequence[MemoryContentObject]",
+        backend: str | None,
+        give: "Callable[[SupportsIngest], Awaitable[IngestReport]]",
+    ) -> "Mapping[str, IngestReport]":
+        # A search, which opens a memory as well, does without these.
+        from composable_memory.content import MemoryContentObject
+        from composable_memory.ingest.broadcast import hand_over
+
         self.manager.require_usable("ingest")
         require_all("contents", contents, MemoryContentObject, "a list of MemoryContentObjects")
         require_text("backend", backend, optional=True)
         if not self._able_at(Capability.INGEST):
             specs = await asyncio.to_thread(self.registry.backend_specs)
-            takers = [spec for spec in specs if Capability.INGEST in spec.capabilities]
-            raise self._nobody("takes contents", takers)
+            offered = [spec for spec in specs if Capability.INGEST in spec.capabilities]
+            raise self._nobody("takes contents", offered)
         able = self._able(Capability.INGEST, "takes contents", backend)
-        return {backend_id: one for backend_id, one in able.items() if isinstance(one, SupportsIngest)}
+        takers = {backend_id: one for backend_id, one in able.items() if isinstance(one, SupportsIngest)}
+        return await hand_over(takers, give, len(contents))
 
     def _able(
         self, capability: Capability, what: str, backend: str | None

@@ -5,9 +5,8 @@ from calendar import monthrange
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, time, timedelta
 
-from composable_memory.facts import TimeWindow
 from composable_memory.time.expressions import time_mentions
-from composable_memory.types import TimeHint, TimeUnit
+from composable_memory.types import TimeHint, TimeUnit, TimeWindow
 
 __all__ = ["FAR_FUTURE", "FAR_PAST", "named_window", "window_of"]
 

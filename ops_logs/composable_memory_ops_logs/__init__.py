@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from composable_memory_ops_logs.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from composable_memory_ops_logs.errors import OpsLogError
     from composable_memory_ops_logs.events import (
         PIECES_TOLD,
         QUERY_PREVIEW_CHARS,
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
         WeightsChanged,
     )
     from composable_memory_ops_logs.log import OpsLog, OpsLogStats, utc_now
-    from composable_memory_ops_logs.reader import EventFilter, EventPage, OpsLogError, OpsLogReader
+    from composable_memory_ops_logs.reader import EventFilter, EventPage, OpsLogReader
     from composable_memory_ops_logs.redaction.redactor import redact, redact_value
     from composable_memory_ops_logs.sinks import MemorySink
     from composable_memory_ops_logs.sync_events import (
@@ -135,6 +136,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "errors": "OpsLogError",
     "events": (
         "PIECES_TOLD QUERY_PREVIEW_CHARS SCHEMA_VERSION SNIPPET_PREVIEW_CHARS AnswerGiven BackendDegraded "
         "BackendOpened BackendRecovered BackendResult Candidate ContextPackBuild DedupStats "
@@ -147,7 +149,7 @@ _MODULES = {
     ),
     "learning_events": "ExperimentChanged FeedbackEvaluated LearningFailed WeightsAdvised WeightsChanged",
     "log": "OpsLog OpsLogStats utc_now",
-    "reader": "EventFilter EventPage OpsLogError OpsLogReader",
+    "reader": "EventFilter EventPage OpsLogReader",
     "redaction.redactor": "redact redact_value",
     "sinks": "MemorySink",
     "sync_events": "SyncComplete SyncFailed SyncFileIndexed SyncFileSkipped SyncStart",

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import orjson
 
+from composable_memory_ops_logs.errors import OpsLogError
 from composable_memory_ops_logs.events import OpsEvent, Status
 from composable_memory_ops_logs.segments import (
     FIRST_MS,
@@ -26,7 +27,7 @@ from composable_memory_ops_logs.segments import (
 from composable_memory_ops_logs.short_form import events_from_line
 from composable_memory_ops_logs.wire import format_time
 
-__all__ = ["MAX_PAGE", "EventFilter", "EventPage", "OpsLogError", "OpsLogReader"]
+__all__ = ["MAX_PAGE", "EventFilter", "EventPage", "OpsLogReader"]
 
 MAX_PAGE = 500
 """The most events one page can hold."""
@@ -38,15 +39,6 @@ _CLOSED = sys.maxsize
 """The end of a file that nothing is appended to any more."""
 _MIN_PREFIX_CHARS = 4
 _SHOWN_CANDIDATES = 5
-
-
-class OpsLogError(Exception):
-    """A log cannot be read as asked: what failed, which log or trace, what to do next."""
-
-    def __init__(self, problem: str, *, subject: str, advice: str) -> None:
-        super().__init__(f"{problem}: {subject}; {advice}")
-        self.subject = subject
-        self.advice = advice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
