@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 import apsw
 
@@ -32,6 +32,7 @@ from composable_memory_adapters.sqlite_transactions import (
 __all__ = ["Connection", "Recovery", "SqliteFile", "Unreadable", "translate"]
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 Connection = apsw.Connection
 """A connection to the file, given to work functions; valid only until the function returns."""
@@ -139,17 +140,27 @@ class SqliteFile:
         """How often a connection was replaced by a new one so far."""
         return self._recoveries.so_far
 
-    async def write(self, work: Callable[[Connection], T]) -> T:
+    async def write(
+        self, work: Callable[Concatenate[Connection, P], T], *args: P.args, **options: P.kwargs
+    ) -> T:
         """Run `work` in a transaction of its own; store everything it did, or nothing if it raises.
+
+        await file.write(remove_rows, ids=[1, 2])  # calls remove_rows(connection, ids=[1, 2])
 
         Cancelling drops work that has not begun; work that has begun is completed.
 
         Raises:
             IndexProblem: the file cannot be written, or is closed.
         """
-        return await self._writer.run(work, write_transaction)
 
-    async def read(self, work: Callable[[Connection], T]) -> T:
+        def call(connection: Connection) -> T:
+            return work(connection, *args, **options)
+
+        return await self._writer.run(call, write_transaction)
+
+    async def read(
+        self, work: Callable[Concatenate[Connection, P], T], *args: P.args, **options: P.kwargs
+    ) -> T:
         """Run `work` on one snapshot of the file; it cannot change anything.
 
         Cancelling ends the running statement and frees the thread.
@@ -157,7 +168,11 @@ class SqliteFile:
         Raises:
             IndexProblem: the file cannot be read, or is closed.
         """
-        return await self._readers.run(work, read_transaction, can_be_stopped=True)
+
+        def call(connection: Connection) -> T:
+            return work(connection, *args, **options)
+
+        return await self._readers.run(call, read_transaction, can_be_stopped=True)
 
     async def compact(self) -> None:
         """Give the disk back what the file and its log no longer need; other writes come in between.

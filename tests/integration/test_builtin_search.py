@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import pytest
 
@@ -34,6 +34,7 @@ from composable_memory_adapters.sqlite_file import Connection, SqliteFile
 from composable_memory_adapters.text.query_terms import analyse, index_text
 
 Found = TypeVar("Found")
+P = ParamSpec("P")
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 NOW_NS = int(NOW.timestamp()) * 10**9
@@ -68,14 +69,16 @@ class WatchedFile(SqliteFile):
         super().__init__(*args, **options)
         self.fetched: list[list[int]] = []
 
-    async def read(self, work: Callable[[Connection], Found]) -> Found:
+    async def read(
+        self, work: Callable[Concatenate[Connection, P], Found], *args: P.args, **options: P.kwargs
+    ) -> Found:
         if self.waits_for is not None:
             self.waits_for.read_began.set()
             await self.waits_for.asked.wait()
 
         def watched(connection: Connection) -> Found:
             connection.exec_trace = self._may_run
-            return work(connection)
+            return work(connection, *args, **options)
 
         return await super().read(watched)
 

@@ -5,7 +5,6 @@ import glob
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -130,8 +129,8 @@ class IndexFile:
             return
         async with self._counting:
             current = self.current("read its index")
-            stock = partial(rebuild.stock, cost_of=current.sync.rebuild_cost)
-            self.snapshot, self.rebuild_cost = await current.file.read(stock)
+            cost_of = current.sync.rebuild_cost
+            self.snapshot, self.rebuild_cost = await current.file.read(rebuild.stock, cost_of)
 
     # --- sync ---------------------------------------------------------------------------------------------
 
@@ -193,14 +192,14 @@ class IndexFile:
             return None
         await self.reopen_if_replaced()
         file = self.current("check").file
-        if not await file.read(partial(schema.check, path=self.path)):
+        if not await file.read(schema.check, path=self.path):
             return None
         return (await file.read(integrity.examine)).described()
 
     async def note_damage(self, what: str) -> None:
         """Note damage in the file, so that the next sync of any process mends it."""
         with suppress(IndexProblem):
-            await self.current("search").file.write(partial(integrity.note_damage, what=what))
+            await self.current("search").file.write(integrity.note_damage, what=what)
             await self.take_stock()
 
     async def reopen_if_replaced(self) -> None:
@@ -233,9 +232,9 @@ class IndexFile:
         async with SqliteFile.open(aside, readers=1) as old:
             with suppress(IndexProblem):
                 last = 0
-                while rows := await old.read(partial(integrity.vectors_of, after=last)):
+                while rows := await old.read(integrity.vectors_of, after=last):
                     last = rows[-1].id
-                    await new.write(partial(integrity.restore_vectors, rows=rows))
+                    await new.write(integrity.restore_vectors, rows=rows)
 
     def _is_ours(self) -> bool:
         """Return whether the file at our path is an index, or stands where nobody else puts a file."""
@@ -284,13 +283,13 @@ async def ensure_tables(file: SqliteFile) -> None:
         IndexProblem: it belongs to another program, or can be neither read nor written.
     """
     try:
-        is_ready = await file.read(partial(schema.check, path=file.path))
+        is_ready = await file.read(schema.check, path=file.path)
     except (IndexTooNew, IndexDamaged):
         raise
     except IndexProblem:  # usually a file that does not exist yet; writing tells why otherwise
         is_ready = False
     if not is_ready:
-        await file.write(partial(schema.create, path=file.path))
+        await file.write(schema.create, path=file.path)
 
 
 def _set_aside(path: Path, stamp: str) -> Path:

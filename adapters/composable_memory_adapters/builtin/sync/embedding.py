@@ -3,7 +3,6 @@
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from composable_memory.content import EmbedderInput
 from composable_memory.errors import DimensionMismatch, EmbedderUnavailable, EmbeddingError, EmbeddingPending
@@ -102,7 +101,7 @@ class Embedding:
 
     async def list_waiting(self) -> None:
         """List the chunks without a vector; again after some came, or are gone."""
-        pending = await self._file.read(partial(index.pending_chunks, tables=self._tables))
+        pending = await self._file.read(index.pending_chunks, self._tables)
         self._waiting = [chunk_id for chunk_id in pending if chunk_id not in self._refused]
         self._next = 0
         self._retries.clear()
@@ -122,13 +121,12 @@ class Embedding:
 
     async def outcome(self) -> EmbedOutcome:
         """Return what came of the work, and how much is left to do."""
-        left = await self._file.read(partial(index.count_pending, tables=self._tables))
+        left = await self._file.read(index.count_pending, self._tables)
         problem = self._problem
         if not left or problem is None:
             return EmbedOutcome(embedded=self._embedded, pending=left)
         if len(self._refused) == left:
-            places = partial(index.places_of, tables=self._tables, chunk_ids=sorted(self._refused))
-            refused = await self._file.read(places)
+            refused = await self._file.read(index.places_of, self._tables, sorted(self._refused))
             problem = f"{', '.join(refused[:NAMED_PLACES])}: {problem}"
         return EmbedOutcome(
             embedded=self._embedded, pending=left, problem=problem, refused=len(self._refused)
@@ -195,7 +193,7 @@ class Embedding:
 
     async def _embed(self, chunk_ids: Sequence[int], ask: Ask) -> None:
         """Give these chunks their vectors."""
-        texts = await self._file.read(partial(index.texts_to_embed, tables=self._tables, chunk_ids=chunk_ids))
+        texts = await self._file.read(index.texts_to_embed, self._tables, chunk_ids)
         if not texts:  # another process was here
             return
         inputs = [EmbedderInput(text=text, id=digest) for digest, text in texts.items()]
@@ -210,14 +208,14 @@ class Embedding:
 
     async def _store(self, chunk_ids: Sequence[int], vectors: Mapping[str, Sequence[float]]) -> None:
         for start in range(0, len(chunk_ids), STORED_CHUNKS):
-            store = partial(
+            is_stored = await self._file.write(
                 index.store_vectors,
-                tables=self._tables,
-                space=self._space,
-                chunk_ids=chunk_ids[start : start + STORED_CHUNKS],
-                vectors=vectors,
+                self._tables,
+                self._space,
+                chunk_ids[start : start + STORED_CHUNKS],
+                vectors,
                 now_ms=milliseconds(self._clock()),
             )
-            if not await self._file.write(store):
+            if not is_stored:
                 raise EmbedderUnavailable(self._space.provider, self._space.model, MOVED, TWO_FOLDERS)
         self._embedded += len(vectors)

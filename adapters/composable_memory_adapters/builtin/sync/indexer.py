@@ -6,7 +6,6 @@ Each step returns when its transaction is stored, and knows nothing of who calls
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 from composable_memory.interfaces import Clock
@@ -118,33 +117,29 @@ class Indexer:
         What the index knows is read before the disk is looked at: a file that it knows and the disk does not
         show is gone, while one that another process adds meanwhile is not taken for gone.
         """
-        known = await self.file.read(partial(index.file_states, tables=self.tables))
+        known = await self.file.read(index.file_states, self.tables)
         return await asyncio.to_thread(self._look, known)
 
     async def write_group(self, notes: NotesPass) -> None:
         """Read, cut and write the next changed notes, in one transaction."""
         group = await asyncio.to_thread(self.drafter.group, notes.changed, notes.done)
-        write = partial(
+        written = await self.file.write(
             index.write_drafts,
-            tables=self.tables,
-            drafts=group.drafts,
+            self.tables,
+            group.drafts,
             space=self.space,
             keywords=index_text if self.settings.store.fts.enabled else None,
             now_ms=milliseconds(self.clock()),
         )
-        notes.add(group, await self.file.write(write))
+        notes.add(group, written)
 
     async def remove_gone(self, notes: NotesPass) -> None:
         """Remove the files that are gone from the disk, in several transactions if they are many."""
         gone = list(notes.gone.items())
         for start in range(0, len(gone), GROUP_REMOVALS):
-            remove = partial(
-                index.remove_files,
-                tables=self.tables,
-                files=dict(gone[start : start + GROUP_REMOVALS]),
-                now_ms=milliseconds(self.clock()),
-            )
-            notes.tally.removed += await self.file.write(remove)
+            part = dict(gone[start : start + GROUP_REMOVALS])
+            now_ms = milliseconds(self.clock())
+            notes.tally.removed += await self.file.write(index.remove_files, self.tables, part, now_ms=now_ms)
 
     def _look(self, known: Mapping[str, FileState]) -> NotesPass:
         found = scan(

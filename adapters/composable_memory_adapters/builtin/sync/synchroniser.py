@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -40,15 +40,14 @@ from composable_memory_adapters.builtin.sync.embedding import (
     Embedding,
     EmbedOutcome,
 )
-from composable_memory_adapters.builtin.sync.indexer import Indexer, NotesPass, Tally
+from composable_memory_adapters.builtin.sync.indexer import Indexer, NotesPass
+from composable_memory_adapters.builtin.sync.sync_result import SyncResult
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
 from composable_memory_ops_logs import (
     ErrorInfo,
     EventDetail,
     Status,
     SyncFailed,
-    SyncFileIndexed,
-    SyncFileSkipped,
     SyncStart,
 )
 from composable_memory_ops_logs.log import OpsLog
@@ -58,7 +57,6 @@ __all__ = ["Synchroniser"]
 
 MAX_PASSES = 3
 """How often the notes are looked at, at most, until nothing changes while they are."""
-MAX_PROBLEMS = 50
 REFRESH_S = 1.0
 """How often the notes are looked at, at most, while vectors are made."""
 
@@ -126,7 +124,7 @@ class Synchroniser:
         if report is not None:
             run.log_files()
             status: Status = "partial" if report.problems else "success"
-            self._emit(sync_complete(report, is_full=run.is_full), status=status, started=started)
+            self._emit(sync_complete(report, is_full=run.result.is_full), status=status, started=started)
         elif isinstance(error := sys.exception(), Exception):
             failed = SyncFailed(reason=reason, error=ErrorInfo.of(error))
             self._emit(failed, status="failure", started=started)
@@ -164,31 +162,28 @@ class _Run:
         self._progress = _Progress(flight)
         self._drafter = sync.drafter(flight.reason)
         self._live = self._indexer(LIVE)
-        self._notes = NotesPass()
-        self._tally = Tally()
-        self._vectors = EmbedOutcome()
         self._mark_before: SyncMark | None = None
         self._mark: SyncMark | None = None
         self._cost: RebuildCost | None = None
-        self._mended: str | None = None
-        self._problem: str | None = None
+        self._must_rebuild = False
         self._refreshed_at = 0.0
-        self.is_full = flight.force
+        self.result = SyncResult(reason=flight.reason, workspace=sync.workspace, is_full=flight.force)
 
     async def complete(self) -> SyncReport:
+        result = self.result
         await self._begin()
         self._progress.report("Looking at the notes", 0, 0)
-        self._notes = await self._index(self._live)
-        await self._leave_mark(is_news=self.is_full or self._tally.has_changes)
+        result.notes = await self._index(self._live)
+        await self._leave_mark(is_news=result.is_full or result.tally.has_changes)
         self._flight.mark_notes_indexed()
         if self._must_rebuild:
             await self._rebuild()
-        if self._vectors.problem is None and not self._is_of_other_space:
-            self._vectors = self._vectors.followed_by(await self._embed_live())
+        if result.vectors.problem is None and not (self._cost and self._cost.is_of_other_space):
+            result.vectors = result.vectors.followed_by(await self._embed_live())
         await self._count_cache_use()
         await self._prune()
-        await self._leave_mark(is_news=self.is_full)
-        return self._report()
+        await self._leave_mark(is_news=result.is_full)
+        return result.report()
 
     # --- before -------------------------------------------------------------------------------------------
 
@@ -196,24 +191,23 @@ class _Run:
         """Mend what is damaged, and see whether the index is what the settings ask for."""
         await self._mend()
         self._mark = self._mark_before = await self._file.read(index_meta.read_mark)
-        self.is_full = self._flight.force or self._mark is None
+        self.result.is_full = self._flight.force or self._mark is None
         await self._apply_settings()
-        self._sync.ops_log.emit(
-            SyncStart(reason=self._flight.reason, force=self._flight.force, needs_full_reindex=self.is_full),
-            backend="builtin",
-        )
+        is_full = self.result.is_full
+        start = SyncStart(reason=self._flight.reason, force=self._flight.force, needs_full_reindex=is_full)
+        self._sync.ops_log.emit(start, backend="builtin")
 
     async def _mend(self) -> None:
         """Check a file that shall be rebuilt, or in which damage was noted, and have the parts made anew."""
         force = self._flight.force
         if not force and await self._file.read(integrity.damage_noted) is None:
             return
-        found = await self._file.read(partial(integrity.examine, passages_too=not force))
+        found = await self._file.read(integrity.examine, passages_too=not force)
         if found.structure is not None:
             raise IndexDamaged(self._file.path, found.structure)
-        await self._file.write(partial(integrity.mend, found=found))
+        await self._file.write(integrity.mend, found=found)
         if (described := found.described()) is not None:
-            self._mended = f"the index was damaged, and is mended: {described}"
+            self.result.mended = f"the index was damaged, and is mended: {described}"
 
     async def _apply_settings(self) -> None:
         """Note how the index is made from now on, unless it was made in another way before."""
@@ -221,32 +215,31 @@ class _Run:
         if await self._file.read(rebuild.is_under_way):
             await self._file.write(rebuild.drop_leftovers)
         self._cost = await self._file.read(self._sync.rebuild_cost)
+        self._must_rebuild = self._flight.force and self._mark is not None
         if self._cost is not None:
             self._live = self._indexer(LIVE, any_cut=True)
-            self.is_full |= self._must_rebuild
+            self._plan_rebuild(self._cost)
             return
         if await self._file.read(index_meta.stored_recipe) != recipe:
-            await self._file.write(partial(index_meta.store_recipe, recipe=recipe))
+            await self._file.write(index_meta.store_recipe, recipe=recipe)
         if space is None:
             return
         if await self._file.read(index_meta.stored_space) != space:
-            await self._file.write(partial(index_meta.store_space, space=space))
+            await self._file.write(index_meta.store_space, space=space)
         self._sync.has_matched = True
-        if await self._file.read(partial(index.count_pending, tables=LIVE)):
-            adopt = partial(index.adopt_cached_vectors, tables=LIVE, space=space)
-            self._tally.vectors_reused += await self._file.write(adopt)
+        if await self._file.read(index.count_pending, LIVE):
+            adopted = await self._file.write(index.adopt_cached_vectors, LIVE, space)
+            self.result.tally.vectors_reused += adopted
 
-    @property
-    def _must_rebuild(self) -> bool:
-        """Return whether to build anew: by force, or where it is free and no other process objects."""
-        if self._flight.force:
-            return self._mark_before is not None or self._cost is not None
-        return self._cost is not None and self._cost.is_free and not self._sync.has_matched
-
-    @property
-    def _is_of_other_space(self) -> bool:
-        """Return whether the index holds vectors of another embedder, which ours cannot be mixed with."""
-        return self._cost is not None and self._cost.is_of_other_space
+    def _plan_rebuild(self, cost: RebuildCost) -> None:
+        """Decide to build anew: by force, or where it is free and no other process objects."""
+        self._must_rebuild = self._flight.force or (cost.is_free and not self._sync.has_matched)
+        if self._must_rebuild:
+            self.result.is_full = True
+        elif not self._sync.has_matched:
+            self.result.mismatch = cost.described()
+        else:
+            self.result.mismatch = f"{MOVED}; {TWO_FOLDERS}" if cost.is_of_other_space else CUT
 
     # --- text and keywords --------------------------------------------------------------------------------
 
@@ -282,16 +275,16 @@ class _Run:
         if notes.changed:
             self._progress.report("Indexing notes", notes.done, len(notes.changed))
         await indexer.remove_gone(notes)
-        self._tally.add(notes.tally)
+        self.result.tally.add(notes.tally)
         return notes
 
     async def _refresh(self) -> bool:
         """Index what changed while vectors are made, if a sync waits; return whether anything did."""
         if not self._flight.has_successor or time.monotonic() - self._refreshed_at < REFRESH_S:
             return False
-        self._notes = await self._index_once(self._live)
+        self.result.notes = await self._index_once(self._live)
         self._refreshed_at = time.monotonic()
-        return self._notes.tally.has_changes
+        return self.result.notes.tally.has_changes
 
     # --- vectors ------------------------------------------------------------------------------------------
 
@@ -299,7 +292,7 @@ class _Run:
         """Make the vectors that are missing; of many, only one process at a time."""
         if self._sync.embedder is None or self._sync.space is None:
             return EmbedOutcome()
-        pending = await self._file.read(partial(index.count_pending, tables=LIVE))
+        pending = await self._file.read(index.count_pending, LIVE)
         if not pending:
             return EmbedOutcome()
         if pending <= FEW_TEXTS and await self._file.read(LEASE.is_free):
@@ -350,28 +343,28 @@ class _Run:
             await asyncio.sleep(POLL_S)
 
     async def _are_vectors_missing(self) -> bool:
-        return await self._file.read(partial(index.count_pending, tables=LIVE)) > 0
+        return await self._file.read(index.count_pending, LIVE) > 0
 
     # --- a rebuild ----------------------------------------------------------------------------------------
 
     async def _rebuild(self) -> None:
         """Build all anew beside the live tables, and swap when every vector is there."""
-        self._problem = await self._what_would_be_lost(self._notes)
-        if self._problem is not None:
+        self.result.not_rebuilt = await self._what_would_be_lost(self.result.notes)
+        if self.result.not_rebuilt is not None:
             return
         async with self._lease(self._is_rebuild_needed) as is_ours:
             if is_ours:
-                before = replace(self._tally)
+                before = replace(self.result.tally)
                 async with self._next_tables() as tables:
-                    self._problem = await self._fill(tables)
-                if self._problem is not None:  # what was made beside is gone
-                    self._tally.indexed, self._tally.chunks = before.indexed, before.chunks
+                    self.result.not_rebuilt = await self._fill(tables)
+                if self.result.not_rebuilt is not None:  # what was made beside is gone
+                    self.result.tally.indexed, self.result.tally.chunks = before.indexed, before.chunks
                 await self._file.compact()
-        if self._problem is None:
+        if self.result.not_rebuilt is None:
             self._cost = None
             self._live = self._indexer(LIVE)
             self._sync.has_matched = True
-            self._notes = await self._index(
+            self.result.notes = await self._index(
                 self._live
             )  # what another process has seen since, and we have not
 
@@ -384,34 +377,32 @@ class _Run:
         tables = replace(NEXT, owner=uuid4().hex)
         try:
             # Within the block, because a write that has begun is completed though its caller is cancelled.
-            await self._file.write(partial(rebuild.begin, tables=tables))
+            await self._file.write(rebuild.begin, tables=tables)
             yield tables
         finally:
             # Where nothing can be written any more, the next process drops them.
             with contextlib.suppress(IndexProblem):
-                await self._file.write(partial(rebuild.give_up, tables=tables))
+                await self._file.write(rebuild.give_up, tables=tables)
 
     async def _fill(self, tables: Tables) -> str | None:
         """Fill the tables beside and put them in place; return what kept us from it."""
         sync = self._sync
         space = sync.space or await self._file.read(index_meta.stored_space)
-        self._tally.indexed = self._tally.chunks = 0
+        self.result.tally.indexed = self.result.tally.chunks = 0
         indexer = self._indexer(tables, space)
         await self._index(indexer)
-        self._vectors = await self._embed(indexer)
-        if not self._vectors.is_as_far_as_possible:
-            return f"{NOT_REBUILT}: {self._vectors.problem}"
+        self.result.vectors = await self._embed(indexer)
+        if not self.result.vectors.is_as_far_as_possible:
+            return f"{NOT_REBUILT}: {self.result.vectors.problem}"
         if (problem := await self._what_would_be_lost(await self._index(indexer))) is not None:
             return problem
         now_ms, recipe = milliseconds(sync.clock()), self._drafter.recipe
-        await self._file.write(
-            partial(rebuild.swap, tables=tables, space=space, recipe=recipe, now_ms=now_ms)
-        )
+        await self._file.write(rebuild.swap, tables, space=space, recipe=recipe, now_ms=now_ms)
         return None
 
     async def _what_would_be_lost(self, notes: NotesPass) -> str | None:
         """Return which files the index holds that cannot be read now; None if all of it can be made anew."""
-        known = await self._file.read(partial(index.file_states, tables=LIVE))
+        known = await self._file.read(index.file_states, LIVE)
         lost = [
             key
             for key, seen in known.items()
@@ -424,69 +415,27 @@ class _Run:
     # --- afterwards ---------------------------------------------------------------------------------------
 
     async def _leave_mark(self, *, is_news: bool) -> None:
-        """Note in the index that all notes are in, and which faults there were."""
-        problems = tuple(self._problems())[:MAX_PROBLEMS]
-        if not is_news and self._mark is not None and self._mark.problems == problems:
-            return
-        unreadable = tuple(self._faults()[:MAX_PROBLEMS])
-        finished_ms = milliseconds(self._sync.clock())
-        self._mark = SyncMark(finished_ms=finished_ms, unreadable=unreadable, problems=problems)
-        await self._file.write(partial(index_meta.write_mark, mark=self._mark))
+        """Note in the index that all notes are in, unless it says the same already."""
+        mark = self.result.mark(milliseconds(self._sync.clock()))
+        if is_news or self._mark is None or self._mark.problems != mark.problems:
+            self._mark = mark
+            await self._file.write(index_meta.write_mark, mark)
 
     async def _count_cache_use(self) -> None:
-        hits, misses = self._tally.vectors_reused, self._vectors.embedded
+        hits, misses = self.result.tally.vectors_reused, self.result.vectors.embedded
         if hits or misses:
-            await self._file.write(partial(index_meta.add_cache_use, hits=hits, misses=misses))
+            await self._file.write(index_meta.add_cache_use, hits=hits, misses=misses)
 
     async def _prune(self) -> None:
         """Drop vectors that are too many, if there can be new ones; not those made for a rebuild to come."""
-        if self._cost is not None or self._problem is not None:
-            return
-        cache = self._sync.settings.cache
+        result, cache = self.result, self._sync.settings.cache
         keep = cache.max_entries if cache.enabled else 0
-        if keep is not None and (self.is_full or self._tally.has_changes or self._vectors.embedded):
-            await self._file.write(partial(rebuild.prune_cache, max_entries=keep))
-
-    def _report(self) -> SyncReport:
-        notes, tally = self._notes, self._tally
-        return SyncReport(
-            reason=self._flight.reason,
-            files_indexed=tally.indexed,
-            files_unchanged=max(0, len(notes.scan.files) - tally.indexed - len(notes.unread)),
-            files_removed=tally.removed,
-            chunks_written=tally.chunks,
-            embedded=self._vectors.embedded,
-            embeddings_pending=self._vectors.pending,
-            problems=(*filter(None, (self._mended,)), *self._problems()),
-        )
-
-    def _problems(self) -> Iterator[str]:
-        yield from self._faults()
-        yield from self._notes.scan.remarks
-        if self._problem or self._vectors.problem:
-            yield self._problem or self._vectors.problem or ""
-        elif self._cost is not None and not self._must_rebuild:
-            moved = f"{MOVED}; {TWO_FOLDERS}" if self._is_of_other_space else CUT
-            yield moved if self._sync.has_matched else self._cost.described()
-
-    def _faults(self) -> list[str]:
-        """Return which files could not be read, or not in full, and why."""
-        workspace = str(self._sync.workspace)
-        return [f"{key or workspace}: {why}" for key, why in self._notes.faults.items()]
+        has_news = result.is_full or result.tally.has_changes or result.vectors.embedded
+        if has_news and keep is not None and self._cost is None and result.not_rebuilt is None:
+            await self._file.write(rebuild.prune_cache, max_entries=keep)
 
     def log_files(self) -> None:
-        """Log the counts, and each file that could not be read when that is news."""
-        known = set(self._mark_before.unreadable) if self._mark_before else set()
-        reasons = self._notes.unreadable
-        for key, why in reasons.items():
-            if f"{key or self._sync.workspace}: {why}" not in known:
-                skipped = SyncFileSkipped(path=key, reason=why)
-                self._sync.ops_log.emit(skipped, status="failure", backend="builtin")
-        counts = SyncFileIndexed(
-            source="+".join(self._sync.settings.sources),
-            indexed=self._tally.indexed,
-            skipped=len(reasons),
-            removed=self._tally.removed,
-            total=len(self._notes.scan.files),
-        )
-        self._sync.ops_log.emit(counts, backend="builtin")
+        """Log the counts, and the files that could not be read and were not known for that."""
+        known = self._mark_before.unreadable if self._mark_before else ()
+        source = "+".join(self._sync.settings.sources)
+        self.result.log_files(self._sync.ops_log, source=source, known=known)

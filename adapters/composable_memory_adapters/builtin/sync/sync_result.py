@@ -1,0 +1,87 @@
+"""What a sync found and did so far, and what it says of that: in its report, in the index, and in the log."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from composable_memory.types import SyncReport
+from composable_memory_adapters.builtin.store.index_meta import SyncMark
+from composable_memory_adapters.builtin.sync.embedding import EmbedOutcome
+from composable_memory_adapters.builtin.sync.indexer import NotesPass, Tally
+from composable_memory_ops_logs import SyncFileIndexed, SyncFileSkipped
+from composable_memory_ops_logs.log import OpsLog
+
+__all__ = ["SyncResult"]
+
+MAX_PROBLEMS = 50
+
+
+@dataclass(slots=True, kw_only=True)
+class SyncResult:
+    """What a sync found and did so far.
+
+    `is_full` is set where all notes are written, not only those that changed. `mended` names damage that is
+    repaired, `mismatch` how the index differs from the settings, `not_rebuilt` why a rebuild failed.
+    """
+
+    reason: str
+    workspace: Path
+    is_full: bool
+    notes: NotesPass = field(default_factory=NotesPass)
+    tally: Tally = field(default_factory=Tally)
+    vectors: EmbedOutcome = field(default_factory=EmbedOutcome)
+    mended: str | None = None
+    mismatch: str | None = None
+    not_rebuilt: str | None = None
+
+    @property
+    def faults(self) -> list[str]:
+        """Return which files could not be read, or not in full, and why."""
+        return [self._fault(key, why) for key, why in self.notes.faults.items()]
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Return all that somebody should know of, except for damage that is mended."""
+        other = self.not_rebuilt or self.vectors.problem or self.mismatch
+        return (*self.faults, *self.notes.scan.remarks, *filter(None, (other,)))
+
+    def report(self) -> SyncReport:
+        """Return the report for those who asked for the sync."""
+        notes, tally = self.notes, self.tally
+        return SyncReport(
+            reason=self.reason,
+            files_indexed=tally.indexed,
+            files_unchanged=max(0, len(notes.scan.files) - tally.indexed - len(notes.unread)),
+            files_removed=tally.removed,
+            chunks_written=tally.chunks,
+            embedded=self.vectors.embedded,
+            embeddings_pending=self.vectors.pending,
+            problems=(*filter(None, (self.mended,)), *self.problems),
+        )
+
+    def mark(self, finished_ms: int) -> SyncMark:
+        """Return what to note in the index: that all notes are in, with which faults and problems."""
+        return SyncMark(
+            finished_ms=finished_ms,
+            unreadable=tuple(self.faults[:MAX_PROBLEMS]),
+            problems=self.problems[:MAX_PROBLEMS],
+        )
+
+    def log_files(self, ops_log: OpsLog, *, source: str, known: Collection[str]) -> None:
+        """Log the counts, and each file that could not be read, unless its fault is `known`."""
+        unreadable = self.notes.unreadable
+        for key, why in unreadable.items():
+            if self._fault(key, why) not in known:
+                skipped = SyncFileSkipped(path=key, reason=why)
+                ops_log.emit(skipped, status="failure", backend="builtin")
+        counts = SyncFileIndexed(
+            source=source,
+            indexed=self.tally.indexed,
+            skipped=len(unreadable),
+            removed=self.tally.removed,
+            total=len(self.notes.scan.files),
+        )
+        ops_log.emit(counts, backend="builtin")
+
+    def _fault(self, key: str, why: str) -> str:
+        return f"{key or self.workspace}: {why}"
