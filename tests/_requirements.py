@@ -153,7 +153,7 @@ QMD_FAULTS = "tests/integration/qmd/test_faults.py::test_"
 
 GRAPH_MEMORY = "tests/contract/test_graphiti.py::Test"
 GRAPHITI_GRAPH = "tests/contract/test_graphiti_graph.py::Test"
-COMPOSED = "tests/contract/test_composite_backend.py::"
+PARTS = "tests/contract/test_own_backend_example.py::"
 EPISODES = "tests/unit/graphiti/test_episodes.py::test_"
 FACT_PAGES = "tests/unit/graphiti/test_facts.py::test_"
 GROUPS = "tests/unit/graphiti/test_groups.py::test_"
@@ -623,8 +623,7 @@ COMPOSABLE = document(
                     "what has expired is not taken in and not told; what does not hold now says so and comes "
                     "later",
                     f"{PIPELINE}what_has_expired_is_not_taken_in",
-                    f"{COMPOSED}test_what_has_expired_is_never_told",
-                    f"{COMPOSED}test_what_does_not_hold_now_says_so_and_comes_later",
+                    f"{GRAPHITI}a_current_fact_comes_before_the_one_it_superseded",
                     f"{FACT_SEARCH}what_is_not_to_be_told_any_more_is_not_told"),
             kept("orchestrator:query", "QueryOrchestrator.query(request): QueryResponse",
                  f"{MANAGER}it_keeps_the_promises_of_a_memory_and_of_an_orchestrator"),
@@ -635,9 +634,8 @@ COMPOSABLE = document(
                     f"{PACK}the_last_piece_is_cut_to_the_budget",
                     f"{TOOLS}a_pack_holds_notes_and_facts_with_their_sources"),
             kept("adapters:pluggable", "defines pluggable adapter interfaces for each concern",
-                 f"{COMPOSED}TestVectorsAndAGraph", f"{COMPOSED}TestAGraphAlone",
-                 f"{COMPOSED}TestBruteForceWithoutAGraph", f"{COMPOSED}TestSqliteVecWithoutAGraph",
-                 f"{COMPOSED}test_any_parts_make_a_memory_if_one_of_them_keeps_something",
+                 f"{FOUR_INTERFACES}what_is_behind_each_of_them_decides_what_is_found",
+                 f"{OWN_VECTORS}a_store_of_a_package_answers_as_our_own_does", f"{PARTS}TestPartsMemory",
                  f"{OWN_BACKEND}the_example_of_an_own_backend_runs"),
             kept("values:fields", "the fields of all values of the interfaces",
                  f"{NAMES}a_value_has_its_fields"),
@@ -1802,7 +1800,6 @@ INTERFACES = document(
                  f"{GRAPHITI}what_a_source_says_no_more_is_superseded",
                  f"{OUTBOX}what_a_source_says_no_more_is_to_be_retired",
                  f"{OUTBOX}what_moved_to_another_source_is_not_retired_with_the_first",
-                 f"{COMPOSED}test_what_a_source_no_longer_says_holds_no_more",
                  f"{CLI_GRAPH}what_vanished_from_a_note_ends_in_a_real_graph"),
             kept("own:ingest:kept", "what cannot be stored now is kept and tried again",
                  f"{GRAPHITI}a_place_that_cannot_be_reached_is_degraded_and_what_comes_in_is_kept",
@@ -2035,17 +2032,19 @@ INTERFACES = document(
         ],
     ),
     (
-        "CompositeBackend",
+        "A memory made of parts",
         [
             kept("own:composed:declares", "it says itself what it can",
-                 f"{COMPOSED}test_it_says_itself_what_it_can"),
+                 f"{FACTORY}a_manager_keeps_the_promises_of_a_memory"),
             kept("own:composed:parts", "a part that fails is named and the other answers",
-                 f"{COMPOSED}test_a_part_that_fails_is_named_and_the_other_answers",
-                 f"{COMPOSED}test_vectors_that_fail_leave_the_facts",
-                 f"{COMPOSED}test_a_memory_of_which_every_part_fails_raises"),
+                 f"{MANAGER}a_failure_is_part_of_the_answer",
+                 f"{MANAGER}search_raises_when_every_backend_failed",
+                 f"{OWN_VECTORS}one_that_fails_leaves_the_words_and_is_named"),
             kept("own:composed:origin", "a fact leads to the lines it was taken from",
-                 f"{COMPOSED}test_a_fact_leads_to_the_lines_it_was_taken_from",
-                 f"{COMPOSED}test_sections_of_a_file_are_read_at_their_lines"),
+                 f"{GRAPHITI}a_fact_is_cited_by_the_lines_of_its_note"),
+            kept("own:composed:example", "a backend of one's own is a short program that keeps the contract",
+                 f"{PARTS}TestPartsMemory",
+                 f"{PARTS}test_what_was_said_is_found_by_its_meaning_and_by_what_it_is_about"),
         ],
     ),
     (

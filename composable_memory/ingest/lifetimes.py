@@ -24,11 +24,6 @@ class Lifetime:
         """Return whether the content may no longer be told."""
         return self.expires_at is not None and self.expires_at <= now
 
-    def holds_at(self, moment: datetime) -> bool:
-        """Return whether the content holds in the world."""
-        began = self.valid_from is None or self.valid_from <= moment
-        return began and (self.valid_to is None or self.valid_to > moment)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandardTemporalPolicy:

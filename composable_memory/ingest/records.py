@@ -1,10 +1,11 @@
 """Turns what was found in a content into graph nodes, edges and vector records with stable ids (pure)."""
 
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from hashlib import sha256
+from typing import TYPE_CHECKING
 
 from composable_memory.content import (
     ExtractedEntity,
@@ -17,19 +18,18 @@ from composable_memory.content import (
     TemporalPolicyDecision,
     VectorRecord,
 )
-from composable_memory.ingest.lifetimes import Lifetime, as_moment, lifetime_of, observed_at
+from composable_memory.ingest.lifetimes import Lifetime, lifetime_of, observed_at
 from composable_memory.ingest.normalize import citation_of, origin_of
-from composable_memory.types import JsonValue, Origin
+
+if TYPE_CHECKING:
+    from composable_memory.types import JsonValue
 
 __all__ = [
     "GraphPart",
-    "content_of",
     "edge_id",
     "graph_of",
     "joined",
-    "lifetime_in",
     "node_id",
-    "origin_in",
     "record_of",
 ]
 
@@ -195,52 +195,6 @@ def record_of(
     }
     metadata = {key: value for key, value in known.items() if value is not None}
     return VectorRecord(id=content.id, values=values, metadata=metadata)
-
-
-def content_of(metadata: Mapping[str, JsonValue]) -> MemoryContentObject:
-    """Return the content that a record's metadata was made of."""
-    lifetime, origin, speaker = lifetime_in(metadata), origin_in(metadata), metadata.get("speaker")
-    return MemoryContentObject(
-        id=_text(metadata, "content_id") or "",
-        kind=_text(metadata, "kind") or "event",
-        text=_text(metadata, "text"),
-        title=_text(metadata, "title"),
-        metadata={"speaker": speaker} if speaker else {},
-        provenance=MemoryProvenance(
-            source=_text(metadata, "source") or "memory",
-            session_key=_text(metadata, "session_key"),
-            citations=(citation_of(origin),) if origin else (),
-        ),
-        temporal=MemoryTemporalMetadata(
-            observed_at=as_moment(metadata.get("observed_at")),
-            valid_from=lifetime.valid_from,
-            valid_to=lifetime.valid_to,
-            expires_at=lifetime.expires_at,
-        ),
-    )
-
-
-def origin_in(metadata: Mapping[str, JsonValue]) -> Origin | None:
-    """Return the file and lines that a record names; None if it names none."""
-    path, first, last = (metadata.get(key) for key in ("path", "start_line", "end_line"))
-    if not isinstance(path, str):
-        return None
-    if isinstance(first, int) and isinstance(last, int) and 1 <= first <= last:
-        return Origin(path=path, start_line=first, end_line=last)
-    return Origin(path=path)
-
-
-def lifetime_in(metadata: Mapping[str, JsonValue]) -> Lifetime:
-    """Return when the content of a record holds."""
-    valid_from, valid_to, expires_at = (
-        as_moment(metadata.get(key)) for key in ("valid_from", "valid_to", "expires_at")
-    )
-    return Lifetime(valid_from=valid_from, valid_to=valid_to, expires_at=expires_at)
-
-
-def _text(metadata: Mapping[str, JsonValue], key: str) -> str | None:
-    value = metadata.get(key)
-    return value if isinstance(value, str) else None
 
 
 def _iso(moment: datetime | None) -> str | None:

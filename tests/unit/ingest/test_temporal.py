@@ -71,8 +71,7 @@ def test_a_time_to_live_beyond_the_calendar_never_ends() -> None:
     assert lifetime_of(content(observed_at=DAY), TemporalPolicyDecision(ttl_seconds=1e18)).expires_at is None
 
 
-def test_what_holds_and_what_is_over_is_asked_of_a_moment() -> None:
+def test_what_is_over_is_asked_of_a_moment() -> None:
     lifetime = Lifetime(valid_from=DAY, valid_to=DAY + HOUR, expires_at=DAY + 2 * HOUR)
 
-    assert [lifetime.holds_at(DAY + n * HOUR) for n in (-1, 0, 1)] == [False, True, False]
     assert [lifetime.is_over(DAY + n * HOUR) for n in (1, 2)] == [False, True]
