@@ -8,7 +8,6 @@ import signal
 import sys
 import tomllib
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
 from importlib.metadata import distribution
 from pathlib import Path
 
@@ -100,8 +99,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: [drawn[node] for node in item.listchain()])
 
 
-@contextmanager
-def our_code_may_not_block() -> Iterator[None]:
+@pytest.fixture(autouse=True, scope="session")
+def _our_code_may_not_block() -> Iterator[None]:
     """Turn a blocking call on an event loop into an error, when it comes out of our own packages.
 
     A test itself may write a file while the loop waits; what it tests may not.
@@ -114,16 +113,8 @@ def our_code_may_not_block() -> Iterator[None]:
     # Since Python 3.13 this is how `os.path.realpath` looks at the disk.
     watch.functions["os.lstat"] = BlockBusterFunction(None, "os.lstat", scanned_modules=HOUSES)
     watch.activate()
-    try:
-        yield
-    finally:
-        watch.deactivate()
-
-
-@pytest.fixture(autouse=True)
-def _loop_is_not_blocked() -> Iterator[None]:
-    with our_code_may_not_block():
-        yield
+    yield
+    watch.deactivate()
 
 
 @pytest.fixture(autouse=True)

@@ -1,6 +1,7 @@
 """The graph memory keeps the contract over a private server, over one by address, and over a REST service."""
 
 import gc
+import secrets
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -26,6 +27,7 @@ from composable_memory.testing import (
     IngestContract,
     Opener,
 )
+from composable_memory.testing.contracts.opening import BackendSuite
 from composable_memory_adapters.embedders.wordllama import WordLlamaSettings
 from composable_memory_adapters.embedders.wordllama import spec as wordllama
 from composable_memory_adapters.graphiti import GraphitiSettings, spec
@@ -42,8 +44,8 @@ from tests.integration.graphiti.graph_service import GraphService, running
 Options = Callable[[], Mapping[str, object]]
 
 
-class GraphitiContract(BackendContract, AnswerContract, IngestContract, FactsContract):
-    """The graph memory with the seeded notes in it; each opening has a group of its own."""
+class GraphitiSuite(BackendSuite):
+    """The graph memory with the seeded notes in it."""
 
     capabilities = spec.capabilities
     missing_path: ClassVar[str] = "graphiti/nobody/00000000-0000-5000-8000-000000000000"
@@ -73,6 +75,32 @@ class GraphitiContract(BackendContract, AnswerContract, IngestContract, FactsCon
         return open_seeded
 
 
+@pytest.fixture(scope="class")
+def state_of_class(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a name that no other test uses."""
+    return tmp_path_factory.mktemp(f"t{secrets.token_hex(8)}", numbered=False)
+
+
+class SharedGraph(GraphitiSuite, BackendContract, AnswerContract):
+    """A graph that nobody changes, so that the tests of a class share one, with its outbox."""
+
+    @pytest.fixture
+    def group(self, state_of_class: Path) -> str:
+        return state_of_class.name
+
+    @pytest.fixture
+    def state_dir(self, state_of_class: Path) -> Path:
+        return state_of_class
+
+
+class ChangingGraph(GraphitiSuite, IngestContract, FactsContract):
+    """A graph that takes contents in: each test has one of its own."""
+
+    @pytest.fixture
+    def group(self) -> str:
+        return f"t{secrets.token_hex(8)}"
+
+
 async def seed(memory: MemorySearchManager) -> None:
     assert isinstance(memory, SupportsIngest)
     for path, text in SEED_NOTES.items():
@@ -80,34 +108,44 @@ async def seed(memory: MemorySearchManager) -> None:
         await memory.ingest_source(path, contents_of(source))
 
 
-class TestPrivate(GraphitiContract):
-    """A server of its own, in a folder of this run: what is stored under one group is there for the next."""
+class Private:
+    """A server of its own, in a folder of this run."""
 
     @pytest.fixture
-    def options(self, _kept_running: None, shared_graph_dir: Path, request: pytest.FixtureRequest) -> Options:
-        name = f"t{abs(hash(request.node.nodeid)):x}"
-        return lambda: {"private": {"dir": str(shared_graph_dir)}, "group": name}
+    def options(self, _kept_running: None, shared_graph_dir: Path, group: str) -> Options:
+        return lambda: {"private": {"dir": str(shared_graph_dir)}, "group": group}
 
 
-class TestWordsOnly(TestPrivate):
+class ByAddress:
+    """A FalkorDB by address and password, as a team shares one."""
+
+    @pytest.fixture
+    def options(self, tcp_server: TcpServer, group: str) -> Options:
+        return lambda: {"url": tcp_server.url, "password": tcp_server.password, "group": group}
+
+
+class TestPrivate(Private, SharedGraph): ...
+
+
+class TestPrivateFacts(Private, ChangingGraph): ...
+
+
+class TestWordsOnly(Private, SharedGraph):
     """Without an embedder facts are found by their words."""
 
     embeds = False
 
 
-class TestByAddress(GraphitiContract):
-    """A FalkorDB by address and password, as a team shares one."""
+class TestByAddress(ByAddress, SharedGraph): ...
 
-    @pytest.fixture
-    def options(self, tcp_server: TcpServer, request: pytest.FixtureRequest) -> Options:
-        name = f"t{abs(hash(request.node.nodeid)):x}"
-        return lambda: {"url": tcp_server.url, "password": tcp_server.password, "group": name}
+
+class TestByAddressFacts(ByAddress, ChangingGraph): ...
 
 
 # A call that is cancelled just when its connection is made leaves that to the garbage collector: anyio's
 # `connect_tcp` drops what it has by then. It is collected here, and not in the test of somebody else.
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
-class TestService(GraphitiContract):
+class TestService(GraphitiSuite, BackendContract, AnswerContract, IngestContract, FactsContract):
     """A Graphiti REST service, which takes episodes now and reads them later."""
 
     knows_entities = False
