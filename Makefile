@@ -24,8 +24,11 @@ test: $(VENV)/.test ## Run the tests.
 	$(RUN)python -m pytest -q -n auto --maxprocesses 4 --dist loadfile
 
 coverage: $(VENV)/.test ## Run the tests and show which branches no test enters.
-	$(INSTALL) 'pytest-cov>=6.0'
-	$(RUN)python -m pytest -q -n auto --maxprocesses 4 --dist loadfile --cov --cov-report=term:skip-covered
+	$(INSTALL) 'coverage>=7.10'
+	$(RUN)coverage erase
+	$(RUN)coverage run -m pytest -q -n auto --maxprocesses 4 --dist loadfile
+	$(RUN)coverage combine --quiet
+	$(RUN)coverage report --skip-covered
 
 pythons: ## Run the unit, property, contract and security tests on Python 3.12 and 3.13, where they are installed.
 	.ci/try-python 3.12

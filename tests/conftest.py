@@ -112,6 +112,8 @@ def _our_code_may_not_block() -> Iterator[None]:
         )
     # Since Python 3.13 this is how `os.path.realpath` looks at the disk.
     watch.functions["os.lstat"] = BlockBusterFunction(None, "os.lstat", scanned_modules=HOUSES)
+    for function in watch.functions.values():  # `make coverage` looks at each file when it is first entered
+        function.can_block_in("coverage/control.py", "_should_trace")
     watch.activate()
     yield
     watch.deactivate()
