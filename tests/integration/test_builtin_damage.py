@@ -220,4 +220,4 @@ async def test_a_keyword_index_that_others_have_written_since_is_not_taken_for_d
                 await other.sync()
         damage(path, "INSERT INTO chunks_fts(chunks_fts) VALUES ('optimize')")
 
-        assert (await file.read(integrity.examine)).described() is None
+        assert (await file.read(integrity.examine)).describe() is None

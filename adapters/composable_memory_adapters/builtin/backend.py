@@ -30,7 +30,7 @@ from composable_memory.types import (
     SearchOptions,
     SyncReport,
 )
-from composable_memory_adapters.builtin.asking import probe
+from composable_memory_adapters.builtin.embedder_calls import probe
 from composable_memory_adapters.builtin.index_file import BACKEND_ID, IndexFile, ensure_tables
 from composable_memory_adapters.builtin.notes.sessions import (
     is_transcript_path,
@@ -40,8 +40,8 @@ from composable_memory_adapters.builtin.notes.sessions import (
 )
 from composable_memory_adapters.builtin.notes.sources import TRANSCRIPTS_KEY, read_note
 from composable_memory_adapters.builtin.settings import ENGINES, BuiltinSettings, filled_in
-from composable_memory_adapters.builtin.status import Standing, describe
-from composable_memory_adapters.builtin.sync.debounce import Changes
+from composable_memory_adapters.builtin.status import MemoryState, describe
+from composable_memory_adapters.builtin.sync.debounce import Debounce
 from composable_memory_adapters.builtin.sync.sync_scheduler import FolderWatch, SyncScheduler
 from composable_memory_adapters.builtin.sync.watch_scope import survey
 from composable_memory_adapters.excerpts import excerpt
@@ -76,12 +76,12 @@ class BuiltinMemory:
         self._services = services
         self._embedder = services.embedder if settings.store.vector.enabled else None
         self._transcripts: Path | None = None
-        changes = Changes(settings.sync.watch_debounce_ms / 1000)
-        self._index = IndexFile(settings, services, changes)
+        debounce = Debounce(settings.sync.watch_debounce_ms / 1000)
+        self._index = IndexFile(settings, services, debounce)
         self._flights = SingleFlight(self._index.update, backend_id=BACKEND_ID)
         self._scheduler = SyncScheduler(
             settings.sync,
-            changes,
+            debounce,
             open_watch=self._open_watch,
             sync=self._flights.attempt,
             ops_log=services.ops_log,
@@ -170,7 +170,7 @@ class BuiltinMemory:
     def status(self) -> MemoryProviderStatus:
         """Return what was known after the last sync; reads nothing."""
         current = self._index.current("report its status")
-        standing = Standing(
+        state = MemoryState(
             db_path=self._index.path,
             snapshot=self._index.snapshot,
             vector=current.searcher.vector_status(),
@@ -178,9 +178,9 @@ class BuiltinMemory:
             rebuild=self._index.rebuild_cost,
             running=self._flights.current,
             sync_error=self._trouble,
-            watch=self._scheduler.status if self._scheduler.is_following else None,
+            watch=self._scheduler.status if self._scheduler.is_running else None,
         )
-        return describe(self._settings, self._services, standing)
+        return describe(self._settings, self._services, state)
 
     async def probe_embedding_availability(self) -> MemoryEmbeddingProbeResult:
         """Embed a word as a search would, and say whether it worked."""
@@ -267,10 +267,10 @@ class BuiltinMemory:
             yield _degradation("stale", f"the last sync failed: {self._trouble}")
         elif mark is None:
             yield _degradation("never-indexed", "no note has been indexed yet; run `cmem index`")
-        if (why := self._scheduler.blindness) is not None:
+        if (why := self._scheduler.unwatched_reason) is not None:
             yield _degradation("stale", f"changes are not followed, run `cmem index` after them: {why}")
         if self._index.rebuild_cost is not None:
-            yield _degradation("rebuild-due", self._index.rebuild_cost.described())
+            yield _degradation("rebuild-due", self._index.rebuild_cost.describe())
         if mark is not None and mark.unreadable:
             count = len(mark.unreadable)
             yield _degradation(

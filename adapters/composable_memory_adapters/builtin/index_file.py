@@ -18,7 +18,7 @@ from composable_memory_adapters.builtin.settings import BuiltinSettings
 from composable_memory_adapters.builtin.store import integrity, rebuild, schema
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.builtin.store.index_meta import IndexSnapshot, SyncMark, milliseconds
-from composable_memory_adapters.builtin.sync.debounce import Changes
+from composable_memory_adapters.builtin.sync.debounce import Debounce
 from composable_memory_adapters.builtin.sync.synchroniser import Synchroniser
 from composable_memory_adapters.sqlite_file import SqliteFile
 
@@ -57,11 +57,11 @@ class IndexFile:
         self,
         settings: BuiltinSettings,
         services: BackendServices,
-        changes: Changes,
+        debounce: Debounce,
     ) -> None:
         self._settings = settings
         self._services = services
-        self._changes = changes
+        self._debounce = debounce
         self._embedder = services.embedder if settings.store.vector.enabled else None
         self._transcripts: Path | None = None
         self._open: OpenIndex | None = None
@@ -136,13 +136,13 @@ class IndexFile:
 
     async def update(self, flight: Flight) -> SyncReport:
         """Sync once; a damaged file is set aside and a new one takes its place."""
-        await self._changes.is_watch_ready.wait()
+        await self._debounce.is_watch_ready.wait()
         began = asyncio.get_running_loop().time()
         try:
             report = await self._sync_or_replace(flight)
         finally:
             self.checked_at = self._services.clock()
-        self._changes.cover(began)
+        self._debounce.forget_before(began)
         self.damage = None
         await self.take_stock()
         return report
@@ -194,7 +194,7 @@ class IndexFile:
         file = self.current("check").file
         if not await file.read(schema.check, path=self.path):
             return None
-        return (await file.read(integrity.examine)).described()
+        return (await file.read(integrity.examine)).describe()
 
     async def note_damage(self, what: str) -> None:
         """Note damage in the file, so that the next sync of any process mends it."""

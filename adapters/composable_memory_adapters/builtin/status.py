@@ -24,14 +24,14 @@ from composable_memory_adapters.builtin.store.rebuild import RebuildCost
 from composable_memory_adapters.builtin.sync.sync_scheduler import WatchStatus
 from composable_memory_adapters.sqlite_file import Recovery
 
-__all__ = ["Standing", "describe", "kept"]
+__all__ = ["MemoryState", "describe", "kept"]
 
 INDEXES = "memory/*-*.sqlite"
 NOT_OURS = "feedback-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class MemoryState:
     """How the memory stands at a moment.
 
     `watch` is None where the notes are not followed in the background, `rebuild` where none is due.
@@ -47,7 +47,7 @@ class Standing:
     watch: WatchStatus | None
 
 
-def describe(settings: BuiltinSettings, services: BackendServices, now: Standing) -> MemoryProviderStatus:
+def describe(settings: BuiltinSettings, services: BackendServices, now: MemoryState) -> MemoryProviderStatus:
     """Return the status. `dirty` is None as long as nobody has compared the index with the notes."""
     embedder, snapshot = services.embedder, now.snapshot
     cache = settings.cache
@@ -78,7 +78,7 @@ def describe(settings: BuiltinSettings, services: BackendServices, now: Standing
     )
 
 
-def _custom(settings: BuiltinSettings, services: BackendServices, now: Standing) -> dict[str, JsonValue]:
+def _custom(settings: BuiltinSettings, services: BackendServices, now: MemoryState) -> dict[str, JsonValue]:
     snapshot = now.snapshot
     mark = snapshot.mark
     custom: dict[str, JsonValue] = {

@@ -13,9 +13,9 @@ from composable_memory_adapters.builtin.notes.sessions import (
     TRANSCRIPT_RECIPE,
     Transcript,
     cut_transcript,
+    growth_limits,
     has_grown_enough,
     is_transcript_path,
-    patience,
     read_transcript,
     resolve_transcript,
 )
@@ -224,16 +224,16 @@ def test_an_excerpt_is_asked_for_in_lines_of_the_file(
 def test_a_sync_that_comes_by_itself_is_patient(reason: str) -> None:
     limits = SessionDeltaSettings()
 
-    assert patience(reason, limits) is limits
+    assert growth_limits(reason, limits) is limits
 
 
 @pytest.mark.parametrize("reason", ["manual", "cli", "boot", "session-start", "search+manual", ""])
 def test_any_other_sync_is_not(reason: str) -> None:
-    assert patience(reason, SessionDeltaSettings()) is None
+    assert growth_limits(reason, SessionDeltaSettings()) is None
 
 
 def test_without_limits_no_sync_is_patient() -> None:
-    assert patience("search", SessionDeltaSettings(delta_bytes=0, delta_messages=0)) is None
+    assert growth_limits("search", SessionDeltaSettings(delta_bytes=0, delta_messages=0)) is None
 
 
 @pytest.mark.parametrize(

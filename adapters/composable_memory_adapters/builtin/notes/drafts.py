@@ -90,13 +90,13 @@ class DraftGroup:
 class Drafter:
     """Makes drafts of notes and transcripts that changed.
 
-    `patience` says how much a transcript must have grown before it is read again; None for any change.
+    `growth_limits` says how much a transcript must have grown before it is read again; None for any change.
     With `any_cut` a file that only was cut in another way counts as unchanged.
     """
 
     chunking: ChunkingSettings
     keywords: bool
-    patience: SessionDeltaSettings | None = None
+    growth_limits: SessionDeltaSettings | None = None
     any_cut: bool = False
 
     @property
@@ -137,9 +137,9 @@ class Drafter:
 
     def _is_due(self, found: ScannedFile, seen: FileState) -> bool:
         return (
-            self.patience is None
+            self.growth_limits is None
             or found.source == "memory"
-            or has_grown_enough(found.path, known_size=seen.size, size=found.size, limits=self.patience)
+            or has_grown_enough(found.path, known_size=seen.size, size=found.size, limits=self.growth_limits)
         )
 
     def _recipe_of(self, source: MemorySource) -> str:

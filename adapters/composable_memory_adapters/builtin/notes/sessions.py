@@ -2,7 +2,7 @@
 
 Of a line only the words of the user and of the assistant are taken, and secrets are masked before anything
 else is done with them. What comes out has one line of text for each message; lines are named by their number
-in the JSONL file. Everything but `patience` looks at the disk: call it from a thread.
+in the JSONL file. Everything but `growth_limits` looks at the disk: call it from a thread.
 """
 
 import json
@@ -36,9 +36,9 @@ __all__ = [
     "TRANSCRIPT_RECIPE",
     "Transcript",
     "cut_transcript",
+    "growth_limits",
     "has_grown_enough",
     "is_transcript_path",
-    "patience",
     "read_transcript",
     "resolve_transcript",
     "transcripts_folder",
@@ -47,7 +47,7 @@ __all__ = [
 TRANSCRIPT_RECIPE = f"transcript-1/redaction-{REDACTION_VERSION}"
 """How messages are read; rows that were made otherwise are made anew."""
 
-PATIENT_REASONS = frozenset({"search", "watch", "interval", "session-delta"})
+RECURRING_REASONS = frozenset({"search", "watch", "interval", "session-delta"})
 """Syncs that come by themselves, some of them every few seconds."""
 
 MAX_LINE_BYTES = 16 * 1024 * 1024
@@ -92,7 +92,7 @@ def transcripts_folder(settings: BuiltinSettings, services: BackendServices) -> 
     )
 
 
-def patience(reason: str, limits: SessionDeltaSettings) -> SessionDeltaSettings | None:
+def growth_limits(reason: str, limits: SessionDeltaSettings) -> SessionDeltaSettings | None:
     """Return how much a transcript must have grown to be read again in a sync of this reason; None for any.
 
     A transcript grows with every message, and reading it again costs as much as the first time. A sync whose
@@ -103,7 +103,7 @@ def patience(reason: str, limits: SessionDeltaSettings) -> SessionDeltaSettings 
     any case.
     """
     has_limit = limits.delta_bytes or limits.delta_messages
-    return limits if has_limit and PATIENT_REASONS.issuperset(reason.split("+")) else None
+    return limits if has_limit and RECURRING_REASONS.issuperset(reason.split("+")) else None
 
 
 def has_grown_enough(path: str, *, known_size: int, size: int, limits: SessionDeltaSettings) -> bool:

@@ -18,7 +18,7 @@ from composable_memory.errors import (
 from composable_memory.interfaces import EmbedderAdapter, VectorAdapter, VectorServices
 from composable_memory.registry import load_vectors
 from composable_memory.types import VectorStatus
-from composable_memory_adapters.builtin.asking import answer_within
+from composable_memory_adapters.builtin.embedder_calls import answer_within
 from composable_memory_adapters.builtin.search.index_vectors import IndexVectors, VectorFollower
 from composable_memory_adapters.builtin.search.ranking import Near
 from composable_memory_adapters.builtin.settings import ENGINES, VectorSettings

@@ -65,7 +65,7 @@ class Findings:
     files: tuple[tuple[str, str], ...] = ()
     vectors: tuple[int, ...] = ()
 
-    def described(self) -> str | None:
+    def describe(self) -> str | None:
         """Return what is damaged in words, None where nothing is."""
         if self.structure is not None:
             return self.structure

@@ -62,7 +62,7 @@ class RebuildCost:
     passages: int
     characters: int
 
-    def described(self) -> str:
+    def describe(self) -> str:
         """Return the reasons and what happens next: where it is not free, the price and how to pay it."""
         why = "; ".join(self.reasons)
         if self.is_free:
@@ -83,15 +83,15 @@ def cost(
     has_chunks = connection.execute("SELECT EXISTS (SELECT 1 FROM chunks)").get
     stored_space, stored_recipe = index_meta.stored_space(connection), index_meta.stored_recipe(connection)
     is_of_other_space = space is not None and stored_space not in (None, space)
-    is_cut_otherwise = stored_recipe not in (None, recipe)
-    if not has_chunks or not (is_of_other_space or is_cut_otherwise):
+    is_cut_differently = stored_recipe not in (None, recipe)
+    if not has_chunks or not (is_of_other_space or is_cut_differently):
         return None
     reasons = []
     if is_of_other_space:
         reasons.append(f"the vectors are of {_named(stored_space)}, the settings ask for {_named(space)}")
-    if is_cut_otherwise:
+    if is_cut_differently:
         reasons.append("the passages were cut, or their words indexed, in another way than they are now")
-    passages, characters = _to_embed(connection, space, is_cut_otherwise=is_cut_otherwise)
+    passages, characters = _to_embed(connection, space, is_cut_differently=is_cut_differently)
     return RebuildCost(
         reasons=tuple(reasons),
         is_of_other_space=is_of_other_space,
@@ -162,12 +162,12 @@ def prune_cache(connection: Connection, max_entries: int) -> int:
 
 
 def _to_embed(
-    connection: Connection, space: EmbeddingSpace | None, *, is_cut_otherwise: bool
+    connection: Connection, space: EmbeddingSpace | None, *, is_cut_differently: bool
 ) -> tuple[int, int]:
     """Return how many passages and characters have no vector; of those still to be cut, at most."""
     if space is None:
         return 0, 0
-    if is_cut_otherwise:
+    if is_cut_differently:
         passages, characters = next(connection.execute(ALL_TEXTS))
     else:
         passages, characters = next(connection.execute(TEXTS_TO_EMBED, space.identity))

@@ -1,17 +1,16 @@
-"""Changes that were heard and are not yet in the index, and how long to wait for more of them."""
+"""Debounce that were heard and are not yet in the index, and how long to wait for more of them."""
 
 import asyncio
 import math
 from contextlib import suppress
 
-__all__ = ["Changes"]
+__all__ = ["Debounce"]
 
 
-class Changes:
-    """Remembers that something changed, never what: a storm of changes is one.
+class Debounce:
+    """Records that something changed since the last sync, never what: a burst of changes counts as one.
 
-    They are heard in any thread. Of all that are heard before a sync has seen them, the first alone costs the
-    loop a call.
+    Changes may be noted from any thread. Only the first since the last sync costs the event loop a call.
     """
 
     def __init__(self, debounce_s: float) -> None:
@@ -19,43 +18,43 @@ class Changes:
         self._debounce_s = debounce_s
         self._woken = asyncio.Event()
         self._first = self._last = -math.inf
-        self.are_pending = False
+        self.is_pending = False
         self.is_watch_ready = asyncio.Event()
-        """Not set while a watch is being started: what changes then may go unheard."""
+        """Cleared while a watch is being started: changes may go unnoticed until it is set."""
         self.is_watch_ready.set()
 
-    def hear(self) -> None:
+    def note_change(self) -> None:
         """Note that something changed; may be called from any thread."""
         self._last = self._loop.time()
-        if self.are_pending:
+        if self.is_pending:
             return
         self._first = self._last
-        self.are_pending = True
-        with suppress(RuntimeError):  # the loop has ended, and with it all who follow
+        self.is_pending = True
+        with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._woken.set)
 
-    async def settle(self, limit_s: float) -> bool:
-        """Wait until what changed has been quiet for the debounce time, or twice that time has passed.
+    async def wait_until_quiet(self, limit_s: float) -> bool:
+        """Wait for a change, then until there was none for the debounce time; at most twice that time.
 
-        Returns False when nothing was heard within `limit_s`, or a sync has seen it meanwhile.
+        Returns False if there was no change within `limit_s`, or a sync has covered it meanwhile.
         """
         try:
             async with asyncio.timeout(limit_s):
                 await self._woken.wait()
         except TimeoutError:
             return False
-        while self.are_pending and (wait_s := self._due - self._loop.time()) > 0:  # noqa: ASYNC110 - it moves on
+        while self.is_pending and (wait_s := self._due - self._loop.time()) > 0:  # noqa: ASYNC110 - it moves on
             await asyncio.sleep(wait_s)
-        return self.are_pending
+        return self.is_pending
 
-    def cover(self, since: float) -> None:
-        """Forget what was heard before `since`, a time of the loop at which a sync began to look."""
+    def forget_before(self, since: float) -> None:
+        """Forget changes before `since`, the loop time at which a sync began to look at the notes."""
         self._woken.clear()
-        self.are_pending = False
-        # Only now, because a thread that finds something pending leaves its change to us.
+        self.is_pending = False
+        # Checked last: a thread that saw a pending change only set `_last`, and relies on us to notice.
         if self._last >= since:
             self._first = self._last
-            self.are_pending = True
+            self.is_pending = True
             self._woken.set()
 
     @property

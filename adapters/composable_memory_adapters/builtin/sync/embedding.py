@@ -1,4 +1,4 @@
-"""Gives the chunks of an index the vectors that they lack, in batches, newest notes first."""
+"""Embeds the chunks of an index that have no vector yet, in batches, newest notes first."""
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from composable_memory.content import EmbedderInput
 from composable_memory.errors import DimensionMismatch, EmbedderUnavailable, EmbeddingError, EmbeddingPending
 from composable_memory.interfaces import Clock, EmbedderAdapter, SupportsJobs
-from composable_memory_adapters.builtin.asking import answer_within
+from composable_memory_adapters.builtin.embedder_calls import answer_within
 from composable_memory_adapters.builtin.store import index
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.builtin.store.index_meta import milliseconds
@@ -19,23 +19,23 @@ __all__ = ["EmbedOutcome", "Embedding"]
 Ask = Callable[[Sequence[EmbedderInput]], Awaitable[Sequence[Sequence[float]]]]
 
 FEW_TEXTS = 64
-"""What a provider on this machine is given at once: it is soon done, and what it did is soon stored."""
+"""Batch size for a provider on this machine: small, so that progress is stored often."""
 MANY_TEXTS = 256
-"""What a remote one is given at once: enough for several requests side by side."""
+"""Batch size for a remote provider: enough for several concurrent requests."""
 STORED_CHUNKS = 2000
 BATCH_TIMEOUT_S = 600.0
 NAMED_PLACES = 5
 FAILURES_IN_A_ROW = 4
-"""After so many, the trouble is not with some of the texts: for two of them, three batches may fail."""
+"""Give up after this many: two bad texts alone can make at most three batches in a row fail."""
 MOVED = "another process uses this index with another embedder"
-TWO_FOLDERS = "give the two different state folders"
+TWO_FOLDERS = "give each its own state folder"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbedOutcome:
-    """How many texts were embedded, how many chunks still wait, and what was wrong.
+    """How many texts were embedded, how many chunks are still pending, and the first problem.
 
-    `refused` of those that wait were refused one by one: asking again would not help them.
+    `refused` of the pending chunks were refused one by one, so retrying would not help.
     """
 
     embedded: int = 0
@@ -45,16 +45,16 @@ class EmbedOutcome:
 
     @property
     def is_as_far_as_possible(self) -> bool:
-        """Return whether nothing waits but what the provider refuses."""
+        """Return whether nothing is pending except what the provider refuses."""
         return self.problem is None or self.pending == self.refused
 
     def followed_by(self, later: "EmbedOutcome") -> "EmbedOutcome":
-        """Return the outcome of both together."""
+        """Return this outcome and a later one combined."""
         return replace(later, embedded=self.embedded + later.embedded)
 
 
 class Embedding:
-    """Gives the chunks of one set of tables their vectors, a batch at a time.
+    """Embeds the pending chunks of one set of tables, a batch at a time.
 
     embedding = Embedding(file, LIVE, embedder, space, is_local=True, clock=clock)
     await embedding.list_waiting()
@@ -91,16 +91,16 @@ class Embedding:
 
     @property
     def total(self) -> int:
-        """Return how many chunks are done or wait."""
+        """Return how many chunks are done or pending."""
         return self.done + len(self._waiting) - self._next + sum(map(len, self._retries))
 
     @property
     def is_finished(self) -> bool:
-        """Return whether nothing is left that could be embedded now."""
+        """Return whether no batch is left to embed."""
         return self._next == len(self._waiting) and not self._retries
 
     async def list_waiting(self) -> None:
-        """List the chunks without a vector; again after some came, or are gone."""
+        """List the chunks without a vector; call it again after chunks were added or removed."""
         pending = await self._file.read(index.pending_chunks, self._tables)
         self._waiting = [chunk_id for chunk_id in pending if chunk_id not in self._refused]
         self._next = 0
@@ -109,7 +109,7 @@ class Embedding:
     async def embed_next(self) -> None:
         """Embed the next batch and store it whole.
 
-        A provider that fails ends the work, and `outcome` names it: what was embedded before stays.
+        If the provider fails, the work ends and `outcome` has the problem; earlier batches stay stored.
         """
         try:
             if self._jobs is not None:
@@ -120,7 +120,7 @@ class Embedding:
             self._end(str(error))
 
     async def outcome(self) -> EmbedOutcome:
-        """Return what came of the work, and how much is left to do."""
+        """Return what was done, and how much is left."""
         left = await self._file.read(index.count_pending, self._tables)
         problem = self._problem
         if not left or problem is None:
@@ -138,14 +138,14 @@ class Embedding:
         self._retries.clear()
 
     async def _embed_by_job(self, embedder: SupportsJobs) -> None:
-        """Leave texts to the provider's jobs; what these do not take, or fail to do, is listed anew."""
+        """Embed the next texts by a batch job; what jobs do not take, or fail to do, is listed again."""
         part = self._waiting[self._next : self._next + embedder.job_limit]
         if embedder.takes_jobs(len(part)):
             try:
                 await self._embed(part, embedder.embed_job)
             except EmbeddingPending:
                 raise
-            except EmbeddingError:  # the embedder counts it, and its status tells of it
+            except EmbeddingError:  # the embedder counts it and reports it in its status
                 pass
             else:
                 self._next += len(part)
@@ -156,10 +156,10 @@ class Embedding:
         await self.list_waiting()
 
     async def _embed_batch(self) -> None:
-        """Embed a batch; one that fails is tried again in halves, after the others.
+        """Embed a batch; if that fails, queue its halves for a retry after all others.
 
-        So a text that the provider refuses keeps no other from its vector, and those beside it are not paid
-        for anew by every sync.
+        So one text that the provider refuses does not block the others, and these are not paid for again by
+        every sync.
         """
         part = self._take_batch()
         try:
@@ -184,7 +184,7 @@ class Embedding:
         return part
 
     def _halves(self, part: Sequence[int]) -> Sequence[Sequence[int]]:
-        """Return a part in two; one that cannot be divided is refused for good, as far as this sync goes."""
+        """Split a batch in two; a single text counts as refused for the rest of this sync."""
         if len(part) == 1:
             self._refused.update(part)
             return ()
@@ -192,7 +192,7 @@ class Embedding:
         return part[:middle], part[middle:]
 
     async def _embed(self, chunk_ids: Sequence[int], ask: Ask) -> None:
-        """Give these chunks their vectors."""
+        """Embed and store these chunks."""
         texts = await self._file.read(index.texts_to_embed, self._tables, chunk_ids)
         if not texts:  # another process was here
             return

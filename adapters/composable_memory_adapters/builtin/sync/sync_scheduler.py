@@ -1,7 +1,7 @@
-"""Decides when the index looks at the notes while a memory stays open: as they change, and at an interval.
+"""Schedules syncs while a memory stays open: when notes change, and at an interval.
 
-Watching costs no look at the notes. Still a search looks at them when its time has come (`recheck_s`): what
-other machines write to a network file system, no watch hears.
+A watch does not see what other machines write to a network file system. So a search still looks at the notes
+when they have not been checked for `recheck_s`.
 """
 
 import asyncio
@@ -13,44 +13,26 @@ from typing import Literal, Protocol
 
 from composable_memory.supervision.backoff import backoff_s
 from composable_memory_adapters.builtin.settings import SyncSettings
-from composable_memory_adapters.builtin.sync.debounce import Changes
+from composable_memory_adapters.builtin.sync.debounce import Debounce
+from composable_memory_adapters.builtin.sync.watch_scope import WatchReport
 from composable_memory_ops_logs.events import BackendDegraded
 from composable_memory_ops_logs.log import OpsLog
 
-__all__ = ["FolderWatch", "SyncScheduler", "WatchFound", "WatchStatus"]
+__all__ = ["FolderWatch", "SyncScheduler", "WatchStatus"]
 
 FOLDERS_S = 5.0
-"""How often to see whether the watched folders are still those: where one is replaced, no event comes."""
+"""How often to check that the watched folders still exist: replacing one raises no event."""
 RETRY_S = 1.0
 MAX_RETRY_S = 60.0
-"""How long to wait after a sync that failed, at first and at most; twice as long each time."""
+"""Pause after a failed sync: at first, and at most; it doubles each time."""
 MAX_SESSIONS = 1000
-
-
-class WatchFound(Protocol):
-    """What a look at the watched folders found."""
-
-    @property
-    def folders(self) -> tuple[str, ...]:
-        """Return the folders that are watched; what is in a tree goes without saying."""
-        ...
-
-    @property
-    def is_new(self) -> bool:
-        """Return whether one of them was not watched until now."""
-        ...
-
-    @property
-    def problem(self) -> str | None:
-        """Return why something is not watched, None if everything is."""
-        ...
 
 
 class FolderWatch(Protocol):
     """Watches the folders of the notes; its methods block."""
 
-    def keep_up(self) -> WatchFound:
-        """Watch the folders that are there now."""
+    def update(self) -> WatchReport:
+        """Watch the folders that exist now."""
         ...
 
     def stop(self) -> None:
@@ -60,15 +42,15 @@ class FolderWatch(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchStatus:
-    """How the notes are watched: `partial` and `failed` have a reason."""
+    """How the notes are watched; `partial` and `failed` have a reason."""
 
     state: Literal["off", "starting", "active", "partial", "failed"] = "off"
     folders: tuple[str, ...] = ()
     reason: str | None = None
 
     @classmethod
-    def of(cls, found: WatchFound) -> "WatchStatus":
-        """Return the status after a look at the folders."""
+    def of(cls, found: WatchReport) -> "WatchStatus":
+        """Return the status that a report of the watch amounts to."""
         if found.problem is None:
             return cls(state="active", folders=found.folders)
         return cls(
@@ -77,17 +59,16 @@ class WatchStatus:
 
 
 class SyncScheduler:
-    """Follows the notes from `start` to `stop`.
+    """Watches the notes and starts syncs, from `start` to `stop`.
 
-    `changes` is what the watch has heard of; whoever syncs has them covered. `open_watch` is called in a
-    thread, with what to call when something changes. `sync` brings the index up to date for a reason, returns
-    whether that went well, and never raises.
+    `open_watch` is called in a thread with the callback for changes. `sync` brings the index up to date for a
+    reason, returns whether it succeeded, and never raises; it calls `debounce.forget_before` when it is done.
     """
 
     def __init__(
         self,
         settings: SyncSettings,
-        changes: Changes,
+        debounce: Debounce,
         *,
         open_watch: Callable[[Callable[[], None]], FolderWatch],
         sync: Callable[[str], Awaitable[bool]],
@@ -97,47 +78,47 @@ class SyncScheduler:
         self._open_watch = open_watch
         self._sync = sync
         self._ops_log = ops_log
-        self._changes = changes
+        self._debounce = debounce
         self._watch: FolderWatch | None = None
         self._task: asyncio.Task[None] | None = None
         self._sessions: OrderedDict[str, None] = OrderedDict()
         self.status = WatchStatus()
 
     @property
-    def is_following(self) -> bool:
+    def is_running(self) -> bool:
         """Return whether it was started and not stopped."""
         return self._task is not None
 
     @property
     def recheck_s(self) -> float:
-        """Return how long a search may take the notes for unchanged after they were looked at.
+        """Return for how many seconds after a check a search may assume that the notes are unchanged.
 
-        What was heard of and is not in the index yet makes that as short as the debounce time.
+        While a change is waiting to be indexed, that is at most the debounce time.
         """
         recheck_s = self._settings.recheck_s
         return (
             min(recheck_s, self._settings.watch_debounce_ms / 1000)
-            if self._changes.are_pending
+            if self._debounce.is_pending
             else recheck_s
         )
 
     @property
-    def blindness(self) -> str | None:
-        """Return why changes reach the index only when somebody asks for a sync, None if they reach it."""
+    def unwatched_reason(self) -> str | None:
+        """Return why changes are indexed only on request; None if they are indexed automatically."""
         by_other_means = self._settings.on_search or self._settings.interval_minutes
         return None if by_other_means else self.status.reason
 
     def start(self) -> None:
-        """Begin to follow; what that takes is made ready behind the caller's back."""
+        """Start watching in the background."""
         if self._settings.watch:
             self.status = WatchStatus(state="starting")
-        self._changes.is_watch_ready.clear()
-        # In a context of its own, so that not all syncs to come belong to the trace in which this is called.
+        self._debounce.is_watch_ready.clear()
+        # In an empty context, so that later syncs do not belong to the trace of this call.
         self._task = asyncio.create_task(self._follow(), name="builtin-follow", context=Context())
         self._task.add_done_callback(self._end)
 
     async def stop(self) -> None:
-        """Follow no longer, and release what that took; calling it again does nothing."""
+        """Stop watching; calling it again does nothing."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -146,7 +127,7 @@ class SyncScheduler:
         self._task = self._watch = None
 
     def is_new_session(self, key: str | None) -> bool:
-        """Return whether a conversation asks for the first time; always no if that is no reason to look."""
+        """Return whether a conversation asks for the first time; always False if that starts no sync."""
         if not key or self._task is None or not self._settings.on_session_start:
             return False
         is_new = key not in self._sessions
@@ -161,30 +142,30 @@ class SyncScheduler:
             if self._settings.watch:
                 tasks.create_task(self._follow_changes())
             else:
-                self._changes.is_watch_ready.set()
+                self._debounce.is_watch_ready.set()
             if self._settings.interval_minutes:
                 tasks.create_task(self._keep_interval())
 
     def _end(self, task: asyncio.Task[None]) -> None:
-        """Leave nobody waiting, whatever ended the task; a defect must be seen in the status."""
-        self._changes.is_watch_ready.set()
+        """Release whoever waits for the watch; an unexpected error becomes visible in the status."""
+        self._debounce.is_watch_ready.set()
         if not task.cancelled() and (error := task.exception()) is not None:
-            self.status = replace(self.status, state="failed", reason=f"following ended: {error!r}")
+            self.status = replace(self.status, state="failed", reason=f"watching ended: {error!r}")
 
     async def _follow_changes(self) -> None:
-        self._watch = await asyncio.to_thread(self._open_watch, self._changes.hear)
-        await self._mind_folders(self._watch)
-        self._changes.is_watch_ready.set()
+        self._watch = await asyncio.to_thread(self._open_watch, self._debounce.note_change)
+        await self._update_watch(self._watch)
+        self._debounce.is_watch_ready.set()
         while True:
-            has_changed = await self._changes.settle(FOLDERS_S)
-            # In a folder that is new here, something may have been written before it was watched.
-            is_new = await self._mind_folders(self._watch)
+            has_changed = await self._debounce.wait_until_quiet(FOLDERS_S)
+            # A new folder may have got files before it was watched.
+            is_new = await self._update_watch(self._watch)
             if has_changed or is_new:
-                await self._sync_at_last()
+                await self._sync_until_done()
 
-    async def _mind_folders(self, watch: FolderWatch) -> bool:
-        """Watch the folders that are there now; say whether one is new."""
-        found = await asyncio.to_thread(watch.keep_up)
+    async def _update_watch(self, watch: FolderWatch) -> bool:
+        """Watch the folders that exist now; return whether one of them is new."""
+        found = await asyncio.to_thread(watch.update)
         before, self.status = self.status, WatchStatus.of(found)
         if self.status.reason is not None and self.status.reason != before.reason:
             self._ops_log.emit(
@@ -194,8 +175,8 @@ class SyncScheduler:
             )
         return found.is_new
 
-    async def _sync_at_last(self) -> None:
-        """Sync; where that fails try again, so that a change is not forgotten before it is in the index."""
+    async def _sync_until_done(self) -> None:
+        """Sync, and retry until it succeeds, so that no change is lost."""
         failures = 0
         while not await self._sync("watch"):
             failures += 1

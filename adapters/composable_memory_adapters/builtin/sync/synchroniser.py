@@ -26,7 +26,7 @@ from composable_memory.supervision.lease import POLL_S, Lease
 from composable_memory.supervision.single_flight import Flight, sync_complete
 from composable_memory.types import MemorySyncProgressUpdate, SyncReport
 from composable_memory_adapters.builtin.notes.drafts import Drafter
-from composable_memory_adapters.builtin.notes.sessions import patience
+from composable_memory_adapters.builtin.notes.sessions import growth_limits
 from composable_memory_adapters.builtin.settings import BuiltinSettings
 from composable_memory_adapters.builtin.store import index, index_meta, integrity, rebuild
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
@@ -61,10 +61,11 @@ REFRESH_S = 1.0
 """How often the notes are looked at, at most, while vectors are made."""
 
 CUT = (
-    "another process cuts notes otherwise in this index; give the two the same settings, or two state folders"
+    "another process cuts the notes of this index differently; "
+    "give both the same settings, or separate state folders"
 )
 
-NOT_REBUILT = "the index was not rebuilt, the one before it answers"
+NOT_REBUILT = "the index was not rebuilt, the previous one answers"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -101,7 +102,7 @@ class Synchroniser:
         return Drafter(
             chunking=self.settings.chunking,
             keywords=self.settings.store.fts.enabled,
-            patience=patience(reason, self.settings.sync.sessions),
+            growth_limits=growth_limits(reason, self.settings.sync.sessions),
         )
 
     async def run(self, flight: Flight) -> SyncReport:
@@ -206,7 +207,7 @@ class _Run:
         if found.structure is not None:
             raise IndexDamaged(self._file.path, found.structure)
         await self._file.write(integrity.mend, found=found)
-        if (described := found.described()) is not None:
+        if (described := found.describe()) is not None:
             self.result.mended = f"the index was damaged, and is mended: {described}"
 
     async def _apply_settings(self) -> None:
@@ -237,7 +238,7 @@ class _Run:
         if self._must_rebuild:
             self.result.is_full = True
         elif not self._sync.has_matched:
-            self.result.mismatch = cost.described()
+            self.result.mismatch = cost.describe()
         else:
             self.result.mismatch = f"{MOVED}; {TWO_FOLDERS}" if cost.is_of_other_space else CUT
 

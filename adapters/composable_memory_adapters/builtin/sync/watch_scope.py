@@ -1,4 +1,4 @@
-"""Which folders have to be watched so that no change of a note is missed, and which paths in them matter."""
+"""Which folders to watch so that no change of a note is missed, and which paths in them matter."""
 
 import os
 import stat
@@ -9,14 +9,14 @@ from pathlib import Path
 from composable_memory.paths import MAIN_FILES, MEMORY_FOLDER, extra_root, is_markdown
 from composable_memory_adapters.builtin.notes.sources import IGNORED_FOLDERS, TRANSCRIPT_SUFFIX
 
-__all__ = ["WatchScope", "WatchedFolder", "survey"]
+__all__ = ["WatchReport", "WatchScope", "WatchedFolder", "survey"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchedFolder:
-    """A folder that is there, to be watched with or without the folders in it.
+    """An existing folder to be watched, with its subfolders if `recursive`.
 
-    `identity` is its device and inode: they tell it from another one that took its place.
+    `identity` is its device and inode, which differ if another folder has taken its place.
     """
 
     path: str
@@ -26,11 +26,11 @@ class WatchedFolder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchScope:
-    """All folders to be watched, and what in them is of interest.
+    """All folders to be watched, and which paths in them matter.
 
-    `trees` are the folders, there or not, whose Markdown files count at any depth; `transcripts` is the one
-    whose transcripts count. `names` maps a folder to the names, in small letters, that count right in it: the
-    notes there, and the folders to be watched themselves, which come and go.
+    `trees` are the folders, existing or not, whose Markdown files matter at any depth; `transcripts` is the
+    folder of the transcripts. `names` maps a folder to the names, in lower case, that matter directly in it:
+    notes, and watched folders themselves, which may come and go.
     """
 
     folders: tuple[WatchedFolder, ...] = ()
@@ -48,24 +48,33 @@ class WatchScope:
         return folder == self.transcripts and name.endswith(TRANSCRIPT_SUFFIX)
 
     def reaches(self, path: str) -> bool:
-        """Return whether `path` is one of the trees or lies in one, in no folder that is left out."""
+        """Return whether `path` is one of the trees or within one, and in no ignored folder."""
         return any(_is_within(path, tree) for tree in self.trees)
 
     def is_watched(self, path: str) -> bool:
-        """Return whether the folder at `path` is to be watched: by its own name, or as a part of a tree."""
+        """Return whether the folder at `path` is to be watched, on its own or as part of a tree."""
         return self.reaches(path) or any(path == folder.path for folder in self.folders)
 
 
-def survey(workspace: Path, extra_paths: Sequence[Path] = (), transcripts: Path | None = None) -> WatchScope:
-    """Return the territory of a workspace as it is now; looks at the disk.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchReport:
+    """What is watched: the outermost folders, whether any is new, and why something is not watched."""
 
-    A root that is not there is no folder to be watched yet. Symbolic links are no roots, as in a scan.
+    folders: tuple[str, ...] = ()
+    is_new: bool = False
+    problem: str | None = None
+
+
+def survey(workspace: Path, extra_paths: Sequence[Path] = (), transcripts: Path | None = None) -> WatchScope:
+    """Return what to watch for a workspace as it is now; looks at the disk.
+
+    Folders that do not exist yet are left out. Symbolic links are not followed, as in a scan.
     """
     root = Path(os.path.realpath(workspace))
     extras = [extra_root(path, root) for path in extra_paths]
     trees = [root / MEMORY_FOLDER, *extras]
     folders = [(root, False), *((tree, True) for tree in trees)]
-    # A file is watched by way of its folder: editors replace files, and a watch would stay with the old one.
+    # A file is watched through its folder: editors replace files, and a watch would stay with the old one.
     folders += [(extra.parent, False) for extra in extras if is_markdown(extra.name)]
     lists = [] if transcripts is None else [Path(os.path.realpath(transcripts))]
     folders += [(folder, False) for folder in lists]
@@ -89,7 +98,7 @@ def _look(path: Path, *, recursive: bool) -> WatchedFolder | None:
 
 
 def _outermost(folders: Sequence[WatchedFolder]) -> Iterator[WatchedFolder]:
-    """Yield the folders without those that a tree among them covers: no folder is watched twice."""
+    """Yield the folders that no tree among them covers, so that none is watched twice."""
     trees: list[str] = []
     seen: set[str] = set()
     for folder in sorted(folders, key=lambda one: (not one.recursive, len(one.path))):
@@ -110,11 +119,11 @@ def _by_folder(paths: Sequence[Path]) -> dict[str, frozenset[str]]:
 
 
 def _is_within(path: str, tree: str) -> bool:
-    """Return whether `path` is `tree` or lies in it, and in none of the folders that are left out."""
+    """Return whether `path` is `tree` or within it, and in none of the ignored folders."""
     if path == tree:
         return True
     inner = path.removeprefix(tree.rstrip(os.sep) + os.sep)
     if inner == path:
         return False
-    # Thousands of events in a second come by here: a path object for each would take most of the time.
+    # Thousands of events a second may come by here: path objects would take most of the time.
     return IGNORED_FOLDERS.isdisjoint(inner.split(os.sep))  # noqa: PTH206 - see above

@@ -1,4 +1,4 @@
-"""Asks an embedding provider, and waits no longer than was agreed."""
+"""Calls to an embedding provider under a time limit."""
 
 from collections.abc import Coroutine
 from typing import TypeVar
@@ -21,7 +21,7 @@ async def probe(embedder: EmbedderAdapter, space: EmbeddingSpace) -> None:
     """Embed one word as a search would.
 
     Raises:
-        EmbeddingError: it did not work, or what came back cannot be searched with.
+        EmbeddingError: the call failed, or returned a vector that cannot be used.
     """
     word = EmbedderInput(text="ping", kind="query")
     vector = await answer_within(PROBE_TIMEOUT_S, embedder.embed(word), space)
@@ -29,7 +29,7 @@ async def probe(embedder: EmbedderAdapter, space: EmbeddingSpace) -> None:
 
 
 async def answer_within(timeout_s: float, asked: Coroutine[object, object, T], space: EmbeddingSpace) -> T:
-    """Await an embedder; whatever a foreign one raises, and its silence, become an `EmbeddingError`."""
+    """Await an embedder; a timeout, and whatever it raises, becomes an `EmbeddingError`."""
     outcome = await BoundedCalls().run(space.provider, "embed", asked, timeout_s)
     if not isinstance(outcome, Failure):
         return outcome

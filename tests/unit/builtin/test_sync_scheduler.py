@@ -12,7 +12,7 @@ from typing import ParamSpec, TypeVar
 import pytest
 
 from composable_memory_adapters.builtin.settings import SyncSettings
-from composable_memory_adapters.builtin.sync.debounce import Changes
+from composable_memory_adapters.builtin.sync.debounce import Debounce
 from composable_memory_adapters.builtin.sync.sync_scheduler import (
     FOLDERS_S,
     MAX_RETRY_S,
@@ -20,7 +20,7 @@ from composable_memory_adapters.builtin.sync.sync_scheduler import (
     SyncScheduler,
     WatchStatus,
 )
-from composable_memory_adapters.builtin.sync.watcher import WatchReport
+from composable_memory_adapters.builtin.sync.watch_scope import WatchReport
 from composable_memory_ops_logs import MemorySink, OpsLog
 from composable_memory_ops_logs.events import BackendDegraded
 
@@ -97,9 +97,9 @@ class Notes:
         self.is_fine = True
         self.is_watched = False
         self.tell: Callable[[], None] = lambda: None
-        self.changes: Changes
+        self.debounce: Debounce
 
-    def keep_up(self) -> WatchReport:
+    def update(self) -> WatchReport:
         return self.found
 
     def stop(self) -> None:
@@ -114,7 +114,7 @@ class Notes:
         self.looks.append((began, reason))
         await asyncio.sleep(self.takes_s)
         if self.is_fine:
-            self.changes.cover(began)
+            self.debounce.forget_before(began)
         return self.is_fine
 
     async def change(self, *after_s: float) -> None:
@@ -127,13 +127,13 @@ class Notes:
 @asynccontextmanager
 async def followed(notes: Notes, ops_log: OpsLog, **options: object) -> AsyncIterator[SyncScheduler]:
     settings = SyncSettings.model_validate({"watchDebounceMs": DEBOUNCE_S * 1000, **options})
-    notes.changes = Changes(DEBOUNCE_S)
+    notes.debounce = Debounce(DEBOUNCE_S)
     follower = SyncScheduler(
-        settings, notes.changes, open_watch=notes.watch, sync=notes.look, ops_log=ops_log
+        settings, notes.debounce, open_watch=notes.watch, sync=notes.look, ops_log=ops_log
     )
     follower.start()
     try:
-        await notes.changes.is_watch_ready.wait()
+        await notes.debounce.is_watch_ready.wait()
         yield follower
     finally:
         await follower.stop()
@@ -255,10 +255,10 @@ async def test_a_change_that_is_heard_when_the_loop_has_ended_disturbs_nobody() 
         loop = asyncio.new_event_loop()
         changes = loop.run_until_complete(made())
         loop.close()
-        changes.hear()
+        changes.note_change()
 
-    async def made() -> Changes:
-        return Changes(0.0)
+    async def made() -> Debounce:
+        return Debounce(0.0)
 
     await asyncio.to_thread(hear_late)
 
@@ -334,7 +334,7 @@ def test_only_who_has_no_other_means_is_blind_without_a_watch(
     async def test() -> None:
         async with followed(notes, ops_log, **options) as follower:
             assert follower.status.state == "partial"
-            assert follower.blindness == ("no more watches" if is_blind else None)
+            assert follower.unwatched_reason == ("no more watches" if is_blind else None)
 
     hasty(test())
 
@@ -344,7 +344,7 @@ def test_nobody_waits_for_a_watch_that_ends_by_a_defect(hasty: Hasty, ops_log: O
         raise ValueError("a defect")
 
     async def test() -> None:
-        changes = Changes(DEBOUNCE_S)
+        changes = Debounce(DEBOUNCE_S)
         follower = SyncScheduler(SyncSettings(), changes, open_watch=fail, sync=Notes().look, ops_log=ops_log)
         follower.start()
         await changes.is_watch_ready.wait()
