@@ -22,12 +22,11 @@ from math import isfinite
 import numpy as np
 from numpy.typing import NDArray
 
-from composable_memory_feedback.advice.candidates import Vector
 from composable_memory_feedback.advice.evidence import Case, CaseScores, case_weight
 from composable_memory_feedback.logged import LoggedQuery, RankedHit, Ranker
 from composable_memory_feedback.metrics import Interval
 
-__all__ = ["Comparison", "Imputation", "Rankings", "ScoreMatrix", "compare", "counts_of"]
+__all__ = ["Comparison", "Imputation", "Rankings", "compare", "counts_of"]
 
 Floats = NDArray[np.float64]
 Worth = Callable[[RankedHit], float]
@@ -118,49 +117,6 @@ def compare(
     )
 
 
-class ScoreMatrix:
-    """Scores of cases under vectors of weights; each case is ranked once under each."""
-
-    def __init__(
-        self,
-        cases: Sequence[Case],
-        *,
-        backends: Sequence[str],
-        ranker: Ranker,
-        k: int,
-        pace: Callable[[], None],
-    ) -> None:
-        self._cases, self._backends, self._ranker, self._pace, self._k = cases, backends, ranker, pace, k
-        self._imputation = Imputation(cases, ranker)
-        self.weights = np.array([counts_of(one, k) for one in cases])
-        """How much each case counts."""
-
-    def scores(self, vectors: Sequence[Vector]) -> Floats:
-        """Return a row for each case: its nDCG under each vector, against the best order of all of these."""
-        return np.array([self._row(at, vectors) for at in range(len(self._cases))])
-
-    def compare(self, changes: Sequence[tuple[Vector, Vector]]) -> Comparison:
-        """Return how each case scores under its own vectors before and after a change."""
-        rankings = [
-            (self._ranked(case.query, before), self._ranked(case.query, after))
-            for case, (before, after) in zip(self._cases, changes, strict=True)
-        ]
-        return compare(self._cases, rankings, imputation=self._imputation, k=self._k)
-
-    def _row(self, at: int, vectors: Sequence[Vector]) -> list[float]:
-        case = self._cases[at]
-        scores = CaseScores(evidence=case.evidence, k=self._k, imputed=self._imputation.worths[at])
-        gains = []
-        for vector in vectors:
-            self._pace()
-            gains.append(scores.add(self._ranked(case.query, vector)))
-        return [_share(gain, scores.ideal) for gain in gains]
-
-    def _ranked(self, query: LoggedQuery, vector: Vector) -> Sequence[RankedHit]:
-        weights = {**query.policy.weights, **dict(zip(self._backends, vector, strict=True))}
-        return self._ranker(query, replace(query.policy, weights=weights))
-
-
 def counts_of(case: Case, k: int) -> float:
     """Return how much a case counts beside others: for how many queries it stands and how much it tells."""
     by_use = sum(one.kind.is_implicit for one in case.evidence.values())
@@ -175,13 +131,8 @@ def _scores(
     found = np.zeros((2, len(cases)))
     for at, (case, (before, after), worth) in enumerate(zip(cases, rankings, worths, strict=True)):
         scores = CaseScores(evidence=case.evidence, k=k, imputed=worth)
-        gains = scores.add(after), scores.add(before)
-        found[:, at] = [_share(gain, scores.ideal) for gain in gains]
+        found[:, at] = scores.shares([scores.add(after), scores.add(before)])
     return found[0], found[1]
-
-
-def _share(gain: float, ideal: float) -> float:
-    return min(1.0, gain / ideal) if ideal > 0.0 else 0.0
 
 
 def _scores_by_key(query: LoggedQuery, ranker: Ranker) -> Mapping[str, Mapping[str, float]]:

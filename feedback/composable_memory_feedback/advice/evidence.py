@@ -183,6 +183,11 @@ class CaseScores:
         )
         return dcg(nlargest(self.k, [*self._worth, *unseen]), self.k)
 
+    def shares(self, gains: Sequence[float]) -> list[float]:
+        """Return each gain as a part of the ideal, at most 1; 0 where nothing can be gained."""
+        ideal = self.ideal
+        return [min(1.0, gain / ideal) if ideal > 0.0 else 0.0 for gain in gains]
+
     def _look_up(self, hit: RankedHit) -> tuple[float, int]:
         worth = self._worth_of(hit)
         return worth, self._group(hit.keys, worth)
@@ -220,9 +225,7 @@ def score(
     judged counts 0, or what `imputed` gives it.
     """
     scores = CaseScores(evidence=evidence, k=k, imputed=imputed)
-    gain = scores.add(hits)
-    ideal = scores.ideal
-    return min(1.0, gain / ideal) if ideal > 0.0 else 0.0
+    return scores.shares([scores.add(hits)])[0]
 
 
 def case_weight(evidence: EvidenceOfQuery, k: int) -> float:

@@ -12,19 +12,19 @@ and Bengio 2003).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 import numpy as np
 from numpy.typing import NDArray
 
 from composable_memory_feedback.advice.candidates import SMALLEST, Vector, coarse, positive, vector_of
-from composable_memory_feedback.advice.estimating import ScoreMatrix
-from composable_memory_feedback.advice.evidence import Case
+from composable_memory_feedback.advice.estimating import Comparison, Imputation, compare, counts_of
+from composable_memory_feedback.advice.evidence import Case, CaseScores
 from composable_memory_feedback.advice.values import AdviceLimits, BackendAdvice, Proposal
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.judgements import RELEVANT
-from composable_memory_feedback.logged import Ranker
+from composable_memory_feedback.logged import LoggedQuery, RankedHit, Ranker
 from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.weights import WeightTable, same_proportions
 
@@ -83,8 +83,16 @@ def advise(
             made_at=now,
             notes=notes,
         )
-    matrix = ScoreMatrix(usable, backends=backends, ranker=ranker, k=k, pace=pace)
-    study = _Study.of(usable, current, backends, matrix, limits, seed)
+    study = _Study(
+        usable,
+        current=current,
+        backends=backends,
+        ranker=ranker,
+        limits=limits,
+        k=k,
+        pace=pace,
+        seed=seed,
+    )
     wanted = study.table(study.choose(), now)
     table = clamp_steps(wanted)
     if same_proportions(table, current, backends=backends, tolerance=ROUNDED):
@@ -97,7 +105,7 @@ def advise(
         advisor="statistical",
         current=current,
         table=table,
-        changes=tuple(_changes(study, table, usable, seed)),
+        changes=tuple(_changes(study, table, seed)),
         sample_size=len(usable),
         made_at=now,
         gain=gain,
@@ -116,62 +124,48 @@ class _Choice:
     by_intent: Mapping[IntentKind, Vector] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Study:
-    """The scores of cases by vectors, and how much each case counts."""
+    """Cases, each ranked once under every vector that is tried, and what does best over them."""
 
-    current: WeightTable
-    backends: Sequence[str]
-    matrix: ScoreMatrix
-    intents: Sequence[IntentKind]
-    vectors: Sequence[Vector]
-    logs: Floats
-    scores: Floats
-    weights: Floats
-    members: Mapping[IntentKind, Floats]
-    """For each kind with enough questions: 1 for its cases, 0 for the others."""
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         cases: Sequence[Case],
+        *,
         current: WeightTable,
         backends: Sequence[str],
-        matrix: ScoreMatrix,
+        ranker: Ranker,
         limits: AdviceLimits,
+        k: int,
+        pace: Callable[[], None],
         seed: int,
-    ) -> "_Study":
-        intents = [case.query.intent for case in cases]
-        members = {kind: np.array([float(one is kind) for one in intents]) for kind in IntentKind}
-        start = positive(vector_of(current, backends))
-        vectors = coarse(start, floor=limits.min_weight, seed=seed)
-        return cls(
-            current=current,
-            backends=backends,
-            matrix=matrix,
-            intents=intents,
-            vectors=vectors,
-            logs=np.log(np.array(vectors)),
-            scores=matrix.scores(vectors),
-            weights=matrix.weights,
-            members={kind: one for kind, one in members.items() if one.sum() >= limits.min_intent_samples},
-        )
+    ) -> None:
+        self.cases, self.current, self.backends = cases, current, backends
+        self._ranker, self._k = ranker, k
+        self._imputation = Imputation(cases, ranker)
+        self._weights = np.array([counts_of(one, k) for one in cases])
+        self.vectors = coarse(positive(vector_of(current, backends)), floor=limits.min_weight, seed=seed)
+        self._logs = np.log(np.array(self.vectors))
+        self._scores = np.array([self._scored(at, pace) for at in range(len(cases))])
+        self.intents = [case.query.intent for case in cases]
+        members = {kind: np.array([float(one is kind) for one in self.intents]) for kind in IntentKind}
+        self.members = {kind: one for kind, one in members.items() if one.sum() >= limits.min_intent_samples}
+        """For each kind with enough questions: 1 for its cases, 0 for the others."""
 
     def choose(self, drawn: Floats | None = None) -> _Choice:
         """Return what does best when each case counts `drawn` times; of equals the first, the present one."""
         counted = np.ones(len(self.intents)) if drawn is None else drawn
-        heavy = counted * self.weights
-        means = heavy @ self.scores / max(heavy.sum(), 1e-12)
+        heavy = counted * self._weights
+        means = heavy @ self._scores / max(heavy.sum(), 1e-12)
         overall = self._best(means, self.vectors[0], float(counted.sum()))
         by_intent = {}
         for kind, is_member in self.members.items():
             own = heavy * is_member
-            of_kind = own @ self.scores / max(own.sum(), 1e-12)
+            of_kind = own @ self._scores / max(own.sum(), 1e-12)
             by_intent[kind] = self._best(of_kind, overall, float((counted * is_member).sum()))
         return _Choice(overall, by_intent)
 
     def _best(self, means: Floats, near: Vector, count: float) -> Vector:
-        distances = ((self.logs - np.log(near)) ** 2).sum(axis=1)
+        distances = ((self._logs - np.log(near)) ** 2).sum(axis=1)
         return self.vectors[int(np.argmax(means - RIDGE / max(count, 1.0) * distances))]
 
     def table(self, choice: _Choice, now: datetime) -> WeightTable:
@@ -180,11 +174,33 @@ class _Study:
         others = {one: weight / heaviest for one, weight in self.current.weights.items()}
         kept = {kind: vector_of(self.current, self.backends, kind) for kind in self.current.by_intent}
         rows = {**kept, **choice.by_intent}
-        by_intent = {kind: self._weights(row) for kind, row in rows.items() if row != choice.overall}
-        weights = {**others, **self._weights(choice.overall)}
+        by_intent = {kind: self._by_backend(row) for kind, row in rows.items() if row != choice.overall}
+        weights = {**others, **self._by_backend(choice.overall)}
         return WeightTable.fixed(weights, by_intent=by_intent, reason=REASON, made_at=now)
 
-    def _weights(self, vector: Vector) -> dict[str, float]:
+    def compare(self, changes: Sequence[tuple[Vector, Vector]]) -> Comparison:
+        """Return how each case scores under its own vectors before and after a change."""
+        rankings = [
+            (self._ranked(case.query, before), self._ranked(case.query, after))
+            for case, (before, after) in zip(self.cases, changes, strict=True)
+        ]
+        return compare(self.cases, rankings, imputation=self._imputation, k=self._k)
+
+    def _scored(self, at: int, pace: Callable[[], None]) -> list[float]:
+        """Return the nDCG of a case under each vector, against the best order of all of these."""
+        case = self.cases[at]
+        scores = CaseScores(evidence=case.evidence, k=self._k, imputed=self._imputation.worths[at])
+        gains = []
+        for vector in self.vectors:
+            pace()
+            gains.append(scores.add(self._ranked(case.query, vector)))
+        return scores.shares(gains)
+
+    def _ranked(self, query: LoggedQuery, vector: Vector) -> Sequence[RankedHit]:
+        weights = {**query.policy.weights, **dict(zip(self.backends, vector, strict=True))}
+        return self._ranker(query, replace(query.policy, weights=weights))
+
+    def _by_backend(self, vector: Vector) -> dict[str, float]:
         """Return a vector as weights; what is 0 now stays 0 unless it is to be raised."""
         return {
             one: 0.0 if weight <= SMALLEST and self.current[one] == 0.0 else weight
@@ -205,7 +221,7 @@ def _gain(
             kind = study.intents[at]
             before, after = (vector_of(one, study.backends, kind) for one in (study.current, table))
             changes[at] = before, after
-    found = study.matrix.compare(changes)
+    found = study.compare(changes)
     places = {kind: [at for at, one in enumerate(study.intents) if one is kind] for kind in IntentKind}
     return found.interval(widening=WIDENING, seed=seed), {
         kind: found.interval(own, widening=WIDENING, seed=seed)
@@ -250,12 +266,12 @@ def _beliefs(study: _Study, seed: int) -> dict[tuple[IntentKind | None, str], _B
     return found
 
 
-def _changes(study: _Study, table: WeightTable, cases: Sequence[Case], seed: int) -> Iterator[BackendAdvice]:
+def _changes(study: _Study, table: WeightTable, seed: int) -> Iterator[BackendAdvice]:
     """Yield what changes, first over all questions, then for each kind; weights with the heaviest as 1."""
     beliefs, backends = _beliefs(study, seed), study.backends
     for kind in (None, *sorted(table.by_intent)):
         before, after = vector_of(study.current, backends, kind), vector_of(table, backends, kind)
-        own = [case for case in cases if kind is None or case.query.intent is kind]
+        own = [case for case in study.cases if kind is None or case.query.intent is kind]
         for backend, old, new in zip(backends, before, after, strict=True):
             if abs(new - old) > LEAST_CHANGE:
                 belief = beliefs.get((kind, backend))

@@ -1,13 +1,13 @@
 """Rank logged queries as they were and under a change, and score both by what is known."""
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from composable_memory_feedback.advice.estimating import Comparison, Imputation, Rankings, compare
 from composable_memory_feedback.advice.evidence import Case, QueryKey
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.intents import IntentKind
-from composable_memory_feedback.logged import LoggedQuery, RankedHit, Ranker, RankingPolicy
+from composable_memory_feedback.logged import LoggedQuery, Ranker, RankingPolicy
 from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.replay.values import (
     GateVerdict,
@@ -84,12 +84,13 @@ def replay(
                 others = by_importance(others)[:keep]
     _refuse_strangers(backends, change)
     cases.sort(key=lambda case: case.query.at)
-    scored = None
+    judged = None
     if cases:
         names = [(one.query.trace_id, one.query.query_id) for one in cases]
         pairs = [(compared[name].before, compared[name].after) for name in names]
-        scored = _scored(cases, pairs, ranker, k)
-        for name, (before, after) in zip(names, scored.ndcgs, strict=True):
+        found = compare(cases, pairs, imputation=Imputation(cases, ranker), k=k)
+        judged = _judged(cases, found, _coverage(cases, pairs))
+        for name, before, after in zip(names, found.before.tolist(), found.after.tolist(), strict=True):
             compared[name] = replace(compared[name], ndcg_before=before, ndcg_after=after)
     shown = [*compared.values(), *others]
     return ReplayReport(
@@ -98,7 +99,7 @@ def replay(
         total=total,
         changed=changes,
         queries=tuple(shown if keep is None else by_importance(shown)[:keep]),
-        judged=_judged(scored) if scored else None,
+        judged=judged,
     )
 
 
@@ -142,8 +143,8 @@ def gate(
     for case in cases:
         before, after = (ranker(case.query, changed(case.query, one)) for one in (baseline, candidate))
         pairs.append((before[:k], after[:k]))
-    scored = _scored(cases, pairs, ranker, k)
-    difference, coverage = scored.comparison.interval(allowance=ALLOWANCE), scored.coverage
+    found = compare(cases, pairs, imputation=Imputation(cases, ranker), k=k)
+    difference, coverage = found.interval(allowance=ALLOWANCE), _coverage(cases, pairs)
     passed = difference.low >= -tolerance - TOLERANCE
     return GateVerdict(
         passed=passed,
@@ -152,20 +153,6 @@ def gate(
         reason=_reason(passed, difference, len(cases), tolerance) + _estimated(coverage),
         coverage=coverage,
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Scored:
-    """Judged queries before and after; `coverage` is the share of what stands there after that was judged."""
-
-    cases: Sequence[Case]
-    comparison: Comparison
-    coverage: float
-
-    @property
-    def ndcgs(self) -> list[tuple[float, float]]:
-        """Return the nDCG of each before and after."""
-        return list(zip(self.comparison.before.tolist(), self.comparison.after.tolist(), strict=True))
 
 
 def _refuse_strangers(known: Collection[str], change: PolicyChange) -> None:
@@ -178,15 +165,13 @@ def _refuse_strangers(known: Collection[str], change: PolicyChange) -> None:
         )
 
 
-def _scored(cases: Sequence[Case], pairs: Sequence[Rankings], ranker: Ranker, k: int) -> _Scored:
-    comparison = compare(cases, pairs, imputation=Imputation(cases, ranker), k=k)
-    known = [_known(case, after) for case, (_, after) in zip(cases, pairs, strict=True)]
-    return _Scored(cases=cases, comparison=comparison, coverage=sum(known) / len(known))
-
-
-def _known(case: Case, hits: Sequence[RankedHit]) -> float:
-    """Return the share of results that were judged."""
-    return sum(any(key in case.evidence for key in hit.keys) for hit in hits) / len(hits) if hits else 1.0
+def _coverage(cases: Sequence[Case], pairs: Sequence[Rankings]) -> float:
+    """Return the share of what stands there after a change that was judged."""
+    known = [
+        sum(any(key in case.evidence for key in hit.keys) for hit in after) / len(after) if after else 1.0
+        for case, (_, after) in zip(cases, pairs, strict=True)
+    ]
+    return sum(known) / len(known)
 
 
 def _compare(query: LoggedQuery, change: PolicyChange, ranker: Ranker, k: int) -> QueryReplay:
@@ -204,19 +189,16 @@ def _compare(query: LoggedQuery, change: PolicyChange, ranker: Ranker, k: int) -
     )
 
 
-def _judged(scored: _Scored) -> Judged:
-    found = scored.comparison
+def _judged(cases: Sequence[Case], found: Comparison, coverage: float) -> Judged:
     total = float(found.weights.sum())
-    places = {
-        kind: [at for at, case in enumerate(scored.cases) if case.query.intent is kind] for kind in IntentKind
-    }
+    places = {kind: [at for at, case in enumerate(cases) if case.query.intent is kind] for kind in IntentKind}
     return Judged(
-        queries=len(scored.cases),
+        queries=len(cases),
         effective=total**2 / float((found.weights**2).sum()),
         ndcg_before=float(found.weights @ found.before) / total,
         ndcg_after=float(found.weights @ found.after) / total,
         difference=found.interval(allowance=ALLOWANCE),
-        coverage=scored.coverage,
+        coverage=coverage,
         by_intent={kind: found.interval(own, allowance=ALLOWANCE) for kind, own in places.items() if own},
     )
 
