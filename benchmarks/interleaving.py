@@ -117,7 +117,7 @@ def ranking(answers: Sequence[BackendAnswer], table: Table, answer: frozenset[Li
     """Rank as a running memory does, under these weights of keywords and vectors."""
     options = SearchOptions(max_results=DEPTH)
     merged = rank(
-        answers,
+        {one.backend_id: one.results for one in answers},
         RULES,
         weights=dict(zip(LEGS, table, strict=True)),
         policy=MergePolicy(),

@@ -27,7 +27,7 @@ from composable_memory.query.calibration import Calibration
 from composable_memory.query.near_duplicates import near_pairs_shown
 from composable_memory.query.ranking import CalibrationRule, MergePolicy, rank
 from composable_memory.query.replay import Replayer, is_reproduced
-from composable_memory.types import BackendAnswer, SearchOptions
+from composable_memory.types import SearchOptions
 from composable_memory_feedback.logged import LoggedQuery, read_queries
 from composable_memory_ops_logs import OpsLog
 
@@ -75,10 +75,7 @@ async def world_of(queries: int, folder: Path) -> World:
 
 def live(world: World) -> Work:
     """Return the ranking of answers that are just in."""
-    answers = [
-        BackendAnswer(backend_id=one.id, results=asyncio.run(one.answer("")).results)
-        for one in world.backends
-    ]
+    answers = {one.id: asyncio.run(one.answer("")).results for one in world.backends}
     rules = {one.id: CalibrationRule(method=Calibration.AUTO, is_absolute=True) for one in world.backends}
     weights, policy, options = {one.id: 1.0 for one in world.backends}, MergePolicy(), SearchOptions()
     return lambda: rank(

@@ -51,7 +51,7 @@ def _resolve(scores: Sequence[float], *, absolute: bool) -> Calibration:
 
 
 def _identity(scores: Sequence[float]) -> list[float]:
-    return [min(1.0, max(0.0, score)) for score in scores]
+    return [score if 0.0 < score < 1.0 else min(1.0, max(0.0, score)) for score in scores]
 
 
 def _max(scores: Sequence[float]) -> list[float]:

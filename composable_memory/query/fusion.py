@@ -11,15 +11,30 @@ a tenth of the best fact of another backend that supports it, and a fact counts 
 backend must have searched and did not bring up ("What the graph adds" in docs/retrieval-measurements.md).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
-from composable_memory.query.near_duplicates import NearTexts, TextComparison, are_apart, overlap, same_lines
+from composable_memory.query.near_duplicates import NearTexts, are_apart, overlap, same_lines
 from composable_memory.types import Attribution, DroppedCandidate, DropReason, MemorySearchResult, Origin
+from composable_memory_ops_logs import Candidate, TakenFrom
 
-__all__ = ["DEFAULT_RRF_K", "BackendList", "Dedup", "Fusion", "Merged", "merge"]
+__all__ = [
+    "DEFAULT_RRF_K",
+    "BackendList",
+    "Dedup",
+    "Found",
+    "Fusion",
+    "Group",
+    "Loser",
+    "Merged",
+    "T",
+    "merge",
+]
+
+T = TypeVar("T", bound=MemorySearchResult | Candidate)
+"""What is merged: results as backends gave them, or candidates as the log tells them."""
 
 SUPPORT_SHARE = 0.1
 """So much of the score of the best fact that supports a passage is added to the passage's."""
@@ -50,32 +65,16 @@ class Dedup(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BackendList:
+class BackendList(Generic[T]):
     """What one backend found, best first, with `calibrated` scores running parallel to `results`."""
 
     backend_id: str
     weight: float
-    results: Sequence[MemorySearchResult]
+    results: Sequence[T]
     calibrated: Sequence[float]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Merged:
-    """One ranking; `attributions` runs parallel to `results`.
-
-    `dropped` was ruled out, with the reason; `overflow` came after the last result, as pairs of backend id
-    and result, in order.
-    """
-
-    results: tuple[MemorySearchResult, ...]
-    attributions: tuple[Attribution, ...]
-    dropped: tuple[DroppedCandidate, ...]
-    overflow: tuple[tuple[str, MemorySearchResult], ...]
-    total_before_dedup: int
-    total_after_dedup: int
-
-
-class _Candidate(NamedTuple):
+class Found(NamedTuple, Generic[T]):
     """What one backend found. Sorted as a tuple, the highest weighted score comes first."""
 
     minus_weighted: float
@@ -85,46 +84,124 @@ class _Candidate(NamedTuple):
     weight: float
     calibrated: float
     weighted: float
-    result: MemorySearchResult
+    result: T
+
+    @property
+    def key(self) -> str:
+        """Return what names the passage across backends."""
+        return self.result.key
 
     @property
     def label(self) -> str:
+        """Return the backend and the key."""
         return f"{self.backend_id} {self.result.key}"
 
 
 @dataclass(slots=True)
-class _Group:
-    """Candidates that say the same: the one that stands for them, and the others."""
+class Group(Generic[T]):
+    """What was found that says the same: the one that stands for it, and the others."""
 
-    best: _Candidate
+    best: Found[T]
     score: float = 0.0
-    others: tuple[_Candidate, ...] = ()
+    others: tuple[Found[T], ...] = ()
     support: float = 0.0
     is_unconfirmed: bool = False
 
     @property
-    def members(self) -> tuple[_Candidate, ...]:
+    def members(self) -> tuple[Found[T], ...]:
+        """Return all that say it, the best first."""
         return (self.best, *self.others)
 
     @property
+    def key(self) -> str:
+        """Return the key of the one that stands for it."""
+        return self.best.result.key
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Return the own key, then those of the others."""
+        return tuple(member.result.key for member in self.members)
+
+    @property
     def calibrated(self) -> float:
+        """Return the best calibrated score."""
         return max(member.calibrated for member in self.members) if self.others else self.best.calibrated
 
     @property
     def exact(self) -> bool:
+        """Return whether one of them holds every word of the query."""
         return self.best.result.exact or any(other.result.exact for other in self.others)
 
 
+class Loser(NamedTuple, Generic[T]):
+    """What was ruled out: the reason, and against what it lost, or the reason in words."""
+
+    backend_id: str
+    result: T
+    reason: DropReason
+    against: Found[T] | str
+
+    @property
+    def detail(self) -> str:
+        """Return the reason in words."""
+        if isinstance(self.against, str):
+            return self.against
+        lost = "nearly the same text as" if self.reason == "near-duplicate" else "merged into"
+        return f"{lost} {self.against.label}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merged(Generic[T]):
+    """One ranking. What came after the last of `kept` is `beyond`, a group where its score is the fused one.
+
+    The results themselves are made when they are asked for, which a replay seldom does.
+    """
+
+    kept: tuple[Group[T], ...]
+    losers: tuple[Loser[T], ...]
+    beyond: tuple[Group[T] | Found[T], ...]
+    total_before_dedup: int
+    total_after_dedup: int
+
+    @property
+    def results(self: "Merged[MemorySearchResult]") -> tuple[MemorySearchResult, ...]:
+        """Return the results with their fused scores."""
+        return tuple(map(_result, self.kept))
+
+    @property
+    def attributions(self) -> tuple[Attribution, ...]:
+        """Return how each result came to its place."""
+        return tuple(map(_attribution, self.kept))
+
+    @property
+    def dropped(self: "Merged[MemorySearchResult]") -> tuple[DroppedCandidate, ...]:
+        """Return what was ruled out, with the reason."""
+        return tuple(
+            DroppedCandidate(
+                backend_id=one.backend_id, result=one.result, reason=one.reason, detail=one.detail
+            )
+            for one in self.losers
+        )
+
+    @property
+    def overflow(self: "Merged[MemorySearchResult]") -> tuple[tuple[str, MemorySearchResult], ...]:
+        """Return what came after the last result, as pairs of backend id and result, in order."""
+        return tuple(
+            (one.best.backend_id, _result(one)) if isinstance(one, Group) else (one.backend_id, one.result)
+            for one in self.beyond
+        )
+
+
 def merge(
-    lists: Sequence[BackendList],
+    lists: Sequence[BackendList[T]],
     *,
     fusion: Fusion = Fusion.WEIGHTED,
     dedup: Dedup = Dedup.NEAR,
     max_results: int | None = None,
     min_score: float = 0.0,
     rrf_k: int = DEFAULT_RRF_K,
-    is_near: TextComparison | None = None,
-) -> Merged:
+    is_near: Callable[[T, T], bool] | None = None,
+) -> Merged[T]:
     """Return the ranking of all candidates.
 
     Equal scores keep the order of `lists`, then of the backend. `min_score` acts on the calibrated score,
@@ -132,34 +209,33 @@ def merge(
     compares texts; by default their snippets are.
     """
     is_near = is_near or NearTexts()
-    dropped: list[DroppedCandidate] = []
-    groups = _group(_candidates(lists, dropped), dedup, dropped, is_near)
+    losers: list[Loser[T]] = []
+    groups = _Grouping(dedup, losers, is_near).of(_candidates(lists, losers))
     _score(groups, [entry for entry in lists if entry.weight > 0.0], fusion, rrf_k)
     groups.sort(key=lambda group: (-group.score, group.best.place, group.best.rank))
     kept, rest = _keep(
-        groups, max_results, min_score, dropped, is_near if dedup is Dedup.NEAR else _never_near
+        groups, max_results, min_score, losers, is_near if dedup is Dedup.NEAR else _never_near
     )
     return Merged(
-        results=tuple(_result(group) for group in kept),
-        attributions=tuple(_attribution(group) for group in kept),
-        dropped=tuple(dropped),
-        overflow=tuple((group.best.backend_id, group.best.result) for group in rest),
+        kept=tuple(kept),
+        losers=tuple(losers),
+        beyond=tuple(group.best for group in rest),
         total_before_dedup=sum(len(entry.results) for entry in lists),
         total_after_dedup=len(groups),
     )
 
 
-def _candidates(lists: Sequence[BackendList], dropped: list[DroppedCandidate]) -> list[_Candidate]:
+def _candidates(lists: Sequence[BackendList[T]], losers: list[Loser[T]]) -> list[Found[T]]:
     """Return all candidates that count, the highest weighted score first."""
-    candidates: list[_Candidate] = []
+    candidates: list[Found[T]] = []
     for place, entry in enumerate(lists):
         backend_id, weight = entry.backend_id, entry.weight
         if weight <= 0.0:
             reason = "its backend has weight 0"
-            dropped.extend(_drop(backend_id, result, "weight-zero", reason) for result in entry.results)
+            losers.extend(Loser(backend_id, result, "weight-zero", reason) for result in entry.results)
             continue
         candidates += [
-            _Candidate(-weighted, place, rank, backend_id, weight, calibrated, weighted, result)
+            Found(-weighted, place, rank, backend_id, weight, calibrated, weighted, result)
             for rank, (result, calibrated) in enumerate(zip(entry.results, entry.calibrated, strict=True), 1)
             for weighted in (calibrated * weight,)
         ]
@@ -167,84 +243,95 @@ def _candidates(lists: Sequence[BackendList], dropped: list[DroppedCandidate]) -
     return candidates
 
 
-def _group(
-    candidates: Sequence[_Candidate],
-    dedup: Dedup,
-    dropped: list[DroppedCandidate],
-    is_near: TextComparison,
-) -> list[_Group]:
-    """Gather what stands at the same place around its best, and facts around the passages they are from."""
-    groups: list[_Group] = []
-    by_path: dict[str, list[_Group]] = {}
-    by_origin: dict[str, list[_Group]] = {}
-    taken = [one for one in candidates if one.result.origin is not None]
-    passages_first = [*(one for one in candidates if one.result.origin is None), *taken]
-    is_searched = _Searched.of(candidates if taken else ())
-    for one in passages_first:
-        near_by = by_path.get(one.result.path)
-        origin = one.result.origin if dedup is not Dedup.EXACT else None
-        if near_by is None and origin is None:
-            groups.append(group := _Group(one))
-            by_path[one.result.path] = [group]
-            continue
-        home, reason = _home(one.result, near_by, dedup) if near_by else (None, None)
-        passages = _passages_of(origin, by_path) if origin is not None else []
-        if origin is not None and home is None:
-            home, reason = _home_of_taken(one, passages, by_origin.get(origin.path, ()), is_near)
-        if home is not None and reason is not None:
+class _Grouping(Generic[T]):
+    """Gathers what stands at the same place around its best, and facts around the passages they are from."""
+
+    def __init__(self, dedup: Dedup, losers: list[Loser[T]], is_near: Callable[[T, T], bool]) -> None:
+        self._dedup = dedup
+        self._losers = losers
+        self._is_near = is_near
+        self._groups: list[Group[T]] = []
+        self._by_path: dict[str, list[Group[T]]] = {}
+        self._by_origin: dict[str, list[Group[T]]] = {}
+
+    def of(self, candidates: Sequence[Found[T]]) -> list[Group[T]]:
+        taken = []
+        for one in candidates:
+            result = one.result
+            if result.origin is not None:
+                taken.append(one)
+            elif result.path in self._by_path:
+                self._put(one, *self._home(result))
+            else:  # as most of them are
+                self._by_path[result.path] = [group := Group(one)]
+                self._groups.append(group)
+        is_searched = _Searched.of(candidates if taken else ())
+        for one in taken:
+            self._put_taken(one, is_searched)
+        return self._groups
+
+    def _put(self, one: Found[T], home: Group[T] | None, reason: DropReason) -> Group[T]:
+        """Let one join its group, or make one for it, which is returned."""
+        if home is None:
+            home = Group(one)
+            self._groups.append(home)
+            self._by_path.setdefault(one.result.path, []).append(home)
+        else:
             home.others += (one,)
-            dropped.append(_drop(one.backend_id, one.result, reason, f"merged into {home.best.label}"))
-            continue
-        group = _Group(one)
-        groups.append(group)
-        by_path.setdefault(one.result.path, []).append(group)
-        if origin is not None:
+            self._losers.append(Loser(one.backend_id, one.result, reason, home.best))
+        return home
+
+    def _put_taken(self, one: Found[T], is_searched: "_Searched") -> None:
+        """Let a fact join that passage which it is from, or one that says the same."""
+        home, reason = self._home(one.result)
+        origin = one.result.origin if self._dedup is not Dedup.EXACT else None
+        if origin is None:
+            self._put(one, home, reason)
+            return
+        passages = self._passages_of(origin)
+        if home is None:
+            home, reason = self._home_of_taken(one, passages, origin), "overlap"
+        group = self._put(one, home, reason)
+        if home is None:
             group.is_unconfirmed = not passages and is_searched.without(one.place, origin)
-            by_origin.setdefault(origin.path, []).append(group)
-    return groups
+            self._by_origin.setdefault(origin.path, []).append(group)
 
-
-def _home(
-    result: MemorySearchResult, groups: Sequence[_Group], dedup: Dedup
-) -> tuple[_Group, DropReason] | tuple[None, None]:
-    """Return the group of the same file that `result` belongs to: by its very lines before by overlap."""
-    for group in groups:
-        if any(same_lines(result, member.result) for member in group.members):
-            return group, "duplicate"
-    if dedup is not Dedup.EXACT and result.start_line > 0:
+    def _home(self, result: T) -> tuple[Group[T] | None, DropReason]:
+        """Return the group of the same file that `result` belongs to: by its very lines before by overlap."""
+        groups = self._by_path.get(result.path, ())
         for group in groups:
-            if overlap(result, group.best.result) and not are_apart(result, group.best.result):
-                return group, "overlap"
-    return None, None
+            if same_lines(result, group.best.result):
+                return group, "duplicate"
+            for other in group.others:
+                if same_lines(result, other.result):
+                    return group, "duplicate"
+        if self._dedup is not Dedup.EXACT and result.start_line > 0:
+            for group in groups:
+                if overlap(result, group.best.result) and not are_apart(result, group.best.result):
+                    return group, "overlap"
+        return None, "duplicate"
 
+    def _passages_of(self, origin: Origin | TakenFrom) -> list[Group[T]]:
+        """Return the groups of the passages that most of the lines of an origin stand in, the best first."""
+        if origin.start_line < 1:
+            return []
+        return [group for group in self._by_path.get(origin.path, ()) if overlap(origin, group.best.result)]
 
-def _passages_of(origin: Origin, by_path: dict[str, list[_Group]]) -> list[_Group]:
-    """Return the groups of the passages that most of the lines of an origin stand in, the best first."""
-    if origin.start_line < 1:
-        return []
-    return [group for group in by_path.get(origin.path, ()) if overlap(origin, group.best.result)]
-
-
-def _home_of_taken(
-    fact: _Candidate, passages: Sequence[_Group], siblings: Sequence[_Group], is_near: TextComparison
-) -> tuple[_Group, DropReason] | tuple[None, None]:
-    """Return the group of the passage that a fact is from, or of a fact from there that says the same."""
-    for group in passages:
-        # What a backend puts before a passage of its own, it means so.
-        lead = CLEAR_LEAD * fact.weight if group.best.place != fact.place else 0.0
-        if fact.weighted - group.best.weighted <= lead:
-            return group, "overlap"
-    for group in siblings:
-        same_source = _from_same_lines(fact.result, group.best.result)
-        if same_source and is_near(fact.result, group.best.result):
-            return group, "overlap"
-    return None, None
-
-
-def _from_same_lines(one: MemorySearchResult, other: MemorySearchResult) -> bool:
-    if one.origin is None or other.origin is None or one.origin.start_line < 1:
-        return False
-    return overlap(one.origin, other.origin)
+    def _home_of_taken(
+        self, fact: Found[T], passages: Sequence[Group[T]], origin: Origin | TakenFrom
+    ) -> Group[T] | None:
+        """Return the group of the passage that a fact is from, or of a fact from there that says the same."""
+        for group in passages:
+            # What a backend puts before a passage of its own, it means so.
+            lead = CLEAR_LEAD * fact.weight if group.best.place != fact.place else 0.0
+            if fact.weighted - group.best.weighted <= lead:
+                return group
+        for group in self._by_origin.get(origin.path, ()):
+            sibling = group.best.result
+            is_same_source = sibling.origin and origin.start_line > 0 and overlap(origin, sibling.origin)
+            if is_same_source and self._is_near(fact.result, sibling):
+                return group
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,14 +341,14 @@ class _Searched:
     folders: frozenset[tuple[int, str]]
 
     @classmethod
-    def of(cls, candidates: Iterable[_Candidate]) -> "_Searched":
+    def of(cls, candidates: Iterable[Found[T]]) -> "_Searched":
         return cls(
             frozenset(
                 (one.place, _folder(one.result.path)) for one in candidates if one.result.start_line > 0
             )
         )
 
-    def without(self, place: int, origin: Origin) -> bool:
+    def without(self, place: int, origin: Origin | TakenFrom) -> bool:
         """Return whether another backend than that at `place` has searched the lines of an origin."""
         if origin.start_line < 1:
             return False
@@ -273,7 +360,7 @@ def _folder(path: str) -> str:
     return path.rpartition("/")[0]
 
 
-def _score(groups: list[_Group], lists: Sequence[BackendList], fusion: Fusion, rrf_k: int) -> None:
+def _score(groups: list[Group[T]], lists: Sequence[BackendList[T]], fusion: Fusion, rrf_k: int) -> None:
     if not lists:
         return
     if fusion is Fusion.WEIGHTED:
@@ -293,7 +380,7 @@ def _score(groups: list[_Group], lists: Sequence[BackendList], fusion: Fusion, r
             group.score = sum(one.weight / (rrf_k + one.rank) for one in best) * (rrf_k + 1) / total
 
 
-def _support(group: _Group) -> float:
+def _support(group: Group[T]) -> float:
     """Return what facts add to the weighted score of their passage, or what a fact without one loses."""
     if group.is_unconfirmed:
         return (UNCONFIRMED_FACTOR - 1.0) * group.best.weighted
@@ -303,45 +390,44 @@ def _support(group: _Group) -> float:
     return SUPPORT_SHARE * max((one.weighted for one in supporting), default=0.0)
 
 
-def _best_of_each_backend(group: _Group) -> list[_Candidate]:
+def _best_of_each_backend(group: Group[T]) -> list[Found[T]]:
     """Return one member a backend: the first, for they joined best first."""
-    best: dict[int, _Candidate] = {}
+    best: dict[int, Found[T]] = {}
     for member in group.members:
         best.setdefault(member.place, member)
     return list(best.values())
 
 
 def _keep(
-    groups: Sequence[_Group],
+    groups: Sequence[Group[T]],
     max_results: int | None,
     min_score: float,
-    dropped: list[DroppedCandidate],
-    is_near: TextComparison,
-) -> tuple[list[_Group], Sequence[_Group]]:
+    losers: list[Loser[T]],
+    is_near: Callable[[T, T], bool],
+) -> tuple[list[Group[T]], Sequence[Group[T]]]:
     """Return the groups that are returned, and those that came after the last of them."""
-    kept: list[_Group] = []
+    kept: list[Group[T]] = []
     for position, group in enumerate(groups):
         if len(kept) == max_results:
             return kept, groups[position:]
         if group.calibrated < min_score and not group.exact:
             detail = f"calibrated score {group.calibrated:.3f} is below {min_score:g}"
-            dropped.append(_drop(group.best.backend_id, group.best.result, "min-score", detail))
+            losers.append(Loser(group.best.backend_id, group.best.result, "min-score", detail))
             continue
         twin = next((other for other in kept if is_near(group.best.result, other.best.result)), None)
         if twin is not None:
             twin.others += group.members
-            detail = f"nearly the same text as {twin.best.label}"
-            dropped.append(_drop(group.best.backend_id, group.best.result, "near-duplicate", detail))
+            losers.append(Loser(group.best.backend_id, group.best.result, "near-duplicate", twin.best))
             continue
         kept.append(group)
     return kept, ()
 
 
-def _never_near(one: MemorySearchResult, other: MemorySearchResult) -> bool:  # noqa: ARG001 - a comparison
+def _never_near(one: T, other: T) -> bool:  # noqa: ARG001 - a comparison
     return False
 
 
-def _result(group: _Group) -> MemorySearchResult:
+def _result(group: Group[MemorySearchResult]) -> MemorySearchResult:
     found = group.best.result  # `replace` takes several times as long, and this is on the way of every query
     return MemorySearchResult(
         path=found.path,
@@ -361,7 +447,7 @@ def _result(group: _Group) -> MemorySearchResult:
     )
 
 
-def _attribution(group: _Group) -> Attribution:
+def _attribution(group: Group[T]) -> Attribution:
     best = group.best
     return Attribution(
         backend_id=best.backend_id,
@@ -372,7 +458,3 @@ def _attribution(group: _Group) -> Attribution:
         merged_with=tuple(member.label for member in group.others),
         support=group.support,
     )
-
-
-def _drop(backend_id: str, result: MemorySearchResult, reason: DropReason, detail: str) -> DroppedCandidate:
-    return DroppedCandidate(backend_id=backend_id, result=result, reason=reason, detail=detail)

@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
+from composable_memory.query.fusion import T
 from composable_memory.query.query_context import QueryContext
 from composable_memory.query.ranking import Ranking, rank
-from composable_memory.types import BackendAnswer, SearchOptions
+from composable_memory.types import BackendAnswer, MemorySearchResult, SearchOptions
 from composable_memory_feedback.experiments.interleaving import seed_of, team_draft
 
 __all__ = ["Draw", "interleave", "rank_active"]
@@ -30,12 +31,13 @@ def rank_active(
     *,
     min_depth: int,
     trace_id: str,
-) -> tuple[Ranking, Draw | None]:
+) -> tuple[Ranking[MemorySearchResult], Draw | None]:
     """Rank under the weights in force, or draw from two rankings while an experiment compares tables."""
+    found = {one.backend_id: one.results for one in answers}
 
-    def ranked(weights: Mapping[str, float]) -> Ranking:
+    def ranked(weights: Mapping[str, float]) -> Ranking[MemorySearchResult]:
         return rank(
-            answers, terms.rules, weights=weights, policy=terms.policy, options=options, min_depth=min_depth
+            found, terms.rules, weights=weights, policy=terms.policy, options=options, min_depth=min_depth
         )
 
     experiment = terms.active_weights.experiment
@@ -47,37 +49,22 @@ def rank_active(
     return interleave(ranked(a), ranked(b), draw, max_results=options.max_results)
 
 
-def interleave(a: Ranking, b: Ranking, draw: Draw, *, max_results: int) -> tuple[Ranking, Draw]:
+def interleave(a: Ranking[T], b: Ranking[T], draw: Draw, *, max_results: int) -> tuple[Ranking[T], Draw]:
     """Return the list that both rankings draft in turns, and the draw with what each result counts for.
 
     Results are the same when they stand for a common candidate. A score is never better than that of the
     result before. What was ruled out, and the counts, are those of `a`.
     """
     sides = {"a": a.merged, "b": b.merged}
-    picks = team_draft(_names(a), _names(b), k=max_results, seed=draw.seed)
-    picked = [sides[pick.team].results[pick.index] for pick in picks]
-    scores = accumulate((result.score for result in picked), min)
-    results = tuple(replace(result, score=score) for result, score in zip(picked, scores, strict=True))
-    shown = frozenset(result.key for result in results)
+    names = [[frozenset(group.keys) for group in one.merged.kept] for one in (a, b)]
+    picks = team_draft(*names, k=max_results, seed=draw.seed)
+    picked = [sides[pick.team].kept[pick.index] for pick in picks]
+    scores = accumulate((group.score for group in picked), min)
+    shown = frozenset(group.key for group in picked)
     merged = replace(
         a.merged,
-        results=results,
-        attributions=tuple(sides[pick.team].attributions[pick.index] for pick in picks),
-        dropped=tuple(one for one in a.merged.dropped if one.result.key not in shown),
-        overflow=tuple(
-            (one.backend_id, result)
-            for one, result in zip(a.merged.attributions, a.merged.results, strict=True)
-            if result.key not in shown
-        )
-        + tuple(one for one in a.merged.overflow if one[1].key not in shown),
+        kept=tuple(replace(group, score=score) for group, score in zip(picked, scores, strict=True)),
+        losers=tuple(one for one in a.merged.losers if one.result.key not in shown),
+        beyond=tuple(one for one in (*a.merged.kept, *a.merged.beyond) if one.key not in shown),
     )
     return replace(a, merged=merged), replace(draw, teams=tuple(pick.mark for pick in picks))
-
-
-def _names(ranking: Ranking) -> Sequence[frozenset[str]]:
-    """Return for each result the candidates that it stands for."""
-    merged = ranking.merged
-    return [
-        frozenset((result.key, *(label.split(" ", 1)[1] for label in one.merged_with)))
-        for result, one in zip(merged.results, merged.attributions, strict=True)
-    ]

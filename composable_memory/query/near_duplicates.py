@@ -1,15 +1,16 @@
 """Says when two results are the same place, or the same in nearly the same words (pure)."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, combinations, pairwise, product
 from operator import itemgetter
 from typing import NamedTuple, TypeAlias
 
 from composable_memory.types import MemorySearchResult, Origin
+from composable_memory_ops_logs import Candidate, TakenFrom
 
 __all__ = [
     "NearTexts",
-    "TextComparison",
+    "Passage",
     "are_apart",
     "near_pairs",
     "near_pairs_shown",
@@ -19,8 +20,8 @@ __all__ = [
     "words_of",
 ]
 
-TextComparison: TypeAlias = Callable[[MemorySearchResult, MemorySearchResult], bool]
-"""Says whether the texts of two results are nearly equal."""
+Passage: TypeAlias = MemorySearchResult | Candidate
+"""A result as its backend gave it, or as the log tells it."""
 
 OVERLAP_SHARE = 0.5
 NEAR_SHARE = 0.85
@@ -28,22 +29,22 @@ SKETCH_BITS = 512
 """Enough to tell snippets apart, of characters too; more bits take longer to compare."""
 
 
-def same_lines(one: MemorySearchResult, other: MemorySearchResult) -> bool:
+def same_lines(one: Passage, other: Passage) -> bool:
     """Return whether two results of one file are the same lines, or the same piece of a line."""
-    return (one.start_line, one.end_line, one.start_char) == (
-        other.start_line,
-        other.end_line,
-        other.start_char,
+    return (
+        one.start_line == other.start_line
+        and one.end_line == other.end_line
+        and (one.start_char or 0) == (other.start_char or 0)
     )
 
 
-def are_apart(one: MemorySearchResult, other: MemorySearchResult) -> bool:
+def are_apart(one: Passage, other: Passage) -> bool:
     """Return whether one of two results of a file begins in the middle of the line that the other ends in."""
-    first, second = sorted((one, other), key=lambda result: (result.start_line, result.start_char))
-    return first.end_line == second.start_line and second.start_char > 0
+    first, second = sorted((one, other), key=lambda result: (result.start_line, result.start_char or 0))
+    return first.end_line == second.start_line and bool(second.start_char)
 
 
-def overlap(lines: MemorySearchResult | Origin, better: MemorySearchResult | Origin) -> bool:
+def overlap(lines: Passage | Origin | TakenFrom, better: Passage | Origin | TakenFrom) -> bool:
     """Return whether most of `lines` stands in `better`; what they add beyond is then not worth a place."""
     shared = min(lines.end_line, better.end_line) - max(lines.start_line, better.start_line) + 1
     return shared >= (lines.end_line - lines.start_line + 1) * OVERLAP_SHARE
@@ -73,11 +74,11 @@ class NearTexts:
     def __init__(self) -> None:
         self._words: dict[int, frozenset[str]] = {}  # by identity: a query's results live as long as this
 
-    def __call__(self, one: MemorySearchResult, other: MemorySearchResult) -> bool:
+    def __call__(self, one: Passage, other: Passage) -> bool:
         """Return whether two snippets share nearly all their words."""
         return nearly_equal(self._words_of(one), self._words_of(other))
 
-    def _words_of(self, result: MemorySearchResult) -> frozenset[str]:
+    def _words_of(self, result: Passage) -> frozenset[str]:
         words = self._words.get(id(result))
         if words is None:
             words = self._words[id(result)] = words_of(result.snippet)

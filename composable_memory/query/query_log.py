@@ -8,14 +8,13 @@ from itertools import chain, islice
 from typing import TypeVar, overload
 
 from composable_memory.query.context_pack import PackBudget
+from composable_memory.query.fusion import Group, Merged, T
 from composable_memory.query.interleaving import Draw
-from composable_memory.query.near_duplicates import near_pairs, near_pairs_shown
+from composable_memory.query.near_duplicates import Passage, near_pairs, near_pairs_shown
 from composable_memory.query.query_context import QueryContext
 from composable_memory.query.ranking import Ranking
 from composable_memory.types import (
-    Attribution,
     BackendAnswer,
-    DroppedCandidate,
     MemorySearchResult,
     QueryIntent,
     QueryRequest,
@@ -114,7 +113,11 @@ class QueryLogger:
         )
 
     def merged(
-        self, request: QueryRequest, response: QueryResponse, ranking: Ranking, draw: Draw | None
+        self,
+        request: QueryRequest,
+        response: QueryResponse,
+        ranking: Ranking[MemorySearchResult],
+        draw: Draw | None,
     ) -> None:
         """Log `query.merged`; `draw` says how the list was drawn from two rankings, if it was."""
         merged, policy = ranking.merged, self._terms.policy
@@ -134,8 +137,8 @@ class QueryLogger:
                     duplicates_removed=merged.total_before_dedup - merged.total_after_dedup,
                     by_backend={one.backend_id: len(one.results) for one in response.answers},
                 ),
-                final_results=logged_results(response.results, response.attributions),
-                dropped=logged_dropped(response.dropped),
+                final_results=logged_results(merged),
+                dropped=logged_dropped(merged),
                 backend_attribution=_paths_by_backend(response),
                 degraded=[
                     LoggedDegradation(backend=one.backend_id, reason=f"{one.code}: {one.reason}")
@@ -165,14 +168,12 @@ def log_context_pack(ops_log: OpsLog, pack: str, selected: int, budget: PackBudg
     )
 
 
-def logged_results(
-    results: Sequence[MemorySearchResult], attributions: Sequence[Attribution]
-) -> list[FinalResult]:
+def logged_results(merged: Merged[T]) -> list[FinalResult]:
     """Return the results of a ranking as the log tells them."""
-    return [_final(result, one) for result, one in zip(results, attributions, strict=True)]
+    return [_final(group) for group in merged.kept]
 
 
-def logged_dropped(dropped: Sequence[DroppedCandidate]) -> list[Dropped]:
+def logged_dropped(merged: Merged[T]) -> list[Dropped]:
     """Return what was ruled out as the log tells it."""
     return [
         Dropped(
@@ -185,7 +186,7 @@ def logged_dropped(dropped: Sequence[DroppedCandidate]) -> list[Dropped]:
             origin=_taken_from(one.result),
             start_char=one.result.start_char or None,
         )
-        for one in dropped
+        for one in merged.losers
     ]
 
 
@@ -283,24 +284,25 @@ def _candidate(rank: int, result: MemorySearchResult) -> Candidate:
     )
 
 
-def _taken_from(result: MemorySearchResult) -> TakenFrom | None:
+def _taken_from(result: Passage) -> TakenFrom | None:
     origin = result.origin
     return TakenFrom(origin.path, origin.start_line, origin.end_line) if origin else None
 
 
-def _final(result: MemorySearchResult, attribution: Attribution) -> FinalResult:
+def _final(group: Group[T]) -> FinalResult:
+    best, result = group.best, group.best.result
     return FinalResult(
         path=result.path,
         start_line=result.start_line,
         end_line=result.end_line,
-        score=result.score,
-        backend=attribution.backend_id,
-        raw_score=attribution.raw_score,
-        calibrated_score=attribution.calibrated_score,
-        weight=attribution.weight,
-        backend_rank=attribution.backend_rank,
-        merged_with=attribution.merged_with,
-        support=attribution.support,
+        score=group.score,
+        backend=best.backend_id,
+        raw_score=result.score,
+        calibrated_score=best.calibrated,
+        weight=best.weight,
+        backend_rank=best.rank,
+        merged_with=tuple(other.label for other in group.others),
+        support=group.support,
         snippet_preview=result.snippet[:SNIPPET_PREVIEW_CHARS],
         origin=_taken_from(result),
         start_char=result.start_char or None,

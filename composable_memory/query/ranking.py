@@ -1,13 +1,13 @@
 """Makes one ranking of several answers: calibration, merge, and depth that only ever appends (pure)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from typing import Generic
 
 from composable_memory.query.calibration import Calibration, calibrate
-from composable_memory.query.fusion import DEFAULT_RRF_K, BackendList, Dedup, Fusion, Merged, merge
-from composable_memory.query.near_duplicates import NearTexts, TextComparison
-from composable_memory.types import Attribution, BackendAnswer, SearchOptions
+from composable_memory.query.fusion import DEFAULT_RRF_K, BackendList, Dedup, Fusion, Merged, T, merge
+from composable_memory.query.near_duplicates import NearTexts
+from composable_memory.types import SearchOptions
 
 __all__ = ["CalibrationRule", "MergePolicy", "Ranking", "depth_for", "rank"]
 
@@ -37,10 +37,10 @@ class CalibrationRule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ranking:
+class Ranking(Generic[T]):
     """A merged list with the calibration that each backend's scores went through."""
 
-    merged: Merged
+    merged: Merged[T]
     calibrations: Mapping[str, Calibration]
 
 
@@ -52,105 +52,78 @@ def depth_for(max_results: int, depth: int) -> int:
 
 
 def rank(
-    answers: Sequence[BackendAnswer],
+    found: Mapping[str, Sequence[T]],
     rules: Mapping[str, CalibrationRule],
     *,
     weights: Mapping[str, float],
     policy: MergePolicy,
     options: SearchOptions,
     min_depth: int,
-    is_near: TextComparison | None = None,
-) -> Ranking:
-    """Rank what the backends found within the depth that `options` call for, tier by tier.
+    is_near: Callable[[T, T], bool] | None = None,
+) -> Ranking[T]:
+    """Rank what each backend `found` within the depth that `options` call for, tier by tier.
 
     `rules` and `weights` have an entry for every backend that found something. `min_depth` is how deep they
     were asked. The first tier reads every list to `policy.depth`; each further one reads twice as deep and
     appends what it adds. `is_near` compares texts; by default their snippets are.
     """
-    one_tier = partial(_tier, answers, rules, weights, policy, options, is_near or NearTexts())
+    near = is_near or NearTexts()
+
+    def one_tier(depth: int, max_results: int | None) -> Ranking[T]:
+        lists: list[BackendList[T]] = []
+        methods: dict[str, Calibration] = {}
+        for backend_id, results in found.items():
+            if results:
+                rule, cut = rules[backend_id], results[:depth]
+                calibrated, methods[backend_id] = calibrate(
+                    [result.score for result in cut], rule.method, absolute=rule.is_absolute
+                )
+                weight = weights[backend_id]
+                lists.append(
+                    BackendList(backend_id=backend_id, weight=weight, results=cut, calibrated=calibrated)
+                )
+        merged = merge(
+            lists,
+            fusion=policy.fusion,
+            dedup=policy.dedup,
+            max_results=max_results,
+            min_score=options.min_score,
+            rrf_k=policy.rrf_k,
+            is_near=near,
+        )
+        return Ranking(merged=merged, calibrations=methods)
+
     reached = policy.depth
     if reached >= min_depth:
-        return one_tier(reached, max_results=options.max_results)
+        return one_tier(reached, options.max_results)
     # A tier that is cut before all are joined would let a later one go before what it left out.
-    ranking = one_tier(reached, max_results=None)
+    ranking = one_tier(reached, None)
     while reached < min_depth:
         reached *= 2
-        ranking = _append(ranking, one_tier(reached, max_results=None))
+        ranking = _append(ranking, one_tier(reached, None))
     return _cut(ranking, options.max_results)
 
 
-def _tier(
-    answers: Sequence[BackendAnswer],
-    rules: Mapping[str, CalibrationRule],
-    weights: Mapping[str, float],
-    policy: MergePolicy,
-    options: SearchOptions,
-    is_near: TextComparison,
-    depth: int,
-    *,
-    max_results: int | None,
-) -> Ranking:
-    lists: list[BackendList] = []
-    methods: dict[str, Calibration] = {}
-    for answer in answers:
-        if not answer.results:
-            continue
-        rule = rules[answer.backend_id]
-        results = answer.results[:depth]
-        calibrated, methods[answer.backend_id] = calibrate(
-            [result.score for result in results], rule.method, absolute=rule.is_absolute
-        )
-        lists.append(
-            BackendList(
-                backend_id=answer.backend_id,
-                weight=weights[answer.backend_id],
-                results=results,
-                calibrated=calibrated,
-            )
-        )
-    merged = merge(
-        lists,
-        fusion=policy.fusion,
-        dedup=policy.dedup,
-        max_results=max_results,
-        min_score=options.min_score,
-        rrf_k=policy.rrf_k,
-        is_near=is_near,
-    )
-    return Ranking(merged=merged, calibrations=methods)
-
-
-def _append(first: Ranking, deeper: Ranking) -> Ranking:
+def _append(first: Ranking[T], deeper: Ranking[T]) -> Ranking[T]:
     """Keep the first ranking and append what only the deeper one has, with no better scores."""
-    results, attributions = list(first.merged.results), list(first.merged.attributions)
-    ceiling = results[-1].score if results else 1.0
-    known = {result.key for result in results}
-    known.update(*map(_merged_keys, attributions))
+    kept = list(first.merged.kept)
+    ceiling = kept[-1].score if kept else 1.0
+    known = {key for group in kept for key in group.keys}
     # A fact that was told already, and now stands behind its passage, is no reason to leave the passage out.
     known -= {
         one.result.key
-        for one in deeper.merged.dropped
+        for one in deeper.merged.losers
         if one.reason == "overlap" and one.result.origin is not None
     }
-    for result, attribution in zip(deeper.merged.results, deeper.merged.attributions, strict=True):
-        if known.isdisjoint((result.key, *_merged_keys(attribution))):
-            results.append(replace(result, score=min(result.score, ceiling)))
-            attributions.append(attribution)
-    merged = replace(deeper.merged, results=tuple(results), attributions=tuple(attributions))
-    return Ranking(merged=merged, calibrations=deeper.calibrations)
+    kept += [
+        replace(group, score=min(group.score, ceiling))
+        for group in deeper.merged.kept
+        if known.isdisjoint(group.keys)
+    ]
+    return replace(deeper, merged=replace(deeper.merged, kept=tuple(kept)))
 
 
-def _merged_keys(attribution: Attribution) -> list[str]:
-    return [label.split(" ", 1)[1] for label in attribution.merged_with]
-
-
-def _cut(ranking: Ranking, max_results: int) -> Ranking:
-    merged = ranking.merged
-    beyond = zip(merged.attributions[max_results:], merged.results[max_results:], strict=True)
-    cut = replace(
-        merged,
-        results=merged.results[:max_results],
-        attributions=merged.attributions[:max_results],
-        overflow=tuple((attribution.backend_id, result) for attribution, result in beyond),
-    )
-    return replace(ranking, merged=cut)
+def _cut(ranking: Ranking[T], max_results: int) -> Ranking[T]:
+    kept = ranking.merged.kept
+    merged = replace(ranking.merged, kept=kept[:max_results], beyond=kept[max_results:])
+    return replace(ranking, merged=merged)

@@ -8,19 +8,12 @@ from functools import cached_property
 
 import composable_memory_ops_logs.wire as wire
 from composable_memory.query.calibration import Calibration
-from composable_memory.query.fusion import Dedup, Fusion, Merged
+from composable_memory.query.fusion import Dedup, Fusion, Group, Merged
 from composable_memory.query.interleaving import Draw, interleave
 from composable_memory.query.query_log import logged_dropped, logged_results
 from composable_memory.query.ranking import CalibrationRule, MergePolicy, Ranking, depth_for, rank
 from composable_memory.query.weights import DEFAULT_WEIGHT
-from composable_memory.types import (
-    Attribution,
-    BackendAnswer,
-    MemorySearchResult,
-    MemorySource,
-    Origin,
-    SearchOptions,
-)
+from composable_memory.types import SearchOptions
 from composable_memory_feedback.logged import LoggedQuery, RankedHit, RankingPolicy
 from composable_memory_ops_logs import PIECES_TOLD, Candidate
 
@@ -42,7 +35,7 @@ class Replayer:
         """Return the ranking, best first."""
         prepared = self._prepared_of(query)
         merged = prepared.as_logged if policy is query.policy else prepared.ranked(policy).merged
-        return [_hit(result, one) for result, one in zip(merged.results, merged.attributions, strict=True)]
+        return [_hit(group) for group in merged.kept]
 
     def reproduces(self, query: LoggedQuery) -> bool:
         """Return whether ranking again, as it was ranked then, gives the lines of the log to the byte.
@@ -50,8 +43,8 @@ class Replayer:
         Of a list that an experiment drew, each result must also count for the same side.
         """
         merged, teams = _as_then(query, self._prepared_of(query))
-        results = [wire.value_to_wire(one) for one in logged_results(merged.results, merged.attributions)]
-        dropped = [wire.value_to_wire(one) for one in logged_dropped(merged.dropped)]
+        results = [wire.value_to_wire(one) for one in logged_results(merged)]
+        dropped = [wire.value_to_wire(one) for one in logged_dropped(merged)]
         if query.rules < PIECES_TOLD:
             for one in (*results, *dropped):
                 one.pop("startChar", None)
@@ -89,7 +82,7 @@ def _bytes(results: object, dropped: object) -> bytes:
     return wire.to_line({"finalResults": results, "dropped": dropped})
 
 
-def _as_then(query: LoggedQuery, prepared: "_Prepared") -> tuple[Merged, tuple[str, ...]]:
+def _as_then(query: LoggedQuery, prepared: "_Prepared") -> tuple[Merged[Candidate], tuple[str, ...]]:
     experiment = query.experiment
     if experiment is None:
         return prepared.as_logged, ()
@@ -107,31 +100,28 @@ def _as_then(query: LoggedQuery, prepared: "_Prepared") -> tuple[Merged, tuple[s
 
 
 class _Prepared:
-    """The candidates of a query as the answers that they came in."""
+    """What stays the same however the candidates of a query are ranked."""
 
     def __init__(self, query: LoggedQuery) -> None:
-        self.answers = tuple(
-            BackendAnswer(backend_id=one.backend, results=tuple(map(_result, one.candidates)))
-            for one in query.lists
-        )
-        self.rules = {
+        self._found = {one.backend: one.candidates for one in query.lists}
+        self._rules = {
             one.backend: CalibrationRule(method=Calibration(one.calibration), is_absolute=one.is_absolute)
             for one in query.lists
         }
-        self.is_near = _LoggedNearness(self.answers, query.near)
+        self._is_near = _LoggedNearness(query)
         self._policy = query.policy
 
     @cached_property
-    def as_logged(self) -> Merged:
+    def as_logged(self) -> Merged[Candidate]:
         """The ranking under the policy of the log."""
         return self.ranked(self._policy).merged
 
-    def ranked(self, policy: RankingPolicy, weights: Mapping[str, float] | None = None) -> Ranking:
+    def ranked(self, policy: RankingPolicy, weights: Mapping[str, float] | None = None) -> Ranking[Candidate]:
         given = policy.weights if weights is None else weights
         return rank(
-            [one for one in self.answers if one.backend_id not in policy.dropped],
-            self.rules,
-            weights={one.backend_id: given.get(one.backend_id, DEFAULT_WEIGHT) for one in self.answers},
+            {one: found for one, found in self._found.items() if one not in policy.dropped},
+            self._rules,
+            weights={one: given.get(one, DEFAULT_WEIGHT) for one in self._found},
             policy=MergePolicy(
                 fusion=Fusion(policy.fusion),
                 dedup=Dedup(policy.dedup),
@@ -140,49 +130,31 @@ class _Prepared:
             ),
             options=SearchOptions(max_results=policy.max_results, min_score=policy.min_score),
             min_depth=depth_for(policy.max_results, policy.depth),
-            is_near=self.is_near,
+            is_near=self._is_near,
         )
 
 
 class _LoggedNearness:
     """Knows from the log whose texts are nearly equal, as far as they are not the same lines."""
 
-    def __init__(self, answers: Sequence[BackendAnswer], pairs: frozenset[tuple[int, int]]) -> None:
-        found = [result for answer in answers for result in answer.results] if pairs else ()
-        self._places = {id(result): place for place, result in enumerate(found)}
-        self._pairs = pairs
+    def __init__(self, query: LoggedQuery) -> None:
+        found = [id(one) for each in query.lists for one in each.candidates] if query.near else []
+        pairs = [(found[one], found[other]) for one, other in query.near if 0 <= one < other]
+        self._pairs = {*pairs, *((other, one) for one, other in pairs)}
 
-    def __call__(self, one: MemorySearchResult, other: MemorySearchResult) -> bool:
-        if not self._pairs:
-            return False
-        first, second = sorted((self._places[id(one)], self._places[id(other)]))
-        return (first, second) in self._pairs
+    def __call__(self, one: Candidate, other: Candidate) -> bool:
+        return (id(one), id(other)) in self._pairs
 
 
-def _result(candidate: Candidate) -> MemorySearchResult:
-    source: MemorySource = "sessions" if candidate.source == "sessions" else "memory"
-    origin = candidate.origin
-    return MemorySearchResult(
-        path=candidate.path,
-        start_line=candidate.start_line,
-        end_line=candidate.end_line,
-        score=candidate.score,
-        snippet=candidate.snippet_preview,
-        source=source,
-        exact=candidate.exact,
-        origin=None if origin is None else Origin(path=origin[0], start_line=origin[1], end_line=origin[2]),
-        start_char=candidate.start_char or 0,
-    )
-
-
-def _hit(result: MemorySearchResult, attribution: Attribution) -> RankedHit:
+def _hit(group: Group[Candidate]) -> RankedHit:
+    best, found = group.best, group.best.result
     return RankedHit(
-        path=result.path,
-        start_line=result.start_line,
-        end_line=result.end_line,
-        start_char=result.start_char,
-        backend=attribution.backend_id,
-        score=result.score,
-        calibrated=attribution.calibrated_score,
-        others=tuple(label.split(" ", 1)[1] for label in attribution.merged_with),
+        path=found.path,
+        start_line=found.start_line,
+        end_line=found.end_line,
+        start_char=found.start_char or 0,
+        backend=best.backend_id,
+        score=group.score,
+        calibrated=best.calibrated,
+        others=tuple(other.key for other in group.others),
     )

@@ -179,6 +179,11 @@ class Candidate(NamedTuple):
     """Where in its first line a piece of a long line begins; a replay tells such pieces apart."""
 
     @property
+    def snippet(self) -> str:
+        """Return what is known of its text."""
+        return self.snippet_preview
+
+    @property
     def key(self) -> str:
         """Return the name of its place across backends."""
         return place_key(self.path, self.start_line, self.end_line, self.start_char)

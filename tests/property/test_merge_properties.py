@@ -1,10 +1,14 @@
 """Laws of the merge that hold for any input."""
 
+from typing import TypeAlias
+
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from composable_memory.query.fusion import BackendList, Dedup, Fusion, merge
 from composable_memory.types import MemorySearchResult, Origin
+
+Lists: TypeAlias = list[BackendList[MemorySearchResult]]
 
 WORDS = st.sampled_from(["port", "dock", "queue", "retry", "部署", "note"])
 PASSAGES = st.builds(
@@ -44,7 +48,7 @@ WEIGHTS = st.floats(0.0, 4.0)
 
 
 @st.composite
-def backend_lists(draw: st.DrawFn) -> list[BackendList]:
+def backend_lists(draw: st.DrawFn) -> Lists:
     count = draw(st.integers(0, 3))
     lists = []
     for place in range(count):
@@ -70,7 +74,7 @@ POLICIES = st.fixed_dictionaries(
 
 
 @given(lists=backend_lists(), policy=POLICIES)
-def test_scores_are_in_bounds_and_in_order(lists: list[BackendList], policy: dict[str, object]) -> None:
+def test_scores_are_in_bounds_and_in_order(lists: Lists, policy: dict[str, object]) -> None:
     scores = [result.score for result in merge(lists, **policy).results]  # type: ignore[arg-type]
 
     assert scores == sorted(scores, reverse=True)
@@ -79,7 +83,7 @@ def test_scores_are_in_bounds_and_in_order(lists: list[BackendList], policy: dic
 
 @given(lists=backend_lists(), policy=POLICIES, cut=st.integers(1, 6))
 def test_a_shorter_answer_is_the_beginning_of_a_longer_one(
-    lists: list[BackendList], policy: dict[str, object], cut: int
+    lists: Lists, policy: dict[str, object], cut: int
 ) -> None:
     shorter = merge(lists, max_results=cut, **policy)  # type: ignore[arg-type]
     longer = merge(lists, max_results=cut + 1, **policy)  # type: ignore[arg-type]
@@ -88,9 +92,7 @@ def test_a_shorter_answer_is_the_beginning_of_a_longer_one(
 
 
 @given(lists=backend_lists(), policy=POLICIES)
-def test_merging_a_merged_list_again_changes_nothing(
-    lists: list[BackendList], policy: dict[str, object]
-) -> None:
+def test_merging_a_merged_list_again_changes_nothing(lists: Lists, policy: dict[str, object]) -> None:
     # What facts support counts between backends, and a merged list is one.
     assume(not any(result.origin for one in lists for result in one.results))
     policy = {**policy, "fusion": Fusion.WEIGHTED, "min_score": 0.0}
@@ -108,9 +110,7 @@ def test_merging_a_merged_list_again_changes_nothing(
 
 
 @given(lists=backend_lists(), policy=POLICIES)
-def test_every_candidate_is_returned_or_accounted_for(
-    lists: list[BackendList], policy: dict[str, object]
-) -> None:
+def test_every_candidate_is_returned_or_accounted_for(lists: Lists, policy: dict[str, object]) -> None:
     merged = merge(lists, max_results=3, **policy)  # type: ignore[arg-type]
 
     known = {one.key for one in merged.results} | {one.result.key for one in merged.dropped}
@@ -119,9 +119,7 @@ def test_every_candidate_is_returned_or_accounted_for(
 
 
 @given(lists=backend_lists(), factor=st.floats(1.0, 10.0))
-def test_a_higher_weight_never_lowers_the_place_of_the_backends_best_hit(
-    lists: list[BackendList], factor: float
-) -> None:
+def test_a_higher_weight_never_lowers_the_place_of_the_backends_best_hit(lists: Lists, factor: float) -> None:
     favoured = [entry for entry in lists if entry.results and entry.weight > 0.0][:1]
     if not favoured:
         return

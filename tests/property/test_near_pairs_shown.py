@@ -10,7 +10,7 @@ from composable_memory.query.calibration import Calibration
 from composable_memory.query.fusion import Dedup, Fusion
 from composable_memory.query.near_duplicates import near_pairs, near_pairs_shown
 from composable_memory.query.ranking import CalibrationRule, MergePolicy, rank
-from composable_memory.types import BackendAnswer, MemorySearchResult, Origin, SearchOptions
+from composable_memory.types import MemorySearchResult, Origin, SearchOptions
 
 DEPTH = 12
 IDS = ("notes", "graph", "qmd")
@@ -81,11 +81,7 @@ def test_no_ranking_needs_another_pair(
     dropped: str | None,
 ) -> None:
     places = {id(result): place for place, result in enumerate(chain(*lists))}
-    answers = [
-        BackendAnswer(backend_id=one, results=tuple(found))
-        for one, found in zip(IDS, lists, strict=False)
-        if one != dropped
-    ]
+    answers = {one: found for one, found in zip(IDS, lists, strict=False) if one != dropped}
     rules = {
         one: CalibrationRule(method=how, is_absolute=True) for one, how in zip(IDS, methods, strict=True)
     }

@@ -154,9 +154,10 @@ def way_between(before: Sequence[RankedHit], after: Sequence[RankedHit]) -> Way:
 
     A result may be represented by another of its duplicates, so its own key is tried before the others'.
     """
-    if before == after:
+    old, new = [one.keys for one in before], [one.keys for one in after]
+    if old == new:
         return Way(moves=(), overlap=1.0, kendall=1.0)
-    came_from = _came_from(before, after)
+    came_from = _came_from(old, new)
     longest = max(len(before), len(after))
     return Way(
         moves=tuple(_moves(before, after, came_from)),
@@ -165,10 +166,9 @@ def way_between(before: Sequence[RankedHit], after: Sequence[RankedHit]) -> Way:
     )
 
 
-def _came_from(before: Sequence[RankedHit], after: Sequence[RankedHit]) -> dict[int, int]:
-    """Return by place after where each common result stood before, both from 0."""
-    free = {at: one.keys for at, one in enumerate(before)}
-    own = [hit.keys for hit in after]
+def _came_from(before: Sequence[Sequence[str]], after: Sequence[Sequence[str]]) -> dict[int, int]:
+    """Return by place after where each common result, of these keys, stood before, both from 0."""
+    free = dict(enumerate(before))
     found: dict[int, int] = {}
 
     def pair(place: int, old: int | None) -> None:
@@ -176,9 +176,9 @@ def _came_from(before: Sequence[RankedHit], after: Sequence[RankedHit]) -> dict[
             found[place] = old
             del free[old]
 
-    for place, keys in enumerate(own):
+    for place, keys in enumerate(after):
         pair(place, next((at for at, old in free.items() if old[0] == keys[0]), None))
-    for place, keys in enumerate(own):
+    for place, keys in enumerate(after):
         if place not in found:
             pair(place, next((at for at, old in free.items() if not set(old).isdisjoint(keys)), None))
     return found

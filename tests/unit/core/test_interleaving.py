@@ -9,7 +9,7 @@ from composable_memory.query.calibration import Calibration
 from composable_memory.query.fusion import Merged
 from composable_memory.query.interleaving import Draw, interleave
 from composable_memory.query.ranking import CalibrationRule, MergePolicy, Ranking, rank
-from composable_memory.types import BackendAnswer, MemorySearchResult, SearchOptions
+from composable_memory.types import MemorySearchResult, SearchOptions
 
 RULE = CalibrationRule(method=Calibration.IDENTITY, is_absolute=True)
 
@@ -26,13 +26,9 @@ GRAPH = tuple(hit(f"g{place}.md", 0.8 - place / 20) for place in range(6))
 
 def ranked(
     weights: dict[str, float], *lists: tuple[MemorySearchResult, ...], max_results: int = 4
-) -> Ranking:
-    answers = [
-        BackendAnswer(backend_id=backend_id, results=results)
-        for backend_id, results in zip(weights, lists or (NOTES, GRAPH), strict=True)
-    ]
+) -> Ranking[MemorySearchResult]:
     return rank(
-        answers,
+        dict(zip(weights, lists or (NOTES, GRAPH), strict=True)),
         dict.fromkeys(weights, RULE),
         weights=weights,
         policy=MergePolicy(),
@@ -49,7 +45,9 @@ FOR_NOTES = {"notes": 1.0, "graph": 0.1}
 FOR_GRAPH = {"notes": 0.1, "graph": 1.0}
 
 
-def interleaved(a: Ranking, b: Ranking, *, seeds: Iterable[int] = range(30)) -> Iterator[tuple[Merged, Draw]]:
+def interleaved(
+    a: Ranking[MemorySearchResult], b: Ranking[MemorySearchResult], *, seeds: Iterable[int] = range(30)
+) -> Iterator[tuple[Merged[MemorySearchResult], Draw]]:
     for seed in seeds:
         ranking, drawn = interleave(a, b, draw(seed), max_results=4)
         yield ranking.merged, drawn

@@ -515,7 +515,7 @@ async def test_the_log_alone_is_enough_to_merge_a_fact_with_its_passage_again() 
     assert replayed.attributions[0].merged_with == response.attributions[0].merged_with
 
 
-def _as_logged(detail: Mapping[str, Any]) -> BackendList:
+def _as_logged(detail: Mapping[str, Any]) -> BackendList[MemorySearchResult]:
     found = [
         MemorySearchResult(
             path=one["path"],

@@ -15,7 +15,7 @@ def hit(
     )
 
 
-def backend(backend_id: str, weight: float, *results: MemorySearchResult) -> BackendList:
+def backend(backend_id: str, weight: float, *results: MemorySearchResult) -> BackendList[MemorySearchResult]:
     return BackendList(
         backend_id=backend_id,
         weight=weight,
@@ -24,7 +24,7 @@ def backend(backend_id: str, weight: float, *results: MemorySearchResult) -> Bac
     )
 
 
-def places(merged: Merged) -> list[tuple[str, float]]:
+def places(merged: Merged[MemorySearchResult]) -> list[tuple[str, float]]:
     return [(result.path, round(result.score, 6)) for result in merged.results]
 
 
@@ -322,6 +322,6 @@ def test_the_convex_combination_adds_weighted_scores() -> None:
 
 
 def test_no_lists_make_an_empty_ranking() -> None:
-    merged = merge([])
+    merged: Merged[MemorySearchResult] = merge([])
 
     assert (merged.results, merged.attributions, merged.dropped) == ((), (), ())
