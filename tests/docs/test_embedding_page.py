@@ -13,7 +13,7 @@ from composable_memory.interfaces import EmbedderServices, EmbedderSpec
 from composable_memory.registry import discover_backends
 from composable_memory.runtime.embedder_choice import plan_embedder
 from composable_memory.testing import FIXED_NOW
-from composable_memory_adapters.embedders.order import AUTO, AUTO_REMOTE
+from composable_memory_adapters.embedders import AUTO, AUTO_REMOTE
 from composable_memory_adapters.embedders.remote.settings import RemoteSettings
 from composable_memory_ops_logs import OpsLog
 

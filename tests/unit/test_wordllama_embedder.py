@@ -2,14 +2,14 @@
 
 import asyncio
 import json
+import math
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from composable_memory.config.validation import check
@@ -43,11 +43,12 @@ json.dump(model.embed(json.load(sys.stdin), norm=True).tolist(), sys.stdout)
 """
 WHAT_IS_IMPORTED = """
 import asyncio, sys
+from composable_memory.content import EmbedderInput
 from composable_memory_adapters.embedders.wordllama import WordLlamaEmbedder
 before = "numpy" in sys.modules or "tokenizers" in sys.modules
 async def main():
     embedder = WordLlamaEmbedder()
-    await embedder.embed_texts(["hello"])
+    await embedder.embed_batch([EmbedderInput(text="hello")])
     await embedder.close()
 asyncio.run(main())
 network = ("wordllama", "requests", "urllib3", "huggingface_hub", "httpx")
@@ -81,6 +82,10 @@ def run_python(code: str, text: str = "") -> str:
     return finished.stdout
 
 
+def inputs(texts: Iterable[str]) -> list[EmbedderInput]:
+    return [EmbedderInput(text=text) for text in texts]
+
+
 def weights_file(**tensor: object) -> bytes:
     header = json.dumps({"embedding.weight": tensor}).encode()
     return len(header).to_bytes(8, "little") + header
@@ -96,27 +101,29 @@ class TestContract(EmbedderContract):
 
 async def test_vectors_are_those_of_the_package_itself(embedder: WordLlamaEmbedder) -> None:
     theirs = json.loads(await asyncio.to_thread(run_python, THEIR_VECTORS, json.dumps(TEXTS)))
+    ours = await embedder.embed_batch(inputs(TEXTS))
 
-    np.testing.assert_allclose(await embedder.embed_texts(TEXTS), theirs, atol=1e-6)
+    for one, other in zip(ours, theirs, strict=True):
+        assert one == pytest.approx(other, abs=1e-6)
 
 
 async def test_a_full_slice_gives_what_single_texts_give(embedder: WordLlamaEmbedder) -> None:
-    texts = [f"{TEXTS[number % len(TEXTS)]} {number}" for number in range(SLICE_TEXTS + 3)]
+    texts = inputs(f"{TEXTS[number % len(TEXTS)]} {number}" for number in range(SLICE_TEXTS + 3))
+    together = await embedder.embed_batch(texts)
 
-    single = [await embedder.embed(EmbedderInput(text=text)) for text in texts]
-    np.testing.assert_allclose(await embedder.embed_texts(texts), single, atol=1e-6)
-
-
-async def test_rows_have_unit_length_and_blank_ones_none(embedder: WordLlamaEmbedder) -> None:
-    vectors = await embedder.embed_texts(["hello", "", " \n\t\u3000", "\ud800", "\x00"])
-
-    assert vectors.dtype == np.float32
-    lengths = np.linalg.norm(vectors, axis=1)
-    np.testing.assert_allclose(lengths, [1, 0, 0, 1, 1], atol=1e-6)
+    assert len(together) == len(texts)
+    for text, vector in zip(texts, together, strict=True):
+        assert await embedder.embed(text) == pytest.approx(vector, abs=1e-6)
 
 
-async def test_no_texts_are_no_rows(embedder: WordLlamaEmbedder) -> None:
-    assert (await embedder.embed_texts([])).shape == (0, 256)
+async def test_vectors_have_unit_length_and_those_of_blank_texts_none(embedder: WordLlamaEmbedder) -> None:
+    vectors = await embedder.embed_batch(inputs(["hello", "", " \n\t\u3000", "\ud800", "\x00"]))
+
+    assert [math.hypot(*vector) for vector in vectors] == pytest.approx([1, 0, 0, 1, 1], abs=1e-6)
+
+
+async def test_no_texts_have_no_vectors(embedder: WordLlamaEmbedder) -> None:
+    assert await embedder.embed_batch([]) == []
 
 
 async def test_neither_the_package_nor_a_network_client_is_imported() -> None:
@@ -124,7 +131,7 @@ async def test_neither_the_package_nor_a_network_client_is_imported() -> None:
 
 
 async def test_a_question_does_not_wait_for_a_whole_batch(embedder: WordLlamaEmbedder) -> None:
-    batch = asyncio.create_task(embedder.embed_texts(["some passage"] * SLICE_TEXTS * 5))
+    batch = asyncio.create_task(embedder.embed_batch(inputs(["some passage"] * SLICE_TEXTS * 5)))
     await asyncio.sleep(0)
 
     await embedder.embed(EmbedderInput(text="a question", kind="query"))
@@ -134,7 +141,7 @@ async def test_a_question_does_not_wait_for_a_whole_batch(embedder: WordLlamaEmb
 
 
 async def test_a_cancelled_call_leaves_the_embedder_usable(embedder: WordLlamaEmbedder) -> None:
-    batch = asyncio.create_task(embedder.embed_texts(["some passage"] * SLICE_TEXTS * 5))
+    batch = asyncio.create_task(embedder.embed_batch(inputs(["some passage"] * SLICE_TEXTS * 5)))
     await asyncio.sleep(0)
     batch.cancel()
 

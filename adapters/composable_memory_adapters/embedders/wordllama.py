@@ -80,24 +80,15 @@ class WordLlamaEmbedder:
         Raises:
             EmbedderUnavailable: the model cannot be loaded, or the embedder is closed.
         """
-        texts = [item.text for item in inputs]
-        return [vector for part in await self._in_slices(texts) for vector in part.tolist()]
-
-    async def embed_texts(self, texts: Sequence[str]) -> "Vectors":
-        """Return the vectors of `texts` as the rows of one array; a blank text has a row of zeros.
-
-        Raises:
-            EmbedderUnavailable: the model cannot be loaded, or the embedder is closed.
-        """
-        return await self._run(partial(_stacked, await self._in_slices(texts)))
+        vectors: list[list[float]] = []
+        for at in range(0, len(inputs), SLICE_TEXTS):
+            texts = [item.text for item in inputs[at : at + SLICE_TEXTS]]
+            vectors += (await self._run(partial(self._embed, texts))).tolist()
+        return vectors
 
     async def close(self) -> None:
         """End the thread after what it was already given; closing again does nothing."""
         await asyncio.to_thread(self._thread.shutdown)
-
-    async def _in_slices(self, texts: Sequence[str]) -> list["Vectors"]:
-        starts = range(0, len(texts), SLICE_TEXTS)
-        return [await self._run(partial(self._embed, texts[at : at + SLICE_TEXTS])) for at in starts]
 
     def _embed(self, texts: Sequence[str]) -> "Vectors":
         if self._loaded is None:
@@ -177,12 +168,6 @@ def _read_table(path: Path) -> "npt.NDArray[np.float16]":
         raise ValueError(f"{path.name} holds {tensor['dtype']} x {dimensions}")
     begin = 8 + header_length + tensor["data_offsets"][0]
     return np.memmap(path, dtype="<f2", mode="r", offset=begin, shape=(tokens, dimensions))
-
-
-def _stacked(parts: Sequence["Vectors"]) -> "Vectors":
-    import numpy as np
-
-    return np.concatenate(parts) if parts else np.zeros((0, DIMENSIONS), dtype=np.float32)
 
 
 def _missing() -> str | None:

@@ -80,11 +80,6 @@ class MaintenanceScheduler:
             return None
         return self.state.last_attempt + timedelta(seconds=pause_s(self._settings.update))
 
-    @property
-    def is_updating(self) -> bool:
-        """Return whether an update runs or is about to."""
-        return self._updates.current is not None
-
     async def open(self) -> None:
         """Read what earlier processes have done, and make the folder of the exported sessions."""
         await self._file.refresh()

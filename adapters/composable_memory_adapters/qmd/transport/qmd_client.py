@@ -25,11 +25,10 @@ FAST_SHARE = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchReply:
-    """QMD's hits, the transport that brought them, and why the fast one failed if it was tried first."""
+    """QMD's hits, and the transport that brought them."""
 
     hits: Sequence[Hit]
     transport: TransportName
-    fast_error: BackendError | None = None
 
 
 class QmdClient:
@@ -76,7 +75,7 @@ class QmdClient:
         if left_s <= 0.0 and isinstance(error, BackendTimeout):
             raise error
         hits = await self._process.ask(request, timeout_s=max(left_s, 0.001))
-        return SearchReply(hits=hits, transport=self._process.name, fast_error=error)
+        return SearchReply(hits=hits, transport=self._process.name)
 
 
 class ProcessTransport:
