@@ -69,12 +69,13 @@ def texts_in(content: object) -> Iterator[str]:
 def masked_line(text: str) -> str:
     """Mask secrets, then put all on one line.
 
-    Masking comes first because a private key is known by its lines, and once more afterwards because a name
-    and its value may only now be neighbours.
+    Masking comes first because a private key is known by its lines, and once more where lines were joined,
+    because a name and its value may only now be neighbours.
     """
     # A lone surrogate could not be stored, and a NUL would end the text for SQLite.
-    text = text.encode("utf-8", "replace").decode().replace("\0", " ")
-    return redact(" ".join(redact(text).split()))
+    masked = redact(text.encode("utf-8", "replace").decode().replace("\0", " "))
+    line = " ".join(masked.split())
+    return line if line == masked.strip() else redact(line)
 
 
 def _stamp(value: object) -> datetime | None:

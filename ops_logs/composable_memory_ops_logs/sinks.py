@@ -2,8 +2,7 @@
 
 import errno
 import os
-from collections.abc import Generator, Sequence
-from datetime import datetime
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -29,9 +28,9 @@ Detail = TypeVar("Detail", bound=EventDetail)
 class FileSink:
     """Appends lines to `ops-YYYY-MM-DD.NNNN.jsonl` in a directory that is made when first needed.
 
-    Several processes may append to the same file: a batch is one write in append mode, under a lock. `chores`
-    compresses files that are full or of an earlier day, and deletes the oldest. Files and directory are
-    readable by their owner only, because queries and previews are private.
+    Several processes may append to the same file: a batch is one write in append mode, under a lock.
+    `retention` compresses files that are full or of an earlier day, and deletes the oldest. Files and
+    directory are readable by their owner only, because queries and previews are private.
     """
 
     def __init__(
@@ -46,7 +45,7 @@ class FileSink:
         self._directory = directory
         self._most_open = min(_MOST_OPEN_BYTES, max(_LEAST_OPEN_BYTES, max_bytes // _OPEN_SHARE))
         self._current: Segment | None = None
-        self._retention = Retention(
+        self.retention = Retention(
             directory,
             retention_days=retention_days,
             max_bytes=max_bytes,
@@ -72,15 +71,11 @@ class FileSink:
             self._current = segment
             self.files_begun += 1
 
-    def chores(self, now: datetime, *, is_patient: bool) -> Generator[None]:
-        """Compress closed files and delete what is over time or size, step by step; see `Retention`."""
-        yield from self._retention.apply(now, is_patient=is_patient)
-
     # --- appending ---
 
     def _append_to(self, segment: Segment, data: bytes) -> bool:
         """Append to a file; False if another must be begun."""
-        if segment == self._retention.closing:  # its lock is held by ourselves
+        if segment == self.retention.closing:  # its lock is held by ourselves
             return False
         descriptor = self._open(segment.open_path)
         try:

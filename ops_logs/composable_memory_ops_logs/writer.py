@@ -186,7 +186,7 @@ class LineWriter:
         if (chores_of := (now.date(), self._sink.files_begun, is_patient)) != self._chores_of:
             self._leave_chores()
             self._chores_of = chores_of
-            self._chores = self._sink.chores(now, is_patient=is_patient)
+            self._chores = self._sink.retention.apply(now, is_patient=is_patient)
 
     def _do_chores(self, until: float) -> None:
         """Do one step of what there is to do for the files, and more as long as there is time."""

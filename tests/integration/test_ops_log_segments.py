@@ -56,7 +56,7 @@ def sink_of(
 
 
 def do_chores(sink: FileSink, now: datetime = DAY) -> None:
-    for _ in sink.chores(now, is_patient=True):
+    for _ in sink.retention.apply(now, is_patient=True):
         pass
 
 
@@ -107,7 +107,7 @@ def test_who_did_not_see_that_a_file_was_closed_goes_on_in_another(tmp_path: Pat
 def test_of_several_processes_one_does_the_chores(tmp_path: Path) -> None:
     sink, other = sink_of(tmp_path), sink_of(tmp_path)
     fill(sink, 20)
-    under_way = sink.chores(DAY, is_patient=True)
+    under_way = sink.retention.apply(DAY, is_patient=True)
     next(under_way)
 
     do_chores(other)
@@ -121,7 +121,7 @@ def test_of_several_processes_one_does_the_chores(tmp_path: Path) -> None:
 def test_lines_of_a_day_that_is_being_closed_go_to_its_next_file(tmp_path: Path) -> None:
     sink = sink_of(tmp_path)
     fill(sink, 2)
-    under_way = sink.chores(DAY + timedelta(days=1), is_patient=True)
+    under_way = sink.retention.apply(DAY + timedelta(days=1), is_patient=True)
     next(under_way)
 
     fill(sink, 2, start=2)
@@ -136,7 +136,7 @@ def test_chores_that_are_broken_off_leave_all_as_it_was(tmp_path: Path) -> None:
     sink = sink_of(tmp_path)
     fill(sink, 20)
     before = suffixes(tmp_path)
-    under_way = sink.chores(DAY, is_patient=True)
+    under_way = sink.retention.apply(DAY, is_patient=True)
     next(under_way)
     under_way.close()
 

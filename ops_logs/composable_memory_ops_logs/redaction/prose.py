@@ -125,11 +125,13 @@ def _loose_at(text: Text, place: int) -> Iterator[Span]:
     for start, end in runs(text.raw, _LOOSE_KINDS, 20, place):
         line = low[max(low.rfind("\n", max(0, start - 160), start) + 1, start - 160) : start]
         run = text.raw[start:end]
-        if run.startswith("AAAA") or _SUM.search(line, max(0, len(line) - 12)):  # a public key of SSH
-            continue
         assigned = run.rpartition("=")[0] if "=" in run.rstrip("=") else ""
-        word = max((line + assigned.lower()).rfind(word) for word in _LOOSE_WORDS)
-        if word < 0 or line[max(0, word - 8) : word].rstrip(" _-").endswith(("public", "pub")):
+        word = max(map((line + assigned.lower()).rfind, _LOOSE_WORDS))
+        if word < 0 or run.startswith("AAAA"):  # a public key of SSH
+            continue
+        if _SUM.search(line, max(0, len(line) - 12)):
+            continue
+        if line[max(0, word - 8) : word].rstrip(" _-").endswith(("public", "pub")):
             continue
         token = run.strip("=.").rpartition("=")[2]
         start += run.rfind(token)

@@ -55,10 +55,22 @@ class Text(NamedTuple):
         """Return the text with its simple form."""
         low = raw.lower()
         if not raw.isascii():
-            low = raw.replace("İ", "i").lower()
-            for sign, simple in _SIMPLE:  # many times faster than `translate`
-                low = low.replace(sign, simple)
+            if _is_latin(raw):
+                low = low.replace("\u00a0", " ")
+            else:
+                low = raw.replace("İ", "i").lower()
+                for sign, simple in _SIMPLE:  # many times faster than `translate`
+                    low = low.replace(sign, simple)
         return cls(raw, low, {})
+
+
+def _is_latin(text: str) -> bool:
+    """Return whether a text has letters of western Europe alone, which need little to be made simple."""
+    try:
+        text.encode("latin-1")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 _SIMPLE = tuple(
@@ -120,8 +132,13 @@ class WordScanner:
     def __init__(self, words: Iterable[str]) -> None:
         every = sorted(set(words), key=lambda word: (len(word), word))
         self._anchored = _Anchored([word for word in every if word.isascii() and set(word) & set(_ANCHORS)])
+        self._latin = [word for word in every if not word.isascii() and _is_latin(word)]
         self._foreign = [word for word in every if not word.isascii()]
         self._looked_up = [word for word in every if word.isascii() and not set(word) & set(_ANCHORS)]
+
+    @cached_property
+    def _accented(self) -> "_Anchored":
+        return _Anchored(self._latin)
 
     @cached_property
     def _abroad(self) -> "_Anchored":
@@ -131,8 +148,12 @@ class WordScanner:
         """Return where which word stands, in the order of the text but for words that overlap."""
         found = [(place, word) for word in self._looked_up if word in low for place in places(low, word)]
         if not low.isascii():
-            found += self._abroad.places(low)
+            found += (self._accented if _is_latin(low) else self._abroad).places(low)
         return sorted([*self._anchored.places(low), *found]) if found else self._anchored.places(low)
+
+
+_Standing = tuple[str, int]
+"""A word, and where its anchor is in it."""
 
 
 class _Anchored:
@@ -143,19 +164,30 @@ class _Anchored:
 
     def __init__(self, words: Sequence[str]) -> None:
         """Make the pattern of words that are sorted by their length."""
-        anchored: dict[str, set[tuple[str, int]]] = {}
+        anchored: dict[str, set[_Standing]] = {}
         for word in words:
             shortest = next(one for one in words if one in word)
             anchor = _anchor(shortest)
             place = word.index(shortest) + shortest.index(anchor)
             anchored.setdefault(anchor, set()).add((word, place))
-        self._groups: list[list[tuple[str, int]]] = [[]]  # they are counted from 1
-        branches = []
-        for anchor, own in anchored.items():
-            standing = sorted(_joined(own), key=lambda one: (-len(one[0]), one))
-            self._groups += [[two for two in own if _is_within(two, one)] for one in standing]
-            branches.append(f"{re.escape(anchor)}(?={'|'.join(_branch(*one) for one in standing)})")
+        self._groups: list[list[_Standing]] = [[]]  # they are counted from 1
+        branches = [
+            f"{re.escape(anchor)}(?={self._tree(_joined(own), own)})" for anchor, own in anchored.items()
+        ]
         self._pattern = Pattern("|".join(branches))
+
+    def _tree(self, standing: set[_Standing], words: set[_Standing], depth: int = 1) -> str:
+        """Return the pattern of texts that are alike up to `depth` signs behind the anchor."""
+        following: dict[str, set[_Standing]] = {}
+        for text, offset in sorted(standing):
+            sign = text[offset + depth : offset + depth + 1]
+            following.setdefault(sign, set()).add((text, offset))
+        ends = following.pop("", set())
+        branches = [re.escape(sign) + self._tree(own, words, depth + 1) for sign, own in following.items()]
+        for text, offset in sorted(ends, key=lambda end: -end[1]):
+            self._groups.append([word for word in words if _is_within(word, (text, offset))])
+            branches.append((f"(?<={re.escape(text)})" if offset else "") + "()")
+        return branches[0] if len(branches) == 1 else f"(?:{'|'.join(branches)})"
 
     def places(self, low: str) -> Iterator[tuple[int, str]]:
         for match in self._pattern.finditer(low):
@@ -170,11 +202,7 @@ def _anchor(word: str) -> str:
     return word[0] if word[0] in _ANCHORS else next((one for one in _ANCHORS if one in word), word[0])
 
 
-def _branch(word: str, offset: int) -> str:
-    return re.escape(word[offset + 1 :]) + (f"(?<={re.escape(word)})" if offset else "") + "()"
-
-
-def _joined(words: set[tuple[str, int]]) -> set[tuple[str, int]]:
+def _joined(words: set[_Standing]) -> set[_Standing]:
     """Return the words and what several of them make where their anchors are the same character."""
     joined = set(words)
     new = joined
@@ -184,7 +212,7 @@ def _joined(words: set[tuple[str, int]]) -> set[tuple[str, int]]:
     return joined
 
 
-def _join(one: tuple[str, int], two: tuple[str, int]) -> tuple[str, int] | None:
+def _join(one: _Standing, two: _Standing) -> _Standing | None:
     (left, offset), (right, shift) = (one, two) if one[1] >= two[1] else (two, one)
     start = offset - shift
     rest = left[start:]
@@ -193,7 +221,7 @@ def _join(one: tuple[str, int], two: tuple[str, int]) -> tuple[str, int] | None:
     return (left[:start] + right, offset) if right.startswith(rest) else None
 
 
-def _is_within(word: tuple[str, int], text: tuple[str, int]) -> bool:
+def _is_within(word: _Standing, text: _Standing) -> bool:
     return word[1] <= text[1] and text[0].startswith(word[0], text[1] - word[1])
 
 

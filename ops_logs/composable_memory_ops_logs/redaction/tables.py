@@ -63,8 +63,13 @@ def _width(line: str, separator: str) -> int:
 
 def _secret_columns(line: str, separator: str) -> Iterator[tuple[int, bool]]:
     """Yield the number of each column of secrets, and whether it may hold words as well."""
-    cells = [cell.strip(" \t*`\"'_\r").lower() for _, cell in _split(line, separator)]
-    if separator in ",;" and (len(cells) < 2 or any(len(cell) > 30 or cell.count(" ") > 2 for cell in cells)):
+    cells = []
+    for _, written in _split(line, separator):
+        cell = written.strip(" \t*`\"'_\r").lower()
+        if separator in ",;" and (len(cell) > 30 or cell.count(" ") > 2):
+            return
+        cells.append(cell)
+    if separator in ",;" and len(cells) < 2:
         return
     for number, cell in enumerate(cells):
         if _is_heading(cell):
