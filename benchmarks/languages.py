@@ -3,9 +3,9 @@
     python benchmarks/languages.py                  all languages
     python benchmarks/languages.py de ru            some of them
 
-Each line of `languages/<language>.tsv` is a note and two questions that it answers, in other inflections, as parts
-of compounds or with particles. The notes of a language are one workspace. Prints the share of questions whose note
-comes first and among the first three, and the mean reciprocal rank with its 95 % bootstrap interval.
+Each line of `languages/<language>.tsv` is a note and two questions that it answers, in other inflections, as
+parts of compounds or with particles. The notes of a language are one workspace. Prints the share of questions
+whose note comes first and among the first three, and the mean reciprocal rank (95 % bootstrap interval).
 """
 
 import argparse

@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from composable_memory.content import EmbedderInput
 from composable_memory.interfaces import EmbedderAdapter, EmbedderServices
-from composable_memory_adapters.builtin.search import hybrid, keyword_leg, ranking
+from composable_memory_adapters.builtin.search import hybrid, index_vectors, keyword_leg, ranking
 from composable_memory_adapters.builtin.search.decay import age_in_days, decay_factor, written_on
 from composable_memory_adapters.builtin.search.diversity import Saying, diverse_order
 from composable_memory_adapters.builtin.search.hybrid import FusedHit, KeywordHit, VectorHit
@@ -163,7 +163,7 @@ class Candidates:
         nearest = np.argsort(-cosines, kind="stable")[: hybrid.CANDIDATES].tolist()
         named = dict.fromkeys([*nearest, *(hit.id for hit in answer.hits)])
         vector = [VectorHit(id=at, cosine=float(cosines[at])) for at in named]
-        some = cosines[:: max(1, len(cosines) // ranking.SAMPLE_SIZE)].tolist()
+        some = cosines[:: max(1, len(cosines) // index_vectors.SAMPLE_SIZE)].tolist()
         weight = hybrid.vector_weight_for(float(cosines.max()), some)
         return cls(keyword=answer.hits, scale=answer.scale, vector=vector, vector_weight=weight)
 

@@ -5,7 +5,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from composable_memory_adapters.text import stop_words
+from composable_memory_adapters.text import inflection, stop_words
 from composable_memory_adapters.text.forms import (
     folded,
     index_text,
@@ -22,7 +22,6 @@ __all__ = ["KeywordQuery", "Lookup", "analyse", "index_text"]
 MAX_CHARACTERS = 8_000
 MAX_TERMS = 64
 MAX_PHRASES = 16
-MIN_OPEN_LETTERS = 5
 
 _HIRAGANA = re.compile("[\u3041-\u309f]+")
 # Bounded, because every opening mark without a closing one is searched for to the end.
@@ -61,25 +60,28 @@ class KeywordQuery:
 
     `terms` are words, pairs of Asian characters, or single ones where nothing else was asked. `phrases` are
     what was quoted and what is written like an identifier, a path or a date; their words are terms as well.
-    With `open_ended`, the last letter of a term may differ: the language of the question inflects there.
+    `language` is that of the question; where the index does not stem it, other forms of a term are looked up
+    as well.
     """
 
     terms: tuple[str, ...]
     phrases: tuple[str, ...]
-    open_ended: bool = False
+    language: str = "en"
 
-    def sought(self) -> tuple[Lookup, ...]:
-        """Return what to look up for each term, then for each phrase."""
-        words = (_open_ended(text) if self.open_ended else _sequence(text) for text in self.terms)
-        return (*words, *map(_sequence, self.phrases))
+    def sought(self) -> tuple[tuple[Lookup, ...], ...]:
+        """Return the alternatives to look up for each term, as it is written first, then for each phrase."""
+        return (
+            *((_sequence(term), *_other_forms(term, self.language)) for term in self.terms),
+            *((_sequence(phrase),) for phrase in self.phrases),
+        )
 
-    def lookups(self) -> tuple[str, ...]:
-        """Return one FTS5 string for each term, then one for each phrase."""
-        return tuple(one.fts5 for one in self.sought())
+    def lookups(self) -> tuple[tuple[str, ...], ...]:
+        """Return the FTS5 strings of each term, any of which will do, then those of each phrase."""
+        return tuple(tuple(one.fts5 for one in alternatives) for alternatives in self.sought())
 
     def match_any(self) -> str | None:
         """Return the FTS5 query for texts with any term; None if there is nothing to look up."""
-        return " OR ".join(self.lookups()) or None
+        return " OR ".join(one for alternatives in self.lookups() for one in alternatives) or None
 
 
 def analyse(query: str) -> KeywordQuery:
@@ -95,7 +97,7 @@ def analyse(query: str) -> KeywordQuery:
     return KeywordQuery(
         terms=tuple(content[:MAX_TERMS]),
         phrases=tuple(phrases[:MAX_PHRASES]),
-        open_ended=language in stop_words.INFLECTING,
+        language=language,
     )
 
 
@@ -181,11 +183,11 @@ def _phrases(query: str) -> Iterator[str]:
         yield match[0]
 
 
-def _open_ended(text: str) -> Lookup:
-    """Return the lookup of a word of some length for all that begins like it, but for the last letter."""
-    if len(text) < MIN_OPEN_LETTERS or not text.isalpha() or is_asian(text):
-        return _sequence(text)
-    return Lookup(_sequence(text[:-1]).words, is_open=True)
+def _other_forms(term: str, language: str) -> Iterator[Lookup]:
+    """Yield lookups of all that begins like other forms of a word."""
+    if language in inflection.STEMS and not is_asian(term):
+        for beginning in _distinct(inflection.beginnings(term, language)):
+            yield Lookup((beginning,), is_open=True)
 
 
 def _sequence(text: str) -> Lookup:

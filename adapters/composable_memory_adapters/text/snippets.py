@@ -65,7 +65,6 @@ class _Sought:
     literal: str
     stem: str
     is_open: bool
-    weight: float
 
 
 class SnippetMaker:
@@ -80,12 +79,12 @@ class SnippetMaker:
         self._stemmer = Stemmer()
         self._stems: dict[str, list[str]] = {}
         lookups = query.sought()[: len(query.terms)]
-        weights = rarities if rarities and any(rarities) else [1.0] * len(lookups)
+        self._weights = rarities if rarities and any(rarities) else [1.0] * len(lookups)
         self._sought = [
-            self._to_seek(" ".join(lookup.words), lookup.is_open, weight)
-            for lookup, weight in zip(lookups, weights, strict=True)
+            [self._to_seek(" ".join(one.words), one.is_open) for one in alternatives]
+            for alternatives in lookups
         ]
-        self._total = sum(weights) or 1.0
+        self._total = sum(self._weights) or 1.0
 
     def snippet(self, text: str, *, limit: int = MAX_SNIPPET_CHARS) -> Snippet:
         """Return at most `limit` characters of `text`: the part that most likely answers the question.
@@ -93,7 +92,7 @@ class SnippetMaker:
         It begins and ends with a sentence or a word where that can be, with "…" where something is left out.
         Of parts that are equally likely the first is taken. No character is parted from its marks.
         """
-        found = sorted(self._matches(text))
+        found = sorted({*self._matches(text)})
         begin, end = 0, len(text)
         if end > limit:
             begin, end = self._part(text, found, max(1, limit - 2 * len(ELLIPSIS)))
@@ -104,18 +103,19 @@ class SnippetMaker:
         marks = ((start + shift, stop + shift) for start, stop, _ in found if begin <= start and stop <= end)
         return Snippet(f"{before}{text[begin:end]}{behind}", tuple(_joined(marks)))
 
-    def _to_seek(self, word: str, is_open: bool, weight: float) -> _Sought:
+    def _to_seek(self, word: str, is_open: bool) -> _Sought:
         if is_asian(word):
-            return _Sought(_folded(word), "", is_open, weight)
+            return _Sought(_folded(word), "", is_open)
         stem = next(iter(self._stemmer.of_forms(word)), "")
         # Where a stem does not begin its word, only its last letter differs: happy, happi; ability, abl.
         literal = stem[:-1] if len(stem) > 2 and stem[-1] in "eil" and not is_open else stem
-        return _Sought(_folded(literal), stem, is_open, weight)
+        return _Sought(_folded(literal), stem, is_open)
 
     def _matches(self, text: str) -> Iterator[tuple[int, int, int]]:
         """Yield where words of the question stand, and which, in no order."""
         folded = _folded(text)
-        for number, sought in enumerate(self._sought):
+        every = ((number, one) for number, alternatives in enumerate(self._sought) for one in alternatives)
+        for number, sought in every:
             literal = sought.literal
             at = folded.find(literal) if literal else -1
             while at >= 0:
@@ -153,7 +153,7 @@ class SnippetMaker:
             while start >= units[at][1]:
                 at += 1
             said.setdefault(at, set()).add(number)
-        weights, none = [one.weight for one in self._sought], set[int]()
+        weights, none = self._weights, set[int]()
         likely = [1.0] * len(units)
         beside = {near for one in said for near in (one - 1, one, one + 1)}
         for at in beside & {*range(len(units))}:

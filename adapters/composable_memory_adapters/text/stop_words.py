@@ -5,7 +5,7 @@ say to an assistant ("please tell me"). Long lists also hold words that a note i
 "group" or "novel", and cost more answers than they save time (figures: docs/retrieval-measurements.md).
 """
 
-__all__ = ["ALWAYS", "BY_LANGUAGE", "CJK_CHARACTERS", "CJK_PAIRS", "INFLECTING", "KANA_PARTICLES"]
+__all__ = ["ALWAYS", "BY_LANGUAGE", "CJK_CHARACTERS", "CJK_PAIRS", "KANA_PARTICLES"]
 
 ENGLISH = frozenset(
     """
@@ -58,6 +58,56 @@ ARABIC = frozenset(
     لنا يا و ف ب ل اخبرني ارجوك اذكر
     """.split()
 )
+FRENCH = frozenset(
+    """
+    a ai ait alors as au aucun aucune aussi autre autres aux avait avec avez avoir avons c ca car ce
+    ceci cela celle celles celui ces cet cette ceux chaque chez comme comment d dans de depuis des deux
+    doit donc du elle elles en encore entre es est et etaient etais etait ete etes etre eu eux fait faut
+    il ils j je jusque l la laquelle le lequel les lesquels leur leurs lors lui m ma mais me meme memes
+    mes moi moins mon n ne ni non nos notre nous on ont ou par parce pas pendant peu peut peux plus pour
+    pourquoi pres qu quand que quel quelle quelles quels qui quoi s sa sans se sera ses si soit son sont
+    sous suis sur t ta te tes toi ton tous tout toute toutes tres tu un une vers vos votre vous y
+    combien faire avant apres dis dites donne moi montre rappelle
+    """.split()
+)
+GERMAN = frozenset(
+    """
+    aber alle allem allen aller alles als also am an ander andere anderen auch auf aus bei beim bin bis
+    bist da damit dann das dass dein deine deinem deinen deiner dem den denn der des dessen dich die
+    dies diese diesem diesen dieser dieses dir doch dort du durch ein eine einem einen einer eines er es
+    etwas euch euer eure fur gegen habe haben hat hatte hatten hier hin hinter ich ihm ihn ihnen ihr
+    ihre ihrem ihren ihrer im in ins ist ja jede jedem jeden jeder jedes jene kann kein keine keinem
+    keinen keiner konnen konnte mal man mein meine meinem meinen meiner mich mir mit muss mussen nach
+    neben nicht noch nun nur ob oder ohne schon sehr sein seine seinem seinen seiner seit sich sie sind
+    so soll sollen sollte solange uber um und uns unser unsere unserem unseren unserer unter vom von vor
+    wann war waren warum was weil welche welchem welchen welcher welches wem wen wenn wer werde werden
+    wessen wie wieder wieso will wir wird wo wofur wogegen woher wohin womit worin wovon wozu wurde
+    wurden zu zum zur zwischen viel viele bitte sag zeig zeige finde erinnere
+    """.split()
+)
+DUTCH = frozenset(
+    """
+    aan al alle alleen als altijd andere ben bij daar dan dat de deze die dit doe doen door dus een en
+    er gaan gaat geen geweest gewoon haar had hadden heb hebben heeft hem hen het hier hij hoe hoeveel
+    hun iemand iets ik in is je jij jou jouw jullie kan kon kunnen maar mag me meer men met mij mijn
+    moet moeten na naar naast niet niets nog nu of om omdat onder ons onze ook op over te tegen toch
+    toen tot u uit uw van vanaf veel voor waar waarheen waarin waarmee waarom waarvoor want waren was
+    wat we weer wel welk welke wie wiens wij wil worden wordt zal ze zei zich zij zijn zo zonder zou
+    lang vaak laat wanneer vertel toon zoek
+    """.split()
+)
+RUSSIAN = frozenset(
+    """
+    а без более бы был была были было быть в вам вас весь во вот все всего всех вы где да даже для до
+    его ее ей ему если есть еще же за зачем здесь и из или им их к как какая какие каким каких какого
+    какое какой какую когда кого ком кому кто куда ли либо мне можно мой моя мои моего моей моих мы на
+    над надо нам нас наш наша наше наши нашего нашей нашу не него нее ней нельзя нем нет ни них но ну о
+    об один он она они оно от откуда очень по под после почему при про раз с сам свой своя свои своего
+    своей скольки сколько со так также там те тем то того тоже той только том тот ты у уже хочет чего
+    чей чем что чтобы чье эта эти это этого этой этом этот эту я самая самые самый будет будут скажи
+    покажи найди напомни
+    """.split()
+)
 KOREAN = frozenset(
     """
     그리고 그러나 하지만 그런데 그래서 그러면 그럼 또는 또한 및 즉 만약 왜냐하면 때문에 대해 대한 대해서
@@ -69,13 +119,18 @@ KOREAN = frozenset(
     """.split()
 )
 
-BY_LANGUAGE = {"en": ENGLISH, "es": SPANISH, "pt": PORTUGUESE}
+BY_LANGUAGE = {
+    "en": ENGLISH,
+    "es": SPANISH,
+    "pt": PORTUGUESE,
+    "fr": FRENCH,
+    "de": GERMAN,
+    "nl": DUTCH,
+    "ru": RUSSIAN,
+}
 """Languages that share an alphabet: only the list of the one that the question is in may be used.
 
 Words are in lower case and without accents."""
-
-INFLECTING = frozenset({"es", "pt"})
-"""Languages of those whose endings the stemmer of the index, which is for English, does not know."""
 
 ALWAYS = ARABIC | KOREAN
 """Words of languages with a script of their own; Arabic ones as `forms.plain` writes them."""

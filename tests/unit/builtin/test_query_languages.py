@@ -225,17 +225,29 @@ def test_a_question_with_words_of_two_languages_finds_notes_in_both() -> None:
     assert best(notes, "トマトは tomatoes のこと？") in ("english", "japanese")
 
 
-@pytest.mark.parametrize(
-    ("question", "note"),
-    [
+def test_a_word_is_found_in_its_other_forms() -> None:
+    for question, note in (
         ("¿Dónde están las casas blancas?", "una casa blanca"),
-        ("Onde estão as casas brancas?", "uma casa branca"),
         ("¿Quién habló con la directora?", "el director habló"),
-    ],
-)
-def test_the_end_of_a_spanish_or_portuguese_word_may_differ(question: str, note: str) -> None:
-    assert best({"other": "nothing of it", "note": note}, question) == "note"
+        (
+            "¿Son estudios académicos?",
+            "un programa academic",
+        ),  # which the index stems to less than its beginning
+        ("Onde estão as casas brancas?", "uma casa branca"),
+        ("Wer hat die Pumpen gewechselt?", "Die Pumpe im Keller"),
+        ("Wann kündigen wir die Verträge?", "Der Vertrag ist gekündigt"),
+        ("Was ist mit den Brillen?", "Brillengläser"),
+        ("Wie heißen die Straßen am Park?", "eine Straße"),
+        ("Quelles sont les pompes de la cave ?", "une pompe neuve"),
+        ("Qui a remplacé les pneus ?", "il faut remplacer ça"),
+        ("Welke ramen sluiten niet goed?", "het raam aan de hofkant"),
+        ("Waar zijn de brieven van Anna?", "een brief"),
+        ("Wie heeft het huis gezien?", "twee huizen"),
+        ("Кто заменил насосы?", "водяной насос"),
+        ("Где лежат зимние шины?", "зимним шинам нужно давление"),
+    ):
+        assert best({"other": "nothing of it", "note": note}, question) == "note", question
 
 
 def test_in_an_english_question_words_are_not_cut() -> None:
-    assert analyse("What did the director say about the plant?").open_ended is False
+    assert analyse("What did the director say about the plant?").language == "en"

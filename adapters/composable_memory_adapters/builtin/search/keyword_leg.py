@@ -6,6 +6,7 @@ word therefore only counts in passages that also have a rarer one, and a very co
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import orjson
@@ -110,6 +111,8 @@ class _Plan:
 
     match: str
     asked: Sequence[int]
+    widths: Sequence[int]
+    """Of each of those asked, how many strings of the FTS5 query stand for it."""
     needed: frozenset[int] | None
     """What an exact hit has to have; None if no passage can."""
     relevance: Relevance
@@ -124,7 +127,7 @@ class _Plan:
         lookups = query.lookups()
         # From this frequency on it makes no difference how common a word is.
         limit = passages if passages <= row_budget else int(passages * COMMON_SHARE) + 1
-        frequencies = [connection.execute(FREQUENCY, (lookup, limit)).get for lookup in lookups]
+        frequencies = [connection.execute(FREQUENCY, (" OR ".join(one), limit)).get for one in lookups]
         scored, counted = _choose(frequencies, row_budget=row_budget, common=passages * COMMON_SHARE)
         asked = [*scored, *counted]
         first_phrase = len(query.terms)
@@ -138,21 +141,33 @@ class _Plan:
         )
         exact = range(first_phrase, len(lookups)) if query.phrases else range(len(lookups))
         return cls(
-            match=_match([lookups[at] for at in scored], [lookups[at] for at in counted]),
+            match=_match(_flat(lookups, scored), _flat(lookups, counted)),
             asked=asked,
+            widths=[len(lookups[at]) for at in asked],
             needed=frozenset(exact) & frozenset(asked) if all(frequencies[at] for at in exact) else None,
             relevance=relevance,
             rarities=[rarity(passages, count) if count else 0.0 for count in frequencies[:first_phrase]],
         )
 
     def hit(self, passage_id: int, found: list[list[int]]) -> KeywordHit:
-        (length,), *places = found[: 1 + len(self.asked)]
+        (length,), *strings = found
+        following = iter(strings)
+        places = [_together([*islice(following, width)]) for width in self.widths]
         present = {at for at, positions in zip(self.asked, places, strict=True) if positions}
         return KeywordHit(
             id=passage_id,
             bm25=self.relevance.of(PassageMatch(places=places, length=length)),
             exact=self.needed is not None and self.needed <= present,
         )
+
+
+def _flat(lookups: Sequence[Sequence[str]], numbers: Sequence[int]) -> list[str]:
+    return [one for at in numbers for one in lookups[at]]
+
+
+def _together(places: Sequence[list[int]]) -> list[int]:
+    """Return where any of several strings begins; one word may be what two of them look for."""
+    return places[0] if len(places) == 1 else sorted({at for one in places for at in one})
 
 
 def _choose(frequencies: Sequence[int], *, row_budget: int, common: float) -> tuple[list[int], list[int]]:

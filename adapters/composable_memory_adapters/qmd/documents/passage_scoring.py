@@ -78,7 +78,7 @@ def score(query: KeywordQuery, texts: Sequence[str], cache: StemCache | None = N
     stemmer = Stemmer()
     passages = (cache or StemCache()).of_texts(texts)
     known = frozenset[str]().union(*passages)
-    lookups = [_StemPattern.of(lookup, stemmer, known) for lookup in query.sought()]
+    lookups = [_StemPattern.of(alternatives, stemmer, known) for alternatives in query.sought()]
     if not lookups or not passages:
         return [Scored(words=0.0, exact=False)] * len(texts)
     places = _places(lookups, passages)
@@ -107,14 +107,21 @@ class _StemPattern:
     sequence: tuple[frozenset[str], ...]
 
     @classmethod
-    def of(cls, lookup: Lookup, stemmer: Stemmer, known: frozenset[str]) -> "_StemPattern":
+    def of(cls, alternatives: Sequence[Lookup], stemmer: Stemmer, known: frozenset[str]) -> "_StemPattern":
+        first, *others = (cls._of_one(lookup, stemmer, known) for lookup in alternatives)
+        if not others or len(first) != 1:
+            return cls(tuple(first))
+        return cls((first[0].union(*(stems for (stems,) in others)),))
+
+    @staticmethod
+    def _of_one(lookup: Lookup, stemmer: Stemmer, known: frozenset[str]) -> list[frozenset[str]]:
         stems = stemmer.of_forms(" ".join(lookup.words))
         sequence = [frozenset((stem,)) for stem in stems]
         # A single word that occurs nowhere may be a prefix, which is how QMD matched it.
         is_unknown = len(stems) == 1 and len(stems[0]) >= MIN_PREFIX and stems[0] not in known
         if stems and (lookup.is_open or is_unknown):
             sequence[-1] = frozenset(stem for stem in known if stem.startswith(stems[-1]))
-        return cls(tuple(sequence))
+        return sequence
 
     def places(self, index: Mapping[str, Sequence[int]]) -> list[int]:
         """Return the positions in a passage where it matches, ascending."""

@@ -18,7 +18,7 @@ from composable_memory_adapters.qmd.runtime.models import missing_models
 from composable_memory_adapters.qmd.settings import QmdSettings, SearchMode
 from composable_memory_adapters.qmd.types import BACKEND_ID, Home, SearchRequest, SubSearch
 from composable_memory_adapters.text.forms import is_asian, plain, words_of
-from composable_memory_adapters.text.query_terms import KeywordQuery, analyse
+from composable_memory_adapters.text.query_terms import KeywordQuery, Lookup, analyse
 
 __all__ = ["MAX_CHARACTERS", "MAX_SEARCHES", "EffectiveMode", "effective_mode", "request_of"]
 
@@ -149,13 +149,16 @@ def _as_written(keywords: KeywordQuery, line: str) -> list[str]:
     """Return the terms as QMD's index may hold them: Arabic as written, the rest without inflection."""
     written = {plain(word): word for word in words_of(line)}
     return [
-        written.get(term, term) if _ARABIC.match(term) else _prefix(term, is_open=lookup.is_open)
-        for term, lookup in zip(keywords.terms, keywords.sought(), strict=False)  # phrases follow the terms
+        written.get(term, term) if _ARABIC.match(term) else _prefix(term, alternatives)
+        for term, alternatives in zip(
+            keywords.terms, keywords.sought(), strict=False
+        )  # phrases follow the terms
     ]
 
 
-def _prefix(term: str, *, is_open: bool) -> str:
-    return term[:-1] if is_open and not is_asian(term) else term
+def _prefix(term: str, alternatives: Sequence[Lookup]) -> str:
+    """Return the beginning that most forms of a term share, which QMD looks for as a prefix."""
+    return term if len(alternatives) == 1 else alternatives[1].words[0]
 
 
 def _outside(phrases: Sequence[str], terms: Sequence[str]) -> Iterator[str]:

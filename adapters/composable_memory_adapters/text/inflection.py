@@ -1,0 +1,142 @@
+"""The forms that a word of a question may have in a note, where the index knows only English ones (pure).
+
+The index stems English. In other languages a question looks up each word as it is, and all that begins with
+its stem: `Pumpen` finds `Pumpe` and `Pumpenkeller`. The rules are light on purpose: they only cut common
+endings, and what they leave must be long enough to say something.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from composable_memory_adapters.text.forms import folded
+
+__all__ = ["STEMS", "beginnings"]
+
+MIN_STEM = 4
+"""A shorter beginning is that of too many other words."""
+
+MIN_RUSSIAN_STEM = 3
+
+GERMAN_ENDINGS = ("innen", "ern", "em", "en", "er", "es", "e", "n", "s", "t")
+DUTCH_ENDINGS = ("heden", "eren", "en", "es", "er", "e", "s", "t")
+FRENCH_ENDINGS = (
+    *("issons", "issez", "issent", "aient", "erons", "erez", "eront", "erait", "ement"),
+    *("ées", "ent", "ons", "ées", "ees", "ait", "ais", "era", "ant"),
+    *("es", "er", "ez", "ee", "ai", "ir", "it", "aux", "al", "e", "s", "x"),
+)
+RUSSIAN_ENDINGS = (
+    *(
+        "иями",
+        "ями",
+        "ами",
+        "ыми",
+        "ими",
+        "ого",
+        "его",
+        "ому",
+        "ему",
+        "ешь",
+        "ишь",
+        "ете",
+        "ите",
+        "ться",
+        "тся",
+    ),
+    *(
+        "иях",
+        "иям",
+        "ией",
+        "ий",
+        "ый",
+        "ой",
+        "ей",
+        "ая",
+        "яя",
+        "ое",
+        "ее",
+        "ые",
+        "ие",
+        "ых",
+        "их",
+        "ым",
+        "им",
+        "ом",
+    ),
+    *("ем", "ам", "ям", "ах", "ях", "ов", "ев", "ую", "юю", "ою", "ею", "ия", "ии", "ию", "ью", "ья"),
+    *("ать", "ять", "ить", "еть", "ала", "ила", "али", "или", "ал", "ил", "ет", "ют", "ут", "ит", "ят", "ат"),
+    *("ли", "ла", "ло", "ть", "й", "ь", "а", "я", "о", "е", "ы", "и", "у", "ю", "л"),
+)
+DOUBLED = ("aa", "ee", "oo", "uu")
+
+
+def beginnings(word: str, language: str) -> Iterator[str]:
+    """Yield what other forms of `word` begin with; none if too little of it would be left."""
+    if word.isalpha():
+        least = MIN_RUSSIAN_STEM if language == "ru" else MIN_STEM
+        yield from (one for one in STEMS[language](word) if len(one) >= least)
+
+
+def _romance(word: str) -> Iterator[str]:
+    """Spanish and Portuguese: the last letter may differ."""
+    yield word[:-1].lower()
+
+
+def _french(word: str) -> Iterator[str]:
+    yield _without(folded(word), FRENCH_ENDINGS)
+
+
+def _german(word: str) -> Iterator[str]:
+    """A noun begins with a capital; of a verb the participle begins with ge-."""
+    stem = _without(word.lower(), GERMAN_ENDINGS)  # ß stays, as in the index
+    yield stem
+    if word[0].islower():
+        if stem.startswith("ge") and len(stem) > MIN_STEM + 1:
+            yield stem.removeprefix("ge")
+        yield f"ge{stem}"
+
+
+def _dutch(word: str) -> Iterator[str]:
+    """An open syllable has one vowel where a closed one has two: ramen, raam; and brieven, brief."""
+    stem = _without(folded(word), DUTCH_ENDINGS)
+    stems = [stem]
+    if stem.startswith("ge") and len(stem) > MIN_STEM + 1:
+        stems.append(stem.removeprefix("ge"))
+    for one in stems:
+        yield from _dutch_spellings(one)
+    yield f"ge{stem}"
+
+
+def _dutch_spellings(stem: str) -> Iterator[str]:
+    yield stem
+    if len(stem) < 3:
+        return
+    if stem[-1] == stem[-2]:
+        yield stem[:-1]
+    if stem[-1] in "vz":
+        yield stem[:-1] + {"v": "f", "z": "s"}[stem[-1]]
+    if stem[-1] in "fs":
+        yield stem[:-1] + {"f": "v", "s": "z"}[stem[-1]]
+    if stem[-3:-1] in DOUBLED:
+        yield stem[:-2] + stem[-1] + "e"
+    elif stem[-2] in "aeou" and stem[-3] not in "aeiou":
+        yield stem[:-1] + stem[-2] + stem[-1]
+
+
+def _russian(word: str) -> Iterator[str]:
+    yield _without(word.lower(), RUSSIAN_ENDINGS, least=MIN_RUSSIAN_STEM)
+
+
+def _without(word: str, endings: Sequence[str], *, least: int = MIN_STEM) -> str:
+    """Return `word` less the first of the endings that it has, if `least` letters are left."""
+    fitting = (one for one in endings if word.endswith(one) and len(word) - len(one) >= least)
+    return word.removesuffix(next(fitting, ""))
+
+
+STEMS: Mapping[str, Callable[[str], Iterator[str]]] = {
+    "de": _german,
+    "es": _romance,
+    "fr": _french,
+    "nl": _dutch,
+    "pt": _romance,
+    "ru": _russian,
+}
+"""Languages whose endings the stemmer of the index does not know."""
