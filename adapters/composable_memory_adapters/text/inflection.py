@@ -9,70 +9,35 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from composable_memory_adapters.text.forms import folded
 
-__all__ = ["STEMS", "beginnings"]
+__all__ = ["STEMS", "other_forms"]
 
-MIN_STEM = 4
-"""A shorter beginning is that of too many other words."""
+MIN_STEM = 3
+"""Less than this of a word says nothing."""
 
-MIN_RUSSIAN_STEM = 3
+MIN_BEGINNING = 4
+"""A shorter stem, but in Russian, begins too many other words, and is looked up as a word of its own."""
 
-GERMAN_ENDINGS = ("innen", "ern", "em", "en", "er", "es", "e", "n", "s", "t")
-DUTCH_ENDINGS = ("heden", "eren", "en", "es", "er", "e", "s", "t")
-FRENCH_ENDINGS = (
-    *("issons", "issez", "issent", "aient", "erons", "erez", "eront", "erait", "ement"),
-    *("ées", "ent", "ons", "ées", "ees", "ait", "ais", "era", "ant"),
-    *("es", "er", "ez", "ee", "ai", "ir", "it", "aux", "al", "e", "s", "x"),
-)
-RUSSIAN_ENDINGS = (
-    *(
-        "иями",
-        "ями",
-        "ами",
-        "ыми",
-        "ими",
-        "ого",
-        "его",
-        "ому",
-        "ему",
-        "ешь",
-        "ишь",
-        "ете",
-        "ите",
-        "ться",
-        "тся",
-    ),
-    *(
-        "иях",
-        "иям",
-        "ией",
-        "ий",
-        "ый",
-        "ой",
-        "ей",
-        "ая",
-        "яя",
-        "ое",
-        "ее",
-        "ые",
-        "ие",
-        "ых",
-        "их",
-        "ым",
-        "им",
-        "ом",
-    ),
-    *("ем", "ам", "ям", "ах", "ях", "ов", "ев", "ую", "юю", "ою", "ею", "ия", "ии", "ию", "ью", "ья"),
-    *("ать", "ять", "ить", "еть", "ала", "ила", "али", "или", "ал", "ил", "ет", "ют", "ут", "ит", "ят", "ат"),
-    *("ли", "ла", "ло", "ть", "й", "ь", "а", "я", "о", "е", "ы", "и", "у", "ю", "л"),
-)
+GERMAN_ENDINGS = "innen ern em en er es e n s t".split()
+DUTCH_ENDINGS = "heden eren en es er e s t".split()
+FRENCH_ENDINGS = """
+    issons issez issent aient erons erez eront erait ement ent ons ees ait ais era ant es er ez ee ai ir
+    it aux al e s x
+""".split()
+RUSSIAN_ENDINGS = """
+    иями ями ами ыми ими ого его ому ему ешь ишь ете ите ться тся иях иям ией ий ый ой ей ая яя ое ее ые
+    ие ых их ым им ом ем ам ям ах ях ов ев ую юю ою ею ия ии ию ью ья ать ять ить еть ала ила али или ал
+    ил ет ют ут ит ят ат ли ла ло ть й ь а я о е ы и у ю л
+""".split()
 DOUBLED = ("aa", "ee", "oo", "uu")
 
 
-def beginnings(word: str, language: str) -> Iterator[str]:
-    """Yield what other forms of `word` begin with; none if too little of it would be left."""
+def other_forms(word: str, language: str) -> Iterator[tuple[str, bool]]:
+    """Yield what other forms of `word` are or, where the second value is true, begin with."""
     if word.isalpha():
-        least = MIN_RUSSIAN_STEM if language == "ru" else MIN_STEM
-        yield from (one for one in STEMS[language](word) if len(one) >= least)
+        least = MIN_STEM if language == "ru" else MIN_BEGINNING
+        yield from (
+            (one, len(one) >= least) for one in dict.fromkeys(STEMS[language](word)) if len(one) >= MIN_STEM
+        )
 
 
 def _romance(word: str) -> Iterator[str]:
@@ -89,7 +54,7 @@ def _german(word: str) -> Iterator[str]:
     stem = _without(word.lower(), GERMAN_ENDINGS)  # ß stays, as in the index
     yield stem
     if word[0].islower():
-        if stem.startswith("ge") and len(stem) > MIN_STEM + 1:
+        if stem.startswith("ge") and len(stem) >= MIN_BEGINNING + 2:
             yield stem.removeprefix("ge")
         yield f"ge{stem}"
 
@@ -98,7 +63,7 @@ def _dutch(word: str) -> Iterator[str]:
     """An open syllable has one vowel where a closed one has two: ramen, raam; and brieven, brief."""
     stem = _without(folded(word), DUTCH_ENDINGS)
     stems = [stem]
-    if stem.startswith("ge") and len(stem) > MIN_STEM + 1:
+    if stem.startswith("ge") and len(stem) >= MIN_BEGINNING + 2:
         stems.append(stem.removeprefix("ge"))
     for one in stems:
         yield from _dutch_spellings(one)
@@ -122,13 +87,18 @@ def _dutch_spellings(stem: str) -> Iterator[str]:
 
 
 def _russian(word: str) -> Iterator[str]:
-    yield _without(word.lower(), RUSSIAN_ENDINGS, least=MIN_RUSSIAN_STEM)
+    yield _without(word.lower(), RUSSIAN_ENDINGS)
 
 
-def _without(word: str, endings: Sequence[str], *, least: int = MIN_STEM) -> str:
-    """Return `word` less the first of the endings that it has, if `least` letters are left."""
-    fitting = (one for one in endings if word.endswith(one) and len(word) - len(one) >= least)
+def _without(word: str, endings: Sequence[str]) -> str:
+    """Return `word` less the first of the endings that it has and that leaves enough of it."""
+    fitting = (one for one in endings if word.endswith(one) and len(word) - len(one) >= _least_left(one))
     return word.removesuffix(next(fitting, ""))
+
+
+def _least_left(ending: str) -> int:
+    """Return how many letters an ending must leave: a single one often belongs to a short word (huis)."""
+    return MIN_STEM + (len(ending) == 1)
 
 
 STEMS: Mapping[str, Callable[[str], Iterator[str]]] = {

@@ -23,6 +23,7 @@ MAX_CHARACTERS = 8_000
 MAX_TERMS = 64
 MAX_PHRASES = 16
 
+_CYRILLIC = re.compile("[\u0400-\u04ff]")
 _HIRAGANA = re.compile("[\u3041-\u309f]+")
 # Bounded, because every opening mark without a closing one is searched for to the end.
 _QUOTED = re.compile(
@@ -104,6 +105,8 @@ def analyse(query: str) -> KeywordQuery:
 def _language_of(words: Iterable[str]) -> str:
     """Return which of the languages with stop words a question is in, English unless another is clearer."""
     bare = [folded(word) for word in words]
+    if 2 * sum(_CYRILLIC.match(word) is not None for word in bare) > len(bare):
+        return "ru"
     counts = {
         language: sum(word in stops for word in bare) for language, stops in stop_words.BY_LANGUAGE.items()
     }
@@ -186,8 +189,8 @@ def _phrases(query: str) -> Iterator[str]:
 def _other_forms(term: str, language: str) -> Iterator[Lookup]:
     """Yield lookups of all that begins like other forms of a word."""
     if language in inflection.STEMS and not is_asian(term):
-        for beginning in _distinct(inflection.beginnings(term, language)):
-            yield Lookup((beginning,), is_open=True)
+        for form, is_open in inflection.other_forms(term, language):
+            yield Lookup((form,), is_open=is_open)
 
 
 def _sequence(text: str) -> Lookup:
