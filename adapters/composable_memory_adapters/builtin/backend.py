@@ -1,4 +1,4 @@
-"""The builtin memory as others see it: search, reading of notes, sync, and a status always at hand."""
+"""The builtin memory as a backend: search, reading notes, sync, and a status that reads nothing."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -53,9 +53,9 @@ __all__ = ["BuiltinMemory", "open_builtin"]
 async def open_builtin(
     settings: BuiltinSettings, services: BackendServices
 ) -> AsyncIterator["BuiltinMemory"]:
-    """Yield the memory of a workspace; its file, threads and tasks end with it.
+    """Yield the memory of a workspace; leaving the block ends its threads and tasks.
 
-    A damaged index does not keep it from opening: `sync(force=True)` is how it is mended.
+    A damaged index can be opened: `sync(force=True)` repairs it.
 
     Raises:
         BackendError: the index can be neither made nor read.
@@ -89,7 +89,7 @@ class BuiltinMemory:
         self._release = Once(self._let_go, name="builtin-close")
 
     async def open(self) -> None:
-        """Open the index file and take stock of it; called once, by `open_builtin`."""
+        """Open the index file and read its counts; called once, by `open_builtin`."""
         path = filled_in(
             self._settings.store.path,
             state_dir=self._services.state_dir,
@@ -111,7 +111,7 @@ class BuiltinMemory:
         return (await self.answer(query, options)).results
 
     async def answer(self, query: str, options: SearchOptions | None = None) -> SearchAnswer:
-        """Search, and name what is missing: from the index, from the notes, or of the two ways to search."""
+        """Search, and list what is missing: from the index, or of the two ways to search."""
         self._index.current("search")
         if not query.strip() and not (options and options.filters):
             return SearchAnswer(results=())
@@ -119,25 +119,25 @@ class BuiltinMemory:
             await self._look_for_changes(options.session_key if options else None)
             if not await self._index.exists():
                 restrictions = self._index.current("search").searcher.restrictions
-                missing = (*restrictions, *self._shortcomings())
+                missing = (*restrictions, *self._degradations())
                 return SearchAnswer(results=(), degraded=missing, is_filtered=True)
             async with self._noting_damage():
                 answer = await self._index.current("search").searcher.answer(query, options)
                 damage = next((one for one in answer.degraded if one.code == "damaged"), None)
                 if damage is not None:
                     await self._note_damage(damage.reason)
-        return replace(answer, degraded=(*answer.degraded, *self._shortcomings()))
+        return replace(answer, degraded=(*answer.degraded, *self._degradations()))
 
     async def sync(
         self, *, reason: str = "manual", force: bool = False, progress: ProgressCallback | None = None
     ) -> SyncReport:
-        """Bring the index up to date; `force` writes it anew, and sets a damaged file aside."""
+        """Bring the index up to date; `force` rebuilds it, and sets a damaged file aside."""
         self._index.current("sync")
         with self._failing_to("sync"):
             return await self._flights.join(reason, force=force, progress=progress)
 
     async def check(self) -> tuple[str, ...]:
-        """Read all of the index and return what is damaged, with what mends it."""
+        """Read all of the index and return what is damaged, and how to repair it."""
         self._index.current("check")
         with self._failing_to("check"):
             try:
@@ -153,15 +153,15 @@ class BuiltinMemory:
     async def read_file(
         self, rel_path: str, *, from_line: int | None = None, lines: int | None = None
     ) -> MemoryFileSlice:
-        """Return a note, or some of its lines: from 1 on where `from_line` is less, at least one line.
+        """Return a note, or `lines` of its lines from `from_line` on; both are at least 1.
 
-        Of a transcript, named `sessions/<file>.jsonl`, that is what its messages say, redacted, one a line;
-        the lines that are asked for are those of the file.
+        For a transcript, named `sessions/<file>.jsonl`, the text is its redacted messages, one a line, while
+        the line numbers are those of the file.
         """
         self._index.current("read a file")
         if is_transcript_path(rel_path):
             target = await asyncio.to_thread(resolve_transcript, rel_path, self._transcripts)
-            text = await asyncio.to_thread(_say, rel_path, target, from_line, lines)
+            text = await asyncio.to_thread(_transcript_text, rel_path, target, from_line, lines)
             return MemoryFileSlice(text=text, path=f"{TRANSCRIPTS_KEY}/{target.name}")
         extra_paths, workspace = self._settings.extra_paths, self._services.workspace_dir
         path, text = await asyncio.to_thread(_read, rel_path, workspace, extra_paths)
@@ -177,13 +177,13 @@ class BuiltinMemory:
             recovery=current.file.recovery,
             rebuild=self._index.rebuild_cost,
             running=self._flights.current,
-            sync_error=self._trouble,
+            sync_error=self._sync_error,
             watch=self._scheduler.status if self._scheduler.is_running else None,
         )
         return describe(self._settings, self._services, state)
 
     async def probe_embedding_availability(self) -> MemoryEmbeddingProbeResult:
-        """Embed a word as a search would, and say whether it worked."""
+        """Embed a word as a search would, and return whether it worked."""
         self._index.current("probe the embedder")
         if self._embedder is None or self._index.space is None:
             problem = self._services.embedder_problem or "no embedding provider is configured"
@@ -207,7 +207,7 @@ class BuiltinMemory:
     async def close(self) -> None:
         """Stop the sync, finish what is being written, release the file; calling it again does nothing.
 
-        A call that is cancelled waits no longer, but all of that is done.
+        If the call is cancelled, all of that still happens.
         """
         self._index.refuse()
         await self._release()
@@ -217,12 +217,12 @@ class BuiltinMemory:
         await self._flights.close()
         await self._index.close()
 
-    # --- following the notes ---
+    # --- staying up to date ---
 
     async def _look_for_changes(self, session_key: str | None) -> None:
-        """Start a sync if it is time for one, or a conversation begins, and give it a moment."""
+        """Start a sync if one is due or a conversation begins, and wait a moment for it."""
         is_new_session = self._scheduler.is_new_session(session_key)
-        if not is_new_session and not self._is_time_to_look():
+        if not is_new_session and not self._is_check_due():
             return
         self._index.checked_at = self._services.clock()
         if is_new_session:
@@ -237,7 +237,7 @@ class BuiltinMemory:
         await asyncio.wait([flight.notes_indexed], timeout=wait_s)
         await self._index.take_stock()
 
-    def _is_time_to_look(self) -> bool:
+    def _is_check_due(self) -> bool:
         checked_at = self._index.checked_at
         if checked_at is None or self._index.snapshot.mark is None:
             return self._flights.current is None
@@ -245,26 +245,26 @@ class BuiltinMemory:
         return abs(elapsed) >= self._scheduler.recheck_s
 
     def _open_watch(self, on_change: Callable[[], None]) -> FolderWatch:
-        # Imported late: a single command watches nothing, and watchdog takes a fifth of its time.
+        # Imported late: a single command watches nothing, and importing watchdog takes a fifth of its time.
         from composable_memory_adapters.builtin.sync.watcher import Watcher
 
         workspace, extra_paths = self._services.workspace_dir, self._settings.extra_paths
         return Watcher(partial(survey, workspace, extra_paths, self._transcripts), on_change)
 
     @property
-    def _trouble(self) -> str | None:
-        """Return why the index could not follow the notes, None if it could."""
+    def _sync_error(self) -> str | None:
+        """Return why the last sync failed, None if it did not."""
         failure = self._flights.failure or self._index.damage
         return str(failure) if failure else None
 
-    def _shortcomings(self) -> Iterator[Degradation]:
-        """Return what the index lacks compared with the notes, as degradations."""
+    def _degradations(self) -> Iterator[Degradation]:
+        """Yield what the index lacks compared with the notes."""
         flight, mark = self._flights.current, self._index.snapshot.mark
         if flight is not None:
             if not flight.notes_indexed.done():
-                yield _degradation("stale", _how_far(flight))
-        elif self._trouble is not None:
-            yield _degradation("stale", f"the last sync failed: {self._trouble}")
+                yield _degradation("stale", _sync_progress(flight))
+        elif self._sync_error is not None:
+            yield _degradation("stale", f"the last sync failed: {self._sync_error}")
         elif mark is None:
             yield _degradation("never-indexed", "no note has been indexed yet; run `cmem index`")
         if (why := self._scheduler.unwatched_reason) is not None:
@@ -280,7 +280,7 @@ class BuiltinMemory:
 
     @asynccontextmanager
     async def _noting_damage(self) -> AsyncIterator[None]:
-        """Note in the file what is raised of its damage, so that the next sync mends it, of any process."""
+        """Record damage that the block runs into, so that the next sync of any process repairs it."""
         try:
             yield
         except IndexDamaged as damage:
@@ -288,7 +288,7 @@ class BuiltinMemory:
             raise
 
     async def _note_damage(self, what: str) -> None:
-        """Note damage, and begin to mend it where searches may start a sync."""
+        """Record damage, and start to repair it if searches may start a sync."""
         await self._index.note_damage(what)
         if self._settings.sync.on_search and self._services.is_long_lived and self._flights.current is None:
             self._flights.start("search")
@@ -312,8 +312,8 @@ def _read(rel_path: str, workspace: Path, extra_paths: tuple[Path, ...]) -> tupl
     return relative_key(target, workspace.resolve()), text
 
 
-def _say(rel_path: str, target: Path, from_line: int | None, lines: int | None) -> str:
-    """Return what a transcript says in some lines of its file."""
+def _transcript_text(rel_path: str, target: Path, from_line: int | None, lines: int | None) -> str:
+    """Return the text of some lines of a transcript."""
     with _reading(rel_path):
         return read_transcript(str(target)).excerpt(from_line, lines)
     return ""
@@ -321,7 +321,7 @@ def _say(rel_path: str, target: Path, from_line: int | None, lines: int | None) 
 
 @contextmanager
 def _reading(rel_path: str) -> Iterator[None]:
-    """Pass over a file that is missing, which has no text; of one that cannot be read, say why."""
+    """Ignore a missing file, which has no text; translate other errors of reading."""
     try:
         yield
     except (FileNotFoundError, NotADirectoryError):
@@ -330,7 +330,7 @@ def _reading(rel_path: str) -> Iterator[None]:
         raise MemoryPathError(rel_path, f"it cannot be read ({error.strerror})") from error
 
 
-def _how_far(flight: Flight) -> str:
+def _sync_progress(flight: Flight) -> str:
     if flight.progress is None or not flight.progress.total:
         return "the notes are being looked at"
     progress = flight.progress

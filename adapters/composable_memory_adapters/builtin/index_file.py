@@ -1,4 +1,4 @@
-"""The index file of an open memory: made when needed, kept current, begun anew when it is damaged."""
+"""The index file of an open memory: created when needed, synced, and replaced when it is damaged."""
 
 import asyncio
 import glob
@@ -29,12 +29,12 @@ __all__ = ["BACKEND_ID", "IndexFile", "OpenIndex", "ensure_tables"]
 
 BACKEND_ID = "builtin"
 BACKGROUND_REASONS = frozenset({"search", "session-start", "watch", "interval"})
-"""Why a sync runs that nobody has asked for."""
+"""Reasons of syncs that start by themselves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenIndex:
-    """An open index file and what works on it; a file that takes its place gets a new one of these."""
+    """An open index file with its searcher and synchroniser; made again when the file is replaced."""
 
     file: SqliteFile
     searcher: Searcher
@@ -73,12 +73,12 @@ class IndexFile:
         self.snapshot = IndexSnapshot()
         self.rebuild_cost: RebuildCost | None = None
         self.damage: IndexDamaged | None = None
-        """What kept the file from being read when it was opened, until a sync has mended it."""
+        """Why the file could not be read when it was opened, until a sync has repaired it."""
         self.checked_at: datetime | None = None
         """When the notes were last compared with the index, or a comparison began."""
 
     async def open(self, path: Path, transcripts: Path | None) -> None:
-        """Open the file at `path` and read its counts; damage is kept for later.
+        """Open the file at `path` and read its counts; damage is kept in `damage`.
 
         Raises:
             IndexProblem: the file cannot be read, or cannot be made.
@@ -101,14 +101,14 @@ class IndexFile:
         self._open = None
 
     def refuse(self) -> None:
-        """Refuse all further calls; those under way go on until `close`."""
+        """Refuse further calls; those under way go on until `close`."""
         self._is_closed = True
 
     def current(self, operation: str) -> OpenIndex:
-        """Return what is open now.
+        """Return the open file.
 
         Raises:
-            BackendUnavailable: nothing is; the error names the operation.
+            BackendUnavailable: the memory is closed; the error names the operation.
         """
         if self._is_closed or self._open is None:
             raise BackendUnavailable(BACKEND_ID, "it is closed", fix="open it again", operation=operation)
@@ -118,13 +118,13 @@ class IndexFile:
         """Return whether there is an index; it is made by the first sync that has something to write."""
         if not self._is_made and await asyncio.to_thread(self.path.exists):
             try:
-                await ensure_tables(self.current("read").file)  # whoever makes it may not be done
+                await ensure_tables(self.current("read").file)  # another process may still be making it
             finally:
                 self._is_made = True
         return self._is_made
 
     async def take_stock(self) -> None:
-        """Read counts and the cost of a rebuild; one at a time, so that what is older never comes last."""
+        """Read the counts and the cost of a rebuild; one call at a time, so that the newest comes last."""
         if not await self.exists():
             return
         async with self._counting:
@@ -153,10 +153,10 @@ class IndexFile:
         except IndexDamaged as damage:
             if not (flight.force or await asyncio.to_thread(self._is_ours)):
                 raise
-            aside = await self._start_anew()
+            aside = await self._replace_damaged()
             report = await self._sync(flight)
-            what = f"the index was damaged ({damage.problem}) and is built anew"
-            kept_as = f"; what it was is kept as {aside}" if aside else " by another process"
+            what = f"the index was damaged ({damage.problem}) and was rebuilt"
+            kept_as = f"; the damaged file is kept as {aside}" if aside else " by another process"
             return replace(report, problems=(what + kept_as, *report.problems))
 
     async def _sync(self, flight: Flight) -> SyncReport:
@@ -164,14 +164,14 @@ class IndexFile:
         current = self.current("sync")
         is_background = not flight.force and BACKGROUND_REASONS.issuperset(flight.reasons)
         if is_background and not await self.exists() and await asyncio.to_thread(self._is_nothing_to_write):
-            # Noted in memory alone: a folder that was only looked at leaves no file behind.
+            # Kept in memory only: looking at a folder without notes leaves no file behind.
             self.snapshot = IndexSnapshot(mark=SyncMark(finished_ms=milliseconds(self._services.clock())))
             return SyncReport(reason="+".join(flight.reasons))
         await ensure_tables(current.file)
         return await current.sync.run(flight)
 
     def _is_nothing_to_write(self) -> bool:
-        """Return whether there is neither a note nor anything that is in the way of reading notes."""
+        """Return whether there are neither notes nor problems with reading notes."""
         found = scan(
             self._services.workspace_dir,
             self._settings.extra_paths,
@@ -197,14 +197,14 @@ class IndexFile:
         return (await file.read(integrity.examine)).describe()
 
     async def note_damage(self, what: str) -> None:
-        """Note damage in the file, so that the next sync of any process mends it."""
+        """Record damage in the file, so that the next sync of any process repairs it."""
         with suppress(IndexProblem):
             await self.current("search").file.write(integrity.note_damage, what=what)
             await self.take_stock()
 
     async def reopen_if_replaced(self) -> None:
-        """Open the file that is at the path now, if another process has set ours aside."""
-        # Of our connections, new ones would read its successor.
+        """Reopen if another process has replaced the file."""
+        # Otherwise our new connections would read the new file, and the old ones the old.
         if await asyncio.to_thread(self.current("sync").file.was_replaced):
             await self._reopen()
 
@@ -213,8 +213,8 @@ class IndexFile:
         if old is not None:
             await old.close()
 
-    async def _start_anew(self) -> Path | None:
-        """Set the damaged file aside and begin an empty one, unless another process has done so."""
+    async def _replace_damaged(self) -> Path | None:
+        """Set the damaged file aside and open an empty one, unless another process has done so."""
         damaged = self.current("sync")
         if await asyncio.to_thread(damaged.file.was_replaced):
             return None
@@ -226,7 +226,7 @@ class IndexFile:
         return aside
 
     async def _salvage(self, aside: Path) -> None:
-        """Take over the vectors that are whole in a file that was set aside: they may have been paid for."""
+        """Copy the intact vectors of a file that was set aside: they may have been paid for."""
         new = self.current("sync").file
         await ensure_tables(new)
         async with SqliteFile.open(aside, readers=1) as old:
@@ -237,7 +237,7 @@ class IndexFile:
                     await new.write(integrity.restore_vectors, rows=rows)
 
     def _is_ours(self) -> bool:
-        """Return whether the file at our path is an index, or stands where nobody else puts a file."""
+        """Return whether the file at our path is an index, or in our state folder."""
         if self.path.is_relative_to(self._services.state_dir):
             return True
         with suppress(OSError), self.path.open("rb") as file:
@@ -286,14 +286,14 @@ async def ensure_tables(file: SqliteFile) -> None:
         is_ready = await file.read(schema.check, path=file.path)
     except (IndexTooNew, IndexDamaged):
         raise
-    except IndexProblem:  # usually a file that does not exist yet; writing tells why otherwise
+    except IndexProblem:  # usually it does not exist yet; if not, writing raises the reason
         is_ready = False
     if not is_ready:
         await file.write(schema.create, path=file.path)
 
 
 def _set_aside(path: Path, stamp: str) -> Path:
-    """Rename an index and the files that belong to it; return its new name. One from before goes."""
+    """Rename an index with its log and return the new path; one set aside earlier is deleted."""
     for before in path.parent.glob(f"{glob.escape(path.name)}.damaged-*"):
         before.unlink()
     aside = path.with_name(f"{path.name}.damaged-{stamp}")

@@ -1,4 +1,4 @@
-"""Puts together what the builtin memory says of itself, from what is at hand."""
+"""The status of the builtin memory, and the index files of a state folder."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -32,9 +32,9 @@ NOT_OURS = "feedback-"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryState:
-    """How the memory stands at a moment.
+    """What the status is made of.
 
-    `watch` is None where the notes are not followed in the background, `rebuild` where none is due.
+    `watch` is None if the notes are not watched, `rebuild` if none is due.
     """
 
     db_path: Path
@@ -48,7 +48,7 @@ class MemoryState:
 
 
 def describe(settings: BuiltinSettings, services: BackendServices, now: MemoryState) -> MemoryProviderStatus:
-    """Return the status. `dirty` is None as long as nobody has compared the index with the notes."""
+    """Return the status."""
     embedder, snapshot = services.embedder, now.snapshot
     cache = settings.cache
     keywords = settings.store.fts.enabled
@@ -149,24 +149,24 @@ def _search_mode(settings: BuiltinSettings, *, has_embedder: bool) -> str:
 
 
 def _progress(flight: Flight) -> dict[str, JsonValue]:
-    told = flight.progress
-    if told is None:
+    progress = flight.progress
+    if progress is None:
         return {"reason": flight.reason}
     return {
         "reason": flight.reason,
-        "label": told.label,
-        "completed": told.completed,
-        "total": told.total,
+        "label": progress.label,
+        "completed": progress.completed,
+        "total": progress.total,
     }
 
 
 def _watch(watch: WatchStatus, interval_minutes: int) -> dict[str, JsonValue]:
-    told: dict[str, JsonValue] = {"state": watch.state, "roots": list(watch.folders)}
+    status: dict[str, JsonValue] = {"state": watch.state, "roots": list(watch.folders)}
     if watch.reason is not None:
-        told["reason"] = watch.reason
+        status["reason"] = watch.reason
     if interval_minutes:
-        told["intervalMinutes"] = interval_minutes
-    return told
+        status["intervalMinutes"] = interval_minutes
+    return status
 
 
 def _iso(milliseconds: int) -> str:
@@ -174,7 +174,7 @@ def _iso(milliseconds: int) -> str:
 
 
 def kept(state_dir: Path) -> tuple[KeptStore, ...]:
-    """Return the indexes of all workspaces that stand in a state folder by default; reads them."""
+    """Return the indexes of all workspaces at their default place in a state folder; reads them."""
     return tuple(
         KeptStore(
             workspace_id=path.stem.rpartition("-")[2],
@@ -190,7 +190,7 @@ def kept(state_dir: Path) -> tuple[KeptStore, ...]:
 
 
 def _is_empty(path: Path) -> bool:
-    """Return whether no note is in an index; one that cannot be read may hold some."""
+    """Return whether an index holds no notes; one that cannot be read may hold some."""
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as index:
             return index.execute("SELECT 1 FROM files LIMIT 1").fetchone() is None

@@ -1,4 +1,4 @@
-"""Compares notes and transcripts with what the index knows of them, and reads and cuts those that differ."""
+"""Finds notes and transcripts that differ from the index, and reads and cuts them into chunks."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,9 +26,9 @@ KEYWORD_VERSION = "keywords-2"
 
 
 class FileState(NamedTuple):
-    """How the index knows a file: enough to tell that nothing changed.
+    """The state of a file in the index, which tells whether it has changed.
 
-    A `recipe` that is empty means: read it again, the rows are damaged.
+    An empty `recipe` marks damaged rows: the file must be read again.
     """
 
     mtime_ns: int
@@ -41,11 +41,11 @@ class FileState(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileDraft:
-    """A file as it shall stand in the index.
+    """A file as it is to be indexed.
 
-    `seen` is what the index held when the file was found changed; if it holds something else by now, another
-    process was here and the draft is dropped. `chunks` is None where the content is what the index has.
-    `recipe` says how the chunks and their keywords were made; rows of another recipe are written anew.
+    `seen` is the state in the index when the change was found; if it differs by now, another process has
+    written the file and the draft is dropped. `chunks` is None if the content is unchanged. `recipe` names
+    how the chunks and their keywords were made; rows of another recipe are rewritten.
     """
 
     key: str
@@ -60,7 +60,7 @@ class FileDraft:
 
 
 class ChangedNote(NamedTuple):
-    """A note or transcript whose rows may be out of date, and what the index holds of it."""
+    """A note or transcript whose rows may be out of date, and its state in the index."""
 
     found: ScannedFile
     seen: FileState | None
@@ -68,10 +68,10 @@ class ChangedNote(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class DraftGroup:
-    """Notes for one transaction, and what happened to others on the way.
+    """Notes for one transaction.
 
-    `end` is the place behind the last one that was looked at. `unread` maps the key of a note that could not
-    be read to the reason; `vanished` says that one was gone when it was its turn.
+    `end` is the position after the last note that was considered. `unread` maps the key of a note that could
+    not be read to the reason; `vanished` is set if one was gone.
     """
 
     end: int
@@ -82,7 +82,7 @@ class DraftGroup:
 
     @property
     def is_full(self) -> bool:
-        """Return whether the next note belongs into another transaction."""
+        """Return whether the next note belongs to another transaction."""
         return self.chunks >= GROUP_CHUNKS or len(self.drafts) >= GROUP_FILES
 
 
@@ -90,8 +90,8 @@ class DraftGroup:
 class Drafter:
     """Makes drafts of notes and transcripts that changed.
 
-    `growth_limits` says how much a transcript must have grown before it is read again; None for any change.
-    With `any_cut` a file that only was cut in another way counts as unchanged.
+    `growth_limits` is how much a transcript must grow before it is read again; None for any change. With
+    `any_cut` a file that was only cut differently counts as unchanged.
     """
 
     chunking: ChunkingSettings
@@ -101,14 +101,14 @@ class Drafter:
 
     @property
     def recipe(self) -> str:
-        """Return what the rows of a note depend on besides its content."""
+        """Return the versions and settings that the rows of a note depend on."""
         keywords = KEYWORD_VERSION if self.keywords else "no-keywords"
         return f"{CUT_VERSION}/{self.chunking.tokens}/{self.chunking.overlap}/{keywords}"
 
     def changed(self, report: ScanReport, known: Mapping[str, FileState]) -> list[ChangedNote]:
-        """Return the files that look otherwise than the index knows them; call it from a thread.
+        """Return the files that differ from the index by time, size or recipe; call it from a thread.
 
-        No note is read for that, and of a transcript at most what is new.
+        Reads no notes, and at most the new part of a transcript.
         """
         recipes = {source: self._recipe_of(source) for source in report.sources}
         changed = []
@@ -122,13 +122,13 @@ class Drafter:
         return changed
 
     def _differs(self, found: ScannedFile, seen: FileState) -> bool:
-        """Return whether the rows of a file have to be made anew."""
-        if not self._is_made_right(seen):
+        """Return whether the rows of a file must be rewritten."""
+        if not self._matches_recipe(seen):
             return True
         return (seen.mtime_ns, seen.size) != (found.mtime_ns, found.size) and self._is_due(found, seen)
 
-    def _is_made_right(self, seen: FileState) -> bool:
-        """Whether rows are made as they would be now; old ways of reading transcripts are never right."""
+    def _matches_recipe(self, seen: FileState) -> bool:
+        """Return whether rows match the recipe; those of old transcript readers never do."""
         if self.any_cut:
             return bool(seen.recipe) and (
                 seen.source == "memory" or seen.recipe.startswith(f"{TRANSCRIPT_RECIPE}/")
@@ -164,12 +164,12 @@ class Drafter:
         return group
 
     def _draft(self, found: ScannedFile, note: Note | Transcript, seen: FileState | None) -> FileDraft:
-        is_same = seen is not None and seen.hash == note.hash and self._is_made_right(seen)
+        is_same = seen is not None and seen.hash == note.hash and self._matches_recipe(seen)
         return FileDraft(
             key=found.key,
             source=found.source,
             hash=note.hash,
-            # A time that a later change may bear as well is stored so that it equals none.
+            # A time that a later change could share is stored so that it matches none.
             mtime_ns=note.mtime_ns if note.settled else note.mtime_ns - 1,
             size=note.size,
             recipe=seen.recipe if seen and is_same else self._recipe_of(found.source),
@@ -185,6 +185,6 @@ class Drafter:
 
 
 def gone_notes(report: ScanReport, known: Mapping[str, FileState]) -> dict[str, FileState]:
-    """Return what the index knows and the disk no longer has, as far as the scan could see."""
+    """Return the indexed files that are gone from the disk, as far as the scan could see."""
     missing = set(known).difference(map(BY_KEY, report.files))
     return {key: known[key] for key in sorted(missing) if report.covers(key, known[key].source)}

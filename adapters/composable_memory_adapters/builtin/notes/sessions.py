@@ -1,8 +1,8 @@
 """Session transcripts: JSONL files whose messages, redacted, are indexed and read like notes.
 
-Of a line only the words of the user and of the assistant are taken, and secrets are masked before anything
-else is done with them. What comes out has one line of text for each message; lines are named by their number
-in the JSONL file. Everything but `growth_limits` looks at the disk: call it from a thread.
+Only the words of the user and the assistant are used, and secrets are masked first. The text has one line for
+each message; line numbers are those of the JSONL file. Everything but `growth_limits` reads the disk: call it
+from a thread.
 """
 
 import json
@@ -45,10 +45,10 @@ __all__ = [
 ]
 
 TRANSCRIPT_RECIPE = f"transcript-1/redaction-{REDACTION_VERSION}"
-"""How messages are read; rows that were made otherwise are made anew."""
+"""How messages are read; rows of another recipe are rewritten."""
 
 RECURRING_REASONS = frozenset({"search", "watch", "interval", "session-delta"})
-"""Syncs that come by themselves, some of them every few seconds."""
+"""Reasons of syncs that start by themselves, some every few seconds."""
 
 MAX_LINE_BYTES = 16 * 1024 * 1024
 BLOCK_BYTES = 64 * 1024
@@ -56,7 +56,7 @@ BLOCK_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transcript:
-    """What a transcript says, one line of text for each message.
+    """The text of a transcript, one line for each message.
 
     `lines` holds for each line of the text its 1-based line in the file. The other fields are as in `Note`.
     """
@@ -70,7 +70,7 @@ class Transcript:
     settled: bool
 
     def excerpt(self, from_line: int | None, lines: int | None) -> str:
-        """Return what `lines` lines of the file say from `from_line` on; all where neither is given."""
+        """Return the text of `lines` lines of the file from `from_line` on; all if neither is given."""
         if not from_line and not lines:
             return self.text
         start = max(1, from_line or 1)
@@ -81,7 +81,7 @@ class Transcript:
 
 
 def transcripts_folder(settings: BuiltinSettings, services: BackendServices) -> Path | None:
-    """Return the folder of the transcripts, None where they are no source; it need not exist."""
+    """Return the folder of the transcripts, None if they are not indexed; it need not exist."""
     if "sessions" not in settings.sources:
         return None
     return filled_in(
@@ -93,7 +93,7 @@ def transcripts_folder(settings: BuiltinSettings, services: BackendServices) -> 
 
 
 def growth_limits(reason: str, limits: SessionDeltaSettings) -> SessionDeltaSettings | None:
-    """Return how much a transcript must have grown to be read again in a sync of this reason; None for any.
+    """Return how much a transcript must grow to be read again in a sync of this reason; None for any.
 
     A transcript grows with every message, and reading it again costs as much as the first time. A sync whose
     reasons, joined by `+`, are all among `search`, `watch`, `interval` and `session-delta` therefore leaves
@@ -166,7 +166,7 @@ def cut_transcript(transcript: Transcript, chunking: ChunkingSettings) -> list[C
 
 
 def is_transcript_path(rel_path: str) -> bool:
-    """Tell whether a path means a transcript, be it allowed or not; `sessions/*.md` may be an extra path."""
+    """Return whether a path names a transcript, allowed or not; `sessions/*.md` may be an extra path."""
     parts = _parts(rel_path)
     return parts[:1] == [TRANSCRIPTS_KEY] and not is_markdown(parts[-1])
 
@@ -177,7 +177,7 @@ def resolve_transcript(rel_path: str, folder: Path | None) -> Path:
     Allowed are the `*.jsonl` files directly in `folder`, named `sessions/<file>`; without a folder, none.
 
     Raises:
-        MemoryPathError: the path is no transcript; the message says why and what is readable.
+        MemoryPathError: the path is no transcript; the message has the reason and what is allowed.
     """
     if folder is None:
         why = f"session transcripts are no source of this memory; add {TRANSCRIPTS_KEY!r} to its `sources`"

@@ -1,4 +1,4 @@
-"""Finds notes and transcripts, and reads notes; all of it looks at the disk, so call it from a thread."""
+"""Finds notes and transcripts, and reads notes; everything reads the disk, so call it from a thread."""
 
 import os
 import stat
@@ -56,16 +56,16 @@ SUFFIXES = frozenset({".md", ".MD", ".Md", ".mD"})
 LATEST_NS = 2**63 - 1
 """The last time that a database can hold, in the year 2262; file systems know later ones."""
 CLOCK_TICK_NS = 20_000_000
-"""File systems stamp files with a clock this coarse: two writes within a tick may bear the same time."""
+"""File systems use a clock this coarse: two writes within a tick may get the same time."""
 BY_KEY = itemgetter(0)
 """Gives the key of a scanned file; to sort by it takes half the time that whole tuples take."""
 
 
 class ScannedFile(NamedTuple):
-    """A note or transcript that was found: its name in the index, where it is, how it looked from outside.
+    """A note or transcript that was found: its key in the index, its path, time and size.
 
     A named tuple because a scan makes one for every note: a third of the time a frozen dataclass takes.
-    Device and inode tell if two names are of one file.
+    Device and inode tell whether two names are one file.
     """
 
     key: str
@@ -79,11 +79,11 @@ class ScannedFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanReport:
-    """The notes and transcripts in a stable order, and what could not be looked at.
+    """The notes and transcripts in a stable order, and what could not be read.
 
     `sources` are those that were asked for. `unreadable` maps the key of a file or folder to the reason; what
-    the index holds under such a key says nothing about the disk and must stay. The key of the whole workspace
-    is empty. `remarks` tell of roots that were left out.
+    the index holds under such a key must stay. The key of the whole workspace is empty. `remarks` name roots
+    that were left out.
     """
 
     files: tuple[ScannedFile, ...]
@@ -103,7 +103,7 @@ class Note:
     """What a note held when it was read.
 
     `hash` is the SHA-256 of its bytes. `mtime_ns` and `size` are from before the reading. `is_utf8` is false
-    where bytes were replaced. `settled` is false when a later change could still bear the same time.
+    if bytes were replaced. `settled` is false if a later change could still get the same time.
     """
 
     text: str
@@ -182,7 +182,7 @@ def mtime_of(found: os.stat_result) -> int:
 
 
 def is_settled(found: os.stat_result) -> bool:
-    """Return whether a change from now on is bound to give the file another time."""
+    """Return whether any later change will give the file another time."""
     return time.time_ns() - found.st_mtime_ns > CLOCK_TICK_NS
 
 

@@ -1,4 +1,4 @@
-"""The vectors of texts: one per provider, model and text, kept in the index file and never computed twice."""
+"""The stored vectors of texts: one per provider, model and text, so that none is computed twice."""
 
 import json
 import math
@@ -31,9 +31,9 @@ DELETE FROM embedding_cache WHERE id IN (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddingSpace:
-    """Where vectors live: those of two spaces cannot be compared.
+    """The embedder that made some vectors; those of two spaces cannot be compared.
 
-    `provider_key` names everything about the provider that shapes its vectors.
+    `provider_key` is a hash of everything about the provider that shapes its vectors.
     """
 
     provider: str
@@ -43,7 +43,7 @@ class EmbeddingSpace:
 
     @property
     def identity(self) -> tuple[str, str, str]:
-        """Return provider key, model and provider: how the statements of the index ask for this space."""
+        """Return provider key, model and provider, the parameters of SQL statements."""
         return self.provider_key, self.model, self.provider
 
     @classmethod

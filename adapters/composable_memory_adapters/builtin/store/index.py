@@ -1,7 +1,7 @@
 """What a sync reads from and writes to the index: functions on a connection, inside the caller's transaction.
 
-A file is written whole or not at all. Chunks that an edit left alone keep their row, their keywords and their
-vector; only their lines move. Each function works on one set of tables: the live one, or the one beside it.
+A file is written whole or not at all. Chunks that an edit did not change keep their row, keywords and vector;
+only their lines move. Each function works on one set of tables: the live ones, or those of a rebuild.
 """
 
 from collections import defaultdict
@@ -69,7 +69,7 @@ WHERE embedding_id IS NULL ORDER BY {files}.mtime DESC, path, start_line, {chunk
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteCount:
-    """What became of some drafts; `overtaken` names those that another process was faster with."""
+    """What was written of some drafts; `overtaken` are the files that another process wrote first."""
 
     files: int
     chunks: int
@@ -78,7 +78,7 @@ class WriteCount:
 
 
 def file_states(connection: Connection, tables: Tables) -> dict[str, FileState]:
-    """Return what the index knows of each file; no note has the name of a transcript."""
+    """Return the state of each file in the index; no note has the name of a transcript."""
     rows = connection.execute(tables.sql(FILE_STATES))
     return {row[0]: tuple.__new__(FileState, row[1:]) for row in rows}  # half the time of `_make`
 
@@ -102,7 +102,7 @@ def write_drafts(
         plan.add(draft)
     if plan.chunk_changes:
         plan.write_chunks(space or index_meta.stored_space(connection), keywords, now_ms)
-        _tell_readers(connection, tables)
+        _notify_readers(connection, tables)
     connection.executemany(tables.sql(UPSERT_FILE), plan.files)
     return plan.count()
 
@@ -114,7 +114,7 @@ def remove_files(
     *,
     now_ms: int,
 ) -> int:
-    """Remove the given files unless they are no longer as given; return how many went."""
+    """Remove files whose state is still as given; return how many were removed."""
     tables.check_owner(connection)
     gone = [
         (key, seen.source)
@@ -126,17 +126,17 @@ def remove_files(
         _delete_chunks(connection, tables, ids, now_ms)
         connection.execute(tables.sql("DELETE FROM {files} WHERE path = ? AND source = ?"), place)
     if gone:
-        _tell_readers(connection, tables)
+        _notify_readers(connection, tables)
     return len(gone)
 
 
 def adopt_cached_vectors(connection: Connection, tables: Tables, space: EmbeddingSpace) -> int:
-    """Point chunks without a vector at one that is known by now; return how many."""
+    """Give chunks without a vector those that the cache holds by now; return how many."""
     tables.check_owner(connection)
     connection.execute(tables.sql(ADOPT_CACHED), space.identity)
     adopted = connection.changes()
     if adopted:
-        _tell_readers(connection, tables)
+        _notify_readers(connection, tables)
     return adopted
 
 
@@ -156,7 +156,7 @@ def texts_to_embed(connection: Connection, tables: Tables, chunk_ids: Iterable[i
 
 
 def places_of(connection: Connection, tables: Tables, chunk_ids: Iterable[int]) -> list[str]:
-    """Return where these chunks are, as `path:start_line`, if they are still there."""
+    """Return the places of these chunks as `path:start_line`, if they still exist."""
     rows = connection.executemany(tables.sql(PLACE_OF_CHUNK), [(chunk_id,) for chunk_id in chunk_ids])
     return [f"{path}:{line}" for path, line in rows]
 
@@ -170,7 +170,7 @@ def store_vectors(
     *,
     now_ms: int,
 ) -> bool:
-    """Keep `vectors` and point the chunks at them; False if the live ones are in another space by now."""
+    """Store `vectors` for the chunks; False if the index is in another space by now."""
     tables.check_owner(connection)
     select = tables.sql("SELECT id, hash FROM {chunks} WHERE id = ?")
     rows = list(connection.executemany(select, [(chunk_id,) for chunk_id in chunk_ids]))
@@ -180,12 +180,12 @@ def store_vectors(
         return False
     known = [(ids[digest], row, digest) for row, digest in rows if digest in ids]
     connection.executemany(tables.sql(GIVE_VECTOR), known)
-    _tell_readers(connection, tables)
+    _notify_readers(connection, tables)
     return True
 
 
 class _Row(NamedTuple):
-    """A chunk as it stands in the index."""
+    """A chunk in the index."""
 
     id: int
     start_line: int
@@ -194,7 +194,7 @@ class _Row(NamedTuple):
 
 
 class _Plan:
-    """The rows that a group of drafts comes to.
+    """The changes to rows that a group of drafts requires.
 
     Deletes come before inserts, and both in ascending order: the keyword index starts a new segment whenever
     row ids go back.
@@ -239,9 +239,9 @@ class _Plan:
         self.files.append(row)
 
     def _match(self, draft: FileDraft, chunks: Sequence[Chunk], state: FileState) -> None:
-        """Keep the rows of texts that stay, even to write them anew: a search under way may know their ids.
+        """Keep the rows of texts that stay, even if rewritten: a running search may hold their ids.
 
-        Equal texts are told apart by their order.
+        Equal texts are matched in order.
         """
         kept: defaultdict[str, list[_Row]] = defaultdict(list)
         query = self._tables.sql(ROWS_OF_FILE)
@@ -325,7 +325,7 @@ def _next_chunk_id(connection: Connection, tables: Tables) -> int:
 
 
 def _delete_chunks(connection: Connection, tables: Tables, ids: Iterable[int], now_ms: int) -> None:
-    """Remove chunks and their keywords; their vectors are noted as having been in use until now."""
+    """Remove chunks and their keywords; their vectors are marked as used until now."""
     rows = [(row_id,) for row_id in ids]
     connection.executemany(tables.sql(LET_GO_OF_VECTOR), [(row_id, now_ms) for (row_id,) in rows])
     _delete_keywords(connection, tables, [row_id for (row_id,) in rows])
@@ -337,7 +337,7 @@ def _delete_keywords(connection: Connection, tables: Tables, ids: Iterable[int])
     connection.executemany(statement, [(row_id,) for row_id in sorted(ids)])
 
 
-def _tell_readers(connection: Connection, tables: Tables) -> None:
-    """Searches keep vectors in memory; they read nothing of what stands beside the live tables."""
+def _notify_readers(connection: Connection, tables: Tables) -> None:
+    """Raise the revision if the tables are live: searches keep vectors in memory."""
     if tables is LIVE:
         index_meta.bump_revision(connection)

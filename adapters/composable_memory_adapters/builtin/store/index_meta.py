@@ -1,4 +1,4 @@
-"""What the index file notes about itself: its revision, its embedding space, its last sync, its counts."""
+"""The metadata of an index file: its revision, its embedding space, its last sync, its counts."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -56,7 +56,7 @@ CHUNKS_OF_SOURCES = "SELECT source, count(*) FROM chunks GROUP BY source"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncMark:
-    """When all notes were last in, which of them could not be read, and all that was remarked."""
+    """When all notes were last indexed, which could not be read, and all problems."""
 
     finished_ms: int
     unreadable: tuple[str, ...] = ()
@@ -78,7 +78,7 @@ class CacheUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexSnapshot:
-    """Counts of the index at one moment; `mark` is None until all notes were in once.
+    """Counts of the index at one moment; `mark` is None until all notes were indexed once.
 
     `sources` has files and chunks of each source. `space` and `recipe` say how the chunks were made.
     """
@@ -94,7 +94,7 @@ class IndexSnapshot:
     cache_use: CacheUse = CacheUse()
     mark: SyncMark | None = None
     damage: str | None = None
-    """What somebody came upon that is not what was written, and no sync has mended yet."""
+    """Damage that was found, and that no sync has repaired yet."""
 
 
 def milliseconds(moment: datetime) -> int:
@@ -103,7 +103,7 @@ def milliseconds(moment: datetime) -> int:
 
 
 def bump_revision(connection: Connection) -> None:
-    """Tell all readers that chunks or vectors have changed."""
+    """Raise the revision, so that readers notice that chunks or vectors have changed."""
     connection.execute(BUMP)
 
 
@@ -115,7 +115,7 @@ def stored_space(connection: Connection) -> EmbeddingSpace | None:
 
 
 def store_space(connection: Connection, space: EmbeddingSpace) -> None:
-    """Note the space that the chunks' vectors are in from now on."""
+    """Store the space that the chunks' vectors are in."""
     set_value(connection, SPACE, json.dumps(asdict(space)))
 
 
@@ -125,23 +125,23 @@ def stored_recipe(connection: Connection) -> str | None:
 
 
 def store_recipe(connection: Connection, recipe: str) -> None:
-    """Note how the chunks and their keywords are made from now on."""
+    """Store how the chunks and their keywords are made."""
     set_value(connection, RECIPE, recipe)
 
 
 def read_mark(connection: Connection) -> SyncMark | None:
-    """Return what the last sync noted, None before the first that had all notes in."""
+    """Return the mark of the last complete sync, None before the first."""
     stored = value(connection, LAST_SYNC)
     return _parse_mark(stored) if stored else None
 
 
 def write_mark(connection: Connection, mark: SyncMark) -> None:
-    """Note that all notes are in."""
+    """Store that all notes are indexed."""
     set_value(connection, LAST_SYNC, json.dumps(asdict(mark)))
 
 
 def cache_use(connection: Connection) -> CacheUse:
-    """Return how often the cache had the vector of a new chunk, since the index was made."""
+    """Return how often the cache held the vector of a new chunk, since the index was created."""
     stored = value(connection, CACHE_USE)
     with _understanding():
         return CacheUse(**json.loads(stored)) if stored else CacheUse()
@@ -179,7 +179,7 @@ def snapshot(connection: Connection) -> IndexSnapshot:
 
 
 def identity(connection: Connection) -> str:
-    """Return a name that no other index has; it is made and written by the first who asks."""
+    """Return the unique id of this index; the first call makes it."""
     known = value(connection, IDENTITY)
     if known is None:
         known = uuid4().hex[:16]
@@ -188,7 +188,7 @@ def identity(connection: Connection) -> str:
 
 
 def value(connection: Connection, key: str) -> str | None:
-    """Return what stands under `key`."""
+    """Return the value of `key`."""
     found: str | None = connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).get
     return found
 

@@ -1,9 +1,9 @@
-"""Whether the index still holds what was written into it, and how it is mended where it does not.
+"""Detects damage to the stored rows of an index, and repairs it.
 
-A passage carries the hash of its text and a checksum of its place, a vector one of its numbers: SQLite
-itself notices a page that is no page, but not a bit that changed within a text. Whoever comes upon damage
-notes it in the file; the next sync then looks through all of it, has the notes of damaged passages read
-again, drops damaged vectors, and asks for a new file where the structure is hurt.
+A passage has the hash of its text and a checksum of its place, a vector a checksum of its numbers: SQLite
+notices broken pages, but not a flipped bit within a text. Damage that a search or a check runs into is
+recorded in the file. The next sync then examines all of it, has the notes of damaged passages read again,
+drops damaged vectors, and asks for a new file if the structure is broken.
 """
 
 import json
@@ -59,14 +59,14 @@ SHOWN = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """What is damaged: the file as such, passages of these files (path and source), vectors by their ids."""
+    """What is damaged: the file as a whole, passages of these files (path and source), vectors by id."""
 
     structure: str | None = None
     files: tuple[tuple[str, str], ...] = ()
     vectors: tuple[int, ...] = ()
 
     def describe(self) -> str | None:
-        """Return what is damaged in words, None where nothing is."""
+        """Return what is damaged as text, None if nothing is."""
         if self.structure is not None:
             return self.structure
         parts = []
@@ -89,7 +89,7 @@ def is_whole(
     text: bytes | None,
     checksum: int | None,
 ) -> bool:
-    """Return whether a passage is as it was written; one from before there were checksums has none."""
+    """Return whether a passage is as it was written; old ones have no checksum."""
     if text is None or sha256(text).hexdigest() != digest:
         return False
     place = schema.checksum_of(path, source, start_line, end_line, start_char, digest)
@@ -97,9 +97,9 @@ def is_whole(
 
 
 def examine(connection: Connection, *, passages_too: bool = True) -> Findings:
-    """Read all of the file and compare it with its checksums; it takes seconds where the index is large.
+    """Read the whole file and verify its checksums; that takes seconds for a large index.
 
-    Without `passages_too`, only what outlasts a rebuild is looked at: the file as such, and the vectors.
+    Without `passages_too` it examines only what survives a rebuild: the file as a whole, and the vectors.
     """
     structure = _problem_with_structure(connection)
     damaged: dict[int, tuple[str, str]] = {}
@@ -117,7 +117,7 @@ def examine(connection: Connection, *, passages_too: bool = True) -> Findings:
 
 
 def mend(connection: Connection, found: Findings) -> None:
-    """Make the next sync write damaged passages and vectors anew, and forget that there was damage."""
+    """Make the next sync rewrite damaged passages and vectors, and clear the record of damage."""
     connection.executemany(READ_AGAIN, found.files)
     connection.executemany(LET_GO, [(id_,) for id_ in found.vectors])
     connection.executemany(DROP_VECTOR, [(id_,) for id_ in found.vectors])
@@ -127,7 +127,7 @@ def mend(connection: Connection, found: Findings) -> None:
 
 
 def note_damage(connection: Connection, what: str) -> None:
-    """Note that the file is damaged; the first note stays, so that it is written once."""
+    """Record that the file is damaged; the first record stays, so that it is written once."""
     if damage_noted(connection) is None:
         index_meta.set_value(connection, index_meta.DAMAGE, what)
 
@@ -139,7 +139,7 @@ def damage_noted(connection: Connection) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class StoredVector:
-    """A row of the cache of vectors as it stands in a file."""
+    """A row of the cache of vectors."""
 
     id: int
     values: tuple[str, str, str, str, bytes, int, int, int | None]
@@ -152,42 +152,42 @@ class StoredVector:
 
 
 def vectors_of(connection: Connection, *, after: int) -> list[StoredVector]:
-    """Return some vectors of a file that may be damaged, those behind the id `after`."""
+    """Return the next vectors after the id `after`, from a file that may be damaged."""
     rows = connection.execute(WHOLE_VECTORS, (after,))
     return [StoredVector(id_, tuple(values)) for id_, *values in rows]
 
 
 def restore_vectors(connection: Connection, rows: Iterable[StoredVector]) -> None:
-    """Put vectors that are whole into the cache of another file."""
+    """Add intact vectors to the cache of another file."""
     connection.executemany(RESTORE, [row.values for row in rows if row.is_whole])
 
 
 def _problem_with_structure(connection: Connection) -> str | None:
-    # A cursor makes FTS5 look whether others have written: its check alone goes by the segments that it read
-    # last, and calls those damaged that others have merged since.
+    # A query makes FTS5 notice what others have written: its check alone uses the segments that it read last,
+    # and reports those as damaged that others have merged since.
     connection.execute("SELECT rowid FROM chunks_fts LIMIT 1").fetchall()
-    # It covers the keyword index as well: SQLite asks each module for its own check.
-    told = connection.execute("PRAGMA integrity_check(1)").get
-    if told != "ok":
-        return f"it does not pass the check of SQLite ({str(told)[:200]})"
+    # This covers the keyword index as well: SQLite runs the check of each module.
+    result = connection.execute("PRAGMA integrity_check(1)").get
+    if result != "ok":
+        return f"it does not pass the check of SQLite ({str(result)[:200]})"
     try:
         index_meta.snapshot(connection)
         for _ in connection.execute("SELECT path, hash FROM files"):
             pass
     except (UnicodeDecodeError, Unreadable) as error:
-        return f"it holds what nobody wrote there ({error})"
+        return f"it holds data that was never written there ({error})"
     return None
 
 
 def _passages_and_words(connection: Connection) -> tuple[dict[int, tuple[str, str]], bool]:
-    """Return damaged passages, and whether the keyword index differs from one made now of the others.
+    """Return damaged passages, and whether the keyword index differs from one built now from the others.
 
-    The check of SQLite cannot tell: the index holds no text to compare with. An index that was made by other
+    SQLite cannot check this, as the keyword index holds no text to compare with. An index made by other
     rules, which a rebuild will replace, is not compared.
     """
     is_comparable = not connection.execute(MADE_OTHERWISE, (KEYWORD_VERSION,)).get
     damaged: dict[int, tuple[str, str]] = {}
-    fresh = Connection("")  # SQLite puts it on the disk when it grows, and removes it
+    fresh = Connection("")  # a temporary database, which SQLite spills to disk
     try:
         schema.create_passages(fresh, LIVE)
         fresh.execute("BEGIN")
@@ -207,9 +207,9 @@ def _passages_and_words(connection: Connection) -> tuple[dict[int, tuple[str, st
 
 
 def _words(connection: Connection, without: Iterable[int]) -> Iterable[tuple[object, ...]]:
-    """Yield each word of the keyword index with sums over its places, but for those in some passages."""
+    """Yield each word of the keyword index with sums over its places, except in some passages."""
     query_only = connection.pragma("query_only")
-    connection.pragma("query_only", 0)  # a temporary table is none of the file's
+    connection.pragma("query_only", 0)  # a temporary table is not part of the file
     connection.execute(VOCABULARY)
     connection.pragma("query_only", query_only)
     yield from connection.execute(WORDS, (json.dumps([*without]),))

@@ -1,8 +1,7 @@
-"""Builds an index anew beside the one that answers, and puts it in its place in one step.
+"""The SQL of a rebuild: new tables beside the live ones, filled and then swapped in one transaction.
 
-The new passages go into tables of their own in the same file, so the step is a transaction: a reader sees the
-old ones or the new ones, a process that is killed leaves the old ones, and the vectors, which both share, are
-never computed twice. What such a process leaves behind is dropped by the next one.
+Readers see the old tables or the new ones, and a killed process leaves the old ones. Both share the vectors,
+so none is computed twice. The next process drops what a killed one left behind.
 """
 
 from collections.abc import Callable
@@ -54,7 +53,7 @@ DROP = "".join(f"DROP TABLE IF EXISTS {name};" for name in (NEXT.files, NEXT.chu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuildCost:
-    """What a rebuild would take: passages and characters to embed, at most. A token is about four of them."""
+    """What a rebuild would cost: passages and characters to embed, at most. A token is about 4 characters."""
 
     reasons: tuple[str, ...]
     is_of_other_space: bool
@@ -63,7 +62,7 @@ class RebuildCost:
     characters: int
 
     def describe(self) -> str:
-        """Return the reasons and what happens next: where it is not free, the price and how to pay it."""
+        """Return the reasons, what triggers the rebuild, and what it costs if it is not free."""
         why = "; ".join(self.reasons)
         if self.is_free:
             return f"{why}; the next sync rebuilds it, `cmem index` at once"
@@ -72,14 +71,14 @@ class RebuildCost:
 
     @property
     def tokens(self) -> int:
-        """Return about how many tokens the provider would be sent."""
+        """Return the estimated number of tokens to embed."""
         return -(-self.characters // 4)
 
 
 def cost(
     connection: Connection, space: EmbeddingSpace | None, recipe: str, *, is_free: bool
 ) -> RebuildCost | None:
-    """Return what it takes to make the index what the settings ask for; None if it is, or holds nothing."""
+    """Return what a rebuild would cost; None if the index matches the settings, or is empty."""
     has_chunks = connection.execute("SELECT EXISTS (SELECT 1 FROM chunks)").get
     stored_space, stored_recipe = index_meta.stored_space(connection), index_meta.stored_recipe(connection)
     is_of_other_space = space is not None and stored_space not in (None, space)
@@ -104,12 +103,12 @@ def cost(
 def stock(
     connection: Connection, cost_of: Callable[[Connection], RebuildCost | None]
 ) -> tuple[IndexSnapshot, RebuildCost | None]:
-    """Return the counts of the index, and what a rebuild would cost by `cost_of`, both of one moment."""
+    """Return the counts of the index and the cost of a rebuild, both of one moment."""
     return index_meta.snapshot(connection), cost_of(connection)
 
 
 def begin(connection: Connection, tables: Tables) -> None:
-    """Make `tables` anew, empty; from now on they belong to their owner."""
+    """Create `tables`, empty, for their owner; those of an earlier rebuild are dropped."""
     connection.execute(DROP)
     last = connection.execute(LAST_IDS, (LIVE.chunks,)).get
     generation = (last >> GENERATION_BITS) + 1
@@ -120,7 +119,7 @@ def begin(connection: Connection, tables: Tables) -> None:
 
 
 def give_up(connection: Connection, tables: Tables) -> None:
-    """Drop `tables` unless they were swapped in, or belong to another rebuild by now."""
+    """Drop `tables` unless they were swapped in, or another rebuild has begun."""
     if index_meta.value(connection, REBUILD) == tables.owner:
         _drop(connection)
 
@@ -144,7 +143,7 @@ def swap(
 
 
 def drop_leftovers(connection: Connection) -> bool:
-    """Drop what a rebuild has left whose process is gone; say whether there was any."""
+    """Drop the tables of a rebuild whose process is gone; return whether there were any."""
     if not is_under_way(connection) or not index_meta.LEASE.is_free(connection):
         return False
     _drop(connection)
@@ -152,19 +151,19 @@ def drop_leftovers(connection: Connection) -> bool:
 
 
 def is_under_way(connection: Connection) -> bool:
-    """Return whether there are tables beside the live ones."""
+    """Return whether there are tables of a rebuild."""
     return index_meta.value(connection, REBUILD) is not None
 
 
 def prune_cache(connection: Connection, max_entries: int) -> int:
-    """Remove vectors above `max_entries` that nobody uses; none while some may be used by a rebuild."""
+    """Remove unused vectors above `max_entries`; none during a rebuild, which may use them."""
     return 0 if is_under_way(connection) else embedding_cache.prune(connection, max_entries)
 
 
 def _to_embed(
     connection: Connection, space: EmbeddingSpace | None, *, is_cut_differently: bool
 ) -> tuple[int, int]:
-    """Return how many passages and characters have no vector; of those still to be cut, at most."""
+    """Return how many passages and characters have no vector, at most."""
     if space is None:
         return 0, 0
     if is_cut_differently:
@@ -180,4 +179,4 @@ def _drop(connection: Connection) -> None:
 
 
 def _named(space: EmbeddingSpace | None) -> str:
-    return f"{space.provider} ({space.model}, {space.dims} numbers)" if space else "nobody"
+    return f"{space.provider} ({space.model}, {space.dims} numbers)" if space else "no embedder"

@@ -1,11 +1,11 @@
-"""The tables of the index file, and the one place that creates and checks them.
+"""The tables of the index file: creating and checking them.
 
 `chunks` holds text and line ranges, `chunks_fts` the keyword index over the same row ids, `embedding_cache`
-one vector per provider, model and text. A chunk points at its vector by `embedding_id`; NULL means that the
-vector is still to come. Every transaction that changes chunks or vectors adds one to `meta.revision`, which
-is how readers, in this process and others, know that what they keep in memory is out of date.
+one vector per provider, model and text. A chunk refers to its vector by `embedding_id`, NULL while it has
+none. Every transaction that changes chunks or vectors raises `meta.revision`: readers of all processes then
+know that what they hold in memory is out of date.
 
-Checksums are CRC-32. A row that was written before there were any has none.
+Checksums are CRC-32; rows written before version 2 have none.
 """
 
 import zlib

@@ -1,1 +1,1 @@
-"""Keeps the index in step with the notes: when to look, what to write, what to build anew."""
+"""Keeps the index up to date with the notes: when to look, what to write, when to rebuild."""

@@ -1,4 +1,4 @@
-"""Debounce that were heard and are not yet in the index, and how long to wait for more of them."""
+"""Collects changes of the notes until they have been quiet for a while."""
 
 import asyncio
 import math

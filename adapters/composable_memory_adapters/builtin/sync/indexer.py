@@ -1,4 +1,4 @@
-"""Makes one set of tables hold what the notes hold: finds what changed, writes it, removes what is gone.
+"""Indexes notes into one set of tables: finds what changed, writes it, removes what is gone.
 
 Each step returns when its transaction is stored, and knows nothing of who calls it, or why.
 """
@@ -56,11 +56,11 @@ class Tally:
 
 @dataclass(slots=True, kw_only=True)
 class NotesPass:
-    """One pass over the notes: what was found on the disk, and what came of it so far.
+    """One pass over the notes: what was found on the disk, and what was done so far.
 
-    Of the `changed` notes the first `done` are dealt with. `unread` maps the key of one that could not be
-    read to the reason, `not_utf8` are the keys of all notes that were read in part, now or long ago.
-    `must_repeat` is set where a note changed, or another process wrote, while the pass was under way.
+    The first `done` of the `changed` notes are dealt with. `unread` maps the key of one that could not be
+    read to the reason; `not_utf8` are the keys of all notes that were only partly read, now or earlier.
+    `must_repeat` is set if a note changed, or another process wrote, during the pass.
     """
 
     scan: ScanReport = field(default_factory=lambda: ScanReport(files=(), unreadable={}))
@@ -74,7 +74,7 @@ class NotesPass:
 
     @property
     def is_written(self) -> bool:
-        """Return whether every changed note was dealt with."""
+        """Return whether all changed notes are dealt with."""
         return self.done == len(self.changed)
 
     @property
@@ -84,7 +84,7 @@ class NotesPass:
 
     @property
     def faults(self) -> Mapping[str, str]:
-        """Return what could not be read, or not in full, with the reasons; also of files read long ago."""
+        """Return what could not be read, or only in part, now or earlier, with the reasons."""
         return {**dict.fromkeys(sorted(self.not_utf8), NOT_UTF8), **self.unreadable}
 
     def add(self, group: DraftGroup, written: WriteCount) -> None:
@@ -100,7 +100,7 @@ class NotesPass:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Indexer:
-    """Writes notes into `tables`; new chunks point at vectors of `space`, or else of the index's."""
+    """Writes notes into `tables`; new chunks use stored vectors of `space`, by default the index's."""
 
     file: SqliteFile
     tables: Tables
@@ -114,8 +114,8 @@ class Indexer:
     async def look(self) -> NotesPass:
         """Compare the notes with the index.
 
-        What the index knows is read before the disk is looked at: a file that it knows and the disk does not
-        show is gone, while one that another process adds meanwhile is not taken for gone.
+        The index is read before the disk: so a file that only the index has is gone, and one that another
+        process adds meanwhile is not mistaken for gone.
         """
         known = await self.file.read(index.file_states, self.tables)
         return await asyncio.to_thread(self._look, known)

@@ -1,4 +1,4 @@
-"""What a sync found and did so far, and what it says of that: in its report, in the index, and in the log."""
+"""What a sync found and did so far, and how that is reported: to callers, in the index, and in the log."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -20,8 +20,8 @@ MAX_PROBLEMS = 50
 class SyncResult:
     """What a sync found and did so far.
 
-    `is_full` is set where all notes are written, not only those that changed. `mended` names damage that is
-    repaired, `mismatch` how the index differs from the settings, `not_rebuilt` why a rebuild failed.
+    `is_full` is set if all notes are written, not only those that changed. `mended` describes repaired
+    damage, `mismatch` how the index differs from the settings, `not_rebuilt` why a rebuild failed.
     """
 
     reason: str
@@ -41,7 +41,7 @@ class SyncResult:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Return all that somebody should know of, except for damage that is mended."""
+        """Return all problems except for damage that is repaired."""
         other = self.not_rebuilt or self.vectors.problem or self.mismatch
         return (*self.faults, *self.notes.scan.remarks, *filter(None, (other,)))
 
@@ -60,7 +60,7 @@ class SyncResult:
         )
 
     def mark(self, finished_ms: int) -> SyncMark:
-        """Return what to note in the index: that all notes are in, with which faults and problems."""
+        """Return what to store in the index: when all notes were indexed, and all problems."""
         return SyncMark(
             finished_ms=finished_ms,
             unreadable=tuple(self.faults[:MAX_PROBLEMS]),
@@ -68,7 +68,7 @@ class SyncResult:
         )
 
     def log_files(self, ops_log: OpsLog, *, source: str, known: Collection[str]) -> None:
-        """Log the counts, and each file that could not be read, unless its fault is `known`."""
+        """Log the counts, and each unreadable file whose fault is not `known`."""
         unreadable = self.notes.unreadable
         for key, why in unreadable.items():
             if self._fault(key, why) not in known:

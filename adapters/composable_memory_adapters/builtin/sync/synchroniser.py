@@ -1,12 +1,12 @@
 """Brings the index up to date with the notes.
 
-A run looks at all notes, writes text and keywords of those that changed, removes those that are gone, and
-then embeds what has no vector yet. Every step is stored whole, so a run that is stopped leaves an index that
-answers, and the next run goes on from there. An index that was made in another way than the settings ask for
-is built anew beside the one that answers.
+A run compares all notes with the index, writes text and keywords of those that changed, removes those that
+are gone, and then embeds what has no vector yet. Every step is a transaction, so an interrupted run leaves an
+index that answers, and the next run continues from there. An index that does not match the settings is
+rebuilt beside the one that answers.
 
-The run drives the steps of `Indexer` and `Embedding` one by one; in between it reports progress, and takes in
-what changed meanwhile.
+The run drives `Indexer` and `Embedding` step by step; in between it reports progress, and indexes what
+changed meanwhile.
 """
 
 import asyncio
@@ -56,9 +56,9 @@ from composable_memory_ops_logs.tracing import trace
 __all__ = ["Synchroniser"]
 
 MAX_PASSES = 3
-"""How often the notes are looked at, at most, until nothing changes while they are."""
+"""Passes over the notes, at most, until nothing changes during a pass."""
 REFRESH_S = 1.0
-"""How often the notes are looked at, at most, while vectors are made."""
+"""Least time between two passes over the notes during embedding."""
 
 CUT = (
     "another process cuts the notes of this index differently; "
@@ -70,10 +70,10 @@ NOT_REBUILT = "the index was not rebuilt, the previous one answers"
 
 @dataclass(slots=True, kw_only=True)
 class Synchroniser:
-    """All that a sync needs; without `embedder` text is indexed and the vectors are left as they are.
+    """Syncs one index; without `embedder` it indexes text and leaves the vectors as they are.
 
-    Where embedding costs something (`embedder_is_local` is false), an index is built anew only by force.
-    `transcripts` is their folder, where they are indexed.
+    If embedding is not free (`embedder_is_local` is false), the index is rebuilt only by force. `transcripts`
+    is their folder, None if they are not indexed.
     """
 
     file: SqliteFile
@@ -86,19 +86,19 @@ class Synchroniser:
     transcripts: Path | None = None
     embedder_is_local: bool = True
     has_matched: bool = field(default=False, init=False)
-    """Whether a sync of this process found or left the index as the settings ask for it.
+    """Whether the index has matched the settings during a sync of this process.
 
-    If it no longer is, another process with other settings writes it.
+    If it later does not, another process with other settings writes it.
     """
 
     @property
     def rebuild_cost(self) -> Callable[[Connection], RebuildCost | None]:
-        """Return what reads from the index what a rebuild would cost; None if none is due."""
+        """Return the query for what a rebuild would cost; its result is None if none is due."""
         is_free = self.embedder is None or self.embedder_is_local
         return partial(rebuild.cost, space=self.space, recipe=self.drafter().recipe, is_free=is_free)
 
     def drafter(self, reason: str = "") -> Drafter:
-        """Return what reads and cuts notes by these settings, for a sync of this reason."""
+        """Return the drafter for these settings, and for a sync of this reason."""
         return Drafter(
             chunking=self.settings.chunking,
             keywords=self.settings.store.fts.enabled,
@@ -106,7 +106,7 @@ class Synchroniser:
         )
 
     async def run(self, flight: Flight) -> SyncReport:
-        """Bring the index up to date; a forced flight builds it anew and keeps the vectors.
+        """Bring the index up to date; a forced flight rebuilds it and keeps the vectors.
 
         Raises:
             IndexProblem: the index cannot be read or written; what it held stays.
@@ -136,7 +136,7 @@ class Synchroniser:
 
 
 class _Progress:
-    """Reports steps; what is done twice, for the old index and the new one, is counted on."""
+    """Reports steps; those for the live tables and for a rebuild are added up."""
 
     def __init__(self, flight: Flight) -> None:
         self._flight = flight
@@ -144,7 +144,7 @@ class _Progress:
         self._steps: dict[str, int] = {}
 
     def report(self, label: str, completed: int, total: int) -> None:
-        """Report that of `total` steps so many are completed; 0 begins anew."""
+        """Report the completed steps of `total`; 0 completed begins another series."""
         if completed == 0:
             self._before[label] = self._steps.get(label, 0)
         before = self._before.get(label, 0)
@@ -189,7 +189,7 @@ class _Run:
     # --- before -------------------------------------------------------------------------------------------
 
     async def _begin(self) -> None:
-        """Mend what is damaged, and see whether the index is what the settings ask for."""
+        """Repair damage, and compare the index with the settings."""
         await self._mend()
         self._mark = self._mark_before = await self._file.read(index_meta.read_mark)
         self.result.is_full = self._flight.force or self._mark is None
@@ -199,7 +199,7 @@ class _Run:
         self._sync.ops_log.emit(start, backend="builtin")
 
     async def _mend(self) -> None:
-        """Check a file that shall be rebuilt, or in which damage was noted, and have the parts made anew."""
+        """Examine a file that is to be rebuilt, or has recorded damage, and mark what must be rewritten."""
         force = self._flight.force
         if not force and await self._file.read(integrity.damage_noted) is None:
             return
@@ -208,10 +208,10 @@ class _Run:
             raise IndexDamaged(self._file.path, found.structure)
         await self._file.write(integrity.mend, found=found)
         if (described := found.describe()) is not None:
-            self.result.mended = f"the index was damaged, and is mended: {described}"
+            self.result.mended = f"the index was damaged, and has been repaired: {described}"
 
     async def _apply_settings(self) -> None:
-        """Note how the index is made from now on, unless it was made in another way before."""
+        """Store how the index is made, unless it was made differently: then a rebuild is due."""
         space, recipe = self._sync.space, self._drafter.recipe
         if await self._file.read(rebuild.is_under_way):
             await self._file.write(rebuild.drop_leftovers)
@@ -233,7 +233,7 @@ class _Run:
             self.result.tally.vectors_reused += adopted
 
     def _plan_rebuild(self, cost: RebuildCost) -> None:
-        """Decide to build anew: by force, or where it is free and no other process objects."""
+        """Rebuild if forced, or if it is free and no other process keeps undoing it."""
         self._must_rebuild = self._flight.force or (cost.is_free and not self._sync.has_matched)
         if self._must_rebuild:
             self.result.is_full = True
@@ -247,7 +247,7 @@ class _Run:
     def _indexer(
         self, tables: Tables, space: EmbeddingSpace | None = None, *, any_cut: bool = False
     ) -> Indexer:
-        """Return what indexes notes; with `any_cut` an unchanged file stays as it was cut."""
+        """Return an indexer; with `any_cut` unchanged files stay as they were cut."""
         sync = self._sync
         return Indexer(
             file=sync.file,
@@ -261,7 +261,7 @@ class _Run:
         )
 
     async def _index(self, indexer: Indexer) -> NotesPass:
-        """Follow the notes until they stand still, at most `MAX_PASSES` times."""
+        """Index the notes, again while they change meanwhile."""
         for _ in range(MAX_PASSES):
             notes = await self._index_once(indexer)
             if not notes.must_repeat:
@@ -280,7 +280,7 @@ class _Run:
         return notes
 
     async def _refresh(self) -> bool:
-        """Index what changed while vectors are made, if a sync waits; return whether anything did."""
+        """Index what changed during embedding if another sync is waiting; return whether anything did."""
         if not self._flight.has_successor or time.monotonic() - self._refreshed_at < REFRESH_S:
             return False
         self.result.notes = await self._index_once(self._live)
@@ -290,7 +290,7 @@ class _Run:
     # --- vectors ------------------------------------------------------------------------------------------
 
     async def _embed_live(self) -> EmbedOutcome:
-        """Make the vectors that are missing; of many, only one process at a time."""
+        """Embed what has no vector; if that is much, only one process at a time."""
         if self._sync.embedder is None or self._sync.space is None:
             return EmbedOutcome()
         pending = await self._file.read(index.count_pending, LIVE)
@@ -302,7 +302,7 @@ class _Run:
             return await self._embed(self._live) if is_ours else EmbedOutcome()
 
     async def _embed(self, indexer: Indexer) -> EmbedOutcome:
-        """Embed batch by batch; notes that change meanwhile are indexed in between."""
+        """Embed batch by batch, and index in between what changes meanwhile."""
         sync = self._sync
         if sync.embedder is None or sync.space is None:
             return EmbedOutcome()
@@ -330,7 +330,7 @@ class _Run:
 
     @asynccontextmanager
     async def _lease(self, is_needed: Callable[[], Awaitable[bool]]) -> AsyncIterator[bool]:
-        """Hold the lease as soon as it is free; yields False if the work is done: another process did it."""
+        """Hold the lease once it is free; yields False if another process has done the work."""
         while True:
             async with Lease(LEASE, self._file.write, name="builtin").acquire() as is_ours:
                 if is_ours:
@@ -349,7 +349,7 @@ class _Run:
     # --- a rebuild ----------------------------------------------------------------------------------------
 
     async def _rebuild(self) -> None:
-        """Build all anew beside the live tables, and swap when every vector is there."""
+        """Fill tables beside the live ones, and swap them in when every vector is there."""
         self.result.not_rebuilt = await self._what_would_be_lost(self.result.notes)
         if self.result.not_rebuilt is not None:
             return
@@ -358,7 +358,7 @@ class _Run:
                 before = replace(self.result.tally)
                 async with self._next_tables() as tables:
                     self.result.not_rebuilt = await self._fill(tables)
-                if self.result.not_rebuilt is not None:  # what was made beside is gone
+                if self.result.not_rebuilt is not None:  # the new tables are gone
                     self.result.tally.indexed, self.result.tally.chunks = before.indexed, before.chunks
                 await self._file.compact()
         if self.result.not_rebuilt is None:
@@ -374,19 +374,19 @@ class _Run:
 
     @asynccontextmanager
     async def _next_tables(self) -> AsyncIterator[Tables]:
-        """Yield empty tables beside the live ones, for this run alone; dropped unless swapped in."""
+        """Yield empty tables beside the live ones, for this run only; they are dropped unless swapped in."""
         tables = replace(NEXT, owner=uuid4().hex)
         try:
             # Within the block, because a write that has begun is completed though its caller is cancelled.
             await self._file.write(rebuild.begin, tables=tables)
             yield tables
         finally:
-            # Where nothing can be written any more, the next process drops them.
+            # If nothing can be written any more, the next process drops them.
             with contextlib.suppress(IndexProblem):
                 await self._file.write(rebuild.give_up, tables=tables)
 
     async def _fill(self, tables: Tables) -> str | None:
-        """Fill the tables beside and put them in place; return what kept us from it."""
+        """Fill the tables and swap them in; return what prevented it."""
         sync = self._sync
         space = sync.space or await self._file.read(index_meta.stored_space)
         self.result.tally.indexed = self.result.tally.chunks = 0
@@ -402,7 +402,7 @@ class _Run:
         return None
 
     async def _what_would_be_lost(self, notes: NotesPass) -> str | None:
-        """Return which files the index holds that cannot be read now; None if all of it can be made anew."""
+        """Return which indexed files cannot be read now; None if a rebuild would lose none."""
         known = await self._file.read(index.file_states, LIVE)
         lost = [
             key
@@ -416,7 +416,7 @@ class _Run:
     # --- afterwards ---------------------------------------------------------------------------------------
 
     async def _leave_mark(self, *, is_news: bool) -> None:
-        """Note in the index that all notes are in, unless it says the same already."""
+        """Store in the index that all notes are indexed, unless nothing has changed."""
         mark = self.result.mark(milliseconds(self._sync.clock()))
         if is_news or self._mark is None or self._mark.problems != mark.problems:
             self._mark = mark
@@ -428,7 +428,7 @@ class _Run:
             await self._file.write(index_meta.add_cache_use, hits=hits, misses=misses)
 
     async def _prune(self) -> None:
-        """Drop vectors that are too many, if there can be new ones; not those made for a rebuild to come."""
+        """Drop surplus vectors if there may be new ones; not while a rebuild is due, which may use them."""
         result, cache = self.result, self._sync.settings.cache
         keep = cache.max_entries if cache.enabled else 0
         has_news = result.is_full or result.tally.has_changes or result.vectors.embedded
@@ -436,7 +436,7 @@ class _Run:
             await self._file.write(rebuild.prune_cache, max_entries=keep)
 
     def log_files(self) -> None:
-        """Log the counts, and the files that could not be read and were not known for that."""
+        """Log the counts, and newly unreadable files."""
         known = self._mark_before.unreadable if self._mark_before else ()
         source = "+".join(self._sync.settings.sources)
         self.result.log_files(self._sync.ops_log, source=source, known=known)
