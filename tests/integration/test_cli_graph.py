@@ -82,6 +82,13 @@ def told(cmem: Cmem) -> Cmem:
     return cmem
 
 
+def test_the_facts_of_a_primary_with_a_fallback_are_listed(told: Cmem) -> None:
+    told.configure("{backend: remembering, embedding: {provider: none}}")
+    listed = told("graph", "facts")
+
+    assert (listed.exit_code, "remembering/main/f1" in listed.stdout) == (0, True)
+
+
 # --- ingest: what is read ---------------------------------------------------------------------------------
 
 

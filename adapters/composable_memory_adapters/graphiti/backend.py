@@ -3,25 +3,22 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
 
 from composable_memory.content import EmbedderInput, Health, IngestReport, MemoryContentObject
 from composable_memory.errors import BackendUnavailable, EmbeddingError
-from composable_memory.facts import Adopted, Episode, Fact, Forgotten, GraphEntity, Neighbourhood
+from composable_memory.facts import Adopted, Forgotten
 from composable_memory.interfaces import BackendServices, ProgressCallback
 from composable_memory.supervision.tasks import Once
 from composable_memory.types import (
     MemoryEmbeddingProbeResult,
-    MemoryFileSlice,
     MemoryProviderStatus,
     MemorySearchResult,
     SearchAnswer,
     SearchOptions,
     SyncReport,
 )
-from composable_memory_adapters.excerpts import excerpt
 from composable_memory_adapters.graphiti.fact_browser import FactBrowser
 from composable_memory_adapters.graphiti.fact_search import FactSearch
 from composable_memory_adapters.graphiti.groups import GroupScope
@@ -97,7 +94,7 @@ async def open_graphiti(
             await memory.close()
 
 
-class GraphitiMemory:
+class GraphitiMemory(FactBrowser):
     """Facts in a graph; keeps `MemorySearchManager` and what the spec declares beyond it."""
 
     def __init__(
@@ -112,19 +109,16 @@ class GraphitiMemory:
         is_new: bool,
         stack: AsyncExitStack,
     ) -> None:
-        self._settings = settings
-        self._services = services
-        self._store = store
-        self._worker = worker
-        self._adoption = adoption
-        self._scope = scope = adoption.scope
-        self._monitor = monitor = Monitor(
+        scope = adoption.scope
+        monitor = Monitor(
             settings, services, scope=scope, store=store, outbox=outbox, worker=worker, is_new=is_new
         )
+        super().__init__(clock=services.clock, scope=scope, store=store, outbox=outbox, monitor=monitor)
+        self._settings = settings
+        self._services = services
+        self._worker = worker
+        self._adoption = adoption
         self._search = FactSearch(services, scope=scope, store=store, monitor=monitor)
-        self._browser = FactBrowser(
-            clock=services.clock, scope=scope, store=store, outbox=outbox, monitor=monitor
-        )
         self._ingest = Ingest(
             _ingest_settings(settings),
             clock=services.clock,
@@ -138,7 +132,6 @@ class GraphitiMemory:
         self._maintenance = Maintenance(
             scope=scope, store=store, outbox=outbox, worker=worker, adoption=adoption, monitor=monitor
         )
-        self._is_closed = False
         self._release = Once(stack.aclose, name="graphiti-close")
 
     async def open(self) -> None:
@@ -147,7 +140,7 @@ class GraphitiMemory:
         if self._services.is_long_lived:
             self._worker.start()
 
-    # --- searching and browsing -----------------------------------------------------------------------------
+    # --- searching ------------------------------------------------------------------------------------------
 
     async def search(
         self, query: str, options: SearchOptions | None = None
@@ -159,51 +152,6 @@ class GraphitiMemory:
         """Search, and report what is missing; a question of a time is answered with what held then."""
         self._require_open("search")
         return await self._search.answer(query, options or SearchOptions())
-
-    async def read_file(
-        self, rel_path: str, *, from_line: int | None = None, lines: int | None = None
-    ) -> MemoryFileSlice:
-        """Return the page of a fact, with its history and its sources, or the text of an episode.
-
-        What is not there has no text, and neither has what is in a group that is not ours to read.
-        """
-        self._require_open("read a fact")
-        text = await self._browser.page(rel_path)
-        return MemoryFileSlice(text=excerpt(text, from_line, lines), path=rel_path)
-
-    async def facts(
-        self,
-        *,
-        about: str | None = None,
-        as_of: datetime | None = None,
-        current_only: bool = False,
-        limit: int = 20,
-    ) -> Sequence[Fact]:
-        """Return facts, the newest first."""
-        self._require_open("list facts")
-        return await self._browser.facts(about=about, as_of=as_of, current_only=current_only, limit=limit)
-
-    async def entities(self, *, named: str | None = None, limit: int = 50) -> Sequence[GraphEntity]:
-        """Return entities, those with most facts first."""
-        self._require_open("list entities")
-        return await self._browser.entities(named=named, limit=limit)
-
-    async def episodes(self, *, limit: int = 20) -> Sequence[Episode]:
-        """Return what was ingested, the latest observed first."""
-        self._require_open("list episodes")
-        return await self._browser.episodes(limit=limit)
-
-    async def timeline(self, entity: str, *, limit: int = 100) -> Sequence[Fact]:
-        """Return the facts about one entity in the order of the time they hold from."""
-        self._require_open("show a timeline")
-        return await self._browser.timeline(entity, limit=limit)
-
-    async def neighbourhood(
-        self, entity: str | None = None, *, depth: int = 1, limit: int = 200
-    ) -> Neighbourhood:
-        """Return at most `limit` facts within `depth` steps of an entity, or the newest of all."""
-        self._require_open("show a neighbourhood")
-        return await self._browser.neighbourhood(entity, depth=depth, limit=limit)
 
     # --- changing -------------------------------------------------------------------------------------------
 
@@ -305,10 +253,6 @@ class GraphitiMemory:
         """Stop working, release the server and the files; calling it again does nothing."""
         self._is_closed = True
         await self._release()
-
-    def _require_open(self, operation: str) -> None:
-        if self._is_closed:
-            raise BackendUnavailable(BACKEND_ID, "it is closed", fix="open it again", operation=operation)
 
 
 def _worker(

@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from composable_memory.errors import MemoryPathError
+from composable_memory.errors import BackendUnavailable, MemoryPathError
 from composable_memory.facts import Episode, Fact, GraphEntity, Neighbourhood
 from composable_memory.interfaces import Clock
 from composable_memory.time.windows import FAR_FUTURE, FAR_PAST
+from composable_memory.types import MemoryFileSlice
+from composable_memory_adapters.excerpts import excerpt
 from composable_memory_adapters.graphiti.facts import (
     PATH_ROOT,
     cited,
@@ -19,13 +21,13 @@ from composable_memory_adapters.graphiti.facts import (
 from composable_memory_adapters.graphiti.groups import GroupScope
 from composable_memory_adapters.graphiti.monitor import Monitor
 from composable_memory_adapters.graphiti.outbox.queue import Outbox
-from composable_memory_adapters.graphiti.stores import FactStore
+from composable_memory_adapters.graphiti.stores import BACKEND_ID, FactStore
 
 __all__ = ["FactBrowser"]
 
 
 class FactBrowser:
-    """Browses one workspace's groups; an empty private graph is not started for that."""
+    """The part of the graph memory that browses; an empty private graph is not started for that."""
 
     def __init__(
         self, *, clock: Clock, scope: GroupScope, store: FactStore, outbox: Outbox, monitor: Monitor
@@ -35,17 +37,22 @@ class FactBrowser:
         self._store = store
         self._outbox = outbox
         self._monitor = monitor
+        self._is_closed = False
 
-    async def page(self, path: str) -> str:
-        """Return the page of a fact, with its history and sources, or the text of an episode.
+    async def read_file(
+        self, rel_path: str, *, from_line: int | None = None, lines: int | None = None
+    ) -> MemoryFileSlice:
+        """Return the page of a fact, with its history and its sources, or the text of an episode.
 
         What is not there has no text, and neither has what is in a group that is not ours to read.
         """
-        ids = ids_in(path)
+        self._require_open("read a fact")
+        ids = ids_in(rel_path)
         if ids is None:
-            raise MemoryPathError(path, "it is no fact", allowed=[f"{PATH_ROOT}/<group>/<id>"])
+            raise MemoryPathError(rel_path, "it is no fact", allowed=[f"{PATH_ROOT}/<group>/<id>"])
         is_readable = self._scope.may_read(ids[0]) and await self._has_facts()
-        return await self._page(*ids) if is_readable else ""
+        text = await self._page(*ids) if is_readable else ""
+        return MemoryFileSlice(text=excerpt(text, from_line, lines), path=rel_path)
 
     async def _page(self, group_id: str, own_id: str) -> str:
         fact = await self._store.fact(group_id, own_id)
@@ -61,9 +68,15 @@ class FactBrowser:
         return fact_page(fact, self._clock(), history=history, sources=sources)
 
     async def facts(
-        self, *, about: str | None, as_of: datetime | None, current_only: bool, limit: int
+        self,
+        *,
+        about: str | None = None,
+        as_of: datetime | None = None,
+        current_only: bool = False,
+        limit: int = 20,
     ) -> Sequence[Fact]:
         """Return facts, the newest first."""
+        self._require_open("list facts")
         if not await self._has_facts():
             return ()
         found = await self._store.facts(
@@ -75,28 +88,34 @@ class FactBrowser:
         )
         return [cited(fact, self._scope) for fact in found]
 
-    async def entities(self, *, named: str | None, limit: int) -> Sequence[GraphEntity]:
+    async def entities(self, *, named: str | None = None, limit: int = 50) -> Sequence[GraphEntity]:
         """Return entities, those with most facts first."""
+        self._require_open("list entities")
         if not await self._has_facts():
             return ()
         return await self._store.entities(self._scope.searched, named=named, limit=limit)
 
-    async def episodes(self, *, limit: int) -> Sequence[Episode]:
+    async def episodes(self, *, limit: int = 20) -> Sequence[Episode]:
         """Return what was ingested, the latest observed first."""
+        self._require_open("list episodes")
         if not await self._has_facts():
             return ()
         found = await self._store.episodes(self._scope.searched, limit=limit)
         return [cited_episode(episode, self._scope) for episode in found]
 
-    async def timeline(self, entity: str, *, limit: int) -> Sequence[Fact]:
+    async def timeline(self, entity: str, *, limit: int = 100) -> Sequence[Fact]:
         """Return the facts about one entity in the order of the time they hold from."""
+        self._require_open("show a timeline")
         if not await self._has_facts():
             return ()
         found = await self._store.timeline(self._scope.searched, entity, limit=limit)
         return [cited(fact, self._scope) for fact in found]
 
-    async def neighbourhood(self, entity: str | None, *, depth: int, limit: int) -> Neighbourhood:
+    async def neighbourhood(
+        self, entity: str | None = None, *, depth: int = 1, limit: int = 200
+    ) -> Neighbourhood:
         """Return at most `limit` facts within `depth` steps of an entity, or the newest of all."""
+        self._require_open("show a neighbourhood")
         if not await self._has_facts():
             return Neighbourhood()
         found = await self._store.neighbourhood(self._scope.searched, entity, depth=depth, limit=limit)
@@ -108,6 +127,10 @@ class FactBrowser:
             return False
         await self._monitor.compare(self._scope.searched)
         return True
+
+    def _require_open(self, operation: str) -> None:
+        if self._is_closed:
+            raise BackendUnavailable(BACKEND_ID, "it is closed", fix="open it again", operation=operation)
 
 
 def _in_utc(moment: datetime) -> datetime:

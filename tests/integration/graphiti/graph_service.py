@@ -42,7 +42,6 @@ class GraphService:
     now: datetime = datetime(2026, 3, 10, tzinfo=UTC)
     facts: dict[str, list[Fact]] = field(default_factory=dict)
     stored: dict[str, list[Episode]] = field(default_factory=dict)
-    entities: list[Mapping[str, Any]] = field(default_factory=list)
     received: list[Received] = field(default_factory=list)
     url: str = ""
 
@@ -137,18 +136,10 @@ class GraphService:
                 return self._take(received.json)
             case "POST", ["search"]:
                 return self._search(received.json)
-            case "POST", ["entity-node"]:
-                self.entities.append(received.json)
-                return Reply.of({**received.json, "labels": [], "name_embedding": [0.5]}, 201)
             case "GET", ["episodes", group_id]:
                 return self._last(group_id, int(parse_qs(url.query)["last_n"][0]))
             case ("GET" | "DELETE") as method, ["entity-edge" | "episode" as kind, own_id]:
                 return self._one(method, kind, own_id)
-            case "DELETE", ["group", group_id]:
-                self.stored.pop(group_id, None)
-                if self.database in (None, group_id):
-                    self.facts.pop(group_id, None)
-                return _done("Group deleted")
         return NOT_FOUND
 
     def _take(self, body: Mapping[str, Any]) -> Reply:

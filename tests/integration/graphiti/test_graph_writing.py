@@ -21,6 +21,7 @@ from composable_memory.interfaces import EmbedderAdapter
 from composable_memory.testing import FIXED_NOW, HashEmbedder
 from composable_memory_adapters.graphiti.database.cypher import CypherDatabase, Row
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft, graph_id
+from composable_memory_adapters.graphiti.library.vector_space import stored_space
 from composable_memory_adapters.graphiti.writing.graph import GraphitiGraph
 
 pytest.importorskip("graphiti_core")
@@ -346,22 +347,6 @@ async def test_forgetting_what_superseded_a_fact_lets_it_hold_again(
     assert (row["target"], row["invalid_at"], row["expired_at"]) == ("Acme", None, None)
 
 
-async def test_an_episode_can_mention_entities_without_a_fact(
-    graph_database: CypherDatabase, group_id: str
-) -> None:
-    graph = graph_of(graph_database, group_id)
-    await ingest(graph, group_id, "c1")
-    await graph.upsert_nodes([entity("Zelda")])
-
-    for _ in range(2):
-        await graph.link(graph_id(group_id, "c1"), ["entity:zelda", "entity:unknown"])
-
-    mentioned = await graph_database.read(
-        group_id, "MATCH (:Episodic)-[:MENTIONS]->(n) RETURN n.name AS name"
-    )
-    assert [row["name"] for row in mentioned] == ["Zelda"]
-
-
 async def test_deleted_entities_go_with_their_facts(graph_database: CypherDatabase, group_id: str) -> None:
     graph = graph_of(graph_database, group_id)
     edges = (
@@ -418,12 +403,12 @@ async def test_vectors_of_another_embedder_are_not_mixed_in_and_can_be_made_anew
 
     await ingest(graph, group_id, "c2", fact("Zelda", "KNOWS", "Ada", "c2"))
     mixed = await lengths(graph_database, group_id)
-    space = await graph.space()
+    space = await stored_space(graph_database, group_id)
     count = await graph.reembed()
 
     assert mixed == {"Zelda": 8, "Boat": 8, "Zelda keeps Boat": 8, "Ada": None, "Zelda knows Ada": None}
     assert space == "hash/hash-8/8"
-    assert (count, await graph.space()) == (5, "hash/hash-16/16")
+    assert (count, await stored_space(graph_database, group_id)) == (5, "hash/hash-16/16")
     assert set((await lengths(graph_database, group_id)).values()) == {16}
     assert await graph.reembed() == 0
 

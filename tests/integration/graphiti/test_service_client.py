@@ -38,10 +38,8 @@ ASKS: dict[str, Ask] = {
     "read a fact": lambda client: client.fact("f1"),
     "forget an episode": lambda client: client.forget("e1"),
     "forget a fact": lambda client: client.forget_fact("f1"),
-    "delete a group": lambda client: client.delete_group(GROUP),
-    "store an entity": lambda client: client.entity_node(entity_id="x", name="Ada"),
 }
-READ = ["ingest", "search", "list episodes", "read a fact", "store an entity"]
+READ = ["ingest", "search", "list episodes", "read a fact"]
 """Those whose answer is read, not only its status."""
 
 
@@ -256,21 +254,6 @@ async def test_an_episode_is_forgotten_once(service: GraphService, client: Graph
 async def test_an_id_stays_one_part_of_the_path(service: GraphService, client: GraphitiClient) -> None:
     assert await client.fact("../episode/ä?x=1#y") is None
     assert service.received[0].path.startswith("/entity-edge/..%2Fepisode%2F%C3%A4%3Fx%3D1%23y")
-
-
-async def test_an_entity_is_stored(service: GraphService, client: GraphitiClient) -> None:
-    stored = await client.entity_node(entity_id="u1", name="Ada", summary="a person")
-
-    assert (stored.uuid, stored.name, stored.summary) == ("u1", "Ada", "a person")
-    assert service.entities == [{"uuid": "u1", "group_id": GROUP, "name": "Ada", "summary": "a person"}]
-
-
-async def test_a_group_is_deleted(service: GraphService, client: GraphitiClient) -> None:
-    service.tell(GROUP, "Ada likes tea")
-
-    await client.delete_group(GROUP)
-
-    assert service.facts == {}
 
 
 async def test_the_service_says_that_it_is_well(service: GraphService, client: GraphitiClient) -> None:

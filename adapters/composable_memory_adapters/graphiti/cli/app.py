@@ -34,7 +34,7 @@ from composable_memory.cli.plugin_api import (
 from composable_memory.documents import document
 from composable_memory.errors import ConfigError
 from composable_memory.facts import Episode, Fact
-from composable_memory.interfaces import Capability, SupportsAdoption, SupportsFacts
+from composable_memory.interfaces import Capability, MemorySearchManager, SupportsAdoption, SupportsFacts
 from composable_memory.runtime.opening import open_memory
 from composable_memory_adapters.graphiti.cli import graph as spec
 from composable_memory_adapters.graphiti.cli.fact_text import (
@@ -113,9 +113,11 @@ async def _open(target: Target, backend: str | None) -> AsyncIterator[_Graph]:
         found = _facts_of(memory, backend)
         able = memory.manager.backends_with(Capability.FACTS)
         warn_degraded(memory.unavailable())
-        backend_id = next(backend_id for backend_id, one in able.items() if id(one) == id(found))
+        # A primary with a fallback is not among them.
+        names = (backend_id for backend_id, one in able.items() if id(one) == id(found))
+        backend_id = backend or next(names, memory.settings.memory.backend)
         yield _Graph(backend_id=backend_id, memory=found, now=utc_now())
-        if able[backend_id].status().dirty:
+        if isinstance(found, MemorySearchManager) and found.status().dirty:
             warn(f"degraded: {backend_id}: stale: not all that was ingested is stored; see `cmem status`")
 
 

@@ -54,21 +54,7 @@ NEWEST = "ORDER BY toString(coalesce(e.valid_at, e.created_at)) DESC, e.uuid LIM
 
 def fact_of(row: Row, group_id: str) -> Fact:
     """Return a row with the columns `FACT` as a fact without origins."""
-    return Fact(
-        id=_text(row.get("id")),
-        group_id=group_id,
-        text=_text(row.get("fact")),
-        relation=_text(row.get("relation")),
-        source=_text(row.get("source")),
-        target=_text(row.get("target")),
-        valid_at=_moment(row.get("valid_at")),
-        invalid_at=_moment(row.get("invalid_at")),
-        created_at=_moment(row.get("created_at")),
-        expired_at=_moment(row.get("expired_at")),
-        expires_at=_moment(row.get("expires_at")),
-        confidence=_number(row.get("confidence")),
-        episodes=tuple(_texts(row.get("episodes"))),
-    )
+    return fact_in(edge_of(row), group_id, {})
 
 
 def edge_of(row: Row) -> GraphEdge:

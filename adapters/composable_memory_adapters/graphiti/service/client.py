@@ -27,7 +27,6 @@ from composable_memory_adapters.graphiti.service.connection import (
 from composable_memory_adapters.graphiti.service.messages import (
     FoundFacts,
     HealthReply,
-    ServiceEntity,
     ServiceEpisode,
     ServiceFact,
     TakenMessages,
@@ -58,7 +57,6 @@ T = TypeVar("T")
 Reader: TypeAlias = Callable[[bytes], T]
 
 _GROUP = re.compile(r"[A-Za-z0-9_-]+")
-_ENTITY = ServiceEntity.model_validate_json
 _EPISODES = TypeAdapter(tuple[ServiceEpisode, ...])
 _FACT = ServiceFact.model_validate_json
 _FOUND = FoundFacts.model_validate_json
@@ -199,22 +197,6 @@ class GraphitiClient:
     async def forget_fact(self, fact_id: str) -> bool:
         """Remove a fact, and say whether it was there."""
         return await self._delete("forget a fact", f"entity-edge/{_quoted(fact_id)}")
-
-    async def delete_group(self, group_id: str) -> None:
-        """Remove a group with all that is in it; on FalkorDB only if it is `FALKORDB_DATABASE`."""
-        await self._delete("delete a group", f"group/{_checked(group_id)}")
-
-    async def entity_node(
-        self, *, entity_id: str, name: str, group_id: str = DEFAULT_GROUP, summary: str = ""
-    ) -> ServiceEntity:
-        """Store an entity under a UUID, and return it as the service keeps it."""
-        body: dict[str, JsonValue] = {
-            "uuid": entity_id,
-            "group_id": _checked(group_id),
-            "name": name,
-            "summary": summary,
-        }
-        return await self._ask(_post("store an entity", "entity-node", body), _ENTITY, "an entity")
 
     async def health(self) -> Health:
         """Return whether the service answers; it does not look whether its database does. Never raises."""

@@ -16,7 +16,6 @@ __all__ = [
     "FoundFacts",
     "HealthReply",
     "RoleType",
-    "ServiceEntity",
     "ServiceEpisode",
     "ServiceFact",
     "TakenMessages",
@@ -75,15 +74,6 @@ class ServiceEpisode(_Reply):
     created_at: Moment | None = None
     valid_at: Moment | None = None
     entity_edges: Ids = ()
-
-
-class ServiceEntity(_Reply):
-    """An entity as the service keeps it."""
-
-    uuid: str
-    group_id: str = ""
-    name: str
-    summary: str = ""
 
 
 class FoundFacts(_Reply):

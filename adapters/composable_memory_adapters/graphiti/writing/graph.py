@@ -23,7 +23,7 @@ from composable_memory_adapters.graphiti.library.records import (
     fact_of,
     fact_record,
 )
-from composable_memory_adapters.graphiti.library.vector_space import embed_anew, stored_space
+from composable_memory_adapters.graphiti.library.vector_space import embed_anew
 from composable_memory_adapters.graphiti.reading.candidates import find_candidates
 from composable_memory_adapters.graphiti.settings import SearchSettings
 from composable_memory_adapters.graphiti.stores import BACKEND_ID
@@ -139,12 +139,6 @@ class GraphitiGraph:
                 graph_statements.MARK_AS_READ, {"uuids": episode_ids}, at=self._clock()
             )
 
-    async def link(self, episode_id: str, node_ids: Sequence[str]) -> None:
-        """Link an episode to the entities it mentions, by our ids; those of its facts are linked anyway."""
-        pairs = [(episode_id, graph_id(self._group_id, node_id)) for node_id in node_ids]
-        async with self._lock:
-            await self._repository.link(pairs, self._clock())
-
     async def retire(self, episode_ids: Sequence[str], *, at: datetime) -> int:
         """Invalidate, as of `at`, facts supported only by retired episodes; return their number."""
         async with self._lock:
@@ -165,10 +159,6 @@ class GraphitiGraph:
         """Remove an episode, named by its UUID or its content's id, with what only it supports."""
         async with self._lock:
             return await self._repository.forget(episode_id, self._clock())
-
-    async def space(self) -> str | None:
-        """Return the space that the vectors of the group are in, `provider/model/length`."""
-        return await stored_space(self._database, self._group_id)
 
     async def reembed(self) -> int:
         """Give vectors to what has none, after a change of the embedder to everything; return how many."""
