@@ -181,8 +181,10 @@ async def _restore_backends(memory: Memory, source: Path, manifest: _Manifest, *
         except ComposableMemoryError as error:
             if not done:
                 raise
-            problem = f"{error}; restored was only {', '.join(done)}, all else is as before"
-            raise BackendUnavailable(backend_id, problem, fix="mend it, then restore with --force") from error
+            reason = str(error).removeprefix(f"backend {backend_id!r} failed to restore: ")
+            problem = f"{reason}; of the backends only {', '.join(done)} took in its part, and keeps it"
+            fix = "settings and judgements are as before; mend it, then restore with --force"
+            raise BackendUnavailable(backend_id, problem, fix=fix, operation="restore") from error
         done.append(backend_id)
 
 
@@ -192,7 +194,8 @@ def _refuse_missing(memory: Memory, manifest: _Manifest) -> None:
     for backend_id in manifest.backends:
         if backend_id not in memory.backends_to_back_up():
             problem = f"the backup holds data of it, and {lost.get(backend_id, 'it is not enabled')}"
-            raise BackendUnavailable(backend_id, problem, fix="enable it, then restore again")
+            fix = "enable it, then restore again"
+            raise BackendUnavailable(backend_id, problem, fix=fix, operation="restore")
 
 
 def _refuse_lost(memory: Memory) -> None:
@@ -204,6 +207,7 @@ def _refuse_lost(memory: Memory) -> None:
                 lost.backend_id,
                 f"a backup would lack what it keeps: {lost.reason}",
                 fix="mend it, or disable it",
+                operation="back up",
             )
 
 

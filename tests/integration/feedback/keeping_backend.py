@@ -11,17 +11,17 @@ from composable_memory.interfaces import BackendServices, BackendSpec, Capabilit
 from composable_memory.testing.in_memory import FakeBackend
 from composable_memory.types import MemorySearchResult, SearchOptions
 
-__all__ = ["ENTRY_POINTS", "WORDS", "keeping"]
+__all__ = ["ENTRY_POINTS", "WORDS", "keeping", "keeping_more"]
 
-ENTRY_POINTS = f"keeping = {__name__}:keeping\n"
+ENTRY_POINTS = f"keeping = {__name__}:keeping\nkeeping_more = {__name__}:keeping_more\n"
 WORDS = "words.txt"
 
 
 class KeepingBackend(FakeBackend):
     """Finds nothing, and keeps a file."""
 
-    def __init__(self, file: Path) -> None:
-        super().__init__("keeping")
+    def __init__(self, backend_id: str, file: Path) -> None:
+        super().__init__(backend_id)
         self._file = file
 
     async def search(self, query: str, options: SearchOptions | None = None) -> Sequence[MemorySearchResult]:
@@ -32,30 +32,34 @@ class KeepingBackend(FakeBackend):
     async def backup(self, folder: Path) -> Mapping[str, int]:
         """Copy the file."""
         if not await asyncio.to_thread(self._file.exists):
-            raise BackendError("keeping", "backup", "its words are gone")
+            raise BackendError(self.id, "backup", "its words are gone")
         await asyncio.to_thread(lambda: (folder / WORDS).write_bytes(self._file.read_bytes()))
         return {"words": 1}
 
     async def restore(self, folder: Path, *, replace: bool = False) -> Mapping[str, int]:
         """Take the file in."""
         if await asyncio.to_thread(self._file.exists) and not replace:
-            raise BackendRejected("keeping", "restore", status="conflict", body="it keeps words already")
+            raise BackendRejected(self.id, "restore", status="conflict", body="it keeps words already")
         try:
             await asyncio.to_thread(lambda: self._file.write_bytes((folder / WORDS).read_bytes()))
         except OSError as error:
-            raise BackendError("keeping", "restore", str(error)) from error
+            raise BackendError(self.id, "restore", str(error)) from error
         return {"words": 1}
 
 
-@asynccontextmanager
-async def _opened(_settings: SettingsModel, services: BackendServices) -> AsyncIterator[KeepingBackend]:
-    yield KeepingBackend(services.state_dir / WORDS)
+def _spec(backend_id: str, name: str) -> BackendSpec:
+    @asynccontextmanager
+    async def opened(_settings: SettingsModel, services: BackendServices) -> AsyncIterator[KeepingBackend]:
+        yield KeepingBackend(backend_id, services.state_dir / name)
+
+    return BackendSpec(
+        id=backend_id,
+        summary="Keeps words.",
+        settings=SettingsModel,
+        open=opened,
+        capabilities=frozenset({Capability.BACKUP, Capability.CALIBRATED}),
+    )
 
 
-keeping = BackendSpec(
-    id="keeping",
-    summary="Keeps words.",
-    settings=SettingsModel,
-    open=_opened,
-    capabilities=frozenset({Capability.BACKUP, Capability.CALIBRATED}),
-)
+keeping = _spec("keeping", WORDS)
+keeping_more = _spec("keeping_more", f"more-{WORDS}")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -240,6 +241,36 @@ def test_a_restore_that_fails_in_a_later_part_leaves_settings_and_judgements_as_
 
     assert other.config.read_bytes() == before
     assert lines_of(other) == []
+
+
+def test_a_restore_that_one_of_two_backends_refuses_says_which_has_taken_its_part(
+    judged: Place, other: Place, tmp_path: Path
+) -> None:
+    folder, more = tmp_path / "backup", f"more-{WORDS}"
+    both = KEEPING.replace(
+        "keeping: {enabled: true}", "keeping: {enabled: true}, keeping_more: {enabled: true}"
+    )
+    for place in (judged, other):
+        place.config.write_text(both, encoding="utf-8")
+    (judged.state / more).write_text("said twice\n", encoding="utf-8")
+    judged.said("backup", str(folder))
+    (other.state / more).mkdir(parents=True)  # which no file can be written over
+    before = other.config.read_bytes() + b"# mine\n"
+    other.config.write_bytes(before)
+
+    told = other.failed("restore", str(folder), "--force")
+
+    assert told.count("'keeping_more' failed to restore") == 1
+    assert str(other.state / more) in told, "what was wrong"
+    assert re.search(r"only keeping\b", told)
+    assert "--force" in told
+    assert (other.state / WORDS).read_text(encoding="utf-8") == "said once\n"
+    assert (other.config.read_bytes(), lines_of(other)) == (before, [])
+
+    (other.state / more).rmdir()
+    other.said("restore", str(folder), "--force")
+    assert (other.state / more).read_text(encoding="utf-8") == "said twice\n"
+    assert lines_of(other) == lines_of(judged)
 
 
 def test_a_backup_goes_nowhere_where_something_is(judged: Place, tmp_path: Path) -> None:
