@@ -196,7 +196,7 @@ class Judging:
             self._context,
             lambda queries: _in_turn(unjudged_under(table, queries, judgements, depth=depth), failed, most),
             since=first,
-            wants=lambda start, _rest: start.trace_id in traces,
+            traces=traces,
         )
 
     async def _failures(self, since: datetime) -> Counter[QueryKey]:

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -20,7 +19,6 @@ from composable_memory_feedback.logged import (
     QueryStream,
 )
 from composable_memory_feedback.signals import gather_parts
-from composable_memory_ops_logs import OpsEvent
 
 __all__ = [
     "RankableQueries",
@@ -71,11 +69,13 @@ async def streamed(
     *,
     since: datetime | None = None,
     until: datetime | None = None,
+    traces: Collection[str] | None = None,
     wants: LineTest | None = None,
 ) -> T:
     """Return what `read` makes, in a thread, of the logged queries of this memory, newest first.
 
-    What is not written yet is among them. A month of them need not fit into memory.
+    What is not written yet is among them. A month of them need not fit into memory. With `traces` they are
+    the queries of these alone, and little more is read.
 
     Raises:
         FeedbackError: there is no log.
@@ -84,7 +84,12 @@ async def streamed(
 
     def read_all(folder: Path) -> T:
         stream = QueryStream(
-            folder, since=window(context, since), until=until, memory=context.memory_id, wants=wants
+            folder,
+            since=window(context, since),
+            until=until,
+            memory=context.memory_id,
+            traces=None if traces is None else frozenset(traces),
+            wants=wants,
         )
         return read(RankableQueries(stream))
 
@@ -104,8 +109,7 @@ async def queries_of(
         FeedbackError: there is no log.
         OpsLogError: the log cannot be read.
     """
-    wants = None if traces is None else partial(_is_of, frozenset(traces))
-    return await streamed(context, _together, since=since, until=until, wants=wants)
+    return await streamed(context, _together, since=since, until=until, traces=traces)
 
 
 async def from_log(context: LearningContext, read: Callable[[Path], T]) -> T:
@@ -190,10 +194,6 @@ def _together(stream: RankableQueries) -> LoggedQueries:
     queries = list(stream)[::-1]  # so that those of one moment stand in the order of writing
     queries.sort(key=lambda query: query.at)
     return LoggedQueries(queries=tuple(queries), incomplete=stream.incomplete)
-
-
-def _is_of(traces: frozenset[str], start: OpsEvent, _rest: Sequence[OpsEvent]) -> bool:
-    return start.trace_id in traces
 
 
 async def _log(context: LearningContext) -> Path:

@@ -182,7 +182,7 @@ async def _restore_backends(memory: Memory, source: Path, manifest: _Manifest, *
             if not done:
                 raise
             reason = str(error).removeprefix(f"backend {backend_id!r} failed to restore: ")
-            problem = f"{reason}; of the backends only {', '.join(done)} took in its part, and keeps it"
+            problem = f"{reason}; restored before it, and not undone: {', '.join(done)}"
             fix = "settings and judgements are as before; mend it, then restore with --force"
             raise BackendUnavailable(backend_id, problem, fix=fix, operation="restore") from error
         done.append(backend_id)

@@ -52,6 +52,8 @@ class EventFilter:
     status: Status | None = None
     start: datetime | None = None
     end: datetime | None = None
+    traces: frozenset[str] | None = None
+    """Of these traces alone; the lines of others are passed over as soon as their trace is read."""
 
     def __post_init__(self) -> None:
         for name, time in (("start", self.start), ("end", self.end)):
@@ -64,6 +66,7 @@ class EventFilter:
             self.action in (None, event.action)
             and self.backend in (None, event.backend)
             and self.trace_id in (None, event.trace_id)
+            and (self.traces is None or event.trace_id in self.traces)
             and self.session_key in (None, event.session_key)
             and self.status in (None, event.status)
             and (self.start is None or self.start <= event.ts)
@@ -255,7 +258,9 @@ class _Scan:
 
     def events_of(self, line: bytes) -> Sequence[OpsEvent]:
         """Return the wanted events of a line."""
-        if not line or not all(needle in line for needle in self._needles) or self._is_too_old(line):
+        if not line or not all(needle in line for needle in self._needles):
+            return ()
+        if self._is_too_old(line) or self._is_of_others(line):
             return ()
         try:
             events = events_from_line(line)
@@ -273,7 +278,17 @@ class _Scan:
         written = _WRITTEN_AT.match(line)
         return written is not None and written[1] < self._start
 
+    def _is_of_others(self, line: bytes) -> bool:
+        """Tell of a line as we write it whether it is of a trace that is not wanted."""
+        if self.wanted.traces is None:
+            return False
+        named = _TRACE_OF.match(line)
+        return named is not None and named[1].decode() not in self.wanted.traces
 
+
+_TRACE_OF = re.compile(
+    rb'\{"id":"[^"\\]*","ts":"[^"\\]*","action":"[^"\\]*","status":"\w*","traceId":"([^"\\]*)"'
+)
 _WRITTEN_AT = re.compile(rb'\{"id":"[0-9a-f-]{36}","ts":"(\d{4}-\d\d-\d\dT[\d:]{8}\.\d{3}Z)"')
 
 

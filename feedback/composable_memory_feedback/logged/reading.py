@@ -72,8 +72,8 @@ LineTest = Callable[[OpsEvent, Sequence[OpsEvent]], bool]
 class QueryStream:
     """The complete queries that began from `since` to `until`, both inclusive, newest first, one at a time.
 
-    `memory` is the mark of the memory that must have been asked; None takes all. What `wants` refuses is
-    passed over without a count.
+    `memory` is the mark of the memory that must have been asked; None takes all. With `traces` only their
+    lines are looked at. What `wants` refuses is passed over without a count.
 
     Raises:
         OpsLogError: the directory or a file in it cannot be read, as the queries are taken; that it is
@@ -88,10 +88,11 @@ class QueryStream:
         since: datetime | None = None,
         until: datetime | None = None,
         memory: str | None = None,
+        traces: frozenset[str] | None = None,
         wants: LineTest | None = None,
     ) -> None:
         self._directory = directory
-        self._reading = _Reading(since=since, until=until, memory=memory, wants=wants)
+        self._reading = _Reading(since=since, until=until, traces=traces, memory=memory, wants=wants)
         self._memory = memory
 
     @property
@@ -128,7 +129,6 @@ def read_queries(
     until: datetime | None = None,
     memory: str | None = None,
     limit: int | None = None,
-    wants: LineTest | None = None,
 ) -> LoggedQueries:
     """Return the queries of a `QueryStream` together, oldest first.
 
@@ -140,7 +140,7 @@ def read_queries(
     """
     if limit is not None and limit < 0:
         raise ValueError(f"limit is {limit}; give 0 or more")
-    stream = QueryStream(directory, since=since, until=until, memory=memory, wants=wants)
+    stream = QueryStream(directory, since=since, until=until, memory=memory)
     queries = list(islice(stream, limit))
     return LoggedQueries(queries=_oldest_first(queries), incomplete=stream.incomplete)
 
@@ -194,10 +194,11 @@ class _Reading:
         *,
         since: datetime | None,
         until: datetime | None,
+        traces: frozenset[str] | None,
         memory: str | None,
         wants: LineTest | None,
     ) -> None:
-        self.wanted = EventFilter(start=since, end=until)
+        self.wanted = EventFilter(start=since, end=until, traces=traces)
         self.incomplete: Counter[str] = Counter()
         self._memory = memory
         self._wants = wants
@@ -267,7 +268,10 @@ def _newest_first(directory: Path, reading: _Reading) -> Iterator[OpsEvent]:
     earliest = _moved(reading.wanted.start, -LONGEST_QUERY)
     latest = _moved(reading.wanted.end, LONGEST_QUERY)
     too_old = 0
-    events = OpsLogReader(directory).events(EventFilter(end=latest), on_bad_line=reading.count_bad_line)
+    # Of lines that are passed over nobody can tell that they are too old, so the reader has to.
+    traces = reading.wanted.traces
+    wanted = EventFilter(start=None if traces is None else earliest, end=latest, traces=traces)
+    events = OpsLogReader(directory).events(wanted, on_bad_line=reading.count_bad_line)
     for event in events:
         if earliest is None or event.ts >= earliest:
             too_old = 0

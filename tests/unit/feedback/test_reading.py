@@ -17,6 +17,7 @@ from composable_memory_feedback.logged.reading import (
     NEWER_VERSION,
     NOT_UNDERSTOOD,
     OLDER_VERSION,
+    QueryStream,
 )
 from composable_memory_ops_logs import (
     SCHEMA_VERSION,
@@ -206,6 +207,17 @@ def test_queries_of_one_trace_are_told_apart_while_they_run_together(log: Log) -
         ("inner", "q2.md"),
     ]
     assert read.incomplete == {}
+
+
+def test_queries_of_some_traces_are_read_alone_and_no_others_understood(log: Log) -> None:
+    for day, trace_id in enumerate(("t1", "t2", "t3", "t2")):
+        log.query(f"q{day}", at=NOON + timedelta(days=day), trace_id=trace_id)
+    log.write(start("q9", weights_version="v9"), at=NOON + timedelta(days=4), trace_id="t9")
+
+    stream = QueryStream(log.folder, since=NOON + timedelta(days=1), traces=frozenset({"t1", "t2"}))
+
+    assert ids(list(stream)) == ["q3", "q1"]
+    assert stream.incomplete == {}
 
 
 def test_both_ends_of_the_time_are_included(log: Log) -> None:

@@ -69,6 +69,8 @@ def test_the_last_page_says_that_there_is_no_more(tmp_path: Path) -> None:
         (EventFilter(action="query.start"), ["e3", "e1"]),
         (EventFilter(backend="qmd"), ["e2"]),
         (EventFilter(trace_id="trace-0000"), ["e1", "e0"]),
+        (EventFilter(traces=frozenset({"trace-0000", "else"})), ["e1", "e0"]),
+        (EventFilter(traces=frozenset()), []),
         (EventFilter(session_key="agent:main"), ["e3"]),
         (EventFilter(status="failure"), ["e1"]),
         (EventFilter(start=NEW_YEAR + timedelta(days=2)), ["e3", "e2"]),
