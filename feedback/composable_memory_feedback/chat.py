@@ -1,13 +1,18 @@
-"""The one door to a language model: asks an OpenAI-compatible endpoint, or says what is wrong with it."""
+"""The one door to a language model: asks an OpenAI-compatible endpoint, or says what is wrong with it.
+
+The graph memory asks through it as well: `ask` sends a request as it is, `complete` finds out how an endpoint
+wants to be asked for JSON.
+"""
 
 import asyncio
+import json
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from ipaddress import ip_address
 from time import perf_counter
-from typing import Self
+from typing import Literal, Self
 
 import httpx
 
@@ -25,7 +30,7 @@ from composable_memory_feedback.retry_after import retry_after_s
 from composable_memory_ops_logs import utc_now
 from composable_memory_ops_logs.events import JsonValue
 
-__all__ = ["ChatClient", "ChatEndpoint", "ChatReply"]
+__all__ = ["ChatClient", "ChatEndpoint", "ChatError", "ChatReply", "Pace"]
 
 CONNECT_TIMEOUT_S = 10.0
 TRIES = 3
@@ -35,6 +40,21 @@ EXCERPT_CHARS = 200
 
 Pace = Callable[[float], Awaitable[None]]
 """How time passes between two tries, given in seconds."""
+
+
+ChatErrorKind = Literal["refused", "slow", "unreachable", "garbled"]
+
+
+class ChatError(FeedbackError):
+    """Why there is no answer; `status` is that of a refusal, `said` what the other side said of it."""
+
+    def __init__(
+        self, problem: str, *, subject: str, advice: str, kind: ChatErrorKind, status: int | None, said: str
+    ) -> None:
+        super().__init__(problem, subject=subject, advice=advice)
+        self.kind = kind
+        self.status = status
+        self.said = said
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +159,7 @@ class ChatClient:
         An endpoint that is busy is asked up to two times more, if it lets us before the time is over.
 
         Raises:
-            FeedbackError: it cannot be reached, refuses, stays busy, is too slow, or gives no completion.
+            ChatError: it cannot be reached, refuses, stays busy, is too slow, or gives no completion.
         """
         question = Question(
             model=self.model,
@@ -149,31 +169,41 @@ class ChatClient:
             schema=schema,
             schema_name=schema_name,
         )
-        began = perf_counter()
-        content = await self._bounded(question)
-        reply = read_completion(content, model=self.model, duration_ms=(perf_counter() - began) * 1000)
-        if reply is None:
-            said = content[: 2 * EXCERPT_CHARS].decode("utf-8", "replace")
-            advice = "check that the base URL is that of an OpenAI-compatible API"
-            raise self._problem("the answer is no chat completion", advice, said)
-        return reply
+        return await self._bounded(lambda until: self._suited(question, until))
 
-    async def _bounded(self, question: Question) -> bytes:
-        """Return the body of the answer, or raise what is wrong with it."""
-        limit_s = self._endpoint.timeout_s
+    async def ask(self, body: Mapping[str, object]) -> ChatReply:
+        """Return the answer to one request, given as the protocol has it; a busy endpoint as in `complete`.
+
+        Raises:
+            ChatError: it cannot be reached, refuses, stays busy, is too slow, or gives no completion.
+        """
+        return await self._bounded(lambda until: self._patiently(json.dumps(body).encode(), until))
+
+    async def _bounded(self, asking: Callable[[float], Awaitable[bytes]]) -> ChatReply:
+        """Return the answer, or raise what is wrong with it; `asking` is told until when it may take."""
+        began, limit_s = perf_counter(), self._endpoint.timeout_s
         # What httpx raises refers to the request and so to its key: it must not be in the chain of ours.
         try:
             async with asyncio.timeout(limit_s):
-                return await self._suited(question, asyncio.get_running_loop().time() + limit_s)
+                content = await asking(asyncio.get_running_loop().time() + limit_s)
         except TimeoutError:
             advice = "allow more time, or take a faster model"
-            problem = self._problem(f"no whole answer came within {limit_s:g} s", advice)
+            problem = self._problem(f"no whole answer came within {limit_s:g} s", advice, kind="slow")
         except Refused as refused:
-            problem = self._problem(*meaning(refused.status), refused.said)
+            failed, advice = meaning(refused.status)
+            problem = self._problem(failed, advice, refused.said, kind="refused", status=refused.status)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             said = str(error) or type(error).__name__
             advice = "start it, or check its base URL"
-            problem = self._problem("the language model cannot be reached", advice, said)
+            problem = self._problem("the language model cannot be reached", advice, said, kind="unreachable")
+        else:
+            spent_ms = (perf_counter() - began) * 1000
+            reply = read_completion(content, model=self.model, duration_ms=spent_ms)
+            if reply is not None:
+                return reply
+            said = content[: 2 * EXCERPT_CHARS].decode("utf-8", "replace")
+            advice = "check that the base URL is that of an OpenAI-compatible API"
+            problem = self._problem("the answer is no chat completion", advice, said)
         raise problem
 
     async def _suited(self, question: Question, until: float) -> bytes:
@@ -221,13 +251,21 @@ class ChatClient:
             raise self._problem(problem, "check the base URL, or allow the model less")
         return content
 
-    def _problem(self, problem: str, advice: str, said: str = "") -> FeedbackError:
+    def _problem(
+        self,
+        problem: str,
+        advice: str,
+        said: str = "",
+        *,
+        kind: ChatErrorKind = "garbled",
+        status: int | None = None,
+    ) -> ChatError:
         """Return the error, with what the other side or the network said, but never the key."""
         subject = f"{self.model} at {self._endpoint.host}"
         excerpt = one_line(_without(self._endpoint.key, said), EXCERPT_CHARS)
         if excerpt:
             subject = f"{subject} ({excerpt})"
-        return FeedbackError(problem, subject=subject, advice=advice)
+        return ChatError(problem, subject=subject, advice=advice, kind=kind, status=status, said=excerpt)
 
 
 def _is_address(base_url: str) -> bool:

@@ -10,9 +10,9 @@ from pydantic import BaseModel, Field, ValidationError
 from composable_memory_feedback.language_model import ChatReply
 from composable_memory_ops_logs.events import JsonValue
 
-__all__ = ["BUSY", "Manner", "Question", "Refused", "meaning", "read_completion"]
+__all__ = ["BUSY", "UNFIT", "Manner", "Question", "Refused", "meaning", "read_completion"]
 
-BUSY = frozenset({429, 503})
+BUSY = frozenset({429, 502, 503, 504})
 UNFIT = frozenset({400, 422, 500})
 """With these an endpoint answers that does not take a part of the request; 500 is llama-cpp-python's."""
 SPEAKS_OF_JSON = ("response_format", "json_schema", "json_object", "schema", "grammar")

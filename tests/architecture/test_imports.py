@@ -43,7 +43,6 @@ DOORS = {
     "graphiti_core": ("composable_memory_adapters.graphiti.library",),
     "httpx": (
         "composable_memory_adapters.embedders.remote.client",
-        "composable_memory_adapters.graphiti.library.completions",
         "composable_memory_adapters.graphiti.service.connection",
         "composable_memory_adapters.qmd.transport.daemon_client",
         "composable_memory_feedback.chat",

@@ -243,7 +243,7 @@ async def test_a_redirect_is_not_followed(status: int) -> None:
 
 @pytest.mark.parametrize(
     ("status", "advice"),
-    [(401, "give a key"), (403, "give a key"), (404, "check the base URL"), (502, "see what it says")],
+    [(401, "give a key"), (403, "give a key"), (404, "check the base URL"), (413, "see what it says")],
 )
 async def test_a_refusal_says_what_to_do_next(status: int, advice: str) -> None:
     async with asking(lambda _: Reply.of({"error": "no"}, status)) as (client, _):

@@ -17,7 +17,6 @@ from composable_memory.errors import (
     BackendUnavailable,
 )
 from composable_memory.interfaces import EmbedderAdapter
-from composable_memory.supervision.backoff import Pace
 from composable_memory.testing import FIXED_NOW, HashEmbedder
 from composable_memory_adapters.graphiti.database.cypher import CypherDatabase, Row
 from composable_memory_adapters.graphiti.database.opening import open_database
@@ -71,7 +70,7 @@ async def reader(
         clock=lambda: FIXED_NOW,
         locks=defaultdict(asyncio.Lock),
         timeout_s=timeout_s,
-        pace=Pace(sleep=wait, draw=lambda: 0.0),
+        pace=wait,
     ) as opened:
         yield opened
 
@@ -215,7 +214,7 @@ async def test_an_endpoint_that_fails_is_no_refusal_for_good(
 ) -> None:
     with ChatEndpoint(lambda _: Reply(text="CUDA out of memory", status=500)) as endpoint:
         async with reader(graph_database, endpoint) as reading:
-            with pytest.raises(BackendUnavailable, match="refuses with 500; try again later"):
+            with pytest.raises(BackendUnavailable, match=r"refuses with 500.*; try again later"):
                 await reading.read(draft(group_id))
 
 
@@ -278,9 +277,9 @@ async def test_a_busy_endpoint_is_left_alone_as_long_as_it_asks(
 @pytest.mark.parametrize(
     ("reply", "told"),
     [
-        (Reply(status=429, headers={"retry-after": "1"}), "refuses with 429; try again later"),
-        (Reply(status=401), "refuses with 401; set llm.apiKey to a key that it knows"),
-        (Reply(status=404), "refuses with 404; check llm.base_url and llm.model"),
+        (Reply(status=429, headers={"retry-after": "1"}), r"429.*; try again later"),
+        (Reply(status=401), r"401.*; set llm.apiKey to a key that it knows"),
+        (Reply(status=404), r"404.*; check llm.base_url and llm.model"),
     ],
 )
 async def test_what_an_endpoint_lacks_is_told_without_the_key(

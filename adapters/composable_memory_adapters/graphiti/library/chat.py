@@ -3,18 +3,18 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from composable_memory.errors import BackendGarbled
-from composable_memory_adapters.graphiti.library.completions import (
-    ASKING,
-    Completion,
-    Completions,
-    EndpointRefused,
+from composable_memory.errors import (
+    BackendError,
+    BackendGarbled,
+    BackendRejected,
+    BackendTimeout,
+    BackendUnavailable,
 )
 from composable_memory_adapters.graphiti.library.core import (
     LLMClient,
@@ -25,8 +25,13 @@ from composable_memory_adapters.graphiti.library.core import (
 )
 from composable_memory_adapters.graphiti.settings import LlmSettings
 from composable_memory_adapters.graphiti.stores import BACKEND_ID
+from composable_memory_feedback.chat import ChatClient, ChatEndpoint, ChatError, ChatReply
+from composable_memory_feedback.chat_protocol import UNFIT
+from composable_memory_feedback.errors import FeedbackError
 
-__all__ = ["ChatModel", "Usage", "object_in"]
+__all__ = ["ChatModel", "Usage", "endpoint_of", "object_in"]
+
+ASKING = "ask the language model"
 
 MAX_ANSWERS = 3
 """How often the model may answer one question: more seldom helps, and small ones take long for each."""
@@ -56,21 +61,15 @@ class _Form(StrEnum):
 class ChatModel(LLMClient):  # type: ignore[misc]  # graphiti-core is not typed here
     """A language model behind an endpoint, for graphiti-core; each question takes a bounded time."""
 
-    def __init__(self, completions: Completions, settings: LlmSettings) -> None:
+    def __init__(self, client: ChatClient, settings: LlmSettings) -> None:
         super().__init__(LLMConfig(model=settings.model, temperature=0, max_tokens=settings.max_tokens))
-        self._completions = completions
+        self._client = client
+        self._limits: dict[str, object] = {"temperature": 0, "max_tokens": settings.max_tokens}
+        self._timeout_s = settings.timeout_ms / 1000
         self._forms = _forms(settings)
         self._is_proven = False
-        self._prompt_tokens = self._completion_tokens = 0
-
-    @property
-    def usage(self) -> Usage:
-        """Return what was asked for so far."""
-        return Usage(
-            calls=self._completions.calls,
-            prompt_tokens=self._prompt_tokens,
-            completion_tokens=self._completion_tokens,
-        )
+        self.usage = Usage()
+        """What was asked for so far."""
 
     async def generate_response(
         self,
@@ -104,9 +103,9 @@ class ChatModel(LLMClient):  # type: ignore[misc]  # graphiti-core is not typed 
         forms, retry_messages = list(self._forms), list[dict[str, str]]()
         text = problem = ""
         for _ in range(MAX_ANSWERS):
-            form, completion = await self._asked(forms, [*messages, *retry_messages], model)
-            text = completion.text
-            answer, problem = _read(completion, model)
+            form, reply = await self._asked(forms, [*messages, *retry_messages], model)
+            text = reply.text
+            answer, problem = _read(reply, model)
             if answer is not None:
                 self._prove(form)
                 return answer
@@ -121,26 +120,72 @@ class ChatModel(LLMClient):  # type: ignore[misc]  # graphiti-core is not typed 
 
     async def _asked(
         self, forms: list[_Form], messages: Sequence[Mapping[str, str]], model: type[BaseModel] | None
-    ) -> tuple[_Form, Completion]:
+    ) -> tuple[_Form, ChatReply]:
         """Ask in the first form that the endpoint takes; the others before it are removed from `forms`."""
         while True:
             form = forms[0]
+            asked, response_format = _request(form, messages, model)
+            body = {"model": self._client.model, "messages": asked, **self._limits}
+            if response_format is not None:
+                body["response_format"] = response_format
+            self.usage = replace(self.usage, calls=self.usage.calls + 1)
             try:
-                completion = await self._completions.complete(*_request(form, messages, model))
-            except EndpointRefused as refused:
+                reply = await self._client.ask(body)
+            except ChatError as error:
                 forms.pop(0)
-                if not forms:
-                    raise self._completions.problem(refused) from None
-                continue
-            self._prompt_tokens += completion.prompt_tokens
-            self._completion_tokens += completion.completion_tokens
-            return form, completion
+                if error.status in UNFIT and forms:
+                    continue
+                raise _failure(error, self._timeout_s) from None
+            self.usage = replace(
+                self.usage,
+                prompt_tokens=self.usage.prompt_tokens + reply.input_tokens,
+                completion_tokens=self.usage.completion_tokens + reply.output_tokens,
+            )
+            return form, reply
 
     def _prove(self, form: _Form) -> None:
         """Begin with this form from now on."""
         if form in self._forms:
             self._forms = self._forms[self._forms.index(form) :]
         self._is_proven = True
+
+
+def endpoint_of(settings: LlmSettings) -> ChatEndpoint:
+    """Return the endpoint that the settings name.
+
+    Raises:
+        BackendUnavailable: they name none, or what they say of it cannot be used.
+    """
+    if settings.base_url is None:
+        raise BackendUnavailable(BACKEND_ID, "no language model is named", fix="set llm.base_url")
+    try:
+        return ChatEndpoint(
+            base_url=str(settings.base_url),
+            model=settings.model,
+            api_key=settings.api_key.get_secret_value() if settings.api_key else None,
+            timeout_s=settings.timeout_ms / 1000,
+        )
+    except FeedbackError as error:
+        problem = f"{error.problem}: {error.subject}"
+        raise BackendUnavailable(BACKEND_ID, problem, fix=error.advice, operation=ASKING) from None
+
+
+def _failure(error: ChatError, limit_s: float) -> BackendError:
+    """Return what it means for the user that the endpoint gave no answer."""
+    if error.kind == "slow":
+        return BackendTimeout(BACKEND_ID, ASKING, limit_s=limit_s, elapsed_s=limit_s)
+    if error.kind == "garbled":
+        return BackendGarbled(BACKEND_ID, ASKING, excerpt=error.said, expected="a chat completion")
+    if error.status in {400, 413, 422}:
+        return BackendRejected(BACKEND_ID, ASKING, status=str(error.status), body=error.said)
+    missing, fix = f"{error.problem}: {error.subject}", "try again later"
+    if error.kind == "unreachable":
+        fix = "start it, or check llm.base_url"
+    elif error.status in {401, 403}:
+        fix = "set llm.apiKey to a key that it knows"
+    elif error.status in {404, 405}:
+        fix = "check llm.base_url and llm.model"
+    return BackendUnavailable(BACKEND_ID, missing, fix=fix, operation=ASKING)
 
 
 def _forms(settings: LlmSettings) -> list[_Form]:
@@ -182,17 +227,17 @@ def _with_schema(
     return [*messages[:place], changed, *messages[place + 1 :]]
 
 
-def _read(completion: Completion, model: type[BaseModel] | None) -> tuple[dict[str, Any] | None, str]:
+def _read(reply: ChatReply, model: type[BaseModel] | None) -> tuple[dict[str, Any] | None, str]:
     """Return the object in an answer, or None and what is wrong with it."""
-    found = object_in(completion.text)
+    found = object_in(reply.text)
     if found is None:
-        return None, "there is no JSON object in it" if completion.is_whole else "it was cut off"
+        return None, "there is no JSON object in it" if reply.is_whole else "it was cut off"
     if model is None:
         return found, ""
     try:
         model.model_validate(found)
     except ValidationError as error:
-        if not completion.is_whole:
+        if not reply.is_whole:
             return None, "it was cut off"
         return None, "; ".join(
             f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors(include_url=False)[:5]

@@ -7,19 +7,18 @@ from contextlib import asynccontextmanager, suppress
 
 from composable_memory.errors import BackendError, BackendGarbled
 from composable_memory.interfaces import Clock, EmbedderAdapter
-from composable_memory.supervision.backoff import Pace
 from composable_memory.supervision.deadline import deadline
 from composable_memory_adapters.graphiti.database.cypher import CypherDatabase
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft
 from composable_memory_adapters.graphiti.library.bridges import Drivers, EmbedderBridge, NoReranker
-from composable_memory_adapters.graphiti.library.chat import ChatModel, Usage
-from composable_memory_adapters.graphiti.library.completions import Completions
+from composable_memory_adapters.graphiti.library.chat import ChatModel, Usage, endpoint_of
 from composable_memory_adapters.graphiti.library.core import EpisodeType, Graphiti, GraphitiError
 from composable_memory_adapters.graphiti.library.loading import undisturbed
 from composable_memory_adapters.graphiti.library.saving import episodic_node
 from composable_memory_adapters.graphiti.library.vector_space import fits_space
 from composable_memory_adapters.graphiti.settings import LlmSettings
 from composable_memory_adapters.graphiti.stores import BACKEND_ID, Added
+from composable_memory_feedback.chat import ChatClient, Pace
 
 __all__ = ["EpisodeReader", "open_reader"]
 
@@ -158,14 +157,11 @@ async def open_reader(
     clock: Clock,
     locks: defaultdict[str, asyncio.Lock],
     timeout_s: float,
-    pace: Pace | None = None,
+    pace: Pace = asyncio.sleep,
 ) -> AsyncIterator[EpisodeReader]:
     """Open a reader of episodes; its connections to the model's endpoint end with it."""
-    completions = await asyncio.to_thread(Completions, settings, clock=clock, pace=pace)
-    try:
-        model = ChatModel(completions, settings)
+    async with ChatClient(endpoint_of(settings), clock=clock, pace=pace) as client:
+        model = ChatModel(client, settings)
         yield EpisodeReader(
             database, model=model, embedder=embedder, clock=clock, locks=locks, timeout_s=timeout_s
         )
-    finally:
-        await completions.close()
