@@ -35,7 +35,8 @@ _CLOSE = r"""["'`\\\])*_]{0,6}"""
 _OPEN = r"""(?:["'`]|\*{1,2}(?!\*)){0,3}"""
 _TYPED = r":[ ]{0,2}(?:str|string|secretstr|final|&str|varchar)(?:[ ]\|[ ]none)?[ ]{0,2}=(?!=)"
 _TO = Pattern(r"\b(?:set|chang|reset|updat|rotat|switch)[a-z]{0,3}\b")
-_SIGNS = rf"""(?P<sign>{_CLOSE}[ \t]{{0,30}}(?:{_TYPED}|=>|:=|=(?![=~>])|[!=]==?(?=[ ]?["'])
+_SIGNS = Pattern(
+    rf"""(?P<sign>{_CLOSE}[ \t]{{0,30}}(?:{_TYPED}|=>|:=|=(?![=~>])|[!=]==?(?=[ ]?["'])
     |:(?!:|//))(?:\*{{1,2}}
 (?!\*)|_{{1,2}})?[ \t]{{0,8}}(?:\{{\s{{0,8}}
     ["'](?:current|old|new|previous|next|value|plain|text|raw|primary|secondary)["'][ ]?:[ ]?)?)
@@ -46,23 +47,33 @@ _SIGNS = rf"""(?P<sign>{_CLOSE}[ \t]{{0,30}}(?:{_TYPED}|=>|:=|=(?![=~>])|[!=]==?
         (?:[a-z]{{1,12}}[ ]{{0,8}}=[^\n]{{0,60}}\n[ \t]{{1,8}}){{0,3}}default[ ]{{0,8}}=[ ]{{0,8}})
     |(?P<call>["'\]]?[ ]{{0,2}}[(,][ ]{{0,4}}(?=["'])|[ ](?=["']))
     |(?P<cell>[*`]{{0,3}}[ \t]{{0,40}}\|[ \t]{{0,40}}(?:`|\*{{1,2}}(?!\*)){{0,3}})
-    |(?P<xml>["']?>)"""
-_PROSE = rf"""{_ABOUT}(?:(?P<is>[ ]{{1,2}}(?:{VERBS.replace(" ", "[ ]")})(?:[ ](?:now|still|currently|just
+    |(?P<xml>["']?>)""",
+    re.VERBOSE,
+)
+_PROSE = Pattern(
+    rf"""{_ABOUT}(?:(?P<is>[ ]{{1,2}}(?:{VERBS.replace(" ", "[ ]")})(?:[ ](?:now|still|currently|just
     |also|jetzt|nun|neu|ahora|maintenant|adesso|agora))?[ ]?:?[ ]{{1,2}}{_OPEN})
         |(?P<for>[ ]?[:=](?:[ ]{_OPEN}|(?=\r?\n)))
         |(?P<to>[ ]to[ ](?!(?:your|my|the|our|an?|his|her|their)[ ]){_OPEN})
         |(?P<arrow>[ ]{{1,2}}(?:→|->|—|–|-
         |~)[ ]{{1,2}}{_OPEN}))
-    |(?P<far>(?:[ ][^\s:=|"`]{{1,20}}){{1,3}}[ ]?[:=][ ]{_OPEN})
-    |(?P<gap>(?:GAP))"""
-# What may follow a name and a blank alone.
-_GAPS = (
-    ("password", r"[ \t]{1,4}(?=\S{3})"),
-    ("key", r"[ \t]{1,4}(?=\S{8}|(?<=_key[ ])|(?<=-token[ ])|(?<=-key[ ])|(?<=-secret[ ]))"),
-    ("code", r"(?:[ ](?:for|from|für|de|pour|para)[ ]\w{1,20})?[ \t]{1,4}(?=[0-9]{2})"),
+    |(?P<far>(?:[ ][^\s:=|"`]{{1,20}}){{1,3}}[ ]?[:=][ ]{_OPEN})""",
+    re.VERBOSE,
 )
-_CONNECT_WORDS = {sort: Pattern(_PROSE.replace("GAP", after), re.VERBOSE) for sort, after in _GAPS}
-_CONNECT = {sort: Pattern(f"{_SIGNS}|{_PROSE.replace('GAP', after)}", re.VERBOSE) for sort, after in _GAPS}
+# What may follow a name and a blank alone.
+_GAPS = {
+    "password": Pattern(r"(?P<gap>[ \t]{1,4}(?=\S{3}))"),
+    "key": Pattern(r"(?P<gap>[ \t]{1,4}(?=\S{8}|(?<=_key[ ])|(?<=-token[ ])|(?<=-key[ ])|(?<=-secret[ ])))"),
+    "code": Pattern(r"(?P<gap>(?:[ ](?:for|from|für|de|pour|para)[ ]\w{1,20})?[ \t]{1,4}(?=[0-9]{2}))"),
+}
+
+
+def _joined(low: str, end: int, sort: str) -> re.Match[str] | None:
+    """Match what joins a name that ends here to a value."""
+    is_prose = low[end] == " " and low[end + 1 : end + 2].isalpha()  # where a word follows, no sign does
+    signs = None if is_prose else _SIGNS.match(low, end)
+    return signs or _PROSE.match(low, end) or _GAPS[sort].match(low, end)
+
 
 # --- names --------------------------------------------------------------------------------------------------
 
@@ -124,9 +135,7 @@ def _behind(text: Text, sort: str, place: int, match: re.Match[str]) -> Iterator
             if is_strong(value) and is_given(value):
                 yield Span(start, start + len(value))
         return
-    # Where a word follows, no sign does.
-    is_prose = low[end] == " " and low[end + 1 : end + 2].isalpha()
-    join = (_CONNECT_WORDS if is_prose else _CONNECT)[sort].match(low, end)
+    join = _joined(low, end, sort)
     if join is None or (join[0].startswith(":") and text.raw[place - 1 : place] == "$"):
         return
     more = match["more"] or ""
