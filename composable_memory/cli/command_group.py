@@ -95,7 +95,12 @@ def all_commands(app: typer.Typer) -> dict[str, Any]:
 
 
 def _core_command(module: str, name: str) -> Any:
-    return get_group(import_module(module).app).commands[name]
+    """Return one command of a module; making the options of the others would take time."""
+    offered = import_module(module).app
+    only = typer.Typer()
+    only.registered_commands = [one for one in offered.registered_commands if one.name == name]
+    only.registered_groups = [one for one in offered.registered_groups if one.name == name]
+    return get_group(only).commands[name]
 
 
 def _offered(entry: "EntryPoint", imported: Callable[[], Any]) -> Any:
