@@ -1,5 +1,6 @@
 """What every test gets: a clean environment, a loop that may not block, notes, a place for state, a log."""
 
+import asyncio
 import ctypes
 import gc
 import os
@@ -18,6 +19,7 @@ from blockbuster import BlockBuster, BlockBusterFunction
 
 from composable_memory.interfaces import BackendServices, EmbedderServices
 from composable_memory.testing import FIXED_NOW, SEED_NOTES
+from composable_memory_adapters.embedders.wordllama import WordLlamaEmbedder
 from composable_memory_ops_logs import MemorySink, OpsLog
 
 HOUSES = [
@@ -163,6 +165,14 @@ def permissions_bind() -> Iterator[None]:
         data[0] = before
         require(libc.capset(header, data))
         require(libc.prctl(PR_SET_SECUREBITS, 0, 0, 0, 0))
+
+
+@pytest.fixture(scope="session")
+def word_vectors() -> Iterator[WordLlamaEmbedder]:
+    """Return the packaged embedder, loaded once for all tests that have no wish beside its vectors."""
+    embedder = WordLlamaEmbedder()
+    yield embedder
+    asyncio.run(embedder.close())
 
 
 @pytest.fixture

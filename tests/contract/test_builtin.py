@@ -2,14 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
 
-from composable_memory.interfaces import BackendServices, EmbedderServices, MemorySearchManager, SupportsSync
+from composable_memory.interfaces import BackendServices, MemorySearchManager, SupportsSync
 from composable_memory.testing import (
     SEED_QUESTIONS,
     AnswerContract,
@@ -22,8 +22,7 @@ from composable_memory.testing import (
 )
 from composable_memory_adapters.builtin import spec
 from composable_memory_adapters.builtin.settings import BuiltinSettings
-from composable_memory_adapters.embedders.wordllama import WordLlamaSettings
-from composable_memory_adapters.embedders.wordllama import spec as wordllama
+from composable_memory_adapters.embedders.wordllama import WordLlamaEmbedder
 
 OFF = {"enabled": False}
 
@@ -37,18 +36,15 @@ class BuiltinContract(BackendContract, AnswerContract, ReadFileContract, SyncCon
 
     @pytest.fixture
     def open_backend(
-        self, services: BackendServices, embedder_services: EmbedderServices
+        self, services: BackendServices, word_vectors: WordLlamaEmbedder
     ) -> Opener[MemorySearchManager]:
+        if self.embeds:
+            services = replace(services, embedder=word_vectors, embedder_problem=None)
+        settings = BuiltinSettings.model_validate(self.options)
+
         @asynccontextmanager
         async def open_level() -> AsyncIterator[MemorySearchManager]:
-            async with AsyncExitStack() as stack:
-                handed = services
-                if self.embeds:
-                    opening = wordllama.open(WordLlamaSettings(), embedder_services)
-                    embedder = await stack.enter_async_context(opening)
-                    handed = replace(services, embedder=embedder, embedder_problem=None)
-                settings = BuiltinSettings.model_validate(self.options)
-                memory = await stack.enter_async_context(spec.open(settings, handed))
+            async with spec.open(settings, services) as memory:
                 assert isinstance(memory, SupportsSync)
                 await memory.sync()
                 yield memory

@@ -3,7 +3,7 @@
 import gc
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
@@ -13,7 +13,6 @@ import pytest
 from composable_memory.ingest.note_reader import WrittenSource, contents_of
 from composable_memory.interfaces import (
     BackendServices,
-    EmbedderServices,
     MemorySearchManager,
     SupportsIngest,
 )
@@ -28,8 +27,7 @@ from composable_memory.testing import (
     Opener,
 )
 from composable_memory.testing.contracts.opening import BackendSuite
-from composable_memory_adapters.embedders.wordllama import WordLlamaSettings
-from composable_memory_adapters.embedders.wordllama import spec as wordllama
+from composable_memory_adapters.embedders.wordllama import WordLlamaEmbedder
 from composable_memory_adapters.graphiti import GraphitiSettings, spec
 from composable_memory_ops_logs import utc_now
 from tests.integration.graphiti.conftest import (  # noqa: F401 - fixtures
@@ -57,18 +55,16 @@ class GraphitiSuite(BackendSuite):
 
     @pytest.fixture
     def open_backend(
-        self, services: BackendServices, embedder_services: EmbedderServices, options: Options
+        self, services: BackendServices, word_vectors: WordLlamaEmbedder, options: Options
     ) -> Opener[MemorySearchManager]:
+        handed = replace(services, load_extractor=load_extractor, clock=utc_now)
+        if self.embeds:
+            handed = replace(handed, embedder=word_vectors)
+
         @asynccontextmanager
         async def open_seeded() -> AsyncIterator[MemorySearchManager]:
-            async with AsyncExitStack() as stack:
-                handed = replace(services, load_extractor=load_extractor, clock=utc_now)
-                if self.embeds:
-                    opening = wordllama.open(WordLlamaSettings(), embedder_services)
-                    embedder = await stack.enter_async_context(opening)
-                    handed = replace(handed, embedder=embedder)
-                settings = GraphitiSettings.model_validate({"also_search": ["nobody"], **options()})
-                memory = await stack.enter_async_context(spec.open(settings, handed))
+            settings = GraphitiSettings.model_validate({"also_search": ["nobody"], **options()})
+            async with spec.open(settings, handed) as memory:
                 await seed(memory)
                 yield memory
 
