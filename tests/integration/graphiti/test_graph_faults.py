@@ -684,7 +684,7 @@ asyncio.run(go(sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])))
 async def test_two_processes_ingest_and_search_at_once_without_an_error_and_without_a_double(
     opened: Open, workspace: Path, state_dir: Path
 ) -> None:
-    seconds = str(rounds(2, explore=20))
+    seconds = str(rounds(2, explore=10))
     folders = os.pathsep.join(map(str, HOUSES))
     starts = (0, 100_000)
     processes = [

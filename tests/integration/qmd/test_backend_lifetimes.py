@@ -21,7 +21,7 @@ from tests.rounds import rounds
 
 QUESTION = "ferry timetable Lindholm crossing"
 ANSWER = "memory/2026-03-02.md"
-ROUNDS = rounds(4, explore=50)
+ROUNDS = rounds(4, explore=20)
 
 
 def pid_of_daemon(memory: QmdMemory) -> int:
