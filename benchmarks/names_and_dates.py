@@ -1,0 +1,328 @@
+"""How often a note is found by its name or its date: a made vault of 200 notes, and 100 questions.
+
+Notes and questions are made here, in English, German, Spanish and Chinese, the same in every run: a diary with
+a note for most days, meetings, clippings that have their date in the front matter, pages on topics, and people.
+A question is a hit if the first result, or one of the first three, is one of the notes that it may mean. Prints
+a table in Markdown.
+"""
+
+import argparse
+import asyncio
+import random
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+from composable_memory import open_memory
+
+NOW = datetime(2026, 5, 20, 9, tzinfo=UTC)
+"""A Wednesday."""
+SEED = 20260520
+NOTES = 200
+
+DID = {
+    "en": [
+        "Repaired the {} with {}.",
+        "Talked with {1} about the {0}.",
+        "Bought a {} for {}.",
+        "Lost the {} at {}'s.",
+    ],
+    "de": ["Mit {1} über {0} gesprochen.", "{0} zusammen mit {1} repariert.", "Für {1} {0} gekauft."],
+    "es": ["Hablé con {1} sobre {0}.", "Arreglé {0} con {1}.", "Compré {0} para {1}."],
+    "zh": ["和{1}谈了{0}。", "跟{1}一起修{0}。", "给{1}买了{0}。"],
+}
+THINGS = {
+    "en": [
+        "bicycle",
+        "kitchen sink",
+        "garden shed",
+        "printer",
+        "old radio",
+        "ladder",
+        "heater",
+        "tent",
+        "canoe",
+    ],
+    "de": ["das Fahrrad", "die Heizung", "den Zaun", "den Drucker", "das Zelt", "die Lampe", "den Ofen"],
+    "es": ["la bicicleta", "la valla", "el horno", "la lámpara", "la tienda", "el grifo", "la impresora"],
+    "zh": ["自行车", "打印机", "暖气", "帐篷", "台灯", "烤箱", "水龙头"],
+}
+PEOPLE = {
+    "en": ["Oliver", "Grace", "Henry", "Alice"], "de": ["Jürgen", "Anke", "Heike", "Lutz"],
+    "es": ["Marisol", "Gonzalo", "Nuria", "Íñigo"], "zh": ["王芳", "李强", "陈静", "赵磊"],
+}  # fmt: skip
+MORE = {
+    "en": [
+        "Slept badly.",
+        "It rained until noon.",
+        "A long walk by the river.",
+        "Soup in the evening.",
+        "April showers?",
+    ],
+    "de": ["Schlecht geschlafen.", "Regen bis Mittag.", "Langer Spaziergang am Fluss.", "Abends Suppe."],
+    "es": ["Dormí mal.", "Llovió hasta el mediodía.", "Un paseo largo por el río.", "Sopa por la noche."],
+    "zh": ["睡得不好。", "下雨到中午。", "沿着河走了很久。", "晚上喝汤。"],
+}
+TOPICS: Sequence[tuple[str, str, str, str, str]] = (
+    # file name, title, alias, heading, text below the heading
+    ("q3-roadmap", "Where we go next", "North Star", "Hiring plan", "Two more for the platform group, one for support."),
+    ("CHANGELOG_V12", "What changed", "release twelve", "Breaking changes", "The old flag is gone, use the new one."),
+    ("dock-gateway-runbook", "When the pager rings", "night shift guide", "Rotating certificates", "Ask the vault, restart."),
+    ("tax-return-2025", "Papers for the office", "Steuererklärung", "Deductions", "Desk, chair, train tickets."),
+    ("sourdough", "Brot backen", "Sauerteig", "Teigruhe", "Über Nacht im Keller, bei zwölf Grad."),
+    ("umzug-checkliste", "Bevor der Wagen kommt", "Kistenplan", "Zählerstände", "Strom, Wasser, Gas ablesen."),
+    ("heizung-wartung", "Warm im Winter", "Kesselbuch", "Druck nachfüllen", "Bis eins Komma fünf bar."),
+    ("viaje-lisboa", "Cuatro días junto al Tajo", "escapada portuguesa", "Alojamiento", "Una pensión cerca del mirador."),
+    ("recetas-abuela", "Lo que cocinaba Carmen", "cuaderno verde", "Lentejas", "Con laurel y un poco de pimentón."),
+    ("presupuesto-boda", "Cuentas de la fiesta", "gran día", "Música", "El grupo cobra la mitad por adelantado."),
+    ("weekly-review", "Looking back every Friday", "retro habit", "Questions to ask", "What drained me? What gave energy?"),
+    ("wifi-setup", "Network at home", "router notes", "Guest access", "The code is on the fridge."),
+    ("装修预算", "新家的花费", "房子账本", "厨房", "橱柜和灶台一共三万。"),
+    ("读书笔记", "今年看的书", "书单", "三体", "第二部比第一部好看。"),
+    ("体检报告", "身体检查", "健康档案", "血压", "略高，少吃盐。"),
+    ("sensor_calibration", "Before each flight", "zeroing", "Barometer drift", "Let it warm for ten minutes."),
+)  # fmt: skip
+IDENTIFIERS = (
+    "retry_budget_ms",
+    "INC-4711",
+    "parseLedgerRow",
+    "10.42.0.17",
+    "ABX-90210",
+    "orders.v2.dead_letter",
+    "a7f3c9e",
+    "DE89 3704",
+)
+FULL_NAMES = (
+    ("en", "Priya Raman", "priya-raman"), ("en", "Tomasz Wolski", "tomasz-wolski"),
+    ("de", "Annegret Böhm", "annegret-boehm"), ("de", "Kai Uwe Petersen", "kai-uwe-petersen"),
+    ("es", "Lucía Fernández", "lucia-fernandez"), ("es", "Iker Mendoza", "iker-mendoza"),
+    ("zh", "周建国", "周建国"), ("zh", "林晓梅", "林晓梅"),
+)  # fmt: skip
+ROLES = {
+    "en": "Leads the second shift. Prefers calls before nine.", "de": "Leitet die zweite Schicht. Ruft gern früh an.",
+    "es": "Dirige el segundo turno. Prefiere llamar temprano.", "zh": "负责第二班。喜欢早上打电话。",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A question with its kind and language, and the notes that it may mean."""
+
+    kind: str
+    language: str
+    text: str
+    paths: frozenset[str]
+
+
+def make_notes() -> dict[str, str]:
+    """Return the notes by their paths, the same in every run."""
+    chance = random.Random(SEED)
+    notes = {f"memory/topics/{one[0]}.md": _topic(one) for one in TOPICS}
+    for language, name, slug in FULL_NAMES:
+        heading = name if language in ("en", "zh") else "Kontakt" if language == "de" else "Contacto"
+        notes[f"memory/people/{slug}.md"] = f"# {heading}\n\n{ROLES[language]}\n"
+    for number, identifier in enumerate(IDENTIFIERS):
+        text = (
+            _lines(chance, "en", 3) + [f"Set {identifier} first, then look again."] + _lines(chance, "en", 2)
+        )
+        notes[f"memory/work/log-{number + 1:02}.md"] = "\n".join(["# Log", "", *text, ""])
+    for number in range(16):
+        day = date(2026, 1, 5) + timedelta(days=7 * number)
+        language = ("en", "de", "es", "zh")[number % 4]
+        notes[f"memory/clippings/clip-{number + 1:02}.md"] = "\n".join(
+            ["---", f"title: Clip {number + 1}", f"date: {day}", "---", *_lines(chance, language, 5), ""]
+        )
+    for number in range(12):
+        day = date(2025, 12, 3) + timedelta(days=13 * number)
+        notes[f"memory/meetings/{day}-sync.md"] = "\n".join(["# Sync", "", *_lines(chance, "en", 4), ""])
+    days = [NOW.date() - timedelta(days=number) for number in range(1, 400)]
+    for day in days[:30]:
+        notes[f"memory/diary/{day}.md"] = _diary(chance, day)
+    rest = days[30:]
+    chance.shuffle(rest)
+    for day in rest[: NOTES - len(notes)]:
+        notes[f"memory/diary/{day}.md"] = _diary(chance, day)
+    return notes
+
+
+def _topic(one: tuple[str, str, str, str, str]) -> str:
+    _, title, alias, heading, text = one
+    head = ["---", f"title: {title}", f"aliases: [{alias}]", "tags: [page]", "---"]
+    return "\n".join([*head, "Something to begin with.", "", f"## {heading}", "", text, ""])
+
+
+def _diary(chance: random.Random, day: date) -> str:
+    language = ("en", "de", "es", "zh")[day.toordinal() % 4]
+    return "\n".join([*_lines(chance, language, chance.randint(4, 9)), ""])
+
+
+def _lines(chance: random.Random, language: str, count: int) -> list[str]:
+    return [
+        chance.choice(DID[language]).format(chance.choice(THINGS[language]), chance.choice(PEOPLE[language]))
+        if chance.random() < 0.6
+        else chance.choice(MORE[language])
+        for _ in range(count)
+    ]
+
+
+def make_questions(notes: Mapping[str, str]) -> list[Question]:
+    """Return the questions, the same in every run."""
+    return [*_of_days(notes), *_of_stretches(notes), *_of_names(notes)]
+
+
+def _dated(notes: Mapping[str, str], first: date, last: date) -> frozenset[str]:
+    return frozenset(
+        path for path, text in notes.items() if (day := _day(path, text)) and first <= day <= last
+    )
+
+
+def _day(path: str, text: str) -> date | None:
+    name = path.rpartition("/")[2][:10]
+    told = text.partition("\ndate: ")[2][:10] if text.startswith("---") else ""
+    for one in (name, told):
+        try:
+            return date.fromisoformat(one)
+        except ValueError:
+            continue
+    return None
+
+
+def _of_days(notes: Mapping[str, str]) -> Iterator[Question]:
+    chance = random.Random(SEED + 1)
+    forms = {
+        "en": ["{0}", "what did I do on {1} {2} {3}?", "{2} {1}, {3}", "notes of {1} {2}", "diary {0}"],
+        "de": [
+            "Was habe ich am {1}. {2} {3} gemacht?",
+            "Notizen vom {1}. {2}",
+            "am {4}",
+            "Tagebuch {0}",
+            "{1}. {2} {3}",
+        ],
+        "es": [
+            "¿Qué hice el {1} de {2} de {3}?",
+            "notas del {1} de {2}",
+            "diario {0}",
+            "{1} de {2} de {3}",
+            "el {1} de {2}",
+        ],
+        "zh": ["{3}年{5}月{1}日我做了什么？", "{5}月{1}日的日记", "{0}", "{3}年{5}月{1}日", "{0} 的笔记"],
+    }
+    months = {
+        "en": "January February March April May".split(), "de": "Januar Februar März April Mai".split(),
+        "es": "enero febrero marzo abril mayo".split(), "zh": list("12345"),
+    }  # fmt: skip
+    days = sorted({day for path, text in notes.items() if (day := _day(path, text)) and day.year == 2026})
+    for language, texts in forms.items():
+        for form, day in zip(texts, chance.sample(days, len(texts)), strict=True):
+            said = (day, day.day, months[language][day.month - 1], day.year, f"{day:%d.%m.%Y}", day.month)
+            yield Question(
+                kind="day", language=language, text=form.format(*said), paths=_dated(notes, day, day)
+            )
+
+
+def _of_stretches(notes: Mapping[str, str]) -> Iterator[Question]:
+    today = NOW.date()
+    monday = today - timedelta(days=today.weekday())
+    month = {
+        number: (date(2026, number, 1), date(2026, number + 1, 1) - timedelta(days=1))
+        for number in range(1, 5)
+    }
+    back = {number: (today - timedelta(days=number),) * 2 for number in range(1, 15)}
+    week = {
+        number: (monday - timedelta(days=7 * number), monday - timedelta(days=7 * number - 6))
+        for number in (0, 1, 2)
+    }
+    spring = (date(2026, 3, 1), date(2026, 4, 30))
+    asked = {
+        "month": {
+            "en": [("what happened in April 2026?", month[4]), ("notes from March", month[3]), ("2026-02", month[2])],
+            "de": [("Was war im April 2026?", month[4]), ("Notizen aus dem März", month[3]), ("zwischen März und April", spring)],
+            "es": [("¿Qué pasó en abril de 2026?", month[4]), ("notas de febrero de 2026", month[2]), ("entre marzo y abril", spring)],
+            "zh": [("2026年4月发生了什么？", month[4]), ("三月的日记", month[3]), ("2026年2月", month[2])],
+        },
+        "relative": {
+            "en": [("what did I do yesterday?", back[1]), ("last week", week[1]), ("three days ago", back[3]), ("last Monday", back[2])],
+            "de": [("Was habe ich gestern gemacht?", back[1]), ("letzte Woche", week[1]), ("vor drei Tagen", back[3]), ("vor zwei Wochen", week[2])],
+            "es": [("¿Qué hice ayer?", back[1]), ("la semana pasada", week[1]), ("hace tres días", back[3]), ("el lunes pasado", back[2])],
+            "zh": [("昨天我做了什么？", back[1]), ("上周", week[1]), ("三天前", back[3]), ("两周前", week[2])],
+        },
+    }  # fmt: skip
+    for kind, by_language in asked.items():
+        for language, questions in by_language.items():
+            for text, (first, last) in questions:
+                yield Question(kind=kind, language=language, text=text, paths=_dated(notes, first, last))
+
+
+def _of_names(notes: Mapping[str, str]) -> Iterator[Question]:
+    language = {
+        one[0]: ("en", "de", "es", "zh")[(0, 0, 0, 0, 1, 1, 1, 2, 2, 2, 0, 0, 3, 3, 3, 0)[at]]
+        for at, one in enumerate(TOPICS)
+    }
+    wanted: Sequence[tuple[str, int, str]] = (
+        *(("file name", 0, form) for form in ("{}", "{}.md", "where is {}.md?")),
+        *(("title", 1, form) for form in ("{}", "{}")), ("heading", 3, "{}"), ("heading", 3, "{}"),
+        ("alias", 2, "{}"), ("alias", 2, "{}"),
+    )  # fmt: skip
+    turn = 0
+    for kind, column, form in wanted:
+        for _ in range(4):
+            one = TOPICS[turn % len(TOPICS)]
+            turn += 1
+            said = one[column].replace("-", " ").replace("_", " ") if form == "{}" else one[column]
+            path = f"memory/topics/{one[0]}.md"
+            yield Question(
+                kind=kind, language=language[one[0]], text=form.format(said), paths=frozenset({path})
+            )
+    for number, identifier in enumerate(IDENTIFIERS):
+        path = f"memory/work/log-{number + 1:02}.md"
+        yield Question(kind="identifier", language="en", text=identifier, paths=frozenset({path}))
+    forms = {"en": "who is {}?", "de": "Wer ist {}?", "es": "¿Quién es {}?", "zh": "{}是谁？"}
+    for tongue, name, slug in FULL_NAMES:
+        path = f"memory/people/{slug}.md"
+        yield Question(
+            kind="person", language=tongue, text=forms[tongue].format(name), paths=frozenset({path})
+        )
+
+
+async def run(notes: Mapping[str, str], questions: Sequence[Question], *, shows_misses: bool) -> None:
+    """Ask all questions and print how many were hits, by kind and by language."""
+    places: dict[str, list[int]] = defaultdict(list)
+    with tempfile.TemporaryDirectory() as folder:
+        for path, text in notes.items():
+            file = Path(folder, "vault", path)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+        async with open_memory(
+            Path(folder, "vault"), Path(folder, "state"), environ={}, long_lived=False
+        ) as memory:
+            await memory.sync()
+            for one in questions:
+                response = await memory.query(one.text, now=NOW, max_results=10)
+                found = [result.path in one.paths for result in response.results]
+                place = found.index(True) + 1 if True in found else 99
+                for group in (one.kind, one.language, "all"):
+                    places[group].append(place)
+                if shows_misses and place > 1:
+                    first = response.results[0].path if response.results else "nothing"
+                    print(f"{place:3} {one.kind:10} {one.language} {one.text} | {first} | {min(one.paths)}")
+    print(
+        f"\n{len(notes)} notes, {len(questions)} questions\n\n| kind | questions | first | in the first three |\n|---|---|---|---|"
+    )
+    for group, reached in places.items():
+        first, three = (sum(place <= limit for place in reached) for limit in (1, 3))
+        print(f"| {group} | {len(reached)} | {first} | {three} |")
+
+
+def main() -> None:
+    """Make the vault, ask, print; `--misses` names what was not found first."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--misses", action="store_true", help="name the questions whose note is not first")
+    notes = make_notes()
+    asyncio.run(run(notes, make_questions(notes), shows_misses=parser.parse_args().misses))
+
+
+if __name__ == "__main__":
+    main()
