@@ -1,4 +1,4 @@
-"""Finds the times that a text speaks of: in English, and the commonest in four more languages (pure).
+"""Finds the times that a text speaks of: in English, and the commonest in five more languages (pure).
 
 What could be something else counts only beside a word that makes it a time: a month's name or a year after
 "in", "since" or "between", a weekday after "on" or "last". So "may I" and "march on" are no times.
@@ -60,27 +60,44 @@ _UNITS: Mapping[str, TimeUnit] = {
     "周": "week", "週間": "week", "星期": "week", "주": "week", "month": "month", "months": "month",
     "mes": "month", "meses": "month", "个月": "month", "か月": "month", "ヶ月": "month", "カ月": "month",
     "개월": "month", "year": "year", "years": "year", "año": "year", "años": "year", "年": "year",
-    "년": "year",
+    "년": "year", "tag": "day", "tage": "day", "tagen": "day", "woche": "week", "wochen": "week",
+    "monat": "month", "monate": "month", "monaten": "month", "jahr": "year", "jahre": "year",
+    "jahren": "year",
 }  # fmt: skip
 _NUMBERS: Mapping[str, int] = {
     "a": 1, "an": 1, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8,
     "nine": 9, "ten": 10, "a couple of": 2, "un": 1, "una": 1, "dos": 2, "tres": 3, "cuatro": 4, "cinco": 5,
-    "seis": 6,
+    "seis": 6, "siete": 7, "ocho": 8, "nueve": 9, "diez": 10, "few": 3, "ein": 1, "eine": 1, "einem": 1,
+    "einen": 1, "einer": 1, "zwei": 2, "drei": 3, "vier": 4, "fünf": 5, "sechs": 6, "sieben": 7, "acht": 8,
+    "neun": 9, "zehn": 10,
 }  # fmt: skip
 _MONTHS: Mapping[str, int] = {
     name: number
     for number, names in enumerate(
         (
-            "january jan enero", "february feb febrero", "march mar marzo", "april apr abril", "may mayo",
-            "june jun junio", "july jul julio", "august aug agosto",
-            "september sept sep septiembre setiembre", "october oct octubre",
-            "november nov noviembre", "december dec diciembre",
+            "january jan enero januar jänner", "february feb febrero februar", "march mar marzo märz mär",
+            "april apr abril", "may mayo mai", "june jun junio juni", "july jul julio juli",
+            "august aug agosto", "september sept sep septiembre setiembre", "october oct octubre oktober okt",
+            "november nov noviembre", "december dec diciembre dezember dez",
         ),
         1,
     )
     for name in names.split()
 }  # fmt: skip
-_WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_WEEKDAYS: Mapping[str, int] = {
+    name: number
+    for number, names in enumerate(
+        (
+            "monday montag lunes", "tuesday dienstag martes", "wednesday mittwoch miércoles miercoles",
+            "thursday donnerstag jueves", "friday freitag viernes", "saturday samstag sábado sabado",
+            "sunday sonntag domingo",
+        ),
+        1,
+    )
+    for name in names.split()
+}  # fmt: skip
+_HAN_DIGITS = "一二三四五六七八九十"
+_HAN_WEEKDAYS = "一二三四五六日"
 _QUARTERS = ("first", "second", "third", "fourth")
 _WORDS: Mapping[str, tuple[TimeUnit, int]] = {
     "the day before yesterday": ("day", -2), "yesterday": ("day", -1), "last night": ("day", -1),
@@ -99,20 +116,42 @@ _WORDS: Mapping[str, tuple[TimeUnit, int]] = {
     "이번주": ("week", 0), "지난달": ("month", -1),
     "지난 달": ("month", -1), "이번 달": ("month", 0), "이번달": ("month", 0), "작년": ("year", -1),
     "올해": ("year", 0),
+    "昨晚": ("day", -1), "今晚": ("day", 0), "大前天": ("day", -3), "上个星期": ("week", -1),
+    "上星期": ("week", -1), "上个周": ("week", -1), "上上周": ("week", -2), "这个星期": ("week", 0),
+    "前年": ("year", -2),
+    "vorgestern": ("day", -2), "gestern": ("day", -1), "heute": ("day", 0), "vorletzte woche": ("week", -2),
+    "letzte woche": ("week", -1), "letzter woche": ("week", -1), "letzten woche": ("week", -1),
+    "vorige woche": ("week", -1), "vergangene woche": ("week", -1), "vergangenen woche": ("week", -1),
+    "diese woche": ("week", 0), "dieser woche": ("week", 0), "letzten monat": ("month", -1),
+    "letzter monat": ("month", -1), "vorigen monat": ("month", -1), "vergangenen monat": ("month", -1),
+    "diesen monat": ("month", 0), "diesem monat": ("month", 0), "letztes jahr": ("year", -1),
+    "letzten jahr": ("year", -1), "voriges jahr": ("year", -1), "vergangenes jahr": ("year", -1),
+    "dieses jahr": ("year", 0), "diesem jahr": ("year", 0),
 }  # fmt: skip
-_DIRECTION = {"last": -1, "past": -1, "previous": -1, "this": 0, "next": 1}
+_DIRECTION = {
+    "last": -1,
+    "past": -1,
+    "previous": -1,
+    "this": 0,
+    "next": 1,
+    "上": -1,
+    "本": 0,
+    "这": 0,
+    "下": 1,
+}
 
 
 def _any_of(words: Mapping[str, object]) -> str:
     """Match one of `words`, the longest first, and whole words where the script has spaces."""
     ordered = sorted(words, key=len, reverse=True)
     return "|".join(
-        rf"\b{re.escape(one)}\b" if one.isascii() or " " in one else re.escape(one) for one in ordered
+        rf"\b{re.escape(one)}\b" if one[0] < "\u0250" or " " in one else re.escape(one) for one in ordered
     )
 
 
 _UNIT = rf"(?P<unit>{_any_of(_UNITS)})"
 _COUNT = rf"(?P<count>\b\d{{1,4}}|{_any_of(_NUMBERS)})"
+_ASIAN_COUNT = rf"(?:(?<!\d)(?P<count>\d{{1,4}})|(?P<han>[{_HAN_DIGITS}两]{{1,3}}))"
 _MONTH = rf"(?P<month>{_any_of(_MONTHS)})\.?"
 # "may" without a capital is a verb, unless a year or an ordinal stands beside it.
 _SURE_MONTH = rf"(?!(?-i:may)\b){_MONTH}"
@@ -129,15 +168,16 @@ _COUNTED_THINGS = (
 
 _RELATIONS: Mapping[TimeRelation, str] = {
     "as-of": r"as (?:of|at)|(?:by|at) the end of|al? final(?:es)? de|a fecha de|截至|截止",
-    "since": r"(?:ever )?since|starting (?:in|on|from)|desde|a partir de|自从|自從|自",
-    "until": r"(?:up )?until|up to|till|through|hasta|直到",
-    "before": r"before|prior to|earlier than|antes de",
-    "after": r"after|later than|después de|despues de|tras",
+    "since": r"(?:ever )?since|starting (?:in|on|from)|desde|a partir de|seit|自从|自從|自",
+    "until": r"(?:up )?until|up to|till|through|hasta|bis|直到",
+    "before": r"before|prior to|earlier than|antes de|vor",
+    "after": r"after|later than|después de|despues de|tras|nach",
 }
 _RELATION = "|".join(f"(?P<{name.replace('-', '_')}>{words})" for name, words in _RELATIONS.items())
 _FILLER = (
-    r"(?:\s*(?:\b(?:the|el|la|del?|year|month|año|mes)\b|"
-    r"\b(?:beginning|start|middle|end|principios|finales|mediados) (?:of|de)\b|\b(?:early|mid|late)\b-?))*\s*"
+    r"(?:\s*(?:\b(?:the|el|la|del?|year|month|año|mes|dem|den|der|zum|jahr|monat)\b|"
+    r"\b(?:beginning|start|middle|end|principios|finales|mediados) (?:of|de)\b|"
+    r"\b(?:early|mid|late)\b-?|\b(?:anfang|mitte|ende)\b))*\s*"
 )
 _BEFORE = rf"(?<![\w-])(?:{_RELATION}){_FILLER}$"
 _AFTER = (
@@ -146,25 +186,35 @@ _AFTER = (
 )
 
 
-_BEFORE_A_MONTH = "(?:back )?in|during|throughout|over|last|this|past|early|mid|late|en|durante"
-_BEFORE_A_YEAR = "(?:back )?in|during|throughout|over|for|from|of|early|mid|late|en|durante|de"
-_BEFORE_A_WEEKDAY = "on|last|this|past|from"
+_NOTES = r"(?:notes?|diary|journal|log|entry|entries) (?:from|of|for)"
+_BEFORE_A_MONTH = (
+    rf"(?:back )?in|during|throughout|over|last|this|past|early|mid|late|{_NOTES}|en|durante|notas de|"
+    "im|anfang|mitte|ende|aus dem|vom|letzten|diesen"
+)
+_BEFORE_A_YEAR = "(?:back )?in|during|throughout|over|for|from|of|early|mid|late|en|durante|de|im|aus dem"
+_BEFORE_A_WEEKDAY = "on|last|this|past|from|am|letzten|vergangenen|vom|el|este"
+_BEFORE_A_DAY = "am|vom|zum|seit|bis"
 
 _DIGIT = r"\d"
 _MONTH_NAME = "|".join(sorted({name[:3] for name in _MONTHS}))
 _WORD = "|".join(sorted({name[:3] for name in (*_WORDS, *_WEEKDAYS, *_QUARTERS)}))
-_WAY = "last|past|previous|this|next|últim|ago|hace"
+_WAY = "last|past|previous|this|next|últim|ago|hace|vor|letzten|vergangenen"
 
 _RULES: tuple[tuple[str, str, str], ...] = (
     (_DIGIT, rf"{_NOT_INSIDE}{_YEAR}-(?P<number>\d\d)-(?P<day>\d\d)(?!\d|[-/]|\.\w)", ""),
+    (_DIGIT, rf"{_NOT_INSIDE}{_YEAR}/(?P<number>\d{{1,2}})/{_DAY}(?![\d/]|\.\w)", ""),
+    (_DIGIT, rf"{_NOT_INSIDE}{_DAY}\.\s?(?P<number>\d{{1,2}})\.\s?{_YEAR}(?!\.\w)", ""),
+    (_DIGIT, rf"{_NOT_INSIDE}{_DAY}\.\s?(?P<number>\d{{1,2}})\.(?!\s?\w)", _BEFORE_A_DAY),
     (_MONTH_NAME, rf"{_MONTH}\s+{_DAY}{_ORDINAL}?(?:,\s*|\s+){_YEAR}", ""),
     (
         _MONTH_NAME,
-        rf"{_NOT_INSIDE}{_DAY}{_ORDINAL}?\s+(?:of\s+|de\s+)?{_MONTH}(?:,\s*|\s+(?:de\s+|del\s+)?){_YEAR}",
+        rf"{_NOT_INSIDE}{_DAY}(?:{_ORDINAL}|\.)?\s+(?:of\s+|de\s+)?{_MONTH}"
+        rf"(?:,\s*|\s+(?:de\s+|del\s+)?){_YEAR}",
         "",
     ),
     (_MONTH_NAME, rf"{_MONTH}\s+{_DAY}{_ORDINAL}\b", ""),
     (_MONTH_NAME, rf"{_NOT_INSIDE}{_DAY}(?:{_ORDINAL}\s+(?:of\s+)?|\s+of\s+|\s+de\s+){_MONTH}\b", ""),
+    (_MONTH_NAME, rf"{_NOT_INSIDE}{_DAY}\.\s*(?!may\b){_MONTH}(?!\w)", ""),
     (_MONTH_NAME, rf"{_SURE_MONTH}\s+{_DAY}(?![\d:%]|[.,]\d){_COUNTED_THINGS}", ""),
     (_MONTH_NAME, rf"{_NOT_INSIDE}{_DAY}\s+{_SURE_MONTH}(?!\w)", ""),
     (_MONTH_NAME, rf"{_MONTH}(?:,?\s+|\s+of\s+|\s+del?\s+){_YEAR}", ""),
@@ -173,16 +223,30 @@ _RULES: tuple[tuple[str, str, str], ...] = (
         rf"(?:{_YEAR}\s*[年년]\s*)?(?<!\d)(?P<number>\d{{1,2}})\s*[月월]份?(?:\s*(?P<day>\d{{1,2}})\s*[日号號일])?",
         "",
     ),
+    (
+        "月",
+        rf"(?:{_YEAR}\s*年)?(?P<han_month>十[一二]?|(?<![{_HAN_DIGITS}])[一二三四五六七八九])月份?"
+        rf"(?:(?P<han_day>[{_HAN_DIGITS}]{{1,3}})[日号號])?",
+        "",
+    ),
     ("[年년]", rf"{_YEAR}\s*[年년]", ""),
     (_DIGIT, rf"\bQ(?P<quarter>[1-4])(?:\s+of\s+|[\s,/-]*){_YEAR}", ""),
     (_DIGIT, rf"{_NOT_INSIDE}{_YEAR}[\s/-]?Q(?P<quarter>[1-4])\b", ""),
     (_DIGIT, rf"\b(?P<nth>{'|'.join(_QUARTERS)})\s+quarter(?:\s+of)?\s+{_YEAR}", ""),
     (_WAY, rf"\b(?:in\s+the\s+)?(?P<way>last|past|previous|next)\s+{_COUNT}\s+{_UNIT}", ""),
     (_WAY, rf"\b(?:en\s+)?l[oa]s\s+últim[oa]s\s+{_COUNT}\s+{_UNIT}", ""),
-    (_DIGIT, rf"(?:最近|过去|過去|直近|최근)\s*(?P<count>\d{{1,4}})\s*{_UNIT}[間间]?", ""),
+    (_WAY, rf"\b(?:in\s+den\s+)?(?:letzten|vergangenen)\s+{_COUNT}\s+{_UNIT}", ""),
+    ("最近|过去|過去|直近|최근", rf"(?:最近|过去|過去|直近|최근)\s*{_ASIAN_COUNT}\s*{_UNIT}[間间]?", ""),
     (_WAY, rf"{_COUNT}\s+{_UNIT}\s+(?P<ago>ago)\b", ""),
     (_WAY, rf"\b(?P<ago>hace)\s+{_COUNT}\s+{_UNIT}", ""),
-    ("[前전]", rf"(?<!\d)(?P<count>\d{{1,4}})\s*{_UNIT}\s*(?P<ago>以?前|전)", ""),
+    (_WAY, rf"\b(?P<ago>vor)\s+{_COUNT}\s+{_UNIT}", ""),
+    ("[前전]", rf"{_ASIAN_COUNT}\s*{_UNIT}\s*(?P<ago>以?前|전)", ""),
+    (
+        "周|星期|礼拜",
+        rf"(?P<way>上|本|这|下)(?P<week>)个?(?=(?:周|星期|礼拜)[{_HAN_WEEKDAYS}天])",
+        "",
+    ),
+    ("周|星期|礼拜", rf"(?:周|星期|礼拜)(?P<han_weekday>[{_HAN_WEEKDAYS}天])", ""),
     (_WAY, r"\b(?P<way>last|past|previous|this|next)\s+(?P<unit>day|week|month|year)\b", ""),
     (_WORD, rf"(?P<word>{_any_of(_WORDS)})", ""),
     (_DIGIT, r"\bQ(?P<quarter>[1-4])\b(?!\s*\d)", _BEFORE_A_YEAR),
@@ -203,8 +267,11 @@ questions speak of no time, and need none.
 """
 _SIGNS = tuple(dict.fromkeys(sign for sign, _, _ in _RULES))
 
-_FROM = r"(?<![\w-])(?:between|from|entre|desde|del?|从|從)\s*(?:the\s+|el\s+)?$"
-_TO = r"\s*(?:and|to|until|till|through|y|al?|hasta|[-–~～]|到|至|から|부터|と)\s*(?:the\s+|el\s+)?"
+_FROM = r"(?<![\w-])(?:between|from|entre|desde|del?|zwischen|vo[nm]|从|從)\s*(?:the\s+|el\s+|dem\s+)?$"
+_TO = (
+    r"\s*(?:and|to|until|till|through|y|al?|hasta|und|bis|[-–~～]|到|至|から|부터|と)"
+    r"\s*(?:the\s+|el\s+|zum\s+|dem\s+)?"
+)
 
 
 def _found(text: str) -> Iterator[_Found]:
@@ -229,7 +296,7 @@ def _single(text: str, one: _Found, free_from: int, free_to: int) -> TimeMention
         start, hint = start - len(before.group()), replace(hint, relation=_relation(before))
     elif after := _compiled(_AFTER).match(text, end, free_to):
         end, hint = after.end(), replace(hint, relation=_relation(after))
-    elif one.beside:
+    elif one.beside and text.strip(" ?.!") != text[start:end]:
         word = _ending(rf"(?<![\w-])(?:{one.beside})\b{_FILLER}$", text, free_from, start)
         if word is None:
             return None
@@ -244,7 +311,8 @@ def _stretch(text: str, one: _Found, other: _Found, free_from: int) -> TimeMenti
         return None
     opening = _ending(_FROM, text, free_from, one.start)
     if opening is None and (
-        (one.beside and other.beside) or text[one.end : other.start].strip().lower() in ("and", "y", "と")
+        (one.beside and other.beside)
+        or text[one.end : other.start].strip().lower() in ("and", "y", "und", "と")
     ):
         return None
     if first.startswith("--") and not last.startswith("-"):
@@ -274,6 +342,10 @@ def _relation(match: re.Match[str]) -> TimeRelation:
 def _hint(match: re.Match[str]) -> TimeHint | None:
     """Return what a match says; the phrase is filled in when its surroundings are known."""
     said = {name: value.lower() for name, value in match.groupdict().items() if value}
+    if "han" in said:
+        said["count"] = str(_han_number(said["han"]))
+    if "week" in match.groupdict() and match["week"] is not None:
+        return _counted("week", _DIRECTION[said["way"]], is_span=False)
     if "word" in said:
         return _counted(*_WORDS[said["word"]], is_span=False)
     if "unit" in said:
@@ -295,7 +367,13 @@ def _date(said: Mapping[str, str]) -> str | None:
     """Return the date that a match names, as `TimeHint.date` writes it; None if there is no such day."""
     year = said.get("year", "-")
     if "weekday" in said:
-        return f"-W-{_WEEKDAYS.index(said['weekday']) + 1}"
+        return f"-W-{_WEEKDAYS[said['weekday']]}"
+    if "han_weekday" in said:
+        return f"-W-{_HAN_WEEKDAYS.index(said['han_weekday'].replace('天', '日')) + 1}"
+    if "han_month" in said:
+        said = {"number": str(_han_number(said["han_month"]))} | {
+            "day": str(_han_number(said["han_day"])) for name in said if name == "han_day"
+        }
     if "quarter" in said or "nth" in said:
         return f"{year}-Q{said.get('quarter') or _QUARTERS.index(said['nth']) + 1}"
     if "month" not in said and "number" not in said:
@@ -305,6 +383,13 @@ def _date(said: Mapping[str, str]) -> str | None:
     if not _exists(int(year) if year != "-" else 2000, month, day):
         return None
     return f"{year}-{month:02}-{day:02}" if "day" in said else f"{year}-{month:02}"
+
+
+def _han_number(text: str) -> int:
+    """Return a number below 100, as 三, 十二 and 三十一 write it."""
+    tens, ten, ones = text.replace("两", "二").rpartition("十")
+    number = _HAN_DIGITS.index(ones) + 1 if ones and ones in _HAN_DIGITS else 0
+    return number + (10 * (_HAN_DIGITS.index(tens) + 1 if tens and tens in _HAN_DIGITS else 1) if ten else 0)
 
 
 def _exists(year: int, month: int, day: int) -> bool:

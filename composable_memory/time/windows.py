@@ -20,6 +20,7 @@ _Days = tuple[date, date]
 """The first and the last day of a named time."""
 
 _INSTANT = timedelta(microseconds=1)
+_ALMOST_A_WEEK = timedelta(days=6)
 _ALMOST_A_YEAR = timedelta(days=360)
 _NAMED = re.compile(r"(?P<year>\d{4}|-)(?:-(?:Q(?P<quarter>[1-4])|(?P<month>\d\d)(?:-(?P<day>\d\d))?))?")
 _WEEKDAY = re.compile(r"-W-([1-7])")
@@ -46,9 +47,10 @@ def window_of(hints: Sequence[TimeHint], now: datetime) -> TimeWindow | None:
     hints = [hint for hint in hints if hint.relation == "as-of"] or hints
     dated = [hint for hint in hints if not _is_without_year(hint)]
     windows = [window for hint in dated if (window := _window(hint, now, now.date()))]
-    latest = _latest_day(windows, now)
-    yearless = (hint for hint in hints if _is_without_year(hint))
-    windows += [window for hint in yearless if (window := _window(hint, now, latest))]
+    for hint in hints:
+        if _is_without_year(hint):
+            latest = _latest_day(windows, now, weekday=_WEEKDAY.fullmatch(hint.date or "") is not None)
+            windows += filter(None, [_window(hint, now, latest)])
     return _shared(windows)
 
 
@@ -85,9 +87,13 @@ def _is_without_year(hint: TimeHint) -> bool:
     return hint.date is not None and hint.date.startswith("-")
 
 
-def _latest_day(windows: Sequence[TimeWindow], now: datetime) -> date:
-    """Return the day that a time without a year may not begin after: in a year that was named, or today."""
-    years = [one for one in windows if _ALMOST_A_YEAR < one.end - one.start < 2 * _ALMOST_A_YEAR]
+def _latest_day(windows: Sequence[TimeWindow], now: datetime, *, weekday: bool) -> date:
+    """Return the day that a time without a year may not begin after: in a year that was named, or today.
+
+    For a weekday, in a week or a month that was named.
+    """
+    shortest = _ALMOST_A_WEEK if weekday else _ALMOST_A_YEAR
+    years = [one for one in windows if shortest < one.end - one.start < 2 * _ALMOST_A_YEAR]
     return min([now, *(one.end for one in years)]).astimezone(now.tzinfo).date()
 
 
