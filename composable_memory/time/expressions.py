@@ -98,6 +98,7 @@ _WEEKDAYS: Mapping[str, int] = {
 }  # fmt: skip
 _HAN_DIGITS = "一二三四五六七八九十"
 _HAN_WEEKDAYS = "一二三四五六日"
+_HAN_MONTH = rf"(?P<han_month>十[一二]?|(?<![{_HAN_DIGITS}])[一二三四五六七八九])"
 _QUARTERS = ("first", "second", "third", "fourth")
 _WORDS: Mapping[str, tuple[TimeUnit, int]] = {
     "the day before yesterday": ("day", -2), "yesterday": ("day", -1), "last night": ("day", -1),
@@ -208,8 +209,7 @@ _RULES: tuple[tuple[str, str, str], ...] = (
     (_MONTH_NAME, rf"{_MONTH}\s+{_DAY}{_ORDINAL}?(?:,\s*|\s+){_YEAR}", ""),
     (
         _MONTH_NAME,
-        rf"{_NOT_INSIDE}{_DAY}(?:{_ORDINAL}|\.)?\s+(?:of\s+|de\s+)?{_MONTH}"
-        rf"(?:,\s*|\s+(?:de\s+|del\s+)?){_YEAR}",
+        rf"{_NOT_INSIDE}{_DAY}(?:{_ORDINAL}|\.)?\s+(?:of\s+|de\s+)?{_MONTH}(?:,\s*|\s+(?:del?\s+)?){_YEAR}",
         "",
     ),
     (_MONTH_NAME, rf"{_MONTH}\s+{_DAY}{_ORDINAL}\b", ""),
@@ -225,8 +225,7 @@ _RULES: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "月",
-        rf"(?:{_YEAR}\s*年)?(?P<han_month>十[一二]?|(?<![{_HAN_DIGITS}])[一二三四五六七八九])月份?"
-        rf"(?:(?P<han_day>[{_HAN_DIGITS}]{{1,3}})[日号號])?",
+        rf"(?:{_YEAR}\s*年)?{_HAN_MONTH}月份?(?:(?P<han_day>[{_HAN_DIGITS}]{{1,3}})[日号號])?",
         "",
     ),
     ("[年년]", rf"{_YEAR}\s*[年년]", ""),
@@ -371,9 +370,8 @@ def _date(said: Mapping[str, str]) -> str | None:
     if "han_weekday" in said:
         return f"-W-{_HAN_WEEKDAYS.index(said['han_weekday'].replace('天', '日')) + 1}"
     if "han_month" in said:
-        said = {"number": str(_han_number(said["han_month"]))} | {
-            "day": str(_han_number(said["han_day"])) for name in said if name == "han_day"
-        }
+        renamed = {"han_month": "number", "han_day": "day"}
+        said = {renamed[name]: str(_han_number(said[name])) for name in renamed.keys() & said.keys()}
     if "quarter" in said or "nth" in said:
         return f"{year}-Q{said.get('quarter') or _QUARTERS.index(said['nth']) + 1}"
     if "month" not in said and "number" not in said:

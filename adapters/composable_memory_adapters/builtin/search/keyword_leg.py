@@ -79,30 +79,40 @@ def search(
     limit: int = CANDIDATES,
     reserved: MemorySource | None = None,
     among: Sequence[int] | None = None,
+    also: Sequence[int] = (),
     row_budget: int = ROW_BUDGET,
 ) -> KeywordAnswer:
     """Return the `limit` passages with the most of `query`; runs within the caller's transaction.
 
-    With `among`, only those passages are looked for. With `reserved`, the `limit` passages of that source
-    that have the most of it are returned as well, so that another source does not crowd it out. `row_budget`
-    is how many passages SQLite may score, unless the rarest word alone is in more.
+    With `among`, only those passages are looked for; `also` are looked at in any case. With `reserved`, the
+    `limit` passages of that source that have the most of it are returned as well, so that another source does
+    not crowd it out. `row_budget` is how many passages SQLite may score, unless the rarest word alone is in
+    more.
     """
     match_any = query.match_any()
     size = connection.execute(COLLECTION, (match_any,)).get if match_any else None
     if size is None:
-        return KeywordAnswer(hits=(), scale=1.0)
+        return KeywordAnswer(hits=_unmatched(also[:limit]), scale=1.0)
     plan = _Plan.of(connection, query, size=orjson.loads(size), row_budget=row_budget)
     if among is None:
         ids = [row[0] for row in connection.execute(CANDIDATES_BY_BM25, (plan.match, limit))]
     else:
         ids = [row[0] for row in connection.execute(CANDIDATES_AMONG, (plan.match, _json(among), limit))]
+    if also:
+        more = connection.execute(CANDIDATES_AMONG, (plan.match, _json(also), limit))
+        ids = [*dict.fromkeys([*ids, *(row[0] for row in more)])]
     if reserved and among is None and len(ids) == limit:
         more = connection.execute(CANDIDATES_OF_SOURCE, (plan.match, reserved, limit))
         ids = [*dict.fromkeys([*ids, *(row[0] for row in more)])]
     places = connection.execute(PLACES, (plan.match, _json(ids), len(ids)))
     hits = [plan.hit(passage_id, orjson.loads(found)) for passage_id, found in places]
     hits.sort(key=lambda hit: (-hit.bm25, hit.id))
+    hits += _unmatched([id_ for id_ in also[:limit] if id_ not in {*ids}]) if also else ()
     return KeywordAnswer(hits=hits, scale=plan.relevance.scale, rarities=plan.rarities)
+
+
+def _unmatched(ids: Sequence[int]) -> list[KeywordHit]:
+    return [KeywordHit(id=id_, bm25=0.0, exact=False) for id_ in ids]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

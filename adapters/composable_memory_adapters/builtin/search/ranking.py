@@ -10,6 +10,7 @@ from itertools import accumulate
 
 from composable_memory.types import MemorySearchResult, SearchOptions
 from composable_memory_adapters.builtin.search import hybrid
+from composable_memory_adapters.builtin.search.dating import Dated, rescored
 from composable_memory_adapters.builtin.search.decay import age_in_days, decay_factor, written_on
 from composable_memory_adapters.builtin.search.diversity import Place, Saying, balanced_order, diverse_order
 from composable_memory_adapters.builtin.search.hybrid import FusedHit, VectorHit
@@ -97,12 +98,15 @@ def make_page(
     policy: RankingPolicy,
     keywords: KeywordQuery,
     among: Sequence[int] | None = None,
+    dated: Dated | None = None,
 ) -> Page:
     """Return the results that `found` makes, behind those that a look less deep has put in `after`.
 
-    With `among`, only those passages may be results.
+    With `among`, only those passages may be results; `dated` is what the index has of a time asked for.
     """
     fused = _fused(connection, found, policy.hybrid, among)
+    if dated is not None:
+        fused = rescored(connection, fused, dated)
     ranked = _extended(after.ranked, _arranged(connection, fused, policy))
     good = [hit for hit in ranked if hit.exact or hit.score >= options.min_score]
     is_below = bool(ranked) and ranked[-1].score < options.min_score

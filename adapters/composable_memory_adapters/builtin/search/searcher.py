@@ -6,7 +6,7 @@ them comes after what was there.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from composable_memory.types import (
     VectorStatus,
 )
 from composable_memory_adapters.builtin.search import hybrid, keyword_leg
+from composable_memory_adapters.builtin.search.dating import Dated, asked_time, find_dated
 from composable_memory_adapters.builtin.search.filtering import Passing, passing
 from composable_memory_adapters.builtin.search.keyword_leg import KeywordAnswer
 from composable_memory_adapters.builtin.search.ranking import (
@@ -66,6 +67,7 @@ class _Asked:
     keywords: KeywordQuery
     among: Sequence[int] | None = None
     """The passages that pass the filters; None where there are none."""
+    dated: Dated | None = None
     is_embedded: bool = False
     vector: Sequence[float] | None = None
     problem: str | None = None
@@ -125,8 +127,8 @@ class Searcher:
         options = options or SearchOptions(max_results=defaults.max_results, min_score=defaults.min_score)
         if not text:
             return await self._listed(options) if options.filters else SearchAnswer(results=())
-        among = (await self._passing(options)).ids if options.filters else None
-        asked = _Asked(text=text, keywords=analyse(text), among=among)
+        asked = _Asked(text=text, keywords=analyse(text), among=await self._among(options))
+        asked.dated = await self._dated(text, options, asked.among)
         depth, page, policy = self._depth, Page(), self._policy(options.now)
         generation, has_caught_up = await self._known_generation(), False
         while True:
@@ -139,13 +141,15 @@ class Searcher:
                 policy=policy,
                 keywords=asked.keywords,
                 among=asked.among,
+                dated=asked.dated,
             )
             (made_of, revision), page_made = await self._read_page(make)
             if made_of != generation:
                 # A rebuilt index has come in between, where the candidates are not.
                 self._generation = generation = made_of
                 depth, page = self._depth, Page()
-                asked.among = (await self._passing(options)).ids if options.filters else None
+                asked.among = await self._among(options)
+                asked.dated = await self._dated(text, options, asked.among)
                 continue
             if not has_caught_up and await self._catch_up(found, revision):
                 has_caught_up = True  # once: an index that is being written changes all the time
@@ -160,6 +164,20 @@ class Searcher:
             engines=_engines(found),
             is_filtered=True,
         )
+
+    async def _among(self, options: SearchOptions) -> Sequence[int] | None:
+        return (await self._passing(options)).ids if options.filters else None
+
+    async def _dated(self, text: str, options: SearchOptions, among: Sequence[int] | None) -> Dated | None:
+        """Return what the index has of the time that is asked for; None if none is."""
+        asked = asked_time(text, options.intent, options.now or self._clock().astimezone())
+        if asked is None:
+            return None
+        dated = await self._file.read(partial(find_dated, asked=asked, has_keywords=self._has_keywords))
+        if among is None:
+            return dated
+        wanted = frozenset(among)
+        return replace(dated, ids=[id_ for id_ in dated.ids if id_ in wanted])
 
     async def _passing(self, options: SearchOptions) -> Passing:
         """Return the passages that pass the filters."""
@@ -242,7 +260,12 @@ class Searcher:
             keyword_leg.prepare(connection)
             reserved: MemorySource | None = "memory" if self._has_both_sources else None
             return keyword_leg.search(
-                connection, asked.keywords, limit=depth, reserved=reserved, among=asked.among
+                connection,
+                asked.keywords,
+                limit=depth,
+                reserved=reserved,
+                among=asked.among,
+                also=asked.dated.ids if asked.dated else (),
             )
 
         return await self._file.read(search)

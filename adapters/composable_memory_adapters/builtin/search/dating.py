@@ -1,0 +1,252 @@
+"""The time that a question asks for, and which passages are of it or name it.
+
+A note is of the day in its name, of its nearest dated folder, or of `date:` in its front matter; a transcript
+is of the day of its last change. What a text says of time is found by the keyword index, in a few spellings.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, datetime, timedelta
+from itertools import islice
+
+from composable_memory.query.filters import day_in_path
+from composable_memory.time.expressions import time_mentions
+from composable_memory.time.windows import window_of
+from composable_memory.types import QueryIntent, TimeHint
+from composable_memory_adapters.builtin.search.filtering import days_in_heads
+from composable_memory_adapters.builtin.search.hybrid import FusedHit
+from composable_memory_adapters.builtin.store import queries
+from composable_memory_adapters.sqlite_file import Connection
+from composable_memory_adapters.text.query_terms import has_content
+
+__all__ = ["AskedTime", "Dated", "asked_time", "find_dated", "rescored"]
+
+BONUS = 0.2
+"""What a score gains where month and year agree, twice that where the day does too. research: LoCoMo."""
+SAYING_BONUS = 0.1
+"""What it gains where only the text names the time."""
+MOST_DAYS = 400
+"""A longer stretch tells nothing apart."""
+MOST_DAYS_LISTED = 62
+"""Of so short a stretch all notes are candidates, whatever their words are."""
+MOST_LISTED = 400
+DAYS_ASKED_ONE_BY_ONE = 7
+
+FILES = """
+SELECT path, source, mtime FROM files
+WHERE (source = 'memory' AND path GLOB ?) OR (source = 'sessions' AND mtime BETWEEN ? AND ?)
+"""
+PASSAGES = """
+SELECT id, path, source FROM chunks WHERE path IN (SELECT value FROM json_each(?))
+ORDER BY path, start_line, start_char LIMIT ?
+"""
+SAYING = "SELECT rowid FROM chunks_fts WHERE chunks_fts MATCH ? LIMIT ?"
+BEGINNINGS = """
+SELECT path FROM chunks
+WHERE id IN (SELECT value FROM json_each(?)) AND start_line = 1 AND substr(text, 1, 3) = '---'
+"""
+
+_MONTHS = (
+    "january januar enero", "february februar febrero", "march märz marzo", "april abril", "may mai mayo",
+    "june juni junio", "july juli julio", "august agosto", "september septiembre", "october oktober octubre",
+    "november noviembre", "december dezember diciembre",
+)  # fmt: skip
+# Words and characters that only ask what there is of a time.
+_ONLY_ASKS = frozenset(
+    """happen happened happening note notes diary journal log entry entries write wrote written
+    passiert geschah geschehen los notiz notizen tagebuch eintrag einträge gemacht geschrieben
+    pasó paso ocurrió nota notas diario hice hicimos hizo escribí""".split()
+)
+_ONLY_ASKS_HAN = re.compile("发生|什么|日记|笔记|记录|事情|干|做|写|过|的|了|我|们|在|有|事|吗|呢|那|天|是")
+_WORD = re.compile(r"\w+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Span:
+    """A stretch of days that is asked for, both ends included; with `any_year`, in whatever year."""
+
+    first: date
+    last: date
+    any_year: bool = False
+
+    @property
+    def days(self) -> int:
+        return (self.last - self.first).days + 1
+
+    def level(self, day: date) -> float:
+        if self.first <= day <= self.last:
+            return 2.0 if self.days <= DAYS_ASKED_ONE_BY_ONE else 1.0
+        is_same_month = (day.year, day.month) == (self.first.year, self.first.month)
+        if self.days == 1 and is_same_month:
+            return 1.0
+        if self.any_year and day.month == self.first.month:
+            return 0.5
+        return 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedTime:
+    """The time that a question asks for; with `is_all` it asks for nothing else."""
+
+    spans: tuple[_Span, ...]
+    is_all: bool
+
+    def level(self, day: date | None) -> float:
+        """Return how well a day agrees: 2 for the day or the week, 1 for the month, 0 for not at all."""
+        return max((span.level(day) for span in self.spans), default=0.0) if day else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dated:
+    """What the index has of the time that is asked for.
+
+    `ids` are passages of notes of that time, the first of each note before the others; `heads` are the days
+    that front matter gives notes, and `saying` the passages that name the time.
+    """
+
+    asked: AskedTime
+    ids: Sequence[int]
+    heads: Mapping[str, date]
+    saying: frozenset[int]
+
+
+def asked_time(query: str, intent: QueryIntent | None, now: datetime) -> AskedTime | None:
+    """Return the time that a question asks for; None if it asks for none, or for nearly all times."""
+    hints = intent.time_hints if intent else tuple(one.hint for one in time_mentions(query))
+    spans = tuple(span for span in _spans(hints, now) if span.days <= MOST_DAYS) if hints else ()
+    if not spans:
+        return None
+    rest = query.lower()
+    for hint in hints:
+        rest = rest.replace(hint.phrase, " ", 1)
+    rest = _ONLY_ASKS_HAN.sub(" ", rest)
+    words = " ".join(word for word in _WORD.findall(rest) if word not in _ONLY_ASKS)
+    return AskedTime(spans=spans, is_all=not has_content(words))
+
+
+def _spans(hints: Sequence[TimeHint], now: datetime) -> Iterator[_Span]:
+    """Yield what all hints share; where they share nothing, what each asks for."""
+    each = [window for hint in hints if (window := window_of([hint], now))]
+    shared = window_of(hints, now)
+    if shared is None:
+        return
+    if len(each) > 1 and not all(one.start <= shared.start <= shared.end <= one.end for one in each):
+        for hint in hints:
+            yield from _spans([hint], now)
+        return
+    zone = now.tzinfo
+    named = hints[0].date or ""
+    try:
+        first, last = shared.start.astimezone(zone).date(), shared.end.astimezone(zone).date()
+    except OverflowError:  # at an edge of the calendar
+        return
+    yield _Span(
+        first=first, last=last, any_year=len(hints) == 1 and re.fullmatch(r"--\d\d", named) is not None
+    )
+
+
+def find_dated(connection: Connection, asked: AskedTime, *, has_keywords: bool) -> Dated:
+    """Return what the index has of a time."""
+    saying: frozenset[int] = frozenset()
+    heads: dict[str, date] = {}
+    if has_keywords and (phrases := " OR ".join(islice(_phrases(asked.spans), 200))):
+        saying = frozenset(row[0] for row in connection.execute(SAYING, (phrases, MOST_LISTED)))
+        found = connection.execute(BEGINNINGS, (json.dumps([*saying]),))
+        heads = dict(days_in_heads(connection, [path for (path,) in found if not day_in_path(path)]))
+    short = [span for span in asked.spans if span.days <= MOST_DAYS_LISTED]
+    days = {path: day for path, day in heads.items() if _is_in(day, short)}
+    for span in short:
+        days |= _files_of(connection, span)
+    ids = _passages_of(connection, days) if days else []
+    return Dated(asked=asked, ids=ids, heads=heads, saying=saying)
+
+
+def _files_of(connection: Connection, span: _Span) -> dict[str, date]:
+    midnight = datetime.combine(span.first, datetime.min.time()).astimezone()
+    first_ns = int(midnight.timestamp() * 1e9)
+    last_ns = first_ns + span.days * 86_400 * 10**9 - 1
+    pattern = f"*{_shared_beginning(span.first.isoformat(), span.last.isoformat())}*"
+    found = {}
+    for path, source, mtime in connection.execute(FILES, (pattern, first_ns, last_ns)):
+        day = day_in_path(path) if source == "memory" else _day_of_change(mtime)
+        if day and span.first <= day <= span.last:
+            found[path] = day
+    return found
+
+
+def _shared_beginning(one: str, other: str) -> str:
+    return one[
+        : next((at for at, both in enumerate(zip(one, other, strict=True)) if both[0] != both[1]), len(one))
+    ]
+
+
+def _day_of_change(mtime_ns: int) -> date:
+    return datetime.fromtimestamp(mtime_ns / 1e9).astimezone().date()
+
+
+def _is_in(day: date, spans: Sequence[_Span]) -> bool:
+    return any(span.first <= day <= span.last for span in spans)
+
+
+def _passages_of(connection: Connection, days: Mapping[str, date]) -> list[int]:
+    """Return the passages of some files: the first of each, by their days, then the others."""
+    firsts: dict[str, int] = {}
+    others: list[tuple[date, int]] = []
+    for id_, path, _ in connection.execute(PASSAGES, (json.dumps([*days]), MOST_LISTED)):
+        if path in firsts:
+            others.append((days[path], id_))
+        else:
+            firsts[path] = id_
+    return [
+        *(firsts[path] for path in sorted(firsts, key=lambda path: days[path])),
+        *(id_ for _, id_ in sorted(others)),
+    ]
+
+
+def _phrases(spans: Sequence[_Span]) -> Iterator[str]:
+    """Yield FTS5 strings for the spellings of days, or of months where whole ones are asked for."""
+    for span in spans:
+        if span.days <= DAYS_ASKED_ONE_BY_ONE:
+            for number in range(span.days):
+                yield from _spellings(span.first + timedelta(days=number))
+            continue
+        month = span.first.replace(day=1)
+        while month <= span.last:
+            yield f'"{month:%Y %m}"'
+            yield from (f'"{name} {month:%Y}"' for name in _MONTHS[month.month - 1].split())
+            yield f'"{month:%Y} 年 {month.month} 月"'
+            month = (month + timedelta(days=31)).replace(day=1)
+
+
+def _spellings(day: date) -> Iterator[str]:
+    yield f'"{day:%Y %m %d}"'
+    yield f'"{day:%d %m %Y}"'
+    yield f'"{day.month} 月 {day.day} 日"'
+    for name in _MONTHS[day.month - 1].split():
+        yield from (f'"{day.day} {name}"', f'"{name} {day.day}"', f'"{day.day} de {name}"')
+
+
+def rescored(connection: Connection, hits: Sequence[FusedHit], dated: Dated) -> list[FusedHit]:
+    """Return `hits` with what their time adds to their scores, best first."""
+    origins = queries.origins(connection, [hit.id for hit in hits])
+    places = {id_: place for place, id_ in enumerate(dated.ids)}
+    scored = []
+    for hit in hits:
+        origin = origins.get(hit.id)
+        level = 0.0
+        if origin is not None:
+            day = day_in_path(origin.path) or dated.heads.get(origin.path)
+            if origin.source == "sessions" and origin.mtime_ns is not None:
+                day = _day_of_change(origin.mtime_ns)
+            level = dated.asked.level(day)
+        gain = max(BONUS * level, SAYING_BONUS if hit.id in dated.saying else 0.0)
+        score = hit.score + gain
+        if dated.asked.is_all:
+            # Where nothing but a time is asked for, words and meaning of the question say nothing more.
+            is_of_it = hit.id in places
+            score = 0.95 - 0.2 * places[hit.id] / len(places) if is_of_it else 0.5 * hit.score + 0.5 * gain
+        scored.append((score, hit))
+    scored.sort(key=lambda one: -one[0])
+    return [replace(hit, score=min(1.0, score)) for score, hit in scored]
