@@ -1,9 +1,9 @@
-"""How often a note is found by its name or its date: a made vault of 200 notes, and 100 questions.
+"""How often a note is found by its name or date: a vault of 200 notes that is made here, and 100 questions.
 
-Notes and questions are made here, in English, German, Spanish and Chinese, the same in every run: a diary with
-a note for most days, meetings, clippings that have their date in the front matter, pages on topics, and people.
-A question is a hit if the first result, or one of the first three, is one of the notes that it may mean. Prints
-a table in Markdown.
+Notes and questions are made here, in English, German, Spanish and Chinese, the same in every run: a diary
+with a note for most days, meetings, clippings that have their date in the front matter, pages on topics, and
+people. A question is a hit if the first result, or one of the first three, is one of the notes that it may
+mean. Prints a table in Markdown.
 """
 
 import argparse
@@ -66,25 +66,25 @@ MORE = {
     "es": ["Dormí mal.", "Llovió hasta el mediodía.", "Un paseo largo por el río.", "Sopa por la noche."],
     "zh": ["睡得不好。", "下雨到中午。", "沿着河走了很久。", "晚上喝汤。"],
 }
-TOPICS: Sequence[tuple[str, str, str, str, str]] = (
-    # file name, title, alias, heading, text below the heading
-    ("q3-roadmap", "Where we go next", "North Star", "Hiring plan", "Two more for the platform group, one for support."),
-    ("CHANGELOG_V12", "What changed", "release twelve", "Breaking changes", "The old flag is gone, use the new one."),
-    ("dock-gateway-runbook", "When the pager rings", "night shift guide", "Rotating certificates", "Ask the vault, restart."),
-    ("tax-return-2025", "Papers for the office", "Steuererklärung", "Deductions", "Desk, chair, train tickets."),
-    ("sourdough", "Brot backen", "Sauerteig", "Teigruhe", "Über Nacht im Keller, bei zwölf Grad."),
-    ("umzug-checkliste", "Bevor der Wagen kommt", "Kistenplan", "Zählerstände", "Strom, Wasser, Gas ablesen."),
-    ("heizung-wartung", "Warm im Winter", "Kesselbuch", "Druck nachfüllen", "Bis eins Komma fünf bar."),
-    ("viaje-lisboa", "Cuatro días junto al Tajo", "escapada portuguesa", "Alojamiento", "Una pensión cerca del mirador."),
-    ("recetas-abuela", "Lo que cocinaba Carmen", "cuaderno verde", "Lentejas", "Con laurel y un poco de pimentón."),
-    ("presupuesto-boda", "Cuentas de la fiesta", "gran día", "Música", "El grupo cobra la mitad por adelantado."),
-    ("weekly-review", "Looking back every Friday", "retro habit", "Questions to ask", "What drained me? What gave energy?"),
-    ("wifi-setup", "Network at home", "router notes", "Guest access", "The code is on the fridge."),
-    ("装修预算", "新家的花费", "房子账本", "厨房", "橱柜和灶台一共三万。"),
-    ("读书笔记", "今年看的书", "书单", "三体", "第二部比第一部好看。"),
-    ("体检报告", "身体检查", "健康档案", "血压", "略高，少吃盐。"),
-    ("sensor_calibration", "Before each flight", "zeroing", "Barometer drift", "Let it warm for ten minutes."),
-)  # fmt: skip
+TOPICS = """
+en | q3-roadmap | Where we go next | North Star | Hiring plan | Two more people.
+en | CHANGELOG_V12 | What changed | release twelve | Breaking changes | The old flag is gone.
+en | dock-gateway-runbook | When the pager rings | night shift guide | Rotating certificates | Then restart.
+en | tax-return-2025 | Papers for the office | Steuererklärung | Deductions | A desk, a chair.
+de | sourdough | Brot backen | Sauerteig | Teigruhe | Über Nacht im Keller, bei zwölf Grad.
+de | umzug-checkliste | Bevor der Wagen kommt | Kistenplan | Zählerstände | Strom, Wasser, Gas ablesen.
+de | heizung-wartung | Warm im Winter | Kesselbuch | Druck nachfüllen | Bis eins Komma fünf bar.
+es | viaje-lisboa | Cuatro días junto al Tajo | escapada | Alojamiento | Una pensión.
+es | recetas-abuela | Lo que cocinaba Carmen | cuaderno verde | Lentejas | Con laurel.
+es | presupuesto-boda | Cuentas de la fiesta | gran día | Música | El grupo pide un adelanto.
+en | weekly-review | Looking back every Friday | retro habit | Questions to ask | What gave energy?
+en | wifi-setup | Network at home | router notes | Guest access | The code is on the fridge.
+zh | 装修预算 | 新家的花费 | 房子账本 | 厨房 | 橱柜和灶台一共三万。
+zh | 读书笔记 | 今年看的书 | 书单 | 三体 | 第二部比第一部好看。
+zh | 体检报告 | 身体检查 | 健康档案 | 血压 | 略高，少吃盐。
+en | sensor_calibration | Before each flight | zeroing | Barometer drift | Let it warm for ten minutes.
+"""
+"""Language, file name, title, alias, heading, and the text below it."""
 IDENTIFIERS = (
     "retry_budget_ms",
     "INC-4711",
@@ -102,9 +102,11 @@ FULL_NAMES = (
     ("zh", "周建国", "周建国"), ("zh", "林晓梅", "林晓梅"),
 )  # fmt: skip
 ROLES = {
-    "en": "Leads the second shift. Prefers calls before nine.", "de": "Leitet die zweite Schicht. Ruft gern früh an.",
-    "es": "Dirige el segundo turno. Prefiere llamar temprano.", "zh": "负责第二班。喜欢早上打电话。",
-}  # fmt: skip
+    "en": "Leads the second shift. Prefers calls before nine.",
+    "de": "Leitet die zweite Schicht. Ruft gern früh an.",
+    "es": "Dirige el segundo turno. Prefiere llamar temprano.",
+    "zh": "负责第二班。喜欢早上打电话。",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,14 +122,12 @@ class Question:
 def make_notes() -> dict[str, str]:
     """Return the notes by their paths, the same in every run."""
     chance = random.Random(SEED)
-    notes = {f"memory/topics/{one[0]}.md": _topic(one) for one in TOPICS}
+    notes = {f"memory/topics/{one[1]}.md": _topic(one) for one in _topics()}
     for language, name, slug in FULL_NAMES:
         heading = name if language in ("en", "zh") else "Kontakt" if language == "de" else "Contacto"
         notes[f"memory/people/{slug}.md"] = f"# {heading}\n\n{ROLES[language]}\n"
     for number, identifier in enumerate(IDENTIFIERS):
-        text = (
-            _lines(chance, "en", 3) + [f"Set {identifier} first, then look again."] + _lines(chance, "en", 2)
-        )
+        text = [*_lines(chance, "en", 3), f"Set {identifier} first.", *_lines(chance, "en", 2)]
         notes[f"memory/work/log-{number + 1:02}.md"] = "\n".join(["# Log", "", *text, ""])
     for number in range(16):
         day = date(2026, 1, 5) + timedelta(days=7 * number)
@@ -148,8 +148,12 @@ def make_notes() -> dict[str, str]:
     return notes
 
 
-def _topic(one: tuple[str, str, str, str, str]) -> str:
-    _, title, alias, heading, text = one
+def _topics() -> list[list[str]]:
+    return [line.split(" | ") for line in TOPICS.strip().splitlines()]
+
+
+def _topic(one: Sequence[str]) -> str:
+    _, _, title, alias, heading, text = one
     head = ["---", f"title: {title}", f"aliases: [{alias}]", "tags: [page]", "---"]
     return "\n".join([*head, "Something to begin with.", "", f"## {heading}", "", text, ""])
 
@@ -170,7 +174,7 @@ def _lines(chance: random.Random, language: str, count: int) -> list[str]:
 
 def make_questions(notes: Mapping[str, str]) -> list[Question]:
     """Return the questions, the same in every run."""
-    return [*_of_days(notes), *_of_stretches(notes), *_of_names(notes)]
+    return [*_of_days(notes), *_of_stretches(notes), *_of_names()]
 
 
 def _dated(notes: Mapping[str, str], first: date, last: date) -> frozenset[str]:
@@ -236,46 +240,73 @@ def _of_stretches(notes: Mapping[str, str]) -> Iterator[Question]:
         for number in (0, 1, 2)
     }
     spring = (date(2026, 3, 1), date(2026, 4, 30))
-    asked = {
+    april, march, february = month[4], month[3], month[2]
+    asked: Mapping[str, Mapping[str, Sequence[tuple[str, tuple[date, date]]]]] = {
         "month": {
-            "en": [("what happened in April 2026?", month[4]), ("notes from March", month[3]), ("2026-02", month[2])],
-            "de": [("Was war im April 2026?", month[4]), ("Notizen aus dem März", month[3]), ("zwischen März und April", spring)],
-            "es": [("¿Qué pasó en abril de 2026?", month[4]), ("notas de febrero de 2026", month[2]), ("entre marzo y abril", spring)],
-            "zh": [("2026年4月发生了什么？", month[4]), ("三月的日记", month[3]), ("2026年2月", month[2])],
+            "en": [
+                ("what happened in April 2026?", april),
+                ("notes from March", march),
+                ("2026-02", february),
+            ],
+            "de": [
+                ("Was war im April 2026?", april),
+                ("Notizen aus dem März", march),
+                ("zwischen März und April", spring),
+            ],
+            "es": [
+                ("¿Qué pasó en abril de 2026?", april),
+                ("notas de febrero de 2026", february),
+                ("entre marzo y abril", spring),
+            ],
+            "zh": [("2026年4月发生了什么？", april), ("三月的日记", march), ("2026年2月", february)],
         },
         "relative": {
-            "en": [("what did I do yesterday?", back[1]), ("last week", week[1]), ("three days ago", back[3]), ("last Monday", back[2])],
-            "de": [("Was habe ich gestern gemacht?", back[1]), ("letzte Woche", week[1]), ("vor drei Tagen", back[3]), ("vor zwei Wochen", week[2])],
-            "es": [("¿Qué hice ayer?", back[1]), ("la semana pasada", week[1]), ("hace tres días", back[3]), ("el lunes pasado", back[2])],
-            "zh": [("昨天我做了什么？", back[1]), ("上周", week[1]), ("三天前", back[3]), ("两周前", week[2])],
+            "en": [
+                ("what did I do yesterday?", back[1]),
+                ("last week", week[1]),
+                ("three days ago", back[3]),
+                ("last Monday", back[2]),
+            ],
+            "de": [
+                ("Was habe ich gestern gemacht?", back[1]),
+                ("letzte Woche", week[1]),
+                ("vor drei Tagen", back[3]),
+                ("vor zwei Wochen", week[2]),
+            ],
+            "es": [
+                ("¿Qué hice ayer?", back[1]),
+                ("la semana pasada", week[1]),
+                ("hace tres días", back[3]),
+                ("el lunes pasado", back[2]),
+            ],
+            "zh": [
+                ("昨天我做了什么？", back[1]),
+                ("上周", week[1]),
+                ("三天前", back[3]),
+                ("两周前", week[2]),
+            ],
         },
-    }  # fmt: skip
+    }
     for kind, by_language in asked.items():
         for language, questions in by_language.items():
             for text, (first, last) in questions:
                 yield Question(kind=kind, language=language, text=text, paths=_dated(notes, first, last))
 
 
-def _of_names(notes: Mapping[str, str]) -> Iterator[Question]:
-    language = {
-        one[0]: ("en", "de", "es", "zh")[(0, 0, 0, 0, 1, 1, 1, 2, 2, 2, 0, 0, 3, 3, 3, 0)[at]]
-        for at, one in enumerate(TOPICS)
-    }
+def _of_names() -> Iterator[Question]:
     wanted: Sequence[tuple[str, int, str]] = (
-        *(("file name", 0, form) for form in ("{}", "{}.md", "where is {}.md?")),
-        *(("title", 1, form) for form in ("{}", "{}")), ("heading", 3, "{}"), ("heading", 3, "{}"),
-        ("alias", 2, "{}"), ("alias", 2, "{}"),
+        *(("file name", 1, form) for form in ("{}", "{}.md", "where is {}.md?")),
+        *(("title", 2, form) for form in ("{}", "{}")), ("heading", 4, "{}"), ("heading", 4, "{}"),
+        ("alias", 3, "{}"), ("alias", 3, "{}"),
     )  # fmt: skip
     turn = 0
     for kind, column, form in wanted:
         for _ in range(4):
-            one = TOPICS[turn % len(TOPICS)]
+            one = _topics()[turn % len(_topics())]
             turn += 1
             said = one[column].replace("-", " ").replace("_", " ") if form == "{}" else one[column]
-            path = f"memory/topics/{one[0]}.md"
-            yield Question(
-                kind=kind, language=language[one[0]], text=form.format(said), paths=frozenset({path})
-            )
+            path = f"memory/topics/{one[1]}.md"
+            yield Question(kind=kind, language=one[0], text=form.format(said), paths=frozenset({path}))
     for number, identifier in enumerate(IDENTIFIERS):
         path = f"memory/work/log-{number + 1:02}.md"
         yield Question(kind="identifier", language="en", text=identifier, paths=frozenset({path}))
@@ -308,9 +339,8 @@ async def run(notes: Mapping[str, str], questions: Sequence[Question], *, shows_
                 if shows_misses and place > 1:
                     first = response.results[0].path if response.results else "nothing"
                     print(f"{place:3} {one.kind:10} {one.language} {one.text} | {first} | {min(one.paths)}")
-    print(
-        f"\n{len(notes)} notes, {len(questions)} questions\n\n| kind | questions | first | in the first three |\n|---|---|---|---|"
-    )
+    print(f"\n{len(notes)} notes, {len(questions)} questions\n")
+    print("| kind | questions | first | in the first three |\n|---|---|---|---|")
     for group, reached in places.items():
         first, three = (sum(place <= limit for place in reached) for limit in (1, 3))
         print(f"| {group} | {len(reached)} | {first} | {three} |")

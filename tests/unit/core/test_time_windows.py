@@ -116,3 +116,11 @@ def test_a_count_that_leads_out_of_the_calendar_stops_at_its_edge(query: str) ->
 
     assert found is not None
     assert found.start <= found.end
+
+
+def test_a_weekday_is_that_of_the_week_that_is_named() -> None:
+    wednesday = datetime(2026, 5, 20, 9, tzinfo=UTC)
+    for query in ("上周一", "letzte Woche am Montag", "last week on Monday"):
+        found = window(query, wednesday)
+        assert found is not None
+        assert found.start.date().isoformat() == found.end.date().isoformat() == "2026-05-11", query

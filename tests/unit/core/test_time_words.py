@@ -132,3 +132,34 @@ def test_a_topic_ends_where_its_time_begins() -> None:
 
     assert intent.topics == ("betasearch",)
     assert [hint.phrase for hint in intent.time_hints] == ["as of march 2024"]
+
+
+def test_times_are_read_in_german_spanish_and_chinese() -> None:
+    expected = {
+        "Was war am 14. April 2026?": "2026-04-14",
+        "vom 3.5.": "--05-03",
+        "am 03.05.2026": "2026-05-03",
+        "2026/04/14": "2026-04-14",
+        "im März": "--03",
+        "Mitte Mai": "--05",
+        "am Montag": "-W-1",
+        "el viernes": "-W-5",
+        "周三": "-W-3",
+        "三月": "--03",
+        "十二月三十一日": "--12-31",
+        "2026年三月": "2026-03",
+        "notes from March": "--03",
+    }
+    assert {text: read(text)[0][1] for text in expected} == expected
+    for text in ("vor Ort", "chapter 14. May we begin?", "10.42.0.17", "nach Hause", "el perro", "三个苹果"):
+        assert read(text) == [], text
+
+
+def test_counted_times_are_read_in_german_and_chinese() -> None:
+    expected = {
+        "vor drei Tagen": ("day", -3), "in den letzten zwei Wochen": ("week", -2), "gestern": ("day", -1),
+        "letzte Woche": ("week", -1), "三天前": ("day", -3), "两周前": ("week", -2), "最近十天": ("day", -10),
+        "大前天": ("day", -3), "hace nueve meses": ("month", -9),
+    }  # fmt: skip
+    hints = {text: time_mentions(text)[0].hint for text in expected}
+    assert {text: (hint.unit, hint.offset) for text, hint in hints.items()} == expected

@@ -17,14 +17,13 @@ from composable_memory.time.windows import window_of
 from composable_memory.types import QueryIntent, TimeHint
 from composable_memory_adapters.builtin.search.filtering import days_in_heads
 from composable_memory_adapters.builtin.search.hybrid import FusedHit
-from composable_memory_adapters.builtin.store import queries
 from composable_memory_adapters.sqlite_file import Connection
 from composable_memory_adapters.text.query_terms import has_content
 
 __all__ = ["AskedTime", "Dated", "asked_time", "find_dated", "rescored"]
 
 BONUS = 0.2
-"""What a score gains where month and year agree, twice that where the day does too. research: LoCoMo."""
+"""What a score gains where month and year agree, twice that where the day does too; see docs/measurements."""
 SAYING_BONUS = 0.1
 """What it gains where only the text names the time."""
 MOST_DAYS = 400
@@ -42,6 +41,7 @@ PASSAGES = """
 SELECT id, path, source FROM chunks WHERE path IN (SELECT value FROM json_each(?))
 ORDER BY path, start_line, start_char LIMIT ?
 """
+PATHS = "SELECT id, path FROM chunks WHERE id IN (SELECT value FROM json_each(?))"
 SAYING = "SELECT rowid FROM chunks_fts WHERE chunks_fts MATCH ? LIMIT ?"
 BEGINNINGS = """
 SELECT path FROM chunks
@@ -102,13 +102,13 @@ class AskedTime:
 class Dated:
     """What the index has of the time that is asked for.
 
-    `ids` are passages of notes of that time, the first of each note before the others; `heads` are the days
-    that front matter gives notes, and `saying` the passages that name the time.
+    `ids` are passages of notes of that time, the first of each note before the others; `days` are those of
+    notes and transcripts whose path does not tell, and `saying` the passages that name the time.
     """
 
     asked: AskedTime
     ids: Sequence[int]
-    heads: Mapping[str, date]
+    days: Mapping[str, date]
     saying: frozenset[int]
 
 
@@ -132,7 +132,13 @@ def _spans(hints: Sequence[TimeHint], now: datetime) -> Iterator[_Span]:
     shared = window_of(hints, now)
     if shared is None:
         return
-    if len(each) > 1 and not all(one.start <= shared.start <= shared.end <= one.end for one in each):
+    # A weekday is that of a week that is named as well; by itself it would be another day.
+    has_weekday = any((hint.date or "").startswith("-W") for hint in hints)
+    if (
+        len(each) > 1
+        and not has_weekday
+        and not all(one.start <= shared.start <= shared.end <= one.end for one in each)
+    ):
         for hint in hints:
             yield from _spans([hint], now)
         return
@@ -160,7 +166,7 @@ def find_dated(connection: Connection, asked: AskedTime, *, has_keywords: bool) 
     for span in short:
         days |= _files_of(connection, span)
     ids = _passages_of(connection, days) if days else []
-    return Dated(asked=asked, ids=ids, heads=heads, saying=saying)
+    return Dated(asked=asked, ids=ids, days=heads | days, saying=saying)
 
 
 def _files_of(connection: Connection, span: _Span) -> dict[str, date]:
@@ -210,7 +216,7 @@ def _phrases(spans: Sequence[_Span]) -> Iterator[str]:
     for span in spans:
         if span.days <= DAYS_ASKED_ONE_BY_ONE:
             for number in range(span.days):
-                yield from _spellings(span.first + timedelta(days=number))
+                yield from _spellings(span.first + timedelta(days=number), in_words=span.days == 1)
             continue
         month = span.first.replace(day=1)
         while month <= span.last:
@@ -220,33 +226,33 @@ def _phrases(spans: Sequence[_Span]) -> Iterator[str]:
             month = (month + timedelta(days=31)).replace(day=1)
 
 
-def _spellings(day: date) -> Iterator[str]:
+def _spellings(day: date, *, in_words: bool) -> Iterator[str]:
     yield f'"{day:%Y %m %d}"'
     yield f'"{day:%d %m %Y}"'
     yield f'"{day.month} 月 {day.day} 日"'
-    for name in _MONTHS[day.month - 1].split():
+    for name in _MONTHS[day.month - 1].split() if in_words else ():
         yield from (f'"{day.day} {name}"', f'"{name} {day.day}"', f'"{day.day} de {name}"')
 
 
 def rescored(connection: Connection, hits: Sequence[FusedHit], dated: Dated) -> list[FusedHit]:
     """Return `hits` with what their time adds to their scores, best first."""
-    origins = queries.origins(connection, [hit.id for hit in hits])
+    paths = dict(connection.execute(PATHS, (json.dumps([hit.id for hit in hits]),)))
+    levels = {
+        path: dated.asked.level(dated.days.get(path) or day_in_path(path)) for path in {*paths.values()}
+    }
     places = {id_: place for place, id_ in enumerate(dated.ids)}
     scored = []
     for hit in hits:
-        origin = origins.get(hit.id)
-        level = 0.0
-        if origin is not None:
-            day = day_in_path(origin.path) or dated.heads.get(origin.path)
-            if origin.source == "sessions" and origin.mtime_ns is not None:
-                day = _day_of_change(origin.mtime_ns)
-            level = dated.asked.level(day)
-        gain = max(BONUS * level, SAYING_BONUS if hit.id in dated.saying else 0.0)
+        gain = max(
+            BONUS * levels.get(paths.get(hit.id, ""), 0.0), SAYING_BONUS if hit.id in dated.saying else 0.0
+        )
         score = hit.score + gain
         if dated.asked.is_all:
             # Where nothing but a time is asked for, words and meaning of the question say nothing more.
-            is_of_it = hit.id in places
-            score = 0.95 - 0.2 * places[hit.id] / len(places) if is_of_it else 0.5 * hit.score + 0.5 * gain
+            if hit.id in places:
+                score = 0.95 - 0.2 * places[hit.id] / len(places)
+            else:
+                score = 0.5 * hit.score + (0.25 if hit.id in dated.saying else 0.0)
         scored.append((score, hit))
     scored.sort(key=lambda one: -one[0])
-    return [replace(hit, score=min(1.0, score)) for score, hit in scored]
+    return [hit if score == hit.score else replace(hit, score=min(1.0, score)) for score, hit in scored]

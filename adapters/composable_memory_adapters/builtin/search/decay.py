@@ -4,10 +4,10 @@ Nothing here looks at the disk or at a clock: the name and the time of a file co
 is handed in. Ages are whole days, so the same question has the same answer all day.
 """
 
-import re
 from datetime import date
 from math import exp, isfinite, log
 
+from composable_memory.query.filters import day_in_path
 from composable_memory.types import MemorySource
 
 __all__ = ["age_in_days", "decay_factor", "written_on"]
@@ -15,7 +15,6 @@ __all__ = ["age_in_days", "decay_factor", "written_on"]
 MAIN_FILES = ("MEMORY.md", "memory.md")
 MEMORY_FOLDER = "memory/"
 
-_DATE = re.compile(r"\d{4}-\d{2}-\d{2}(?!\d)")
 _EPOCH = date(1970, 1, 1).toordinal()
 _NS_A_DAY = 86_400 * 10**9
 
@@ -45,17 +44,7 @@ def written_on(path: str, *, source: MemorySource, mtime_ns: int | None) -> date
     their last change, `mtime_ns` nanoseconds after 1970; None means that it is not known.
     """
     if source == "memory":
-        day = _day_in_name(path)
+        day = day_in_path(path)
         if day or path in MAIN_FILES or path.startswith(MEMORY_FOLDER):
             return day
     return None if mtime_ns is None else date.fromordinal(_EPOCH + mtime_ns // _NS_A_DAY)
-
-
-def _day_in_name(path: str) -> date | None:
-    for name in reversed(path.split("/")):
-        if match := _DATE.match(name):
-            try:
-                return date.fromisoformat(match[0])
-            except ValueError:  # 2026-02-30 only looks like a date
-                continue
-    return None

@@ -98,16 +98,20 @@ def search(
         ids = [row[0] for row in connection.execute(CANDIDATES_BY_BM25, (plan.match, limit))]
     else:
         ids = [row[0] for row in connection.execute(CANDIDATES_AMONG, (plan.match, _json(among), limit))]
-    if also:
+    if len(also) > limit:
         more = connection.execute(CANDIDATES_AMONG, (plan.match, _json(also), limit))
         ids = [*dict.fromkeys([*ids, *(row[0] for row in more)])]
+    elif also:
+        ids = [*dict.fromkeys([*ids, *also])]
     if reserved and among is None and len(ids) == limit:
         more = connection.execute(CANDIDATES_OF_SOURCE, (plan.match, reserved, limit))
         ids = [*dict.fromkeys([*ids, *(row[0] for row in more)])]
     places = connection.execute(PLACES, (plan.match, _json(ids), len(ids)))
     hits = [plan.hit(passage_id, orjson.loads(found)) for passage_id, found in places]
     hits.sort(key=lambda hit: (-hit.bm25, hit.id))
-    hits += _unmatched([id_ for id_ in also[:limit] if id_ not in {*ids}]) if also else ()
+    if also:
+        matched = {hit.id for hit in hits}
+        hits += _unmatched([id_ for id_ in also[:limit] if id_ not in matched])
     return KeywordAnswer(hits=hits, scale=plan.relevance.scale, rarities=plan.rarities)
 
 

@@ -1,0 +1,139 @@
+"""Questions that ask for a time find the notes of that time."""
+
+import json
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from composable_memory import open_memory
+from composable_memory.runtime.memory import Memory
+from composable_memory.types import SearchFilters, SearchOptions
+
+NOW = datetime(2026, 5, 20, 9, tzinfo=UTC)
+"""A Wednesday."""
+ROUTINE = "Repaired the bicycle with Oliver. Soup in the evening.\n"
+OTHER = "A long walk by the river, and a call from the landlord.\n"
+NOTES = {
+    **{f"memory/2026-05-{day:02}.md": ROUTINE for day in (2, 5, 11, 13, 17, 18, 19)},
+    "memory/2026-04-14.md": OTHER,
+    "memory/2026-04-14-call.md": OTHER + ROUTINE,
+    "memory/2025-04-20.md": ROUTINE,
+    "memory/trips/2026-03-03/plan.md": OTHER,
+    "memory/clip.md": f"---\ntitle: Clip\ndate: 2026-01-29\n---\n{OTHER}",
+    "memory/ledger.md": "Paid the plumber on 7 February 2026, in cash.\n",
+    "memory/log.md": "2026-02-09: the boiler was inspected.\n",
+    "MEMORY.md": "Oliver repairs bicycles. It rained in 2019.\n",
+}
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Path:
+    folder = tmp_path / "vault"
+    for path, text in NOTES.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text, encoding="utf-8")
+    return folder
+
+
+async def first(memory: Memory, query: str) -> str:
+    response = await memory.query(query, now=NOW)
+    return response.results[0].path.removeprefix("memory/")
+
+
+async def test_the_note_of_a_day_comes_first_however_the_day_is_written(vault: Path, state_dir: Path) -> None:
+    asked = {
+        "2026-03-03": "trips/2026-03-03/plan.md",
+        "what did I do on 3 March 2026?": "trips/2026-03-03/plan.md",
+        "March 3rd": "trips/2026-03-03/plan.md",
+        "Was habe ich am 3. März gemacht?": "trips/2026-03-03/plan.md",
+        "am 03.03.2026": "trips/2026-03-03/plan.md",
+        "¿Qué hice el 3 de marzo de 2026?": "trips/2026-03-03/plan.md",
+        "2026年3月3日我做了什么？": "trips/2026-03-03/plan.md",
+        "三月三日": "trips/2026-03-03/plan.md",
+        "notes of 29 January": "clip.md",
+        "2026-01-29": "clip.md",
+        "yesterday": "2026-05-19.md",
+        "gestern": "2026-05-19.md",
+        "ayer": "2026-05-19.md",
+        "昨天": "2026-05-19.md",
+        "what happened three days ago?": "2026-05-17.md",
+        "hace tres días": "2026-05-17.md",
+        "last Monday": "2026-05-18.md",
+        "上周三": "2026-05-13.md",
+        "vor zwei Wochen": "2026-05-05.md",
+        "zwischen März und April": "trips/2026-03-03/plan.md",
+        "what happened on 7 February 2026?": "ledger.md",
+        "9 February 2026": "log.md",
+    }
+    async with open_memory(vault, state_dir, long_lived=False) as memory:
+        await memory.sync()
+        found = {query: await first(memory, query) for query in asked}
+
+    assert found == asked
+
+
+async def test_of_like_notes_that_of_the_time_comes_first(vault: Path, state_dir: Path) -> None:
+    asked = {
+        "who repaired the bicycle in April 2026?": {"2026-04-14-call.md"},
+        "who repaired the bicycle in April 2025?": {"2025-04-20.md"},
+        "soup with Oliver last week": {"2026-05-11.md", "2026-05-13.md", "2026-05-17.md"},
+        "Fahrrad mit Oliver am 5. Mai": {"2026-05-05.md"},
+        "call from the landlord on 14 April": {"2026-04-14.md", "2026-04-14-call.md"},
+    }
+    async with open_memory(vault, state_dir, long_lived=False) as memory:
+        await memory.sync()
+        for query, notes in asked.items():
+            assert await first(memory, query) in notes, query
+
+
+async def test_where_no_time_is_asked_for_the_asker_s_clock_changes_nothing(
+    vault: Path, state_dir: Path
+) -> None:
+    async with open_memory(vault, state_dir, long_lived=False) as memory:
+        await memory.sync()
+        for query in ("repaired the bicycle", "may I have soup", "the march to the river"):
+            here = await memory.query(query, now=NOW)
+            long_ago = await memory.query(query, now=datetime(2001, 1, 1, tzinfo=UTC))
+            assert here.results == long_ago.results, query
+
+
+async def test_a_time_goes_with_filters_and_with_longer_answers(vault: Path, state_dir: Path) -> None:
+    async with open_memory(vault, state_dir, long_lived=False) as memory:
+        await memory.sync()
+        filtered = await memory.query("last month", now=NOW, filters=SearchFilters(paths=("*-call.md",)))
+        longest = await memory.query("soup in May 2026", now=NOW, max_results=20)
+        shorter = await memory.query("soup in May 2026", now=NOW, max_results=3)
+
+    assert [one.path for one in filtered.results] == ["memory/2026-04-14-call.md"]
+    assert longest.results[:3] == shorter.results
+    assert all(0.0 <= one.score <= 1.0 for one in longest.results)
+
+
+async def test_without_an_intent_and_without_keywords_times_are_found(vault: Path, state_dir: Path) -> None:
+    off = {"memory": {"builtin": {"store": {"fts": {"enabled": False}}}}}
+    async with open_memory(vault, state_dir, off, long_lived=False) as memory:
+        await memory.sync()
+        (builtin,) = (one for one in memory.manager.backends_with("sync").values())  # type: ignore[arg-type]
+        found = await builtin.search("bicycle repairs on 13 May", SearchOptions(now=NOW))
+
+    assert found[0].path == "memory/2026-05-13.md"
+
+
+async def test_a_transcript_is_of_its_last_change(tmp_path: Path, state_dir: Path) -> None:
+    vault, talks = tmp_path / "vault", tmp_path / "talks"
+    (vault / "memory").mkdir(parents=True)
+    (vault / "memory" / "2026-05-02.md").write_text("We talked about the canoe.\n", encoding="utf-8")
+    talks.mkdir()
+    for name, day in (("a", 11), ("b", 18)):
+        line = {"type": "message", "message": {"role": "user", "content": "We talked about the canoe."}}
+        (talks / f"{name}.jsonl").write_text(json.dumps(line) + "\n", encoding="utf-8")
+        changed = datetime(2026, 5, day, 12, tzinfo=UTC).timestamp()
+        os.utime(talks / f"{name}.jsonl", (changed, changed))
+    builtin = {"sources": ["memory", "sessions"], "sessions": {"folder": str(talks)}}
+    async with open_memory(vault, state_dir, {"memory": {"builtin": builtin}}, long_lived=False) as memory:
+        await memory.sync()
+        found = {query: await first(memory, query) for query in ("last Monday", "the canoe on 11 May")}
+
+    assert found == {"last Monday": "sessions/b.jsonl", "the canoe on 11 May": "sessions/a.jsonl"}
