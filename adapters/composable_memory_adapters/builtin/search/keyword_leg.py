@@ -92,7 +92,7 @@ def search(
     match_any = query.match_any()
     size = connection.execute(COLLECTION, (match_any,)).get if match_any else None
     if size is None:
-        return KeywordAnswer(hits=_unmatched(also[:limit]), scale=1.0)
+        return KeywordAnswer(hits=tuple(_unmatched(also[:limit])), scale=1.0)
     plan = _Plan.of(connection, query, size=orjson.loads(size), row_budget=row_budget)
     if among is None:
         ids = [row[0] for row in connection.execute(CANDIDATES_BY_BM25, (plan.match, limit))]
