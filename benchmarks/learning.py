@@ -131,7 +131,7 @@ class Asked:
     @classmethod
     def of(cls, question: Question, query: LoggedQuery) -> "Asked":
         origins = {
-            f"{one.path}:{one.start_line}:{one.end_line}": (*one.origin,)
+            one.key: (one.origin.path, one.origin.start_line, one.origin.end_line)
             for each in query.lists
             for one in each.candidates
             if one.origin is not None
