@@ -24,10 +24,8 @@ __all__ = [
     "DEFAULT_RRF_K",
     "BackendList",
     "Dedup",
-    "Found",
     "Fusion",
     "Group",
-    "Loser",
     "Merged",
     "T",
     "merge",
@@ -74,7 +72,7 @@ class BackendList(Generic[T]):
     calibrated: Sequence[float]
 
 
-class Found(NamedTuple, Generic[T]):
+class _Found(NamedTuple, Generic[T]):
     """What one backend found. Sorted as a tuple, the highest weighted score comes first."""
 
     minus_weighted: float
@@ -88,12 +86,10 @@ class Found(NamedTuple, Generic[T]):
 
     @property
     def key(self) -> str:
-        """Return what names the passage across backends."""
         return self.result.key
 
     @property
     def label(self) -> str:
-        """Return the backend and the key."""
         return f"{self.backend_id} {self.result.key}"
 
 
@@ -101,14 +97,14 @@ class Found(NamedTuple, Generic[T]):
 class Group(Generic[T]):
     """What was found that says the same: the one that stands for it, and the others."""
 
-    best: Found[T]
+    best: _Found[T]
     score: float = 0.0
-    others: tuple[Found[T], ...] = ()
+    others: tuple[_Found[T], ...] = ()
     support: float = 0.0
     is_unconfirmed: bool = False
 
     @property
-    def members(self) -> tuple[Found[T], ...]:
+    def members(self) -> tuple[_Found[T], ...]:
         """Return all that say it, the best first."""
         return (self.best, *self.others)
 
@@ -133,17 +129,16 @@ class Group(Generic[T]):
         return self.best.result.exact or any(other.result.exact for other in self.others)
 
 
-class Loser(NamedTuple, Generic[T]):
+class _Loser(NamedTuple, Generic[T]):
     """What was ruled out: the reason, and against what it lost, or the reason in words."""
 
     backend_id: str
     result: T
     reason: DropReason
-    against: Found[T] | str
+    against: _Found[T] | str
 
     @property
     def detail(self) -> str:
-        """Return the reason in words."""
         if isinstance(self.against, str):
             return self.against
         lost = "nearly the same text as" if self.reason == "near-duplicate" else "merged into"
@@ -158,8 +153,8 @@ class Merged(Generic[T]):
     """
 
     kept: tuple[Group[T], ...]
-    losers: tuple[Loser[T], ...]
-    beyond: tuple[Group[T] | Found[T], ...]
+    losers: tuple[_Loser[T], ...]
+    beyond: tuple[Group[T] | _Found[T], ...]
     total_before_dedup: int
     total_after_dedup: int
 
@@ -209,7 +204,7 @@ def merge(
     compares texts; by default their snippets are.
     """
     is_near = is_near or NearTexts()
-    losers: list[Loser[T]] = []
+    losers: list[_Loser[T]] = []
     groups = _Grouping(dedup, losers, is_near).of(_candidates(lists, losers))
     _score(groups, [entry for entry in lists if entry.weight > 0.0], fusion, rrf_k)
     groups.sort(key=lambda group: (-group.score, group.best.place, group.best.rank))
@@ -225,17 +220,17 @@ def merge(
     )
 
 
-def _candidates(lists: Sequence[BackendList[T]], losers: list[Loser[T]]) -> list[Found[T]]:
+def _candidates(lists: Sequence[BackendList[T]], losers: list[_Loser[T]]) -> list[_Found[T]]:
     """Return all candidates that count, the highest weighted score first."""
-    candidates: list[Found[T]] = []
+    candidates: list[_Found[T]] = []
     for place, entry in enumerate(lists):
         backend_id, weight = entry.backend_id, entry.weight
         if weight <= 0.0:
             reason = "its backend has weight 0"
-            losers.extend(Loser(backend_id, result, "weight-zero", reason) for result in entry.results)
+            losers.extend(_Loser(backend_id, result, "weight-zero", reason) for result in entry.results)
             continue
         candidates += [
-            Found(-weighted, place, rank, backend_id, weight, calibrated, weighted, result)
+            _Found(-weighted, place, rank, backend_id, weight, calibrated, weighted, result)
             for rank, (result, calibrated) in enumerate(zip(entry.results, entry.calibrated, strict=True), 1)
             for weighted in (calibrated * weight,)
         ]
@@ -246,7 +241,7 @@ def _candidates(lists: Sequence[BackendList[T]], losers: list[Loser[T]]) -> list
 class _Grouping(Generic[T]):
     """Gathers what stands at the same place around its best, and facts around the passages they are from."""
 
-    def __init__(self, dedup: Dedup, losers: list[Loser[T]], is_near: Callable[[T, T], bool]) -> None:
+    def __init__(self, dedup: Dedup, losers: list[_Loser[T]], is_near: Callable[[T, T], bool]) -> None:
         self._dedup = dedup
         self._losers = losers
         self._is_near = is_near
@@ -254,7 +249,7 @@ class _Grouping(Generic[T]):
         self._by_path: dict[str, list[Group[T]]] = {}
         self._by_origin: dict[str, list[Group[T]]] = {}
 
-    def of(self, candidates: Sequence[Found[T]]) -> list[Group[T]]:
+    def of(self, candidates: Sequence[_Found[T]]) -> list[Group[T]]:
         taken = []
         for one in candidates:
             result = one.result
@@ -270,7 +265,7 @@ class _Grouping(Generic[T]):
             self._put_taken(one, is_searched)
         return self._groups
 
-    def _put(self, one: Found[T], home: Group[T] | None, reason: DropReason) -> Group[T]:
+    def _put(self, one: _Found[T], home: Group[T] | None, reason: DropReason) -> Group[T]:
         """Let one join its group, or make one for it, which is returned."""
         if home is None:
             home = Group(one)
@@ -278,10 +273,10 @@ class _Grouping(Generic[T]):
             self._by_path.setdefault(one.result.path, []).append(home)
         else:
             home.others += (one,)
-            self._losers.append(Loser(one.backend_id, one.result, reason, home.best))
+            self._losers.append(_Loser(one.backend_id, one.result, reason, home.best))
         return home
 
-    def _put_taken(self, one: Found[T], is_searched: "_Searched") -> None:
+    def _put_taken(self, one: _Found[T], is_searched: "_Searched") -> None:
         """Let a fact join that passage which it is from, or one that says the same."""
         home, reason = self._home(one.result)
         origin = one.result.origin if self._dedup is not Dedup.EXACT else None
@@ -318,7 +313,7 @@ class _Grouping(Generic[T]):
         return [group for group in self._by_path.get(origin.path, ()) if overlap(origin, group.best.result)]
 
     def _home_of_taken(
-        self, fact: Found[T], passages: Sequence[Group[T]], origin: Origin | TakenFrom
+        self, fact: _Found[T], passages: Sequence[Group[T]], origin: Origin | TakenFrom
     ) -> Group[T] | None:
         """Return the group of the passage that a fact is from, or of a fact from there that says the same."""
         for group in passages:
@@ -341,7 +336,7 @@ class _Searched:
     folders: frozenset[tuple[int, str]]
 
     @classmethod
-    def of(cls, candidates: Iterable[Found[T]]) -> "_Searched":
+    def of(cls, candidates: Iterable[_Found[T]]) -> "_Searched":
         return cls(
             frozenset(
                 (one.place, _folder(one.result.path)) for one in candidates if one.result.start_line > 0
@@ -390,9 +385,9 @@ def _support(group: Group[T]) -> float:
     return SUPPORT_SHARE * max((one.weighted for one in supporting), default=0.0)
 
 
-def _best_of_each_backend(group: Group[T]) -> list[Found[T]]:
+def _best_of_each_backend(group: Group[T]) -> list[_Found[T]]:
     """Return one member a backend: the first, for they joined best first."""
-    best: dict[int, Found[T]] = {}
+    best: dict[int, _Found[T]] = {}
     for member in group.members:
         best.setdefault(member.place, member)
     return list(best.values())
@@ -402,7 +397,7 @@ def _keep(
     groups: Sequence[Group[T]],
     max_results: int | None,
     min_score: float,
-    losers: list[Loser[T]],
+    losers: list[_Loser[T]],
     is_near: Callable[[T, T], bool],
 ) -> tuple[list[Group[T]], Sequence[Group[T]]]:
     """Return the groups that are returned, and those that came after the last of them."""
@@ -412,12 +407,12 @@ def _keep(
             return kept, groups[position:]
         if group.calibrated < min_score and not group.exact:
             detail = f"calibrated score {group.calibrated:.3f} is below {min_score:g}"
-            losers.append(Loser(group.best.backend_id, group.best.result, "min-score", detail))
+            losers.append(_Loser(group.best.backend_id, group.best.result, "min-score", detail))
             continue
         twin = next((other for other in kept if is_near(group.best.result, other.best.result)), None)
         if twin is not None:
             twin.others += group.members
-            losers.append(Loser(group.best.backend_id, group.best.result, "near-duplicate", twin.best))
+            losers.append(_Loser(group.best.backend_id, group.best.result, "near-duplicate", twin.best))
             continue
         kept.append(group)
     return kept, ()

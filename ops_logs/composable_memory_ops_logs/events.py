@@ -233,8 +233,7 @@ class FinalResult:
     start_char: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dropped:
+class Dropped(NamedTuple):
     """One candidate that did not reach the answer, and why."""
 
     path: str
