@@ -5,8 +5,15 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
-from composable_memory.facts import TimeWindow
-from composable_memory.types import JsonValue
+from composable_memory.types import JsonValue, TimeWindow
+from composable_memory.vector_values import (
+    EmbedderInput,
+    Health,
+    VectorMatch,
+    VectorQuery,
+    VectorQueryResult,
+    VectorRecord,
+)
 
 __all__ = [
     "EmbedderInput",
@@ -155,50 +162,6 @@ class GraphQueryResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VectorRecord:
-    """A vector to keep under an id."""
-
-    id: str
-    values: Sequence[float]
-    metadata: Mapping[str, JsonValue] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VectorQuery:
-    """Ask for the `top_k` nearest; `filter` keeps records whose metadata equals every given value."""
-
-    vector: Sequence[float]
-    top_k: int
-    filter: Mapping[str, JsonValue] | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VectorMatch:
-    """A near record; `score` is the cosine similarity, in [-1, 1]."""
-
-    id: str
-    score: float
-    metadata: Mapping[str, JsonValue] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VectorQueryResult:
-    """The nearest records, best first."""
-
-    matches: tuple[VectorMatch, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EmbedderInput:
-    """A text to embed; `kind` lets a provider tell a question from a stored passage."""
-
-    text: str
-    id: str | None = None
-    kind: Literal["query", "document"] = "document"
-    metadata: Mapping[str, JsonValue] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ExtractedEntity:
     """An entity that a text speaks of."""
 
@@ -235,14 +198,6 @@ class TemporalPolicyDecision:
     valid_from: datetime | None = None
     valid_to: datetime | None = None
     confidence: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Health:
-    """Whether a service answers, and what it said."""
-
-    ok: bool
-    message: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar
 from pydantic import Field
 
 from composable_memory.config.settings import SettingsModel
-from composable_memory.content import EmbedderInput
 from composable_memory.errors import EmbedderUnavailable
 from composable_memory.interfaces import EmbedderServices, EmbedderSpec
+from composable_memory.vector_values import EmbedderInput
 
 if TYPE_CHECKING:
     import numpy as np

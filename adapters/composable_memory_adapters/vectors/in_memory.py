@@ -10,9 +10,9 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
-from composable_memory.content import Health, VectorMatch, VectorQuery, VectorQueryResult, VectorRecord
 from composable_memory.errors import DimensionMismatch
 from composable_memory.types import JsonValue
+from composable_memory.vector_values import Health, VectorMatch, VectorQuery, VectorQueryResult, VectorRecord
 from composable_memory_adapters.vectors.resident import (
     ExactVectors,
     Fetch,

@@ -7,7 +7,6 @@ from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from composable_memory.content import EmbedderInput, VectorQuery
 from composable_memory.errors import (
     BackendUnavailable,
     ComposableMemoryError,
@@ -18,6 +17,7 @@ from composable_memory.errors import (
 from composable_memory.interfaces import EmbedderAdapter, VectorAdapter, VectorServices
 from composable_memory.registry import load_vectors
 from composable_memory.types import VectorStatus
+from composable_memory.vector_values import EmbedderInput, VectorQuery
 from composable_memory_adapters.builtin.embedder_calls import answer_within
 from composable_memory_adapters.builtin.search.index_vectors import IndexVectors, VectorFollower
 from composable_memory_adapters.builtin.search.ranking import Near

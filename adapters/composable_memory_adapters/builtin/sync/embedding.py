@@ -4,9 +4,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from composable_memory.content import EmbedderInput
 from composable_memory.errors import DimensionMismatch, EmbedderUnavailable, EmbeddingError, EmbeddingPending
 from composable_memory.interfaces import Clock, EmbedderAdapter, SupportsJobs
+from composable_memory.vector_values import EmbedderInput
 from composable_memory_adapters.builtin.embedder_calls import answer_within
 from composable_memory_adapters.builtin.store import index
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
