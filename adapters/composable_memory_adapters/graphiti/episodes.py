@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
-from typing import Literal, cast
+from typing import Any, Literal, cast
 from uuid import UUID, uuid5
 
 from composable_memory.content import (
@@ -239,21 +239,11 @@ def _clean(content: MemoryContentObject) -> MemoryContentObject:
 
 
 def _clean_provenance(provenance: MemoryProvenance) -> MemoryProvenance:
-    return replace(
-        provenance,
-        source=storable(provenance.source),
-        source_id=_storable_or_none(provenance.source_id),
-        channel=_storable_or_none(provenance.channel),
-        actor_id=_storable_or_none(provenance.actor_id),
-        session_key=_storable_or_none(provenance.session_key),
-        run_id=_storable_or_none(provenance.run_id),
-        trace_id=_storable_or_none(provenance.trace_id),
-        citations=tuple(map(storable, provenance.citations)),
-    )
-
-
-def _storable_or_none(text: str | None) -> str | None:
-    return text and storable(text)
+    values = {one.name: getattr(provenance, one.name) for one in fields(provenance)}
+    texts: dict[str, Any] = {
+        name: storable(value) for name, value in values.items() if isinstance(value, str)
+    }
+    return replace(provenance, **texts, citations=tuple(map(storable, provenance.citations)))
 
 
 def _clean_artifact(artifact: MemoryArtifact) -> MemoryArtifact:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 
 from composable_memory.errors import BackendUnavailable, MemoryPathError
 from composable_memory.facts import Episode, Fact, GraphEntity, Neighbourhood
@@ -22,6 +22,7 @@ from composable_memory_adapters.graphiti.groups import GroupScope
 from composable_memory_adapters.graphiti.monitor import Monitor
 from composable_memory_adapters.graphiti.outbox.queue import Outbox
 from composable_memory_adapters.graphiti.stores import BACKEND_ID, FactStore
+from composable_memory_adapters.graphiti.times import in_utc
 
 __all__ = ["FactBrowser"]
 
@@ -82,7 +83,7 @@ class FactBrowser:
         found = await self._store.facts(
             self._scope.searched,
             about=about,
-            as_of=None if as_of is None else _in_utc(as_of),
+            as_of=None if as_of is None else _in_calendar(as_of),
             current_at=self._clock() if current_only else None,
             limit=limit,
         )
@@ -133,9 +134,9 @@ class FactBrowser:
             raise BackendUnavailable(BACKEND_ID, "it is closed", fix="open it again", operation=operation)
 
 
-def _in_utc(moment: datetime) -> datetime:
+def _in_calendar(moment: datetime) -> datetime:
     """Return a time in UTC; one without a zone is taken for UTC, and what no calendar has for its end."""
     try:
-        return moment.replace(tzinfo=UTC) if moment.utcoffset() is None else moment.astimezone(UTC)
+        return in_utc(moment)
     except OverflowError:
         return FAR_PAST if moment.year == 1 else FAR_FUTURE

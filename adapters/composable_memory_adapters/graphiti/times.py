@@ -5,12 +5,23 @@ from datetime import UTC, datetime
 
 from composable_memory.content import IngestWarning, MemoryContentObject, MemoryTemporalMetadata
 
-__all__ = ["Times"]
+__all__ = ["Times", "in_utc"]
 
 FIRST_LIKELY_YEAR = 1900
 LIKELY_YEARS_AHEAD = 100
 INVALID = "graphiti.invalid_observed_at"
+MOMENTS = ("created_at", "updated_at", "observed_at", "valid_from", "valid_to", "expires_at")
+"""All of `MemoryTemporalMetadata` that are times."""
 OBSERVED_KEYS = ("observedAt", "observed_at")
+
+
+def in_utc(moment: datetime) -> datetime:
+    """Return a time in UTC, which is also what one without a zone is taken to be in.
+
+    Raises:
+        OverflowError: it is at an edge of the calendar.
+    """
+    return moment.replace(tzinfo=UTC) if moment.utcoffset() is None else moment.astimezone(UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,15 +63,8 @@ class _Reading:
             return None
         own = self._content.temporal or MemoryTemporalMetadata()
         other = inherited or MemoryTemporalMetadata()
-        return MemoryTemporalMetadata(
-            created_at=self._in_utc("created_at", own.created_at or other.created_at),
-            updated_at=self._in_utc("updated_at", own.updated_at or other.updated_at),
-            observed_at=self._in_utc("observed_at", own.observed_at or other.observed_at),
-            valid_from=self._in_utc("valid_from", own.valid_from or other.valid_from),
-            valid_to=self._in_utc("valid_to", own.valid_to or other.valid_to),
-            expires_at=self._in_utc("expires_at", own.expires_at or other.expires_at),
-            timezone=own.timezone or other.timezone,
-        )
+        moments = {name: self._in_utc(name, getattr(own, name) or getattr(other, name)) for name in MOMENTS}
+        return MemoryTemporalMetadata(**moments, timezone=own.timezone or other.timezone)
 
     def observed_at(self, temporal: MemoryTemporalMetadata | None, ingested_at: datetime) -> datetime:
         """Return when the content was said or seen, as far as that is known."""
@@ -87,7 +91,7 @@ class _Reading:
         if value is None:
             return None
         try:
-            moment = value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+            moment = in_utc(value)
         except OverflowError:
             self._invalid(value.isoformat())
             return None

@@ -1,13 +1,27 @@
 """What every graph database behind the memory does: take Cypher and values, return rows of plain values."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from typing import Literal, Protocol, TypeAlias
 
 from composable_memory.content import Health
 from composable_memory.errors import BackendUnavailable
+from composable_memory_adapters.graphiti.times import in_utc
 
-__all__ = ["CutOff", "CypherDatabase", "DatabaseKind", "Row", "iso", "plain", "plain_map", "readable"]
+__all__ = [
+    "CutOff",
+    "CypherDatabase",
+    "DatabaseKind",
+    "Row",
+    "iso",
+    "moment_in",
+    "plain",
+    "plain_map",
+    "readable",
+    "real_in",
+    "text_in",
+    "texts_in",
+]
 
 DatabaseKind = Literal["falkordb", "neo4j"]
 Row: TypeAlias = Mapping[str, object]
@@ -68,7 +82,30 @@ AS_THEY_ARE = NUMBERS | {str, type(None)}
 
 def iso(moment: datetime) -> str:
     """Return a time in UTC as the text that graphs hold, which sorts like the time."""
-    return (moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)).isoformat()
+    return in_utc(moment).isoformat()
+
+
+def moment_in(value: object) -> datetime | None:
+    """Return the time, in UTC, that a value of a row is; None for what is none."""
+    try:
+        return in_utc(datetime.fromisoformat(value)) if isinstance(value, str) and value else None
+    except (ValueError, OverflowError):
+        return None
+
+
+def text_in(value: object) -> str:
+    """Return the text that a value of a row is; the empty one for what is none."""
+    return value if isinstance(value, str) else ""
+
+
+def texts_in(value: object) -> list[str]:
+    """Return the texts in a value of a row."""
+    return [one for one in value if isinstance(one, str)] if isinstance(value, list | tuple) else []
+
+
+def real_in(value: object) -> float | None:
+    """Return the number that a value of a row is; None for what is none."""
+    return float(value) if isinstance(value, int | float) else None
 
 
 def plain(value: object) -> object:

@@ -10,8 +10,15 @@ from pydantic import TypeAdapter
 
 from composable_memory.content import GraphEdge, GraphNode, MemoryProvenance, MemoryTemporalMetadata
 from composable_memory.types import JsonValue
-from composable_memory_adapters.graphiti.database.cypher import Row
+from composable_memory_adapters.graphiti.database.cypher import (
+    Row,
+    moment_in,
+    real_in,
+    text_in,
+    texts_in,
+)
 from composable_memory_adapters.graphiti.episodes import graph_id
+from composable_memory_adapters.graphiti.times import in_utc
 
 __all__ = [
     "EntityRecord",
@@ -102,8 +109,8 @@ def entity_of(node: GraphNode, group_id: str, now: datetime) -> EntityRecord:
         own_id=node.id,
         name=node.label,
         created_at=now,
-        summary=_text(node.properties.get("text")),
-        kind=_text(node.properties.get("kind") or node.properties.get("type")),
+        summary=text_in(node.properties.get("text")),
+        kind=text_in(node.properties.get("kind") or node.properties.get("type")),
         properties=_json(node.properties),
         provenance=_provenance_text(node.provenance),
         temporal=_temporal_text(node.temporal),
@@ -114,17 +121,16 @@ def fact_of(edge: GraphEdge, group_id: str, names: Mapping[str, str], now: datet
     """Return the record of an edge; `names` has the names of entities by the ids of their nodes."""
     times = edge.temporal or MemoryTemporalMetadata()
     observed_at = _utc(times.observed_at)
-    episodes = tuple(graph_id(group_id, one) for one in _texts(edge.properties.get("episodes")))
+    episodes = tuple(graph_id(group_id, one) for one in texts_in(edge.properties.get("episodes")))
     valid_at = _utc(times.valid_from) or observed_at
     stated = _stated_in(edge, group_id) or tuple((one, valid_at) for one in episodes if valid_at)
-    confidence = edge.properties.get("confidence")
     return FactRecord(
         uuid=graph_id(group_id, edge.id),
         own_id=edge.id,
         source=graph_id(group_id, edge.source_id),
         target=graph_id(group_id, edge.target_id),
         relation=edge.type,
-        fact=_text(edge.properties.get("fact")) or _sentence(edge, names),
+        fact=text_in(edge.properties.get("fact")) or _sentence(edge, names),
         created_at=now,
         episodes=episodes,
         told=stated,
@@ -132,7 +138,7 @@ def fact_of(edge: GraphEdge, group_id: str, names: Mapping[str, str], now: datet
         ends_at=_utc(times.valid_to),
         reference_time=observed_at or _utc(times.valid_from),
         expires_at=_utc(times.expires_at),
-        confidence=float(confidence) if isinstance(confidence, (int, float)) else None,
+        confidence=real_in(edge.properties.get("confidence")),
         exclusive=edge.properties.get("exclusive") is True,
         ends=edge.properties.get("ends") is True,
         properties=_json(edge.properties),
@@ -144,13 +150,13 @@ def fact_of(edge: GraphEdge, group_id: str, names: Mapping[str, str], now: datet
 def entity_record(row: Row) -> EntityRecord:
     """Return an entity as it is stored; one that graphiti-core found by itself has its UUID for an id."""
     return EntityRecord(
-        uuid=_text(row["uuid"]),
-        own_id=_text(row["own_id"] or row["uuid"]),
-        name=_text(row["name"]),
-        created_at=_moment(row["created_at"]) or datetime.min.replace(tzinfo=UTC),
-        summary=_text(row["summary"]),
-        kind=_text(row["kind"]),
-        properties=_text(row["properties"]) or "{}",
+        uuid=text_in(row["uuid"]),
+        own_id=text_in(row["own_id"] or row["uuid"]),
+        name=text_in(row["name"]),
+        created_at=moment_in(row["created_at"]) or datetime.min.replace(tzinfo=UTC),
+        summary=text_in(row["summary"]),
+        kind=text_in(row["kind"]),
+        properties=text_in(row["properties"]) or "{}",
         provenance=_optional(row["provenance"]),
         temporal=_optional(row["temporal"]),
     )
@@ -158,28 +164,28 @@ def entity_record(row: Row) -> EntityRecord:
 
 def fact_record(row: Row) -> FactRecord:
     """Return a fact as it is stored; the end of one that graphiti-core found by itself is its own."""
-    is_ours, confidence = row["own_id"] is not None, row["confidence"]
+    is_ours = row["own_id"] is not None
     return FactRecord(
-        uuid=_text(row["uuid"]),
-        own_id=_text(row["own_id"] or row["uuid"]),
-        source=_text(row["source"]),
-        target=_text(row["target"]),
-        relation=_text(row["relation"]),
-        fact=_text(row["fact"]),
-        created_at=_moment(row["created_at"]) or datetime.min.replace(tzinfo=UTC),
-        episodes=tuple(_texts(row["episodes"])),
-        told=tuple(_stated(text) for text in _texts(row["told"])),
-        valid_at=_moment(row["valid_at"]),
-        invalid_at=_moment(row["invalid_at"]),
-        expired_at=_moment(row["expired_at"]),
-        ends_at=_moment(row["ends_at"] if is_ours or row["ends_at"] else row["invalid_at"]),
-        retired_at=_moment(row["retired_at"]),
-        reference_time=_moment(row["reference_time"]),
-        expires_at=_moment(row["expires_at"]),
-        confidence=float(confidence) if isinstance(confidence, (int, float)) else None,
+        uuid=text_in(row["uuid"]),
+        own_id=text_in(row["own_id"] or row["uuid"]),
+        source=text_in(row["source"]),
+        target=text_in(row["target"]),
+        relation=text_in(row["relation"]),
+        fact=text_in(row["fact"]),
+        created_at=moment_in(row["created_at"]) or datetime.min.replace(tzinfo=UTC),
+        episodes=tuple(texts_in(row["episodes"])),
+        told=tuple(_stated(text) for text in texts_in(row["told"])),
+        valid_at=moment_in(row["valid_at"]),
+        invalid_at=moment_in(row["invalid_at"]),
+        expired_at=moment_in(row["expired_at"]),
+        ends_at=moment_in(row["ends_at"] if is_ours or row["ends_at"] else row["invalid_at"]),
+        retired_at=moment_in(row["retired_at"]),
+        reference_time=moment_in(row["reference_time"]),
+        expires_at=moment_in(row["expires_at"]),
+        confidence=real_in(row["confidence"]),
         exclusive=row["exclusive"] is True,
         ends=row["ends"] is True,
-        properties=_text(row["properties"]) or "{}",
+        properties=text_in(row["properties"]) or "{}",
         provenance=_optional(row["provenance"]),
         temporal=_optional(row["temporal"]),
     )
@@ -214,7 +220,9 @@ def as_edge(record: FactRecord, source_id: str, target_id: str) -> GraphEdge:
 def _stated_in(edge: GraphEdge, group_id: str) -> tuple[tuple[str, datetime], ...]:
     """Return since when each episode says that the edge holds, as far as its properties tell."""
     stated = edge.properties.get("told")
-    moments = {own_id: _moment(since) for own_id, since in stated.items()} if isinstance(stated, dict) else {}
+    moments = (
+        {own_id: moment_in(since) for own_id, since in stated.items()} if isinstance(stated, dict) else {}
+    )
     return tuple((graph_id(group_id, own_id), moment) for own_id, moment in moments.items() if moment)
 
 
@@ -249,24 +257,9 @@ def _temporal_text(temporal: MemoryTemporalMetadata | None) -> str | None:
     return _temporal().dump_json(temporal).decode() if temporal else None
 
 
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
-
-
 def _optional(value: object) -> str | None:
-    return _text(value) or None
-
-
-def _texts(value: object) -> list[str]:
-    return [one for one in value if isinstance(one, str)] if isinstance(value, list | tuple) else []
-
-
-def _moment(value: object) -> datetime | None:
-    return _utc(datetime.fromisoformat(value)) if isinstance(value, str) and value else None
+    return text_in(value) or None
 
 
 def _utc(moment: datetime | None) -> datetime | None:
-    """Return a time in UTC; one without a zone is taken to be in UTC."""
-    if moment is None:
-        return None
-    return moment.replace(tzinfo=UTC) if moment.utcoffset() is None else moment.astimezone(UTC)
+    return None if moment is None else in_utc(moment)

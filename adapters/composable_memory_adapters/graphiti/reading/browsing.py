@@ -10,7 +10,7 @@ from datetime import datetime
 from composable_memory.facts import Episode, Fact, GraphEntity, Neighbourhood
 from composable_memory.interfaces import Clock
 from composable_memory.supervision.tasks import all_of
-from composable_memory_adapters.graphiti.database.cypher import CypherDatabase, Row
+from composable_memory_adapters.graphiti.database.cypher import CypherDatabase, Row, iso
 from composable_memory_adapters.graphiti.reading.dialects import dialect_of
 from composable_memory_adapters.graphiti.reading.entities import entities, ids_called, neighbourhood
 from composable_memory_adapters.graphiti.reading.rows import (
@@ -19,7 +19,6 @@ from composable_memory_adapters.graphiti.reading.rows import (
     NEWEST,
     episode_of,
     fact_of,
-    iso,
     number_in,
     since,
 )

@@ -11,7 +11,7 @@ from datetime import datetime
 from composable_memory.content import GraphQuery, GraphQueryResult
 from composable_memory.errors import BackendRejected
 from composable_memory.supervision.tasks import all_of
-from composable_memory_adapters.graphiti.database.cypher import CypherDatabase, Row
+from composable_memory_adapters.graphiti.database.cypher import CypherDatabase, Row, iso
 from composable_memory_adapters.graphiti.episodes import graph_id
 from composable_memory_adapters.graphiti.library.vector_space import stored_space
 from composable_memory_adapters.graphiti.reading.dialects import Statements, dialect_of, statements_for
@@ -21,7 +21,7 @@ from composable_memory_adapters.graphiti.reading.question_words import (
     most_selective,
     question_words,
 )
-from composable_memory_adapters.graphiti.reading.rows import edge_of, iso, number_in
+from composable_memory_adapters.graphiti.reading.rows import edge_of, number_in
 from composable_memory_adapters.graphiti.reading.vector_index import (
     OVERFETCH,
     VectorIndex,

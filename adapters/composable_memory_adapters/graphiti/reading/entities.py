@@ -10,7 +10,7 @@ from datetime import datetime
 
 from composable_memory.facts import Fact, GraphEntity, Neighbourhood
 from composable_memory.supervision.tasks import all_of
-from composable_memory_adapters.graphiti.database.cypher import CypherDatabase
+from composable_memory_adapters.graphiti.database.cypher import CypherDatabase, iso
 from composable_memory_adapters.graphiti.reading.dialects import dialect_of
 from composable_memory_adapters.graphiti.reading.rows import (
     ENTITY,
@@ -18,7 +18,6 @@ from composable_memory_adapters.graphiti.reading.rows import (
     NEWEST,
     entity_of,
     fact_of,
-    iso,
     since,
 )
 from composable_memory_adapters.graphiti.reading.search import add_origins

@@ -1,13 +1,12 @@
 """Rows of answers as facts, edges, entities and episodes (pure), and the columns that they are read from."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
 
 from composable_memory.content import GraphEdge, MemoryTemporalMetadata
 from composable_memory.facts import Episode, Fact, GraphEntity
 from composable_memory.types import JsonValue, Origin
-from composable_memory_adapters.graphiti.database.cypher import Row
+from composable_memory_adapters.graphiti.database.cypher import Row, moment_in, real_in, text_in, texts_in
 from composable_memory_adapters.graphiti.episodes import origin_of
 
 __all__ = [
@@ -21,7 +20,6 @@ __all__ = [
     "episode_of",
     "fact_in",
     "fact_of",
-    "iso",
     "number_in",
     "since",
     "with_origins",
@@ -63,26 +61,26 @@ def edge_of(row: Row) -> GraphEdge:
     `uuid` among its properties is the graph's own id: a fact that began anew shares the other with the first.
     """
     known: dict[str, JsonValue] = {
-        "uuid": _text(row.get("id")),
-        "fact": _text(row.get("fact")),
-        "source": _text(row.get("source")),
-        "target": _text(row.get("target")),
-        "expired_at": _text(row.get("expired_at")),
-        "confidence": _number(row.get("confidence")),
-        "cosine": _number(row.get("cosine")),
-        "episodes": [*_texts(row.get("episodes"))],
+        "uuid": text_in(row.get("id")),
+        "fact": text_in(row.get("fact")),
+        "source": text_in(row.get("source")),
+        "target": text_in(row.get("target")),
+        "expired_at": text_in(row.get("expired_at")),
+        "confidence": real_in(row.get("confidence")),
+        "cosine": real_in(row.get("cosine")),
+        "episodes": [*texts_in(row.get("episodes"))],
     }
     return GraphEdge(
-        id=_text(row.get("own_id") or row.get("id")),
-        source_id=_text(row.get("source_id")),
-        target_id=_text(row.get("target_id")),
-        type=_text(row.get("relation")),
+        id=text_in(row.get("own_id") or row.get("id")),
+        source_id=text_in(row.get("source_id")),
+        target_id=text_in(row.get("target_id")),
+        type=text_in(row.get("relation")),
         properties=known,
         temporal=MemoryTemporalMetadata(
-            created_at=_moment(row.get("created_at")),
-            valid_from=_moment(row.get("valid_at")),
-            valid_to=_moment(row.get("invalid_at")),
-            expires_at=_moment(row.get("expires_at")),
+            created_at=moment_in(row.get("created_at")),
+            valid_from=moment_in(row.get("valid_at")),
+            valid_to=moment_in(row.get("invalid_at")),
+            expires_at=moment_in(row.get("expires_at")),
         ),
     )
 
@@ -91,35 +89,35 @@ def fact_in(edge: GraphEdge, group_id: str, labels: Mapping[str, str]) -> Fact:
     """Return what an edge of any graph says; `labels` has the names of nodes by their ids."""
     known, times = edge.properties, edge.temporal or MemoryTemporalMetadata()
     source, target = (
-        _text(known.get(end)) or labels.get(id_, id_)
+        text_in(known.get(end)) or labels.get(id_, id_)
         for end, id_ in (("source", edge.source_id), ("target", edge.target_id))
     )
     return Fact(
-        id=_text(known.get("uuid")) or edge.id,
+        id=text_in(known.get("uuid")) or edge.id,
         group_id=group_id,
-        text=_text(known.get("fact")) or f"{source} {edge.type.replace('_', ' ').lower()} {target}",
+        text=text_in(known.get("fact")) or f"{source} {edge.type.replace('_', ' ').lower()} {target}",
         relation=edge.type,
         source=source,
         target=target,
         valid_at=times.valid_from,
         invalid_at=times.valid_to,
         created_at=times.created_at,
-        expired_at=_moment(known.get("expired_at")),
+        expired_at=moment_in(known.get("expired_at")),
         expires_at=times.expires_at,
-        confidence=_number(known.get("confidence")),
-        episodes=tuple(_texts(known.get("episodes"))),
+        confidence=real_in(known.get("confidence")),
+        episodes=tuple(texts_in(known.get("episodes"))),
     )
 
 
 def entity_of(row: Row, group_id: str) -> GraphEntity:
     """Return a row with the columns `ENTITY` and `facts`, their number, as an entity."""
-    label = next((one for one in _texts(row.get("labels")) if one != "Entity"), None)
+    label = next((one for one in texts_in(row.get("labels")) if one != "Entity"), None)
     return GraphEntity(
-        id=_text(row.get("id")),
+        id=text_in(row.get("id")),
         group_id=group_id,
-        name=_text(row.get("name")),
-        kind=_text(row.get("kind")) or label,
-        summary=_text(row.get("summary")),
+        name=text_in(row.get("name")),
+        kind=text_in(row.get("kind")) or label,
+        summary=text_in(row.get("summary")),
         fact_count=number_in(row, "facts"),
     )
 
@@ -127,14 +125,14 @@ def entity_of(row: Row, group_id: str) -> GraphEntity:
 def episode_of(row: Row, group_id: str, facts: int) -> Episode:
     """Return a row with the columns `EPISODE` as an episode that `facts` facts were taken from."""
     return Episode(
-        id=_text(row.get("id")),
+        id=text_in(row.get("id")),
         group_id=group_id,
-        content_id=_text(row.get("content_id")),
-        text=_text(row.get("text")),
-        observed_at=_moment(row.get("observed_at")),
-        ingested_at=_moment(row.get("ingested_at")),
-        origin=origin_of(_text(row.get("description"))),
-        source=_text(row.get("source")),
+        content_id=text_in(row.get("content_id")),
+        text=text_in(row.get("text")),
+        observed_at=moment_in(row.get("observed_at")),
+        ingested_at=moment_in(row.get("ingested_at")),
+        origin=origin_of(text_in(row.get("description"))),
+        source=text_in(row.get("source")),
         fact_count=facts,
     )
 
@@ -155,30 +153,3 @@ def since(fact: Fact) -> float:
     """Return when a fact began to hold, else was recorded, in seconds since 1970; the far past if unknown."""
     moment = fact.valid_at or fact.created_at
     return moment.timestamp() if moment else float("-inf")
-
-
-def iso(moment: datetime) -> str:
-    """Return a time in UTC as the graph holds it."""
-    return moment.astimezone(UTC).isoformat()
-
-
-def _moment(value: object) -> datetime | None:
-    if not isinstance(value, str):
-        return None
-    try:
-        moment = datetime.fromisoformat(value)
-    except ValueError:
-        return None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-
-
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) else None
-
-
-def _texts(value: object) -> Sequence[str]:
-    return [one for one in value if isinstance(one, str)] if isinstance(value, list | tuple) else ()
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""

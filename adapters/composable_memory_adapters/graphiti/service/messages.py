@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
@@ -11,6 +11,7 @@ from composable_memory.content import MemoryContentObject
 from composable_memory.facts import Episode, Fact
 from composable_memory.types import JsonValue
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft, origin_of
+from composable_memory_adapters.graphiti.times import in_utc
 
 __all__ = [
     "FoundFacts",
@@ -23,16 +24,10 @@ __all__ = [
     "as_fact",
     "as_message",
     "dated",
-    "in_utc",
     "message_key",
 ]
 
 RoleType: TypeAlias = Literal["user", "assistant", "system"]
-
-
-def in_utc(moment: datetime) -> datetime:
-    """Return a time in UTC; the graph's own clock is UTC, so that is what one without a zone means."""
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
 def _listed(value: object) -> object:
