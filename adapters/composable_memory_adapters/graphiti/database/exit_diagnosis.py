@@ -2,7 +2,6 @@
 
 import os
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,6 +20,47 @@ PACKAGES = {
 """Libraries of the system that the server needs: their packages in Debian and in Fedora."""
 
 
+MISSING_LIBRARY = r"(lib[\w+.-]+\.so[.\d]*): cannot open shared object file"
+FULL = "the disk of {folder} is full or fails"
+MAKE_ROOM = "make room there; what was acknowledged is kept"
+SIGNS = (
+    (
+        r"No space left on device|File too large|Disk quota exceeded|AOF write error",
+        FULL,
+        MAKE_ROOM,
+    ),
+    (
+        r"version [`'](GLIBC\w*_[\d.]+)' not found",
+        "the system's libraries are older than {found}, which FalkorDB needs",
+        f"run on a newer system, such as Debian 12 or Ubuntu 22.04, or {SHARE_INSTEAD}",
+    ),
+    (
+        r"Module \S+ failed to load: ([^\n]+)",
+        "FalkorDB cannot be loaded: {found}",
+        f"reinstall it, or {SHARE_INSTEAD}",
+    ),
+    (
+        r"Can't handle RDB format version",
+        "the graphs in {folder} were written by a newer server than this one",
+        "use the Python environment that wrote them, or move the folder away and ingest again",
+    ),
+    (
+        r"reading the append only file ([\w.-]+)",
+        "{folder}/appendonlydir/{found} is damaged",
+        (
+            "restore {folder} from a copy, or cut off the damage with `redis-check-aof --fix`, "
+            "or move the folder away and ingest again"
+        ),
+    ),
+    (
+        r"crashed by signal|BUG REPORT END",
+        "the graph server crashed",
+        "try again; {folder}/server.log has its report",
+    ),
+)
+"""What a log holds, what is wrong then, and what helps; `found` is the group of the pattern."""
+
+
 class Reason(NamedTuple):
     """What is wrong, and what to do about it."""
 
@@ -34,11 +74,15 @@ def read_reason(log: Path, *, since: int | None, data_dir: Path) -> Reason | Non
     Without `since`, the log is not read.
     """
     text = "" if since is None else _tail(log, since)
-    for pattern, explain in _SIGNS:
+    if found := re.search(MISSING_LIBRARY, text):
+        return _lacks(found[1])
+    for pattern, what, fix in SIGNS:
         if found := re.search(pattern, text):
-            return explain(found, data_dir)
-    # A log on a full disk says nothing.
-    return _full(data_dir) if _is_full(data_dir) else _last_line(text, log)
+            named = {"found": found[1] if found.re.groups else "", "folder": data_dir}
+            return Reason(what.format(**named), fix.format(**named))
+    if _is_full(data_dir):  # a log on a full disk says nothing
+        return Reason(FULL.format(folder=data_dir), MAKE_ROOM)
+    return _last_line(text, log)
 
 
 def _tail(log: Path, since: int) -> str:
@@ -59,17 +103,7 @@ def _is_full(folder: Path) -> bool:
     return system.f_bavail * system.f_frsize < FULL_BELOW_BYTES
 
 
-def _full(data_dir: Path) -> Reason:
-    what = f"the disk of {data_dir} is full or fails"
-    return Reason(what, "make room there; what was acknowledged is kept")
-
-
-def _has_no_room(_: re.Match[str], data_dir: Path) -> Reason:
-    return _full(data_dir)
-
-
-def _lacks_library(found: re.Match[str], _: Path) -> Reason:
-    library = found[1]
+def _lacks(library: str) -> Reason:
     what = f"the system lacks {library}, which the graph server needs"
     if library not in PACKAGES:
         return Reason(what, f"install it, or {SHARE_INSTEAD}")
@@ -77,49 +111,7 @@ def _lacks_library(found: re.Match[str], _: Path) -> Reason:
     return Reason(what, f"apt-get install {debian}, or dnf install {fedora}; or {SHARE_INSTEAD}")
 
 
-def _is_too_old(found: re.Match[str], _: Path) -> Reason:
-    return Reason(
-        f"the system's libraries are older than {found[1]}, which FalkorDB needs",
-        f"run on a newer system, such as Debian 12 or Ubuntu 22.04, or {SHARE_INSTEAD}",
-    )
-
-
-def _is_unloadable(found: re.Match[str], _: Path) -> Reason:
-    return Reason(f"FalkorDB cannot be loaded: {found[1]}", f"reinstall it, or {SHARE_INSTEAD}")
-
-
-def _is_of_a_newer_server(_: re.Match[str], data_dir: Path) -> Reason:
-    return Reason(
-        f"the graphs in {data_dir} were written by a newer server than this one",
-        "use the Python environment that wrote them, or move the folder away and ingest again",
-    )
-
-
-def _is_damaged(found: re.Match[str], data_dir: Path) -> Reason:
-    return Reason(
-        f"{data_dir / 'appendonlydir' / found[1]} is damaged",
-        f"restore {data_dir} from a copy, or cut off the damage with `redis-check-aof --fix`, "
-        "or move the folder away and ingest again",
-    )
-
-
-def _has_crashed(_: re.Match[str], data_dir: Path) -> Reason:
-    return Reason("the graph server crashed", f"try again; {data_dir / 'server.log'} has its report")
-
-
 def _last_line(text: str, log: Path) -> Reason | None:
     lines = [line.split(" # ")[-1].strip() for line in text.splitlines() if "WARNING" not in line]
     last = next((line for line in reversed(lines) if line), None)
     return Reason(f"the graph server ended: {last[:300]}", f"read {log}") if last else None
-
-
-_Explain = Callable[[re.Match[str], Path], Reason]
-_SIGNS: tuple[tuple[str, _Explain], ...] = (
-    (r"No space left on device|File too large|Disk quota exceeded|AOF write error", _has_no_room),
-    (r"(lib[\w+.-]+\.so[.\d]*): cannot open shared object file", _lacks_library),
-    (r"version [`'](GLIBC\w*_[\d.]+)' not found", _is_too_old),
-    (r"Module \S+ failed to load: ([^\n]+)", _is_unloadable),
-    (r"Can't handle RDB format version", _is_of_a_newer_server),
-    (r"reading the append only file ([\w.-]+)", _is_damaged),
-    (r"crashed by signal|BUG REPORT END", _has_crashed),
-)
