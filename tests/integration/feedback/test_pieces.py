@@ -15,7 +15,10 @@ from composable_memory_feedback.advice.evidence import score
 from composable_memory_feedback.judgements import JudgementKind
 from composable_memory_feedback.logged import LoggedQuery
 from composable_memory_feedback.replay import PolicyChange
+from tests.integration.embedders.loopback import listening
+from tests.integration.feedback.learners import saying
 from tests.integration.feedback.test_cli_feedback import Cmem
+from tests.unit.feedback.judged_queries import judgments
 
 LINE = "".join(
     f"The {colour} lantern of the harbour hangs in hall {number}. " + f"filler{number} " * 600
@@ -111,3 +114,21 @@ async def test_what_is_read_or_quoted_tells_pieces_apart_as_far_as_it_says(asked
 
     assert [one.key for one in quoted] == [shown[1].key]
     assert {one.key for one in opened} == {one.key for one in shown}, "the line holds all of them"
+
+
+async def test_a_model_is_shown_and_judges_each_piece_by_its_own_text(asked: Asked) -> None:
+    async with listening(saying(judgments(0.9, 0.1, 0.2, 0.3))) as server:
+        config = {**CONFIG["memory"], "feedback": {"llm": {"base_url": f"{server.url}/v1"}}}
+        async with open_memory(
+            asked.cmem.workspace, asked.cmem.state, {"memory": config}, environ={}
+        ) as memory:
+            query = await logged(memory.learning)
+            run = await memory.learning.judging.evaluate(read=memory.text_of)
+
+    prompt = server.received[0].json["messages"][-1]["content"]
+    (outcome,) = run.outcomes
+    assert [(one.key, one.relevance) for one in outcome.judgements] == [
+        (hit.key, score) for hit, score in zip(query.shown, (0.9, 0.1, 0.2, 0.3), strict=True)
+    ]
+    places = [prompt.index(LINE[hit.start_char :][:60]) for hit in query.shown]
+    assert places == sorted(set(places)), "each under its own heading"
