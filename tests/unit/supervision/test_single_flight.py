@@ -20,6 +20,7 @@ class Airport:
         self.flights = SingleFlight(self.run, backend_id="test")
 
     async def run(self, flight: Flight) -> SyncReport:
+        self.running = flight
         self.flown.append((flight.reason, flight.force))
         flight.tell(MemorySyncProgressUpdate(completed=len(self.flown), total=9))
         outcome = await self.landings.get()
@@ -48,6 +49,26 @@ async def test_whoever_comes_while_a_sync_runs_shares_the_next_one() -> None:
     assert (await first).reason == "manual"
     assert {(await task).reason for task in later} == {"search+cli"}
     assert airport.flown == [("manual", False), ("search+cli", True)]
+
+
+async def test_a_running_sync_knows_when_somebody_asks_for_another() -> None:
+    airport = Airport()
+    first = asyncio.create_task(airport.flights.join("manual"))
+    await until_airborne(airport, 1)
+    running = airport.running
+    assert not running.has_successor
+
+    later = asyncio.create_task(airport.flights.join("search"))
+    await asyncio.sleep(0)
+    assert running.has_successor
+
+    airport.landings.put_nowait(SyncReport(reason=""))
+    await first
+    await until_airborne(airport, 2)
+    assert airport.running is not running
+    assert not airport.running.has_successor
+    airport.landings.put_nowait(SyncReport(reason=""))
+    await later
 
 
 async def test_every_caller_is_told_the_progress() -> None:
