@@ -17,7 +17,6 @@ from composable_memory.query.replay import Replayer
 from composable_memory.query.weights import WeightTable
 from composable_memory_feedback.advice import Objection, Proposal
 from composable_memory_feedback.advice.evidence import Case, score
-from composable_memory_feedback.advice.llm import JudgedPreview, WorstQuery
 from composable_memory_feedback.advice.values import AdvisorName
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.golden import GoldenRecord, compare_golden
@@ -31,7 +30,7 @@ from composable_memory_ops_logs import WeightsAdvised
 
 __all__ = ["Advising", "language_model"]
 
-WORST_QUERIES, WORST_RESULTS = 10, 5
+WORST_QUERIES = 10
 MOST_TAKEN_BACK = 1000
 """So many changes back it is looked whether a table was taken back."""
 TAKEN_BACK = Objection(
@@ -255,13 +254,13 @@ class Advising:
         """Return a table that lists every enabled backend, and no other."""
         return replace(table, weights={one: table[one] for one in self._context.backends})
 
-    def _worst(self, cases: Sequence[Case]) -> list[WorstQuery]:
-        """Return the queries that were answered worst, as a model may be shown them."""
+    def _worst(self, cases: Sequence[Case]) -> list[tuple[Case, float]]:
+        """Return the queries that were answered worst, with their nDCG."""
         depth = self._context.settings.depth
         scored = sorted(
             ((score(case.query.shown, case.evidence, k=depth), at) for at, case in enumerate(cases))
         )
-        return [_worst_query(cases[at], value) for value, at in scored[:WORST_QUERIES]]
+        return [(cases[at], value) for value, at in scored[:WORST_QUERIES]]
 
     def _tell(self, advice: Advice) -> None:
         proposal, gain = advice.proposal, advice.proposal.gain
@@ -282,17 +281,3 @@ def _taken_back(store: FeedbackStore) -> list[WeightTable]:
     """Return the tables that somebody went back from; the loop must not put them in force again."""
     replaced = (one.replaced for one in store.history(MOST_TAKEN_BACK) if one.action != "adopt")
     return [store.table(version) for version in replaced if version is not None]
-
-
-def _worst_query(case: Case, value: float) -> WorstQuery:
-    query, evidence = case.query, case.evidence
-    texts = query.previews
-    shown = [
-        JudgedPreview(
-            backend=query.brought_by(hit),
-            relevance=max((evidence[key].relevance for key in hit.keys if key in evidence), default=0.0),
-            preview=texts.get(hit.key, ""),
-        )
-        for hit in query.shown[:WORST_RESULTS]
-    ]
-    return WorstQuery(query=query.query, intent=query.intent, score=value, results=tuple(shown))

@@ -9,16 +9,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from composable_memory_feedback.advice import AdviceLimits
-from composable_memory_feedback.advice.llm import WorstQuery, propose
-from composable_memory_feedback.intents import IntentKind
+from composable_memory_feedback.advice.evidence import Case
+from composable_memory_feedback.advice.llm import propose
 from composable_memory_feedback.judging.prompt import read_reply
 from composable_memory_feedback.language_model import Fence, clean, json_object_in, one_line
 from composable_memory_feedback.weights import WeightTable
-from tests.unit.feedback.judged_queries import ScriptedModel
+from tests.unit.feedback.judged_queries import ScriptedModel, logged_query
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 CURRENT = WeightTable.fixed({"builtin": 0.7, "qmd": 0.3}, made_at=NOW)
-WORST = [WorstQuery(query="where?", intent=IntentKind.GENERAL, score=0.1)]
+WORST = [(Case(query=logged_query(query="where?")), 0.1)]
 KEYS = ["resultIndex", "relevanceScore", "wasUsed", "builtin", "qmd", "time", "weights"]
 NUMBERS = st.integers() | st.sampled_from([nan, inf, -inf, 0.5, 0.05, 1.0, -0.1, 10_000])
 JSON = st.recursive(

@@ -3,13 +3,14 @@
 What a model proposes is only a proposal: it is read strictly, and a replay and the guardrails decide.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from composable_memory_feedback.advice.evidence import Case
 from composable_memory_feedback.advice.values import AdviceLimits, BackendAdvice, Proposal
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.intents import IntentKind
@@ -28,7 +29,7 @@ from composable_memory_feedback.weights import WeightTable
 from composable_memory_ops_logs import utc_now
 from composable_memory_ops_logs.events import JsonValue
 
-__all__ = ["BackendRecord", "JudgedPreview", "WorstQuery", "propose", "record_of"]
+__all__ = ["BackendRecord", "propose", "record_of"]
 
 MAX_WORST = 10
 MAX_PREVIEWS = 5
@@ -59,25 +60,6 @@ SCHEMA_NAME = "weight_advice"
 MAX_REASON_CHARS = 300
 SAME = 1e-9
 """Weights that differ by no more are the same."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JudgedPreview:
-    """A result of a query that went badly: who brought it (None for a fallback), and how relevant it was."""
-
-    backend: str | None
-    relevance: float
-    preview: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorstQuery:
-    """A query that was answered badly: `score` is its nDCG or precision, from 0 to 1; results best first."""
-
-    query: str
-    intent: IntentKind
-    score: float
-    results: tuple[JudgedPreview, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,11 +95,13 @@ async def propose(
     *,
     current: WeightTable,
     days: Sequence[BackendDay],
-    worst: Sequence[WorstQuery],
+    worst: Sequence[tuple[Case, float]],
     limits: AdviceLimits,
     clock: Callable[[], datetime] = utc_now,
 ) -> Proposal:
     """Ask the model for better weights, with the heaviest as 1; weights for kinds of questions stay.
+
+    `worst` are cases that were answered badly, with their nDCG.
 
     The backends that it may speak of are those of `current` and `days`. A reply that names another one, that
     holds a weight which is no number from 0 to 1, that takes a backend below the least weight, or that
@@ -204,7 +188,7 @@ class _Advice(BaseModel):
 def _question(
     weights: Mapping[str, float],
     days: Sequence[BackendDay],
-    worst: Sequence[WorstQuery],
+    worst: Sequence[tuple[Case, float]],
     limits: AdviceLimits,
 ) -> str:
     return "\n\n".join(
@@ -241,22 +225,23 @@ def _backend_lines(backend: str, weight: float, days: Sequence[BackendDay]) -> s
     return "\n".join(lines if len(lines) > 1 else [*lines, "- nothing judged"])
 
 
-def _worst_blocks(worst: Sequence[WorstQuery]) -> list[str]:
-    texts = ["\n".join(_worst_lines(one)) for one in worst]
+def _worst_blocks(worst: Sequence[tuple[Case, float]]) -> list[str]:
+    texts = ["\n".join(_worst_lines(case)) for case, _ in worst]
     fence = Fence(texts)
     return [
-        f"A {one.intent.value} query that scored {one.score:.2f}:\n{fence.around('query', text)}"
-        for one, text in zip(worst, texts, strict=True)
+        f"A {case.query.intent.value} query that scored {score:.2f}:\n{fence.around('query', text)}"
+        for (case, score), text in zip(worst, texts, strict=True)
     ]
 
 
-def _worst_lines(one: WorstQuery) -> list[str]:
-    lines = [clean(one.query, MAX_QUERY_CHARS)]
-    for place, result in enumerate(one.results[:MAX_PREVIEWS], start=1):
-        backend = one_line(result.backend or "a fallback", MAX_NAME_CHARS)
-        preview = one_line(result.preview, MAX_PREVIEW_CHARS)
-        lines.append(f"{place}. {backend}, relevance {result.relevance:.2f}: {preview}")
-    return lines
+def _worst_lines(case: Case) -> Iterator[str]:
+    query, previews = case.query, case.query.previews
+    yield clean(query.query, MAX_QUERY_CHARS)
+    for place, hit in enumerate(query.shown[:MAX_PREVIEWS], start=1):
+        backend = one_line(query.brought_by(hit) or "a fallback", MAX_NAME_CHARS)
+        known = [case.evidence[key].relevance for key in hit.keys if key in case.evidence]
+        preview = one_line(previews.get(hit.key, ""), MAX_PREVIEW_CHARS)
+        yield f"{place}. {backend}, relevance {max(known, default=0.0):.2f}: {preview}"
 
 
 def _read(reply: ChatReply) -> _Advice:
