@@ -21,7 +21,7 @@ from composable_memory.interfaces import (
     SupportsAnswer,
     SupportsSync,
 )
-from composable_memory.testing.contracts.opening import BackendSuite, Opener, opened
+from composable_memory.testing.contracts.opening import BackendSuite, Opener, blocking_forbidden, opened
 from composable_memory.testing.corpus import HOSTILE_TEXTS
 from composable_memory.types import (
     MAX_SNIPPET_CHARS,
@@ -189,8 +189,7 @@ class BackendContract(BackendSuite):
 
     async def test_the_event_loop_is_not_blocked(self, open_backend: Opener[MemorySearchManager]) -> None:
         """Nothing that is asked of a memory reads files, sleeps or waits for locks on the loop."""
-        blockbuster = pytest.importorskip("blockbuster")
-        with blockbuster.blockbuster_ctx():
+        with blocking_forbidden():
             async with opened(open_backend) as memory:
                 await memory.search(BROAD_QUERY)
                 memory.status()

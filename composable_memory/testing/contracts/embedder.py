@@ -8,7 +8,7 @@ import pytest
 
 from composable_memory.content import EmbedderInput
 from composable_memory.interfaces import EmbedderAdapter
-from composable_memory.testing.contracts.opening import Opener, opened
+from composable_memory.testing.contracts.opening import Opener, blocking_forbidden, opened
 from composable_memory.testing.contracts.stores import cosine
 from composable_memory.testing.corpus import HOSTILE_TEXTS
 
@@ -134,7 +134,6 @@ class EmbedderContract:
 
     async def test_the_event_loop_is_not_blocked(self, open_embedder: Opener[EmbedderAdapter]) -> None:
         """Neither loading nor embedding reads files or waits for locks on the loop."""
-        blockbuster = pytest.importorskip("blockbuster")
-        with blockbuster.blockbuster_ctx():
+        with blocking_forbidden():
             async with opened(open_embedder) as embedder:
                 await embedder.embed_batch([EmbedderInput(text=text) for text in TEXTS])

@@ -1,8 +1,8 @@
 """How the contracts open what they test: within a time limit, and always closed again."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from typing import ClassVar, TypeAlias, TypeVar
 
 import pytest
@@ -10,7 +10,7 @@ import pytest
 from composable_memory.interfaces import Capability, MemorySearchManager
 from composable_memory.testing.corpus import SEED_QUESTIONS, SeedQuestion
 
-__all__ = ["BackendSuite", "Opener", "opened"]
+__all__ = ["BackendSuite", "Opener", "blocking_forbidden", "opened"]
 
 T = TypeVar("T")
 
@@ -26,6 +26,16 @@ async def opened(open_part: Opener[T]) -> AsyncIterator[T]:
     """Open a part for one test, which has to end within `LIMIT_S` seconds."""
     async with asyncio.timeout(LIMIT_S), open_part() as part:
         yield part
+
+
+@contextmanager
+def blocking_forbidden() -> Iterator[None]:
+    """Turn a call that blocks the event loop into an error; skip the test where BlockBuster is missing."""
+    blockbuster = pytest.importorskip("blockbuster")
+    with blockbuster.blockbuster_ctx() as watch:
+        for function in watch.functions.values():  # coverage.py looks at each file when it is first entered
+            function.can_block_in("coverage/control.py", "_should_trace")
+        yield
 
 
 class BackendSuite:

@@ -20,7 +20,7 @@ from composable_memory.interfaces import (
     SupportsPackedVectors,
     VectorAdapter,
 )
-from composable_memory.testing.contracts.opening import Opener, opened
+from composable_memory.testing.contracts.opening import Opener, blocking_forbidden, opened
 
 __all__ = ["GraphContract", "VectorContract", "cosine"]
 
@@ -186,8 +186,7 @@ class VectorContract:
 
     async def test_the_event_loop_is_not_blocked(self, open_vectors: Opener[VectorAdapter]) -> None:
         """Neither storing nor asking reads files or waits for locks on the loop."""
-        blockbuster = pytest.importorskip("blockbuster")
-        with blockbuster.blockbuster_ctx():
+        with blocking_forbidden():
             async with opened(open_vectors) as store:
                 await store.upsert(self._records(3))
                 await store.query(VectorQuery(vector=self._vectors(1)[0], top_k=3))
