@@ -19,6 +19,7 @@ from blockbuster import BlockBuster, BlockBusterFunction
 
 from composable_memory.interfaces import BackendServices, EmbedderServices
 from composable_memory.testing import FIXED_NOW, SEED_NOTES
+from composable_memory.testing.contracts.opening import COVERAGE
 from composable_memory_adapters.embedders.wordllama import WordLlamaEmbedder
 from composable_memory_ops_logs import MemorySink, OpsLog
 
@@ -114,8 +115,9 @@ def _our_code_may_not_block() -> Iterator[None]:
         )
     # Since Python 3.13 this is how `os.path.realpath` looks at the disk.
     watch.functions["os.lstat"] = BlockBusterFunction(None, "os.lstat", scanned_modules=HOUSES)
-    for function in watch.functions.values():  # `make coverage` looks at each file when it is first entered
-        function.can_block_in("coverage/control.py", "_should_trace")
+    for function in watch.functions.values():
+        for file, name in COVERAGE:
+            function.can_block_in(file, name)
     watch.activate()
     yield
     watch.deactivate()

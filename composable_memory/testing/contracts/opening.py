@@ -20,6 +20,9 @@ Opener: TypeAlias = Callable[[], AbstractAsyncContextManager[T]]
 LIMIT_S = 60.0
 """How long a test may use an opened part, so that a hanging part fails and does not hang the run."""
 
+COVERAGE = (("coverage/control.py", "_should_trace"), ("coverage/collector.py", "lock_data"))
+"""What blocks when tests are run under coverage.py, whatever code they enter."""
+
 
 @asynccontextmanager
 async def opened(open_part: Opener[T]) -> AsyncIterator[T]:
@@ -33,8 +36,9 @@ def blocking_forbidden() -> Iterator[None]:
     """Turn a call that blocks the event loop into an error; skip the test where BlockBuster is missing."""
     blockbuster = pytest.importorskip("blockbuster")
     with blockbuster.blockbuster_ctx() as watch:
-        for function in watch.functions.values():  # coverage.py looks at each file when it is first entered
-            function.can_block_in("coverage/control.py", "_should_trace")
+        for function in watch.functions.values():
+            for file, name in COVERAGE:
+                function.can_block_in(file, name)
         yield
 
 
