@@ -31,6 +31,7 @@ from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSp
 from composable_memory_adapters.builtin.store.tables import LIVE
 from composable_memory_adapters.chunking import chunk_markdown
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
+from composable_memory_adapters.text.forms import passage_words
 from composable_memory_adapters.text.query_terms import analyse, index_text
 
 Found = TypeVar("Found")
@@ -110,7 +111,7 @@ class Notes:
         ]  # fmt: skip
 
         def write(connection: Connection) -> None:
-            index.write_drafts(connection, LIVE, drafts, space=None, keywords=index_text, now_ms=0)
+            index.write_drafts(connection, LIVE, drafts, space=None, keywords=passage_words, now_ms=0)
 
         await self.file.write(write)
 

@@ -22,7 +22,7 @@ GROUP_CHUNKS = 1000
 """Chunks in a transaction: as fast as all in one, and no reader or other process waits long."""
 GROUP_FILES = 1000
 CUT_VERSION = "markdown-2"
-KEYWORD_VERSION = "keywords-2"
+KEYWORD_VERSION = "keywords-3"
 
 
 class FileState(NamedTuple):

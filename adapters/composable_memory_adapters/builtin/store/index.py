@@ -89,7 +89,7 @@ def write_drafts(
     drafts: Sequence[FileDraft],
     *,
     space: EmbeddingSpace | None,
-    keywords: Callable[[str], str] | None,
+    keywords: Callable[[str, str], str] | None,
     now_ms: int,
 ) -> WriteCount:
     """Make the index hold `drafts`; `keywords` turns a text into its keyword form, None leaves them out.
@@ -260,7 +260,7 @@ class _Plan:
         self._deleted += [row.id for rows in kept.values() for row in rows]
 
     def write_chunks(
-        self, space: EmbeddingSpace | None, keywords: Callable[[str], str] | None, now_ms: int
+        self, space: EmbeddingSpace | None, keywords: Callable[[str, str], str] | None, now_ms: int
     ) -> None:
         connection, tables = self._connection, self._tables
         _delete_keywords(connection, tables, [row_id for row_id, *_ in self._rewritten])
@@ -282,11 +282,11 @@ class _Plan:
         self._first_id = _next_chunk_id(connection, tables)
         connection.executemany(tables.sql(INSERT_CHUNK), self._chunk_rows(space, now_ms))
         if keywords is not None:
-            texts = [(row_id, chunk.text) for row_id, _, chunk in self._rewritten]
-            texts += [(row_id, chunk.text) for row_id, (_, chunk) in self._new_rows()]
+            texts = [(row_id, draft.key, chunk.text) for row_id, draft, chunk in self._rewritten]
+            texts += [(row_id, draft.key, chunk.text) for row_id, (draft, chunk) in self._new_rows()]
             connection.executemany(
                 tables.sql("INSERT INTO {keywords} (rowid, text) VALUES (?, ?)"),
-                [(row_id, keywords(text)) for row_id, text in sorted(texts)],
+                [(row_id, keywords(path, text)) for row_id, path, text in sorted(texts)],
             )
 
     def _new_rows(self) -> Iterator[tuple[int, tuple[FileDraft, Chunk]]]:

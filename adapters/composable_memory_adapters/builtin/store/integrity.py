@@ -17,7 +17,7 @@ from composable_memory_adapters.builtin.notes.drafts import KEYWORD_VERSION
 from composable_memory_adapters.builtin.store import index_meta, schema
 from composable_memory_adapters.builtin.store.tables import LIVE
 from composable_memory_adapters.sqlite_file import Connection, Unreadable
-from composable_memory_adapters.text.query_terms import index_text
+from composable_memory_adapters.text.forms import passage_words
 
 __all__ = [
     "Findings",
@@ -196,7 +196,8 @@ def _passages_and_words(connection: Connection) -> tuple[dict[int, tuple[str, st
                 damaged[id_] = (row[0], row[1])
             elif is_comparable:
                 fresh.execute(
-                    "INSERT INTO chunks_fts (rowid, text) VALUES (?, ?)", (id_, index_text(row[6].decode()))
+                    "INSERT INTO chunks_fts (rowid, text) VALUES (?, ?)",
+                    (id_, passage_words(row[0], row[6].decode())),
                 )
         if not is_comparable:
             return damaged, False

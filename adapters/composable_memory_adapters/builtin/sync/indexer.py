@@ -24,7 +24,7 @@ from composable_memory_adapters.builtin.store.index import WriteCount
 from composable_memory_adapters.builtin.store.index_meta import milliseconds
 from composable_memory_adapters.builtin.store.tables import Tables
 from composable_memory_adapters.sqlite_file import SqliteFile
-from composable_memory_adapters.text.query_terms import index_text
+from composable_memory_adapters.text.forms import passage_words
 
 __all__ = ["Indexer", "NotesPass", "Tally"]
 
@@ -128,7 +128,7 @@ class Indexer:
             self.tables,
             group.drafts,
             space=self.space,
-            keywords=index_text if self.settings.store.fts.enabled else None,
+            keywords=passage_words if self.settings.store.fts.enabled else None,
             now_ms=milliseconds(self.clock()),
         )
         notes.add(group, written)
