@@ -21,6 +21,8 @@ def in_utc(moment: datetime) -> datetime:
     Raises:
         OverflowError: it is at an edge of the calendar.
     """
+    if moment.tzinfo is UTC:  # as all are that a graph holds
+        return moment
     return moment.replace(tzinfo=UTC) if moment.utcoffset() is None else moment.astimezone(UTC)
 
 
