@@ -11,7 +11,7 @@ a tenth of the best fact of another backend that supports it, and a fact counts 
 backend must have searched and did not bring up ("What the graph adds" in docs/retrieval-measurements.md).
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Generic, NamedTuple, TypeVar
@@ -208,9 +208,8 @@ def merge(
     groups = _Grouping(dedup, losers, is_near).of(_candidates(lists, losers))
     _score(groups, [entry for entry in lists if entry.weight > 0.0], fusion, rrf_k)
     groups.sort(key=lambda group: (-group.score, group.best.place, group.best.rank))
-    kept, rest = _keep(
-        groups, max_results, min_score, losers, is_near if dedup is Dedup.NEAR else _never_near
-    )
+    comparison = is_near if dedup is Dedup.NEAR else lambda *_: False
+    kept, rest = _keep(groups, max_results, min_score, losers, comparison)
     return Merged(
         kept=tuple(kept),
         losers=tuple(losers),
@@ -248,6 +247,8 @@ class _Grouping(Generic[T]):
         self._groups: list[Group[T]] = []
         self._by_path: dict[str, list[Group[T]]] = {}
         self._by_origin: dict[str, list[Group[T]]] = {}
+        # The folders that each backend brought passages from; it has searched all that is in them.
+        self._searched: set[tuple[int, str]] = set()
 
     def of(self, candidates: Sequence[_Found[T]]) -> list[Group[T]]:
         taken = []
@@ -260,9 +261,11 @@ class _Grouping(Generic[T]):
             else:  # as most of them are
                 self._by_path[result.path] = [group := Group(one)]
                 self._groups.append(group)
-        is_searched = _Searched.of(candidates if taken else ())
+        if taken:
+            found = ((one.place, one.result) for one in candidates)
+            self._searched = {(place, _folder(one.path)) for place, one in found if one.start_line > 0}
         for one in taken:
-            self._put_taken(one, is_searched)
+            self._put_taken(one)
         return self._groups
 
     def _put(self, one: _Found[T], home: Group[T] | None, reason: DropReason) -> Group[T]:
@@ -276,7 +279,7 @@ class _Grouping(Generic[T]):
             self._losers.append(_Loser(one.backend_id, one.result, reason, home.best))
         return home
 
-    def _put_taken(self, one: _Found[T], is_searched: "_Searched") -> None:
+    def _put_taken(self, one: _Found[T]) -> None:
         """Let a fact join that passage which it is from, or one that says the same."""
         home, reason = self._home(one.result)
         origin = one.result.origin if self._dedup is not Dedup.EXACT else None
@@ -288,7 +291,7 @@ class _Grouping(Generic[T]):
             home, reason = self._home_of_taken(one, passages, origin), "overlap"
         group = self._put(one, home, reason)
         if home is None:
-            group.is_unconfirmed = not passages and is_searched.without(one.place, origin)
+            group.is_unconfirmed = not passages and self._is_searched_without(one.place, origin)
             self._by_origin.setdefault(origin.path, []).append(group)
 
     def _home(self, result: T) -> tuple[Group[T] | None, DropReason]:
@@ -328,27 +331,12 @@ class _Grouping(Generic[T]):
                 return group
         return None
 
-
-@dataclass(frozen=True, slots=True)
-class _Searched:
-    """The folders that each backend brought passages from; it has searched all that is in them."""
-
-    folders: frozenset[tuple[int, str]]
-
-    @classmethod
-    def of(cls, candidates: Iterable[_Found[T]]) -> "_Searched":
-        return cls(
-            frozenset(
-                (one.place, _folder(one.result.path)) for one in candidates if one.result.start_line > 0
-            )
-        )
-
-    def without(self, place: int, origin: Origin | TakenFrom) -> bool:
+    def _is_searched_without(self, place: int, origin: Origin | TakenFrom) -> bool:
         """Return whether another backend than that at `place` has searched the lines of an origin."""
         if origin.start_line < 1:
             return False
         folder = _folder(origin.path)
-        return any(there == folder and searcher != place for searcher, there in self.folders)
+        return any(there == folder and searcher != place for searcher, there in self._searched)
 
 
 def _folder(path: str) -> str:
@@ -416,10 +404,6 @@ def _keep(
             continue
         kept.append(group)
     return kept, ()
-
-
-def _never_near(one: T, other: T) -> bool:  # noqa: ARG001 - a comparison
-    return False
 
 
 def _result(group: Group[MemorySearchResult]) -> MemorySearchResult:
