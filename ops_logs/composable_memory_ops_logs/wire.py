@@ -12,7 +12,6 @@ import orjson
 from composable_memory_ops_logs.events import EventDetail, JsonValue, OpsEvent, Status
 
 __all__ = [
-    "event_from_line",
     "event_from_wire",
     "event_to_wire",
     "format_time",
@@ -69,15 +68,6 @@ def texts_of(event: OpsEvent) -> Iterator[str]:
         yield from _codec_of(detail).texts(detail)
     else:
         yield from _strings(detail)
-
-
-def event_from_line(line: bytes) -> OpsEvent:
-    """Read the event of one line back.
-
-    Raises:
-        ValueError: the line is not JSON or not an event.
-    """
-    return event_from_wire(orjson.loads(line))
 
 
 def event_from_wire(wire: Any) -> OpsEvent:

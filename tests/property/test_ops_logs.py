@@ -27,7 +27,8 @@ from composable_memory_ops_logs.redaction.scanner import Text, WordScanner
 from composable_memory_ops_logs.redaction.shapes import SHAPES as TOKEN_SHAPES
 from composable_memory_ops_logs.redaction.shapes import Shape
 from composable_memory_ops_logs.redaction.tokens import shape_spans
-from composable_memory_ops_logs.wire import event_from_line, event_to_wire, to_line
+from composable_memory_ops_logs.short_form import events_from_line
+from composable_memory_ops_logs.wire import event_to_wire, to_line
 
 PIECES = st.sampled_from(
     [
@@ -201,7 +202,7 @@ def test_a_line_gives_back_every_value_exactly(detail: BackendResult) -> None:
     log.emit(detail)
 
     wire = event_to_wire(sink.events[0])
-    back = event_from_line(to_line(wire))
+    (back,) = events_from_line(to_line(wire))
 
     assert back.detail == wire["detail"]
 

@@ -34,7 +34,8 @@ from composable_memory.types import (
     SyncReport,
 )
 from composable_memory_ops_logs import BackendResult, OpsEvent, OpsLog, QueryMerged, QueryStart, trace
-from composable_memory_ops_logs.wire import event_from_line, event_to_wire, to_line
+from composable_memory_ops_logs.short_form import events_from_line
+from composable_memory_ops_logs.wire import event_to_wire, to_line
 
 
 class Fixed(fakes.FakeBackend):
@@ -509,7 +510,7 @@ async def test_the_log_alone_is_enough_to_merge_a_fact_with_its_passage_again() 
 
     response = await manager.query("anything")
 
-    lines = [event_from_line(to_line(event_to_wire(event))).detail for event in events]
+    lines = [one.detail for event in events for one in events_from_line(to_line(event_to_wire(event)))]
     replayed = merge([_as_logged(one) for one in cast("Any", lines) if "results" in one], dedup=Dedup.OVERLAP)
     assert [one.key for one in replayed.results] == [one.key for one in response.results] == ["p.md:1:9"]
     assert replayed.attributions[0].merged_with == response.attributions[0].merged_with

@@ -25,7 +25,8 @@ from composable_memory_ops_logs import (
     QueryStart,
     SyncFailed,
 )
-from composable_memory_ops_logs.wire import event_from_line, event_to_wire, texts_of, to_line
+from composable_memory_ops_logs.short_form import events_from_line
+from composable_memory_ops_logs.wire import event_to_wire, texts_of, to_line
 
 NOON = datetime(2026, 3, 1, 12, 0, 0, 250_999, tzinfo=UTC)
 
@@ -211,7 +212,7 @@ def test_every_text_is_looked_at_for_secrets() -> None:
 def test_a_line_read_back_is_the_event_with_a_plain_detail() -> None:
     one = event(QueryDelivered(result_count=1, paths=["a.md"]), session_key="s", duration_ms=1.5)
 
-    back = event_from_line(to_line(event_to_wire(one)))
+    (back,) = events_from_line(to_line(event_to_wire(one)))
 
     assert back == OpsEvent(
         id="e1",
@@ -228,14 +229,14 @@ def test_a_line_read_back_is_the_event_with_a_plain_detail() -> None:
 def test_an_event_read_back_can_be_written_again() -> None:
     line = to_line(event_to_wire(event(MERGED)))
 
-    assert to_line(event_to_wire(event_from_line(line))) == line
+    assert to_line(event_to_wire(*events_from_line(line))) == line
 
 
 def test_a_line_of_a_newer_version_can_be_read() -> None:
     line = b"""{"id":"e","ts":"2027-01-01T00:00:00.000Z","action":"dream.told","status":"partial",
                "traceId":"t","mood":"calm","schemaVersion":2,"detail":{"new":true}}"""
 
-    back = event_from_line(line)
+    (back,) = events_from_line(line)
 
     assert (back.action, back.schema_version, back.detail) == ("dream.told", 2, {"new": True})
 
@@ -258,4 +259,4 @@ def test_a_line_of_a_newer_version_can_be_read() -> None:
 )
 def test_what_is_not_an_event_is_refused(line: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
-        event_from_line(line)
+        events_from_line(line)
