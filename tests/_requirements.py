@@ -69,7 +69,7 @@ DECAY = "tests/unit/builtin/test_decay.py::test_"
 DIVERSITY = "tests/unit/builtin/test_diversity.py::test_"
 SOURCES = "tests/unit/builtin/test_sources.py::test_"
 TRANSCRIPTS = "tests/unit/builtin/test_sessions.py::test_"
-FOLLOWER = "tests/unit/builtin/test_sync_scheduler.py::test_"
+SYNC_SCHEDULER = "tests/unit/builtin/test_sync_scheduler.py::test_"
 REDACTION = "tests/unit/ops_logs/test_redaction.py::test_"
 BUILTIN = "tests/integration/test_builtin_backend.py::test_"
 INDEXING = "tests/integration/test_builtin_sync.py::test_"
@@ -787,8 +787,8 @@ DEEP_DIVE = document(
                  f"{CLI}status_shows_every_field"),
             kept("sync:reasons", "search, watch, session-start, session-delta, interval, manual",
                  f"{NAMES}kinds_of_sources_and_sync_reasons_are_those_of_the_documents",
-                 f"{FOLLOWER}a_sync_starts_when_the_notes_have_been_quiet_for_the_debounce_time",
-                 f"{FOLLOWER}the_interval_is_kept_with_and_without_a_watch",
+                 f"{SYNC_SCHEDULER}a_sync_starts_when_the_notes_have_been_quiet_for_the_debounce_time",
+                 f"{SYNC_SCHEDULER}the_interval_is_kept_with_and_without_a_watch",
                  f"{WATCHING}a_new_conversation_looks_at_the_notes_once"),
             decided("sync:reasons:session-delta", "session-delta: a listener of transcripts",
                     "transcripts are watched like notes, under the reason watch; session-delta is one that a "
@@ -815,7 +815,7 @@ DEEP_DIVE = document(
             kept("close:releases", "shut down watchers, timers, pending syncs, and release the database",
                  f"{LEAKS}many_memories_leave_no_thread_and_no_descriptor",
                  f"{LEAKS}a_closed_memory_leaves_no_task",
-                 f"{FOLLOWER}stopping_ends_the_watch_and_leaves_no_task",
+                 f"{SYNC_SCHEDULER}stopping_ends_the_watch_and_leaves_no_task",
                  f"{WATCHING}memories_that_open_and_close_leave_nothing",
                  f"{BUILTIN}closing_stops_a_sync_under_way"),
         ],
@@ -978,10 +978,10 @@ OVERVIEW = document(
                  "file watchers and transcript listeners trigger incremental re-indexing with a debounce",
                  f"{WATCHING}a_note_that_is_written_changed_and_deleted_is_followed",
                  f"{WATCHING}extra_paths_and_transcripts_are_followed_from_when_they_are_there",
-                 f"{FOLLOWER}a_sync_starts_when_the_notes_have_been_quiet_for_the_debounce_time"),
+                 f"{SYNC_SCHEDULER}a_sync_starts_when_the_notes_have_been_quiet_for_the_debounce_time"),
             decided("index:watchers:never-quiet", "(silent about notes that never rest)",
                     "after two debounce times the index looks at them all the same",
-                    f"{FOLLOWER}notes_that_never_rest_are_looked_at_after_two_debounce_times"),
+                    f"{SYNC_SCHEDULER}notes_that_never_rest_are_looked_at_after_two_debounce_times"),
             kept("retrieve:pipeline", "query expansion, parallel vector + keyword search, hybrid merge",
                  f"{BUILTIN_SEARCH}words_and_meaning_answer_together",
                  f"{TERMS}terms_are_the_words_that_a_question_is_about"),
@@ -1107,8 +1107,8 @@ OVERVIEW = document(
             kept("classes:watching", "file watching, session listeners, interval sync, watch debounce",
                  f"{WATCHING}every_way_to_save_is_noticed",
                  f"{WATCHING}extra_paths_and_transcripts_are_followed_from_when_they_are_there",
-                 f"{FOLLOWER}the_interval_is_kept_with_and_without_a_watch",
-                 f"{FOLLOWER}ten_thousand_changes_cost_the_loop_one_call_and_one_sync"),
+                 f"{SYNC_SCHEDULER}the_interval_is_kept_with_and_without_a_watch",
+                 f"{SYNC_SCHEDULER}ten_thousand_changes_cost_the_loop_one_call_and_one_sync"),
             kept("classes:sync", "sync orchestration (runSync, runSafeReindex)",
                  f"{FLIGHTS}whoever_comes_while_a_sync_runs_shares_the_next_one",
                  f"{REBUILD}searches_see_the_old_index_until_the_new_one_is_whole"),
@@ -1205,10 +1205,10 @@ QUICK_FACTS = document(
             kept("write:watcher", "watcher marks index dirty on add/change/unlink; debounced sync",
                  f"{WATCHING}a_note_that_is_written_changed_and_deleted_is_followed",
                  f"{WATCHING}folders_that_come_go_and_swap_names_are_followed",
-                 f"{FOLLOWER}a_sync_starts_when_the_notes_have_been_quiet_for_the_debounce_time"),
+                 f"{SYNC_SCHEDULER}a_sync_starts_when_the_notes_have_been_quiet_for_the_debounce_time"),
             decided("write:watcher:meanwhile", "a change while a sync runs (the flag is cleared at its end)",
                     "is seen by another sync",
-                    f"{FOLLOWER}what_changes_while_a_sync_runs_is_seen_by_another",
+                    f"{SYNC_SCHEDULER}what_changes_while_a_sync_runs_is_seen_by_another",
                     f"{WATCHING}a_note_that_is_changed_while_a_sync_runs_is_picked_up",
                     f"{SOUND}a_note_that_is_edited_while_a_sync_runs_is_seen_by_the_next_search"),
             decided("write:watcher:limits", "(one descriptor per file)",
@@ -1444,12 +1444,12 @@ REPORT = document(
                  f"{WATCHING}every_way_to_save_is_noticed",
                  f"{CLI_WATCH}it_tells_of_every_sync_that_changed_something"),
             kept("discover:interval", "sync.intervalMinutes",
-                 f"{FOLLOWER}the_interval_is_kept_with_and_without_a_watch",
+                 f"{SYNC_SCHEDULER}the_interval_is_kept_with_and_without_a_watch",
                  f"{CLI_WATCH}without_a_watch_it_says_that_it_goes_by_the_interval",
                  f"{NAMES}a_setting_of_the_builtin_memory_has_its_key"),
             kept("discover:session-start", "sync.onSessionStart",
                  f"{WATCHING}a_new_conversation_looks_at_the_notes_once",
-                 f"{FOLLOWER}a_conversation_is_new_once",
+                 f"{SYNC_SCHEDULER}a_conversation_is_new_once",
                  f"{NAMES}a_setting_of_the_builtin_memory_has_its_key"),
             decided("discover:session-start:sessions", "(session-start leaves transcripts as they are)",
                     "it reads every transcript that has changed",

@@ -125,18 +125,18 @@ class Notes:
 
 
 @asynccontextmanager
-async def followed(notes: Notes, ops_log: OpsLog, **options: object) -> AsyncIterator[SyncScheduler]:
+async def scheduled(notes: Notes, ops_log: OpsLog, **options: object) -> AsyncIterator[SyncScheduler]:
     settings = SyncSettings.model_validate({"watchDebounceMs": DEBOUNCE_S * 1000, **options})
     notes.debounce = Debounce(DEBOUNCE_S)
-    follower = SyncScheduler(
+    scheduler = SyncScheduler(
         settings, notes.debounce, open_watch=notes.watch, sync=notes.look, ops_log=ops_log
     )
-    follower.start()
+    scheduler.start()
     try:
         await notes.debounce.is_watch_ready.wait()
-        yield follower
+        yield scheduler
     finally:
-        await follower.stop()
+        await scheduler.stop()
 
 
 Hasty = Callable[[Awaitable[None]], HastyLoop]
@@ -150,7 +150,7 @@ def test_a_sync_starts_when_the_notes_have_been_quiet_for_the_debounce_time(
     notes = Notes()
 
     async def test() -> None:
-        async with followed(notes, ops_log):
+        async with scheduled(notes, ops_log):
             await notes.change(10, 1)
             await asyncio.sleep(HOUR_S)
 
@@ -164,7 +164,7 @@ def test_notes_that_never_rest_are_looked_at_after_two_debounce_times(hasty: Has
     notes = Notes()
 
     async def test() -> None:
-        async with followed(notes, ops_log):
+        async with scheduled(notes, ops_log):
             await notes.change(10, *[0.1] * 100)
 
     hasty(test())
@@ -177,7 +177,7 @@ def test_ten_thousand_changes_cost_the_loop_one_call_and_one_sync(hasty: Hasty, 
     notes = Notes()
 
     async def test() -> None:
-        async with followed(notes, ops_log):
+        async with scheduled(notes, ops_log):
             storm = threading.Thread(target=lambda: [notes.tell() for _ in range(10_000)])
             before = loop.calls_from_threads
             storm.start()
@@ -196,7 +196,7 @@ def test_what_changes_while_a_sync_runs_is_seen_by_another(hasty: Hasty, ops_log
     notes.takes_s = 20
 
     async def test() -> None:
-        async with followed(notes, ops_log):
+        async with scheduled(notes, ops_log):
             await notes.change(0, DEBOUNCE_S + 10)
             await asyncio.sleep(HOUR_S)
 
@@ -209,7 +209,7 @@ def test_a_change_that_a_search_has_seen_to_is_not_looked_for_again(hasty: Hasty
     notes = Notes()
 
     async def test() -> None:
-        async with followed(notes, ops_log):
+        async with scheduled(notes, ops_log):
             await notes.change(10)
             await asyncio.sleep(0.5)
             await notes.look("search")
@@ -224,12 +224,12 @@ def test_a_change_makes_a_search_look_after_the_debounce_time_already(hasty: Has
     notes = Notes()
 
     async def test() -> None:
-        async with followed(notes, ops_log, recheckS=60.0) as follower:
-            assert follower.recheck_s == 60
+        async with scheduled(notes, ops_log, recheckS=60.0) as scheduler:
+            assert scheduler.recheck_s == 60
             await notes.change(0)
-            assert follower.recheck_s == DEBOUNCE_S
+            assert scheduler.recheck_s == DEBOUNCE_S
             await asyncio.sleep(HOUR_S)
-            assert follower.recheck_s == 60
+            assert scheduler.recheck_s == 60
 
     hasty(test())
 
@@ -238,12 +238,12 @@ def test_a_folder_that_is_newly_watched_is_looked_through(hasty: Hasty, ops_log:
     notes = Notes()
 
     async def test() -> None:
-        async with followed(notes, ops_log) as follower:
+        async with scheduled(notes, ops_log) as scheduler:
             notes.found = WatchReport(folders=("/notes", "/notes/memory"), is_new=True)
             await asyncio.sleep(FOLDERS_S * 1.5)
             notes.found = WatchReport(folders=("/notes", "/notes/memory"))
             await asyncio.sleep(HOUR_S)
-            assert follower.status.folders == ("/notes", "/notes/memory")
+            assert scheduler.status.folders == ("/notes", "/notes/memory")
 
     hasty(test())
 
@@ -271,7 +271,7 @@ def test_a_sync_that_fails_is_tried_again_without_another_change(hasty: Hasty, o
     notes.is_fine = False
 
     async def test() -> None:
-        async with followed(notes, ops_log):
+        async with scheduled(notes, ops_log):
             await notes.change(0)
             await asyncio.sleep(DEBOUNCE_S + 0.5)
             notes.is_fine = True
@@ -287,7 +287,7 @@ def test_syncs_that_keep_failing_are_tried_less_and_less_often(hasty: Hasty, ops
     notes.is_fine = False
 
     async def test() -> None:
-        async with followed(notes, ops_log):
+        async with scheduled(notes, ops_log):
             await notes.change(0, *[0.05] * 1000)
             await asyncio.sleep(HOUR_S)
 
@@ -307,12 +307,12 @@ def test_a_watch_that_fails_is_logged_once_and_taken_up_when_it_works(
     notes.found = WatchReport(problem="no more watches")
 
     async def test() -> None:
-        async with followed(notes, ops_log) as follower:
+        async with scheduled(notes, ops_log) as scheduler:
             await asyncio.sleep(HOUR_S)
-            assert follower.status == WatchStatus(state="failed", reason="no more watches")
+            assert scheduler.status == WatchStatus(state="failed", reason="no more watches")
             notes.found = STANDS
             await asyncio.sleep(FOLDERS_S)
-            assert follower.status == WatchStatus(state="active", folders=("/notes",))
+            assert scheduler.status == WatchStatus(state="active", folders=("/notes",))
 
     hasty(test())
 
@@ -332,9 +332,9 @@ def test_only_who_has_no_other_means_is_blind_without_a_watch(
     notes.found = WatchReport(folders=("/notes",), problem="no more watches")
 
     async def test() -> None:
-        async with followed(notes, ops_log, **options) as follower:
-            assert follower.status.state == "partial"
-            assert follower.unwatched_reason == ("no more watches" if is_blind else None)
+        async with scheduled(notes, ops_log, **options) as scheduler:
+            assert scheduler.status.state == "partial"
+            assert scheduler.unwatched_reason == ("no more watches" if is_blind else None)
 
     hasty(test())
 
@@ -344,13 +344,15 @@ def test_nobody_waits_for_a_watch_that_ends_by_a_defect(hasty: Hasty, ops_log: O
         raise ValueError("a defect")
 
     async def test() -> None:
-        changes = Debounce(DEBOUNCE_S)
-        follower = SyncScheduler(SyncSettings(), changes, open_watch=fail, sync=Notes().look, ops_log=ops_log)
-        follower.start()
-        await changes.is_watch_ready.wait()
-        assert follower.status.state == "failed"
-        assert "a defect" in (follower.status.reason or "")
-        await follower.stop()
+        debounce = Debounce(DEBOUNCE_S)
+        scheduler = SyncScheduler(
+            SyncSettings(), debounce, open_watch=fail, sync=Notes().look, ops_log=ops_log
+        )
+        scheduler.start()
+        await debounce.is_watch_ready.wait()
+        assert scheduler.status.state == "failed"
+        assert "a defect" in (scheduler.status.reason or "")
+        await scheduler.stop()
 
     hasty(test())
 
@@ -363,7 +365,7 @@ def test_the_interval_is_kept_with_and_without_a_watch(hasty: Hasty, ops_log: Op
         notes = Notes()
 
         async def test(notes: Notes = notes, watch: bool = watch) -> None:
-            async with followed(notes, ops_log, watch=watch, intervalMinutes=10):
+            async with scheduled(notes, ops_log, watch=watch, intervalMinutes=10):
                 await asyncio.sleep(HOUR_S - 1)
 
         hasty(test())
@@ -375,36 +377,36 @@ def test_without_a_watch_nothing_is_opened(hasty: Hasty, ops_log: OpsLog) -> Non
     notes = Notes()
 
     async def test() -> None:
-        async with followed(notes, ops_log, watch=False) as follower:
+        async with scheduled(notes, ops_log, watch=False) as scheduler:
             await asyncio.sleep(HOUR_S)
-            assert (follower.status, notes.is_watched) == (WatchStatus(), False)
+            assert (scheduler.status, notes.is_watched) == (WatchStatus(), False)
 
     hasty(test())
 
 
 def test_a_conversation_is_new_once(hasty: Hasty, ops_log: OpsLog) -> None:
     async def test() -> None:
-        async with followed(Notes(), ops_log) as follower:
+        async with scheduled(Notes(), ops_log) as scheduler:
             keys = ["a", "b", "a", "", None]
-            assert [follower.is_new_session(key) for key in keys] == [True, True, False, False, False]
+            assert [scheduler.is_new_session(key) for key in keys] == [True, True, False, False, False]
 
     hasty(test())
 
 
 def test_a_conversation_is_forgotten_after_a_thousand_others(hasty: Hasty, ops_log: OpsLog) -> None:
     async def test() -> None:
-        async with followed(Notes(), ops_log) as follower:
+        async with scheduled(Notes(), ops_log) as scheduler:
             for key in ["old", "older", *map(str, range(MAX_SESSIONS - 2)), "old", "one more"]:
-                follower.is_new_session(key)
-            assert [follower.is_new_session(key) for key in ("old", "older")] == [False, True]
+                scheduler.is_new_session(key)
+            assert [scheduler.is_new_session(key) for key in ("old", "older")] == [False, True]
 
     hasty(test())
 
 
 def test_a_conversation_is_never_new_where_that_is_no_reason_to_look(hasty: Hasty, ops_log: OpsLog) -> None:
     async def test() -> None:
-        async with followed(Notes(), ops_log, onSessionStart=False) as follower:
-            assert not follower.is_new_session("a")
+        async with scheduled(Notes(), ops_log, onSessionStart=False) as scheduler:
+            assert not scheduler.is_new_session("a")
 
     hasty(test())
 
@@ -414,7 +416,7 @@ def test_stopping_ends_the_watch_and_leaves_no_task(hasty: Hasty, ops_log: OpsLo
     notes.takes_s = HOUR_S
 
     async def test() -> None:
-        async with followed(notes, ops_log, intervalMinutes=1):
+        async with scheduled(notes, ops_log, intervalMinutes=1):
             await notes.change(0)
             await asyncio.sleep(100)
             assert notes.is_watched
