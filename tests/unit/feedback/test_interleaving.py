@@ -108,8 +108,9 @@ def test_use_that_goes_by_the_place_alone_favours_neither() -> None:
 
 def test_a_draft_loads_nothing_heavy() -> None:
     code = (
-        "import sys; sys.path[:] = sys.argv[1:]; import composable_memory_feedback.experiments.interleaving;"
-        "print(sorted({'numpy', 'pydantic', 'httpx', 'sqlite3'} & set(sys.modules)))"
+        "import sys; sys.path[:] = sys.argv[1:]; before = set(sys.modules);"
+        "import composable_memory_feedback.experiments.interleaving;"
+        "print(sorted({'numpy', 'pydantic', 'httpx', 'sqlite3'} & (set(sys.modules) - before)))"
     )
     ran = subprocess.run([sys.executable, "-c", code, *sys.path], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "[]"
