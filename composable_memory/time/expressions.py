@@ -1,4 +1,4 @@
-"""Finds the times that a text speaks of: in English, and the commonest in five more languages (pure).
+"""Finds the times that a text speaks of: in English, and the commonest in six more languages (pure).
 
 What could be something else counts only beside a word that makes it a time: a month's name or a year after
 "in", "since" or "between", a weekday after "on" or "last". So "may I" and "march on" are no times.
@@ -62,23 +62,27 @@ _UNITS: Mapping[str, TimeUnit] = {
     "개월": "month", "year": "year", "years": "year", "año": "year", "años": "year", "年": "year",
     "년": "year", "tag": "day", "tage": "day", "tagen": "day", "woche": "week", "wochen": "week",
     "monat": "month", "monate": "month", "monaten": "month", "jahr": "year", "jahre": "year",
-    "jahren": "year",
+    "jahren": "year", "jour": "day", "jours": "day", "semaine": "week", "semaines": "week", "mois": "month",
+    "an": "year", "ans": "year",
 }  # fmt: skip
 _NUMBERS: Mapping[str, int] = {
     "a": 1, "an": 1, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8,
     "nine": 9, "ten": 10, "a couple of": 2, "un": 1, "una": 1, "dos": 2, "tres": 3, "cuatro": 4, "cinco": 5,
     "seis": 6, "siete": 7, "ocho": 8, "nueve": 9, "diez": 10, "few": 3, "ein": 1, "eine": 1, "einem": 1,
     "einen": 1, "einer": 1, "zwei": 2, "drei": 3, "vier": 4, "fünf": 5, "sechs": 6, "sieben": 7, "acht": 8,
-    "neun": 9, "zehn": 10,
+    "neun": 9, "zehn": 10, "une": 1, "deux": 2, "trois": 3, "quatre": 4, "cinq": 5,
 }  # fmt: skip
 _MONTHS: Mapping[str, int] = {
     name: number
     for number, names in enumerate(
         (
-            "january jan enero januar jänner", "february feb febrero februar", "march mar marzo märz mär",
-            "april apr abril", "may mayo mai", "june jun junio juni", "july jul julio juli",
-            "august aug agosto", "september sept sep septiembre setiembre", "october oct octubre oktober okt",
-            "november nov noviembre", "december dec diciembre dezember dez",
+            "january jan enero januar jänner janvier", "february feb febrero februar février",
+            "march mar marzo märz mär mars",
+            "april apr abril avril", "may mayo mai", "june jun junio juni juin",
+            "july jul julio juli juillet",
+            "august aug agosto août", "september sept sep septiembre setiembre septembre",
+            "october oct octubre oktober okt octobre",
+            "november nov noviembre novembre", "december dec diciembre dezember dez décembre",
         ),
         1,
     )
@@ -88,9 +92,10 @@ _WEEKDAYS: Mapping[str, int] = {
     name: number
     for number, names in enumerate(
         (
-            "monday montag lunes", "tuesday dienstag martes", "wednesday mittwoch miércoles miercoles",
-            "thursday donnerstag jueves", "friday freitag viernes", "saturday samstag sábado sabado",
-            "sunday sonntag domingo",
+            "monday montag lunes lundi", "tuesday dienstag martes mardi",
+            "wednesday mittwoch miércoles miercoles mercredi",
+            "thursday donnerstag jueves jeudi", "friday freitag viernes vendredi",
+            "saturday samstag sábado sabado samedi", "sunday sonntag domingo dimanche",
         ),
         1,
     )
@@ -120,6 +125,10 @@ _WORDS: Mapping[str, tuple[TimeUnit, int]] = {
     "昨晚": ("day", -1), "今晚": ("day", 0), "大前天": ("day", -3), "上个星期": ("week", -1),
     "上星期": ("week", -1), "上个周": ("week", -1), "上上周": ("week", -2), "这个星期": ("week", 0),
     "前年": ("year", -2),
+    "avant-hier": ("day", -2), "aujourd'hui": ("day", 0), "aujourd’hui": ("day", 0),
+    "la semaine dernière": ("week", -1), "cette semaine": ("week", 0), "le mois dernier": ("month", -1),
+    "ce mois": ("month", 0), "l'année dernière": ("year", -1), "l'an dernier": ("year", -1),
+    "cette année": ("year", 0), "la semana anterior": ("week", -1), "antes de ayer": ("day", -2),
     "vorgestern": ("day", -2), "gestern": ("day", -1), "heute": ("day", 0), "vorletzte woche": ("week", -2),
     "letzte woche": ("week", -1), "letzter woche": ("week", -1), "letzten woche": ("week", -1),
     "vorige woche": ("week", -1), "vergangene woche": ("week", -1), "vergangenen woche": ("week", -1),
@@ -155,7 +164,7 @@ _COUNT = rf"(?P<count>\b\d{{1,4}}|{_any_of(_NUMBERS)})"
 _ASIAN_COUNT = rf"(?:(?<!\d)(?P<count>\d{{1,4}})|(?P<han>[{_HAN_DIGITS}两]{{1,3}}))"
 _MONTH = rf"(?P<month>{_any_of(_MONTHS)})\.?"
 # "may" without a capital is a verb, unless a year or an ordinal stands beside it.
-_SURE_MONTH = rf"(?!(?-i:may)\b){_MONTH}"
+_SURE_MONTH = rf"(?!(?:(?-i:may)|mars)\b){_MONTH}"
 # After a month that is also a first name, or a verb's beginning, these make it one.
 _NOT_A_VERB = r"(?!\s+(?:asked|be|came|have|joined|left|moved|not|quit|said|says|started|told|went|wrote)\b)"
 _DAY = r"(?P<day>\d{1,2})"
@@ -190,20 +199,24 @@ _AFTER = (
 _NOTES = r"(?:notes?|diary|journal|log|entry|entries) (?:from|of|for)"
 _BEFORE_A_MONTH = (
     rf"(?:back )?in|during|throughout|over|last|this|past|early|mid|late|{_NOTES}|en|durante|notas de|"
+    "principios de|mediados de|finales de|"
     "im|anfang|mitte|ende|aus dem|vom|letzten|diesen"
 )
 _BEFORE_A_YEAR = "(?:back )?in|during|throughout|over|for|from|of|early|mid|late|en|durante|de|im|aus dem"
-_BEFORE_A_WEEKDAY = "on|last|this|past|from|am|letzten|vergangenen|vom|el|este"
+_BEFORE_A_WEEKDAY = "on|last|this|past|from|am|letzten|vergangenen|vom|el|este|le"
 _BEFORE_A_DAY = "am|vom|zum|seit|bis"
 
 _DIGIT = r"\d"
 _MONTH_NAME = "|".join(sorted({name[:3] for name in _MONTHS}))
 _WORD = "|".join(sorted({name[:3] for name in (*_WORDS, *_WEEKDAYS, *_QUARTERS)}))
-_WAY = "last|past|previous|this|next|últim|ago|hace|vor|letzten|vergangenen"
+_WAY = "last|past|previous|this|next|últim|ago|hace|il y a|vor|letzten|vergangenen"
 
 _RULES: tuple[tuple[str, str, str], ...] = (
     (_DIGIT, rf"{_NOT_INSIDE}{_YEAR}-(?P<number>\d\d)-(?P<day>\d\d)(?!\d|[-/]|\.\w)", ""),
     (_DIGIT, rf"{_NOT_INSIDE}{_YEAR}/(?P<number>\d{{1,2}})/{_DAY}(?![\d/]|\.\w)", ""),
+    (_DIGIT, rf"{_NOT_INSIDE}(?P<day>1[3-9]|2\d|3[01])/(?P<number>\d{{1,2}})/{_YEAR}", ""),
+    (_DIGIT, rf"{_NOT_INSIDE}(?P<number>\d{{1,2}})/(?P<day>1[3-9]|2\d|3[01])/{_YEAR}", ""),
+    (_DIGIT, rf"{_NOT_INSIDE}{_DAY}-(?P<number>\d{{1,2}})-{_YEAR}(?!-|\.\w)", ""),
     (_DIGIT, rf"{_NOT_INSIDE}{_DAY}\.\s?(?P<number>\d{{1,2}})\.\s?{_YEAR}(?!\.\w)", ""),
     (_DIGIT, rf"{_NOT_INSIDE}{_DAY}\.\s?(?P<number>\d{{1,2}})\.(?!\s?\w)", _BEFORE_A_DAY),
     (_MONTH_NAME, rf"{_MONTH}\s+{_DAY}{_ORDINAL}?(?:,\s*|\s+){_YEAR}", ""),
@@ -238,6 +251,7 @@ _RULES: tuple[tuple[str, str, str], ...] = (
     ("最近|过去|過去|直近|최근", rf"(?:最近|过去|過去|直近|최근)\s*{_ASIAN_COUNT}\s*{_UNIT}[間间]?", ""),
     (_WAY, rf"{_COUNT}\s+{_UNIT}\s+(?P<ago>ago)\b", ""),
     (_WAY, rf"\b(?P<ago>hace)\s+{_COUNT}\s+{_UNIT}", ""),
+    (_WAY, rf"\b(?P<ago>il y a)\s+{_COUNT}\s+{_UNIT}", ""),
     (_WAY, rf"\b(?P<ago>vor)\s+{_COUNT}\s+{_UNIT}", ""),
     ("[前전]", rf"{_ASIAN_COUNT}\s*{_UNIT}\s*(?P<ago>以?前|전)", ""),
     (
@@ -268,7 +282,7 @@ _SIGNS = tuple(dict.fromkeys(sign for sign, _, _ in _RULES))
 
 _FROM = r"(?<![\w-])(?:between|from|entre|desde|del?|zwischen|vo[nm]|从|從)\s*(?:the\s+|el\s+|dem\s+)?$"
 _TO = (
-    r"\s*(?:and|to|until|till|through|y|al?|hasta|und|bis|[-–~～]|到|至|から|부터|と)"
+    r"\s*(?:and|to|until|till|through|y|al?|hasta|und|bis|et|[-–~～]|到|至|から|부터|と)"
     r"\s*(?:the\s+|el\s+|zum\s+|dem\s+)?"
 )
 
@@ -311,7 +325,7 @@ def _stretch(text: str, one: _Found, other: _Found, free_from: int) -> TimeMenti
     opening = _ending(_FROM, text, free_from, one.start)
     if opening is None and (
         (one.beside and other.beside)
-        or text[one.end : other.start].strip().lower() in ("and", "y", "und", "と")
+        or text[one.end : other.start].strip().lower() in ("and", "y", "und", "et", "と")
     ):
         return None
     if first.startswith("--") and not last.startswith("-"):

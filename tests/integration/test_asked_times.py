@@ -64,6 +64,11 @@ async def test_the_note_of_a_day_comes_first_however_the_day_is_written(vault: P
         "上周三": "2026-05-13.md",
         "vor zwei Wochen": "2026-05-05.md",
         "zwischen März und April": "trips/2026-03-03/plan.md",
+        "where is memory/2026-05-11.md?": "2026-05-11.md",
+        "2026-04-14-call.md": "2026-04-14-call.md",
+        "le 3 mars 2026": "trips/2026-03-03/plan.md",
+        "13/05/2026": "2026-05-13.md",
+        "el 3 de marzo": "trips/2026-03-03/plan.md",
         "what happened on 7 February 2026?": "ledger.md",
         "9 February 2026": "log.md",
     }

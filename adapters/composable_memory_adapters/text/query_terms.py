@@ -17,7 +17,7 @@ from composable_memory_adapters.text.forms import (
     words_of,
 )
 
-__all__ = ["KeywordQuery", "Lookup", "analyse", "has_content", "index_text"]
+__all__ = ["KeywordQuery", "Lookup", "analyse", "index_text"]
 
 MAX_CHARACTERS = 8_000
 MAX_TERMS = 64
@@ -100,12 +100,6 @@ def analyse(query: str) -> KeywordQuery:
         phrases=tuple(phrases[:MAX_PHRASES]),
         language=language,
     )
-
-
-def has_content(query: str) -> bool:
-    """Return whether anything but stop words is asked."""
-    words = words_of(plain(unicodedata.normalize("NFC", query[:MAX_CHARACTERS])))
-    return next(_content_terms(words, _language_of(words)), None) is not None
 
 
 def _language_of(words: Iterable[str]) -> str:

@@ -149,9 +149,23 @@ def test_times_are_read_in_german_spanish_and_chinese() -> None:
         "十二月三十一日": "--12-31",
         "2026年三月": "2026-03",
         "notes from March": "--03",
+        "a principios de mayo": "--05",
+        "en avril": "--04",
+        "mars 2026": "2026-03",
+        "14-04-2026": "2026-04-14",
+        "04/14/2026": "2026-04-14",
     }
     assert {text: read(text)[0][1] for text in expected} == expected
-    for text in ("vor Ort", "chapter 14. May we begin?", "10.42.0.17", "nach Hause", "el perro", "三个苹果"):
+    for text in (
+        "vor Ort",
+        "chapter 14. May we begin?",
+        "10.42.0.17",
+        "nach Hause",
+        "was steht hier",
+        "life on Mars",
+        "el perro",
+        "三个苹果",
+    ):
         assert read(text) == [], text
 
 

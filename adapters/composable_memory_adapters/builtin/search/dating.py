@@ -18,7 +18,8 @@ from composable_memory.types import QueryIntent, TimeHint
 from composable_memory_adapters.builtin.search.filtering import days_in_heads
 from composable_memory_adapters.builtin.search.hybrid import FusedHit
 from composable_memory_adapters.sqlite_file import Connection
-from composable_memory_adapters.text.query_terms import has_content
+from composable_memory_adapters.text import stop_words
+from composable_memory_adapters.text.forms import folded
 
 __all__ = ["AskedTime", "Dated", "asked_time", "find_dated", "rescored"]
 
@@ -57,10 +58,19 @@ _MONTHS = (
 _ONLY_ASKS = frozenset(
     """happen happened happening note notes diary journal log entry entries write wrote written
     passiert geschah geschehen los notiz notizen tagebuch eintrag einträge gemacht geschrieben
-    pasó paso ocurrió nota notas diario hice hicimos hizo escribí""".split()
+    show everything anything new week day days month earlier morning afternoon evening night doing
+    alles neues stand steht woche tag monat abend morgen vormittag nachmittag
+    pasó paso ocurrió nota notas diario hice hicimos hizo escribí semana día mes mañana tarde noche
+    passé fait noté écrit carnet semaine jour mois soir matin
+    monday tuesday wednesday thursday friday saturday sunday
+    montag dienstag mittwoch donnerstag freitag samstag sonntag
+    lunes martes miércoles jueves viernes sábado domingo
+    lundi mardi mercredi jeudi vendredi samedi dimanche""".split()
 )
-_ONLY_ASKS_HAN = re.compile("发生|什么|日记|笔记|记录|事情|干|做|写|过|的|了|我|们|在|有|事|吗|呢|那|天|是")
+_ONLY_ASKS_HAN = re.compile("发生|什么|日记|笔记|记录|星期|[事情干做写过的了我们在有吗呢那天是都末初底周]")
 _WORD = re.compile(r"\w+")
+_STOPS = stop_words.ALWAYS.union(*stop_words.BY_LANGUAGE.values())
+_DAY_IN_NAME = re.compile(r"(?<![\w-])(?:[\w.-]+/)*(\d{4}-\d{2}-\d{2})(?:\.(?:md|markdown|mdx|txt)\b)?(?!\d)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,14 +126,15 @@ def asked_time(query: str, intent: QueryIntent | None, now: datetime) -> AskedTi
     """Return the time that a question asks for; None if it asks for none, or for nearly all times."""
     hints = intent.time_hints if intent else tuple(one.hint for one in time_mentions(query))
     spans = tuple(span for span in _spans(hints, now) if span.days <= MOST_DAYS) if hints else ()
-    if not spans:
-        return None
     rest = query.lower()
     for hint in hints:
         rest = rest.replace(hint.phrase, " ", 1)
-    rest = _ONLY_ASKS_HAN.sub(" ", rest)
-    words = " ".join(word for word in _WORD.findall(rest) if word not in _ONLY_ASKS)
-    return AskedTime(spans=spans, is_all=not has_content(words))
+    if not hints and (named := _DAY_IN_NAME.search(rest)) and (day := day_in_path(named[1])):
+        spans, rest = (_Span(first=day, last=day),), rest.replace(named[0], " ", 1)
+    if not spans:
+        return None
+    words = (word for word in _WORD.findall(_ONLY_ASKS_HAN.sub(" ", rest)) if word not in _ONLY_ASKS)
+    return AskedTime(spans=spans, is_all=all(folded(word) in _STOPS or word in _STOPS for word in words))
 
 
 def _spans(hints: Sequence[TimeHint], now: datetime) -> Iterator[_Span]:
