@@ -7,7 +7,7 @@ backend opens.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -71,10 +71,15 @@ __all__ = [
     "MemorySearchManager",
     "OpenBackend",
     "OpenEmbedder",
+    "OpenReranker",
     "OpenVectors",
     "ProgressCallback",
     "QueryOrchestrator",
     "Readiness",
+    "RerankRequest",
+    "RerankServices",
+    "Reranker",
+    "RerankerSpec",
     "SupportsAdoption",
     "SupportsAnswer",
     "SupportsBackup",
@@ -87,6 +92,7 @@ __all__ = [
     "SupportsIngest",
     "SupportsJobs",
     "SupportsPackedVectors",
+    "SupportsReadingAhead",
     "SupportsRelations",
     "SupportsSync",
     "TemporalPolicy",
@@ -721,4 +727,74 @@ class VectorSpec:
     id: str
     summary: str
     open: OpenVectors
+    missing: Callable[[], str | None] = field(default=lambda: None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RerankRequest:
+    """A query and the passages that were found for it.
+
+    `weights` say how much each word of the query tells, as far as that is known; words are in lower case and
+    without accents.
+    """
+
+    query: str
+    passages: Sequence[str]
+    weights: Mapping[str, float] = field(default_factory=dict)
+
+
+class Reranker(Protocol):
+    """Judges passages that were found for a query: late interaction, a cross-encoder, a service.
+
+    An error costs the answer nothing but this judgement: it then says that it was not reranked.
+    """
+
+    async def rerank(self, request: RerankRequest) -> Sequence[float] | None:
+        """Return for each passage how well it answers, from 0 to 1 and comparable between queries.
+
+        None means that they cannot be judged yet, since too few of them were read ahead.
+        """
+        ...
+
+
+@runtime_checkable
+class SupportsReadingAhead(Protocol):
+    """A reranker that judges faster, or only then, when it has read the passages before."""
+
+    async def read_ahead(self, passages: AsyncIterable[Sequence[str]]) -> None:
+        """Read all passages of an index, in batches; what was kept of others goes when all were seen.
+
+        Runs in the background while queries are answered. After it was cancelled, the next call goes on from
+        there.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RerankServices:
+    """What is handed to a reranker when it opens.
+
+    `collection` names the index whose passages it will judge, in letters, digits and `-`; `state_dir` is
+    where it may keep files.
+    """
+
+    collection: str
+    state_dir: Path
+
+
+OpenReranker = Callable[[RerankServices], AbstractAsyncContextManager[Reranker]]
+"""Opens a reranker: services to an async context manager that yields it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RerankerSpec:
+    """A kind of reranker: the value behind an entry point of `composable_memory.rerankers`.
+
+    The builtin memory asks the one that `memory.builtin.query.rerank` names. `missing` returns what the
+    machine lacks and how to get it, or None; it runs in a thread and imports nothing that takes long.
+    """
+
+    id: str
+    summary: str
+    open: OpenReranker
     missing: Callable[[], str | None] = field(default=lambda: None)

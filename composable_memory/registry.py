@@ -18,6 +18,7 @@ from composable_memory.interfaces import (
     EmbedderSpec,
     EntityExtractor,
     MemorySearchManager,
+    RerankerSpec,
     VectorSpec,
 )
 
@@ -26,6 +27,7 @@ __all__ = [
     "EMBEDDER_GROUP",
     "EXTRACTOR_GROUP",
     "ORDER_GROUP",
+    "RERANKER_GROUP",
     "VECTOR_GROUP",
     "Found",
     "FoundBackend",
@@ -36,6 +38,7 @@ __all__ = [
     "check_capabilities",
     "discover_backends",
     "load_extractor",
+    "load_reranker",
     "load_vectors",
 ]
 
@@ -45,6 +48,7 @@ EXTRACTOR_GROUP = "composable_memory.extractors"
 ORDER_GROUP = "composable_memory.embedder_orders"
 """Entry points whose values are ids of embedding providers, in the order in which they are asked."""
 
+RERANKER_GROUP = "composable_memory.rerankers"
 VECTOR_GROUP = "composable_memory.vectors"
 
 
@@ -255,12 +259,25 @@ def load_vectors(id_: str) -> VectorSpec:
     Raises:
         ConfigError: no package offers one, or it cannot be used here.
     """
-    offers = _found(VectorSpec, (), entry_points(group=VECTOR_GROUP))
+    return _load(VectorSpec, VECTOR_GROUP, id_, setting="vectors")
+
+
+def load_reranker(id_: str) -> RerankerSpec:
+    """Import the reranker that an installed package offers under this id; reads files.
+
+    Raises:
+        ConfigError: no package offers one, or it cannot be used here.
+    """
+    return _load(RerankerSpec, RERANKER_GROUP, id_, setting="rerank")
+
+
+def _load(kind: type[SpecT], group: str, id_: str, *, setting: str) -> SpecT:
+    offers = _found(kind, (), entry_points(group=group))
     found = offers.of(id_)
     if found is None:
         known = ", ".join(offers.ids) or "none"
-        problem = f"no installed package offers {id_!r} in the group {VECTOR_GROUP} ({known} there)"
-        raise ConfigError("vectors", problem)
+        problem = f"no installed package offers {id_!r} in the group {group} ({known} there)"
+        raise ConfigError(setting, problem)
     if found.spec is None or found.missing:
-        raise ConfigError("vectors", f"{found.origin}: {found.problem or found.missing}")
+        raise ConfigError(setting, f"{found.origin}: {found.problem or found.missing}")
     return found.spec

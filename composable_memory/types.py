@@ -127,6 +127,7 @@ DegradationCode = Literal[
     "never-indexed",
     "rebuild-due",
     "engine-fallback",
+    "not-reranked",
     "damaged",
     "unreadable-files",
     "failed",

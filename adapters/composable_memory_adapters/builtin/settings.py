@@ -146,6 +146,12 @@ class QuerySettings(SettingsModel):
         description="Least score; a hit that holds every word of the query is never cut.",
     )
     hybrid: HybridSettings = HybridSettings()
+    rerank: str = Field(
+        default="auto",
+        min_length=1,
+        description="Who judges the best passages once more: `auto` (late interaction, where the extra "
+        "`rerank` is installed), `off`, or the id of a reranker that an installed package offers.",
+    )
 
 
 class SessionDeltaSettings(SettingsModel):

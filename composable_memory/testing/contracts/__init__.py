@@ -10,6 +10,7 @@ from composable_memory.testing.contracts.embedder import EmbedderContract
 from composable_memory.testing.contracts.facts import FactsContract, IngestContract
 from composable_memory.testing.contracts.files import ReadFileContract
 from composable_memory.testing.contracts.opening import Opener
+from composable_memory.testing.contracts.reranker import RerankerContract
 from composable_memory.testing.contracts.stores import GraphContract, VectorContract
 from composable_memory.testing.contracts.sync import SyncContract, WriteNote
 
@@ -22,6 +23,7 @@ __all__ = [
     "IngestContract",
     "Opener",
     "ReadFileContract",
+    "RerankerContract",
     "SyncContract",
     "VectorContract",
     "WriteNote",

@@ -11,6 +11,7 @@ from composable_memory_adapters.builtin.search.hybrid import (
     KeywordHit,
     VectorHit,
     fuse,
+    reranked,
     vector_weight_for,
 )
 from composable_memory_adapters.builtin.settings import FusionMethod
@@ -176,3 +177,35 @@ def test_a_cosine_is_the_score_alone_and_its_share_in_the_hybrid(
     (hit,) = fuse(keyword, near((1, 0.4)), scale=1.0)
 
     assert hit.score == pytest.approx(expected)
+
+
+# --- reranking ---
+
+
+def fused_hits(*scores: float) -> list[FusedHit]:
+    return [
+        FusedHit(id=at, score=score, keyword_score=score, vector_score=None, exact=False)
+        for at, score in enumerate(scores)
+    ]
+
+
+def test_a_judgement_counts_four_tenths() -> None:
+    hits = reranked(fused_hits(0.8, 0.6), {0: 0.0, 1: 1.0})
+
+    assert [(hit.id, round(hit.score, 9)) for hit in hits] == [(1, 0.76), (0, 0.48)]
+
+
+def test_a_reranker_that_finds_all_alike_counts_less() -> None:
+    scores = [0.5 - at / 100 for at in range(10)]
+    alike = dict.fromkeys(range(10), 0.5)
+    telling = dict.fromkeys(range(9), 0.1) | {9: 0.9}
+
+    assert [hit.score for hit in reranked(fused_hits(*scores), alike)] == scores
+    assert reranked(fused_hits(*scores), telling)[0].id == 9
+    assert reranked(fused_hits(*scores), dict.fromkeys(range(10), 0.0)) == fused_hits(*scores)
+
+
+def test_what_was_not_judged_comes_behind() -> None:
+    hits = reranked(fused_hits(0.8, 0.7, 0.6), {0: 0.9, 1: 0.5})
+
+    assert [hit.id for hit in hits] == [0, 1, 2]

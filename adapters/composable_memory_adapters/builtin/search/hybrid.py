@@ -6,7 +6,7 @@ the first ones. docs/retrieval-measurements.md has the formulas and the measurem
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 from statistics import fmean
 
@@ -22,6 +22,7 @@ __all__ = [
     "KeywordHit",
     "VectorHit",
     "fuse",
+    "reranked",
     "vector_weight_for",
 ]
 
@@ -39,6 +40,12 @@ TELLING_LEAD = 0.3
 
 FEWEST_TO_COMPARE = 8
 """Among fewer passages there is no ordinary one."""
+
+RERANK_WEIGHT = 0.4
+"""What a reranker's judgement counts, where it tells passages apart."""
+
+TELLING_DISTANCE = 0.5
+"""How far the ordinary candidate is behind the best, as a share, before a judgement counts in full."""
 
 RRF_K = 60
 
@@ -113,6 +120,17 @@ def fuse(
     return sorted(hits, key=lambda hit: (-hit.score, -(hit.keyword_score or 0.0), hit.id))
 
 
+def reranked(hits: Sequence[FusedHit], judged: Mapping[int, float]) -> list[FusedHit]:
+    """Return `hits` with a share of what a reranker judged in their scores, best first.
+
+    `judged` are from 0 to 1; a hit that was not judged counts as 0. The share falls where the reranker finds
+    everything alike: its order then is chance.
+    """
+    share = RERANK_WEIGHT * _separation(judged)
+    new = [replace(hit, score=(1 - share) * hit.score + share * judged.get(hit.id, 0.0)) for hit in hits]
+    return sorted(new, key=lambda hit: (-hit.score, -(hit.keyword_score or 0.0), hit.id))
+
+
 def vector_weight_for(nearest: float, some: Sequence[float]) -> float:
     """Return the weight of the vectors for a question, of 1 for both legs.
 
@@ -124,6 +142,14 @@ def vector_weight_for(nearest: float, some: Sequence[float]) -> float:
         return VECTOR_WEIGHT
     lead = 1.0 - max(0.0, fmean(some)) / nearest
     return VECTOR_WEIGHT * min(1.0, max(0.0, lead) / TELLING_LEAD)
+
+
+def _separation(judged: Mapping[int, float]) -> float:
+    """Return from 0 to 1 how far a reranker tells the best passage from an ordinary one."""
+    best = max(judged.values(), default=0.0)
+    if len(judged) < FEWEST_TO_COMPARE or best <= 0.0:
+        return 1.0 if best > 0.0 else 0.0
+    return min(1.0, (1.0 - fmean(judged.values()) / best) / TELLING_DISTANCE)
 
 
 def _vector_share(

@@ -25,10 +25,13 @@ from composable_memory_adapters.text.forms import word_set
 from composable_memory_adapters.text.query_terms import KeywordQuery
 from composable_memory_adapters.text.snippets import SnippetMaker
 
-__all__ = ["Candidates", "Near", "Page", "RankingPolicy", "listed_page", "make_page"]
+__all__ = ["Candidates", "Near", "Page", "RankingPolicy", "ToJudge", "listed_page", "make_page", "to_judge"]
 
 COMPARED_WHOLE = 4096
 """As many passages that pass the filters are compared with the question one by one, instead of searched."""
+
+JUDGED = 2 * hybrid.CANDIDATES
+"""As many of the best candidates are shown to a reranker."""
 
 DIVERSE_AMONG = 24
 """Of how many of the best the order is changed so that they differ; comparing costs the square of it."""
@@ -89,6 +92,29 @@ class Page:
     damaged: frozenset[str] = frozenset()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToJudge:
+    """What both legs found as one list, best first, and the texts of the best of it by their ids."""
+
+    fused: Sequence[FusedHit]
+    texts: Mapping[int, str]
+
+
+def to_judge(
+    connection: Connection,
+    *,
+    found: Candidates,
+    settings: HybridSettings,
+    among: Sequence[int] | None = None,
+    dated: Dated | None = None,
+) -> ToJudge:
+    """Return what a reranker is to be shown."""
+    fused = _fused(connection, found, settings, among)
+    best = fused if dated is None else rescored(connection, fused, dated)
+    rows = queries.passages(connection, [hit.id for hit in best[:JUDGED]]).rows
+    return ToJudge(fused=fused, texts={id_: row.text for id_, row in rows.items()})
+
+
 def make_page(
     connection: Connection,
     *,
@@ -99,12 +125,15 @@ def make_page(
     keywords: KeywordQuery,
     among: Sequence[int] | None = None,
     dated: Dated | None = None,
+    fused: Sequence[FusedHit] | None = None,
 ) -> Page:
     """Return the results that `found` makes, behind those that a look less deep has put in `after`.
 
     With `among`, only those passages may be results; `dated` is what the index has of a time asked for.
+    `fused` is what was made of `found` already.
     """
-    fused = _fused(connection, found, policy.hybrid, among)
+    if fused is None:
+        fused = _fused(connection, found, policy.hybrid, among)
     if dated is not None:
         fused = rescored(connection, fused, dated)
     ranked = _extended(after.ranked, _arranged(connection, fused, policy))

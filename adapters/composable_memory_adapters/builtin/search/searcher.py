@@ -5,7 +5,7 @@ are the short answer. Only when the candidates are used up, twice as many are lo
 them comes after what was there.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from composable_memory.errors import BackendUnavailable, EmbeddingError
-from composable_memory.interfaces import Clock, EmbedderAdapter
+from composable_memory.interfaces import Clock, EmbedderAdapter, ProgressCallback
 from composable_memory.supervision.tasks import all_of
 from composable_memory.types import (
     Degradation,
@@ -26,6 +26,7 @@ from composable_memory.types import (
 from composable_memory_adapters.builtin.search import hybrid, keyword_leg
 from composable_memory_adapters.builtin.search.dating import Dated, asked_time, find_dated
 from composable_memory_adapters.builtin.search.filtering import Passing, passing
+from composable_memory_adapters.builtin.search.hybrid import FusedHit
 from composable_memory_adapters.builtin.search.keyword_leg import KeywordAnswer
 from composable_memory_adapters.builtin.search.ranking import (
     Candidates,
@@ -34,12 +35,15 @@ from composable_memory_adapters.builtin.search.ranking import (
     RankingPolicy,
     listed_page,
     make_page,
+    to_judge,
 )
+from composable_memory_adapters.builtin.search.reranking import Reranking
 from composable_memory_adapters.builtin.search.vector_search import VectorSearch
 from composable_memory_adapters.builtin.settings import BuiltinSettings
 from composable_memory_adapters.builtin.store import queries
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
+from composable_memory_adapters.text.forms import folded
 from composable_memory_adapters.text.query_terms import KeywordQuery, analyse
 
 __all__ = ["EMBED_TIMEOUT_S", "Searcher"]
@@ -71,6 +75,8 @@ class _Asked:
     is_embedded: bool = False
     vector: Sequence[float] | None = None
     problem: str | None = None
+    reranked_by: str | None = None
+    rerank_problem: str | None = None
 
 
 class Searcher:
@@ -94,6 +100,7 @@ class Searcher:
         embed_timeout_s: float = EMBED_TIMEOUT_S,
         is_paused: Callable[[], bool] = lambda: False,
         state_dir: Path | None = None,
+        is_long_lived: bool = False,
     ) -> None:
         self._file = file
         self._settings = settings
@@ -102,6 +109,10 @@ class Searcher:
         self._has_keywords = settings.store.fts.enabled
         self._is_paused = is_paused
         self._generation: int | None = None
+        self._is_long_lived = is_long_lived
+        self._reranking: Reranking | None = None
+        if state_dir is not None and settings.query.rerank != "off":
+            self._reranking = Reranking(file, choice=settings.query.rerank, state_dir=state_dir)
         self._vectors: VectorSearch | None = None
         if settings.store.vector.enabled and embedder is not None and space is not None:
             self._vectors = VectorSearch(
@@ -142,6 +153,7 @@ class Searcher:
                 keywords=asked.keywords,
                 among=asked.among,
                 dated=asked.dated,
+                fused=await self._reranked(asked, found),
             )
             (made_of, revision), page_made = await self._read_page(make)
             if made_of != generation:
@@ -158,10 +170,12 @@ class Searcher:
             if page.is_enough or found.are_all or (asked.among is not None and depth >= len(asked.among)):
                 break
             depth *= 2
+        if self._reranking and self._is_long_lived and await self._reranking.is_on():
+            self._reranking.follow(revision)
         return SearchAnswer(
             results=page.results,
             degraded=(*self._degradations(asked, found), *_damage(page)),
-            engines=_engines(found),
+            engines=_engines(found) | ({"rerank": asked.reranked_by} if asked.reranked_by else {}),
             is_filtered=True,
         )
 
@@ -201,8 +215,22 @@ class Searcher:
         if self._vectors:
             await self._vectors.warm()
 
+    async def read_ahead(self, progress: ProgressCallback | None = None) -> str | None:
+        """Let the reranker read what is new in the index; return why it could not, None if all was read.
+
+        A memory that stays open goes on at once, and lets it read in the background.
+        """
+        if self._reranking is None or not await self._reranking.is_on():
+            return None
+        if not self._is_long_lived:
+            return await self._reranking.read_all(progress)
+        self._reranking.follow(await self._file.read(queries.revision))
+        return None
+
     async def close(self) -> None:
-        """Close the store of vectors; the file belongs to whoever opened it."""
+        """Close the store of vectors and the reranker; the file belongs to whoever opened it."""
+        if self._reranking:
+            await self._reranking.close()
         if self._vectors:
             await self._vectors.close()
 
@@ -255,6 +283,24 @@ class Searcher:
             keyword = await self._by_keyword(asked, depth)
         return Candidates(depth=depth, keyword=keyword, near=near)
 
+    async def _reranked(self, asked: _Asked, found: Candidates) -> Sequence[FusedHit] | None:
+        """Return the candidates as one list with what a reranker says of them; None where there is none."""
+        if self._reranking is None or not await self._reranking.is_on():
+            return None
+        settings = self._settings.query.hybrid
+        shown = partial(to_judge, found=found, settings=settings, among=asked.among, dated=asked.dated)
+        candidates = await self._file.read(shown)
+        if not candidates.texts:
+            return candidates.fused
+        weights = _weights(asked.keywords, found.keyword)
+        judgement = await self._reranking.judge(asked.text, weights, [*candidates.texts.values()])
+        asked.rerank_problem, asked.reranked_by = judgement.problem, None
+        if judgement.relevances is None:
+            return candidates.fused
+        asked.reranked_by = self._reranking.name
+        judged = dict(zip(candidates.texts, judgement.relevances, strict=True))
+        return hybrid.reranked(candidates.fused, judged)
+
     async def _by_keyword(self, asked: _Asked, depth: int) -> KeywordAnswer:
         def search(connection: Connection) -> KeywordAnswer:
             keyword_leg.prepare(connection)
@@ -293,6 +339,8 @@ class Searcher:
             yield _degradation("keyword-only" if found.keyword else "unavailable", asked.problem)
         elif self._restriction:
             yield self._restriction
+        if asked.rerank_problem:
+            yield _degradation("not-reranked", asked.rerank_problem)
         if found.near is None:
             return
         if self._vectors and self._vectors.engine_problem:
@@ -345,6 +393,14 @@ def _engines(found: Candidates) -> dict[str, str]:
     if found.near:
         engines["vector"] = found.near.engine
     return engines
+
+
+def _weights(keywords: KeywordQuery, found: KeywordAnswer | None) -> Mapping[str, float]:
+    """Return how much each word of the question tells, as far as the keyword index knows."""
+    if found is None or not found.rarities:
+        return {}
+    told = zip(keywords.terms, found.rarities, strict=True)
+    return {folded(term): rarity or found.unknown for term, rarity in told}
 
 
 async def _nothing() -> None:

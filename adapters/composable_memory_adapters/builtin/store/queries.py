@@ -27,6 +27,7 @@ __all__ = [
     "revision",
     "sample",
     "state",
+    "texts_after",
     "vector_counts",
     "vectors",
     "vectors_at",
@@ -59,6 +60,7 @@ SELECT DISTINCT embedding_id FROM chunks WHERE embedding_id IS NOT NULL ORDER BY
 """
 VECTORS = "SELECT id, embedding FROM embedding_cache WHERE id IN (SELECT value FROM json_each(?))"
 VECTORS_IN_SPACE = f"{VECTORS} AND provider_key = ? AND model = ? AND provider = ?"
+TEXTS_AFTER = "SELECT id, CAST(text AS BLOB) FROM chunks WHERE id > ? ORDER BY id LIMIT ?"
 VECTOR_COUNTS = "SELECT count(*), count(embedding_id) FROM chunks"
 GENERATION = "SELECT seq >> ? FROM sqlite_sequence WHERE name = ?"
 REVISION = "SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'revision'"
@@ -132,6 +134,12 @@ def origins(connection: Connection, ids: Iterable[int]) -> dict[int, Origin]:
     """Return for those of the passages `ids` that still exist the file they are from."""
     rows = connection.execute(ORIGINS, (_json(ids),))
     return {id_: Origin(path=path, source=source, mtime_ns=mtime) for id_, path, source, mtime in rows}
+
+
+def texts_after(connection: Connection, last: int, count: int) -> list[tuple[int, str]]:
+    """Return the next `count` passages behind the id `last`, with their texts."""
+    rows = connection.execute(TEXTS_AFTER, (last, count))
+    return [(id_, bytes(text).decode("utf-8", "replace")) for id_, text in rows]
 
 
 def sample(connection: Connection, count: int) -> list[int]:

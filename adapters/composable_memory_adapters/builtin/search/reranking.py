@@ -1,0 +1,155 @@
+"""The stage that has the candidates judged by a reranker, and lets it read the index in the background."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
+from functools import partial
+from math import isfinite
+from pathlib import Path
+
+from composable_memory.errors import ComposableMemoryError
+from composable_memory.interfaces import (
+    ProgressCallback,
+    Reranker,
+    RerankRequest,
+    RerankServices,
+    SupportsReadingAhead,
+)
+from composable_memory.registry import load_reranker
+from composable_memory.types import MemorySyncProgressUpdate
+from composable_memory_adapters.builtin.store import index_meta, queries
+from composable_memory_adapters.rerankers import late_interaction
+from composable_memory_adapters.sqlite_file import SqliteFile
+
+__all__ = ["Judgement", "Reranking"]
+
+TIMEOUT_S = 3.0
+"""How long a query waits for a reranker before it is answered without."""
+
+PASSAGES_A_BATCH = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """What a reranker says of passages, from 0 to 1, or why it says nothing."""
+
+    relevances: Sequence[float] | None = None
+    problem: str | None = None
+
+
+class Reranking:
+    """Asks the reranker that the settings name; it is opened by the first use.
+
+    Where the settings say `auto` and the extra is not installed, there is none, and nothing is missing.
+    """
+
+    def __init__(self, file: SqliteFile, *, choice: str, state_dir: Path) -> None:
+        self._file = file
+        self._choice = choice
+        self._state_dir = state_dir
+        self._stack = AsyncExitStack()
+        self._opening = asyncio.Lock()
+        self._reranker: Reranker | None = None
+        self._problem: str | None = None
+        self._is_off = choice == "off"
+        self._reading: asyncio.Task[None] | None = None
+        self._read_revision: int | None = None
+
+    @property
+    def name(self) -> str:
+        """Return the id of the reranker."""
+        return late_interaction.id if self._choice == "auto" else self._choice
+
+    async def is_on(self) -> bool:
+        """Return whether queries are to be reranked, by one that can be opened or not."""
+        if not self._is_off and self._choice == "auto" and self._reranker is None:
+            self._is_off = await asyncio.to_thread(late_interaction.missing) is not None
+        return not self._is_off
+
+    async def judge(self, query: str, weights: Mapping[str, float], passages: Sequence[str]) -> Judgement:
+        """Return what the reranker says of passages; whatever it raises is a problem and no failure."""
+        request = RerankRequest(query=query, passages=passages, weights=weights)
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                reranker = await self._opened()
+                found = await reranker.rerank(request)
+        except TimeoutError:
+            return Judgement(problem=f"{self.name}: no answer after {TIMEOUT_S:g} s")
+        except Exception as error:  # noqa: BLE001 - a reranker of another package may raise anything
+            return Judgement(problem=_described(self.name, error))
+        if found is None:
+            hint = self._problem or "passages are still being read; `cmem index` continues"
+            return Judgement(problem=f"{self.name}: {hint}")
+        if not _is_sound(found, len(passages)):
+            expected = f"{len(passages)} numbers from 0 to 1"
+            return Judgement(problem=f"{self.name}: it returned something else than {expected}")
+        return Judgement(relevances=found)
+
+    def follow(self, revision: int) -> None:
+        """Begin to read ahead in the background, unless this revision of the index was read."""
+        if self._reading is None and revision != self._read_revision:
+            self._reading = asyncio.create_task(self._read_in_background(revision), name="rerank-read-ahead")
+
+    async def read_all(self, progress: ProgressCallback | None = None) -> str | None:
+        """Let the reranker read all passages of the index, if it can; return why it could not, if so."""
+        try:
+            reranker = await self._opened()
+            if isinstance(reranker, SupportsReadingAhead):
+                await reranker.read_ahead(self._passages(progress))
+        except Exception as error:  # noqa: BLE001 - a reranker of another package may raise anything
+            return _described(f"{self.name}, reading ahead", error)
+        return None
+
+    async def close(self) -> None:
+        """Stop reading ahead, and close the reranker; calling it again does nothing."""
+        if self._reading is not None:
+            self._reading.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._reading
+        self._is_off, self._reranker = True, None
+        await self._stack.aclose()
+
+    async def _read_in_background(self, revision: int) -> None:
+        try:
+            self._problem = await self.read_all()
+        finally:
+            self._read_revision, self._reading = revision, None
+
+    async def _opened(self) -> Reranker:
+        async with self._opening:
+            if self._reranker is None:
+                spec = late_interaction
+                if self._choice != "auto":
+                    spec = await asyncio.to_thread(load_reranker, self._choice)
+                index = await self._file.write(index_meta.identity)
+                collection = re.sub(r"[^A-Za-z0-9-]", "-", index)
+                services = RerankServices(collection=collection, state_dir=self._state_dir)
+                self._reranker = await self._stack.enter_async_context(spec.open(services))
+            return self._reranker
+
+    async def _passages(self, progress: ProgressCallback | None) -> AsyncIterator[Sequence[str]]:
+        """Yield the texts of the index in the order of their ids."""
+        last = done = 0
+        counts = await self._file.read(queries.vector_counts)
+        while rows := await self._file.read(partial(queries.texts_after, last=last, count=PASSAGES_A_BATCH)):
+            yield [text for _, text in rows]
+            last, done = rows[-1][0], done + len(rows)
+            if progress is not None:
+                label = "reading for reranking"
+                progress(MemorySyncProgressUpdate(completed=done, total=counts.passages, label=label))
+
+
+def _described(what: str, error: Exception) -> str:
+    if isinstance(error, ComposableMemoryError):
+        return f"{what}: {error}"
+    return f"{what}: {type(error).__name__}: {error}".removesuffix(": ")
+
+
+def _is_sound(found: object, count: int) -> bool:
+    try:
+        numbers = [float(one) for one in found]  # type: ignore[attr-defined]
+    except (TypeError, ValueError):
+        return False
+    return len(numbers) == count and all(isfinite(one) and 0.0 <= one <= 1.0 for one in numbers)

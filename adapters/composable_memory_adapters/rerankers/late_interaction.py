@@ -1,0 +1,227 @@
+"""Late interaction: compares each word of a query with every word of a passage, by their states in context.
+
+A passage is judged by how near each word of the query comes to the nearest of its words, rare words counting
+more (Khattab and Zaharia, "ColBERT: Efficient and Effective Passage Search via Contextualized Late
+Interaction over BERT", 2020). The states of a line are made once and kept by what the line says, so only the
+query has to be read by the model when it is asked.
+"""
+
+import asyncio
+import json
+from collections import OrderedDict
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from functools import partial
+from hashlib import blake2b
+from typing import TypeVar
+
+import numpy as np
+
+from composable_memory.interfaces import RerankRequest, RerankServices
+from composable_memory_adapters.rerankers.token_states import (
+    DIMENSIONS,
+    MODEL,
+    SCALE,
+    States,
+    TokenStates,
+    lines_of,
+)
+from composable_memory_adapters.sqlite_file import Connection, SqliteFile
+
+__all__ = ["LateInteraction", "open_late_interaction"]
+
+T = TypeVar("T")
+
+ID = "late-interaction"
+FOLDER = "rerank"
+
+FAR = 0.2
+"""Words of a language are this near to each other whatever they mean."""
+
+READ_AT_ONCE = 16
+"""So many lines are read while a query waits, about 0.1 s; with more it is not reranked."""
+
+LINES_A_TURN = 4
+"""Between so many lines that are read ahead, a query gets its turn."""
+
+LINES_A_WRITE = 128
+PASSAGES_KEPT = 4096
+"""Passages whose states stay in memory, about 7 KB each."""
+
+TABLES = """
+CREATE TABLE IF NOT EXISTS states (line INTEGER PRIMARY KEY, states BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS made_by (model TEXT NOT NULL);
+"""
+STATES = "SELECT line, states FROM states WHERE line IN (SELECT value FROM json_each(?))"
+
+
+class LateInteraction:
+    """Keeps `Reranker` and `SupportsReadingAhead`; the first call loads the model, in a thread of its own."""
+
+    def __init__(self, file: SqliteFile) -> None:
+        self._file = file
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=ID)
+        self._model: TokenStates | None = None
+        self._is_laid_out = False
+        self._passages: OrderedDict[bytes, States] = OrderedDict()
+
+    async def rerank(self, request: RerankRequest) -> Sequence[float] | None:
+        """Return how well each passage answers; None where too many of their lines were not read yet.
+
+        Raises:
+            BackendUnavailable: the model cannot be loaded.
+            IndexProblem: the file of states cannot be used.
+        """
+        await self._lay_out()
+        keys = [_key_of(passage) for passage in request.passages]
+        states = {key: kept for key in keys if (kept := self._passages.get(key)) is not None}
+        new = {key: text for key, text in zip(keys, request.passages, strict=True) if key not in states}
+        if new:
+            found = await self._states_of(new)
+            if found is None:
+                return None
+            states |= found
+        for key in keys:
+            self._passages[key] = states[key]
+            self._passages.move_to_end(key)
+        while len(self._passages) > PASSAGES_KEPT:
+            self._passages.popitem(last=False)
+        return await self._in_thread(
+            lambda model: _relevances(model, request.query, request.weights, [states[key] for key in keys])
+        )
+
+    async def read_ahead(self, passages: AsyncIterable[Sequence[str]]) -> None:
+        """Read what was not read yet, a few lines at a time, and forget lines that no passage has."""
+        await self._lay_out()
+        seen: set[int] = set()
+        async for batch in passages:
+            lines = {_number_of(line): line for passage in batch for line in lines_of(passage)}
+            seen.update(lines)
+            known = await self._file.read(partial(_known, lines=[*lines]))
+            new = [(number, line) for number, line in lines.items() if number not in known]
+            for start in range(0, len(new), LINES_A_WRITE):
+                await self._write(await self._read(new[start : start + LINES_A_WRITE]))
+        await self._file.write(lambda connection: _forget_others(connection, seen))
+
+    async def close(self) -> None:
+        """End the thread, after what it is doing."""
+        await asyncio.to_thread(self._thread.shutdown, cancel_futures=True)
+
+    async def _lay_out(self) -> None:
+        if not self._is_laid_out:
+            await self._file.write(_lay_out)
+            self._is_laid_out = True
+
+    async def _states_of(self, passages: Mapping[bytes, str]) -> dict[bytes, States] | None:
+        """Return the states of passages: from the file, of few lines by reading them now."""
+        lines = {key: [_number_of(line) for line in lines_of(text)] for key, text in passages.items()}
+        wanted = {number for numbers in lines.values() for number in numbers}
+        known = await self._file.read(lambda connection: _stored(connection, wanted))
+        unread = {
+            number: line
+            for text in passages.values()
+            for line in lines_of(text)
+            if (number := _number_of(line)) not in known
+        }
+        if len(unread) > READ_AT_ONCE:
+            return None
+        if unread:
+            fresh = await self._read([*unread.items()])
+            await self._write(fresh)
+            known |= fresh
+        none = np.empty((0, DIMENSIONS), dtype=np.int8)
+        return {
+            key: np.concatenate([known[one] for one in numbers]) if numbers else none
+            for key, numbers in lines.items()
+        }
+
+    async def _read(self, lines: Sequence[tuple[int, str]]) -> dict[int, States]:
+        states: dict[int, States] = {}
+        for start in range(0, len(lines), LINES_A_TURN):
+            part = lines[start : start + LINES_A_TURN]
+            states |= await self._in_thread(partial(_read, lines=part))
+        return states
+
+    async def _write(self, states: Mapping[int, States]) -> None:
+        rows = [(number, one.tobytes()) for number, one in states.items()]
+        await self._file.write(
+            lambda connection: connection.executemany("INSERT OR REPLACE INTO states VALUES (?, ?)", rows)
+        )
+
+    async def _in_thread(self, work: Callable[[TokenStates], T]) -> T:
+        def run() -> T:
+            if self._model is None:
+                self._model = TokenStates()
+            return work(self._model)
+
+        return await asyncio.get_running_loop().run_in_executor(self._thread, run)
+
+
+@asynccontextmanager
+async def open_late_interaction(services: RerankServices) -> AsyncIterator[LateInteraction]:
+    """Yield the reranker; its states are in a file of their own, for each index one."""
+    path = services.state_dir / FOLDER / f"{services.collection}.sqlite"
+    async with SqliteFile.open(path) as file:
+        reranker = LateInteraction(file)
+        try:
+            yield reranker
+        finally:
+            await reranker.close()
+
+
+def _relevances(
+    model: TokenStates, query: str, weights: Mapping[str, float], passages: Sequence[States]
+) -> list[float]:
+    words, asked = model.of(query)
+    telling = np.array([weights.get(word, 0.0) for word in words], dtype=np.float32)
+    if not telling.sum():
+        telling[:] = 1.0
+    if not words or not passages:
+        return [0.0] * len(passages)
+    said = np.concatenate(passages).astype(np.float32)
+    cosines = asked.astype(np.float32) @ said.T / SCALE**2
+    begins = np.cumsum([0, *map(len, passages[:-1])])
+    relevances = np.zeros(len(passages))
+    filled = np.array([len(one) > 0 for one in passages])
+    nearest = np.maximum.reduceat(cosines, begins[filled], axis=1)
+    near = np.clip((nearest - FAR) / (1 - FAR), 0.0, 1.0)
+    relevances[filled] = telling @ near / telling.sum()
+    return [float(one) for one in relevances]
+
+
+def _read(model: TokenStates, lines: Sequence[tuple[int, str]]) -> dict[int, States]:
+    return {number: model.of(line)[1] for number, line in lines}
+
+
+def _key_of(passage: str) -> bytes:
+    return blake2b(passage.encode("utf-8", "replace"), digest_size=16).digest()
+
+
+def _number_of(line: str) -> int:
+    return int.from_bytes(blake2b(line.encode("utf-8", "replace"), digest_size=8).digest(), signed=True)
+
+
+def _lay_out(connection: Connection) -> None:
+    connection.execute(TABLES)
+    if connection.execute("SELECT model FROM made_by").get != MODEL:
+        connection.execute("DELETE FROM states")
+        connection.execute("DELETE FROM made_by")
+        connection.execute("INSERT INTO made_by VALUES (?)", (MODEL,))
+
+
+def _stored(connection: Connection, lines: Iterable[int]) -> dict[int, States]:
+    return {
+        number: np.frombuffer(states, dtype=np.int8).reshape(-1, DIMENSIONS)
+        for number, states in connection.execute(STATES, (json.dumps([*lines]),))
+    }
+
+
+def _known(connection: Connection, lines: Iterable[int]) -> set[int]:
+    found = connection.execute(STATES.replace("line, states FROM", "line FROM"), (json.dumps([*lines]),))
+    return {number for (number,) in found}
+
+
+def _forget_others(connection: Connection, lines: Iterable[int]) -> None:
+    kept = json.dumps([*lines])
+    connection.execute("DELETE FROM states WHERE line NOT IN (SELECT value FROM json_each(?))", (kept,))

@@ -1,0 +1,16 @@
+"""Every reranker keeps the contract."""
+
+from pathlib import Path
+
+import pytest
+
+from composable_memory.interfaces import Reranker, RerankServices
+from composable_memory.testing import Opener, RerankerContract
+from composable_memory_adapters.rerankers import late_interaction
+
+
+@pytest.mark.skipif(late_interaction.missing() is not None, reason="the extra `rerank` is not installed")
+class TestLateInteraction(RerankerContract):
+    @pytest.fixture
+    def open_reranker(self, tmp_path: Path) -> Opener[Reranker]:
+        return lambda: late_interaction.open(RerankServices(collection="index-1", state_dir=tmp_path))
