@@ -56,6 +56,8 @@ METHODS: Mapping[type, Mapping[str, str]] = {
     interfaces.SupportsJobs: {"takes_jobs": "texts", "embed_job": "inputs", "batch_status": ""},
     interfaces.EntityExtractor: {"extract": "content"},
     interfaces.SupportsRelations: {"relate": "content entities"},
+    interfaces.Reranker: {"rerank": "request"},
+    interfaces.SupportsReadingAhead: {"read_ahead": "passages"},
     ingest.SupportsExtraction: {"read": "content"},
     ingest.IngestPipeline: {"run": "request"},
     hooks.SessionRecorder: {"record": "event"},
