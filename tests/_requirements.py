@@ -252,6 +252,8 @@ READING = "composable_memory/testing/contracts/files.py::ReadFileContract::test_
 SYNC = "composable_memory/testing/contracts/sync.py::SyncContract::test_"
 VECTORS = "composable_memory/testing/contracts/stores.py::VectorContract::test_"
 GRAPH = "composable_memory/testing/contracts/stores.py::GraphContract::test_"
+RERANKER = "composable_memory/testing/contracts/reranker.py::RerankerContract::test_"
+RERANKING = "tests/integration/test_reranking.py::test_"
 INGEST = "composable_memory/testing/contracts/facts.py::IngestContract::test_"
 FACTS = "composable_memory/testing/contracts/facts.py::FactsContract::test_"
 EMBEDDER = "composable_memory/testing/contracts/embedder.py::EmbedderContract::test_"
@@ -590,6 +592,14 @@ COMPOSABLE = document(
                 f"{OWN_VECTORS}what_the_store_returns_decides",
                 f"{OWN_VECTORS}a_store_of_a_package_answers_as_our_own_does",
                 f"{OWN_VECTORS}one_that_fails_leaves_the_words_and_is_named"),
+            kept("reranker:builtin", "the best candidates are judged once more by a reranker of any package",
+                 *(f"{RERANKER}{name}" for name in (
+                     "every_passage_gets_a_sound_number", "the_passage_that_answers_comes_first",
+                     "a_number_does_not_depend_on_the_other_passages", "any_query_is_judged",
+                     "a_cancelled_call_leaves_it_usable", "reading_ahead_changes_no_judgement")),
+                 f"{RERANKING}what_it_judges_counts_in_the_score",
+                 f"{RERANKING}an_open_memory_lets_it_read_in_the_background",
+                 f"{RERANKING}its_failure_costs_no_answer"),
             decided("vector:health", "VectorAdapter.health?()", "a Protocol of its own: SupportsHealth",
                     f"{VECTORS}further_promises_are_kept"),
             kept("embedder:embed", "EmbedderAdapter.embed(input): number[]",

@@ -76,3 +76,11 @@ async def test_words_that_tell_more_count_more(tmp_path: Path) -> None:
             )
             assert found is not None
             assert max((0, 1), key=lambda at: found[at]) == best
+
+
+@needs_extra
+async def test_to_a_query_that_the_model_cannot_read_all_passages_are_alike(tmp_path: Path) -> None:
+    passages = ["渡轮中午开船。", "The ferry leaves at noon."]
+    async with late_interaction.open(RerankServices(collection="one", state_dir=tmp_path)) as reranker:
+        for query in ("渡轮什么时候开？", "когда отходит паром?", "フェリーはいつ出ますか"):
+            assert await reranker.rerank(RerankRequest(query=query, passages=passages)) == [0.0, 0.0]

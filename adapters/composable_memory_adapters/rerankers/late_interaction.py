@@ -36,6 +36,8 @@ T = TypeVar("T")
 ID = "late-interaction"
 FOLDER = "rerank"
 
+LAST_LATIN = "\u024f"
+
 FAR = 0.2
 """Words of a language are this near to each other whatever they mean."""
 
@@ -68,6 +70,8 @@ class LateInteraction:
 
     async def rerank(self, request: RerankRequest) -> Sequence[float] | None:
         """Return how well each passage answers; None where too many of their lines were not read yet.
+
+        To a query in a script that the model cannot read, all passages are alike.
 
         Raises:
             BackendUnavailable: the model cannot be loaded.
@@ -177,7 +181,7 @@ def _relevances(
     telling = np.array([weights.get(word, 0.0) for word in words], dtype=np.float32)
     if not telling.sum():
         telling[:] = 1.0
-    if not words or not passages:
+    if not (words and passages and _can_be_read(query)):
         return [0.0] * len(passages)
     said = np.concatenate(passages).astype(np.float32)
     cosines = asked.astype(np.float32) @ said.T / SCALE**2
@@ -188,6 +192,12 @@ def _relevances(
     near = np.clip((nearest - FAR) / (1 - FAR), 0.0, 1.0)
     relevances[filled] = telling @ near / telling.sum()
     return [float(one) for one in relevances]
+
+
+def _can_be_read(query: str) -> bool:
+    """Return whether most letters are Latin; the model knows other scripts by their letters alone."""
+    letters = [character for character in query if character.isalpha()]
+    return 2 * sum(character <= LAST_LATIN for character in letters) >= len(letters)
 
 
 def _read(model: TokenStates, lines: Sequence[tuple[int, str]]) -> dict[int, States]:
