@@ -100,7 +100,7 @@ class TokenStates:
     def of(self, text: str) -> tuple[list[str], States]:
         """Return the words of a text that say something, and their states."""
         words, raw = self.raw(text)
-        return words, quantised(raw @ self._projection)
+        return words, _quantised(raw @ self._projection)
 
     def raw(self, text: str) -> tuple[list[str], "npt.NDArray[np.float32]"]:
         """Return the words of a text that say something, and what the model says of each."""
@@ -119,7 +119,7 @@ class TokenStates:
         return words, np.array(rows, dtype=np.float32).reshape(len(rows), states.shape[2])
 
 
-def quantised(states: "npt.NDArray[np.float32]") -> States:
+def _quantised(states: "npt.NDArray[np.float32]") -> States:
     """Return rows of floats as rows of length 127 in whole numbers."""
     import numpy as np
 

@@ -35,7 +35,7 @@ class RerankerContract:
         """From 0 to 1, in the order of the passages, whatever these are."""
         async with opened(open_reranker) as reranker:
             for passages in (PASSAGES, (), PASSAGES[:1], (*HOSTILE_TEXTS.values(), "")):
-                found = await judged(reranker, QUERY, passages)
+                found = await _judged(reranker, QUERY, passages)
 
                 assert len(found) == len(passages)
                 assert all(0.0 <= one <= 1.0 for one in found), found
@@ -43,7 +43,7 @@ class RerankerContract:
     async def test_the_passage_that_answers_comes_first(self, open_reranker: Opener[Reranker]) -> None:
         """The one thing that a reranker is for."""
         async with opened(open_reranker) as reranker:
-            found = await judged(reranker, QUERY, PASSAGES)
+            found = await _judged(reranker, QUERY, PASSAGES)
 
         assert max(range(len(PASSAGES)), key=lambda at: found[at]) == RIGHT
 
@@ -52,8 +52,8 @@ class RerankerContract:
     ) -> None:
         """Otherwise asking for more results would change the first ones."""
         async with opened(open_reranker) as reranker:
-            together = await judged(reranker, QUERY, PASSAGES)
-            apart = [(await judged(reranker, QUERY, [one]))[0] for one in PASSAGES]
+            together = await _judged(reranker, QUERY, PASSAGES)
+            apart = [(await _judged(reranker, QUERY, [one]))[0] for one in PASSAGES]
 
         assert apart == pytest.approx(together, abs=1e-4)
 
@@ -61,17 +61,17 @@ class RerankerContract:
         """Also one without words."""
         async with opened(open_reranker) as reranker:
             for query in (*HOSTILE_TEXTS.values(), "?"):
-                assert len(await judged(reranker, query, PASSAGES)) == len(PASSAGES)
+                assert len(await _judged(reranker, query, PASSAGES)) == len(PASSAGES)
 
     async def test_a_cancelled_call_leaves_it_usable(self, open_reranker: Opener[Reranker]) -> None:
         """And so do calls at the same time."""
         async with opened(open_reranker) as reranker:
-            task = asyncio.create_task(judged(reranker, QUERY, PASSAGES))
+            task = asyncio.create_task(_judged(reranker, QUERY, PASSAGES))
             await asyncio.sleep(0)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
             one, other = await asyncio.gather(
-                judged(reranker, QUERY, PASSAGES), judged(reranker, "tomatoes", PASSAGES)
+                _judged(reranker, QUERY, PASSAGES), _judged(reranker, "tomatoes", PASSAGES)
             )
 
         assert one[RIGHT] > one[0]
@@ -84,12 +84,12 @@ class RerankerContract:
             if isinstance(reranker, SupportsReadingAhead):
                 await reranker.read_ahead(_batches(PASSAGES))
                 await reranker.read_ahead(_batches(PASSAGES[:1]))
-            after = await judged(reranker, QUERY, PASSAGES)
+            after = await _judged(reranker, QUERY, PASSAGES)
 
         assert before is None or list(before) == pytest.approx(after, abs=1e-4)
 
 
-async def judged(reranker: Reranker, query: str, passages: Sequence[str]) -> list[float]:
+async def _judged(reranker: Reranker, query: str, passages: Sequence[str]) -> list[float]:
     """Return what a reranker says of passages, after it has read them if it has to."""
     request = RerankRequest(query=query, passages=passages)
     found = await reranker.rerank(request)
