@@ -4,9 +4,12 @@ import gc
 import os
 import sys
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
-from composable_memory.cli.app import app
-from composable_memory.cli.output import error, prepare_streams
+from composable_memory_ops_logs.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from composable_memory.cli.commands import app
 
 __all__ = ["app", "main"]
 
@@ -27,8 +30,12 @@ def _is_text(argument: str) -> bool:
 
 def main() -> None:
     """Run the command line; exits with 0 fine, 1 failed, 2 bad usage, 3 degraded, 130 interrupted."""
-    # Python looks for garbage after every 700 new objects and again at the end: a quarter of a search's time.
+    # Python looks for garbage after every 700 new objects and again at the end: a quarter of a search's time,
+    # and a part of it while these are imported.
     gc.set_threshold(GC_THRESHOLD)
+    from composable_memory.cli.commands import app
+    from composable_memory.cli.output import error, prepare_streams
+
     prepare_streams()
     if (limit := _open_files_limit()) < LEAST_OPEN_FILES:
         error(f"this process may open {limit} files only; allow it {LEAST_OPEN_FILES} (`ulimit -n`)")
@@ -60,3 +67,7 @@ def _open_files_limit() -> int:
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         return LEAST_OPEN_FILES if limit == resource.RLIM_INFINITY else limit
     return LEAST_OPEN_FILES
+
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy_names(__name__, {"commands": "app"})

@@ -168,7 +168,7 @@ def test_importing_every_name_of_the_face_loads_nothing_heavy() -> None:
 
 
 def test_starting_the_command_line_loads_none_of_the_memory() -> None:
-    loaded = loaded_by("import composable_memory.cli")
+    loaded = loaded_by("import composable_memory.cli.commands")
 
     assert {name for name in loaded if name.startswith("composable_memory_")} == {
         "composable_memory_ops_logs",

@@ -19,8 +19,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from composable_memory.cli import app
-from composable_memory.cli.app import COMMANDS
 from composable_memory.cli.command_group import all_commands
+from composable_memory.cli.commands import COMMANDS
 from composable_memory.cli.demo import QUESTIONS
 from composable_memory.types import MemoryProviderStatus
 from tests.cli_page import assert_documented
