@@ -18,7 +18,7 @@ from composable_memory.errors import BackendError
 from composable_memory.interfaces import EmbedderAdapter
 from composable_memory.testing import HashEmbedder
 from composable_memory_adapters.graphiti.database.cypher import CypherDatabase
-from composable_memory_adapters.graphiti.database.opening import open_database
+from composable_memory_adapters.graphiti.database.open_database import open_database
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft, graph_id
 from composable_memory_adapters.graphiti.library.loading import load
 from composable_memory_adapters.graphiti.settings import GraphitiSettings, LlmSettings

@@ -23,7 +23,6 @@ from time import perf_counter
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "feedback"), str(ROOT / "ops_logs")]
 
-from composable_memory_feedback.advice.candidates import coarse  # noqa: E402
 from composable_memory_feedback.advice.evidence import (  # noqa: E402
     Case,
     cases_of,
@@ -31,6 +30,7 @@ from composable_memory_feedback.advice.evidence import (  # noqa: E402
 )
 from composable_memory_feedback.advice.statistical import advise  # noqa: E402
 from composable_memory_feedback.advice.values import AdviceLimits, Proposal  # noqa: E402
+from composable_memory_feedback.advice.weight_grid import coarse  # noqa: E402
 from composable_memory_feedback.guardrails import check, clamp_steps  # noqa: E402
 from composable_memory_feedback.logged import LoggedQuery  # noqa: E402
 from composable_memory_feedback.replay import PolicyChange, gate  # noqa: E402

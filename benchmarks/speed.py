@@ -33,7 +33,7 @@ from composable_memory_adapters.builtin.search.hybrid import CANDIDATES
 from composable_memory_adapters.builtin.search.searcher import Searcher
 from composable_memory_adapters.builtin.search.vector_search import VectorSearch
 from composable_memory_adapters.builtin.settings import BuiltinSettings, VectorSettings
-from composable_memory_adapters.builtin.store import queries
+from composable_memory_adapters.builtin.store import read_queries
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
 from composable_memory_adapters.text.query_terms import KeywordQuery, analyse
@@ -160,7 +160,7 @@ def _compare_engines(connection: Connection, matrix: Matrix, asked: Matrix) -> T
         engine.add(range(1, count + 1), matrix)
 
     def fetch(ids: Ids) -> tuple[Ids, Matrix]:
-        return ids, from_bytes(queries.vectors_at(connection, ids.tolist(), dims), dims)
+        return ids, from_bytes(read_queries.vectors_at(connection, ids.tolist(), dims), dims)
 
     engines: dict[str, Callable[[Matrix], list[Neighbour]]] = {
         "numpy product": lambda query: _plain_product(matrix, query),

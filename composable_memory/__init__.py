@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from composable_memory.query.calibration import Calibration
     from composable_memory.query.fusion import Dedup, Fusion
     from composable_memory.query.intent import parse_query_intent
+    from composable_memory.query.live_weights import WeightTable
     from composable_memory.query.manager import ComposableMemoryManager
     from composable_memory.query.ranking import MergePolicy
-    from composable_memory.query.weights import WeightTable
     from composable_memory.runtime.factory import (
         MemorySearchManagers,
         ResolvedMemoryBackendConfig,
@@ -113,7 +113,7 @@ _MODULES = {
     "query.ranking": "MergePolicy",
     "runtime.opening": "Memory open_memory",
     "types": "MemorySearchResult QueryIntent QueryRequest QueryResponse SearchOptions",
-    "query.weights": "WeightTable",
+    "query.live_weights": "WeightTable",
 }
 """All of it takes twice as long to import as all else that `cmem --help` does."""
 

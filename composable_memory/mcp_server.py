@@ -27,7 +27,7 @@ from pydantic.alias_generators import to_camel
 from composable_memory import __version__, tools
 from composable_memory.errors import ComposableMemoryError
 from composable_memory.runtime.opening import Memory, open_memory
-from composable_memory.tools.documents import (
+from composable_memory.tools.tool_documents import (
     Document,
     LineNumber,
     MemoryContextPackReply,

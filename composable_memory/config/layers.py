@@ -357,7 +357,7 @@ def _read_file(file: Path, layer: Layer, installed: Collection[str]) -> Tree | N
     if text is None:
         return None
     # Most places have no settings file, and loading the YAML reader takes a tenth as long as a search.
-    from composable_memory.config.files import parse
+    from composable_memory.config.yaml_reader import parse
 
     return gather_sections(parse(text, file, layer), installed)
 

@@ -1,7 +1,8 @@
 """What happens in a session, as events, and their way into a memory."""
 
 from composable_memory.hooks.event_json import parse_event
-from composable_memory.hooks.events import (
+from composable_memory.hooks.recorder import Recorded, SessionRecorder, TakesContents
+from composable_memory.hooks.session_events import (
     CompactionSummary,
     EventSource,
     EventType,
@@ -10,7 +11,6 @@ from composable_memory.hooks.events import (
     SessionPayload,
     SessionStart,
 )
-from composable_memory.hooks.recorder import Recorded, SessionRecorder, TakesContents
 
 __all__ = [
     "CompactionSummary",

@@ -7,7 +7,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstrai
 from pydantic.alias_generators import to_camel
 
 from composable_memory.content import MemoryTemporalMetadata
-from composable_memory.hooks.events import (
+from composable_memory.hooks.session_events import (
     CompactionSummary,
     EventSource,
     EventType,

@@ -11,7 +11,7 @@ from composable_memory.content import (
     MemoryProvenance,
     MemoryTemporalMetadata,
 )
-from composable_memory.hooks.events import (
+from composable_memory.hooks.session_events import (
     CompactionSummary,
     MessageReceived,
     PipelineEventEnvelope,

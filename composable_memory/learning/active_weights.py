@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from composable_memory.learning.context import LearningContext
-from composable_memory.query.weights import ActiveWeights, LiveWeights, WeightTable
+from composable_memory.query.live_weights import ActiveWeights, LiveWeights, WeightTable
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_ops_logs import ErrorInfo, OpsLog, OpsLogError, trace
 

@@ -11,10 +11,10 @@ from functools import partial
 from composable_memory.config.feedback import JudgeSettings
 from composable_memory.learning.context import LearningContext
 from composable_memory.learning.logged import judged_cases, window
-from composable_memory.learning.tables import WeightTables
 from composable_memory.learning.values import Advice
+from composable_memory.learning.weight_tables import WeightTables
+from composable_memory.query.live_weights import WeightTable
 from composable_memory.query.replay import Replayer
-from composable_memory.query.weights import WeightTable
 from composable_memory_feedback.advice import Objection, Proposal
 from composable_memory_feedback.advice.evidence import Case, score
 from composable_memory_feedback.advice.values import AdvisorName

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from composable_memory.config.feedback import FeedbackSettings
 from composable_memory.config.layers import LoadedSettings
 from composable_memory.interfaces import Clock
-from composable_memory.query.weights import WeightTable
+from composable_memory.query.live_weights import WeightTable
 from composable_memory.state.feedback_stores import feedback_store_of, feedback_stores
 from composable_memory.state.folders import OPS_LOG_FOLDER, memory_id_of
 from composable_memory_feedback.errors import FeedbackError

@@ -11,8 +11,8 @@ from uuid import uuid4
 from composable_memory.learning.context import LearningContext
 from composable_memory.learning.judging import Judging
 from composable_memory.learning.logged import from_log, streamed
-from composable_memory.learning.tables import WeightTables
-from composable_memory.query.weights import WeightTable
+from composable_memory.learning.weight_tables import WeightTables
+from composable_memory.query.live_weights import WeightTable
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.experiments.experiment_status import CREDITED, credit, status_of
 from composable_memory_feedback.experiments.values import ExperimentRecord, ExperimentStatus, Outcome

@@ -8,8 +8,8 @@ from typing import Protocol
 
 from composable_memory.learning.context import LearningContext
 from composable_memory.learning.logged import queries_of
-from composable_memory.learning.tables import WeightTables
 from composable_memory.learning.values import GoldenRun, QuestionScore
+from composable_memory.learning.weight_tables import WeightTables
 from composable_memory.query.replay import Replayer
 from composable_memory.types import QueryResponse
 from composable_memory_feedback.golden import (

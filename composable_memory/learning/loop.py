@@ -17,7 +17,7 @@ from composable_memory.learning.judging import TextReader
 from composable_memory.learning.logged import log_mark
 from composable_memory.learning.service import Learning
 from composable_memory.learning.values import Advice
-from composable_memory.query.weights import WeightTable
+from composable_memory.query.live_weights import WeightTable
 from composable_memory_feedback.advice import Proposal
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.guardrails import is_waiting

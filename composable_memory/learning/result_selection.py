@@ -5,8 +5,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from composable_memory.citations import read_citation
+from composable_memory.query.live_weights import WeightTable
 from composable_memory.query.replay import Replayer
-from composable_memory.query.weights import WeightTable
 from composable_memory_feedback.advice.evidence import EvidenceOfQuery, QueryKey, evidence_of
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.judgements import Judgement

@@ -18,10 +18,10 @@ from composable_memory.learning.experimenting import Experimenting
 from composable_memory.learning.golden_questions import GoldenQuestions
 from composable_memory.learning.judging import Judging
 from composable_memory.learning.logged import RankableQueries, judged_cases, streamed, telling_judgements
-from composable_memory.learning.tables import WeightTables
 from composable_memory.learning.values import ReplayRun
+from composable_memory.learning.weight_tables import WeightTables
+from composable_memory.query.live_weights import LiveWeights
 from composable_memory.query.replay import Replayer
-from composable_memory.query.weights import LiveWeights
 from composable_memory.state.folders import existing_folder, made_folder
 from composable_memory.state.ops_log import open_ops_log
 from composable_memory.state.workspaces import identify

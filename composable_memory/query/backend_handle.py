@@ -12,7 +12,7 @@ from composable_memory.interfaces import (
     SupportsAnswer,
 )
 from composable_memory.query.calibration import Calibration
-from composable_memory.query.weights import DEFAULT_WEIGHT, is_weight
+from composable_memory.query.live_weights import DEFAULT_WEIGHT, is_weight
 from composable_memory.supervision.breaker import Breaker
 from composable_memory.types import QueryIntent
 

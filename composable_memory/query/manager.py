@@ -32,11 +32,11 @@ from composable_memory.query.context_pack import DEFAULT_MAX_CHARS, PackBudget, 
 from composable_memory.query.fan_out import FanOut
 from composable_memory.query.filters import joined, read_filters
 from composable_memory.query.interleaving import rank_active
+from composable_memory.query.live_weights import LiveWeights, WeightTable
 from composable_memory.query.query_context import QueryContext
 from composable_memory.query.query_log import QueryLogger, log_context_pack
 from composable_memory.query.ranking import CalibrationRule, MergePolicy, depth_for
 from composable_memory.query.routing import IntentParser, read_intent, route
-from composable_memory.query.weights import LiveWeights, WeightTable
 from composable_memory.supervision.breaker import Breaker
 from composable_memory.types import (
     BackendAnswer,

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from composable_memory.query.live_weights import ActiveWeights, WeightTable
 from composable_memory.query.ranking import CalibrationRule, MergePolicy
-from composable_memory.query.weights import ActiveWeights, WeightTable
 from composable_memory_feedback.intents import IntentKind
 
 __all__ = ["QueryContext"]

@@ -10,9 +10,9 @@ import composable_memory_ops_logs.wire as wire
 from composable_memory.query.calibration import Calibration
 from composable_memory.query.fusion import Dedup, Fusion, Group, Merged
 from composable_memory.query.interleaving import Draw, interleave
+from composable_memory.query.live_weights import DEFAULT_WEIGHT
 from composable_memory.query.query_log import logged_dropped, logged_results
 from composable_memory.query.ranking import CalibrationRule, MergePolicy, Ranking, depth_for, rank
-from composable_memory.query.weights import DEFAULT_WEIGHT
 from composable_memory.types import SearchOptions
 from composable_memory_feedback.logged import LoggedQuery, RankedHit, RankingPolicy
 from composable_memory_ops_logs import PIECES_TOLD, Candidate

@@ -24,8 +24,8 @@ from composable_memory.interfaces import (
 from composable_memory.learning.context import LearningContext
 from composable_memory.learning.recent import RecentResults
 from composable_memory.query.context_pack import DEFAULT_MAX_CHARS
+from composable_memory.query.live_weights import LiveWeights
 from composable_memory.query.manager import ComposableMemoryManager
-from composable_memory.query.weights import LiveWeights
 from composable_memory.registry import Registry
 from composable_memory.runtime.embedder_choice import EmbedderChoice
 from composable_memory.state.folders import OPS_LOG_FOLDER

@@ -24,9 +24,9 @@ from composable_memory.learning.active_weights import activate, weights_followed
 from composable_memory.learning.context import LearningContext
 from composable_memory.query.fusion import Dedup, Fusion
 from composable_memory.query.intent import parse_query_intent
+from composable_memory.query.live_weights import LiveWeights
 from composable_memory.query.manager import ComposableMemoryManager
 from composable_memory.query.ranking import MergePolicy
-from composable_memory.query.weights import LiveWeights
 from composable_memory.registry import discover_backends, load_extractor
 from composable_memory.runtime.backends import BackendOpener, OpenBackends
 from composable_memory.runtime.embedder_choice import choose_embedder

@@ -12,7 +12,7 @@ from composable_memory.citations import CitationMode, cite, read_citation, with_
 from composable_memory.errors import ComposableMemoryError, InvalidArgument, MemoryPathError
 from composable_memory.paths import NOTES, no_such_note
 from composable_memory.query.context_pack import PackBudget, estimate_tokens
-from composable_memory.tools.documents import (
+from composable_memory.tools.tool_documents import (
     DeepProbe,
     Document,
     FilterRequest,

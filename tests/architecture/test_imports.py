@@ -74,7 +74,7 @@ DOORS = {
     ),
     "typer": ("composable_memory.cli", "composable_memory_adapters.graphiti.cli"),
     "watchdog": ("composable_memory_adapters.builtin.sync.watcher",),
-    "yaml": ("composable_memory.config.files", "composable_memory_adapters.qmd.runtime.index_config"),
+    "yaml": ("composable_memory.config.yaml_reader", "composable_memory_adapters.qmd.runtime.index_config"),
 }
 """Third-party package to the modules or packages of ours that may import it."""
 
@@ -186,5 +186,5 @@ def test_settings_without_a_file_are_read_without_the_reader_of_yaml() -> None:
         f"load_settings(Path('/nonexistent'), environ={nowhere})"
     )
 
-    assert "composable_memory.config.files" not in loaded
+    assert "composable_memory.config.yaml_reader" not in loaded
     assert "yaml" not in loaded

@@ -26,7 +26,7 @@ from composable_memory_adapters.builtin.search.ranking import Candidates, Page, 
 from composable_memory_adapters.builtin.search.searcher import EMBED_TIMEOUT_S, Searcher
 from composable_memory_adapters.builtin.search.vector_search import VectorSearch
 from composable_memory_adapters.builtin.settings import BuiltinSettings, VectorSettings
-from composable_memory_adapters.builtin.store import embedding_cache, index, queries
+from composable_memory_adapters.builtin.store import embedding_cache, index_writes, read_queries
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.builtin.store.tables import LIVE
 from composable_memory_adapters.chunking import chunk_markdown
@@ -84,7 +84,7 @@ class WatchedFile(SqliteFile):
         return await super().read(watched)
 
     def _may_run(self, _cursor: object, sql: str, bindings: Any) -> bool:
-        if sql != queries.VECTORS_IN_SPACE:
+        if sql != read_queries.VECTORS_IN_SPACE:
             return True
         self.fetched.append(json.loads(bindings[0]))
         return len(self.fetched) - 1 != self.refuse_fetch
@@ -111,7 +111,7 @@ class Notes:
         ]  # fmt: skip
 
         def write(connection: Connection) -> None:
-            index.write_drafts(connection, LIVE, drafts, space=None, keywords=passage_words, now_ms=0)
+            index_writes.write_drafts(connection, LIVE, drafts, space=None, keywords=passage_words, now_ms=0)
 
         await self.file.write(write)
 

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from composable_memory_feedback.advice.candidates import coarse, normalised, positive
 from composable_memory_feedback.advice.evidence import CaseScores, Evidence, case_weight, score
+from composable_memory_feedback.advice.weight_grid import coarse, normalised, positive
 from composable_memory_feedback.judgements import JudgementKind
 from composable_memory_feedback.logged import RankedHit
 from composable_memory_feedback.metrics import ndcg

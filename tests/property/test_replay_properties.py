@@ -14,10 +14,10 @@ from composable_memory.query.backend_handle import ComposableBackendEntry
 from composable_memory.query.calibration import Calibration
 from composable_memory.query.fusion import Dedup, Fusion
 from composable_memory.query.intent import parse_query_intent
+from composable_memory.query.live_weights import ActiveWeights, LiveWeights, WeightTable
 from composable_memory.query.manager import ComposableMemoryManager
 from composable_memory.query.ranking import MergePolicy
 from composable_memory.query.replay import Replayer, can_be_ranked, is_reproduced
-from composable_memory.query.weights import ActiveWeights, LiveWeights, WeightTable
 from composable_memory.testing.fakes import FakeBackend, RaisingBackend
 from composable_memory.testing.in_memory import FIXED_NOW
 from composable_memory.types import MemorySearchResult, Origin, QueryRequest, QueryResponse, SearchOptions

@@ -13,8 +13,8 @@ from composable_memory.config.settings import Settings
 from composable_memory.errors import BackendError, BackendUnavailable
 from composable_memory.interfaces import MemorySearchManager
 from composable_memory.query.backend_handle import ComposableBackendEntry
+from composable_memory.query.live_weights import LiveWeights
 from composable_memory.query.manager import ComposableMemoryManager
-from composable_memory.query.weights import LiveWeights
 from composable_memory.registry import Registry
 from composable_memory.runtime.opening import Memory
 from composable_memory.testing.fakes import InMemoryBackend, RaisingBackend

@@ -11,8 +11,8 @@ from itertools import product
 
 from composable_memory.content import ExtractedRelation
 from composable_memory_adapters.extractors.names import UNSURE, Mention
+from composable_memory_adapters.extractors.sentence_times import Validity, day_in, validity_of
 from composable_memory_adapters.extractors.statements import Statement
-from composable_memory_adapters.extractors.times import Validity, day_in, validity_of
 from composable_memory_adapters.extractors.verbs import EXCLUSIVE, Verb, verbs_in
 from composable_memory_adapters.extractors.word_lists import EMPTY_WORDS
 

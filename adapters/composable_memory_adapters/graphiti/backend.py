@@ -21,6 +21,7 @@ from composable_memory.types import (
 )
 from composable_memory_adapters.graphiti.fact_browser import FactBrowser
 from composable_memory_adapters.graphiti.fact_search import FactSearch
+from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID, FactStore
 from composable_memory_adapters.graphiti.groups import GroupScope
 from composable_memory_adapters.graphiti.ingest import Ingest
 from composable_memory_adapters.graphiti.local import ReplaceGraph, open_local
@@ -32,7 +33,6 @@ from composable_memory_adapters.graphiti.outbox.queue import Outbox
 from composable_memory_adapters.graphiti.outbox.worker import Worker
 from composable_memory_adapters.graphiti.service import open_service
 from composable_memory_adapters.graphiti.settings import GraphitiSettings, IngestSettings
-from composable_memory_adapters.graphiti.stores import BACKEND_ID, FactStore
 from composable_memory_ops_logs import trace
 
 __all__ = ["GraphitiMemory", "open_graphiti"]

@@ -14,7 +14,7 @@ from composable_memory.content import (
     MemoryProvenance,
 )
 from composable_memory.types import JsonValue, Origin
-from composable_memory_adapters.graphiti.times import Times
+from composable_memory_adapters.graphiti.observed_times import Times
 from composable_memory_ops_logs.redaction.redactor import redact, redact_value
 
 __all__ = [

@@ -10,7 +10,7 @@ from composable_memory.interfaces import Clock
 from composable_memory.time.windows import FAR_FUTURE, FAR_PAST
 from composable_memory.types import MemoryFileSlice
 from composable_memory_adapters.excerpts import excerpt
-from composable_memory_adapters.graphiti.facts import (
+from composable_memory_adapters.graphiti.fact_results import (
     PATH_ROOT,
     cited,
     cited_episode,
@@ -18,11 +18,11 @@ from composable_memory_adapters.graphiti.facts import (
     fact_page,
     ids_in,
 )
+from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID, FactStore
 from composable_memory_adapters.graphiti.groups import GroupScope
 from composable_memory_adapters.graphiti.monitor import Monitor
+from composable_memory_adapters.graphiti.observed_times import in_utc
 from composable_memory_adapters.graphiti.outbox.queue import Outbox
-from composable_memory_adapters.graphiti.stores import BACKEND_ID, FactStore
-from composable_memory_adapters.graphiti.times import in_utc
 
 __all__ = ["FactBrowser"]
 

@@ -9,10 +9,10 @@ from composable_memory.interfaces import BackendServices
 from composable_memory.query.intent import parse_query_intent
 from composable_memory.time.windows import window_of
 from composable_memory.types import SearchAnswer, SearchOptions
-from composable_memory_adapters.graphiti.facts import as_result, cited
+from composable_memory_adapters.graphiti.fact_results import as_result, cited
+from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID, FactAnswer, FactStore, Question
 from composable_memory_adapters.graphiti.groups import GroupScope
 from composable_memory_adapters.graphiti.monitor import Monitor
-from composable_memory_adapters.graphiti.stores import BACKEND_ID, FactAnswer, FactStore, Question
 from composable_memory_ops_logs import QUERY_PREVIEW_CHARS, ErrorInfo, GraphitiQuery
 
 __all__ = ["FactSearch"]

@@ -19,6 +19,7 @@ from composable_memory_adapters.graphiti.episodes import (
     no_text,
     storable,
 )
+from composable_memory_adapters.graphiti.fact_stores import FactStore
 from composable_memory_adapters.graphiti.groups import GroupScope
 from composable_memory_adapters.graphiti.monitor import Monitor
 from composable_memory_adapters.graphiti.outbox.adoption import Adoption
@@ -28,7 +29,6 @@ from composable_memory_adapters.graphiti.outbox.merging import plan_merges
 from composable_memory_adapters.graphiti.outbox.queue import Outbox
 from composable_memory_adapters.graphiti.outbox.worker import Worker
 from composable_memory_adapters.graphiti.settings import IngestSettings
-from composable_memory_adapters.graphiti.stores import FactStore
 
 __all__ = ["Ingest"]
 

@@ -27,24 +27,24 @@ from composable_memory.ingest import (
 )
 from composable_memory.interfaces import BackendServices, EntityExtractor, GraphAdapter
 from composable_memory.types import Degradation
-from composable_memory_adapters.graphiti.database.copies import FalkorCopies
 from composable_memory_adapters.graphiti.database.cypher import CutOff, CypherDatabase
 from composable_memory_adapters.graphiti.database.falkor import FalkorDatabase
-from composable_memory_adapters.graphiti.database.opening import open_database
+from composable_memory_adapters.graphiti.database.graph_copies import FalkorCopies
+from composable_memory_adapters.graphiti.database.open_database import open_database
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft
-from composable_memory_adapters.graphiti.library import loading
-from composable_memory_adapters.graphiti.library.vector_space import space_of, stored_space
-from composable_memory_adapters.graphiti.reading import vector_index
-from composable_memory_adapters.graphiti.reading.browsing import FactReader
-from composable_memory_adapters.graphiti.reading.search import search
-from composable_memory_adapters.graphiti.settings import GraphitiSettings
-from composable_memory_adapters.graphiti.stores import (
+from composable_memory_adapters.graphiti.fact_stores import (
     BACKEND_ID,
     Added,
     FactAnswer,
     GroupCopies,
     Question,
 )
+from composable_memory_adapters.graphiti.library import loading
+from composable_memory_adapters.graphiti.library.vector_space import space_of, stored_space
+from composable_memory_adapters.graphiti.reading import vector_index
+from composable_memory_adapters.graphiti.reading.browsing import FactReader
+from composable_memory_adapters.graphiti.reading.search import search
+from composable_memory_adapters.graphiti.settings import GraphitiSettings
 from composable_memory_adapters.graphiti.writing.graph import GraphitiGraph
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from pathlib import Path
 from composable_memory.errors import BackendRejected, ComposableMemoryError
 from composable_memory.facts import Adopted, Forgotten
 from composable_memory_adapters.graphiti.episodes import named_in, storable
-from composable_memory_adapters.graphiti.facts import ids_in
+from composable_memory_adapters.graphiti.fact_results import ids_in
+from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID, FactStore
 from composable_memory_adapters.graphiti.groups import GroupScope
 from composable_memory_adapters.graphiti.monitor import Monitor
 from composable_memory_adapters.graphiti.outbox.adoption import Adoption
@@ -15,7 +16,6 @@ from composable_memory_adapters.graphiti.outbox.backup import GraphBackup
 from composable_memory_adapters.graphiti.outbox.entry import Entry
 from composable_memory_adapters.graphiti.outbox.queue import Outbox
 from composable_memory_adapters.graphiti.outbox.worker import Worker
-from composable_memory_adapters.graphiti.stores import BACKEND_ID, FactStore
 
 __all__ = ["Maintenance"]
 

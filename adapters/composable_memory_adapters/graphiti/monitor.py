@@ -13,12 +13,12 @@ from composable_memory.types import (
     MemoryProviderStatus,
     VectorStatus,
 )
+from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID, Counts, FactStore
 from composable_memory_adapters.graphiti.groups import GroupScope
 from composable_memory_adapters.graphiti.outbox.comparison import Comparison
 from composable_memory_adapters.graphiti.outbox.queue import Outbox, OutboxCounts
 from composable_memory_adapters.graphiti.outbox.worker import Worker
 from composable_memory_adapters.graphiti.settings import GraphitiSettings
-from composable_memory_adapters.graphiti.stores import BACKEND_ID, Counts, FactStore
 from composable_memory_ops_logs import GraphitiHealth
 
 __all__ = ["Monitor"]

@@ -23,7 +23,7 @@ from composable_memory_feedback.language_model import (
     object_schema,
     one_line,
 )
-from composable_memory_feedback.logged.queries import LoggedQuery, RankedHit
+from composable_memory_feedback.logged.logged_query import LoggedQuery, RankedHit
 from composable_memory_ops_logs.events import JsonValue
 
 __all__ = [

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from composable_memory_feedback.logged.queries import (
+from composable_memory_feedback.logged.logged_query import (
     LoggedExperiment,
     LoggedList,
     LoggedQuery,

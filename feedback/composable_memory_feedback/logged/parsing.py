@@ -15,7 +15,7 @@ from composable_memory_feedback.logged.lines import (
     QueryStartLine,
     ReadLine,
 )
-from composable_memory_feedback.logged.queries import (
+from composable_memory_feedback.logged.logged_query import (
     LoggedExperiment,
     LoggedList,
     LoggedQuery,

@@ -11,6 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
+from composable_memory_feedback.logged.logged_query import LoggedQuery
 from composable_memory_feedback.logged.parsing import (
     MissingLines,
     answer_from,
@@ -19,7 +20,6 @@ from composable_memory_feedback.logged.parsing import (
     read_from,
     start_from,
 )
-from composable_memory_feedback.logged.queries import LoggedQuery
 from composable_memory_feedback.logged.traffic import (
     LoggedAnswer,
     LoggedDelivery,

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from composable_memory_feedback.logged.queries import LoggedQuery
+from composable_memory_feedback.logged.logged_query import LoggedQuery
 from composable_memory_ops_logs import TakenFrom
 
 __all__ = ["LoggedAnswer", "LoggedDelivery", "LoggedQueries", "LoggedRead", "Traffic"]

@@ -12,7 +12,7 @@ from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.experiments.values import ExperimentRecord
 from composable_memory_feedback.golden import GoldenQuestion
 from composable_memory_feedback.intents import IntentKind
-from composable_memory_feedback.logged.queries import (
+from composable_memory_feedback.logged.logged_query import (
     LoggedExperiment,
     LoggedList,
     LoggedQuery,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from composable_memory_ops_logs.redaction.patterns import Pattern
 from composable_memory_ops_logs.redaction.scanner import JUDGED, Rule, Span, Text, pattern_rule
-from composable_memory_ops_logs.redaction.values import (
+from composable_memory_ops_logs.redaction.secret_values import (
     goes_on,
     is_code,
     is_given,

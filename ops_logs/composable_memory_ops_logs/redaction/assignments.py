@@ -8,10 +8,10 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from composable_memory_ops_logs.redaction.names import NAMES, is_open_ending, strength_of
 from composable_memory_ops_logs.redaction.patterns import Pattern
 from composable_memory_ops_logs.redaction.scanner import JUDGED, TRAILING, Rule, Span, Text, run_before
-from composable_memory_ops_logs.redaction.values import (
+from composable_memory_ops_logs.redaction.secret_names import NAMES, is_open_ending, strength_of
+from composable_memory_ops_logs.redaction.secret_values import (
     Given,
     goes_on,
     is_given,

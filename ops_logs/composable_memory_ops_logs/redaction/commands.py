@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from composable_memory_ops_logs.redaction.patterns import Pattern
 from composable_memory_ops_logs.redaction.scanner import ALNUM, Rule, Span, Text, pattern_rule
-from composable_memory_ops_logs.redaction.values import is_given, is_masked, is_placeholder
+from composable_memory_ops_logs.redaction.secret_values import is_given, is_masked, is_placeholder
 
 __all__ = ["COMMAND_RULES"]
 

@@ -5,7 +5,13 @@ from collections.abc import Iterator
 
 from composable_memory_ops_logs.redaction.patterns import Pattern
 from composable_memory_ops_logs.redaction.scanner import JUDGED, TRAILING, Rule, Span, Text, runs
-from composable_memory_ops_logs.redaction.values import is_code, is_given, is_masked, is_random, is_strong
+from composable_memory_ops_logs.redaction.secret_values import (
+    is_code,
+    is_given,
+    is_masked,
+    is_random,
+    is_strong,
+)
 from composable_memory_ops_logs.redaction.words import FAR_NAMES, HARMLESS_ENDINGS
 
 __all__ = ["PROSE_RULES"]

@@ -13,14 +13,14 @@ from composable_memory_ops_logs.events import JsonValue
 from composable_memory_ops_logs.redaction.addresses import ADDRESS_RULES
 from composable_memory_ops_logs.redaction.assignments import ASSIGNMENT_RULES
 from composable_memory_ops_logs.redaction.commands import COMMAND_RULES
-from composable_memory_ops_logs.redaction.names import is_secret_name
 from composable_memory_ops_logs.redaction.numbers import NUMBER_RULES, find_numbers
 from composable_memory_ops_logs.redaction.patterns import Pattern
 from composable_memory_ops_logs.redaction.prose import PROSE_RULES
 from composable_memory_ops_logs.redaction.scanner import Span, Text, WordScanner
-from composable_memory_ops_logs.redaction.tables import TABLE_RULES
+from composable_memory_ops_logs.redaction.secret_names import is_secret_name
+from composable_memory_ops_logs.redaction.secret_tables import TABLE_RULES
+from composable_memory_ops_logs.redaction.secret_values import is_masked
 from composable_memory_ops_logs.redaction.tokens import PEM_HEADER, TOKEN_RULES, find_tokens
-from composable_memory_ops_logs.redaction.values import is_masked
 
 __all__ = ["REDACTION_VERSION", "CleanTexts", "is_secret_name", "redact", "redact_value"]
 

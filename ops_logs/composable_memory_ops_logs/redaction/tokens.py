@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from composable_memory_ops_logs.redaction.patterns import Pattern
 from composable_memory_ops_logs.redaction.scanner import ALNUM, JUDGED, Rule, Span, Text, places, run_before
+from composable_memory_ops_logs.redaction.secret_values import is_random
 from composable_memory_ops_logs.redaction.shapes import SHAPES, Shape
-from composable_memory_ops_logs.redaction.values import is_random
 
 __all__ = ["PEM_HEADER", "TOKEN_RULES", "find_tokens", "shape_spans"]
 

@@ -16,7 +16,7 @@ from composable_memory import Memory
 from composable_memory.cli import app
 from composable_memory.learning import open_learning
 from composable_memory.learning.loop import learning_goes_on
-from composable_memory.query.weights import WeightTable
+from composable_memory.query.live_weights import WeightTable
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.golden import GoldenPlace, GoldenQuestion
 from composable_memory_feedback.intents import IntentKind

@@ -17,7 +17,7 @@ from composable_memory.content import MemoryContentObject, MemoryProvenance
 from composable_memory.errors import BackendRejected, BackendUnavailable
 from composable_memory.facts import Episode
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft, graph_id
-from composable_memory_adapters.graphiti.stores import Added
+from composable_memory_adapters.graphiti.fact_stores import Added
 
 __all__ = ["FactShelf", "draft", "message"]
 

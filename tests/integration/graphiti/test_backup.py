@@ -19,7 +19,7 @@ from composable_memory.content import MemoryContentObject, MemoryProvenance, Mem
 from composable_memory.runtime.opening import Memory, open_memory
 from composable_memory_adapters.graphiti.database import requirements
 from composable_memory_adapters.graphiti.database.falkor import FalkorDatabase
-from composable_memory_adapters.graphiti.database.opening import open_database
+from composable_memory_adapters.graphiti.database.open_database import open_database
 from composable_memory_adapters.graphiti.settings import GraphitiSettings
 from tests.integration.graphiti.conftest import TcpServer
 

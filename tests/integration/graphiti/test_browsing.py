@@ -8,8 +8,8 @@ import pytest
 from composable_memory.types import Origin
 from composable_memory_adapters.graphiti.database.cypher import CypherDatabase
 from composable_memory_adapters.graphiti.episodes import graph_id
+from composable_memory_adapters.graphiti.fact_stores import Counts
 from composable_memory_adapters.graphiti.reading.browsing import FactReader
-from composable_memory_adapters.graphiti.stores import Counts
 from tests.integration.graphiti.planting import NOW, Planted, day, plant, plant_episode
 
 BERGEN = Planted(

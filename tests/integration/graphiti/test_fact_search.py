@@ -12,10 +12,10 @@ import pytest
 from composable_memory.facts import TimeWindow
 from composable_memory.types import Degradation, Origin
 from composable_memory_adapters.graphiti.database.cypher import CypherDatabase
+from composable_memory_adapters.graphiti.fact_stores import FactAnswer, Question
 from composable_memory_adapters.graphiti.reading import vector_index
 from composable_memory_adapters.graphiti.reading.search import search
 from composable_memory_adapters.graphiti.settings import SearchSettings
-from composable_memory_adapters.graphiti.stores import FactAnswer, Question
 from composable_memory_adapters.graphiti.writing.graph import GraphitiGraph
 from tests.integration.graphiti.planting import NOW, Planted, day, plant, plant_episode
 

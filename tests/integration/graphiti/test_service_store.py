@@ -21,10 +21,10 @@ from composable_memory.interfaces import BackendServices
 from composable_memory.testing import FIXED_NOW
 from composable_memory.types import Origin
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft, drafts_of, graph_id
+from composable_memory_adapters.graphiti.fact_stores import Added, Counts, FactStore, Question
 from composable_memory_adapters.graphiti.service import GraphitiClient, open_service
 from composable_memory_adapters.graphiti.service.store import ServiceStore
 from composable_memory_adapters.graphiti.settings import GraphitiSettings, SearchSettings
-from composable_memory_adapters.graphiti.stores import Added, Counts, FactStore, Question
 from composable_memory_ops_logs import MemorySink
 from tests.integration.embedders.loopback import Received, Reply
 from tests.integration.graphiti.graph_service import GraphService, at, running

@@ -13,12 +13,12 @@ from typing import cast
 import pytest
 
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft
+from composable_memory_adapters.graphiti.fact_stores import Added, FactStore
 from composable_memory_adapters.graphiti.outbox.entry import EntryState
 from composable_memory_adapters.graphiti.outbox.merging import plan_merges
 from composable_memory_adapters.graphiti.outbox.queue import Outbox
 from composable_memory_adapters.graphiti.outbox.worker import Worker
 from composable_memory_adapters.graphiti.settings import IngestSettings
-from composable_memory_adapters.graphiti.stores import Added, FactStore
 from composable_memory_ops_logs import GraphitiIngest, MemorySink, OpsLog
 from composable_memory_ops_logs.tracing import trace
 from tests.integration.graphiti.fact_shelf import FactShelf, draft, message

@@ -18,8 +18,8 @@ import pytest
 
 from composable_memory.errors import BackendGarbled, BackendTimeout, BackendUnavailable, MemoryPathError
 from composable_memory.interfaces import BackendServices
-from composable_memory.supervision.command import run_command
 from composable_memory.supervision.process import GuardedProcess
+from composable_memory.supervision.run_command import run_command
 from composable_memory.types import SearchOptions
 from composable_memory_adapters.qmd.backend import open_qmd
 from composable_memory_adapters.qmd.documents.collection_files import read_file

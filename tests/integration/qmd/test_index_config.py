@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from composable_memory.supervision.command import Reply, run_command
+from composable_memory.supervision.run_command import Reply, run_command
 from composable_memory_adapters.qmd.documents.collection_files import canonical_path, resolve
 from composable_memory_adapters.qmd.documents.collections import plan_collections
 from composable_memory_adapters.qmd.documents.patterns import parse_pattern

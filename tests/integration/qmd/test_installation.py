@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from composable_memory.errors import BackendGarbled, BackendUnavailable
-from composable_memory.supervision.command import run_command
+from composable_memory.supervision.run_command import run_command
 from composable_memory_adapters.qmd.runtime.home import prepare_home
 from composable_memory_adapters.qmd.runtime.installation import (
     find_command,

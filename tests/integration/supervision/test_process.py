@@ -11,9 +11,9 @@ from typing import Literal
 import pytest
 
 from composable_memory.errors import BackendError, BackendGarbled, BackendTimeout, BackendUnavailable
-from composable_memory.supervision.command import Reply, run_command
 from composable_memory.supervision.file_lock import hold_lock
 from composable_memory.supervision.process import GuardedProcess, GuardedServer
+from composable_memory.supervision.run_command import Reply, run_command
 from tests.integration.graphiti.processes import HOUSES, children, eventually, is_running
 
 FOREVER = "exec sleep 600"
@@ -21,7 +21,7 @@ STUBBORN = "trap '' TERM; while :; do sleep 600; done"
 OWNER = """
 import asyncio, os, sys
 from pathlib import Path
-from composable_memory.supervision.command import run_command
+from composable_memory.supervision.run_command import run_command
 
 asyncio.run(run_command(
     ["sh", "-c", sys.argv[1]],

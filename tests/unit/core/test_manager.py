@@ -19,9 +19,9 @@ from composable_memory.query.backend_handle import ComposableBackendEntry
 from composable_memory.query.calibration import Calibration
 from composable_memory.query.fusion import BackendList, Dedup, Fusion, merge
 from composable_memory.query.intent import parse_query_intent
+from composable_memory.query.live_weights import WeightTable
 from composable_memory.query.manager import ComposableMemoryManager
 from composable_memory.query.ranking import MergePolicy
-from composable_memory.query.weights import WeightTable
 from composable_memory.supervision.breaker import Breaker
 from composable_memory.testing import fakes
 from composable_memory.types import (

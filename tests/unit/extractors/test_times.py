@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from composable_memory_adapters.extractors.times import Validity, validity_of
+from composable_memory_adapters.extractors.sentence_times import Validity, validity_of
 
 SAID = datetime(2026, 5, 13, 15, 30, tzinfo=UTC)  # a Wednesday
 

@@ -6,7 +6,7 @@ import pytest
 
 from composable_memory.facts import Episode, Fact
 from composable_memory.types import MAX_SNIPPET_CHARS, Origin
-from composable_memory_adapters.graphiti.facts import (
+from composable_memory_adapters.graphiti.fact_results import (
     as_result,
     episode_page,
     fact_page,
@@ -14,7 +14,7 @@ from composable_memory_adapters.graphiti.facts import (
     format_fact,
     ids_in,
 )
-from composable_memory_adapters.graphiti.stores import ScoredFact
+from composable_memory_adapters.graphiti.fact_stores import ScoredFact
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 MARCH, JUNE = datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 6, 1, tzinfo=UTC)

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from composable_memory.facts import Fact
+from composable_memory_adapters.graphiti.fact_stores import ScoredFact
 from composable_memory_adapters.graphiti.reading.fact_scoring import (
     MIN_SCORE,
     Candidate,
@@ -15,7 +16,6 @@ from composable_memory_adapters.graphiti.reading.fact_scoring import (
     rarity,
 )
 from composable_memory_adapters.graphiti.reading.question_words import question_words
-from composable_memory_adapters.graphiti.stores import ScoredFact
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 FACT = Fact(id="1", group_id="g", text="Ann drinks green tea", relation="LIKES", source="Ann", target="tea")

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 
 from composable_memory.content import MemoryContentObject
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft, graph_id
+from composable_memory_adapters.graphiti.fact_stores import LinkLine, NodeLine
 from composable_memory_adapters.graphiti.outbox.entry import (
     EntryRow,
     digest_of,
@@ -11,7 +12,6 @@ from composable_memory_adapters.graphiti.outbox.entry import (
     draft_to_json,
 )
 from composable_memory_adapters.graphiti.outbox.renaming import Renaming
-from composable_memory_adapters.graphiti.stores import LinkLine, NodeLine
 
 FOUND_BY_MODEL = "0b6c1f0a-9c4e-4d8e-8f2e-3a1f5f1c7d11"
 SINCE = "2026-03-01T00:00:00+00:00"

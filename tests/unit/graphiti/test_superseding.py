@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from composable_memory_adapters.graphiti.library.records import FactRecord
+from composable_memory_adapters.graphiti.library.graph_records import FactRecord
 from composable_memory_adapters.graphiti.writing.superseding import (
     by_episode,
     record_for,

@@ -16,22 +16,22 @@ from composable_memory_ops_logs.redaction import (
     addresses,
     assignments,
     commands,
-    names,
     numbers,
     prose,
     redactor,
+    secret_names,
+    secret_tables,
+    secret_values,
     shapes,
-    tables,
     tokens,
-    values,
 )
 from composable_memory_ops_logs.redaction.patterns import Pattern
 from composable_memory_ops_logs.redaction.redactor import CleanTexts, is_secret_name
 from tests.unit.ops_logs.secret_corpora.reading import ordinary_lines, readable, secret_cases
 
 MODULES = (
-    *(redactor, addresses, assignments, commands, names, numbers),
-    *(prose, tables, tokens, values),
+    *(redactor, addresses, assignments, commands, secret_names, numbers),
+    *(prose, secret_tables, tokens, secret_values),
 )
 BODY = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQ"
 KEY_LINES = f"-----BEGIN RSA PRIVATE KEY-----\n{BODY}\n{BODY}\nQ==\n-----END RSA PRIVATE KEY-----"

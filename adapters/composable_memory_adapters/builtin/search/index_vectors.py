@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from composable_memory.interfaces import SupportsDelete, SupportsIds, SupportsPackedVectors, VectorAdapter
 from composable_memory.vector_values import VectorRecord
-from composable_memory_adapters.builtin.store import queries
+from composable_memory_adapters.builtin.store import read_queries
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
 
@@ -39,16 +39,16 @@ class Followed:
     """
 
     revision: int
-    counts: queries.VectorCounts
+    counts: read_queries.VectorCounts
     sample: Sequence[int]
 
     @classmethod
     def of(cls, connection: Connection) -> "Followed":
         """Return the state of an index."""
         return cls(
-            revision=queries.revision(connection),
-            counts=queries.vector_counts(connection),
-            sample=queries.sample(connection, SAMPLE_SIZE),
+            revision=read_queries.revision(connection),
+            counts=read_queries.vector_counts(connection),
+            sample=read_queries.sample(connection, SAMPLE_SIZE),
         )
 
 
@@ -64,12 +64,14 @@ class IndexVectors:
     async def live_ids(self) -> tuple[Sequence[int], Followed]:
         """Return the ids of all vectors that some passage uses, and the revision of the index they are of."""
         return await self._file.read(
-            lambda connection: (queries.live_embedding_ids(connection), Followed.of(connection))
+            lambda connection: (read_queries.live_embedding_ids(connection), Followed.of(connection))
         )
 
     async def rows(self, ids: Sequence[int]) -> tuple[list[int], list[bytes]]:
         """Return ids and float32 numbers of those vectors among `ids` that belong to the space."""
-        return await self._file.read(lambda connection: queries.vectors_in_space(connection, ids, self.space))
+        return await self._file.read(
+            lambda connection: read_queries.vectors_in_space(connection, ids, self.space)
+        )
 
     async def run(self, work: "Callable[[Fetch], T]") -> T:
         """Run `work` in a reading thread, with a function that fetches stored vectors."""
@@ -80,11 +82,14 @@ class IndexVectors:
         from composable_memory_adapters.vectors.resident import from_bytes
 
         dims = self.space.dims
-        if self.followed is not None and queries.revision(connection) == self.followed.revision:
-            return lambda ids: (ids, from_bytes(queries.vectors_at(connection, ids.tolist(), dims), dims))
+        if self.followed is not None and read_queries.revision(connection) == self.followed.revision:
+            return lambda ids: (
+                ids,
+                from_bytes(read_queries.vectors_at(connection, ids.tolist(), dims), dims),
+            )
 
         def fetch(ids: "Ids") -> "tuple[Sequence[int], Matrix]":
-            found, blobs = queries.vectors(connection, ids.tolist(), dims)
+            found, blobs = read_queries.vectors(connection, ids.tolist(), dims)
             return found, from_bytes(b"".join(blobs), dims)
 
         return fetch
@@ -150,7 +155,7 @@ def cosines(
     """Return the cosine of each of these passages that has a vector, by the numbers in the index."""
     from composable_memory_adapters.vectors import resident
 
-    ids, blobs = queries.vectors_of_passages(connection, passage_ids, space)
+    ids, blobs = read_queries.vectors_of_passages(connection, passage_ids, space)
     matrix = resident.from_bytes(b"".join(blobs), space.dims)
     return dict(zip(ids, resident.cosines(matrix, query), strict=True))
 

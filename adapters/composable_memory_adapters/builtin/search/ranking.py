@@ -17,9 +17,9 @@ from composable_memory_adapters.builtin.search.hybrid import FusedHit, VectorHit
 from composable_memory_adapters.builtin.search.index_vectors import Followed, cosines
 from composable_memory_adapters.builtin.search.keyword_leg import KeywordAnswer
 from composable_memory_adapters.builtin.settings import HybridSettings
-from composable_memory_adapters.builtin.store import queries
+from composable_memory_adapters.builtin.store import read_queries
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
-from composable_memory_adapters.builtin.store.queries import Origin, PassageRow
+from composable_memory_adapters.builtin.store.read_queries import Origin, PassageRow
 from composable_memory_adapters.sqlite_file import Connection
 from composable_memory_adapters.text.forms import word_set
 from composable_memory_adapters.text.query_terms import KeywordQuery
@@ -111,7 +111,7 @@ def to_judge(
     """Return what a reranker is to be shown."""
     fused = _fused(connection, found, settings, among)
     best = fused if dated is None else rescored(connection, fused, dated)
-    rows = queries.passages(connection, [hit.id for hit in best[:JUDGED]]).rows
+    rows = read_queries.passages(connection, [hit.id for hit in best[:JUDGED]]).rows
     return ToJudge(fused=fused, texts={id_: row.text for id_, row in rows.items()})
 
 
@@ -181,7 +181,7 @@ def _fused(
 
 def _passages_of(connection: Connection, embeddings: Sequence[tuple[int, float]]) -> dict[int, float]:
     """Return all passages whose vectors these are with their cosines, in the same order."""
-    holders = queries.passages_of_embeddings(connection, [id_ for id_, _ in embeddings])
+    holders = read_queries.passages_of_embeddings(connection, [id_ for id_, _ in embeddings])
     return {passage: cosine for id_, cosine in embeddings for passage in holders.get(id_, ())}
 
 
@@ -218,7 +218,7 @@ def _arranged(connection: Connection, hits: Sequence[FusedHit], policy: RankingP
     decay, mmr = policy.hybrid.temporal_decay, policy.hybrid.mmr
     origins: Mapping[int, Origin] = {}
     if decay.enabled or policy.balances_sources:
-        origins = queries.origins(connection, [hit.id for hit in hits])
+        origins = read_queries.origins(connection, [hit.id for hit in hits])
     if decay.enabled:
         hits = _faded(hits, origins, policy)
     if mmr.enabled:
@@ -247,7 +247,7 @@ def _age(origin: Origin | None, today: date) -> int:
 def _diversified(connection: Connection, hits: Sequence[FusedHit], lambda_: float) -> list[FusedHit]:
     """Return `hits` with the best of them in an order in which they differ."""
     best, rest = hits[:DIVERSE_AMONG], hits[DIVERSE_AMONG:]
-    rows = queries.passages(connection, [hit.id for hit in best]).rows
+    rows = read_queries.passages(connection, [hit.id for hit in best]).rows
     says = [Saying(score=hit.score, words=word_set(rows[hit.id].text)) for hit in best if hit.id in rows]
     there = [hit for hit in best if hit.id in rows]
     not_there = [hit for hit in best if hit.id not in rows]
@@ -285,7 +285,7 @@ def _results(
     damaged: frozenset[str] = frozenset()
     for start in range(0, len(hits), wanted):
         part = hits[start : start + wanted]
-        found = queries.passages(connection, [hit.id for hit in part])
+        found = read_queries.passages(connection, [hit.id for hit in part])
         damaged |= found.damaged
         for hit in part:
             if (row := found.rows.get(hit.id)) is not None:

@@ -19,7 +19,7 @@ from composable_memory.interfaces import (
 )
 from composable_memory.registry import load_reranker
 from composable_memory.types import MemorySyncProgressUpdate
-from composable_memory_adapters.builtin.store import index_meta, queries
+from composable_memory_adapters.builtin.store import index_meta, read_queries
 from composable_memory_adapters.rerankers import late_interaction
 from composable_memory_adapters.sqlite_file import SqliteFile
 
@@ -132,8 +132,10 @@ class Reranking:
     async def _passages(self, progress: ProgressCallback | None) -> AsyncIterator[Sequence[str]]:
         """Yield the texts of the index in the order of their ids."""
         last = done = 0
-        counts = await self._file.read(queries.vector_counts)
-        while rows := await self._file.read(partial(queries.texts_after, last=last, count=PASSAGES_A_BATCH)):
+        counts = await self._file.read(read_queries.vector_counts)
+        while rows := await self._file.read(
+            partial(read_queries.texts_after, last=last, count=PASSAGES_A_BATCH)
+        ):
             yield [text for _, text in rows]
             last, done = rows[-1][0], done + len(rows)
             if progress is not None:

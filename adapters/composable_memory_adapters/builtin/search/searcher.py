@@ -40,7 +40,7 @@ from composable_memory_adapters.builtin.search.ranking import (
 from composable_memory_adapters.builtin.search.reranking import Reranking
 from composable_memory_adapters.builtin.search.vector_search import VectorSearch
 from composable_memory_adapters.builtin.settings import BuiltinSettings
-from composable_memory_adapters.builtin.store import queries
+from composable_memory_adapters.builtin.store import read_queries
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
 from composable_memory_adapters.text.forms import folded
@@ -224,7 +224,7 @@ class Searcher:
             return None
         if not self._is_long_lived:
             return await self._reranking.read_all(progress)
-        self._reranking.follow(await self._file.read(queries.revision))
+        self._reranking.follow(await self._file.read(read_queries.revision))
         return None
 
     async def close(self) -> None:
@@ -259,7 +259,7 @@ class Searcher:
 
     async def _read_page(self, make: Callable[[Connection], Page]) -> tuple[tuple[int, int], Page]:
         """Return a page, and the generation and the revision of the index that it was made of."""
-        return await self._file.read(lambda connection: (queries.state(connection), make(connection)))
+        return await self._file.read(lambda connection: (read_queries.state(connection), make(connection)))
 
     async def _catch_up(self, found: Candidates, revision: int) -> bool:
         """Let the store of vectors follow the index if that has changed since; say whether to ask again."""
@@ -269,7 +269,7 @@ class Searcher:
 
     async def _known_generation(self) -> int:
         if self._generation is None:
-            self._generation = await self._file.read(queries.generation)
+            self._generation = await self._file.read(read_queries.generation)
         return self._generation
 
     async def _candidates(self, asked: _Asked, depth: int) -> Candidates:

@@ -8,7 +8,7 @@ from composable_memory.errors import DimensionMismatch, EmbedderUnavailable, Emb
 from composable_memory.interfaces import Clock, EmbedderAdapter, SupportsJobs
 from composable_memory.vector_values import EmbedderInput
 from composable_memory_adapters.builtin.embedder_calls import answer_within
-from composable_memory_adapters.builtin.store import index
+from composable_memory_adapters.builtin.store import index_writes
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.builtin.store.index_meta import milliseconds
 from composable_memory_adapters.builtin.store.tables import Tables
@@ -101,7 +101,7 @@ class Embedding:
 
     async def list_waiting(self) -> None:
         """List the chunks without a vector; call it again after chunks were added or removed."""
-        pending = await self._file.read(index.pending_chunks, self._tables)
+        pending = await self._file.read(index_writes.pending_chunks, self._tables)
         self._waiting = [chunk_id for chunk_id in pending if chunk_id not in self._refused]
         self._next = 0
         self._retries.clear()
@@ -121,12 +121,12 @@ class Embedding:
 
     async def outcome(self) -> EmbedOutcome:
         """Return what was done, and how much is left."""
-        left = await self._file.read(index.count_pending, self._tables)
+        left = await self._file.read(index_writes.count_pending, self._tables)
         problem = self._problem
         if not left or problem is None:
             return EmbedOutcome(embedded=self._embedded, pending=left)
         if len(self._refused) == left:
-            refused = await self._file.read(index.places_of, self._tables, sorted(self._refused))
+            refused = await self._file.read(index_writes.places_of, self._tables, sorted(self._refused))
             problem = f"{', '.join(refused[:NAMED_PLACES])}: {problem}"
         return EmbedOutcome(
             embedded=self._embedded, pending=left, problem=problem, refused=len(self._refused)
@@ -193,7 +193,7 @@ class Embedding:
 
     async def _embed(self, chunk_ids: Sequence[int], ask: Ask) -> None:
         """Embed and store these chunks."""
-        texts = await self._file.read(index.texts_to_embed, self._tables, chunk_ids)
+        texts = await self._file.read(index_writes.texts_to_embed, self._tables, chunk_ids)
         if not texts:  # another process was here
             return
         inputs = [EmbedderInput(text=text, id=digest) for digest, text in texts.items()]
@@ -209,7 +209,7 @@ class Embedding:
     async def _store(self, chunk_ids: Sequence[int], vectors: Mapping[str, Sequence[float]]) -> None:
         for start in range(0, len(chunk_ids), STORED_CHUNKS):
             is_stored = await self._file.write(
-                index.store_vectors,
+                index_writes.store_vectors,
                 self._tables,
                 self._space,
                 chunk_ids[start : start + STORED_CHUNKS],

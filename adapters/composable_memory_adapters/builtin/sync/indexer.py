@@ -18,10 +18,10 @@ from composable_memory_adapters.builtin.notes.drafts import (
 )
 from composable_memory_adapters.builtin.notes.sources import ScanReport, scan
 from composable_memory_adapters.builtin.settings import BuiltinSettings
-from composable_memory_adapters.builtin.store import index
+from composable_memory_adapters.builtin.store import index_writes
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
-from composable_memory_adapters.builtin.store.index import WriteCount
 from composable_memory_adapters.builtin.store.index_meta import milliseconds
+from composable_memory_adapters.builtin.store.index_writes import WriteCount
 from composable_memory_adapters.builtin.store.tables import Tables
 from composable_memory_adapters.sqlite_file import SqliteFile
 from composable_memory_adapters.text.forms import passage_words
@@ -117,14 +117,14 @@ class Indexer:
         The index is read before the disk: so a file that only the index has is gone, and one that another
         process adds meanwhile is not mistaken for gone.
         """
-        known = await self.file.read(index.file_states, self.tables)
+        known = await self.file.read(index_writes.file_states, self.tables)
         return await asyncio.to_thread(self._look, known)
 
     async def write_group(self, notes: NotesPass) -> None:
         """Read, cut and write the next changed notes, in one transaction."""
         group = await asyncio.to_thread(self.drafter.group, notes.changed, notes.done)
         written = await self.file.write(
-            index.write_drafts,
+            index_writes.write_drafts,
             self.tables,
             group.drafts,
             space=self.space,
@@ -139,7 +139,9 @@ class Indexer:
         for start in range(0, len(gone), GROUP_REMOVALS):
             part = dict(gone[start : start + GROUP_REMOVALS])
             now_ms = milliseconds(self.clock())
-            notes.tally.removed += await self.file.write(index.remove_files, self.tables, part, now_ms=now_ms)
+            notes.tally.removed += await self.file.write(
+                index_writes.remove_files, self.tables, part, now_ms=now_ms
+            )
 
     def _look(self, known: Mapping[str, FileState]) -> NotesPass:
         found = scan(

@@ -28,7 +28,7 @@ from composable_memory.types import MemorySyncProgressUpdate, SyncReport
 from composable_memory_adapters.builtin.notes.drafts import Drafter
 from composable_memory_adapters.builtin.notes.sessions import growth_limits
 from composable_memory_adapters.builtin.settings import BuiltinSettings
-from composable_memory_adapters.builtin.store import index, index_meta, integrity, rebuild
+from composable_memory_adapters.builtin.store import index_meta, index_writes, integrity, rebuild
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.builtin.store.index_meta import LEASE, SyncMark, milliseconds
 from composable_memory_adapters.builtin.store.rebuild import RebuildCost
@@ -228,8 +228,8 @@ class _Run:
         if await self._file.read(index_meta.stored_space) != space:
             await self._file.write(index_meta.store_space, space=space)
         self._sync.has_matched = True
-        if await self._file.read(index.count_pending, LIVE):
-            adopted = await self._file.write(index.adopt_cached_vectors, LIVE, space)
+        if await self._file.read(index_writes.count_pending, LIVE):
+            adopted = await self._file.write(index_writes.adopt_cached_vectors, LIVE, space)
             self.result.tally.vectors_reused += adopted
 
     def _plan_rebuild(self, cost: RebuildCost) -> None:
@@ -293,7 +293,7 @@ class _Run:
         """Embed what has no vector; if that is much, only one process at a time."""
         if self._sync.embedder is None or self._sync.space is None:
             return EmbedOutcome()
-        pending = await self._file.read(index.count_pending, LIVE)
+        pending = await self._file.read(index_writes.count_pending, LIVE)
         if not pending:
             return EmbedOutcome()
         if pending <= FEW_TEXTS and await self._file.read(LEASE.is_free):
@@ -344,7 +344,7 @@ class _Run:
             await asyncio.sleep(POLL_S)
 
     async def _are_vectors_missing(self) -> bool:
-        return await self._file.read(index.count_pending, LIVE) > 0
+        return await self._file.read(index_writes.count_pending, LIVE) > 0
 
     # --- a rebuild ----------------------------------------------------------------------------------------
 
@@ -403,7 +403,7 @@ class _Run:
 
     async def _what_would_be_lost(self, notes: NotesPass) -> str | None:
         """Return which indexed files cannot be read now; None if a rebuild would lose none."""
-        known = await self._file.read(index.file_states, LIVE)
+        known = await self._file.read(index_writes.file_states, LIVE)
         lost = [
             key
             for key, seen in known.items()

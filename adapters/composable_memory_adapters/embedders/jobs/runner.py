@@ -11,7 +11,7 @@ from composable_memory.content import EmbedderInput
 from composable_memory.errors import DimensionMismatch, EmbeddingError, EmbeddingPending
 from composable_memory.supervision.backoff import Pace
 from composable_memory_adapters.embedders.jobs.api import JobApi, JobPhase, JobState
-from composable_memory_adapters.embedders.jobs.files import (
+from composable_memory_adapters.embedders.jobs.job_files import (
     InputFile,
     JobResults,
     input_files,

@@ -6,7 +6,7 @@ from typing import Literal, Protocol, TypeAlias
 
 from composable_memory.content import Health
 from composable_memory.errors import BackendUnavailable
-from composable_memory_adapters.graphiti.times import in_utc
+from composable_memory_adapters.graphiti.observed_times import in_utc
 
 __all__ = [
     "CutOff",

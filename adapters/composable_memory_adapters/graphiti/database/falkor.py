@@ -9,7 +9,7 @@ from composable_memory.errors import BackendError, BackendUnavailable
 from composable_memory_adapters.graphiti.database.cypher import DatabaseKind, Row
 from composable_memory_adapters.graphiti.database.requirements import INSTALL
 from composable_memory_adapters.graphiti.database.server_handle import ServerHandle
-from composable_memory_adapters.graphiti.stores import BACKEND_ID
+from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID
 
 if TYPE_CHECKING:
     from composable_memory_adapters.graphiti.database.session import Session

@@ -33,7 +33,7 @@ from composable_memory.errors import (
 from composable_memory_adapters.graphiti.database import indexes
 from composable_memory_adapters.graphiti.database.cypher import DatabaseKind, Row, plain, readable
 from composable_memory_adapters.graphiti.database.server_handle import ServerAddress, without_options
-from composable_memory_adapters.graphiti.stores import BACKEND_ID
+from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID
 
 if TYPE_CHECKING:
     from neo4j import AsyncDriver

@@ -25,7 +25,7 @@ from composable_memory.errors import (
     BackendTimeout,
     BackendUnavailable,
 )
-from composable_memory_adapters.graphiti.stores import BACKEND_ID
+from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID
 
 __all__ = ["Call", "exceeds_time_limit", "is_existing_index", "is_missing_graph", "translated"]
 

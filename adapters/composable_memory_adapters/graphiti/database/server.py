@@ -18,8 +18,8 @@ from composable_memory.errors import BackendError, BackendTimeout, BackendUnavai
 from composable_memory.supervision.process import GuardedServer, new_socket
 from composable_memory_adapters.graphiti.database import requirements, server_registry
 from composable_memory_adapters.graphiti.database.exit_diagnosis import Reason, read_reason
+from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID
 from composable_memory_adapters.graphiti.settings import PrivateServerSettings
-from composable_memory_adapters.graphiti.stores import BACKEND_ID
 
 __all__ = ["PrivateServer"]
 

@@ -20,7 +20,7 @@ from composable_memory_adapters.graphiti.database.refusals import (
     translated,
 )
 from composable_memory_adapters.graphiti.database.server_handle import ServerAddress, ServerHandle
-from composable_memory_adapters.graphiti.stores import BACKEND_ID
+from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID
 
 __all__ = ["Session"]
 

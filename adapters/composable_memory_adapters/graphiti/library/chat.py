@@ -16,6 +16,7 @@ from composable_memory.errors import (
     BackendTimeout,
     BackendUnavailable,
 )
+from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID
 from composable_memory_adapters.graphiti.library.core import (
     LLMClient,
     LLMConfig,
@@ -24,7 +25,6 @@ from composable_memory_adapters.graphiti.library.core import (
     get_extraction_language_instruction,
 )
 from composable_memory_adapters.graphiti.settings import LlmSettings
-from composable_memory_adapters.graphiti.stores import BACKEND_ID
 from composable_memory_feedback.chat import ChatClient, ChatEndpoint, ChatError, ChatReply
 from composable_memory_feedback.chat_protocol import UNFIT
 from composable_memory_feedback.errors import FeedbackError

@@ -10,6 +10,7 @@ from composable_memory.interfaces import Clock, EmbedderAdapter
 from composable_memory.supervision.deadline import deadline
 from composable_memory_adapters.graphiti.database.cypher import CypherDatabase
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft
+from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID, Added
 from composable_memory_adapters.graphiti.library.bridges import Drivers, EmbedderBridge, NoReranker
 from composable_memory_adapters.graphiti.library.chat import ChatModel, Usage, endpoint_of
 from composable_memory_adapters.graphiti.library.core import EpisodeType, Graphiti, GraphitiError
@@ -17,7 +18,6 @@ from composable_memory_adapters.graphiti.library.loading import undisturbed
 from composable_memory_adapters.graphiti.library.saving import episodic_node
 from composable_memory_adapters.graphiti.library.vector_space import fits_space
 from composable_memory_adapters.graphiti.settings import LlmSettings
-from composable_memory_adapters.graphiti.stores import BACKEND_ID, Added
 from composable_memory_feedback.chat import ChatClient, Pace
 
 __all__ = ["EpisodeReader", "open_reader"]

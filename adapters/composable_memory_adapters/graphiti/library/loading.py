@@ -8,7 +8,7 @@ from importlib import import_module
 from threading import Lock
 
 from composable_memory.errors import BackendUnavailable
-from composable_memory_adapters.graphiti.stores import BACKEND_ID
+from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID
 
 __all__ = ["load", "undisturbed"]
 

@@ -15,7 +15,7 @@ from composable_memory_adapters.graphiti.library.core import (
     EpisodicNode,
     add_nodes_and_edges_bulk,
 )
-from composable_memory_adapters.graphiti.library.records import EntityRecord, FactRecord, MentionRecord
+from composable_memory_adapters.graphiti.library.graph_records import EntityRecord, FactRecord, MentionRecord
 
 __all__ = ["Saver", "episodic_node"]
 

@@ -16,11 +16,11 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from composable_memory.errors import BackendRejected
 from composable_memory_adapters.graphiti.episodes import named_in
+from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID, LINES, GroupCopies, LinkLine, NodeLine
 from composable_memory_adapters.graphiti.groups import GroupScope, group_of, safe_group_id
 from composable_memory_adapters.graphiti.outbox.entry import ACTIVE_STATES, EntryRow, draft_from_json
 from composable_memory_adapters.graphiti.outbox.queue import Outbox
 from composable_memory_adapters.graphiti.outbox.renaming import Renaming
-from composable_memory_adapters.graphiti.stores import BACKEND_ID, LINES, GroupCopies, LinkLine, NodeLine
 from composable_memory_adapters.sqlite_file import Connection
 
 __all__ = ["GraphBackup"]

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from composable_memory_adapters.graphiti.fact_stores import EpisodeIds, FactStore
 from composable_memory_adapters.graphiti.outbox.entry import EntryState
 from composable_memory_adapters.graphiti.outbox.queue import Outbox
-from composable_memory_adapters.graphiti.stores import EpisodeIds, FactStore
 from composable_memory_adapters.sqlite_file import Connection
 
 __all__ = ["Comparison", "Difference", "StoredEntry", "differences", "stored_entries"]

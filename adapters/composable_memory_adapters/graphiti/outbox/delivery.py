@@ -19,10 +19,10 @@ from composable_memory.errors import (
 )
 from composable_memory.interfaces import Clock
 from composable_memory.supervision.deadline import deadline
+from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID, Added, FactStore
 from composable_memory_adapters.graphiti.outbox.entry import Entry
 from composable_memory_adapters.graphiti.outbox.queue import Outbox
 from composable_memory_adapters.graphiti.settings import IngestSettings
-from composable_memory_adapters.graphiti.stores import BACKEND_ID, Added, FactStore
 from composable_memory_ops_logs import ErrorInfo, GraphitiIngest
 from composable_memory_ops_logs.log import OpsLog
 from composable_memory_ops_logs.tracing import current_trace_id, trace

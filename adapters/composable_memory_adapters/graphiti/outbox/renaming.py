@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from composable_memory_adapters.graphiti.episodes import graph_id
+from composable_memory_adapters.graphiti.fact_stores import VECTORS, LinkLine, NodeLine
 from composable_memory_adapters.graphiti.outbox.entry import (
     EntryRow,
     digest_of,
     draft_from_json,
     draft_to_json,
 )
-from composable_memory_adapters.graphiti.stores import VECTORS, LinkLine, NodeLine
 
 __all__ = ["Renaming"]
 

@@ -14,9 +14,9 @@ from uuid import uuid4
 
 from composable_memory.errors import BackendUnavailable, IndexDamaged, IndexProblem, IndexTooNew
 from composable_memory.interfaces import KeptStore
+from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID
 from composable_memory_adapters.graphiti.outbox import schema
 from composable_memory_adapters.graphiti.outbox.entry import DUE_STATES, STATES, select
-from composable_memory_adapters.graphiti.stores import BACKEND_ID
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile, Unreadable
 
 __all__ = ["ASIDE", "FILE_NAME", "OutboxFile", "stored_sizes"]

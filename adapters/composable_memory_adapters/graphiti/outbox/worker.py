@@ -8,11 +8,11 @@ from contextvars import Context
 
 from composable_memory.errors import BackendTimeout, ComposableMemoryError
 from composable_memory.interfaces import Clock
+from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID, FactStore
 from composable_memory_adapters.graphiti.outbox.delivery import Delivery, WorkReport
 from composable_memory_adapters.graphiti.outbox.merging import plan_merges
 from composable_memory_adapters.graphiti.outbox.queue import Outbox
 from composable_memory_adapters.graphiti.settings import IngestSettings
-from composable_memory_adapters.graphiti.stores import BACKEND_ID, FactStore
 from composable_memory_ops_logs.log import OpsLog
 
 __all__ = ["Worker"]

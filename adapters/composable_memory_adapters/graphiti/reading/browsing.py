@@ -11,6 +11,7 @@ from composable_memory.facts import Episode, Fact, GraphEntity, Neighbourhood
 from composable_memory.interfaces import Clock
 from composable_memory.supervision.tasks import all_of
 from composable_memory_adapters.graphiti.database.cypher import CypherDatabase, Row, iso
+from composable_memory_adapters.graphiti.fact_stores import Counts, EpisodeIds
 from composable_memory_adapters.graphiti.reading.dialects import dialect_of
 from composable_memory_adapters.graphiti.reading.entities import entities, ids_called, neighbourhood
 from composable_memory_adapters.graphiti.reading.rows import (
@@ -23,7 +24,6 @@ from composable_memory_adapters.graphiti.reading.rows import (
     since,
 )
 from composable_memory_adapters.graphiti.reading.search import add_origins
-from composable_memory_adapters.graphiti.stores import Counts, EpisodeIds
 
 __all__ = ["FactReader"]
 

@@ -12,8 +12,8 @@ from datetime import datetime
 from math import isfinite, log
 
 from composable_memory.facts import Fact
+from composable_memory_adapters.graphiti.fact_stores import ScoredFact
 from composable_memory_adapters.graphiti.reading.question_words import FactWords, QuestionWord
-from composable_memory_adapters.graphiti.stores import ScoredFact
 
 __all__ = ["MIN_SCORE", "Candidate", "RankScoring", "Relevance", "best_first", "rarity"]
 

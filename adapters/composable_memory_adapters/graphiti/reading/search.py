@@ -13,8 +13,9 @@ from composable_memory.supervision.tasks import all_of
 from composable_memory.types import Degradation, Origin
 from composable_memory_adapters.graphiti.database.cypher import CypherDatabase
 from composable_memory_adapters.graphiti.episodes import origin_of
-from composable_memory_adapters.graphiti.reading.candidates import Candidates, chosen_words
+from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID, FactAnswer, Question, ScoredFact
 from composable_memory_adapters.graphiti.reading.dialects import dialect_of, statements_for
+from composable_memory_adapters.graphiti.reading.fact_candidates import Candidates, chosen_words
 from composable_memory_adapters.graphiti.reading.fact_scoring import (
     BASELINE_COSINE,
     Candidate,
@@ -24,7 +25,6 @@ from composable_memory_adapters.graphiti.reading.fact_scoring import (
 from composable_memory_adapters.graphiti.reading.question_words import QuestionWord, question_words
 from composable_memory_adapters.graphiti.reading.rows import fact_in, with_origins
 from composable_memory_adapters.graphiti.settings import SearchSettings
-from composable_memory_adapters.graphiti.stores import BACKEND_ID, FactAnswer, Question, ScoredFact
 
 __all__ = ["add_origins", "search"]
 

@@ -20,6 +20,7 @@ from composable_memory.errors import BackendError
 from composable_memory.interfaces import Clock
 from composable_memory.types import JsonValue
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft, drafts_of, no_text
+from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID
 from composable_memory_adapters.graphiti.service.connection import (
     ServiceConnection,
     ServiceRequest,
@@ -32,7 +33,6 @@ from composable_memory_adapters.graphiti.service.messages import (
     TakenMessages,
     as_message,
 )
-from composable_memory_adapters.graphiti.stores import BACKEND_ID
 from composable_memory_ops_logs import (
     QUERY_PREVIEW_CHARS,
     ErrorInfo,

@@ -17,7 +17,7 @@ from composable_memory.errors import (
     BackendUnavailable,
 )
 from composable_memory.types import JsonValue
-from composable_memory_adapters.graphiti.stores import BACKEND_ID
+from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID
 from composable_memory_ops_logs import redact
 
 __all__ = ["ServiceConnection", "ServiceRequest"]

@@ -11,7 +11,7 @@ from composable_memory.content import MemoryContentObject
 from composable_memory.facts import Episode, Fact
 from composable_memory.types import JsonValue
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft, origin_of
-from composable_memory_adapters.graphiti.times import in_utc
+from composable_memory_adapters.graphiti.observed_times import in_utc
 
 __all__ = [
     "FoundFacts",

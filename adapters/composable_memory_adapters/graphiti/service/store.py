@@ -15,6 +15,13 @@ from composable_memory.interfaces import BackendServices, Clock
 from composable_memory.supervision.tasks import all_of
 from composable_memory.types import Degradation, Origin
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft
+from composable_memory_adapters.graphiti.fact_stores import (
+    BACKEND_ID,
+    Added,
+    FactAnswer,
+    Question,
+    ScoredFact,
+)
 from composable_memory_adapters.graphiti.groups import default_group, group_of
 from composable_memory_adapters.graphiti.reading.fact_scoring import RankScoring, best_first
 from composable_memory_adapters.graphiti.reading.question_words import question_words
@@ -35,7 +42,6 @@ from composable_memory_adapters.graphiti.service.messages import (
 )
 from composable_memory_adapters.graphiti.service.unsupported import BeyondService, refuse
 from composable_memory_adapters.graphiti.settings import GraphitiSettings, SearchSettings
-from composable_memory_adapters.graphiti.stores import BACKEND_ID, Added, FactAnswer, Question, ScoredFact
 
 __all__ = ["ServiceStore", "open_service"]
 

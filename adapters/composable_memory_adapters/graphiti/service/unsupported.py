@@ -8,7 +8,7 @@ from typing import NoReturn
 from composable_memory.errors import UnsupportedOperation
 from composable_memory.facts import GraphEntity, Neighbourhood
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft
-from composable_memory_adapters.graphiti.stores import BACKEND_ID, Counts, EpisodeIds
+from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID, Counts, EpisodeIds
 
 __all__ = ["BeyondService", "refuse"]
 

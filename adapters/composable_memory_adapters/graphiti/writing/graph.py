@@ -13,7 +13,8 @@ from composable_memory.facts import Forgotten
 from composable_memory.interfaces import Clock, EmbedderAdapter
 from composable_memory_adapters.graphiti.database.cypher import CypherDatabase, Row
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft, graph_id
-from composable_memory_adapters.graphiti.library.records import (
+from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID
+from composable_memory_adapters.graphiti.library.graph_records import (
     EntityRecord,
     FactRecord,
     as_edge,
@@ -24,9 +25,8 @@ from composable_memory_adapters.graphiti.library.records import (
     fact_record,
 )
 from composable_memory_adapters.graphiti.library.vector_space import embed_anew
-from composable_memory_adapters.graphiti.reading.candidates import find_candidates
+from composable_memory_adapters.graphiti.reading.fact_candidates import find_candidates
 from composable_memory_adapters.graphiti.settings import SearchSettings
-from composable_memory_adapters.graphiti.stores import BACKEND_ID
 from composable_memory_adapters.graphiti.writing import graph_statements
 from composable_memory_adapters.graphiti.writing.group_repository import GroupRepository
 from composable_memory_adapters.graphiti.writing.superseding import (

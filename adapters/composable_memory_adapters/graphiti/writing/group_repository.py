@@ -11,14 +11,14 @@ from composable_memory.facts import Forgotten
 from composable_memory.interfaces import EmbedderAdapter
 from composable_memory_adapters.graphiti.database.cypher import CypherDatabase, Row
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft, graph_id
-from composable_memory_adapters.graphiti.library.loading import load
-from composable_memory_adapters.graphiti.library.records import (
+from composable_memory_adapters.graphiti.library.graph_records import (
     EntityRecord,
     FactRecord,
     MentionRecord,
     entity_record,
     fact_record,
 )
+from composable_memory_adapters.graphiti.library.loading import load
 from composable_memory_adapters.graphiti.library.vector_space import fits_space
 from composable_memory_adapters.graphiti.writing import graph_statements
 from composable_memory_adapters.graphiti.writing.superseding import retired_facts, with_ends

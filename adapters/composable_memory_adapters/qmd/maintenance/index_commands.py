@@ -10,8 +10,8 @@ from typing import Literal
 
 from composable_memory.errors import BackendTimeout, BackendUnavailable
 from composable_memory.supervision.backoff import Pace, RetryPolicy, Verdict, retry
-from composable_memory.supervision.command import Reply, run_command
 from composable_memory.supervision.file_lock import file_lock
+from composable_memory.supervision.run_command import Reply, run_command
 from composable_memory_adapters.qmd.settings import UpdateSettings
 from composable_memory_adapters.qmd.transport.replies import BUSY, refusal
 from composable_memory_adapters.qmd.types import BACKEND_ID, Home, Installation

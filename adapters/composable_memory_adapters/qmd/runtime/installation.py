@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from composable_memory.errors import BackendGarbled, BackendUnavailable
-from composable_memory.supervision.command import run_command
+from composable_memory.supervision.run_command import run_command
 from composable_memory_adapters.qmd.settings import QmdSettings
 from composable_memory_adapters.qmd.types import BACKEND_ID, Home, Installation
 

@@ -31,7 +31,7 @@ from composable_memory.errors import (
     BackendTimeout,
     BackendUnavailable,
 )
-from composable_memory.supervision.command import Reply, run_command
+from composable_memory.supervision.run_command import Reply, run_command
 from composable_memory.types import JsonValue
 from composable_memory_adapters.qmd.runtime.installation import command_words
 from composable_memory_adapters.qmd.settings import McporterSettings

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from composable_memory.errors import BackendError, BackendTimeout
-from composable_memory.supervision.command import run_command
+from composable_memory.supervision.run_command import run_command
 from composable_memory_adapters.qmd.transport.replies import hits_in, refusal
 from composable_memory_adapters.qmd.types import (
     BACKEND_ID,

@@ -14,8 +14,8 @@ from composable_memory_adapters.graphiti.database.server_handle import (
     RemoteServerHandle,
     ServerAddress,
 )
+from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID
 from composable_memory_adapters.graphiti.settings import GraphitiSettings
-from composable_memory_adapters.graphiti.stores import BACKEND_ID
 
 __all__ = ["open_database"]
 

@@ -7,8 +7,8 @@ from math import nan
 
 from composable_memory.learning.active_weights import WeightsReport, activate, active_weights
 from composable_memory.learning.context import LearningContext
+from composable_memory.query.live_weights import LiveWeights, WeightTable, is_weight
 from composable_memory.query.replay import Replayer
-from composable_memory.query.weights import LiveWeights, WeightTable, is_weight
 from composable_memory_feedback.advice import Proposal
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.golden import compare_golden

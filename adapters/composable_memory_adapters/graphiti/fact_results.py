@@ -8,8 +8,8 @@ from datetime import datetime
 from composable_memory.facts import Episode, Fact
 from composable_memory.types import MAX_SNIPPET_CHARS, JsonValue, MemorySearchResult, Origin
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft, owner_of
+from composable_memory_adapters.graphiti.fact_stores import ScoredFact
 from composable_memory_adapters.graphiti.groups import GroupScope
-from composable_memory_adapters.graphiti.stores import ScoredFact
 
 __all__ = [
     "PATH_ROOT",

@@ -18,7 +18,7 @@ from composable_memory_adapters.graphiti.database.cypher import (
     texts_in,
 )
 from composable_memory_adapters.graphiti.episodes import graph_id
-from composable_memory_adapters.graphiti.times import in_utc
+from composable_memory_adapters.graphiti.observed_times import in_utc
 
 __all__ = [
     "EntityRecord",

@@ -2,10 +2,10 @@
 
 from collections.abc import Generator, Iterator
 
-from composable_memory_ops_logs.redaction.names import is_secret_name
 from composable_memory_ops_logs.redaction.patterns import Pattern
 from composable_memory_ops_logs.redaction.scanner import Rule, Span, Text
-from composable_memory_ops_logs.redaction.values import is_code, is_given, is_random, is_strong
+from composable_memory_ops_logs.redaction.secret_names import is_secret_name
+from composable_memory_ops_logs.redaction.secret_values import is_code, is_given, is_random, is_strong
 
 __all__ = ["TABLE_RULES"]
 

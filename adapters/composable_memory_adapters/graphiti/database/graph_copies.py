@@ -5,7 +5,7 @@ from itertools import groupby
 from typing import TypeVar
 
 from composable_memory_adapters.graphiti.database.falkor import FalkorDatabase
-from composable_memory_adapters.graphiti.stores import LINES, VECTORS, LinkLine, NodeLine
+from composable_memory_adapters.graphiti.fact_stores import LINES, VECTORS, LinkLine, NodeLine
 
 __all__ = ["FalkorCopies"]
 
