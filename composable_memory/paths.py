@@ -19,9 +19,13 @@ __all__ = [
     "MAIN_FILES",
     "MEMORY_FOLDER",
     "NOTES",
+    "NOTE_SUFFIXES",
+    "TOOL_FOLDERS",
     "canonical_key",
     "extra_root",
-    "is_markdown",
+    "has_memory_files",
+    "is_left_out",
+    "is_note",
     "leads_outside",
     "no_such_note",
     "opened_file",
@@ -35,10 +39,34 @@ MAIN_FILES = ("MEMORY.md", "memory.md")
 """Memory files directly in the workspace."""
 
 MEMORY_FOLDER = "memory"
-"""The folder in the workspace whose Markdown files are memory files, at any depth."""
+"""The folder in the workspace whose notes are memory files, at any depth."""
 
-NOTES = "MEMORY.md, memory/**/*.md and what memory.builtin.extra_paths names"
+NOTE_SUFFIXES = frozenset({".md", ".markdown", ".mdx", ".txt", ".rst", ".org"})
+"""What the name of a note ends in, in small or capital letters."""
+
+TOOL_FOLDERS = frozenset(
+    {
+        ".git",
+        "node_modules",
+        ".pnpm-store",
+        ".venv",
+        "venv",
+        ".tox",
+        "__pycache__",
+        ".mypy_cache",
+        ".obsidian",
+    }
+)
+"""Folders of tools, in which nobody keeps notes."""
+
+NOTES = (
+    "MEMORY.md, those in memory/ and what memory.builtin.extra_paths names; where there is none of them, all"
+    f" of the folder: files that end in {', '.join(sorted(NOTE_SUFFIXES))}"
+)
 """What a note is, for people."""
+
+MOST_NAMES = 5000
+"""Among so many names a similar one is looked for."""
 
 MAX_PATH_CHARS = 4096
 MAX_NAME_BYTES = 255
@@ -81,16 +109,30 @@ def leads_outside(name: str) -> bool:
     return ".." in names or names[0] == "" or names[0][1:2] == ":"
 
 
-def is_markdown(name: str) -> bool:
-    """Return whether a file name ends in `.md`, in small or capital letters."""
-    return name[-3:].lower() == ".md"
+def is_note(name: str) -> bool:
+    """Return whether a file name ends as that of a note does."""
+    return name[name.rfind(".") :].lower() in NOTE_SUFFIXES
+
+
+def is_left_out(name: str) -> bool:
+    """Return whether a file or folder is no part of a workspace that is all notes: hidden, or of a tool."""
+    return name[:1] == "." or name in TOOL_FOLDERS
+
+
+def has_memory_files(workspace: Path) -> bool:
+    """Return whether a folder has a `memory/`, a `MEMORY.md` or a `memory.md`; looks at the disk."""
+    return any(os.path.lexists(workspace / one) for one in (*MAIN_FILES, MEMORY_FOLDER))
 
 
 def no_such_note(name: str, workspace: Path) -> str:
     """Return that there is no note of this name, with those of a similar one; looks at the disk."""
     names = [one for one in MAIN_FILES if (workspace / one).is_file()]
-    for folder, _, files in os.walk(workspace / MEMORY_FOLDER):
-        names.extend(relative_key(Path(folder, one), workspace) for one in files if is_markdown(one))
+    start = workspace / MEMORY_FOLDER if has_memory_files(workspace) else workspace
+    for folder, below, files in os.walk(start):
+        below[:] = [one for one in below if not is_left_out(one)]
+        names.extend(relative_key(Path(folder, one), workspace) for one in files if is_note(one))
+        if len(names) > MOST_NAMES:
+            break
     near = difflib.get_close_matches(name, names, n=3)
     return f"there is no {name!r}" + (f"; did you mean {' or '.join(map(repr, near))}?" if near else "")
 
@@ -108,8 +150,9 @@ def resolve_memory_file(rel_path: str, *, workspace: Path, extra_paths: Sequence
     """Return the real path of the memory file named `rel_path`; looks at the disk.
 
     Allowed are `MEMORY.md`, `memory.md`, everything under `memory/`, and the extra folders and files, as long
-    as the name ends in `.md` and no symbolic link lies on the way. An absolute path to such a file is fine.
-    The file need not exist.
+    as the name is that of a note and no symbolic link lies on the way. Of a workspace that is itself an extra
+    folder, hidden files and folders of tools are not allowed. An absolute path to such a file is fine. The
+    file need not exist.
 
     Raises:
         MemoryPathError: the path is not a memory file; the message says why and what is readable.
@@ -128,7 +171,11 @@ def resolve_memory_file(rel_path: str, *, workspace: Path, extra_paths: Sequence
 
 
 def _describe(root: Path, extras: Sequence[Path]) -> list[str]:
-    return [*MAIN_FILES, f"{MEMORY_FOLDER}/**/*.md", *(relative_key(extra, root) for extra in extras)]
+    return [*MAIN_FILES, f"{MEMORY_FOLDER}/**", *(_shown(extra, root) for extra in extras)]
+
+
+def _shown(extra: Path, root: Path) -> str:
+    return "**" if extra == root else relative_key(extra, root)
 
 
 def problem_with_text(text: str) -> str | None:
@@ -160,8 +207,8 @@ def _place(text: str, root: Path, real: Mapping[Path, Path]) -> Path:
 def _problem_with_place(target: Path, root: Path, extras: Sequence[Path]) -> str | None:
     if not _is_covered(target, root, extras):
         return "it lies outside the memory folders"
-    if not is_markdown(target.name):
-        return "only Markdown files (.md) can be read"
+    if not is_note(target.name):
+        return f"only notes ({', '.join(sorted(NOTE_SUFFIXES))}) can be read"
     if any(extra.is_symlink() for extra in extras if target.is_relative_to(extra)):
         return "the extra path that holds it is a symbolic link"
     try:
@@ -176,7 +223,9 @@ def _is_covered(target: Path, root: Path, extras: Sequence[Path]) -> bool:
         first, *rest = target.relative_to(root).parts or ("",)
         if (first in MAIN_FILES and not rest) or (first == MEMORY_FOLDER and rest):
             return True
-    return any(target.is_relative_to(extra) for extra in extras)
+        if root in extras and not any(map(is_left_out, (first, *rest))):
+            return True
+    return any(target.is_relative_to(extra) for extra in extras if extra != root)
 
 
 def problem_with_file(target: Path) -> str | None:

@@ -9,7 +9,14 @@ from pydantic import JsonValue
 from composable_memory.cli.command import Target, command
 from composable_memory.cli.exit_codes import ExitCode
 from composable_memory.cli.options import AsJson, Strict
-from composable_memory.cli.output import print_json, print_line, warn, warn_degraded, warn_if_empty
+from composable_memory.cli.output import (
+    print_json,
+    print_line,
+    tell_scope,
+    warn,
+    warn_degraded,
+    warn_if_empty,
+)
 from composable_memory.cli.render import progress_bar
 from composable_memory.documents import document
 from composable_memory.runtime.opening import Memory, open_memory
@@ -44,6 +51,7 @@ async def index(
     if without_vectors:
         warn(f"problem: nothing is embedded: {without_vectors}")
     warn_degraded(degraded)
+    tell_scope(status)
     warn_if_empty(status)
     is_partial = bool(report.problems or degraded or report.embeddings_pending or without_vectors)
     return ExitCode.DEGRADED if strict and is_partial else ExitCode.FINE

@@ -27,6 +27,7 @@ __all__ = [
     "print_line",
     "print_marked",
     "print_text",
+    "tell_scope",
     "warn",
     "warn_degraded",
     "warn_if_empty",
@@ -96,7 +97,21 @@ def warn_degraded(degraded: "Iterable[Degradation]") -> None:
 def warn_if_empty(status: "MemoryProviderStatus") -> None:
     """Print to stderr what a note is and where notes are looked for, if there are none."""
     if status.files == 0 and not status.dirty:
+        match status.custom:
+            case {"scope": {"refused": refusal}}:
+                warn(f"hint: {refusal}")
+                return
         warn(f"hint: there are no notes in {status.workspace_dir}; notes are {NOTES}")
+
+
+def tell_scope(status: "MemoryProviderStatus") -> None:
+    """Print to stderr that all of the folder was taken for notes, if that was chosen just now."""
+    match status.custom:
+        case {"scope": {"notes": "folder", "chosenBy": "now"}} if status.files:
+            warn(
+                f"note: {status.workspace_dir} has no MEMORY.md and no memory/, so all of it is notes; this"
+                " stays so until memory.builtin.scope says otherwise"
+            )
 
 
 def plain(text: str) -> str:

@@ -32,6 +32,7 @@ from composable_memory.cli.output import (
     print_line,
     print_marked,
     print_text,
+    tell_scope,
     warn,
     warn_degraded,
     warn_if_empty,
@@ -125,6 +126,7 @@ async def search(
     elif failure is None:
         _print_response(response, explain=explain, lines=lines, text=text)
     warn_degraded(response.degraded)
+    tell_scope(status)
     if not response.results:
         warn_if_empty(status)
     if failure is not None:

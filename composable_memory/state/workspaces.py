@@ -26,9 +26,18 @@ from uuid import uuid4
 from composable_memory.errors import ConfigError
 from composable_memory.state.folders import workspace_mark
 
-__all__ = ["KnownWorkspace", "WorkspaceIdentity", "adopt", "identify", "known_workspaces"]
+__all__ = [
+    "REGISTRY_FILE",
+    "KnownWorkspace",
+    "WorkspaceIdentity",
+    "adopt",
+    "identify",
+    "keep_note_scope",
+    "kept_note_scope",
+    "known_workspaces",
+]
 
-FILE_NAME = "workspaces.sqlite"
+REGISTRY_FILE = "workspaces.sqlite"
 BUSY_TIMEOUT_S = 30.0
 USED_EVERY_S = 3600.0
 """How exactly the time of the last use is kept: a command that only asks seldom has to write."""
@@ -56,6 +65,7 @@ CREATE TABLE folders (
 """,
     "CREATE TABLE origin (was_used INTEGER NOT NULL)",
 )
+NOTE_SCOPES = "CREATE TABLE IF NOT EXISTS note_scopes (workspace TEXT PRIMARY KEY, scope TEXT NOT NULL)"
 FOLDERS = "SELECT rowid, path, device, inode, birth, workspace FROM folders WHERE {} ORDER BY rowid"
 
 
@@ -152,6 +162,34 @@ def adopt(state_dir: Path, folder: Path, workspace_id: str, *, now: datetime) ->
         )
 
 
+def kept_note_scope(state_dir: Path, workspace_id: str) -> str | None:
+    """Return which files of a workspace were chosen as its notes; None if nothing was chosen yet.
+
+    Raises:
+        ConfigError: the registry cannot be used.
+    """
+    if not (state_dir / REGISTRY_FILE).exists():
+        return None
+    with _registry(state_dir) as registry:
+        if registry.execute("SELECT 1 FROM sqlite_schema WHERE name = 'note_scopes'").fetchone() is None:
+            return None
+        found = registry.execute(
+            "SELECT scope FROM note_scopes WHERE workspace = ?", (workspace_id,)
+        ).fetchone()
+        return str(found[0]) if found else None
+
+
+def keep_note_scope(state_dir: Path, workspace_id: str, scope: str) -> None:
+    """Record which files of a workspace are its notes; what was recorded before stays.
+
+    Raises:
+        ConfigError: the registry cannot be used.
+    """
+    with _registry(state_dir) as registry, _transaction(registry):
+        registry.execute(NOTE_SCOPES)
+        registry.execute("INSERT OR IGNORE INTO note_scopes VALUES (?, ?)", (workspace_id, scope))
+
+
 # --- a folder on the disk -----------------------------------------------------------------------------------
 
 
@@ -228,7 +266,7 @@ def _birth_of(path: Path, found: os.stat_result) -> str | None:
 @contextmanager
 def _registry(state_dir: Path) -> Iterator[sqlite3.Connection]:
     """Open the file; it is made, readable by its owner alone, where there is none."""
-    path = state_dir / FILE_NAME
+    path = state_dir / REGISTRY_FILE
     try:
         was_used = any(entry.is_dir() for entry in state_dir.iterdir())  # before it had a registry
         with suppress(FileExistsError):  # closing one that exists would drop SQLite's locks on it

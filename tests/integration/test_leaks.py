@@ -13,6 +13,7 @@ import pytest
 from composable_memory import open_memory
 from composable_memory.interfaces import BackendServices
 from composable_memory_adapters.builtin.backend import BuiltinMemory
+from composable_memory_adapters.builtin.notes.note_scope import choose
 from composable_memory_adapters.builtin.settings import BuiltinSettings
 from tests.rounds import rounds
 
@@ -103,7 +104,8 @@ async def test_a_memory_that_is_cancelled_while_it_opens_leaves_nothing(
 
 async def test_a_close_that_is_cancelled_releases_everything_all_the_same(services: BackendServices) -> None:
     before = set(threading.enumerate())
-    memory = BuiltinMemory(BuiltinSettings(), replace(services, is_long_lived=True))
+    scope = choose(BuiltinSettings(), services)
+    memory = BuiltinMemory(BuiltinSettings(), replace(services, is_long_lived=True), scope)
     await memory.open()
     await memory.sync()
     closing = asyncio.create_task(memory.close())

@@ -8,7 +8,7 @@ import pytest
 from composable_memory.errors import MemoryPathError
 from composable_memory.paths import (
     canonical_key,
-    is_markdown,
+    is_note,
     opened_file,
     relative_key,
     resolve_memory_file,
@@ -55,7 +55,7 @@ def test_a_file_is_named_relative_to_the_workspace(tmp_path: Path) -> None:
     ("name", "expected"), [("a.md", True), ("A.MD", True), (".md", True), ("amd", False)]
 )
 def test_the_suffix_is_what_makes_a_note(name: str, expected: bool) -> None:
-    assert is_markdown(name) is expected
+    assert is_note(name) is expected
 
 
 @pytest.mark.parametrize(

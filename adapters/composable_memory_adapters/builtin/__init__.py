@@ -36,6 +36,7 @@ spec = BackendSpec(
         **dict.fromkeys(("enabled", "timeout_ms", "calibration", "condition"), anything),
         **dict.fromkeys(("chunking.*", "query.*", "sync.*", "cache.*"), anything),
         "sources": only(["memory"], []),
+        "scope": anything,
         "extra_paths": paths_inside,
     },
 )

@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from composable_memory.errors import (
     BackendError,
+    ConfigError,
     EmbeddingError,
     IndexDamaged,
     IndexProblem,
@@ -32,6 +33,7 @@ from composable_memory.types import (
 )
 from composable_memory_adapters.builtin.embedder_calls import probe
 from composable_memory_adapters.builtin.index_file import BACKEND_ID, IndexFile, ensure_tables
+from composable_memory_adapters.builtin.notes.note_scope import NoteScope, choose, keep
 from composable_memory_adapters.builtin.notes.sessions import (
     is_transcript_path,
     read_transcript,
@@ -60,7 +62,8 @@ async def open_builtin(
     Raises:
         BackendError: the index can be neither made nor read.
     """
-    memory = BuiltinMemory(settings, services)
+    scope = await asyncio.to_thread(choose, settings, services)
+    memory = BuiltinMemory(settings, services, scope)
     try:
         await memory.open()
         yield memory
@@ -71,14 +74,16 @@ async def open_builtin(
 class BuiltinMemory:
     """Markdown notes in one index file; keeps `MemorySearchManager`, `SupportsAnswer` and `SupportsSync`."""
 
-    def __init__(self, settings: BuiltinSettings, services: BackendServices) -> None:
-        self._settings = settings
+    def __init__(self, settings: BuiltinSettings, services: BackendServices, scope: NoteScope) -> None:
+        self._given, self._scope = settings, scope
+        self._settings = settings = scope.settings
         self._services = services
         self._embedder = services.embedder if settings.store.vector.enabled else None
         self._transcripts: Path | None = None
+        self._is_scope_kept = False
         debounce = Debounce(settings.sync.watch_debounce_ms / 1000)
         self._index = IndexFile(settings, services, debounce)
-        self._flights = SingleFlight(self._index.update, backend_id=BACKEND_ID)
+        self._flights = SingleFlight(self._update, backend_id=BACKEND_ID)
         self._scheduler = SyncScheduler(
             settings.sync,
             debounce,
@@ -133,6 +138,8 @@ class BuiltinMemory:
     ) -> SyncReport:
         """Bring the index up to date; `force` rebuilds it, and sets a damaged file aside."""
         self._index.current("sync")
+        if self._scope.refusal:
+            raise BackendError(BACKEND_ID, "sync", self._scope.refusal)
         with self._failing_to("sync"):
             report = await self._flights.join(reason, force=force, progress=progress)
         problem = await self._index.current("sync").searcher.read_ahead(progress)
@@ -181,8 +188,9 @@ class BuiltinMemory:
             running=self._flights.current,
             sync_error=self._sync_error,
             watch=self._scheduler.status if self._scheduler.is_running else None,
+            scope=self._scope,
         )
-        return describe(self._settings, self._services, state)
+        return describe(self._given, self._services, state)
 
     async def probe_embedding_availability(self) -> MemoryEmbeddingProbeResult:
         """Embed a word as a search would, and return whether it worked."""
@@ -220,6 +228,14 @@ class BuiltinMemory:
         await self._index.close()
 
     # --- staying up to date ---
+
+    async def _update(self, flight: Flight) -> SyncReport:
+        report = await self._index.update(flight)
+        if self._index.snapshot.files and not self._is_scope_kept:
+            with suppress(ConfigError):  # a registry that cannot be used now: the next sync tries again
+                await asyncio.to_thread(keep, self._scope, self._services)
+                self._is_scope_kept = True
+        return report
 
     async def _look_for_changes(self, session_key: str | None) -> None:
         """Start a sync if one is due or a conversation begins, and wait a moment for it."""

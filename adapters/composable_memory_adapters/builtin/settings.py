@@ -36,9 +36,15 @@ def _strip(value: object) -> object:
     return value.strip() if isinstance(value, str) else value
 
 
-def _drop_blank_and_repeated(paths: tuple[Path, ...]) -> tuple[Path, ...]:
-    expanded = [path.expanduser() for path in paths if path != Path()]
-    return tuple(dict.fromkeys(expanded))
+def _expanded(paths: tuple[Path, ...]) -> tuple[Path, ...]:
+    return tuple(dict.fromkeys(path.expanduser() for path in paths))
+
+
+def _without_blanks(paths: object) -> object:
+    """Leave out empty strings, which would name the workspace as `.` does."""
+    if not isinstance(paths, list | tuple):
+        return paths
+    return [path for path in paths if not isinstance(path, str) or path.strip()]
 
 
 def _some_source(sources: tuple[str, ...]) -> tuple[str, ...]:
@@ -268,9 +274,16 @@ class BuiltinSettings(SettingsModel):
     sources: Annotated[tuple[Literal["memory", "sessions"], ...], AfterValidator(_some_source)] = Field(
         default=("memory",), description="What is indexed."
     )
-    extra_paths: Annotated[tuple[NotePath, ...], AfterValidator(_drop_blank_and_repeated)] = Field(
+    scope: Literal["auto", "memory", "folder"] = Field(
+        default="auto",
+        description="The notes of the workspace: `memory`, that is `MEMORY.md` and `memory/`, the whole"
+        " `folder`, or `auto`.",
+    )
+    extra_paths: Annotated[
+        tuple[NotePath, ...], BeforeValidator(_without_blanks), AfterValidator(_expanded)
+    ] = Field(
         default=(),
-        description="Further folders and `.md` files, absolute, relative to the workspace, or with `~`.",
+        description="Further folders and notes, absolute, relative to the workspace, or with `~`.",
     )
     chunking: ChunkingSettings = ChunkingSettings()
     query: QuerySettings = QuerySettings()

@@ -18,6 +18,7 @@ from composable_memory.types import (
     SourceCount,
     VectorStatus,
 )
+from composable_memory_adapters.builtin.notes.note_scope import NoteScope
 from composable_memory_adapters.builtin.settings import BuiltinSettings
 from composable_memory_adapters.builtin.store.index_meta import IndexSnapshot
 from composable_memory_adapters.builtin.store.rebuild import RebuildCost
@@ -45,6 +46,7 @@ class MemoryState:
     running: Flight | None
     sync_error: str | None
     watch: WatchStatus | None
+    scope: NoteScope
 
 
 def describe(settings: BuiltinSettings, services: BackendServices, now: MemoryState) -> MemoryProviderStatus:
@@ -85,6 +87,7 @@ def _custom(settings: BuiltinSettings, services: BackendServices, now: MemorySta
         "searchMode": _search_mode(settings, has_embedder=services.embedder is not None),
         "embedding": {"embedded": snapshot.embedded, "total": snapshot.chunks},
         "embeddingCache": _cache_use(snapshot),
+        "scope": _scope(now),
         "revision": snapshot.revision,
         "lastSync": _iso(mark.finished_ms) if mark else None,
         "problems": list(mark.problems) if mark else [],
@@ -110,6 +113,14 @@ def _source_counts(settings: BuiltinSettings, snapshot: IndexSnapshot) -> Iterat
     for source in settings.sources:
         files, chunks = snapshot.sources.get(source, (0, 0))
         yield SourceCount(source=source, files=files, chunks=chunks)
+
+
+def _scope(now: MemoryState) -> dict[str, JsonValue]:
+    scope: dict[str, JsonValue] = {
+        "notes": "folder" if now.scope.is_folder else "memory",
+        "chosenBy": now.scope.by,
+    }
+    return scope | ({"refused": now.scope.refusal} if now.scope.refusal else {})
 
 
 def _cache_use(snapshot: IndexSnapshot) -> dict[str, JsonValue]:

@@ -15,7 +15,7 @@ from typing import IO
 
 from composable_memory.errors import MemoryPathError
 from composable_memory.interfaces import BackendServices
-from composable_memory.paths import is_markdown, opened_file, problem_with_file
+from composable_memory.paths import is_note, opened_file, problem_with_file
 from composable_memory.transcripts import SPEAKERS, masked_line, message_in, texts_in
 from composable_memory_adapters.builtin.notes.sources import (
     TRANSCRIPT_SUFFIX,
@@ -168,7 +168,7 @@ def cut_transcript(transcript: Transcript, chunking: ChunkingSettings) -> list[C
 def is_transcript_path(rel_path: str) -> bool:
     """Return whether a path names a transcript, allowed or not; `sessions/*.md` may be an extra path."""
     parts = _parts(rel_path)
-    return parts[:1] == [TRANSCRIPTS_KEY] and not is_markdown(parts[-1])
+    return parts[:1] == [TRANSCRIPTS_KEY] and not is_note(parts[-1])
 
 
 def resolve_transcript(rel_path: str, folder: Path | None) -> Path:

@@ -1,5 +1,6 @@
 """Finds notes and transcripts, and reads notes; everything reads the disk, so call it from a thread."""
 
+import codecs
 import os
 import stat
 import time
@@ -14,11 +15,14 @@ from typing import NamedTuple
 from composable_memory.paths import (
     MAIN_FILES,
     MEMORY_FOLDER,
+    TOOL_FOLDERS,
     extra_root,
-    is_markdown,
+    is_left_out,
+    is_note,
     opened_file,
     relative_key,
 )
+from composable_memory.state.workspaces import REGISTRY_FILE
 from composable_memory.types import MemorySource
 
 __all__ = [
@@ -39,20 +43,6 @@ TRANSCRIPTS_KEY = "sessions"
 
 TRANSCRIPT_SUFFIX = ".jsonl"
 
-IGNORED_FOLDERS = frozenset(
-    {
-        ".git",
-        "node_modules",
-        ".pnpm-store",
-        ".venv",
-        "venv",
-        ".tox",
-        "__pycache__",
-        ".mypy_cache",
-        ".obsidian",
-    }
-)
-SUFFIXES = frozenset({".md", ".MD", ".Md", ".mD"})
 LATEST_NS = 2**63 - 1
 """The last time that a database can hold, in the year 2262; file systems know later ones."""
 CLOCK_TICK_NS = 20_000_000
@@ -123,7 +113,8 @@ def scan(
 ) -> ScanReport:
     """List the files of `sources`.
 
-    `memory` is `MEMORY.md`, `memory.md`, `memory/**/*.md` and the Markdown files of the extra paths;
+    `memory` is `MEMORY.md`, `memory.md`, the notes in `memory/` and those of the extra paths. Of the
+    workspace, if it is one of these, what is hidden, folders of tools and a state folder are left out;
     `sessions` is every `*.jsonl` directly in the folder `transcripts`, which need not exist. Symbolic links
     are not followed. A file that is reached twice is listed once, under its first name.
     """
@@ -150,11 +141,12 @@ def _walk_notes(walk: "_Walk", workspace: Path, extra_paths: Sequence[Path]) -> 
     walk.add_root(root / MEMORY_FOLDER, MEMORY_FOLDER)
     for path in extra_paths:
         extra = extra_root(path, root)
-        walk.add_root(extra, relative_key(extra, root), expected=True)
+        walk.add_root(extra, "" if extra == root else relative_key(extra, root), expected=True)
 
 
 def read_note(path: str) -> Note:
-    """Read the note at the absolute real `path`, a regular file; bytes that are not UTF-8 are replaced.
+    """Read the note at the absolute real `path`, a regular file; bytes that are neither UTF-8 nor, with
+    its mark, UTF-16 are replaced.
 
     Raises:
         FileNotFoundError: it is not there, or a folder on the way has become a link to elsewhere.
@@ -195,6 +187,10 @@ def _read_all(descriptor: int, size: int) -> bytes:
 
 
 def _decode(data: bytes) -> tuple[str, bool]:
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        with suppress(UnicodeDecodeError):
+            return data.decode("utf-16"), True
+        return data.decode("utf-16", "replace"), False
     try:
         return data.decode("utf-8-sig"), True
     except UnicodeDecodeError:
@@ -243,29 +239,36 @@ class _Walk:
         elif stat.S_ISDIR(found.st_mode):
             # The order of a folder's entries is the file system's; sorted, the index is the same everywhere.
             self._keep(sorted(self._notes_in(str(path), key), key=BY_KEY))
-        elif stat.S_ISREG(found.st_mode) and is_markdown(path.name):
+        elif stat.S_ISREG(found.st_mode) and is_note(path.name):
             self._keep([_scanned(key, str(path), found)])
 
     def _notes_in(self, top: str, top_key: str) -> list[ScannedFile]:
         """Return the notes in a folder, at any depth; a folder that cannot be read is noted."""
         notes: list[ScannedFile] = []
-        folders = [(top, top_key)]
+        is_whole = not top_key
+        folders = [(top, f"{top_key}/" if top_key else "")]
         while folders:
             folder, prefix = folders.pop()
             try:
                 with os.scandir(folder) as entries:
                     for entry in entries:
                         name = entry.name
-                        if name[-3:] in SUFFIXES and entry.is_file(follow_symlinks=False):
+                        if is_whole and is_left_out(name):
+                            continue
+                        if is_note(name) and entry.is_file(follow_symlinks=False):
                             with suppress(FileNotFoundError):  # it went after the folder was listed
                                 found = entry.stat(follow_symlinks=False)
-                                notes.append(_scanned(f"{prefix}/{name}", entry.path, found))
-                        elif entry.is_dir(follow_symlinks=False) and name not in IGNORED_FOLDERS:
-                            folders.append((entry.path, f"{prefix}/{name}"))
+                                notes.append(_scanned(f"{prefix}{name}", entry.path, found))
+                        elif (
+                            entry.is_dir(follow_symlinks=False)
+                            and name not in TOOL_FOLDERS
+                            and not (is_whole and _is_state_folder(entry.path))
+                        ):
+                            folders.append((entry.path, f"{prefix}{name}/"))
             except FileNotFoundError:
                 pass  # so did this folder
             except OSError as error:
-                self._skip(prefix, error)
+                self._skip(prefix.rstrip("/"), error)
         return notes
 
     def _keep(self, files: Sequence[ScannedFile]) -> None:
@@ -284,6 +287,10 @@ class _Walk:
 
     def _skip(self, key: str, error: OSError) -> None:
         self.unreadable[key] = error.strerror or str(error)
+
+
+def _is_state_folder(path: str) -> bool:
+    return os.path.exists(f"{path}/{REGISTRY_FILE}")  # noqa: PTH110 - for each folder: path objects are slow
 
 
 def _scanned(key: str, path: str, found: os.stat_result) -> ScannedFile:

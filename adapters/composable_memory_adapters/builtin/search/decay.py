@@ -7,13 +7,11 @@ is handed in. Ages are whole days, so the same question has the same answer all 
 from datetime import date
 from math import exp, isfinite, log
 
+from composable_memory.paths import MAIN_FILES, MEMORY_FOLDER
 from composable_memory.query.filters import day_in_path
 from composable_memory.types import MemorySource
 
 __all__ = ["age_in_days", "decay_factor", "written_on"]
-
-MAIN_FILES = ("MEMORY.md", "memory.md")
-MEMORY_FOLDER = "memory/"
 
 _EPOCH = date(1970, 1, 1).toordinal()
 _NS_A_DAY = 86_400 * 10**9
@@ -45,6 +43,6 @@ def written_on(path: str, *, source: MemorySource, mtime_ns: int | None) -> date
     """
     if source == "memory":
         day = day_in_path(path)
-        if day or path in MAIN_FILES or path.startswith(MEMORY_FOLDER):
+        if day or path in MAIN_FILES or path.startswith(f"{MEMORY_FOLDER}/"):
             return day
     return None if mtime_ns is None else date.fromordinal(_EPOCH + mtime_ns // _NS_A_DAY)

@@ -6,8 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from composable_memory.paths import MAIN_FILES, MEMORY_FOLDER, extra_root, is_markdown
-from composable_memory_adapters.builtin.notes.sources import IGNORED_FOLDERS, TRANSCRIPT_SUFFIX
+from composable_memory.paths import (
+    MAIN_FILES,
+    MEMORY_FOLDER,
+    TOOL_FOLDERS,
+    extra_root,
+    is_left_out,
+    is_note,
+)
+from composable_memory_adapters.builtin.notes.sources import TRANSCRIPT_SUFFIX
 
 __all__ = ["WatchReport", "WatchScope", "WatchedFolder", "survey"]
 
@@ -28,13 +35,15 @@ class WatchedFolder:
 class WatchScope:
     """All folders to be watched, and which paths in them matter.
 
-    `trees` are the folders, existing or not, whose Markdown files matter at any depth; `transcripts` is the
-    folder of the transcripts. `names` maps a folder to the names, in lower case, that matter directly in it:
-    notes, and watched folders themselves, which may come and go.
+    `trees` are the folders, existing or not, whose notes matter at any depth. `root` is the workspace; if it
+    is a tree, nothing hidden in it matters. `transcripts` is the folder of the transcripts. `names` maps a folder
+    to the names, in lower case, that matter directly in it: notes, and watched folders themselves, which may come
+    and go.
     """
 
     folders: tuple[WatchedFolder, ...] = ()
     trees: tuple[str, ...] = ()
+    root: str = ""
     transcripts: str | None = None
     names: Mapping[str, frozenset[str]]
 
@@ -43,13 +52,13 @@ class WatchScope:
         folder, name = os.path.split(path)
         if name.lower() in self.names.get(folder, ()):
             return True
-        if is_folder or is_markdown(name):
+        if is_folder or is_note(name):
             return self.reaches(path)
         return folder == self.transcripts and name.endswith(TRANSCRIPT_SUFFIX)
 
     def reaches(self, path: str) -> bool:
         """Return whether `path` is one of the trees or within one, and in no ignored folder."""
-        return any(_is_within(path, tree) for tree in self.trees)
+        return any(_is_within(path, tree, root=self.root) for tree in self.trees)
 
     def is_watched(self, path: str) -> bool:
         """Return whether the folder at `path` is to be watched, on its own or as part of a tree."""
@@ -75,13 +84,14 @@ def survey(workspace: Path, extra_paths: Sequence[Path] = (), transcripts: Path 
     trees = [root / MEMORY_FOLDER, *extras]
     folders = [(root, False), *((tree, True) for tree in trees)]
     # A file is watched through its folder: editors replace files, and a watch would stay with the old one.
-    folders += [(extra.parent, False) for extra in extras if is_markdown(extra.name)]
+    folders += [(extra.parent, False) for extra in extras if is_note(extra.name)]
     lists = [] if transcripts is None else [Path(os.path.realpath(transcripts))]
     folders += [(folder, False) for folder in lists]
     found = [_look(path, recursive=deep) for path, deep in folders]
     return WatchScope(
-        folders=tuple(_outermost([folder for folder in found if folder])),
+        folders=tuple(_outermost([folder for folder in found if folder], str(root))),
         trees=tuple(map(str, trees)),
+        root=str(root),
         transcripts=str(lists[0]) if lists else None,
         names=_by_folder([*(root / name for name in MAIN_FILES), root, *trees, *lists]),
     )
@@ -97,12 +107,12 @@ def _look(path: Path, *, recursive: bool) -> WatchedFolder | None:
     return WatchedFolder(path=str(path), recursive=recursive, identity=(found.st_dev, found.st_ino))
 
 
-def _outermost(folders: Sequence[WatchedFolder]) -> Iterator[WatchedFolder]:
+def _outermost(folders: Sequence[WatchedFolder], root: str) -> Iterator[WatchedFolder]:
     """Yield the folders that no tree among them covers, so that none is watched twice."""
     trees: list[str] = []
     seen: set[str] = set()
     for folder in sorted(folders, key=lambda one: (not one.recursive, len(one.path))):
-        if folder.path in seen or any(_is_within(folder.path, tree) for tree in trees):
+        if folder.path in seen or any(_is_within(folder.path, tree, root=root) for tree in trees):
             continue
         seen.add(folder.path)
         if folder.recursive:
@@ -118,12 +128,13 @@ def _by_folder(paths: Sequence[Path]) -> dict[str, frozenset[str]]:
     return names
 
 
-def _is_within(path: str, tree: str) -> bool:
-    """Return whether `path` is `tree` or within it, and in none of the ignored folders."""
+def _is_within(path: str, tree: str, *, root: str) -> bool:
+    """Return whether `path` is `tree` or within it, and none of what is left out there."""
     if path == tree:
         return True
     inner = path.removeprefix(tree.rstrip(os.sep) + os.sep)
     if inner == path:
         return False
     # Thousands of events a second may come by here: path objects would take most of the time.
-    return IGNORED_FOLDERS.isdisjoint(inner.split(os.sep))  # noqa: PTH206 - see above
+    names = inner.split(os.sep)  # noqa: PTH206 - see above
+    return TOOL_FOLDERS.isdisjoint(names) and not (tree == root and any(map(is_left_out, names)))

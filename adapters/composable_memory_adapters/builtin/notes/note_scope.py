@@ -1,0 +1,86 @@
+"""Which files of a workspace are its notes: `memory/` and `MEMORY.md`, or all of the folder.
+
+Without a setting, a folder that has neither of them is all notes. What was chosen once, when there was
+something to index, is kept in the registry of workspaces: so a `memory/` that a program makes later hides no
+note, and one that is gone for a moment brings no other files in. Blocks; call it from a thread.
+"""
+
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from composable_memory.interfaces import BackendServices
+from composable_memory.paths import has_memory_files
+from composable_memory.state.workspaces import keep_note_scope, kept_note_scope
+from composable_memory_adapters.builtin.settings import BuiltinSettings
+
+__all__ = ["NoteScope", "choose", "keep"]
+
+WHOLE = Path()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoteScope:
+    """What was chosen, and by whom: by a `setting`, `before`, or `now`.
+
+    `refusal` says why nothing is indexed. `settings` are those given, with the
+    workspace as an extra path where all of it is notes.
+    """
+
+    is_folder: bool
+    by: str
+    settings: BuiltinSettings
+    refusal: str | None = None
+
+
+def choose(settings: BuiltinSettings, services: BackendServices) -> NoteScope:
+    """Return what the notes of the workspace are.
+
+    Raises:
+        ConfigError: the registry of workspaces cannot be used.
+    """
+    if settings.scope != "auto":
+        return _scope(settings, settings.scope, by="setting")
+    if settings.extra_paths or "memory" not in settings.sources:
+        return _scope(settings, "memory", by="setting")
+    kept = kept_note_scope(services.state_dir, services.workspace_id)
+    if kept is not None:
+        return _scope(settings, kept, by="before")
+    if has_memory_files(services.workspace_dir):
+        return _scope(settings, "memory", by="now")
+    if settings.sources == ("memory",) and _holds_a_home(services.workspace_dir):
+        return NoteScope(is_folder=False, by="now", settings=settings, refusal=_refusal(services))
+    return _scope(settings, "folder", by="now")
+
+
+def keep(scope: NoteScope, services: BackendServices) -> None:
+    """Record what was chosen now.
+
+    Raises:
+        ConfigError: the registry of workspaces cannot be used.
+    """
+    if scope.by == "now":
+        chosen = "folder" if scope.is_folder else "memory"
+        keep_note_scope(services.state_dir, services.workspace_id, chosen)
+
+
+def _scope(settings: BuiltinSettings, chosen: str, *, by: str) -> NoteScope:
+    is_folder = chosen == "folder" and "memory" in settings.sources
+    if is_folder and WHOLE not in settings.extra_paths:
+        settings = settings.model_copy(update={"extra_paths": (WHOLE, *settings.extra_paths)})
+    return NoteScope(is_folder=is_folder, by=by, settings=settings)
+
+
+def _holds_a_home(workspace: Path) -> bool:
+    """Return whether a folder is the user's home, or above it."""
+    real = workspace.resolve()
+    with suppress(RuntimeError):  # there is no home
+        return Path.home().resolve().is_relative_to(real)
+    return real == real.parent
+
+
+def _refusal(services: BackendServices) -> str:
+    return (
+        f"{services.workspace_dir} holds a home folder, so all of it is hardly notes; name the folder of your"
+        " notes with --workspace, or put them into its memory/, or set memory.builtin.scope to folder"
+    )
