@@ -241,6 +241,7 @@ async def test_the_status_tells_everything_without_reading_anything(
             "searchMode": "hybrid",
             "embedding": {"embedded": status.chunks, "total": status.chunks},
             "embeddingCache": {"hits": 0, "misses": status.chunks, "hitRate": 0.0},
+            "scope": {"notes": "memory", "chosenBy": "setting"},
             "revision": status.custom["revision"],
             "lastSync": FIXED_NOW.isoformat(timespec="seconds"),
             "problems": ["extra path ../team does not exist"],

@@ -160,6 +160,79 @@ def test_index_with_force_builds_anew(indexed: Cmem) -> None:
     assert (again["filesUnchanged"], again["problems"]) == (0, [])
 
 
+@pytest.fixture
+def vault(cmem: Cmem) -> Path:
+    """Have a vault of Obsidian for a workspace: notes anywhere, and much that is none."""
+    shutil.rmtree(cmem.workspace)
+    notes = {
+        "Täglich/2026/Schlüssel und Tür.md": "The spare key hangs behind the boiler.",
+        "Projects/Boat licence.org": "The boat licence expires in May.",
+    }
+    others = {
+        ".obsidian/app.md": "key",
+        "node_modules/x/README.md": "key",
+        "board.canvas": "{}",
+        "a b.png": "",
+    }
+    for path, text in (notes | others).items():
+        target = cmem.workspace / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, encoding="utf-8")
+    (cmem.workspace / "ladder.txt").write_bytes("The ladder is at Ørsted's.".encode("utf-16"))
+    return cmem.workspace
+
+
+def test_a_vault_is_all_notes_which_is_said_once_and_stays_so(cmem: Cmem, vault: Path) -> None:
+    before = {path: path.read_bytes() for path in vault.rglob("*") if path.is_file()}
+    first = cmem("index")
+    assert "Indexed 3 files" in first.stdout
+    assert "memory.builtin.scope" in first.stderr
+    assert cmem("index").stderr == ""
+
+    (vault / "memory").mkdir()
+    (vault / "memory" / "2026-05-01.md").write_text("Zebras sleep.", encoding="utf-8")
+    cmem("index", "--force")
+    for question, path in {
+        "spare key": "Täglich/2026/Schlüssel und Tür.md",
+        "boat licence": "Projects/Boat licence.org",
+        "ladder Ørsted": "ladder.txt",
+        "zebras": "memory/2026-05-01.md",
+    }.items():
+        found = json.loads(cmem("search", question, "--json").stdout)
+        assert [one["path"] for one in found["results"]] == [path]
+        assert cmem("get", found["results"][0]["citation"]).stdout.strip()
+    assert cmem("get", ".obsidian/app.md").exit_code == 1
+    status = json.loads(cmem("status", "--json").stdout)["status"]
+    assert status["custom"]["scope"] == {"notes": "folder", "chosenBy": "before"}
+    assert {path: path.read_bytes() for path in before} == before
+
+    cmem.configure("memory: {embedding: {provider: none}, builtin: {scope: memory}}")
+    assert json.loads(cmem("index", "--json").stdout)["filesRemoved"] == 3
+
+
+def test_the_workspace_may_be_named_as_an_extra_path(cmem: Cmem, vault: Path) -> None:
+    (vault / "MEMORY.md").write_text("Zebras sleep.", encoding="utf-8")
+    assert json.loads(cmem("index", "--json").stdout)["filesIndexed"] == 1
+
+    cmem.configure("memory: {embedding: {provider: none}, builtin: {extra_paths: [.]}}")
+    assert json.loads(cmem("index", "--json").stdout)["filesIndexed"] == 3
+
+
+def test_a_home_folder_is_not_taken_for_notes(
+    cmem: Cmem, vault: Path, monkeypatch: pytest.MonkeyPatch, state_dir: Path
+) -> None:
+    for home in (vault, vault / "someone"):
+        monkeypatch.setenv("HOME", str(home))
+        refused = cmem("index")
+        assert (refused.exit_code, refused.stdout) == (1, "")
+        assert "memory.builtin.scope" in refused.stderr
+        assert "memory.builtin.scope" in cmem("search", "key").stderr
+        assert not list(state_dir.glob("memory/*"))
+
+    cmem.configure("memory: {embedding: {provider: none}, builtin: {scope: folder}}")
+    assert json.loads(cmem("index", "--json").stdout)["filesIndexed"] == 3
+
+
 def test_index_shows_a_bar_on_a_terminal(cmem: Cmem) -> None:
     pty = pytest.importorskip("pty")
     ours, theirs = pty.openpty()

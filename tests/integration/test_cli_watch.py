@@ -110,7 +110,7 @@ def test_every_document_stands_on_a_line(place: list[str]) -> None:
 def test_a_new_problem_is_told_once(place: list[str]) -> None:
     with watching(place, "--json") as watch:
         watch.document()
-        watch.write("memory/broken.md", b"\xff\xfe no text")
+        watch.write("memory/broken.md", b"\xff no text")
         told = watch.document()
         watch.write("memory/new.md", "The lighthouse is closed.")
         watch.document()
@@ -148,7 +148,7 @@ def test_nothing_is_missed_while_the_kernel_loses_events(place: list[str]) -> No
         watch.document()
         watch.process.send_signal(signal.SIGSTOP)
         for number in range(12_000):
-            (watch.workspace / "memory" / f"n{number}.txt").touch()
+            (watch.workspace / "memory" / f"n{number}.log").touch()
         (watch.workspace / "memory" / "deep").mkdir()
         watch.write("memory/deep/new.md", "The lighthouse is closed.")
         watch.process.send_signal(signal.SIGCONT)

@@ -312,6 +312,7 @@ WORKSPACE_MAY_SET = {
     "memory.builtin.calibration": "rank",
     "memory.builtin.condition": "[entities, times]",
     "memory.builtin.sources": "[memory]",
+    "memory.builtin.scope": "folder",
     "memory.builtin.extra_paths": "[docs, ./more/../docs, .]",
     "memory.builtin.chunking.tokens": "200",
     "memory.builtin.chunking.overlap": "20",

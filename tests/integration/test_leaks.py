@@ -104,7 +104,7 @@ async def test_a_memory_that_is_cancelled_while_it_opens_leaves_nothing(
 
 async def test_a_close_that_is_cancelled_releases_everything_all_the_same(services: BackendServices) -> None:
     before = set(threading.enumerate())
-    scope = choose(BuiltinSettings(), services)
+    scope = await asyncio.to_thread(choose, BuiltinSettings(), services)
     memory = BuiltinMemory(BuiltinSettings(), replace(services, is_long_lived=True), scope)
     await memory.open()
     await memory.sync()

@@ -326,6 +326,19 @@ async def test_folders_that_are_left_out_take_no_watch_and_cause_no_sync(
     assert len(news.syncs) <= 3
 
 
+async def test_all_of_a_vault_is_followed(services: BackendServices, workspace: Path, news: News) -> None:
+    write(workspace / "Täglich" / "Boot und Meer.md", "The hull is green.")
+    write(workspace / ".obsidian" / "app.md", "The hull of a tool.")
+    async with followed(services) as memory:
+        await news.finds(memory, "hull", "Täglich/Boot und Meer.md")
+        write(workspace / "memory" / "2026-05-01.md", "The mast is high.")
+        await news.finds(memory, "mast", "memory/2026-05-01.md")
+        write(workspace / "new folder" / "Öl.txt", "The keel is deep.")
+        await news.finds(memory, "keel", "new folder/Öl.txt")
+        (workspace / "Täglich" / "Boot und Meer.md").unlink()
+        await news.finds(memory, "hull")
+
+
 # --- other occasions ---
 
 

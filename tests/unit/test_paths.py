@@ -52,7 +52,8 @@ def test_a_file_is_named_relative_to_the_workspace(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"), [("a.md", True), ("A.MD", True), (".md", True), ("amd", False)]
+    ("name", "expected"),
+    [("a.md", True), ("A.MD", True), (".md", True), ("ä b.Org", True), ("amd", False), ("a.png", False)],
 )
 def test_the_suffix_is_what_makes_a_note(name: str, expected: bool) -> None:
     assert is_note(name) is expected
@@ -108,8 +109,8 @@ def test_a_single_extra_file_is_fine_and_its_neighbour_is_not(root: Path) -> Non
         ("~/notes.md", "outside the memory folders"),
         ("memory", "outside the memory folders"),
         (".", "outside the memory folders"),
-        ("memory/data.txt", "only Markdown"),
-        ("memory/deep", "only Markdown"),
+        ("memory/data.csv", "only notes"),
+        ("memory/deep", "only notes"),
         ("MEMORY.md/x.md", "outside the memory folders"),
     ],
 )
@@ -117,7 +118,7 @@ def test_what_is_no_memory_file_is_refused_with_the_reason(root: Path, path: str
     with pytest.raises(MemoryPathError, match=reason) as refused:
         resolve_memory_file(path, workspace=root, extra_paths=[Path("sub")])
 
-    assert refused.value.allowed == ("MEMORY.md", "memory.md", "memory/**/*.md", "sub")
+    assert refused.value.allowed == ("MEMORY.md", "memory.md", "memory/**", "sub")
     assert len(str(refused.value)) < 600
 
 
@@ -172,6 +173,21 @@ def test_a_workspace_behind_a_link_is_as_good_as_the_real_one(root: Path) -> Non
 
     for path in ("MEMORY.md", str(link / "MEMORY.md"), str(root / "MEMORY.md")):
         assert resolve_memory_file(path, workspace=link) == root / "MEMORY.md"
+
+
+def test_a_workspace_that_is_all_notes_keeps_what_is_hidden_and_of_tools(root: Path) -> None:
+    resolve_memory_file("secret.md", workspace=root, extra_paths=[Path()])
+
+    for path in (
+        ".hidden.md",
+        ".obsidian/a.md",
+        "deep/.trash/a.md",
+        "node_modules/a.md",
+        "../extra/a.md",
+        "a.png",
+    ):
+        with pytest.raises(MemoryPathError):
+            resolve_memory_file(path, workspace=root, extra_paths=[Path()])
 
 
 @pytest.mark.parametrize("link", ["memory/deep", "memory/deep/note.md", "memory"])

@@ -331,7 +331,7 @@ def test_of_a_source_that_nobody_wants_nothing_exists(tmp_path: Path) -> None:
     [
         ("sessions/a.jsonl", True),
         (" ./sessions//a.jsonl ", True),
-        ("sessions/a.txt", True),
+        ("sessions/a.log", True),
         ("sessions", True),
         ("sessions/a.md", False),
         ("memory/sessions/a.jsonl", False),
@@ -347,7 +347,7 @@ def test_paths_of_transcripts_are_told_from_those_of_notes(path: str, expected: 
     ("path", "problem"),
     [
         ("sessions", r"only transcripts \(.jsonl\) can be read"),
-        ("sessions/a.txt", r"only transcripts \(.jsonl\) can be read"),
+        ("sessions/a.log", r"only transcripts \(.jsonl\) can be read"),
         ("sessions/../a.jsonl", "it leads out of the folder"),
         ("sessions/deeper/a.jsonl", "directly in their folder"),
         ("sessions/a\0.jsonl", "NUL"),

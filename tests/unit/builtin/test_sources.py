@@ -55,11 +55,32 @@ def test_notes_are_found_in_a_stable_order(root: Path, write: Write) -> None:
     assert keys(scan(root)) == expected
 
 
-def test_only_markdown_counts_in_small_letters_or_capitals(root: Path, write: Write) -> None:
-    for path in ("memory/a.MD", "memory/b.txt", "memory/md", "notes.md", "README.md"):
+def test_what_ends_as_a_note_counts_in_small_letters_or_capitals(root: Path, write: Write) -> None:
+    notes = ["a.MD", "b.txt", "c.markdown", "d.mdx", "e.rst", "f.Org"]
+    for path in (*(f"memory/{one}" for one in notes), "memory/md", "memory/g.png", "notes.md", "README.md"):
         write(path)
 
-    assert keys(scan(root)) == ["memory/a.MD"]
+    assert keys(scan(root)) == [f"memory/{one}" for one in notes]
+
+
+def test_of_a_whole_folder_what_is_hidden_of_tools_or_a_state_folder_is_left_out(
+    root: Path, write: Write
+) -> None:
+    notes = ["Täglich/Schlüssel und Tür.md", "a.txt", "memory/b.md"]
+    others = [".obsidian/a.md", ".trash/b.md", "x/.hidden.md", "node_modules/c.md", "d.canvas", "x/e f.png"]
+    for path in (*notes, *others, "state/exported.md", "state/workspaces.sqlite"):
+        write(path)
+
+    assert sorted(keys(scan(root, [Path()]))) == notes
+
+
+def test_text_in_utf_16_is_read_by_its_mark(write: Write) -> None:
+    for number, encoding in enumerate(("utf-16-le", "utf-16-be", "utf-8-sig")):
+        mark = "" if encoding == "utf-8-sig" else "\ufeff"
+        note = read_note(str(write(f"memory/{number}.md", f"{mark}Schlüssel 你好\n".encode(encoding))))
+        assert (note.text, note.is_utf8) == ("Schlüssel 你好\n", True)
+
+    assert read_note(str(write("memory/odd.md", b"\xff\xfea\0b"))).is_utf8 is False
 
 
 @pytest.mark.parametrize("folder", [".git", "node_modules", ".venv", "__pycache__"])
@@ -95,10 +116,10 @@ def test_a_memory_folder_that_is_a_link_is_remarked(root: Path, tmp_path: Path) 
 
 def test_extra_folders_and_files_are_found_under_their_relative_names(root: Path, tmp_path: Path) -> None:
     (tmp_path / "team" / "sub").mkdir(parents=True)
-    for path in ("team/sub/a.md", "team/b.txt", "one.md", "two.txt"):
+    for path in ("team/sub/a.md", "team/b.png", "one.md", "two.png"):
         (tmp_path / path).write_text(path, encoding="utf-8")
 
-    report = scan(root, [tmp_path / "team", Path("../one.md"), Path("../two.txt")])
+    report = scan(root, [tmp_path / "team", Path("../one.md"), Path("../two.png")])
 
     assert keys(report) == ["../team/sub/a.md", "../one.md"]
 

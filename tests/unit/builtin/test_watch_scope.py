@@ -76,6 +76,23 @@ def test_a_folder_within_one_that_is_left_out_is_watched_where_it_is_named(notes
     assert not territory.concerns(str(notes / "memory/.obsidian/plug.md"), is_folder=False)
 
 
+def test_of_a_whole_folder_nothing_hidden_matters_unless_it_is_named(notes: Path) -> None:
+    made(notes / "Täglich" / ".trash")
+    made(notes / ".named")
+    territory = survey(notes, [Path(), Path(".named")])
+
+    assert watched(territory, notes) == {"./**", ".named/**"}
+    for path, matters in {
+        "a b.txt": True,
+        "Täglich/Schlüssel.md": True,
+        ".named/a.md": True,
+        ".obsidian/a.md": False,
+        "Täglich/.trash/a.md": False,
+        "bild.png": False,
+    }.items():
+        assert territory.concerns(str(notes / path), is_folder=False) is matters
+
+
 def test_a_link_is_no_root(notes: Path) -> None:
     (notes / "memory").symlink_to(made(notes.parent / "elsewhere"))
 

@@ -5,12 +5,13 @@ something to index, is kept in the registry of workspaces: so a `memory/` that a
 note, and one that is gone for a moment brings no other files in. Blocks; call it from a thread.
 """
 
+import os
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from composable_memory.interfaces import BackendServices
-from composable_memory.paths import has_memory_files
+from composable_memory.paths import has_memory_files, is_left_out, is_note
 from composable_memory.state.workspaces import keep_note_scope, kept_note_scope
 from composable_memory_adapters.builtin.settings import BuiltinSettings
 
@@ -46,11 +47,13 @@ def choose(settings: BuiltinSettings, services: BackendServices) -> NoteScope:
     kept = kept_note_scope(services.state_dir, services.workspace_id)
     if kept is not None:
         return _scope(settings, kept, by="before")
-    if has_memory_files(services.workspace_dir):
-        return _scope(settings, "memory", by="now")
-    if settings.sources == ("memory",) and _holds_a_home(services.workspace_dir):
-        return NoteScope(is_folder=False, by="now", settings=settings, refusal=_refusal(services))
-    return _scope(settings, "folder", by="now")
+    workspace = services.workspace_dir
+    if not has_memory_files(workspace):
+        if _holds_a_home(workspace):
+            return NoteScope(is_folder=False, by="now", settings=settings, refusal=_refusal(workspace))
+        if _holds_a_note(workspace):
+            return _scope(settings, "folder", by="now")
+    return _scope(settings, "memory", by="now")
 
 
 def keep(scope: NoteScope, services: BackendServices) -> None:
@@ -79,8 +82,17 @@ def _holds_a_home(workspace: Path) -> bool:
     return real == real.parent
 
 
-def _refusal(services: BackendServices) -> str:
+def _holds_a_note(workspace: Path) -> bool:
+    """Return whether there is any; a folder without notes is not decided on before it has some."""
+    for _, below, files in os.walk(workspace):
+        if any(is_note(one) and not is_left_out(one) for one in files):
+            return True
+        below[:] = [one for one in below if not is_left_out(one)]
+    return False
+
+
+def _refusal(workspace: Path) -> str:
     return (
-        f"{services.workspace_dir} holds a home folder, so all of it is hardly notes; name the folder of your"
+        f"{workspace} holds a home folder, so all of it is hardly notes; name the folder of your"
         " notes with --workspace, or put them into its memory/, or set memory.builtin.scope to folder"
     )

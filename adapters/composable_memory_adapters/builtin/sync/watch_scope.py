@@ -35,10 +35,10 @@ class WatchedFolder:
 class WatchScope:
     """All folders to be watched, and which paths in them matter.
 
-    `trees` are the folders, existing or not, whose notes matter at any depth. `root` is the workspace; if it
-    is a tree, nothing hidden in it matters. `transcripts` is the folder of the transcripts. `names` maps a folder
-    to the names, in lower case, that matter directly in it: notes, and watched folders themselves, which may come
-    and go.
+    `trees` are the folders, existing or not, whose notes matter at any depth. `root` is the workspace; if
+    it is a tree, nothing hidden in it matters. `transcripts` is the folder of the transcripts. `names` maps a
+    folder to the names, in lower case, that matter directly in it: notes, and watched folders themselves,
+    which may come and go.
     """
 
     folders: tuple[WatchedFolder, ...] = ()
