@@ -401,7 +401,11 @@ class MemorySyncProgressUpdate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncReport:
-    """What a sync did. `embedded` counts texts that were embedded, cached ones not included."""
+    """What a sync did.
+
+    `embedded` counts texts that were embedded, cached ones not included. `passed_over` counts files and
+    folders among the notes that are none, by the reason.
+    """
 
     reason: str
     files_indexed: int = 0
@@ -411,6 +415,7 @@ class SyncReport:
     embedded: int = 0
     embeddings_pending: int = 0
     problems: tuple[str, ...] = ()
+    passed_over: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

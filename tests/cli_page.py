@@ -34,6 +34,7 @@ FOREIGN_MAPPINGS = {
     "weights",
     "byIntent",
     "incomplete",
+    "passedOver",
 }
 """Keys of mappings whose own keys are no names of ours: those of a backend, of a weight table, of a file."""
 FOREIGN = {"events", "value"}

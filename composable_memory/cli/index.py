@@ -82,6 +82,9 @@ def print_report(report: SyncReport, took_ms: float) -> None:
         f"{report.files_removed} removed), {report.chunks_written} chunks, {report.embedded} embedded, "
         f"{report.embeddings_pending} to embed, in {took_ms / 1000:.1f} s."
     )
+    if report.passed_over:
+        counts = ", ".join(f"{why} ({count})" for why, count in report.passed_over.items())
+        print_line(f"Passed over {sum(report.passed_over.values())} files and folders: {counts}.")
 
 
 def _warn_of_cost(memory: Memory) -> None:

@@ -1,6 +1,7 @@
 """The composite memory: routes a query, asks every backend under a deadline, merges, and logs each step."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -587,4 +588,5 @@ def _joined_report(
         embedded=sum(report.embedded for report in reports),
         embeddings_pending=sum(report.embeddings_pending for report in reports),
         problems=tuple(problems),
+        passed_over=sum((Counter(one.passed_over) for one in reports), Counter[str]()),
     )

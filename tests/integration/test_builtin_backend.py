@@ -245,6 +245,7 @@ async def test_the_status_tells_everything_without_reading_anything(
             "revision": status.custom["revision"],
             "lastSync": FIXED_NOW.isoformat(timespec="seconds"),
             "problems": ["extra path ../team does not exist"],
+            "passedOver": status.custom["passedOver"],
         },
     )
 

@@ -186,6 +186,7 @@ def test_a_vault_is_all_notes_which_is_said_once_and_stays_so(cmem: Cmem, vault:
     before = {path: path.read_bytes() for path in vault.rglob("*") if path.is_file()}
     first = cmem("index")
     assert "Indexed 3 files" in first.stdout
+    assert ".canvas (1)" in first.stdout
     assert "memory.builtin.scope" in first.stderr
     assert cmem("index").stderr == ""
 
@@ -203,6 +204,8 @@ def test_a_vault_is_all_notes_which_is_said_once_and_stays_so(cmem: Cmem, vault:
         assert cmem("get", found["results"][0]["citation"]).stdout.strip()
     assert cmem("get", ".obsidian/app.md").exit_code == 1
     status = json.loads(cmem("status", "--json").stdout)["status"]
+    passed_over = {"folder of a tool": 2, ".canvas": 1, ".png": 1}
+    assert status["custom"]["passedOver"] == cmem.json("index")["passedOver"] == passed_over
     assert status["custom"]["scope"] == {"notes": "folder", "chosenBy": "before"}
     assert {path: path.read_bytes() for path in before} == before
 
@@ -216,6 +219,14 @@ def test_the_workspace_may_be_named_as_an_extra_path(cmem: Cmem, vault: Path) ->
 
     cmem.configure("memory: {embedding: {provider: none}, builtin: {extra_paths: [.]}}")
     assert json.loads(cmem("index", "--json").stdout)["filesIndexed"] == 3
+
+
+def test_too_many_notes_are_refused_until_that_is_allowed(cmem: Cmem, vault: Path) -> None:
+    for most, exit_code in ((2, 1), (3, 0)):
+        cmem.configure(f"memory: {{embedding: {{provider: none}}, builtin: {{max_files: {most}}}}}")
+        done = cmem("index")
+        assert (done.exit_code, "memory.builtin.max_files" in done.stderr) == (exit_code, exit_code == 1)
+    assert "boiler" in cmem("search", "spare key").stdout
 
 
 def test_a_home_folder_is_not_taken_for_notes(

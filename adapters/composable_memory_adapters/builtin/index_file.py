@@ -177,6 +177,7 @@ class IndexFile:
             self._settings.extra_paths,
             sources=self._settings.sources,
             transcripts=self._transcripts,
+            most=self._settings.max_files,
         )
         return not (found.files or found.unreadable or found.remarks)
 

@@ -285,6 +285,9 @@ class BuiltinSettings(SettingsModel):
         default=(),
         description="Further folders and notes, absolute, relative to the workspace, or with `~`.",
     )
+    max_files: int = Field(
+        default=50_000, ge=1, description="Most notes that a whole folder may have before it is refused."
+    )
     chunking: ChunkingSettings = ChunkingSettings()
     query: QuerySettings = QuerySettings()
     sync: SyncSettings = SyncSettings()

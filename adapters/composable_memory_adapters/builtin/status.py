@@ -91,6 +91,7 @@ def _custom(settings: BuiltinSettings, services: BackendServices, now: MemorySta
         "revision": snapshot.revision,
         "lastSync": _iso(mark.finished_ms) if mark else None,
         "problems": list(mark.problems) if mark else [],
+        "passedOver": dict(mark.passed_over) if mark else {},
     }
     if services.embedder is None and services.embedder_problem:
         custom["providerUnavailableReason"] = services.embedder_problem

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from composable_memory.errors import BackendError
 from composable_memory_adapters.builtin.notes.sources import ScanReport, read_note, scan
 
 Write = Callable[..., Path]
@@ -71,7 +72,29 @@ def test_of_a_whole_folder_what_is_hidden_of_tools_or_a_state_folder_is_left_out
     for path in (*notes, *others, "state/exported.md", "state/workspaces.sqlite"):
         write(path)
 
-    assert sorted(keys(scan(root, [Path()]))) == notes
+    (root / "link.md").symlink_to(root / "a.txt")
+    report = scan(root, [Path()], most=3)
+    assert sorted(keys(report)) == notes
+    assert report.passed_over == {
+        "hidden": 2,
+        "folder of a tool": 2,
+        "state folder": 1,
+        ".canvas": 1,
+        ".png": 1,
+        "symbolic link": 1,
+    }
+    with pytest.raises(BackendError, match="max_files"):
+        scan(root, [Path()], most=2)
+
+
+def test_most_reasons_for_passing_over_are_listed_and_all_are_counted(root: Path, write: Write) -> None:
+    for number in range(30):
+        write(f"memory/x.{number}")
+    write("memory/LICENSE")
+    write("memory/y.0")
+
+    passed = scan(root, most=1).passed_over
+    assert (passed[".0"], passed["other"], sum(passed.values())) == (2, 11, 32)
 
 
 def test_text_in_utf_16_is_read_by_its_mark(write: Write) -> None:

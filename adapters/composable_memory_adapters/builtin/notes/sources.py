@@ -4,14 +4,16 @@ import codecs
 import os
 import stat
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
+from composable_memory.errors import BackendError
 from composable_memory.paths import (
     MAIN_FILES,
     MEMORY_FOLDER,
@@ -47,6 +49,14 @@ LATEST_NS = 2**63 - 1
 """The last time that a database can hold, in the year 2262; file systems know later ones."""
 CLOCK_TICK_NS = 20_000_000
 """File systems use a clock this coarse: two writes within a tick may get the same time."""
+MOST_REASONS = 20
+HIDDEN, OF_TOOLS, LINK, STATE_FOLDER = "hidden", "folder of a tool", "symbolic link", "state folder"
+NO_ENDING, OTHER_ENDINGS = "no ending", "other"
+"""Why a file or folder is passed over; that a file is no note is said by its ending."""
+TOO_MANY = (
+    "there are more than {count} notes in {folder}; name a folder with fewer by --workspace, choose folders of"
+    " it by memory.builtin.extra_paths, or raise memory.builtin.max_files"
+)
 BY_KEY = itemgetter(0)
 """Gives the key of a scanned file; to sort by it takes half the time that whole tuples take."""
 
@@ -73,13 +83,14 @@ class ScanReport:
 
     `sources` are those that were asked for. `unreadable` maps the key of a file or folder to the reason; what
     the index holds under such a key must stay. The key of the whole workspace is empty. `remarks` name roots
-    that were left out.
+    that were left out. `passed_over` counts the files and folders that are no notes, by the reason.
     """
 
     files: tuple[ScannedFile, ...]
     unreadable: Mapping[str, str]
     remarks: tuple[str, ...] = ()
     sources: tuple[MemorySource, ...] = ("memory",)
+    passed_over: Mapping[str, int] = field(default_factory=dict)
 
     def covers(self, key: str, source: MemorySource = "memory") -> bool:
         """Return whether the scan could see if the file `key` exists; none of an unwanted source does."""
@@ -110,6 +121,7 @@ def scan(
     *,
     sources: Sequence[MemorySource] = ("memory",),
     transcripts: Path | None = None,
+    most: int | None = None,
 ) -> ScanReport:
     """List the files of `sources`.
 
@@ -117,8 +129,11 @@ def scan(
     workspace, if it is one of these, what is hidden, folders of tools and a state folder are left out;
     `sessions` is every `*.jsonl` directly in the folder `transcripts`, which need not exist. Symbolic links
     are not followed. A file that is reached twice is listed once, under its first name.
+
+    Raises:
+        BackendError: all of the workspace is notes, and they are more than `most`.
     """
-    walk = _Walk()
+    walk = _Walk(most)
     if "memory" in sources:
         _walk_notes(walk, workspace, extra_paths)
     if "sessions" in sources and transcripts is not None:
@@ -128,6 +143,7 @@ def scan(
         unreadable=dict(walk.unreadable),
         remarks=tuple(walk.remarks),
         sources=tuple(sources),
+        passed_over=_in_short(walk.passed_over),
     )
 
 
@@ -136,12 +152,12 @@ def _walk_notes(walk: "_Walk", workspace: Path, extra_paths: Sequence[Path]) -> 
     if not root.is_dir():
         walk.unreadable[""] = f"the workspace {workspace} does not exist"
         return
-    for name in MAIN_FILES:
+    extras = [extra_root(path, root) for path in extra_paths]
+    for name in [""] if root in extras else [*MAIN_FILES, MEMORY_FOLDER]:
         walk.add_root(root / name, name)
-    walk.add_root(root / MEMORY_FOLDER, MEMORY_FOLDER)
-    for path in extra_paths:
-        extra = extra_root(path, root)
-        walk.add_root(extra, "" if extra == root else relative_key(extra, root), expected=True)
+    for extra in extras:
+        if extra != root:
+            walk.add_root(extra, relative_key(extra, root), expected=True)
 
 
 def read_note(path: str) -> Note:
@@ -200,7 +216,9 @@ def _decode(data: bytes) -> tuple[str, bool]:
 class _Walk:
     """What a scan has found so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int | None) -> None:
+        self.passed_over: Counter[str] = Counter()
+        self._most = most
         self.files: list[ScannedFile] = []
         self.unreadable: dict[str, str] = {}
         self.remarks: list[str] = []
@@ -254,21 +272,21 @@ class _Walk:
                     for entry in entries:
                         name = entry.name
                         if is_whole and is_left_out(name):
-                            continue
-                        if is_note(name) and entry.is_file(follow_symlinks=False):
+                            self.passed_over[OF_TOOLS if name in TOOL_FOLDERS else HIDDEN] += 1
+                        elif is_note(name) and entry.is_file(follow_symlinks=False):
                             with suppress(FileNotFoundError):  # it went after the folder was listed
                                 found = entry.stat(follow_symlinks=False)
                                 notes.append(_scanned(f"{prefix}{name}", entry.path, found))
-                        elif (
-                            entry.is_dir(follow_symlinks=False)
-                            and name not in TOOL_FOLDERS
-                            and not (is_whole and _is_state_folder(entry.path))
-                        ):
+                        elif why := _why_passed_over(entry, is_whole=is_whole):
+                            self.passed_over[why] += 1
+                        else:
                             folders.append((entry.path, f"{prefix}{name}/"))
             except FileNotFoundError:
                 pass  # so did this folder
             except OSError as error:
                 self._skip(prefix.rstrip("/"), error)
+            if is_whole and self._most is not None and len(notes) > self._most:
+                raise BackendError("builtin", "sync", TOO_MANY.format(count=self._most, folder=top))
         return notes
 
     def _keep(self, files: Sequence[ScannedFile]) -> None:
@@ -287,6 +305,24 @@ class _Walk:
 
     def _skip(self, key: str, error: OSError) -> None:
         self.unreadable[key] = error.strerror or str(error)
+
+
+def _why_passed_over(entry: os.DirEntry[str], *, is_whole: bool) -> str | None:
+    """Return why something that is no note is passed over; None for a folder that may hold notes."""
+    if entry.is_symlink():
+        return LINK
+    if not entry.is_dir(follow_symlinks=False):
+        return os.path.splitext(entry.name)[1].lower() or NO_ENDING  # noqa: PTH122 - path objects are slow
+    if entry.name in TOOL_FOLDERS:
+        return OF_TOOLS
+    return STATE_FOLDER if is_whole and _is_state_folder(entry.path) else None
+
+
+def _in_short(counts: Counter[str]) -> dict[str, int]:
+    """Return the reasons that count most, and how often there are others."""
+    shown = dict(counts.most_common(MOST_REASONS))
+    others = counts.total() - sum(shown.values())
+    return {**shown, OTHER_ENDINGS: others} if others else shown
 
 
 def _is_state_folder(path: str) -> bool:

@@ -56,11 +56,12 @@ CHUNKS_OF_SOURCES = "SELECT source, count(*) FROM chunks GROUP BY source"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncMark:
-    """When all notes were last indexed, which could not be read, and all problems."""
+    """When all notes were last indexed, which could not be read, all problems, and what was passed over."""
 
     finished_ms: int
     unreadable: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
+    passed_over: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,6 +224,7 @@ def _parse_mark(stored: str) -> SyncMark:
             finished_ms=fields["finished_ms"],
             unreadable=tuple(fields["unreadable"]),
             problems=tuple(fields["problems"]),
+            passed_over=dict(fields.get("passed_over", {})),
         )
 
 

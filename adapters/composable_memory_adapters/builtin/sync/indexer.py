@@ -149,6 +149,7 @@ class Indexer:
             self.settings.extra_paths,
             sources=self.settings.sources,
             transcripts=self.transcripts,
+            most=self.settings.max_files,
         )
         gone = gone_notes(found, known)
         return NotesPass(

@@ -57,6 +57,7 @@ class SyncResult:
             embedded=self.vectors.embedded,
             embeddings_pending=self.vectors.pending,
             problems=(*filter(None, (self.mended,)), *self.problems),
+            passed_over=notes.scan.passed_over,
         )
 
     def mark(self, finished_ms: int) -> SyncMark:
@@ -65,6 +66,7 @@ class SyncResult:
             finished_ms=finished_ms,
             unreadable=tuple(self.faults[:MAX_PROBLEMS]),
             problems=self.problems[:MAX_PROBLEMS],
+            passed_over=self.notes.scan.passed_over,
         )
 
     def log_files(self, ops_log: OpsLog, *, source: str, known: Collection[str]) -> None:

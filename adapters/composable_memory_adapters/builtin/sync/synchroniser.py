@@ -418,7 +418,7 @@ class _Run:
     async def _leave_mark(self, *, is_news: bool) -> None:
         """Store in the index that all notes are indexed, unless nothing has changed."""
         mark = self.result.mark(milliseconds(self._sync.clock()))
-        if is_news or self._mark is None or self._mark.problems != mark.problems:
+        if is_news or self._mark is None or _told(self._mark) != _told(mark):
             self._mark = mark
             await self._file.write(index_meta.write_mark, mark)
 
@@ -440,3 +440,8 @@ class _Run:
         known = self._mark_before.unreadable if self._mark_before else ()
         source = "+".join(self._sync.settings.sources)
         self.result.log_files(self._sync.ops_log, source=source, known=known)
+
+
+def _told(mark: SyncMark) -> tuple[object, ...]:
+    """Return what a mark tells of the notes that are not in the index."""
+    return mark.problems, mark.passed_over
