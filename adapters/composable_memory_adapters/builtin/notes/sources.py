@@ -54,8 +54,8 @@ HIDDEN, OF_TOOLS, LINK, STATE_FOLDER = "hidden", "folder of a tool", "symbolic l
 NO_ENDING, OTHER_ENDINGS = "no ending", "other"
 """Why a file or folder is passed over; that a file is no note is said by its ending."""
 TOO_MANY = (
-    "there are more than {count} notes in {folder}; name a folder with fewer by --workspace, choose folders of"
-    " it by memory.builtin.extra_paths, or raise memory.builtin.max_files"
+    "there are more than {count} notes in {folder}; name a folder with fewer by --workspace, choose folders"
+    " of it by memory.builtin.extra_paths, or raise memory.builtin.max_files"
 )
 BY_KEY = itemgetter(0)
 """Gives the key of a scanned file; to sort by it takes half the time that whole tuples take."""
