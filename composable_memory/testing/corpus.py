@@ -106,7 +106,7 @@ HOSTILE_PATHS: Sequence[str] = (
     "C:\\notes.md",
     "\\\\server\\share\\notes.md",
     "memory/note.md\0.txt",
-    "memory/note.txt",
+    "memory/note.csv",
     "memory",
     "file:///etc/passwd",
 )
