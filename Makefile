@@ -87,6 +87,7 @@ $(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
 
 $(VENV)/.test: $(VENV)/.installed
 	$(INSTALL) --editable '.[graphiti,plots,qmd]' --group test
+	$(INSTALL) --no-deps --target $(VENV)/rerank $$($(RUN)python .ci/extra rerank)
 	@touch $@
 
 # Built for speed of building: half as fast at work as an ordinary build, hence never kept in a cache.

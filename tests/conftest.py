@@ -21,6 +21,7 @@ from composable_memory.interfaces import BackendServices, EmbedderServices
 from composable_memory.testing import FIXED_NOW, SEED_NOTES
 from composable_memory.testing.contracts.opening import COVERAGE
 from composable_memory_adapters.embedders.wordllama import WordLlamaEmbedder
+from composable_memory_adapters.rerankers import spec as late_interaction
 from composable_memory_ops_logs import MemorySink, OpsLog
 
 HOUSES = [
@@ -167,6 +168,18 @@ def permissions_bind() -> Iterator[None]:
         data[0] = before
         require(libc.capset(header, data))
         require(libc.prctl(PR_SET_SECUREBITS, 0, 0, 0, 0))
+
+
+@pytest.fixture
+def rerank_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a test find the packages of the extra `rerank`, which `make test` keeps apart.
+
+    Where they are found, every search is reranked: other tests look at the default.
+    """
+    if late_interaction.missing() is not None:
+        monkeypatch.syspath_prepend(Path(sys.prefix, "rerank"))
+        if (missing := late_interaction.missing()) is not None:
+            pytest.fail(f"{missing}; `make test` puts it where tests find it")
 
 
 @pytest.fixture(scope="session")

@@ -6,10 +6,10 @@ import pytest
 
 from composable_memory.interfaces import Reranker, RerankServices
 from composable_memory.testing import Opener, RerankerContract
-from composable_memory_adapters.rerankers import late_interaction
+from composable_memory_adapters.rerankers import spec as late_interaction
 
 
-@pytest.mark.skipif(late_interaction.missing() is not None, reason="the extra `rerank` is not installed")
+@pytest.mark.usefixtures("rerank_extra")
 class TestLateInteraction(RerankerContract):
     @pytest.fixture
     def open_reranker(self, tmp_path: Path) -> Opener[Reranker]:

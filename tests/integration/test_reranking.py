@@ -9,7 +9,8 @@ import pytest
 
 from composable_memory import open_memory
 from composable_memory.types import QueryResponse
-from composable_memory_adapters.rerankers import late_interaction
+from composable_memory_adapters.builtin import spec as builtin
+from composable_memory_adapters.rerankers import spec as late_interaction
 
 RERANKERS = """
 import asyncio
@@ -146,7 +147,7 @@ async def test_its_failure_costs_no_answer(notes: Path, rerank: str) -> None:
     assert any(rerank in one.reason for one in after.degraded)
 
 
-@pytest.mark.skipif(late_interaction.missing() is not None, reason="the extra `rerank` is not installed")
+@pytest.mark.usefixtures("rerank_extra")
 async def test_late_interaction_is_used_where_it_is_installed(notes: Path) -> None:
     response = await asked(notes, "auto")
     states = [*(notes.parent / "state" / "rerank").glob("*.sqlite")]
@@ -155,3 +156,6 @@ async def test_late_interaction_is_used_where_it_is_installed(notes: Path) -> No
     assert codes(response) == []
     assert names(response)[0] == "a.md"
     assert len(states) == 1
+    kept = await asyncio.to_thread(builtin.kept, notes.parent / "state")
+    assert {one.kind for one in kept} == {"index", "reranking"}
+    assert len({one.workspace_id for one in kept}) == 1

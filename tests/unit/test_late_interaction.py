@@ -6,13 +6,11 @@ from pathlib import Path
 import pytest
 
 from composable_memory.interfaces import RerankRequest, RerankServices, SupportsReadingAhead
-from composable_memory_adapters.rerankers import late_interaction
+from composable_memory_adapters.rerankers import spec as late_interaction
 from composable_memory_adapters.rerankers.token_states import LONGEST_LINE, lines_of
 from composable_memory_adapters.sqlite_file import SqliteFile
 
-needs_extra = pytest.mark.skipif(
-    late_interaction.missing() is not None, reason="the extra `rerank` is not installed"
-)
+needs_extra = pytest.mark.usefixtures("rerank_extra")
 
 
 def test_long_lines_are_read_in_parts_and_empty_ones_not() -> None:

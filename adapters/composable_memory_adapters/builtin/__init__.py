@@ -35,6 +35,7 @@ spec = BackendSpec(
     trust={
         **dict.fromkeys(("enabled", "timeout_ms", "calibration", "condition"), anything),
         **dict.fromkeys(("chunking.*", "query.*", "sync.*", "cache.*"), anything),
+        "query.rerank": only("auto", "off", "late-interaction"),  # another one may send texts to a service
         "sources": only(["memory"], []),
         "scope": anything,
         "extra_paths": paths_inside,

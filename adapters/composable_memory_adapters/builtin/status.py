@@ -29,6 +29,7 @@ __all__ = ["MemoryState", "describe", "kept"]
 
 INDEXES = "memory/*-*.sqlite"
 NOT_OURS = "feedback-"
+RERANKING = "rerank/*-*.sqlite"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,17 +187,18 @@ def _iso(milliseconds: int) -> str:
 
 
 def kept(state_dir: Path) -> tuple[KeptStore, ...]:
-    """Return the indexes of all workspaces at their default place in a state folder; reads them."""
+    """Return the indexes of all workspaces at their default place, and what rerankers have read of them."""
     return tuple(
         KeptStore(
             workspace_id=path.stem.rpartition("-")[2],
-            kind="index",
+            kind=kind,
             path=path,
             bytes=sum(file.stat().st_size for file in path.parent.glob(f"{path.name}*")),
             is_rebuildable=True,
-            is_empty=_is_empty(path),
+            is_empty=kind == "index" and _is_empty(path),
         )
-        for path in sorted(state_dir.glob(INDEXES))
+        for kind, pattern in (("index", INDEXES), ("reranking", RERANKING))
+        for path in sorted(state_dir.glob(pattern))
         if not path.name.startswith(NOT_OURS)
     )
 

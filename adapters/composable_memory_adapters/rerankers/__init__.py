@@ -5,7 +5,7 @@ from contextlib import AbstractAsyncContextManager
 from composable_memory.interfaces import Reranker, RerankerSpec, RerankServices
 from composable_memory_adapters.rerankers.token_states import what_is_missing
 
-__all__ = ["late_interaction"]
+__all__ = ["spec"]
 
 
 def _open(services: RerankServices) -> AbstractAsyncContextManager[Reranker]:
@@ -15,7 +15,7 @@ def _open(services: RerankServices) -> AbstractAsyncContextManager[Reranker]:
     return open_late_interaction(services)
 
 
-late_interaction = RerankerSpec(
+spec = RerankerSpec(
     id="late-interaction",
     summary="Compares the words of query and passage in context, by a small model on this machine.",
     open=_open,

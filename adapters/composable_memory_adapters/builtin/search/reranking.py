@@ -20,7 +20,7 @@ from composable_memory.interfaces import (
 from composable_memory.registry import load_reranker
 from composable_memory.types import MemorySyncProgressUpdate
 from composable_memory_adapters.builtin.store import index_meta, read_queries
-from composable_memory_adapters.rerankers import late_interaction
+from composable_memory_adapters.rerankers import spec as late_interaction
 from composable_memory_adapters.sqlite_file import SqliteFile
 
 __all__ = ["Judgement", "Reranking"]
@@ -123,11 +123,16 @@ class Reranking:
                 spec = late_interaction
                 if self._choice != "auto":
                     spec = await asyncio.to_thread(load_reranker, self._choice)
-                index = await self._file.write(index_meta.identity)
-                collection = re.sub(r"[^A-Za-z0-9-]", "-", index)
-                services = RerankServices(collection=collection, state_dir=self._state_dir)
+                services = RerankServices(collection=await self._collection(), state_dir=self._state_dir)
                 self._reranker = await self._stack.enter_async_context(spec.open(services))
             return self._reranker
+
+    async def _collection(self) -> str:
+        """Return the name of the index, which says whose it is if it lies where indexes do by default."""
+        path = self._file.path
+        if path.parent == self._state_dir / "memory":
+            return re.sub(r"[^A-Za-z0-9-]", "-", path.stem)
+        return re.sub(r"[^A-Za-z0-9]", "", await self._file.write(index_meta.identity))
 
     async def _passages(self, progress: ProgressCallback | None) -> AsyncIterator[Sequence[str]]:
         """Yield the texts of the index in the order of their ids."""
