@@ -677,14 +677,13 @@ async def test_many_memories_leave_no_thread_no_descriptor_and_no_process(opened
 # --- others at the same time, other loops, other clocks ---
 
 TOGETHER = """
-import asyncio, sys, time
+import asyncio, sys
 from composable_memory.runtime.opening import open_memory
 from tests.integration.graphiti.test_graph_faults import config, some
 
-async def go(workspace, state, first, seconds):
-    ends = time.monotonic() + seconds
+async def go(workspace, state, first, rounds):
     async with open_memory(workspace, state, config(), long_lived=False) as memory:
-        while time.monotonic() < ends:
+        for _ in range(rounds):
             report = (await memory.ingest(some(first, 5), backend="graphiti"))["graphiti"]
             assert (report.stored, report.pending, report.problems) == (5, 0, ()), report
             response = await memory.query(f"Where does Person{first} work?", backends=["graphiti"])
@@ -692,19 +691,19 @@ async def go(workspace, state, first, seconds):
             first += 5
     print(first)
 
-asyncio.run(go(sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])))
+asyncio.run(go(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])))
 """
 
 
 async def test_two_processes_ingest_and_search_at_once_without_an_error_and_without_a_double(
     opened: Open, workspace: Path, state_dir: Path
 ) -> None:
-    seconds = str(rounds(2, explore=10))
+    turns = str(rounds(10, explore=100))
     folders = os.pathsep.join(map(str, HOUSES))
     starts = (0, 100_000)
     processes = [
         await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", TOGETHER, str(workspace), str(state_dir), str(first), seconds),
+            *(sys.executable, "-c", TOGETHER, str(workspace), str(state_dir), str(first), turns),
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": folders},

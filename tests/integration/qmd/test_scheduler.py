@@ -340,8 +340,7 @@ async def test_a_nudge_updates_behind_the_back_and_not_twice_in_a_row(
 async def settled(scheduler: MaintenanceScheduler) -> None:
     """Return when what runs in the background has ended."""
     await asyncio.sleep(0)
-    await until(lambda: scheduler._updates.current is None)
-    await asyncio.sleep(0)
+    await until(lambda: scheduler._updates.current is None and scheduler._nudged is None)
 
 
 async def until(is_so: Callable[[], bool]) -> None:
