@@ -28,8 +28,8 @@ if sys.platform != "win32":
 
 __all__ = ["BINARY", "Judged", "Retention", "lock_file"]
 
-# OBINARY exists on Windows only; without it every newline would become two characters there.
-BINARY = getattr(os, "OBINARY", 0)
+# O_BINARY exists on Windows only; without it every newline would become two characters there.
+BINARY = getattr(os, "O_BINARY", 0)
 _LOCK_NAME = "ops.lock"
 
 Judged: TypeAlias = Callable[[], Collection[str]]
