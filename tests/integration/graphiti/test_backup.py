@@ -79,7 +79,11 @@ class Place:
         self.workspace.mkdir(parents=True, exist_ok=True)
         graphiti = dict(graphiti)
         embedding = graphiti.pop("embedding", "none")
-        settings = {"graphiti": {"enabled": True, **graphiti}, "embedding": {"provider": embedding}}
+        settings = {
+            "graphiti": {"enabled": True, **graphiti},
+            "embedding": {"provider": embedding},
+            "query": {"timeout_ms": 60_000},  # a busy machine may take longer than usual to start the server
+        }
         self.config.write_text(json.dumps({"memory": settings}), encoding="utf-8")
         self._environ = {"COMPOSABLE_MEMORY_CONFIG": str(self.config)}
 
@@ -119,6 +123,7 @@ async def _known(memory: Memory) -> list[str]:
         for question in ("Who works at Globex or lives in Turin?", f"What does {MIRELA} do?")
         for session in (None, ANN, BOB)
     ]
+    assert [one.error for answer in answers for one in answer.answers if one.error] == []
     found = [f"{one.snippet} {one.score:.6f} {one.origin}" for answer in answers for one in answer.results]
     episodes = await graph.episodes(limit=1000)
     names = {one.id: one.content_id for one in episodes}
