@@ -16,6 +16,7 @@ __all__ = [
     "filter_results",
     "has_all_phrases",
     "joined",
+    "leading_day",
     "may_pass",
     "parse_since",
     "parse_until",
@@ -179,8 +180,7 @@ def _verdicts(result: MemorySearchResult, filters: SearchFilters) -> Iterator[tu
 def _day_of(result: MemorySearchResult) -> date | None:
     """Return since when a fact holds, as far as it says so."""
     told = result.metadata.get("valid_at")
-    match = _DAY.match(told) if isinstance(told, str) else None
-    return date.fromisoformat(match[0]) if match else None
+    return leading_day(told) if isinstance(told, str) else None
 
 
 def _is_fact(result: MemorySearchResult) -> bool:
@@ -210,13 +210,16 @@ def may_pass(day: date | None, filters: SearchFilters) -> bool | None:
 
 def day_in_path(path: str) -> date | None:
     """Return the day that a file's name begins with, or the name of the nearest folder that does."""
-    for name in reversed(path.split("/")):
-        if match := _DAY.match(name):
-            try:
-                return date.fromisoformat(match[0])
-            except ValueError:  # 2026-02-30 only looks like a date
-                continue
-    return None
+    return next((day for name in reversed(path.split("/")) if (day := leading_day(name))), None)
+
+
+def leading_day(text: str) -> date | None:
+    """Return the day that a text begins with, such as `2026-05-03`."""
+    match = _DAY.match(text)
+    try:
+        return date.fromisoformat(match[0]) if match else None
+    except ValueError:  # 2026-02-30 only looks like a date
+        return None
 
 
 def type_matches(path: str, source: str, types: Sequence[str], *, is_fact: bool = False) -> bool:

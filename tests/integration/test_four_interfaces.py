@@ -1,12 +1,10 @@
 """What a memory finds comes through four interfaces: what is behind each of them decides on the answer."""
 
 import sys
-import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import FrameType
 
 import pytest
 from pydantic import BaseModel
@@ -31,6 +29,7 @@ from composable_memory_adapters.graphiti.plugin import spec as graphiti
 from composable_memory_adapters.graphiti.settings import GraphitiSettings
 from composable_memory_adapters.graphiti.writing.graph import GraphitiGraph
 from composable_memory_adapters.vectors.in_memory import InMemoryVectors
+from tests.calls import watching_calls
 from tests.integration.graphiti.conftest import graph_parts  # noqa: F401 - a fixture
 
 pytestmark = pytest.mark.usefixtures("graph_parts")
@@ -152,24 +151,6 @@ async def found(folders: tuple[Path, Path], parts: Parts) -> tuple[bool, bool]:
         facts = await memory.query(BY_FACT, backends=["facts"])
     paths = [one.path for one in notes.results]
     return paths[:1] == ["memory/boat.md"], any(FACT in (one.snippet or "") for one in facts.results)
-
-
-@contextmanager
-def watching_calls() -> Iterator[set[object]]:
-    """Yield the code of every function that is called meanwhile, in any thread."""
-    called: set[object] = set()
-
-    def note(frame: FrameType, event: str, _argument: object) -> None:
-        if event == "call":
-            called.add(frame.f_code)
-
-    threading.setprofile(note)
-    sys.setprofile(note)
-    try:
-        yield called
-    finally:
-        sys.setprofile(None)
-        threading.setprofile(None)
 
 
 async def test_taking_in_and_asking_enter_all_four_interfaces(folders: tuple[Path, Path]) -> None:

@@ -1,11 +1,8 @@
 """A store of vectors of an installed package: the builtin memory's searches by meaning go through it."""
 
 import sys
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 
 import pytest
 
@@ -14,6 +11,7 @@ from composable_memory.errors import ConfigError
 from composable_memory.types import QueryResponse
 from composable_memory_adapters.embedders.wordllama import WordLlamaEmbedder
 from composable_memory_adapters.vectors.in_memory import InMemoryVectors
+from tests.calls import watching_calls
 
 PLUGIN = """
 import json
@@ -117,24 +115,6 @@ def paths(response: QueryResponse) -> list[str]:
 def noted() -> list[str]:
     calls: list[str] = sys.modules["vectors_of_this_test"].calls
     return calls
-
-
-@contextmanager
-def watching_calls() -> Iterator[set[object]]:
-    """Yield the code of every function that is called meanwhile, in any thread."""
-    called: set[object] = set()
-
-    def note(frame: FrameType, event: str, _argument: object) -> None:
-        if event == "call":
-            called.add(frame.f_code)
-
-    threading.setprofile(note)
-    sys.setprofile(note)
-    try:
-        yield called
-    finally:
-        sys.setprofile(None)
-        threading.setprofile(None)
 
 
 async def test_a_query_of_the_default_memory_goes_through_the_interfaces(folders: tuple[Path, Path]) -> None:

@@ -119,15 +119,10 @@ class LateInteraction:
 
     async def _states_of(self, passages: Mapping[bytes, str]) -> dict[bytes, States] | None:
         """Return the states of passages: from the file, of few lines by reading them now."""
-        lines = {key: [_number_of(line) for line in lines_of(text)] for key, text in passages.items()}
-        wanted = {number for numbers in lines.values() for number in numbers}
-        known = await self._file.read(lambda connection: _stored(connection, wanted))
-        unread = {
-            number: line
-            for text in passages.values()
-            for line in lines_of(text)
-            if (number := _number_of(line)) not in known
-        }
+        lines = {key: [(_number_of(line), line) for line in lines_of(text)] for key, text in passages.items()}
+        every = {number: line for numbered in lines.values() for number, line in numbered}
+        known = await self._file.read(lambda connection: _stored(connection, {*every}))
+        unread = {number: line for number, line in every.items() if number not in known}
         if len(unread) > READ_AT_ONCE:
             return None
         if unread:
@@ -136,8 +131,8 @@ class LateInteraction:
             known |= fresh
         none = np.empty((0, DIMENSIONS), dtype=np.int8)
         return {
-            key: np.concatenate([known[one] for one in numbers]) if numbers else none
-            for key, numbers in lines.items()
+            key: np.concatenate([known[number] for number, _ in numbered]) if numbered else none
+            for key, numbered in lines.items()
         }
 
     async def _read(self, lines: Sequence[tuple[int, str]]) -> dict[int, States]:

@@ -4,6 +4,8 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import date
 
+from composable_memory.query.filters import leading_day
+
 __all__ = ["day_of", "front_matter", "has_tag", "tags_in"]
 
 DATE_KEYS = ("date", "day", "created")
@@ -11,7 +13,6 @@ DATE_KEYS = ("date", "day", "created")
 _HEAD = re.compile(r"\ufeff?---[ \t]*\n(.*?)(?:\n(?:---|\.\.\.)[ \t]*(?:\n|$)|$)", re.DOTALL)
 _KEY = re.compile(r"([A-Za-z][\w-]*):[ \t]*(.*)")
 _ITEM = re.compile(r"[ \t]*-[ \t]+(.*)")
-_DAY = re.compile(r"\d{4}-\d{2}-\d{2}(?!\d)")
 # A heading has a blank behind its marks, and a number alone is no tag but an issue.
 _TAG = re.compile(r"(?<![\w#/&])#(?=[\w/-]*[^\W\d])([\w/-]+)")
 
@@ -35,14 +36,8 @@ def front_matter(text: str) -> Mapping[str, Sequence[str]]:
 
 def day_of(head: Mapping[str, Sequence[str]]) -> date | None:
     """Return the day that front matter gives a note."""
-    for key in DATE_KEYS:
-        for value in head.get(key, ()):
-            if match := _DAY.match(value):
-                try:
-                    return date.fromisoformat(match[0])
-                except ValueError:  # 2026-02-30 only looks like a date
-                    continue
-    return None
+    values = (value for key in DATE_KEYS for value in head.get(key, ()))
+    return next((day for value in values if (day := leading_day(value))), None)
 
 
 def tags_in(text: str) -> frozenset[str]:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
-from itertools import islice
+from itertools import islice, takewhile
 
 from composable_memory.query.filters import day_in_path
 from composable_memory.time.expressions import time_mentions
@@ -39,7 +39,7 @@ SELECT path, source, mtime FROM files
 WHERE (source = 'memory' AND path GLOB ?) OR (source = 'sessions' AND mtime BETWEEN ? AND ?)
 """
 PASSAGES = """
-SELECT id, path, source FROM chunks WHERE path IN (SELECT value FROM json_each(?))
+SELECT id, path FROM chunks WHERE path IN (SELECT value FROM json_each(?))
 ORDER BY path, start_line, start_char LIMIT ?
 """
 PATHS = "SELECT id, path FROM chunks WHERE id IN (SELECT value FROM json_each(?))"
@@ -194,9 +194,7 @@ def _files_of(connection: Connection, span: _Span) -> dict[str, date]:
 
 
 def _shared_beginning(one: str, other: str) -> str:
-    return one[
-        : next((at for at, both in enumerate(zip(one, other, strict=True)) if both[0] != both[1]), len(one))
-    ]
+    return "".join(a for a, _ in takewhile(lambda both: both[0] == both[1], zip(one, other, strict=True)))
 
 
 def _day_of_change(mtime_ns: int) -> date:
@@ -211,7 +209,7 @@ def _passages_of(connection: Connection, days: Mapping[str, date]) -> list[int]:
     """Return the passages of some files: the first of each, by their days, then the others."""
     firsts: dict[str, int] = {}
     others: list[tuple[date, int]] = []
-    for id_, path, _ in connection.execute(PASSAGES, (json.dumps([*days]), MOST_LISTED)):
+    for id_, path in connection.execute(PASSAGES, (json.dumps([*days]), MOST_LISTED)):
         if path in firsts:
             others.append((days[path], id_))
         else:

@@ -20,7 +20,7 @@ from composable_memory_adapters.sqlite_file import Connection
 from composable_memory_adapters.text.front_matter import day_of, front_matter, has_tag, tags_in
 from composable_memory_adapters.text.query_terms import KeywordQuery
 
-__all__ = ["Passing", "days_in_heads", "passing"]
+__all__ = ["days_in_heads", "passing"]
 
 FILES = "SELECT path, source, mtime FROM files"
 HEADS = """
@@ -38,17 +38,13 @@ File = tuple[str, str]
 """The path of a file and its source."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Passing:
-    """The passages that pass: the first of each note, of the newest note first, then the others."""
-
-    ids: Sequence[int]
-
-
 def passing(
     connection: Connection, filters: SearchFilters, *, zone: tzinfo | None, has_keywords: bool
-) -> Passing:
-    """Return the passages that pass `filters`; without a keyword index all texts are read for words."""
+) -> list[int]:
+    """Return the passages that pass `filters`: the first of each note, newest note first, then the others.
+
+    Without a keyword index all texts are read for words.
+    """
     days = _days_of_files(connection, filters, zone)
     rows = [
         row
@@ -69,7 +65,7 @@ def passing(
     newest_first = sorted(rows, key=lambda row: -days[row[1], row[2]].toordinal())
     first_of = {(path, source): id_ for id_, path, source, *_ in reversed(newest_first)}
     firsts = {*first_of.values()}
-    return Passing(ids=[row[0] for row in sorted(newest_first, key=lambda row: row[0] not in firsts)])
+    return [row[0] for row in sorted(newest_first, key=lambda row: row[0] not in firsts)]
 
 
 def _days_of_files(connection: Connection, filters: SearchFilters, zone: tzinfo | None) -> dict[File, date]:

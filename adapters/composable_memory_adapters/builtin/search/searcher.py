@@ -25,7 +25,7 @@ from composable_memory.types import (
 )
 from composable_memory_adapters.builtin.search import hybrid, keyword_leg
 from composable_memory_adapters.builtin.search.dating import Dated, asked_time, find_dated
-from composable_memory_adapters.builtin.search.filtering import Passing, passing
+from composable_memory_adapters.builtin.search.filtering import passing
 from composable_memory_adapters.builtin.search.hybrid import FusedHit
 from composable_memory_adapters.builtin.search.keyword_leg import KeywordAnswer
 from composable_memory_adapters.builtin.search.ranking import (
@@ -180,7 +180,7 @@ class Searcher:
         )
 
     async def _among(self, options: SearchOptions) -> Sequence[int] | None:
-        return (await self._passing(options)).ids if options.filters else None
+        return await self._passing(options) if options.filters else None
 
     async def _dated(self, text: str, options: SearchOptions, among: Sequence[int] | None) -> Dated | None:
         """Return what the index has of the time that is asked for; None if none is."""
@@ -193,7 +193,7 @@ class Searcher:
         wanted = frozenset(among)
         return replace(dated, ids=[id_ for id_ in dated.ids if id_ in wanted])
 
-    async def _passing(self, options: SearchOptions) -> Passing:
+    async def _passing(self, options: SearchOptions) -> Sequence[int]:
         """Return the passages that pass the filters."""
         find = partial(
             passing,
@@ -205,8 +205,8 @@ class Searcher:
 
     async def _listed(self, options: SearchOptions) -> SearchAnswer:
         """Return what passes the filters where nothing else is asked for, of the newest note first."""
-        found = await self._passing(options)
-        page = await self._file.read(partial(listed_page, ids=found.ids, options=options))
+        ids = await self._passing(options)
+        page = await self._file.read(partial(listed_page, ids=ids, options=options))
         degraded = (*self.restrictions, *_damage(page))
         return SearchAnswer(results=page.results, degraded=degraded, is_filtered=True)
 
