@@ -9,6 +9,7 @@ from hashlib import sha256
 from pathlib import PurePosixPath
 
 from composable_memory.content import MemoryContentObject, MemoryProvenance, MemoryTemporalMetadata
+from composable_memory.front_matter import front_matter
 from composable_memory.ingest.normalize import citation_of
 from composable_memory.transcripts import messages_of
 from composable_memory.types import JsonValue, Origin
@@ -28,7 +29,6 @@ _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _DATE = r"(\d{4}-\d{2}-\d{2})(?:[T ](\d{2}:\d{2}(?::\d{2})?))?"
 _DATED_HEADING = re.compile(rf"(?:\w+[:,]\s*)?{_DATE}")
 _DATED_NAME = re.compile(r"(?<!\d)\d{4}-\d{2}-\d{2}(?!\d)")
-_FRONT_KEY = re.compile(r"(title|date|created)\s*:\s*[\"']?(.*?)[\"']?\s*", re.IGNORECASE)
 _TURN = re.compile(
     rf"(?:\[{_DATE}\]\s*)?(?P<bold>\*\*)?"
     r"(?P<name>[^\W\d_][\w.'-]*(?: [^\W\d_][\w.'-]*){0,2})"
@@ -135,10 +135,10 @@ _Lines = list[tuple[int, str]]
 def _sections(source: WrittenSource) -> Iterator[_Passage]:
     """Cut a note at its headings, and what is between two of them at paragraphs."""
     lines = [line.rstrip("\r") for line in source.text.removeprefix("\ufeff").split("\n")]
-    front, start = _front_matter(lines)
-    fallback = _written_at(source, front)
-    name = source.title or front.get("title") or source.stem
-    for headings, body in _under_headings(lines, start):
+    head = front_matter(source.text)
+    fallback = _date_in_path(source) or head.date or source.written_at
+    name = source.title or head.title or source.stem
+    for headings, body in _under_headings(lines, head.lines):
         observed = source.observed_at or _dated(headings) or fallback
         title = " > ".join(([source.title] if source.title else []) + headings) or name
         for part in _packed(_paragraphs(body)):
@@ -146,16 +146,9 @@ def _sections(source: WrittenSource) -> Iterator[_Passage]:
             yield _Passage(text=text, first=part[0][0], last=part[-1][0], title=title, observed_at=observed)
 
 
-def _written_at(source: WrittenSource, front: Mapping[str, str]) -> datetime:
-    """Return the date in the file's path, else that of its front matter, else when it was written."""
-    for found in reversed(_DATED_NAME.findall(source.path or "")):
-        if moment := _moment(found):
-            return moment
-    for key in ("date", "created"):
-        match = re.match(_DATE, front.get(key, ""))
-        if match and (moment := _moment(*match.groups())):
-            return moment
-    return source.written_at
+def _date_in_path(source: WrittenSource) -> datetime | None:
+    dates = map(_moment, reversed(_DATED_NAME.findall(source.path or "")))
+    return next(filter(None, dates), None)
 
 
 def _dated(headings: Sequence[str]) -> datetime | None:
@@ -173,18 +166,6 @@ def _moment(date: str, time: str | None = None) -> datetime | None:
         return datetime.fromisoformat(f"{date}T{time or '00:00'}").replace(tzinfo=UTC)
     except ValueError:
         return None
-
-
-def _front_matter(lines: Sequence[str]) -> tuple[dict[str, str], int]:
-    """Return the title and dates of the YAML block at the top, and the index of the first line below it."""
-    if lines[0].rstrip() != "---" or not (end := _index_of_end(lines)):
-        return {}, 0
-    found = (_FRONT_KEY.fullmatch(line) for line in lines[1:end])
-    return {match[1].lower(): match[2] for match in found if match and match[2]}, end + 1
-
-
-def _index_of_end(lines: Sequence[str]) -> int:
-    return next((index for index, line in enumerate(lines) if index and line.rstrip() in ("---", "...")), 0)
 
 
 def _under_headings(lines: Sequence[str], start: int) -> Iterator[tuple[list[str], _Lines]]:

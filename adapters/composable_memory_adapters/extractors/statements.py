@@ -2,11 +2,12 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from composable_memory.content import MemoryContentObject
+from composable_memory.front_matter import front_matter
 from composable_memory_adapters.extractors.word_lists import ABBREVIATIONS, LABELS, NOT_NAMES
 
 __all__ = ["MAX_SENTENCE_CHARS", "Statement", "statements_of", "subject_of"]
@@ -147,21 +148,13 @@ def _without_mark(line: str) -> str:
 
 
 def _lines_outside_code(text: str) -> Iterator[str]:
-    lines = text.removeprefix("\ufeff").splitlines()
     fence = ""
-    for line in lines[_front_matter(lines) :]:
+    for line in text[front_matter(text).length :].removeprefix("\ufeff").splitlines():
         mark = _FENCE.match(line)
         if mark and (not fence or mark[1].startswith(fence)):
             fence = "" if fence else mark[1]
         elif not fence:
             yield line
-
-
-def _front_matter(lines: Sequence[str]) -> int:
-    """Return how many lines the YAML block at the top takes."""
-    if not lines or lines[0].rstrip() != "---":
-        return 0
-    return next((at + 1 for at, line in enumerate(lines) if at and line.rstrip() in ("---", "...")), 0)
 
 
 def _plain(text: str) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, tzinfo
 
+from composable_memory.front_matter import front_matter, has_tag, tags_in
 from composable_memory.query.filters import (
     day_in_path,
     has_all_phrases,
@@ -17,7 +18,6 @@ from composable_memory.query.filters import (
 )
 from composable_memory.types import SearchFilters
 from composable_memory_adapters.sqlite_file import Connection
-from composable_memory_adapters.text.front_matter import day_of, front_matter, has_tag, tags_in
 from composable_memory_adapters.text.query_terms import KeywordQuery
 
 __all__ = ["days_in_heads", "passing"]
@@ -86,8 +86,8 @@ def _days_of_files(connection: Connection, filters: SearchFilters, zone: tzinfo 
 def days_in_heads(connection: Connection, paths: Iterable[str]) -> Iterator[tuple[str, date]]:
     """Yield those of some notes whose front matter gives a day, with it."""
     for path, text in connection.execute(HEADS, (_json([*paths]),)):
-        if text.startswith(("---", "\ufeff---")) and (day := day_of(front_matter(text))):
-            yield path, day
+        if (head := front_matter(text)).date:
+            yield path, head.date.date()
 
 
 @dataclass(frozen=True, slots=True)
