@@ -38,6 +38,7 @@ __all__ = [
     "SearchOptions",
     "SkipReason",
     "SourceCount",
+    "SupportingFact",
     "SyncReason",
     "SyncReport",
     "TimeHint",
@@ -80,6 +81,45 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SupportingFact:
+    """A fact with the time in which it holds, as a result says it or is supported by it.
+
+    It held in the world from `valid_from` until before `valid_to`; None is unknown, and not yet. `holds` says
+    whether it held at `as_of`, the time that the question is about, which is the present unless it names one.
+    `origin` is where the fact was taken from. Facts that say different things of the same matter, of which a
+    later one ends an earlier one, have the same `matter`.
+    """
+
+    text: str
+    valid_from: datetime | None = None
+    valid_to: datetime | None = None
+    as_of: datetime | None = None
+    holds: bool = True
+    origin: Origin | None = None
+    matter: str = ""
+
+    @property
+    def validity(self) -> str:
+        """Return the time in which it holds, in words; nothing where nothing is known of it."""
+        since, until = _day(self.valid_from), _day(self.valid_to)
+        if self.holds:
+            return " ".join(part for part in (since and f"since {since}", until and f"until {until}") if part)
+        if self.valid_from is not None and self.as_of is not None and self.valid_from > self.as_of:
+            return f"from {since}" + (f" to {until}" if until else "")
+        if since and until:
+            return f"{since} to {until}; no longer holds"
+        known = (since and f"since {since}; ") or (until and f"until {until}; ") or ""
+        return f"{known}no longer holds"
+
+    def __str__(self) -> str:
+        return f"{self.text} ({self.validity})" if self.validity else self.text
+
+
+def _day(moment: datetime | None) -> str | None:
+    return moment.date().isoformat() if moment else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MemorySearchResult:
     """One passage that answers a query.
 
@@ -90,7 +130,8 @@ class MemorySearchResult:
     taken from, such as the note behind a fact; its citation leads there. `metadata` is what else the backend
     knows of it. `start_char` counts from 0: where in its first line a passage begins that is a piece of it.
     `highlights` are the parts of the snippet that match the query, as pairs of begin and end, counted in
-    characters from 0, ascending. `text` is the whole passage, where the backend gives it.
+    characters from 0, ascending. `text` is the whole passage, where the backend gives it. `facts` are what a
+    memory of facts knows of it, each with its time: what the result says itself, or what was taken from it.
     """
 
     path: str
@@ -107,6 +148,7 @@ class MemorySearchResult:
     metadata: Mapping[str, JsonValue] = field(default_factory=dict, hash=False)
     highlights: tuple[tuple[int, int], ...] = ()
     text: str = ""
+    facts: tuple[SupportingFact, ...] = ()
 
     @property
     def key(self) -> str:

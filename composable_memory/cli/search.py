@@ -40,7 +40,7 @@ from composable_memory.cli.output import (
 from composable_memory.documents import document
 from composable_memory.errors import ConfigError, InvalidArgument
 from composable_memory.highlights import Line, best_lines, lines_of, whole_text
-from composable_memory.query.context_pack import validity_of
+from composable_memory.query.context_pack import told_facts
 from composable_memory.query.filters import parse_since, parse_until, read_filters
 from composable_memory.runtime.opening import moment_given, open_memory
 from composable_memory.tools import (
@@ -304,6 +304,7 @@ def _result_document(
         start_char=result.start_char or None,
         metadata=result.metadata or None,
         highlights=result.highlights or None,
+        facts=result.facts or None,
         lines=[line.text for line in best_lines(result, lines)] if lines else None,
         text=whole_text(result).text if text else None,
     )
@@ -386,11 +387,10 @@ def print_result(result: MemorySearchResult, lines: Sequence[Line] | None = None
         lines = lines_of(Line(result.snippet, result.highlights))
     for line in lines:
         print_line_of(line, indent=2)
-    facts = [validity_of(result)]
+    for fact in told_facts(result):
+        print_line(f"  fact: {fact}", dim=True)
     if result.origin is not None and result.citation:
-        facts.append(f"from {' '.join(result.citation.splitlines())}")
-    if any(facts):
-        print_line(f"  {', '.join(filter(None, facts))}", dim=True)
+        print_line(f"  from {' '.join(result.citation.splitlines())}", dim=True)
 
 
 def print_line_of(line: Line, *, indent: int) -> None:

@@ -5,14 +5,15 @@ character of Chinese, Japanese or Korean.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from composable_memory.arguments import require_whole
 from composable_memory.citations import format_place
 from composable_memory.types import MemorySearchResult
 
-__all__ = ["DEFAULT_MAX_CHARS", "PackBudget", "estimate_tokens", "pack_results", "validity_of"]
+__all__ = ["DEFAULT_MAX_CHARS", "PackBudget", "estimate_tokens", "pack_results", "told_facts"]
 
 DEFAULT_MAX_CHARS = 2000
 SEPARATOR = "\n\n"
@@ -22,8 +23,8 @@ SHORTEST_USEFUL = 40
 VARIETY_SHARE = 0.5
 """A backend whose best result reaches this share of the best score of all gets a place."""
 CHARS_PER_TOKEN = 4
-TOLD_TIMES = {"valid_at": ("since {}", "{} to "), "invalid_at": ("until {}", " to {}")}
-"""The keys of `metadata` that say when a fact holds, and how its text may say it."""
+MOST_FACTS = 3
+"""So many facts at most are told below a passage."""
 
 _WIDE = (
     "[\u1100-\u11ff\u2e80-\u303f\u3040-\u30ff\u3130-\u318f\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef"
@@ -85,9 +86,10 @@ def pack_results(
 ) -> tuple[str, tuple[MemorySearchResult, ...]]:
     """Return the pack and the results in it, in the order of `results`, best first.
 
-    Each piece is `#n path:start-end (score 0.00)` and the snippet below it; a fact also tells when it holds
-    and where it is from. A piece that does not fit is cut between words. Every backend with a result of at
-    least half the best score has a piece, as long as there is room for a useful one.
+    Each piece is `#n path:start-end (score 0.00)`, with where a fact is from, and below it the snippet, then
+    the facts that were taken from it, with the time in which they hold. A piece that does not fit is cut
+    between words. Every backend with a result of at least half the best score has a piece, as long as there
+    is room for a useful one.
     """
     budget = budget or PackBudget.of()
     reserved = _reserved(results, budget)
@@ -97,7 +99,7 @@ def pack_results(
     for place, result in enumerate(results):
         kept_free = sum(cost for at, cost in reserved.items() if at > place)
         separator = SEPARATOR if pieces else ""
-        head, text = separator + _heading(len(pieces) + 1, result), result.snippet.strip()
+        head, text = separator + _heading(len(pieces) + 1, result), _text(result)
         fits = budget.cost(head + text) <= room - kept_free
         if not fits and kept_free and place not in reserved:
             continue
@@ -112,18 +114,16 @@ def pack_results(
     return "".join(pieces), tuple(packed)
 
 
-def validity_of(result: MemorySearchResult) -> str:
-    """Return when a fact holds, as in "since 2026-03-01", as far as its text does not say so itself."""
-    return " ".join(_untold(result))
+def told_facts(result: MemorySearchResult) -> list[str]:
+    """Return the facts of a result whose time is known and not told by its snippet; the best of many."""
+    untold = (fact for fact in result.facts if fact.validity and fact.validity not in result.snippet)
+    snippet = result.snippet.strip()
+    told = (fact.validity if fact.text == snippet else str(fact) for fact in untold)
+    return [" ".join(one.split()) for one in islice(told, MOST_FACTS)]
 
 
-def _untold(result: MemorySearchResult) -> Iterator[str]:
-    for name, ways in TOLD_TIMES.items():
-        moment = result.metadata.get(name)
-        if isinstance(moment, str):
-            told = [way.format(moment[:10]) for way in ways]
-            if not any(one in result.snippet for one in told):
-                yield told[0]
+def _text(result: MemorySearchResult) -> str:
+    return "\n".join([result.snippet.strip(), *(f"- {one}" for one in told_facts(result))])
 
 
 def _reserved(results: Sequence[MemorySearchResult], budget: PackBudget) -> Mapping[int, int]:
@@ -134,22 +134,14 @@ def _reserved(results: Sequence[MemorySearchResult], budget: PackBudget) -> Mapp
         if result.score >= enough:
             firsts.setdefault(result.source_backend, place)
     share = budget.room // (2 * max(1, len(firsts)))
-    whole = {at: _heading(at + 1, results[at]) + results[at].snippet.strip() for at in firsts.values()}
+    whole = {at: _heading(at + 1, results[at]) + _text(results[at]) for at in firsts.values()}
     return {at: min(share, budget.cost(SEPARATOR + piece)) for at, piece in whole.items()}
 
 
 def _heading(number: int, result: MemorySearchResult) -> str:
-    told = ", ".join(_told(result))
-    heading = f"#{number} {format_place(result)} (score {result.score:.2f}){' ' if told else ''}{told}"
+    origin = f" from {result.origin.citation}" if result.origin else ""
+    heading = f"#{number} {format_place(result)} (score {result.score:.2f}){origin}"
     return " ".join(heading.splitlines()) + "\n"  # a file's name may hold what would look like another piece
-
-
-def _told(result: MemorySearchResult) -> Iterator[str]:
-    """Yield when a fact holds, and where it is from."""
-    if validity := validity_of(result):
-        yield validity
-    if result.origin is not None:
-        yield f"from {result.origin.citation}"
 
 
 def _cut(head: str, text: str, room: int, budget: PackBudget, shortest: int) -> str:

@@ -17,7 +17,14 @@ from enum import StrEnum
 from typing import Generic, NamedTuple, TypeVar
 
 from composable_memory.query.near_duplicates import NearTexts, are_apart, overlap, same_lines
-from composable_memory.types import Attribution, DroppedCandidate, DropReason, MemorySearchResult, Origin
+from composable_memory.types import (
+    Attribution,
+    DroppedCandidate,
+    DropReason,
+    MemorySearchResult,
+    Origin,
+    SupportingFact,
+)
 from composable_memory_ops_logs import Candidate, TakenFrom
 
 __all__ = [
@@ -95,11 +102,15 @@ class _Found(NamedTuple, Generic[T]):
 
 @dataclass(slots=True)
 class Group(Generic[T]):
-    """What was found that says the same: the one that stands for it, and the others."""
+    """What was found that says the same: the one that stands for it, and the others.
+
+    `apart` are facts that were taken from it and are results of their own.
+    """
 
     best: _Found[T]
     score: float = 0.0
     others: tuple[_Found[T], ...] = ()
+    apart: tuple[_Found[T], ...] = ()
     support: float = 0.0
     is_unconfirmed: bool = False
 
@@ -291,6 +302,8 @@ class _Grouping(Generic[T]):
             home, reason = self._home_of_taken(one, passages, origin), "overlap"
         group = self._put(one, home, reason)
         if home is None:
+            for passage in passages:
+                passage.apart += (one,)
             group.is_unconfirmed = not passages and self._is_searched_without(one.place, origin)
             self._by_origin.setdefault(origin.path, []).append(group)
 
@@ -423,7 +436,14 @@ def _result(group: Group[MemorySearchResult]) -> MemorySearchResult:
         metadata=found.metadata,
         highlights=found.highlights,
         text=found.text,
+        facts=_facts(group) if group.others or group.apart else found.facts,
     )
+
+
+def _facts(group: Group[MemorySearchResult]) -> tuple[SupportingFact, ...]:
+    """Return the facts of all that say it, those of the best first, each once."""
+    told = (fact for one in (*group.members, *group.apart) for fact in one.result.facts)
+    return tuple(dict.fromkeys(told))
 
 
 def _attribution(group: Group[T]) -> Attribution:

@@ -32,6 +32,7 @@ from composable_memory.types import (
     Origin,
     SearchFilters,
     SourceCount,
+    SupportingFact,
     VectorStatus,
 )
 
@@ -152,7 +153,8 @@ class SearchHit(Document):
 
     `origin` is where a fact was taken from, `metadata` what else its backend knows of it. `start_char` is
     there for a piece of a long line: where in the line it begins, from 0. `highlights` are the parts of the
-    snippet that match the query, as `[begin, end]` in characters from 0.
+    snippet that match the query, as `[begin, end]` in characters from 0. `facts` are what is known of it with
+    the time in which that holds.
     """
 
     path: str
@@ -167,12 +169,13 @@ class SearchHit(Document):
     start_char: int | None = None
     metadata: Metadata = None
     highlights: tuple[tuple[int, int], ...] | None = None
+    facts: tuple[SupportingFact, ...] | None = None
 
     @classmethod
     def of(cls, result: MemorySearchResult) -> "SearchHit":
         """Return the document of a result."""
         hit = cls.model_validate(result, from_attributes=True)
-        unset = {name: None for name in ("start_char", "highlights") if not getattr(hit, name)}
+        unset = {name: None for name in ("start_char", "highlights", "facts") if not getattr(hit, name)}
         return hit.model_copy(update=unset) if unset else hit
 
 

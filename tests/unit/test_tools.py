@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
@@ -39,6 +40,7 @@ from composable_memory.types import (
     Origin,
     SearchAnswer,
     SearchOptions,
+    SupportingFact,
 )
 from composable_memory_ops_logs import OpsEvent, OpsLog
 from tests.learning_contexts import idle_context
@@ -136,7 +138,13 @@ class FactBackend(InMemoryBackend):
         fact = MemorySearchResult(
             path="graphiti/main/1", start_line=0, end_line=0, score=0.9, snippet="Ada runs billing",
             origin=Origin(path="memory/a.md", start_line=3, end_line=4),
-            metadata={"valid_at": "2026-03-01T00:00:00+00:00", "strange": FactBackend},  # type: ignore[dict-item]
+            metadata={"relation": "RUNS", "strange": FactBackend},  # type: ignore[dict-item]
+            facts=(
+                SupportingFact(
+                    text="Ada runs billing", valid_from=datetime(2026, 3, 1, tzinfo=UTC),
+                    origin=Origin(path="memory/a.md", start_line=3, end_line=4),
+                ),
+            ),
         )  # fmt: skip
         return SearchAnswer(results=(fact,))
 
@@ -148,7 +156,11 @@ async def test_a_fact_has_its_origin_and_what_is_known_of_it() -> None:
     (hit,) = cast("Any", reply.as_json()["results"])
     assert hit["citation"] == "memory/a.md#L3-L4"
     assert hit["origin"] == {"path": "memory/a.md", "startLine": 3, "endLine": 4}
-    assert hit["metadata"]["valid_at"] == "2026-03-01T00:00:00+00:00"
+    assert hit["metadata"]["relation"] == "RUNS"
+    (fact,) = hit["facts"]
+    assert fact["text"] == "Ada runs billing"
+    assert (fact["validFrom"], fact["holds"]) == ("2026-03-01T00:00:00Z", True)
+    assert fact["origin"] == hit["origin"]
     assert isinstance(hit["metadata"]["strange"], str)
 
 
@@ -159,7 +171,7 @@ async def test_a_pack_holds_notes_and_facts_with_their_sources() -> None:
 
     assert reply.pack == (
         "#1 memory/keys.md:3-4 (score 1.00)\nThe key of the boat hangs\nbehind the boiler.\n\n"
-        "#2 graphiti/main/1 (score 0.45) since 2026-03-01, from memory/a.md#L3-L4\nAda runs billing"
+        "#2 graphiti/main/1 (score 0.45) from memory/a.md#L3-L4\nAda runs billing\n- since 2026-03-01"
     )
     assert [one.citation for one in reply.sources] == ["memory/keys.md#L3-L4", "memory/a.md#L3-L4"]
     assert reply.tokens <= 80

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from composable_memory.facts import Episode, Fact
-from composable_memory.types import MAX_SNIPPET_CHARS, JsonValue, MemorySearchResult, Origin
+from composable_memory.types import MAX_SNIPPET_CHARS, JsonValue, MemorySearchResult, Origin, SupportingFact
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft, owner_of
 from composable_memory_adapters.graphiti.fact_stores import ScoredFact
 from composable_memory_adapters.graphiti.groups import GroupScope
@@ -81,6 +81,18 @@ def as_result(scored: ScoredFact, now: datetime) -> MemorySearchResult:
         exact=scored.exact,
         origin=fact.origins[0] if fact.origins else None,
         metadata=_metadata(fact, now),
+        facts=(_supporting(fact, now),),
+    )
+
+
+def _supporting(fact: Fact, now: datetime) -> SupportingFact:
+    return SupportingFact(
+        text=fact.text.strip(),
+        valid_from=fact.valid_at,
+        valid_to=fact.invalid_at,
+        as_of=now,
+        holds=fact.is_current(now),
+        origin=fact.origins[0] if fact.origins else None,
     )
 
 
@@ -96,15 +108,7 @@ def format_fact(fact: Fact, now: datetime, *, room: int | None = None) -> str:
 
 def format_validity(fact: Fact, now: datetime) -> str:
     """Return the time in which a fact holds, in words; nothing where nothing is known of it."""
-    since, until = _day(fact.valid_at), _day(fact.invalid_at)
-    if fact.is_current(now):
-        return " ".join(part for part in (since and f"since {since}", until and f"until {until}") if part)
-    if fact.valid_at is not None and fact.valid_at > now:
-        return f"from {since}" + (f" to {until}" if until else "")
-    if since and until:
-        return f"{since} to {until}; no longer holds"
-    known = (since and f"since {since}; ") or (until and f"until {until}; ") or ""
-    return f"{known}no longer holds"
+    return _supporting(fact, now).validity
 
 
 def fact_page(fact: Fact, now: datetime, *, history: Sequence[Fact], sources: Sequence[Episode]) -> str:

@@ -1,13 +1,14 @@
 """Packing results into one text."""
 
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from composable_memory.query.context_pack import PackBudget, estimate_tokens, pack_results
-from composable_memory.types import MemorySearchResult, Origin
+from composable_memory.types import MemorySearchResult, Origin, SupportingFact
 
 
 def hit(
@@ -26,7 +27,14 @@ def hit(
 FACT = replace(
     hit("graph/1", "Ada Example runs billing", start_line=0, backend="graph"),
     origin=Origin(path="memory/a.md", start_line=3, end_line=7),
-    metadata={"valid_at": "2026-03-01T10:00:00+00:00", "invalid_at": "2026-05-02T00:00:00+00:00"},
+    facts=(
+        SupportingFact(
+            text="Ada Example runs billing",
+            valid_from=datetime(2026, 3, 1, 10, tzinfo=UTC),
+            valid_to=datetime(2026, 5, 2, tzinfo=UTC),
+            holds=False,
+        ),
+    ),
 )
 
 
@@ -61,16 +69,29 @@ def test_a_fact_tells_when_it_holds_and_where_it_is_from() -> None:
     pack, _ = pack_results([FACT])
 
     assert pack == (
-        "#1 graph/1 (score 0.50) since 2026-03-01 until 2026-05-02, from memory/a.md#L3-L7\n"
-        "Ada Example runs billing"
+        "#1 graph/1 (score 0.50) from memory/a.md#L3-L7\n"
+        "Ada Example runs billing\n"
+        "- 2026-03-01 to 2026-05-02; no longer holds"
     )
 
 
-@pytest.mark.parametrize("time", ["since 2026-03-01 until 2026-05-02", "2026-03-01 to 2026-05-02"])
-def test_what_the_text_of_a_fact_says_of_its_time_is_not_said_again(time: str) -> None:
-    pack, _ = pack_results([replace(FACT, snippet=f"Ada Example runs billing ({time})")])
+def test_what_the_text_of_a_fact_says_of_its_time_is_not_said_again() -> None:
+    told = "Ada Example runs billing (2026-03-01 to 2026-05-02; no longer holds)"
+
+    pack, _ = pack_results([replace(FACT, snippet=told)])
 
     assert pack.count("2026-03-01") == 1
+
+
+def test_a_passage_tells_the_facts_that_were_taken_from_it() -> None:
+    note = replace(hit("memory/a.md", "Ada runs billing, Ben\nruns support."), facts=FACT.facts)
+
+    pack, _ = pack_results([note], PackBudget(max_chars=140))
+
+    assert pack.endswith(
+        "runs support.\n- Ada Example runs billing (2026-03-01 to 2026-05-02; no longer holds)"
+    )
+    assert len(pack) <= 140
 
 
 def test_a_piece_is_cut_between_words() -> None:

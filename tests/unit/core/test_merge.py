@@ -3,7 +3,7 @@
 from dataclasses import fields, replace
 
 from composable_memory.query.fusion import BackendList, Dedup, Fusion, Merged, merge
-from composable_memory.types import MemorySearchResult, Origin
+from composable_memory.types import MemorySearchResult, Origin, SupportingFact
 
 
 def hit(
@@ -50,6 +50,7 @@ def test_a_result_keeps_all_that_its_backend_said_of_it() -> None:
         path="p.md", start_line=3, end_line=3, start_char=7, score=0.6, snippet="a text", source="sessions",
         citation="p.md#L3", source_backend="other", exact=True, origin=Origin(path="q.md"),
         metadata={"answered_by": "c"}, highlights=((0, 1),), text="a text and more",
+        facts=(SupportingFact(text="a fact"),),
     )  # fmt: skip
     usual = {one.name: one.default for one in fields(MemorySearchResult)}
     assert all(getattr(told, name) != default for name, default in usual.items())
@@ -121,6 +122,7 @@ def fact(number: int, score: float, start: int, end: int, snippet: str = "") -> 
         score=score,
         snippet=snippet or f"fact {number} says something of its own",
         origin=Origin(path="p.md", start_line=start, end_line=end),
+        facts=(SupportingFact(text=f"fact {number}"),),
     )
 
 
@@ -161,6 +163,15 @@ def test_a_fact_far_ahead_of_its_passage_stays_a_result() -> None:
     lists = [backend("notes", 1.0, hit("p.md", 1, 20, 0.5)), backend("graph", 1.0, fact(1, 0.9, 3, 4))]
 
     assert places(merge(lists)) == [("graph/1", 0.9), ("p.md", 0.5)]
+
+
+def test_a_passage_carries_the_facts_from_its_lines_also_those_that_stay_results() -> None:
+    facts = backend("graph", 1.0, fact(1, 0.95, 3, 4), fact(2, 0.7, 8, 9))
+    lists = [backend("notes", 1.0, hit("p.md", 1, 20, 0.5), hit("q.md", 1, 5, 0.4)), facts]
+
+    told = {result.path: [fact.text for fact in result.facts] for result in merge(lists).results}
+
+    assert told == {"graph/1": ["fact 1"], "p.md": ["fact 2", "fact 1"], "q.md": []}
 
 
 def test_a_fact_that_its_own_backend_puts_before_the_passage_stays_a_result() -> None:
