@@ -16,6 +16,7 @@ import pytest
 from watchdog.utils import BaseThread
 
 from composable_memory import open_memory
+from composable_memory.errors import MemoryPathError
 from composable_memory.interfaces import BackendServices
 from composable_memory.types import SearchOptions
 from composable_memory_adapters.builtin.backend import BuiltinMemory, open_builtin
@@ -340,6 +341,27 @@ async def test_all_of_a_vault_is_followed(services: BackendServices, workspace: 
 
 
 # --- other occasions ---
+
+
+async def test_what_git_ignores_takes_no_watch_and_comes_and_goes_with_the_patterns(
+    services: BackendServices, workspace: Path, news: News
+) -> None:
+    write(workspace / ".gitignore", "/drafts\n")
+    write(workspace / "a.md", "The hull is green.")
+    write(workspace / "drafts" / "deep" / "b.md", "The mast is high.")
+    async with followed(services, scope="folder") as memory:
+        assert await memory.search("mast") == ()
+        write(workspace / "drafts" / "deep" / "b.md", "The mast is very high.")
+        write(workspace / ".gitignore", "a.md\n")
+        await news.finds(memory, "mast", "drafts/deep/b.md")
+        assert await memory.search("hull") == ()
+        assert memory.status().custom["passedOver"] == {"ignored by .gitignore": 1, "hidden": 1}
+        write(workspace / "drafts" / "deep" / "c.md", "The keel is deep.")
+        await news.finds(memory, "keel", "drafts/deep/c.md")
+        with pytest.raises(MemoryPathError, match="gitignore"):
+            await memory.read_file("a.md")
+        write(workspace / "drafts" / ".gitignore", "*\n")
+        await news.finds(memory, "keel")
 
 
 async def test_a_search_sees_a_change_that_was_heard_before_the_notes_have_settled(

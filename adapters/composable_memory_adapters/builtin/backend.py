@@ -40,7 +40,11 @@ from composable_memory_adapters.builtin.notes.sessions import (
     resolve_transcript,
     transcripts_folder,
 )
-from composable_memory_adapters.builtin.notes.sources import TRANSCRIPTS_KEY, read_note
+from composable_memory_adapters.builtin.notes.sources import (
+    TRANSCRIPTS_KEY,
+    is_gitignored,
+    read_note,
+)
 from composable_memory_adapters.builtin.settings import ENGINES, BuiltinSettings, filled_in
 from composable_memory_adapters.builtin.status import MemoryState, describe
 from composable_memory_adapters.builtin.sync.debounce import Debounce
@@ -324,6 +328,8 @@ class BuiltinMemory:
 def _read(rel_path: str, workspace: Path, extra_paths: tuple[Path, ...]) -> tuple[str, str]:
     """Return name and text of a note."""
     target = resolve_memory_file(rel_path, workspace=workspace, extra_paths=extra_paths)
+    if is_gitignored(target, workspace, extra_paths):
+        raise MemoryPathError(rel_path[:200], "it is ignored by .gitignore")
     text = ""
     with _reading(rel_path):
         text = read_note(str(target)).text

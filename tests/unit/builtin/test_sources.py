@@ -87,6 +87,31 @@ def test_of_a_whole_folder_what_is_hidden_of_tools_or_a_state_folder_is_left_out
         scan(root, [Path()], most=2)
 
 
+def test_of_a_whole_folder_what_git_ignores_is_left_out_but_for_the_memory_of_an_agent(
+    root: Path, write: Write
+) -> None:
+    write(".gitignore", b"/drafts/\n*.log.md\nmemory\n!keep.log.md\nMEMORY.md\n")
+    write("docs/.gitignore", b"secret.md\n")
+    notes = ["MEMORY.md", "docs/a.md", "keep.log.md", "memory/secret.log.md", "secret.md"]
+    for path in (*notes, "drafts/a.md", "drafts/b.md", "b.log.md", "docs/secret.md", "docs/c.log.md"):
+        write(path)
+    everything = scan(root, [Path()])
+    assert sorted(keys(everything)) == notes
+    assert everything.passed_over == {"ignored by .gitignore": 4, "hidden": 2}
+
+    # What a setting names is not left out, and only a whole folder has what is ignored.
+    assert keys(scan(root, [Path(), Path("drafts")]))[-2:] == ["drafts/a.md", "drafts/b.md"]
+    assert "docs/secret.md" in keys(scan(root, [Path("docs")]))
+
+
+def test_a_gitignore_that_cannot_be_read_is_named(root: Path, write: Write) -> None:
+    (root / ".gitignore").symlink_to(write("a.md"))
+    report = scan(root, [Path()])
+
+    assert keys(report) == ["a.md"]
+    assert [*report.unreadable] == [".gitignore"]
+
+
 def test_most_reasons_for_passing_over_are_listed_and_all_are_counted(root: Path, write: Write) -> None:
     for number in range(30):
         write(f"memory/x.{number}")

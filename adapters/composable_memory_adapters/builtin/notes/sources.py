@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from composable_memory.errors import BackendError
+from composable_memory.gitignore import GitIgnore, is_ignored
 from composable_memory.paths import (
     MAIN_FILES,
     MEMORY_FOLDER,
@@ -34,6 +35,7 @@ __all__ = [
     "Note",
     "ScanReport",
     "ScannedFile",
+    "is_gitignored",
     "is_settled",
     "mtime_of",
     "read_note",
@@ -51,8 +53,11 @@ CLOCK_TICK_NS = 20_000_000
 """File systems use a clock this coarse: two writes within a tick may get the same time."""
 MOST_REASONS = 20
 HIDDEN, OF_TOOLS, LINK, STATE_FOLDER = "hidden", "folder of a tool", "symbolic link", "state folder"
+IGNORED = "ignored by .gitignore"
 NO_ENDING, OTHER_ENDINGS = "no ending", "other"
 """Why a file or folder is passed over; that a file is no note is said by its ending."""
+NEVER_IGNORED = frozenset({*MAIN_FILES, MEMORY_FOLDER})
+"""Notes by their names: an agent's memory is often kept out of the repository that it is about."""
 TOO_MANY = (
     "there are more than {count} notes in {folder}; name a folder with fewer by --workspace, choose folders"
     " of it by memory.builtin.extra_paths, or raise memory.builtin.max_files"
@@ -126,9 +131,9 @@ def scan(
     """List the files of `sources`.
 
     `memory` is `MEMORY.md`, `memory.md`, the notes in `memory/` and those of the extra paths. Of the
-    workspace, if it is one of these, what is hidden, folders of tools and a state folder are left out;
-    `sessions` is every `*.jsonl` directly in the folder `transcripts`, which need not exist. Symbolic links
-    are not followed. A file that is reached twice is listed once, under its first name.
+    workspace, if it is one of these, what is hidden or ignored by `.gitignore`, folders of tools and a state
+    folder are left out; `sessions` is every `*.jsonl` directly in the folder `transcripts`, which need not
+    exist. Symbolic links are not followed. A file that is reached twice is listed once, under its first name.
 
     Raises:
         BackendError: all of the workspace is notes, and they are more than `most`.
@@ -158,6 +163,16 @@ def _walk_notes(walk: "_Walk", workspace: Path, extra_paths: Sequence[Path]) -> 
     for extra in extras:
         if extra != root:
             walk.add_root(extra, relative_key(extra, root), expected=True)
+
+
+def is_gitignored(target: Path, workspace: Path, extra_paths: Sequence[Path]) -> bool:
+    """Return whether a note is none because all of the workspace is notes but for what git ignores."""
+    root = Path(os.path.realpath(workspace))
+    extras = [extra_root(path, root) for path in extra_paths]
+    named = [*(root / one for one in NEVER_IGNORED), *(extra for extra in extras if extra != root)]
+    if root not in extras or any(map(target.is_relative_to, named)):
+        return False
+    return GitIgnore(str(root)).leaves_out(str(target))
 
 
 def read_note(path: str) -> Note:
@@ -264,9 +279,13 @@ class _Walk:
         """Return the notes in a folder, at any depth; a folder that cannot be read is noted."""
         notes: list[ScannedFile] = []
         is_whole = not top_key
+        ignored = GitIgnore(top)
         folders = [(top, f"{top_key}/" if top_key else "")]
         while folders:
             folder, prefix = folders.pop()
+            is_memory = prefix.startswith(f"{MEMORY_FOLDER}/")
+            rules = ignored.rules_of(folder) if is_whole and not is_memory else ()
+            kept = NEVER_IGNORED if folder == top else ()
             try:
                 with os.scandir(folder) as entries:
                     for entry in entries:
@@ -274,11 +293,18 @@ class _Walk:
                         if is_whole and is_left_out(name):
                             self.passed_over[OF_TOOLS if name in TOOL_FOLDERS else HIDDEN] += 1
                         elif is_note(name) and entry.is_file(follow_symlinks=False):
+                            if rules and name not in kept and is_ignored(rules, entry.path, name):
+                                self.passed_over[IGNORED] += 1
+                                continue
                             with suppress(FileNotFoundError):  # it went after the folder was listed
                                 found = entry.stat(follow_symlinks=False)
                                 notes.append(_scanned(f"{prefix}{name}", entry.path, found))
                         elif why := _why_passed_over(entry, is_whole=is_whole):
                             self.passed_over[why] += 1
+                        elif (
+                            rules and name not in kept and is_ignored(rules, entry.path, name, is_folder=True)
+                        ):
+                            self.passed_over[IGNORED] += 1
                         else:
                             folders.append((entry.path, f"{prefix}{name}/"))
             except FileNotFoundError:
@@ -287,6 +313,8 @@ class _Walk:
                 self._skip(prefix.rstrip("/"), error)
             if is_whole and self._most is not None and len(notes) > self._most:
                 raise BackendError("builtin", "sync", TOO_MANY.format(count=self._most, folder=top))
+        for path, why in ignored.unreadable.items():
+            self.unreadable[os.path.relpath(path, top)] = why
         return notes
 
     def _keep(self, files: Sequence[ScannedFile]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from composable_memory.gitignore import GITIGNORE, GitIgnore
 from composable_memory.paths import (
     MAIN_FILES,
     MEMORY_FOLDER,
@@ -36,14 +37,15 @@ class WatchScope:
     """All folders to be watched, and which paths in them matter.
 
     `trees` are the folders, existing or not, whose notes matter at any depth. `root` is the workspace; if
-    it is a tree, nothing hidden in it matters. `transcripts` is the folder of the transcripts. `names` maps a
-    folder to the names, in lower case, that matter directly in it: notes, and watched folders themselves,
-    which may come and go.
+    it is a tree, nothing in it matters that is hidden or `ignored`. `transcripts` is the folder of the
+    transcripts. `names` maps a folder to the names, in lower case, that matter directly in it: notes, and
+    watched folders themselves, which may come and go.
     """
 
     folders: tuple[WatchedFolder, ...] = ()
     trees: tuple[str, ...] = ()
     root: str = ""
+    ignored: GitIgnore | None = None
     transcripts: str | None = None
     names: Mapping[str, frozenset[str]]
 
@@ -53,12 +55,26 @@ class WatchScope:
         if name.lower() in self.names.get(folder, ()):
             return True
         if is_folder or is_note(name):
-            return self.reaches(path)
+            return self.reaches(path, is_folder=is_folder)
+        if self.is_gitignore(path):
+            return self.reaches(folder)
         return folder == self.transcripts and name.endswith(TRANSCRIPT_SUFFIX)
 
-    def reaches(self, path: str) -> bool:
-        """Return whether `path` is one of the trees or within one, and in no ignored folder."""
-        return any(_is_within(path, tree, root=self.root) for tree in self.trees)
+    def reaches(self, path: str, *, is_folder: bool = True) -> bool:
+        """Return whether `path` is one of the trees or within one, and neither left out nor ignored there."""
+        return any(
+            _is_within(path, tree, root=self.root) and not self._is_ignored(path, tree, is_folder=is_folder)
+            for tree in self.trees
+        )
+
+    def is_gitignore(self, path: str) -> bool:
+        """Return whether `path` says what is ignored, and so which folders are to be watched."""
+        return self.ignored is not None and path.rpartition(os.sep)[2] == GITIGNORE
+
+    def _is_ignored(self, path: str, tree: str, *, is_folder: bool) -> bool:
+        if self.ignored is None or tree != self.root:
+            return False
+        return self.ignored.leaves_out(path, is_folder=is_folder)
 
     def is_watched(self, path: str) -> bool:
         """Return whether the folder at `path` is to be watched, on its own or as part of a tree."""
@@ -92,6 +108,7 @@ def survey(workspace: Path, extra_paths: Sequence[Path] = (), transcripts: Path 
         folders=tuple(_outermost([folder for folder in found if folder], str(root))),
         trees=tuple(map(str, trees)),
         root=str(root),
+        ignored=GitIgnore(str(root)) if root in trees else None,
         transcripts=str(lists[0]) if lists else None,
         names=_by_folder([*(root / name for name in MAIN_FILES), root, *trees, *lists]),
     )

@@ -167,6 +167,8 @@ class _EventFilter(FileSystemEventHandler):
         source = os.fsdecode(event.src_path)
         if goes_out and any(source == folder.path for folder in self.scope.folders):
             self._lost.add(source)
+        if any(map(self.scope.is_gitignore, (source, os.fsdecode(event.dest_path)))):
+            self._lost.add(self.scope.root)  # other folders are to be watched now
         # Not every system reports whether a folder or a file is gone: a name without a dot may be a folder's.
         is_folder = event.is_directory or (goes_out and "." not in source.rpartition(os.sep)[2])
         if self._concerns(source, is_folder) or self._concerns(os.fsdecode(event.dest_path), is_folder):

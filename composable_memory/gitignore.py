@@ -1,0 +1,205 @@
+"""Which files and folders of a tree its `.gitignore` files leave out, by the rules of git.
+
+Of a repository `.git/info/exclude` counts as well, and the `.gitignore` files of the folders above the tree.
+Git itself is not asked: it need not be installed, a process for each scan takes longer than the scan of a
+thousand notes, and it runs commands that a repository's configuration names. What git tracks although it is
+ignored counts as ignored. Everything looks at the disk.
+"""
+
+import os
+import re
+from functools import lru_cache
+from itertools import groupby
+from typing import NamedTuple
+
+from composable_memory.paths import opened_file
+
+__all__ = ["GITIGNORE", "GitIgnore", "Rules", "is_ignored"]
+
+GITIGNORE = ".gitignore"
+MAX_BYTES = 2**20
+FOLDER = "\0"
+"""Stands behind the path of a folder; no name holds it."""
+
+_SPECIAL = re.compile(r"[/*?\[\\]")
+_TOKEN = re.compile(r"\[(?P<not>[!^]?)(?P<set>\]?(?:\\.|\[:[a-z]+:\]|[^\]\\])*)\]|\\.|[^\[]", re.DOTALL)
+_CHARACTER = re.compile(r"\\?.", re.DOTALL)
+_NAMED = re.compile(r"\[:([a-z]+):\]")
+_SETS = {
+    "alnum": "0-9A-Za-z", "alpha": "A-Za-z", "blank": r" \t", "digit": "0-9", "lower": "a-z",
+    "punct": r"!-/:-@\[-`{-~", "space": r"\s", "upper": "A-Z", "xdigit": "0-9A-Fa-f",
+}  # fmt: skip
+
+
+class _Run(NamedTuple):
+    """Patterns in a row that all ignore, or all take back.
+
+    Most are names (`build`) or ends of names (`*.log`): no expression is as fast for those.
+    """
+
+    ignores: bool
+    names: frozenset[str]
+    ends: tuple[str, ...]
+    expression: re.Pattern[str] | None
+
+
+Rules = tuple[tuple[int, _Run], ...]
+"""What decides on the entries of a folder, what comes first decides, and where in a path its part begins."""
+
+
+def is_ignored(rules: Rules, path: str, name: str, *, is_folder: bool = False) -> bool:
+    """Return what `rules`, those of the folder that holds `path`, say of it; `name` is its last name."""
+    if os.sep != "/":
+        path = path.replace(os.sep, "/")
+    if is_folder:
+        path, name = path + FOLDER, name + FOLDER
+    for start, (ignores, names, ends, expression) in rules:
+        if name in names or name.endswith(ends) or (expression and expression.fullmatch(path, start)):
+            return ignores
+    return False
+
+
+class GitIgnore:
+    """The rules of a tree, each file of which is read once.
+
+    `unreadable` maps the path of a file that could not be read to the reason.
+    """
+
+    def __init__(self, root: str) -> None:
+        self.unreadable: dict[str, str] = {}
+        self._root = root
+        self._rules: dict[str, Rules] = {}
+
+    def rules_of(self, folder: str) -> Rules:
+        """Return what decides on the entries of a folder, the root or one below it."""
+        if (known := self._rules.get(folder)) is not None:
+            return known
+        above = self._above_root() if folder == self._root else self.rules_of(os.path.dirname(folder))  # noqa: PTH120
+        rules = self._with_file(folder, GITIGNORE, above)
+        self._rules[folder] = rules
+        return rules
+
+    def leaves_out(self, path: str, *, is_folder: bool = False) -> bool:
+        """Return whether a path below the root, or a folder on the way to it, is ignored."""
+        if len(path) <= len(self._root):
+            return False
+        folder, name = os.path.split(path)
+        if self.leaves_out(folder, is_folder=True):
+            return True
+        return is_ignored(self.rules_of(folder), path, name, is_folder=is_folder)
+
+    def _above_root(self) -> Rules:
+        """Return the rules of the repository that holds the root, none where there is no repository."""
+        folders = [self._root]
+        while not os.path.lexists(f"{folders[-1]}/.git"):
+            folders.append(os.path.dirname(folders[-1]))  # noqa: PTH120 - see above
+            if folders[-1] == folders[-2]:
+                return ()
+        rules = self._with_file(folders[-1], ".git/info/exclude", ())
+        for folder in reversed(folders[1:]):
+            rules = self._with_file(folder, GITIGNORE, rules)
+        return rules
+
+    def _with_file(self, folder: str, name: str, above: Rules) -> Rules:
+        path = f"{folder}/{name}"
+        if not os.path.lexists(path):
+            return above
+        try:
+            with opened_file(path, max_bytes=MAX_BYTES) as (descriptor, found):
+                text = os.read(descriptor, found.st_size).decode("utf-8-sig", "surrogateescape")
+        except OSError as error:
+            self.unreadable[path] = error.strerror or str(error)
+            return above
+        start = len(folder.rstrip(os.sep)) + 1
+        return (*((start, run) for run in _runs(text)), *above)
+
+
+@lru_cache(maxsize=512)
+def _runs(text: str) -> tuple[_Run, ...]:
+    """Return the patterns of a file, the last ones first: the last that matches decides."""
+    lines = [line for line in map(_without_blanks, text.split("\n")) if line and line[0] != "#"]
+    runs = groupby(reversed(lines), key=lambda line: line[0] != "!")
+    return tuple(_run(ignores, [line.removeprefix("!") for line in run]) for ignores, run in runs)
+
+
+def _run(ignores: bool, patterns: list[str]) -> _Run:
+    names: set[str] = set()
+    ends: set[str] = set()
+    expressions = []
+    for pattern in patterns:
+        name = pattern.removesuffix("/")
+        endings = [FOLDER] if name != pattern else ["", FOLDER]
+        if name and not _SPECIAL.search(name):
+            names.update(name + ending for ending in endings)
+        elif name[:1] == "*" and not _SPECIAL.search(name[1:]):
+            ends.update(name[1:] + ending for ending in endings)
+        elif expression := _expression(name):
+            expressions.append(expression + (FOLDER if name != pattern else f"{FOLDER}?"))
+    others = re.compile("|".join(expressions), re.DOTALL) if expressions else None
+    return _Run(ignores, frozenset(names), tuple(ends), others)
+
+
+def _without_blanks(line: str) -> str:
+    """Return a line without blanks at its end, but for one behind a backslash."""
+    line = line.removesuffix("\r")
+    kept = line.rstrip(" ")
+    backslashes = len(kept) - len(kept.rstrip("\\"))
+    return f"{kept} " if backslashes % 2 and kept != line else kept
+
+
+def _expression(pattern: str) -> str | None:
+    """Return the expression of a pattern: for the last name of a path, or with a slash for all of it."""
+    try:
+        found = _path(pattern.removeprefix("/")) if "/" in pattern else f"(?:.*/)?+{_segment(pattern)}"
+        if "[" in pattern:
+            re.compile(found)
+    except re.error:  # git takes such a pattern for one that nothing fits
+        return None
+    return found
+
+
+def _path(pattern: str) -> str:
+    """Return the expression of a pattern of names with slashes between them, of which `**` is any number."""
+    first, *others = re.split(r"(?:^|/)\*\*+(?=/|$)", pattern)
+    if not others:
+        return _names(first)
+    *between, last = others
+    # Each part is taken where it comes first, and never tried elsewhere: so no pattern takes long.
+    expression = f"{_names(first)}/" if first else ""
+    expression += "".join(f"(?>(?:[^/]+/)*?{_names(part[1:])}/)" for part in between if part)
+    return expression + (f"(?:[^/]+/)*{_names(last[1:])}" if last else f"[^{FOLDER}]+")
+
+
+def _names(pattern: str) -> str:
+    return "/".join(map(_segment, pattern.split("/")))
+
+
+def _segment(glob: str) -> str:
+    """Return the expression of what stands between two slashes."""
+    fixed = [""]
+    at = 0
+    while at < len(glob):
+        token = _TOKEN.match(glob, at)
+        if token is None:
+            raise re.error("a set of characters has no end")
+        at = token.end()
+        if token[0] == "*":
+            fixed.append("")
+        elif token[0] == "?":
+            fixed[-1] += f"[^/{FOLDER}]"
+        elif token["set"]:
+            fixed[-1] += f"(?![/{FOLDER}])[{'^' if token['not'] else ''}{_set(token['set'])}]"
+        else:
+            fixed[-1] += re.escape(token[0][-1])
+    first, *others = fixed
+    if not others:
+        return first
+    anything = f"[^/{FOLDER}]*"
+    return first + "".join(f"(?>{anything}?{one})" for one in others[:-1]) + anything + others[-1]
+
+
+def _set(members: str) -> str:
+    """Return what stands between the brackets of a set of characters."""
+    characters = _CHARACTER.findall(_NAMED.sub("", members))
+    plain = "".join(one if one == "-" else re.escape(one[-1]) for one in characters)
+    return plain + "".join(_SETS.get(name, "") for name in _NAMED.findall(members))
