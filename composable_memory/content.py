@@ -1,7 +1,7 @@
 """Values of content, graph and vectors: what adapters below a memory exchange, and what ingesting reports."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import Literal
 
@@ -14,6 +14,7 @@ from composable_memory.vector_values import (
     VectorQueryResult,
     VectorRecord,
 )
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = [
     "EmbedderInput",

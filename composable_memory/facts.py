@@ -1,10 +1,11 @@
 """Values of a memory of facts: statements about entities, each with the time in which it holds."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 
 from composable_memory.types import JsonValue, Origin, TimeWindow
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["Adopted", "Episode", "Fact", "Forgotten", "GraphEntity", "Neighbourhood", "TimeWindow"]
 

@@ -6,8 +6,9 @@ It is no parser of YAML, so that a head which YAML refuses, such as `title: Plan
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
+
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["FrontMatter", "front_matter", "has_tag", "tags_in"]
 

@@ -3,10 +3,11 @@
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
 from composable_memory.types import MemorySearchResult
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["Line", "Span", "best_lines", "lines_of", "stripped", "whole_text", "within"]
 

@@ -8,7 +8,6 @@ import logging
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeAlias
@@ -44,6 +43,7 @@ from composable_memory.tools.tool_documents import (
     Score,
 )
 from composable_memory.types import MemorySource
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = [
     "Service",

@@ -6,7 +6,7 @@ name is the spec's id. One that cannot be imported is listed with its reason and
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib.metadata import EntryPoint, entry_points
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
@@ -21,6 +21,7 @@ from composable_memory.interfaces import (
     RerankerSpec,
     VectorSpec,
 )
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = [
     "BACKEND_GROUP",

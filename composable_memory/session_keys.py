@@ -5,8 +5,9 @@ Keys are compared without regard to upper and lower case.
 """
 
 import re
-from dataclasses import dataclass
 from typing import Literal
+
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["ChatType", "SessionPlace", "is_shared", "place_of", "without_agent"]
 

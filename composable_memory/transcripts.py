@@ -2,9 +2,9 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from composable_memory_ops_logs.quick_dataclass import dataclass
 from composable_memory_ops_logs.redaction.redactor import redact
 
 __all__ = ["SPEAKERS", "TranscriptMessage", "masked_line", "message_in", "messages_of", "texts_in"]

@@ -1,12 +1,13 @@
 """Values of search, sync and status: what goes into a memory and what comes out of it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import Literal, TypeAlias, get_args
 
 from composable_memory.arguments import require, require_all, require_text, require_whole
 from composable_memory.errors import InvalidArgument
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = [
     "DEFAULT_MAX_RESULTS",

@@ -1,10 +1,11 @@
 """What embedding providers and stores of vectors are given, and what they give back."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from composable_memory.types import JsonValue
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = [
     "EmbedderInput",

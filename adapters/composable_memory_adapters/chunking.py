@@ -8,10 +8,11 @@ same text always gives the same chunks and hashes.
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from itertools import accumulate
 from unicodedata import category
+
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["Chunk", "chunk_markdown"]
 

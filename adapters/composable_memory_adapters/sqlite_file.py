@@ -14,7 +14,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -28,6 +28,7 @@ from composable_memory_adapters.sqlite_transactions import (
     read_transaction,
     write_transaction,
 )
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["Connection", "Recovery", "SqliteFile", "Unreadable", "translate"]
 

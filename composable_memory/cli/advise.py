@@ -1,7 +1,6 @@
 """`cmem advise`: proposes weights, says what they would bring, and adopts them where that is allowed."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -28,6 +27,7 @@ from composable_memory_feedback.advice.values import AdvisorName, Proposal
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.weights import kinds_of
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["advise", "app", "print_advice", "proposal_document"]
 

@@ -5,7 +5,6 @@ A chart knows nothing of how it is drawn: `print_charts` prints it, `pictures` d
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from statistics import fmean
 from typing import Literal
@@ -16,6 +15,7 @@ from composable_memory.cli.weight_tables import SETTINGS
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.store.values import BackendDay, KindGroup, WeightChange
 from composable_memory_feedback.weights import WeightTable
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = [
     "DAY",

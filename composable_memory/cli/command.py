@@ -2,7 +2,6 @@
 
 import inspect
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import typer
 
 from composable_memory.cli.exit_codes import ExitCode, run
 from composable_memory.cli.options import StateDir, Workspace
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["Target", "command"]
 

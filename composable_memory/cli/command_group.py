@@ -1,7 +1,6 @@
 """The root of all commands: those of the core by module, those of installed packages by entry point."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pkgutil import resolve_name
@@ -12,6 +11,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_group
 
 from composable_memory.cli.output import error
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint

@@ -4,7 +4,7 @@ import asyncio
 import sys
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from datetime import datetime
 from time import perf_counter
 from typing import Annotated
@@ -23,6 +23,7 @@ from composable_memory.documents import document
 from composable_memory.ingest.note_reader import WrittenSource, contents_of
 from composable_memory.runtime.opening import Memory, open_memory
 from composable_memory_ops_logs import utc_now
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["app", "ingest"]
 

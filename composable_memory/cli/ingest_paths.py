@@ -2,12 +2,12 @@
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from composable_memory.ingest.note_reader import TRANSCRIPT_SUFFIX
 from composable_memory.paths import opened_file, relative_key
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["FoundFile", "FoundFiles", "find_files", "read_text"]
 

@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -37,6 +37,7 @@ from composable_memory.tools import (
     memory_status,
 )
 from composable_memory_ops_logs import OpsLog, utc_now
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["app", "backends_list", "config_show", "embedders_list", "status"]
 

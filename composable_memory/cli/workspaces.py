@@ -4,7 +4,6 @@ import asyncio
 import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -24,6 +23,7 @@ from composable_memory.state.folders import existing_folder, made_folder
 from composable_memory.state.workspaces import KnownWorkspace, identify, known_workspaces
 from composable_memory.state.workspaces import adopt as adopt_workspace
 from composable_memory_ops_logs import utc_now
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["adopt", "app", "list_", "prune"]
 

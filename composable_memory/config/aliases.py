@@ -5,9 +5,9 @@ were written for another program expect the settings of QMD in a field of their 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from composable_memory.config.settings import CitationMode, MemorySettings
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["ResolvedMemoryBackendConfig"]
 

@@ -9,7 +9,7 @@ import json
 import os
 import stat
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import reduce
 from pathlib import Path
 
@@ -44,6 +44,7 @@ from composable_memory.interfaces import BackendSpec, EmbedderSpec
 from composable_memory.registry import Registry, discover_backends
 from composable_memory.types import JsonValue
 from composable_memory_ops_logs import redact_value
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = [
     "LoadedSettings",

@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
+
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = [
     "Layer",

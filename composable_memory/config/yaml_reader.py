@@ -3,13 +3,14 @@
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 import yaml
 
 from composable_memory.config.trees import Layer, Leaf, Origin, Tree, join, plain, snake
 from composable_memory.errors import ConfigError
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["parse"]
 

@@ -1,7 +1,7 @@
 """Turns what happens in a session into contents, and hands them to a memory without waiting for its graph."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from hashlib import sha256
 from typing import Protocol
 
@@ -18,6 +18,7 @@ from composable_memory.hooks.session_events import (
     SessionPayload,
     SessionStart,
 )
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["Recorded", "SessionRecorder", "TakesContents"]
 

@@ -1,11 +1,11 @@
 """The events of a session: its beginning, a message, a summary in the place of older messages."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, TypeAlias
 
 from composable_memory.content import MemoryTemporalMetadata
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = [
     "CompactionSummary",

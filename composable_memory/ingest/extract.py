@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol, TypeAlias, runtime_checkable
 
 from composable_memory.content import (
@@ -15,6 +15,7 @@ from composable_memory.content import (
 from composable_memory.ingest.normalize import Normalized
 from composable_memory.interfaces import EntityExtractor, SupportsRelations
 from composable_memory.types import JsonValue
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = [
     "STANDARD_HOOKS",

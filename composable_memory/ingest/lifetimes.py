@@ -1,12 +1,13 @@
 """How long contents hold: a policy by what they say themselves, and what follows from a decision (pure)."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime, timedelta
 from math import isfinite
 
 from composable_memory.content import MemoryContentObject, MemoryTemporalMetadata, TemporalPolicyDecision
 from composable_memory.types import JsonValue
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["Lifetime", "StandardTemporalPolicy", "as_moment", "lifetime_of", "observed_at"]
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from hashlib import sha256
 from typing import cast, get_args
@@ -19,6 +19,7 @@ from composable_memory.ingest.lifetimes import as_moment
 from composable_memory.ingest.values import IngestItem, IngestRequest
 from composable_memory.types import JsonValue, Origin
 from composable_memory_ops_logs import redact, redact_value
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = [
     "Normalized",

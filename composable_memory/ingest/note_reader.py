@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import PurePosixPath
@@ -13,6 +13,7 @@ from composable_memory.front_matter import front_matter
 from composable_memory.ingest.normalize import citation_of
 from composable_memory.transcripts import messages_of
 from composable_memory.types import JsonValue, Origin
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["MAX_SECTION_CHARS", "TRANSCRIPT_SUFFIX", "WrittenSource", "contents_of"]
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime
 from functools import partial
 from hashlib import sha256
@@ -54,6 +54,7 @@ from composable_memory_ops_logs import (
     trace,
     utc_now,
 )
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["IngestPipeline"]
 

@@ -2,7 +2,7 @@
 
 import unicodedata
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from hashlib import sha256
 from typing import TYPE_CHECKING
@@ -20,6 +20,7 @@ from composable_memory.content import (
 )
 from composable_memory.ingest.lifetimes import Lifetime, lifetime_of, observed_at
 from composable_memory.ingest.normalize import citation_of, origin_of
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
     from composable_memory.types import JsonValue

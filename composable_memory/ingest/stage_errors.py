@@ -1,7 +1,7 @@
 """Runs a foreign part of the pipeline and classifies how it failed."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from json import JSONDecodeError
 from typing import Literal, TypeVar
 
@@ -20,6 +20,7 @@ from composable_memory.errors import (
     UnsupportedOperation,
 )
 from composable_memory.types import JsonValue
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["PipelineError", "PipelineErrorCode", "attempt", "error_of"]
 

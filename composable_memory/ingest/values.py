@@ -1,7 +1,7 @@
 """Requests and results of the ingest pipeline, and the state of one run."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import Literal
 
@@ -16,6 +16,7 @@ from composable_memory.content import (
 )
 from composable_memory.ingest.stage_errors import PipelineError
 from composable_memory.types import JsonValue
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = [
     "STAGES",

@@ -6,7 +6,6 @@ Changes that other processes make are followed; that costs little where nothing 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from composable_memory.learning.context import LearningContext
 from composable_memory.query.live_weights import ActiveWeights, LiveWeights, WeightTable
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_ops_logs import ErrorInfo, OpsLog, OpsLogError, trace
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
     from composable_memory_feedback.experiments.values import ExperimentRecord

@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
@@ -27,6 +27,7 @@ from composable_memory_feedback.replay import LEAST_CASES, PolicyChange, gate
 from composable_memory_feedback.store import BackendDay, FeedbackStore, ShadowRecord
 from composable_memory_feedback.weights import same_proportions
 from composable_memory_ops_logs import WeightsAdvised
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["Advising", "language_model"]
 

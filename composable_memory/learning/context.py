@@ -1,7 +1,7 @@
 """What every part of learning works with: one memory's settings, its log, its store, and what names it."""
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
@@ -14,6 +14,7 @@ from composable_memory.state.feedback_stores import feedback_store_of, feedback_
 from composable_memory.state.folders import OPS_LOG_FOLDER, memory_id_of
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_ops_logs import OpsLog
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from composable_memory.citations import read_citation
 from composable_memory.query.live_weights import WeightTable
@@ -12,6 +11,7 @@ from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.judgements import Judgement
 from composable_memory_feedback.logged import LoggedQuery, RankedHit
 from composable_memory_feedback.replay import PolicyChange, changed
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["Unjudged", "named_result", "never_judged", "unjudged_under"]
 

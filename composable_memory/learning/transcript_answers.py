@@ -7,7 +7,6 @@ with a trace id and results. The answer is what the assistant says from then on,
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from composable_memory.paths import opened_file
 from composable_memory.transcripts import SPEAKERS, TranscriptMessage, messages_of
 from composable_memory_feedback.logged import LoggedAnswer
 from composable_memory_feedback.signals import ShownText, quoted_places
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["TranscriptAnswer", "answers_in", "answers_in_transcripts", "quotes_in_transcripts"]
 

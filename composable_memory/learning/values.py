@@ -1,7 +1,7 @@
 """What learning reports: which weights are in force, what is advised, what was replayed and evaluated."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from composable_memory.learning.active_weights import WeightsReport
 from composable_memory_feedback.advice import Proposal, Verdict
@@ -10,6 +10,7 @@ from composable_memory_feedback.judgements import JudgementKind
 from composable_memory_feedback.judging import EvaluationOutcome
 from composable_memory_feedback.replay import ReplayReport
 from composable_memory_feedback.store import BackendDay, ShadowRecord
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = [
     "Advice",

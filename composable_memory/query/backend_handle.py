@@ -1,7 +1,6 @@
 """The backends of a composite: how each one is set up, and what is known about it while it serves."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from composable_memory.errors import ConfigError
 from composable_memory.interfaces import (
@@ -15,6 +14,7 @@ from composable_memory.query.calibration import Calibration
 from composable_memory.query.live_weights import DEFAULT_WEIGHT, is_weight
 from composable_memory.supervision.breaker import Breaker
 from composable_memory.types import QueryIntent
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["DEFAULT_TIMEOUT_S", "BackendHandle", "ComposableBackendEntry"]
 

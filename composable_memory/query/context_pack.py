@@ -6,12 +6,12 @@ character of Chinese, Japanese or Korean.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 
 from composable_memory.arguments import require_whole
 from composable_memory.citations import format_place
 from composable_memory.types import MemorySearchResult
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["DEFAULT_MAX_CHARS", "PackBudget", "estimate_tokens", "pack_results", "told_facts"]
 

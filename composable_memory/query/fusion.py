@@ -12,7 +12,6 @@ backend must have searched and did not bring up ("What the graph adds" in docs/r
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Generic, NamedTuple, TypeVar
 
@@ -26,6 +25,7 @@ from composable_memory.types import (
     SupportingFact,
 )
 from composable_memory_ops_logs import Candidate, TakenFrom
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = [
     "DEFAULT_RRF_K",

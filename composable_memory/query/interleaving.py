@@ -1,7 +1,7 @@
 """Makes one list of the rankings of two weight tables, which are so compared in live traffic (pure)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate
 
 from composable_memory.query.fusion import T
@@ -9,6 +9,7 @@ from composable_memory.query.query_context import QueryContext
 from composable_memory.query.ranking import Ranking, rank
 from composable_memory.types import BackendAnswer, MemorySearchResult, SearchOptions
 from composable_memory_feedback.experiments.interleaving import seed_of, team_draft
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["Draw", "interleave", "rank_active"]
 

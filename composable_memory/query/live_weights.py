@@ -1,10 +1,10 @@
 """Which weights are in force: a running manager asks for every query, and others may change them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from composable_memory_feedback.weights import DEFAULT_WEIGHT, WeightTable, is_weight
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
     from composable_memory_feedback.experiments.values import Experiment

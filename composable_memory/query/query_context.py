@@ -1,11 +1,11 @@
 """What holds for one query from its beginning to its end, whatever changes meanwhile."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from composable_memory.query.live_weights import ActiveWeights, WeightTable
 from composable_memory.query.ranking import CalibrationRule, MergePolicy
 from composable_memory_feedback.intents import IntentKind
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["QueryContext"]
 

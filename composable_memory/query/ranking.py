@@ -1,13 +1,14 @@
 """Makes one ranking of several answers: calibration, merge, and depth that only ever appends (pure)."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Generic
 
 from composable_memory.query.calibration import Calibration, calibrate
 from composable_memory.query.fusion import DEFAULT_RRF_K, BackendList, Dedup, Fusion, Merged, T, merge
 from composable_memory.query.near_duplicates import NearTexts
 from composable_memory.types import SearchOptions
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["CalibrationRule", "MergePolicy", "Ranking", "depth_for", "rank"]
 

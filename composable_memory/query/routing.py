@@ -1,10 +1,10 @@
 """Decides which backends a query is put to (pure but for the breakers it asks)."""
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 
 from composable_memory.query.backend_handle import BackendHandle, ComposableBackendEntry
 from composable_memory.types import Degradation, QueryIntent, SkipReason
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["IntentParser", "Route", "read_intent", "route"]
 

@@ -1,11 +1,11 @@
 """Turns the events of one trace into a waterfall: what ran when, for how long, and what came of it (pure)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
 
 from composable_memory_ops_logs import OpsEvent
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["Step", "Waterfall", "bar", "note_on", "waterfall"]
 

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -22,6 +21,7 @@ from composable_memory.query.calibration import Calibration
 from composable_memory.registry import Registry, check_capabilities
 from composable_memory.types import Degradation, QueryIntent
 from composable_memory_ops_logs import BackendDegraded, BackendOpened
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
     from composable_memory.runtime.failover import FailoverMember, FallbackMemoryManager

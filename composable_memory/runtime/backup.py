@@ -12,7 +12,7 @@ import os
 import shutil
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 from hashlib import file_digest
 from importlib.metadata import version
@@ -32,6 +32,7 @@ from composable_memory.state.folders import existing_folder
 from composable_memory_feedback.store import FeedbackStore
 from composable_memory_ops_logs import OpsLogReader
 from composable_memory_ops_logs.private_files import replace_file, sync_folder
+from composable_memory_ops_logs.quick_dataclass import dataclass
 from composable_memory_ops_logs.wire import event_to_wire, to_line
 
 __all__ = ["BackupReport", "back_up", "restore"]

@@ -9,7 +9,7 @@ import asyncio
 import difflib
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pydantic import BaseModel
 
@@ -19,6 +19,7 @@ from composable_memory.interfaces import EmbedderAdapter, EmbedderServices
 from composable_memory.registry import FoundEmbedder, Registry
 from composable_memory.types import FallbackStatus
 from composable_memory_ops_logs import BackendDegraded, OpsLog
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = [
     "EmbedderAttempt",

@@ -5,7 +5,6 @@ import json
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Literal, Self
@@ -30,6 +29,7 @@ from composable_memory.runtime.shared_memory import SharedMemory
 from composable_memory.state.folders import existing_folder
 from composable_memory.supervision.deadline import BoundedCalls, Failure
 from composable_memory.supervision.resource import LazyResource
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = [
     "MemorySearchManagers",

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from contextvars import Context
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Generic, Self, TypeAlias, TypeVar
 
@@ -41,6 +41,7 @@ from composable_memory.types import (
     SyncReport,
 )
 from composable_memory_ops_logs import OpsLog, trace, utc_now
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["FailoverMember", "FallbackMemoryManager", "OpenMemory"]
 

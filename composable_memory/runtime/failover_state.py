@@ -1,6 +1,5 @@
 """Whether a primary serves or its fallback does: failures, cool-downs, and the probes that end them."""
 
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from composable_memory.errors import BackendUnavailable
@@ -8,6 +7,7 @@ from composable_memory.interfaces import Clock
 from composable_memory.supervision.breaker import Breaker, BreakerState
 from composable_memory.types import JsonValue
 from composable_memory_ops_logs import BackendDegraded, BackendRecovered, OpsLog
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["Failover", "FailoverState"]
 

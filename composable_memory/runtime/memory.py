@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,6 +43,7 @@ from composable_memory.types import (
     SyncReport,
 )
 from composable_memory_ops_logs import MemoryRead, OpsLog, trace
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
     from composable_memory.content import IngestReport, MemoryContentObject

@@ -1,12 +1,13 @@
 """An open memory in the hands of several: whoever closes it closes it for all."""
 
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 from composable_memory.interfaces import Capability
 from composable_memory.runtime.memory import Memory
 from composable_memory.supervision.tasks import Once
 from composable_memory.types import SearchAnswer, SearchOptions
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["SharedMemory"]
 

@@ -17,7 +17,7 @@ import struct
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -25,6 +25,7 @@ from uuid import uuid4
 
 from composable_memory.errors import ConfigError
 from composable_memory.state.folders import workspace_mark
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = [
     "REGISTRY_FILE",

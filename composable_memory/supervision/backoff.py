@@ -3,9 +3,10 @@
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from itertools import count
 from typing import TypeVar
+
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["Pace", "RetryPolicy", "Verdict", "backoff_s", "retry"]
 

@@ -3,11 +3,11 @@
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from time import perf_counter
 from typing import TypeVar
 
 from composable_memory.errors import BackendError, BackendTimeout, ComposableMemoryError
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["BoundedCalls", "Failure", "deadline"]
 

@@ -12,12 +12,12 @@ import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
 from uuid import uuid4
 
 from composable_memory.errors import ComposableMemoryError
 from composable_memory.supervision.process_identity import host, is_gone, start_of
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["POLL_S", "Holder", "Lease", "LeaseRow", "Transact"]
 

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -10,6 +9,7 @@ from composable_memory.errors import BackendGarbled
 from composable_memory.supervision.deadline import deadline
 from composable_memory.supervision.process import KILLED, GuardedProcess, cannot_start
 from composable_memory.supervision.tasks import comes_first
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["Reply", "run_command"]
 

@@ -1,8 +1,9 @@
 """The small corpus of the contracts: notes, questions they answer, and texts that break careless code."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
+
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["HOSTILE_PATHS", "HOSTILE_TEXTS", "SEED_NOTES", "SEED_QUESTIONS", "SeedQuestion"]
 

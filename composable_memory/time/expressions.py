@@ -6,11 +6,12 @@ What could be something else counts only beside a word that makes it a time: a m
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date
 from functools import cache
 
 from composable_memory.types import TimeHint, TimeRelation, TimeUnit
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["TimeMention", "time_mentions"]
 

@@ -8,7 +8,7 @@ import asyncio
 import json
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from ipaddress import ip_address
 from time import perf_counter
@@ -29,6 +29,7 @@ from composable_memory_feedback.language_model import ChatReply, one_line
 from composable_memory_feedback.retry_after import retry_after_s
 from composable_memory_ops_logs import utc_now
 from composable_memory_ops_logs.events import JsonValue
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["ChatClient", "ChatEndpoint", "ChatError", "ChatReply", "Pace"]
 

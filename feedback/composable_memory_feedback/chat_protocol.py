@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
 from composable_memory_feedback.language_model import ChatReply
 from composable_memory_ops_logs.events import JsonValue
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["BUSY", "UNFIT", "Manner", "Question", "Refused", "meaning", "read_completion"]
 

@@ -1,7 +1,7 @@
 """Golden questions: known answers, and the score below which no weight table is adopted."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import count
 from pathlib import Path
 from posixpath import normpath
@@ -13,6 +13,7 @@ from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.logged import LoggedQuery, RankedHit, Ranker
 from composable_memory_feedback.metrics import ndcg, recall, reciprocal_rank
 from composable_memory_feedback.weights import WeightTable
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = [
     "GoldenComparison",

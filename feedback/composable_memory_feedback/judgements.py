@@ -1,12 +1,12 @@
 """Judgements: how well one result answered one query, who says so, and how much that tells."""
 
-from dataclasses import dataclass
 from datetime import date, datetime
 from enum import StrEnum
 from typing import Literal
 
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_ops_logs import place_key
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["RELEVANT", "BackendDay", "Judgement", "JudgementKind", "KindGroup"]
 

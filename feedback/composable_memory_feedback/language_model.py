@@ -1,7 +1,6 @@
 """What goes to a language model and what comes back from it, whoever carries it; no network in here."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from hashlib import sha256
 from itertools import count
 from typing import Protocol
@@ -10,6 +9,7 @@ from pydantic_core import from_json
 
 from composable_memory_ops_logs import redact
 from composable_memory_ops_logs.events import JsonValue
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = [
     "SHORT_TEXT",

@@ -1,9 +1,10 @@
 """Measures of a ranking against judged relevance (pure)."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from heapq import nlargest
 from math import log2
+
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["Interval", "dcg", "ndcg", "recall", "reciprocal_rank"]
 

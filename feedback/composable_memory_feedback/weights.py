@@ -1,12 +1,13 @@
 """The weights of the backends: a versioned table, so that every logged ranking names its weights."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 from hashlib import sha256
 from math import isfinite
 
 from composable_memory_feedback.intents import IntentKind
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["DEFAULT_WEIGHT", "SAME", "WeightTable", "are_same", "is_weight", "kinds_of", "same_proportions"]
 

@@ -7,9 +7,11 @@ A field that is None is left out on disk; lists and mappings are always written,
 
 # Annotations are read at run time to derive the format on disk, so this module does not postpone them.
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import ClassVar, Literal, NamedTuple, TypeAlias
+
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = [
     "PIECES_TOLD",
@@ -61,10 +63,10 @@ JsonValue: TypeAlias = "bool | int | float | str | Sequence[JsonValue] | Mapping
 Status: TypeAlias = Literal["success", "failure", "partial"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class EventDetail:
-    """What is particular to one action; subclasses add fields and the name of the action."""
+    """What is particular to one action: a frozen dataclass with its fields and the name of the action."""
 
+    __slots__ = ()
     action: ClassVar[str]
 
 

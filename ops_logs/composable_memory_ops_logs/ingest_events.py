@@ -2,10 +2,10 @@
 
 # Annotations are read at run time to derive the format on disk, so this module does not postpone them.
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from composable_memory_ops_logs.events import ErrorInfo, EventDetail
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = [
     "GraphitiHealth",

@@ -4,7 +4,6 @@ import asyncio
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Self, cast
 
 from composable_memory_ops_logs.events import EventDetail, JsonValue, OpsEvent, Status
+from composable_memory_ops_logs.quick_dataclass import dataclass
 from composable_memory_ops_logs.redaction.redactor import CleanTexts, redact, redact_value
 from composable_memory_ops_logs.retention import Judged
 from composable_memory_ops_logs.short_form import short_line

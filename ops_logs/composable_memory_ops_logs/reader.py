@@ -5,7 +5,7 @@ import re
 import sys
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
@@ -14,6 +14,7 @@ import orjson
 
 from composable_memory_ops_logs.errors import OpsLogError
 from composable_memory_ops_logs.events import OpsEvent, Status
+from composable_memory_ops_logs.quick_dataclass import dataclass
 from composable_memory_ops_logs.segments import (
     FIRST_MS,
     LAST_MS,

@@ -13,7 +13,6 @@ import zlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -21,6 +20,7 @@ from typing import BinaryIO, NamedTuple
 import orjson
 
 from composable_memory_ops_logs.private_files import replace_file
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = [
     "BLOCK_BYTES",

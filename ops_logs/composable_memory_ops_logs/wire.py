@@ -1,7 +1,7 @@
 """The format of a line in the log, both ways: event to JSON, JSON to event."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
 from functools import cache
 from itertools import chain
@@ -10,6 +10,7 @@ from typing import Any, cast, get_args, get_origin, get_type_hints
 import orjson
 
 from composable_memory_ops_logs.events import EventDetail, JsonValue, OpsEvent, Status
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = [
     "event_from_wire",

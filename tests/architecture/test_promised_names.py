@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Protocol, get_args
+from typing import Any, Protocol, get_args
 
 import pytest
 
@@ -327,7 +327,7 @@ def test_a_value_has_its_fields() -> None:
 def test_an_event_has_its_fields() -> None:
     offered = (getattr(composable_memory_ops_logs, name) for name in composable_memory_ops_logs.__all__)
     kinds = [one for one in offered if isinstance(one, type) and issubclass(one, EventDetail)]
-    events = {one.action: one for one in kinds if one is not EventDetail}
+    events: dict[str, Any] = {one.action: one for one in kinds if one is not EventDetail}
 
     for action, promised in EVENT_FIELDS.items():
         assert set(promised.split()) <= {field.name for field in fields(events[action])}, action

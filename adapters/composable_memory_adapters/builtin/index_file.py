@@ -3,7 +3,7 @@
 import asyncio
 import glob
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +21,7 @@ from composable_memory_adapters.builtin.store.index_meta import IndexSnapshot, S
 from composable_memory_adapters.builtin.sync.debounce import Debounce
 from composable_memory_adapters.builtin.sync.synchroniser import Synchroniser
 from composable_memory_adapters.sqlite_file import SqliteFile
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
     from composable_memory_adapters.builtin.store.rebuild import RebuildCost

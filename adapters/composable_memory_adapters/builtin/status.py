@@ -3,7 +3,6 @@
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from composable_memory_adapters.builtin.store.index_meta import IndexSnapshot
 from composable_memory_adapters.builtin.store.rebuild import RebuildCost
 from composable_memory_adapters.builtin.sync.sync_scheduler import WatchStatus
 from composable_memory_adapters.sqlite_file import Recovery
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["MemoryState", "describe", "kept"]
 

@@ -4,7 +4,6 @@ import json
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal, Protocol, TypeVar
 
@@ -17,6 +16,7 @@ from composable_memory.ingest.lifetimes import observed_at
 from composable_memory.types import JsonValue
 from composable_memory_adapters.extractors.heuristic import HeuristicExtractor, ReadingExtractor
 from composable_memory_adapters.extractors.verbs import EXCLUSIVE
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["SCHEMA", "Chat", "ChatMessage", "LlmExtractor"]
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
 from composable_memory_adapters.extractors.word_lists import (
@@ -15,6 +15,7 @@ from composable_memory_adapters.extractors.word_lists import (
     TITLES,
     TOOLS,
 )
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["UNSURE", "Mention", "mentions_in"]
 

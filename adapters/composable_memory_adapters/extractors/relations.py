@@ -5,7 +5,7 @@ A verb of the table gives a relation of its type; any other sentence that states
 
 import re
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from itertools import product
 
@@ -15,6 +15,7 @@ from composable_memory_adapters.extractors.sentence_times import Validity, day_i
 from composable_memory_adapters.extractors.statements import Statement
 from composable_memory_adapters.extractors.verbs import EXCLUSIVE, Verb, verbs_in
 from composable_memory_adapters.extractors.word_lists import EMPTY_WORDS
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["STATES", "Scene", "is_informative", "relations_in"]
 

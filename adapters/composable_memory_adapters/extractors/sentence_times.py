@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from composable_memory_adapters.extractors.word_lists import MONTHS, WEEKDAYS
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["Validity", "day_in", "validity_of"]
 

@@ -3,12 +3,12 @@
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from composable_memory.content import MemoryContentObject
 from composable_memory.front_matter import front_matter
 from composable_memory_adapters.extractors.word_lists import ABBREVIATIONS, LABELS, NOT_NAMES
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["MAX_SENTENCE_CHARS", "Statement", "statements_of", "subject_of"]
 

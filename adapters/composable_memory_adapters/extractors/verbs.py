@@ -1,8 +1,9 @@
 """The table of verbs that relate two entities, and the search for them in a sentence (pure)."""
 
 import re
-from dataclasses import dataclass
 from typing import Literal
+
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["EXCLUSIVE", "Verb", "verbs_in"]
 

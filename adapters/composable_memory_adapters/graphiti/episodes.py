@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from datetime import datetime
 from typing import Any, Literal, cast
 from uuid import UUID, uuid5
@@ -15,6 +15,7 @@ from composable_memory.content import (
 )
 from composable_memory.types import JsonValue, Origin
 from composable_memory_adapters.graphiti.observed_times import Times
+from composable_memory_ops_logs.quick_dataclass import dataclass
 from composable_memory_ops_logs.redaction.redactor import redact, redact_value
 
 __all__ = [

@@ -1,7 +1,7 @@
 """What the graph memory needs of a store of facts: a database, or a REST service."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import Annotated, Final, Protocol
 
@@ -11,6 +11,7 @@ from composable_memory.content import Health
 from composable_memory.facts import Episode, Fact, Forgotten, GraphEntity, Neighbourhood, TimeWindow
 from composable_memory.types import Degradation
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = [
     "BACKEND_ID",

@@ -2,11 +2,11 @@
 
 import re
 import unicodedata
-from dataclasses import dataclass
 from hashlib import sha256
 
 from composable_memory.content import MemoryProvenance
 from composable_memory_adapters.graphiti.settings import GraphitiSettings
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = [
     "GroupScope",

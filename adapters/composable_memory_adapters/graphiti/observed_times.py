@@ -1,9 +1,9 @@
 """When a content was seen and when it reached us, read from all that it says of time (pure)."""
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from composable_memory.content import IngestWarning, MemoryContentObject, MemoryTemporalMetadata
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["Times", "in_utc"]
 

@@ -1,7 +1,6 @@
 """The status of the QMD memory: version, transport, collections, index, models, daemon, updates, problems."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 from composable_memory.interfaces import BackendServices
@@ -17,6 +16,7 @@ from composable_memory_adapters.qmd.settings import QmdSettings
 from composable_memory_adapters.qmd.transport.daemon import DaemonStatus
 from composable_memory_adapters.qmd.transport.mcporter import Mcporter
 from composable_memory_adapters.qmd.types import Collection, Home, Installation, TransportName
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["Snapshot", "describe"]
 

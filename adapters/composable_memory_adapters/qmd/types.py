@@ -1,11 +1,12 @@
 """Values that the parts of the QMD memory hand to each other, and the protocol of a transport to QMD."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Literal, Protocol
 
 from composable_memory.types import MemorySource
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = [
     "BACKEND_ID",

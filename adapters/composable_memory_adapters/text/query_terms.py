@@ -3,7 +3,6 @@
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from composable_memory_adapters.text import inflection, stop_words
 from composable_memory_adapters.text.forms import (
@@ -16,6 +15,7 @@ from composable_memory_adapters.text.forms import (
     tokens,
     words_of,
 )
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["KeywordQuery", "Lookup", "analyse", "index_text"]
 

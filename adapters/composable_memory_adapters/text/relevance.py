@@ -5,8 +5,9 @@ that half of the passages have as worthless, and it does not see whether the wor
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import exp, log
+
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["PassageMatch", "Relevance", "absolute_score", "rarity"]
 

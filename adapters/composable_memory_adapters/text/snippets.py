@@ -7,7 +7,6 @@ words of the question in it and, for less, in the lines beside it; the run with 
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from math import exp
 
@@ -15,6 +14,7 @@ from composable_memory.types import MAX_SNIPPET_CHARS
 from composable_memory_adapters.text.forms import CJK, is_asian, plain
 from composable_memory_adapters.text.query_terms import KeywordQuery
 from composable_memory_adapters.text.stems import Stemmer
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["Snippet", "SnippetMaker"]
 

@@ -3,7 +3,6 @@
 import asyncio
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 from typing import Protocol, TypeVar
@@ -23,6 +22,7 @@ from composable_memory_adapters.vectors.resident import (
     from_bytes,
     unit_rows,
 )
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["FIRST_NAMED_ROW", "InMemoryVectors", "StoredVectors", "number_of", "satisfies"]
 

@@ -8,11 +8,12 @@ that `add` and `remove` replace, so any number of threads may search while one t
 from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = [
     "ExactVectors",

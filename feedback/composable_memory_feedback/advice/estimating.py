@@ -16,7 +16,7 @@ allows for that by a share of what unjudged results contribute (a sensitivity an
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import isfinite
 
 import numpy as np
@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from composable_memory_feedback.advice.evidence import Case, CaseScores, case_weight
 from composable_memory_feedback.logged import LoggedQuery, RankedHit, Ranker
 from composable_memory_feedback.metrics import Interval
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["Comparison", "Imputation", "Rankings", "compare", "counts_of"]
 

@@ -9,7 +9,7 @@ not account for is left to what such results are worth on average (Dudík, Langf
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from heapq import nlargest
 from itertools import groupby
 from math import log2
@@ -17,6 +17,7 @@ from math import log2
 from composable_memory_feedback.judgements import RELEVANT, Judgement, JudgementKind
 from composable_memory_feedback.logged import LoggedQuery, RankedHit
 from composable_memory_feedback.metrics import dcg
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = [
     "MOST_BOOST",

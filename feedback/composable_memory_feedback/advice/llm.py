@@ -4,7 +4,7 @@ What a model proposes is only a proposal: it is read strictly, and a replay and 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Annotated
 
@@ -28,6 +28,7 @@ from composable_memory_feedback.language_model import (
 from composable_memory_feedback.weights import WeightTable
 from composable_memory_ops_logs import utc_now
 from composable_memory_ops_logs.events import JsonValue
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["BackendRecord", "propose", "record_of"]
 

@@ -12,7 +12,7 @@ and Bengio 2003).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime
 
 import numpy as np
@@ -27,6 +27,7 @@ from composable_memory_feedback.judgements import RELEVANT
 from composable_memory_feedback.logged import LoggedQuery, RankedHit, Ranker
 from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.weights import WeightTable, same_proportions
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["ClampSteps", "advise"]
 

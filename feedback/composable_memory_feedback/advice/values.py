@@ -1,13 +1,14 @@
 """Values of advice: what is proposed, how sure that is, and what speaks against adopting it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime, timedelta
 from typing import Literal
 
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.weights import WeightTable
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = [
     "AdviceLimits",

@@ -8,13 +8,13 @@ The chances that such a gambler does not refute make the interval of the win rat
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from math import lgamma, log, log1p
 
 from composable_memory_feedback.experiments.values import ExperimentRecord, ExperimentStatus, Outcome, Side
 from composable_memory_feedback.judgements import RELEVANT, Judgement, JudgementKind
 from composable_memory_feedback.logged import LoggedQuery
 from composable_memory_feedback.metrics import Interval
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["CREDITED", "PRIOR", "TestResult", "credit", "judge", "status_of", "win_rate"]
 

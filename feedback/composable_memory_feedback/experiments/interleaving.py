@@ -5,9 +5,10 @@ Team draft: F. Radlinski, M. Kurup, T. Joachims, CIKM 2008; O. Chapelle, T. Joac
 """
 
 from collections.abc import Collection, Hashable, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b, shake_128
 from typing import Literal
+
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["Pick", "seed_of", "team_draft"]
 

@@ -1,11 +1,11 @@
 """Values of experiments: two weight tables in one traffic, what each query told, and what that amounts to."""
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
 from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.weights import WeightTable
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["Experiment", "ExperimentRecord", "ExperimentState", "ExperimentStatus", "Outcome", "Side"]
 

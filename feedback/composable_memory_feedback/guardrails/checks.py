@@ -1,7 +1,6 @@
 """Check a proposal: what speaks against adopting it, with figures and what to do next (pure)."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from composable_memory_feedback.advice.values import AdviceLimits, Objection, Proposal, Verdict
@@ -10,6 +9,7 @@ from composable_memory_feedback.guardrails.step_limits import HARDLY, clamp_step
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.weights import SAME, WeightTable, are_same, kinds_of, same_proportions
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["ShadowOutcome", "check", "is_waiting"]
 

@@ -1,12 +1,13 @@
 """Clamp a proposed table to one small safe step from the current one (pure)."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
 from composable_memory_feedback.advice.values import AdviceLimits
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.weights import SAME, WeightTable, are_same, kinds_of, same_proportions
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["HARDLY", "Clamped", "clamp_steps"]
 

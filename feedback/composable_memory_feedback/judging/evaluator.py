@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from statistics import fmean
@@ -25,6 +24,7 @@ from composable_memory_feedback.language_model import ChatReply, LanguageModel
 from composable_memory_feedback.logged.logged_query import LoggedQuery, RankedHit
 from composable_memory_feedback.store.values import Evaluation
 from composable_memory_ops_logs import utc_now
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["EvaluationOutcome", "EvaluationState", "EvaluationStore", "Evaluator"]
 

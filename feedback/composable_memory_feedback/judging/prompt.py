@@ -1,7 +1,6 @@
 """What a model is told that judges a query: the task, and the notes as data that it must not obey (pure)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import (
@@ -25,6 +24,7 @@ from composable_memory_feedback.language_model import (
 )
 from composable_memory_feedback.logged.logged_query import LoggedQuery, RankedHit
 from composable_memory_ops_logs.events import JsonValue
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = [
     "MAX_SUGGESTIONS",

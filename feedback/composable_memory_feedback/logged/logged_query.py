@@ -1,7 +1,7 @@
 """Values of a logged query; `reading` makes them from events, a `Ranker` ranks them again."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import Protocol
 
@@ -9,6 +9,7 @@ from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.judgements import Judgement, JudgementKind
 from composable_memory_ops_logs import Candidate, place_key
 from composable_memory_ops_logs.events import JsonValue
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = [
     "LoggedExperiment",

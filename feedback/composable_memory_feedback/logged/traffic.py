@@ -1,11 +1,12 @@
 """Values of what an ops log tells of a memory's use: the questions, and what was done with the answers."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 
 from composable_memory_feedback.logged.logged_query import LoggedQuery
 from composable_memory_ops_logs import TakenFrom
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["LoggedAnswer", "LoggedDelivery", "LoggedQueries", "LoggedRead", "Traffic"]
 

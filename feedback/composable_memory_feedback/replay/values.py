@@ -1,7 +1,7 @@
 """Values of a replay: what is changed, where results go, what the judgements say."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import combinations
 from typing import Literal
 
@@ -9,6 +9,7 @@ from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.logged import LoggedQuery, RankedHit
 from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.weights import WeightTable, is_weight
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = [
     "GateVerdict",

@@ -7,7 +7,7 @@ from them has to allow for the rank, which every judgement tells.
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import TypeAlias
@@ -23,6 +23,7 @@ from composable_memory_feedback.logged import (
 )
 from composable_memory_feedback.signals.quoting import is_rephrased
 from composable_memory_ops_logs import TakenFrom
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["gather", "gather_parts"]
 

@@ -6,11 +6,11 @@ Runs of equal words are what plagiarism detection goes by: eight in a row are ha
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, pairwise
 
 from composable_memory_ops_logs import TakenFrom
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["ShownText", "is_rephrased", "is_unspaced", "normal", "quoted_places", "words_of"]
 

@@ -1,7 +1,6 @@
 """How values become text in the feedback store and come back equal, floats to the last bit."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Generic, TypeVar
 
@@ -22,6 +21,7 @@ from composable_memory_feedback.logged.logged_query import (
 from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.store.values import Evaluation
 from composable_memory_feedback.weights import WeightTable
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = [
     "EVALUATIONS",

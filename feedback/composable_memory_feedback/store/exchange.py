@@ -8,7 +8,7 @@ is not there. A line that was written once is read by all later versions.
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from sqlite3 import Connection
 from typing import Literal
@@ -20,6 +20,7 @@ from composable_memory_feedback.store.checksums import KEYS
 from composable_memory_feedback.store.judgements import count_again
 from composable_memory_feedback.store.rows import ROWS
 from composable_memory_feedback.store.schema import VERSION
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["Imported", "export_lines", "import_lines"]
 

@@ -1,7 +1,7 @@
 """What the feedback store remembers besides judgements: days, evaluations, weights, shadows."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import Literal
 
@@ -10,6 +10,7 @@ from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.judgements import BackendDay, KindGroup
 from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.weights import WeightTable
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = [
     "BackendDay",

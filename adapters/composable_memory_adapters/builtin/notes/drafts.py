@@ -1,7 +1,7 @@
 """Finds notes and transcripts that differ from the index, and reads and cuts them into chunks."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from composable_memory.types import MemorySource
@@ -15,6 +15,7 @@ from composable_memory_adapters.builtin.notes.sessions import (
 from composable_memory_adapters.builtin.notes.sources import BY_KEY, Note, ScannedFile, ScanReport, read_note
 from composable_memory_adapters.builtin.settings import ChunkingSettings, SessionDeltaSettings
 from composable_memory_adapters.chunking import Chunk, chunk_markdown
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["KEYWORD_VERSION", "ChangedNote", "DraftGroup", "Drafter", "FileDraft", "FileState", "gone_notes"]
 

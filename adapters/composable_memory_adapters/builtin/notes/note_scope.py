@@ -7,13 +7,13 @@ note, and one that is gone for a moment brings no other files in. Blocks; call i
 
 import os
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from composable_memory.interfaces import BackendServices
 from composable_memory.paths import has_memory_files, is_left_out, is_note
 from composable_memory.state.workspaces import keep_note_scope, kept_note_scope
 from composable_memory_adapters.builtin.settings import BuiltinSettings
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["NoteScope", "choose", "keep"]
 

@@ -8,7 +8,7 @@ from a thread.
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import IO
@@ -30,6 +30,7 @@ from composable_memory_adapters.builtin.settings import (
     filled_in,
 )
 from composable_memory_adapters.chunking import Chunk, chunk_markdown
+from composable_memory_ops_logs.quick_dataclass import dataclass
 from composable_memory_ops_logs.redaction.redactor import REDACTION_VERSION
 
 __all__ = [

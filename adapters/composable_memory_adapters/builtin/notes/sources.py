@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from hashlib import sha256
 from operator import itemgetter
 from pathlib import Path
@@ -27,6 +27,7 @@ from composable_memory.paths import (
 )
 from composable_memory.state.workspaces import REGISTRY_FILE
 from composable_memory.types import MemorySource
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = [
     "BY_KEY",

@@ -7,7 +7,7 @@ is of the day of its last change. What a text says of time is found by the keywo
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date, datetime, timedelta
 from itertools import islice, takewhile
 
@@ -20,6 +20,7 @@ from composable_memory_adapters.builtin.search.hybrid import FusedHit
 from composable_memory_adapters.sqlite_file import Connection
 from composable_memory_adapters.text import stop_words
 from composable_memory_adapters.text.forms import folded
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["AskedTime", "Dated", "asked_time", "find_dated", "rescored"]
 

@@ -5,7 +5,8 @@ Both functions return a new order of what they are given, best first, as places 
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["Place", "Saying", "balanced_order", "diverse_order", "likeness"]
 

@@ -5,7 +5,6 @@ Runs in a reader thread, within one snapshot of the index file.
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import date, datetime, tzinfo
 
 from composable_memory.front_matter import front_matter, has_tag, tags_in
@@ -19,6 +18,7 @@ from composable_memory.query.filters import (
 from composable_memory.types import SearchFilters
 from composable_memory_adapters.sqlite_file import Connection
 from composable_memory_adapters.text.query_terms import KeywordQuery
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["days_in_heads", "passing"]
 

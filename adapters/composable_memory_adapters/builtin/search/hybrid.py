@@ -6,12 +6,13 @@ the first ones. docs/retrieval-measurements.md has the formulas and the measurem
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import isfinite
 from statistics import fmean
 
 from composable_memory_adapters.builtin.settings import FusionMethod
 from composable_memory_adapters.text.relevance import absolute_score
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = [
     "CANDIDATES",

@@ -8,7 +8,6 @@ are deleted from it.
 import asyncio
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from composable_memory.interfaces import SupportsDelete, SupportsIds, SupportsPackedVectors, VectorAdapter
@@ -16,6 +15,7 @@ from composable_memory.vector_values import VectorRecord
 from composable_memory_adapters.builtin.store import read_queries
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
     from composable_memory_adapters.vectors.resident import Fetch, Ids, Matrix

@@ -5,7 +5,6 @@ word therefore only counts in passages that also have a rarer one, and a very co
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from composable_memory_adapters.builtin.search.hybrid import CANDIDATES, Keyword
 from composable_memory_adapters.sqlite_file import Connection
 from composable_memory_adapters.text.query_terms import KeywordQuery
 from composable_memory_adapters.text.relevance import PassageMatch, Relevance, rarity
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
     from apsw import FTS5ExtensionApi

@@ -4,7 +4,7 @@ Everything here runs in a reader thread, within one snapshot of the index file.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date
 from itertools import accumulate
 
@@ -24,6 +24,7 @@ from composable_memory_adapters.sqlite_file import Connection
 from composable_memory_adapters.text.forms import word_set
 from composable_memory_adapters.text.query_terms import KeywordQuery
 from composable_memory_adapters.text.snippets import SnippetMaker
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["Candidates", "Near", "Page", "RankingPolicy", "ToJudge", "listed_page", "make_page", "to_judge"]
 

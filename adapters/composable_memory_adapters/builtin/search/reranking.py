@@ -4,7 +4,6 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass
 from functools import partial
 from math import isfinite
 from pathlib import Path
@@ -22,6 +21,7 @@ from composable_memory.types import MemorySyncProgressUpdate
 from composable_memory_adapters.builtin.store import index_meta, read_queries
 from composable_memory_adapters.rerankers import spec as late_interaction
 from composable_memory_adapters.sqlite_file import SqliteFile
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["Judgement", "Reranking"]
 

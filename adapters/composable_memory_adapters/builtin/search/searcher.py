@@ -6,7 +6,7 @@ them comes after what was there.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -45,6 +45,7 @@ from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSp
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
 from composable_memory_adapters.text.forms import folded
 from composable_memory_adapters.text.query_terms import KeywordQuery, analyse
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["EMBED_TIMEOUT_S", "Searcher"]
 

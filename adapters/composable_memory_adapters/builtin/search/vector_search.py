@@ -4,7 +4,6 @@ import asyncio
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from composable_memory.errors import (
@@ -25,6 +24,7 @@ from composable_memory_adapters.builtin.settings import ENGINES, VectorSettings
 from composable_memory_adapters.builtin.store import index_meta
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.sqlite_file import SqliteFile
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["VectorSearch"]
 

@@ -5,12 +5,12 @@ import math
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 
 from composable_memory.errors import DimensionMismatch, EmbeddingError
 from composable_memory.interfaces import EmbedderAdapter, SupportsFingerprint
 from composable_memory_adapters.sqlite_file import Connection
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["EmbeddingSpace", "count", "pack", "prune", "store"]
 

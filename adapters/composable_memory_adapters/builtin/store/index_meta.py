@@ -3,13 +3,14 @@
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from datetime import datetime
 from uuid import uuid4
 
 from composable_memory.supervision.lease import LeaseRow
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.sqlite_file import Connection, Unreadable
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = [
     "DAMAGE",

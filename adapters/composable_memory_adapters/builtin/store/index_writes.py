@@ -6,7 +6,6 @@ only their lines move. Each function works on one set of tables: the live ones, 
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from composable_memory_adapters.builtin.notes.drafts import FileDraft, FileState
@@ -15,6 +14,7 @@ from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSp
 from composable_memory_adapters.builtin.store.tables import LIVE, Tables
 from composable_memory_adapters.chunking import Chunk
 from composable_memory_adapters.sqlite_file import Connection
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = [
     "WriteCount",

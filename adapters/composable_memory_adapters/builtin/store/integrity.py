@@ -9,7 +9,6 @@ drops damaged vectors, and asks for a new file if the structure is broken.
 import json
 import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass
 from hashlib import sha256
 from itertools import zip_longest
 
@@ -18,6 +17,7 @@ from composable_memory_adapters.builtin.store import index_meta, schema
 from composable_memory_adapters.builtin.store.tables import LIVE
 from composable_memory_adapters.sqlite_file import Connection, Unreadable
 from composable_memory_adapters.text.forms import passage_words
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = [
     "Findings",

@@ -5,7 +5,6 @@ Every function reads within the caller's transaction, so what one caller reads t
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import cast
 
 from composable_memory.types import MemorySource
@@ -13,6 +12,7 @@ from composable_memory_adapters.builtin.store import integrity
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.builtin.store.tables import GENERATION_BITS, LIVE
 from composable_memory_adapters.sqlite_file import Connection
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = [
     "Origin",

@@ -5,13 +5,13 @@ so none is computed twice. The next process drops what a killed one left behind.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from composable_memory_adapters.builtin.store import embedding_cache, index_meta, schema
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.builtin.store.index_meta import REBUILD, IndexSnapshot
 from composable_memory_adapters.builtin.store.tables import GENERATION_BITS, LIVE, NEXT, Tables
 from composable_memory_adapters.sqlite_file import Connection
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = [
     "RebuildCost",

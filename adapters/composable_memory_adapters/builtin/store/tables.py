@@ -1,12 +1,12 @@
 """The sets of tables of an index: the live one, which searches read, and the one that a rebuild fills."""
 
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from composable_memory.errors import IndexProblem
 from composable_memory_adapters.builtin.store import index_meta
 from composable_memory_adapters.sqlite_file import Connection
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["GENERATION_BITS", "LIVE", "NEXT", "Tables"]
 

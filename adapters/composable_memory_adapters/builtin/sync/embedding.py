@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from composable_memory.errors import DimensionMismatch, EmbedderUnavailable, EmbeddingError, EmbeddingPending
 from composable_memory.interfaces import Clock, EmbedderAdapter, SupportsJobs
@@ -13,6 +13,7 @@ from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSp
 from composable_memory_adapters.builtin.store.index_meta import milliseconds
 from composable_memory_adapters.builtin.store.tables import Tables
 from composable_memory_adapters.sqlite_file import SqliteFile
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["EmbedOutcome", "Embedding"]
 

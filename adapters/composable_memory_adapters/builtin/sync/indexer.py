@@ -5,7 +5,7 @@ Each step returns when its transaction is stored, and knows nothing of who calls
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from composable_memory.interfaces import Clock
@@ -25,6 +25,7 @@ from composable_memory_adapters.builtin.store.index_writes import WriteCount
 from composable_memory_adapters.builtin.store.tables import Tables
 from composable_memory_adapters.sqlite_file import SqliteFile
 from composable_memory_adapters.text.forms import passage_words
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["Indexer", "NotesPass", "Tally"]
 

@@ -1,7 +1,7 @@
 """What a sync found and did so far, and how that is reported: to callers, in the index, and in the log."""
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from composable_memory.types import SyncReport
@@ -10,6 +10,7 @@ from composable_memory_adapters.builtin.sync.embedding import EmbedOutcome
 from composable_memory_adapters.builtin.sync.indexer import NotesPass, Tally
 from composable_memory_ops_logs import SyncFileIndexed, SyncFileSkipped
 from composable_memory_ops_logs.log import OpsLog
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["SyncResult"]
 

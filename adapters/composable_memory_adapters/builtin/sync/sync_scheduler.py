@@ -8,7 +8,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from contextvars import Context
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal, Protocol
 
 from composable_memory.supervision.backoff import backoff_s
@@ -17,6 +17,7 @@ from composable_memory_adapters.builtin.sync.debounce import Debounce
 from composable_memory_adapters.builtin.sync.watch_scope import WatchReport
 from composable_memory_ops_logs.events import BackendDegraded
 from composable_memory_ops_logs.log import OpsLog
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["FolderWatch", "SyncScheduler", "WatchStatus"]
 

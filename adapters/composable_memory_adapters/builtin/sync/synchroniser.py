@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
 from uuid import uuid4
@@ -51,6 +51,7 @@ from composable_memory_ops_logs import (
     SyncStart,
 )
 from composable_memory_ops_logs.log import OpsLog
+from composable_memory_ops_logs.quick_dataclass import dataclass
 from composable_memory_ops_logs.tracing import trace
 
 __all__ = ["Synchroniser"]

@@ -3,7 +3,6 @@
 import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from composable_memory.gitignore import GITIGNORE, GitIgnore
@@ -16,6 +15,7 @@ from composable_memory.paths import (
     is_note,
 )
 from composable_memory_adapters.builtin.notes.sources import TRANSCRIPT_SUFFIX
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["WatchReport", "WatchScope", "WatchedFolder", "survey"]
 

@@ -6,7 +6,6 @@ A provider that takes jobs takes a file with one text a line, and gives a file w
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from typing import Any, ClassVar, TypeVar
@@ -17,6 +16,7 @@ from pydantic import BaseModel
 from composable_memory_adapters.embedders.remote.batching import Kind
 from composable_memory_adapters.embedders.remote.client import Connection, HttpRequest, Reader, read_whole
 from composable_memory_adapters.embedders.remote.embedder import RemoteEmbedder
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["FilePart", "JobApi", "JobClient", "JobPhase", "JobState", "ResultLine"]
 

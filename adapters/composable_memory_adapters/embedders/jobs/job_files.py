@@ -3,7 +3,7 @@
 import json
 from array import array
 from collections.abc import AsyncIterator, Callable, Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from hashlib import sha256
 
 from pydantic import ValidationError
@@ -12,6 +12,7 @@ from composable_memory.content import EmbedderInput
 from composable_memory_adapters.embedders.jobs.api import ResultLine
 from composable_memory_adapters.embedders.remote.batching import KINDS, Kind, Vector, grouped, truncated
 from composable_memory_adapters.embedders.remote.failures import FailureKind, HttpFailure, first_problem
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["InputFile", "JobInputs", "JobResults", "LineOf", "input_files", "job_inputs", "read_results"]
 

@@ -10,7 +10,6 @@ import asyncio
 import json
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from hashlib import sha256
@@ -20,6 +19,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
 
 from composable_memory.interfaces import Clock
 from composable_memory_ops_logs.private_files import replace_file
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["JobJournal", "RecordedJob", "VectorSource"]
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Generic, TypeVar
 
@@ -22,6 +22,7 @@ from composable_memory_adapters.embedders.jobs.journal import JobJournal, Record
 from composable_memory_adapters.embedders.jobs.settings import FailureCounter, SettingsWithJobs
 from composable_memory_adapters.embedders.remote.embedder import RemoteEmbedder
 from composable_memory_adapters.embedders.remote.failures import FailureKind, HttpFailure
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["JobRunner"]
 

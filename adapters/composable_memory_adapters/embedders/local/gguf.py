@@ -7,10 +7,11 @@ that takes 50 ms and half a second of imports, and leaves the length of the vect
 """
 
 import struct
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import BinaryIO, TypeAlias
+
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["GgufHeader", "read_header"]
 

@@ -2,7 +2,6 @@
 
 import json
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 from composable_memory.errors import EmbedderUnavailable
@@ -13,6 +12,7 @@ from composable_memory_adapters.embedders.local.settings import (
     PROVIDER,
     LocalSettings,
 )
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["HubFile", "LocalModel", "Prompts", "header_of", "local_model", "prompts_for"]
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import TypeAlias, TypeVar
 
@@ -12,6 +12,7 @@ from composable_memory.interfaces import Clock
 from composable_memory.supervision.backoff import Pace, Verdict, retry
 from composable_memory_adapters.embedders.remote.failures import FailureKind, HttpFailure, failure_of_response
 from composable_memory_feedback.retry_after import retry_after_s
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["Connection", "HttpClient", "HttpRequest", "Reader", "read_whole"]
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar, NamedTuple
 from urllib.parse import urlsplit
 
@@ -11,6 +11,7 @@ from pydantic import Field, SecretStr, field_validator
 from composable_memory.config.settings import SettingsModel
 from composable_memory.config.validation import is_secret
 from composable_memory.interfaces import EmbedderServices
+from composable_memory_ops_logs.quick_dataclass import dataclass
 from composable_memory_ops_logs.redaction.redactor import is_secret_name
 
 __all__ = ["Lack", "RemoteProvider", "RemoteSettings", "is_credential"]

@@ -4,7 +4,6 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -45,6 +44,7 @@ from composable_memory_adapters.graphiti.cli.fact_text import (
 )
 from composable_memory_adapters.graphiti.cli.pictures import html_page, mermaid
 from composable_memory_ops_logs import utc_now
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
     from composable_memory.runtime.memory import Memory

@@ -1,12 +1,12 @@
 """What the settings of a graph memory need on this machine: packages and a server program."""
 
 import sys
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from composable_memory_adapters.graphiti.settings import GraphitiSettings
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["INSTALL", "SHARE_INSTEAD", "Binaries", "find_binaries", "is_neo4j", "lacking", "missing_binaries"]
 

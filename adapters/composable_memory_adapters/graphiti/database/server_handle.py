@@ -1,11 +1,12 @@
 """Handles of FalkorDB servers: one that runs in a process of ours, or one at an address."""
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
 from composable_memory_adapters.graphiti.database.exit_diagnosis import Reason
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 if TYPE_CHECKING:  # what it is made of is not on every system
     from composable_memory_adapters.graphiti.database.server import PrivateServer

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import Any
 
@@ -28,6 +28,7 @@ from composable_memory_adapters.graphiti.settings import LlmSettings
 from composable_memory_feedback.chat import ChatClient, ChatEndpoint, ChatError, ChatReply
 from composable_memory_feedback.chat_protocol import UNFIT
 from composable_memory_feedback.errors import FeedbackError
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["ChatModel", "Usage", "endpoint_of", "object_in"]
 

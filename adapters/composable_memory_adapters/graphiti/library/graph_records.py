@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 
@@ -19,6 +18,7 @@ from composable_memory_adapters.graphiti.database.cypher import (
 )
 from composable_memory_adapters.graphiti.episodes import graph_id
 from composable_memory_adapters.graphiti.observed_times import in_utc
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = [
     "EntityRecord",

@@ -5,13 +5,14 @@ What the graph has that the outbox knows nothing of stays as it is.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from composable_memory_adapters.graphiti.fact_stores import EpisodeIds, FactStore
 from composable_memory_adapters.graphiti.outbox.entry import EntryState
 from composable_memory_adapters.graphiti.outbox.queue import Outbox
 from composable_memory_adapters.sqlite_file import Connection
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["Comparison", "Difference", "StoredEntry", "differences", "stored_entries"]
 

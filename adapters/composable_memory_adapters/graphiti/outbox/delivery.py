@@ -3,7 +3,7 @@
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import groupby
@@ -25,6 +25,7 @@ from composable_memory_adapters.graphiti.outbox.queue import Outbox
 from composable_memory_adapters.graphiti.settings import IngestSettings
 from composable_memory_ops_logs import ErrorInfo, GraphitiIngest
 from composable_memory_ops_logs.log import OpsLog
+from composable_memory_ops_logs.quick_dataclass import dataclass
 from composable_memory_ops_logs.tracing import current_trace_id, trace
 
 __all__ = ["Delivery", "WorkReport"]

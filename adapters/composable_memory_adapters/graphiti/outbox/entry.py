@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, Literal, get_args
@@ -19,6 +19,7 @@ from composable_memory.content import (
 from composable_memory.types import Origin
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft
 from composable_memory_adapters.sqlite_file import Connection, Unreadable
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = [
     "ACTIVE_STATES",

@@ -9,7 +9,7 @@ have been changed, or have vanished from its source, while it was worked on.
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar, cast
@@ -27,6 +27,7 @@ from composable_memory_adapters.graphiti.outbox.entry import (
 )
 from composable_memory_adapters.graphiti.outbox.storage import OutboxFile
 from composable_memory_adapters.sqlite_file import Connection
+from composable_memory_ops_logs.quick_dataclass import dataclass
 from composable_memory_ops_logs.tracing import current_trace_id
 
 __all__ = ["Enqueued", "Outbox", "OutboxCounts"]

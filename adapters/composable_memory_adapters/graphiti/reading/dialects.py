@@ -11,11 +11,12 @@ by the factor `$superseded`, so that a long history does not crowd out what is t
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import cache
 
 from composable_memory_adapters.graphiti.database.cypher import DatabaseKind
 from composable_memory_adapters.graphiti.reading.rows import EDGE
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["Dialect", "Statements", "dialect_of", "statements_for"]
 

@@ -5,7 +5,6 @@ count for more than a list.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 from composable_memory.facts import Fact, GraphEntity, Neighbourhood
@@ -21,6 +20,7 @@ from composable_memory_adapters.graphiti.reading.rows import (
     since,
 )
 from composable_memory_adapters.graphiti.reading.search import add_origins
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["entities", "ids_called", "neighbourhood"]
 

@@ -5,7 +5,7 @@ Then all searches run at once and return ids only; what they named is read in on
 
 from collections import Counter
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime
 
 from composable_memory.content import GraphQuery, GraphQueryResult
@@ -29,6 +29,7 @@ from composable_memory_adapters.graphiti.reading.vector_index import (
     wants_index,
 )
 from composable_memory_adapters.graphiti.settings import SearchSettings
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["Candidates", "chosen_words", "find_candidates"]
 

@@ -7,13 +7,14 @@ A REST service ranks by words and by meaning, but returns no scores: the nearest
 that the graph knows nothing about. So a rank alone is worth little there, and words decide."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from math import isfinite, log
 
 from composable_memory.facts import Fact
 from composable_memory_adapters.graphiti.fact_stores import ScoredFact
 from composable_memory_adapters.graphiti.reading.question_words import FactWords, QuestionWord
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["MIN_SCORE", "Candidate", "RankScoring", "Relevance", "best_first", "rarity"]
 

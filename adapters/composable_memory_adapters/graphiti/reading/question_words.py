@@ -8,9 +8,10 @@ spaces the pairs of neighbouring characters are looked for as parts of facts."""
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
+
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = [
     "ASKING_PAIRS",

@@ -5,7 +5,6 @@ about 95 of 100 true neighbours, so more are asked for than are wanted.
 """
 
 import asyncio
-from dataclasses import dataclass
 from typing import Literal
 
 from composable_memory.errors import BackendRejected
@@ -13,6 +12,7 @@ from composable_memory_adapters.graphiti.database.cypher import CypherDatabase
 from composable_memory_adapters.graphiti.reading.dialects import dialect_of
 from composable_memory_adapters.graphiti.reading.rows import number_in
 from composable_memory_adapters.graphiti.settings import SearchSettings
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["AUTO_FACTS", "OVERFETCH", "IndexChange", "VectorIndex", "arrange", "indexed", "wants_index"]
 

@@ -8,7 +8,6 @@ import asyncio
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from time import perf_counter
 from typing import Self, TypeAlias, TypeVar
 from urllib.parse import quote
@@ -43,6 +42,7 @@ from composable_memory_ops_logs import (
     trace,
     utc_now,
 )
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["DEFAULT_GROUP", "GraphitiClient", "ServiceIngest"]
 

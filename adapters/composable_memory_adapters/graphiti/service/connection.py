@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from http.client import responses
 from time import perf_counter
 
@@ -19,6 +19,7 @@ from composable_memory.errors import (
 from composable_memory.types import JsonValue
 from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID
 from composable_memory_ops_logs import redact
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["ServiceConnection", "ServiceRequest"]
 

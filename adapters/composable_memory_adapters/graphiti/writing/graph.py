@@ -4,7 +4,7 @@ import asyncio
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 
 from composable_memory.content import GraphEdge, GraphNode, GraphQuery, GraphQueryResult, Health
@@ -36,6 +36,7 @@ from composable_memory_adapters.graphiti.writing.superseding import (
     split_restated,
     with_ends,
 )
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["GraphitiGraph"]
 

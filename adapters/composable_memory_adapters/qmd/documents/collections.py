@@ -4,7 +4,6 @@ import os
 import re
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from composable_memory.paths import MAIN_FILES, MEMORY_FOLDER, problem_with_text
@@ -12,6 +11,7 @@ from composable_memory.types import MemorySource
 from composable_memory_adapters.qmd.documents.patterns import SKIPPED_NAMES, parse_pattern
 from composable_memory_adapters.qmd.settings import DEFAULT_PATTERN, QmdSettings
 from composable_memory_adapters.qmd.types import Collection
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["CollectionPlan", "newest_change", "plan_collections"]
 

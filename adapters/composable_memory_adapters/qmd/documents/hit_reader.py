@@ -6,13 +6,14 @@ here looks at the disk: call it from a thread.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from composable_memory.errors import MemoryPathError
 from composable_memory_adapters.chunking import chunk_markdown
 from composable_memory_adapters.qmd.documents.collection_files import canonical_path, read_text, resolve
 from composable_memory_adapters.qmd.types import Collection, Hit
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["Document", "DocumentReader", "Passage", "line_of"]
 

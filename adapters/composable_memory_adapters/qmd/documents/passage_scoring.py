@@ -6,12 +6,12 @@ the rarity of a word is estimated from these documents. Of vector similarity, on
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from composable_memory_adapters.qmd.settings import SearchMode
 from composable_memory_adapters.text.query_terms import KeywordQuery, Lookup
 from composable_memory_adapters.text.relevance import PassageMatch, Relevance, absolute_score, rarity
 from composable_memory_adapters.text.stems import Stemmer
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["FOUND_SCORE", "KEYWORD_WEIGHT", "VECTOR_WEIGHT", "Scored", "StemCache", "rank_score", "score"]
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from composable_memory_adapters.qmd.settings import LimitSettings, SearchMode
 from composable_memory_adapters.qmd.types import Collection, Hit
 from composable_memory_adapters.text.query_terms import KeywordQuery, analyse
 from composable_memory_adapters.text.snippets import SnippetMaker
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["passages_of"]
 

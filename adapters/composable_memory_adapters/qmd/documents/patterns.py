@@ -9,9 +9,10 @@ files be read that nobody meant.
 import fnmatch
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
+
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["SKIPPED_NAMES", "FilePattern", "parse_pattern"]
 

@@ -4,7 +4,7 @@ import asyncio
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Literal
 
@@ -15,6 +15,7 @@ from composable_memory.supervision.run_command import Reply, run_command
 from composable_memory_adapters.qmd.settings import UpdateSettings
 from composable_memory_adapters.qmd.transport.replies import BUSY, refusal
 from composable_memory_adapters.qmd.types import BACKEND_ID, Home, Installation
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["Counts", "EmbedOutcome", "IndexCommands", "UpdateOutcome"]
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -14,6 +14,7 @@ from composable_memory_adapters.qmd.maintenance.index_commands import EmbedOutco
 from composable_memory_adapters.qmd.settings import UpdateSettings
 from composable_memory_adapters.qmd.types import Home
 from composable_memory_ops_logs.private_files import replace_file
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = [
     "MaintenanceState",

@@ -9,7 +9,6 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from hashlib import sha256
@@ -31,6 +30,7 @@ from composable_memory_adapters.qmd.maintenance.export_journal import (
 )
 from composable_memory_adapters.qmd.settings import SessionExportSettings
 from composable_memory_adapters.qmd.types import BACKEND_ID, Home
+from composable_memory_ops_logs.quick_dataclass import dataclass
 from composable_memory_ops_logs.redaction.redactor import REDACTION_VERSION
 
 __all__ = ["ExportReport", "SessionExporter", "export_sessions"]

@@ -8,7 +8,7 @@ import contextlib
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from composable_memory.errors import BackendUnavailable
@@ -23,6 +23,7 @@ from composable_memory_adapters.qmd.runtime.installation import find_node
 from composable_memory_adapters.qmd.settings import ModelSettings, QmdSettings
 from composable_memory_adapters.qmd.types import BACKEND_ID, Collection, Home
 from composable_memory_ops_logs.private_files import replace_file
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["kept", "open_home", "prepare_home", "write_collections"]
 

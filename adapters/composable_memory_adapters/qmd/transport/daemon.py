@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
@@ -29,6 +28,7 @@ from composable_memory_adapters.qmd.types import (
     TransportName,
 )
 from composable_memory_ops_logs import BackendDegraded, OpsLog
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["Daemon", "DaemonStatus", "pause_s"]
 

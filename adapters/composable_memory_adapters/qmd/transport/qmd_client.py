@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from composable_memory.errors import BackendError, BackendTimeout
 from composable_memory.supervision.run_command import run_command
@@ -16,6 +15,7 @@ from composable_memory_adapters.qmd.types import (
     Transport,
     TransportName,
 )
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["ProcessTransport", "QmdClient", "SearchReply"]
 

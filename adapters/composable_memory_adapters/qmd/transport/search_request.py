@@ -10,7 +10,6 @@ nothing in it may act as such.
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 from composable_memory.types import Degradation, DegradationCode
@@ -19,6 +18,7 @@ from composable_memory_adapters.qmd.settings import QmdSettings, SearchMode
 from composable_memory_adapters.qmd.types import BACKEND_ID, Home, SearchRequest, SubSearch
 from composable_memory_adapters.text.forms import is_asian, plain, words_of
 from composable_memory_adapters.text.query_terms import KeywordQuery, Lookup, analyse
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["MAX_CHARACTERS", "MAX_SEARCHES", "EffectiveMode", "effective_mode", "request_of"]
 
