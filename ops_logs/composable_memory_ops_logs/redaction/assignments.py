@@ -80,10 +80,6 @@ def _joined(low: str, end: int, sort: str) -> re.Match[str] | None:
 _CHANGED = Pattern(r"[ ]from[ ](\S{4,64})[ ]to[ ](\S{4,64})")
 _MAY_JOIN = frozenset("\r\n \t:=\"'`\\])*_|>,(/")
 _DIRECTIVES = ("requirepass", "masterauth", "psk")
-_BEFORE, _AFTER = 80, 400
-"""How much around a name is looked at; only a value may go on behind it."""
-_REMEMBERED = 2_000
-"""How many parts of a text are remembered: it may say the same again and again."""
 
 
 class _Name(NamedTuple):
@@ -106,16 +102,7 @@ def _name_rule(sort: str, word: str, pattern: Pattern) -> Rule:
         match = pattern.match(text.low, place)
         if match is None or text.low[match.end() : match.end() + 1] not in _MAY_JOIN:
             return ()
-        around = (word, min(place, _BEFORE), text.raw[max(0, place - _BEFORE) : place + _AFTER])
-        known = text.memo.get(around)
-        if known is not None:
-            return [Span(place + start, place + end) for start, end in known]
-        found = [*_behind(text, sort, place, match)]
-        if len(text.memo) > _REMEMBERED:
-            text.memo.clear()
-        if all(span.end < place + _AFTER - 100 for span in found):
-            text.memo[around] = tuple((span.start - place, span.end - place) for span in found)
-        return found
+        return _behind(text, sort, place, match)
 
     return Rule((word,), at)
 
@@ -127,9 +114,8 @@ def _behind(text: Text, sort: str, place: int, match: re.Match[str]) -> Iterator
         if strength_of(sort, text, place, run_before(text.raw, place) + match[0], match[0]):
             yield from _code_values(text, "eol", end, match[0])
         return
-    is_password_name = sort == "password" and not match[0].startswith(("passe", "pass "))
-    changed = _CHANGED.match(low, end) if is_password_name and low.startswith(" from ", end) else None
-    if changed is not None:
+    changed = _CHANGED.match(low, end) if sort == "password" and low.startswith(" from ", end) else None
+    if changed is not None and not match[0].startswith(("passe", "pass ")):
         for start, stop in map(changed.span, (1, 2)):
             value = text.raw[start:stop].rstrip(TRAILING)
             if is_strong(value) and is_given(value):

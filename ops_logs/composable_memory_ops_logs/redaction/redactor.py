@@ -13,6 +13,7 @@ from composable_memory_ops_logs.events import JsonValue
 from composable_memory_ops_logs.redaction.addresses import ADDRESS_RULES
 from composable_memory_ops_logs.redaction.assignments import ASSIGNMENT_RULES
 from composable_memory_ops_logs.redaction.commands import COMMAND_RULES
+from composable_memory_ops_logs.redaction.floods import Flood
 from composable_memory_ops_logs.redaction.numbers import NUMBER_RULES, find_numbers
 from composable_memory_ops_logs.redaction.patterns import Pattern
 from composable_memory_ops_logs.redaction.prose import PROSE_RULES
@@ -107,13 +108,37 @@ def _found(text: Text) -> Iterator[Span]:
     """Yield the secrets in a text, which is read once for all words that announce one."""
     yield from find_tokens(text)
     yield from find_numbers(text)
-    read: dict[int, int] = {}
-    for place, word in _SCANNER.places(text.low):
+    yield from _announced(text)
+
+
+def _announced(text: Text) -> list[Span]:
+    """Return the secrets that words announce. What repeats itself is judged once for all of it."""
+    found: list[Span] = []
+    read = [0] * len(RULES)
+    flood: Flood | None = None
+    resume = 0
+    for count, (place, word) in enumerate(_SCANNER.places(text.low)):
+        if place < resume:
+            continue
+        resume = 0
+        if flood is not None and place >= flood.next_cut:
+            resume = flood.cut(place, found, read) if place < flood.end else 0
+            flood = flood if place < flood.end else None
+            if resume:
+                continue
+        elif flood is None and not count % _LOOK_EVERY:
+            flood = Flood.at(text.raw, place)
         for number, at in _BY_WORD[word]:
-            if place >= read.get(number, 0):
+            if place >= read[number]:
                 for span in at(text, place):
                     read[number] = span.end
-                    yield span
+                    if span.end > span.start:
+                        found.append(span)
+    return found
+
+
+_LOOK_EVERY = 64
+"""After how many words a text is looked at for a flood of equal pieces."""
 
 
 def _is_unmasked(text: str, span: Span) -> bool:

@@ -94,7 +94,8 @@ def strength_of(sort: str, text: Text, place: int, ident: str, name: str) -> int
     name = name.lower()
     if sort == "password":
         return _strength_of_password(text, place, left, name)
-    words = [word.lower() for word in _IDENT_WORDS.findall(ident.rstrip("0123456789_-"))]
+    is_word = ident.isalpha() and ident.islower() and ident.isascii()
+    words = [ident] if is_word else [*map(str.lower, _IDENT_WORDS.findall(ident.rstrip("0123456789_-")))]
     before = ""
     if not left.strip("_-"):
         part = text.low[max(0, place - len(left) - 30) : place - len(left)].rstrip(" -")

@@ -573,6 +573,28 @@ def test_long_hostile_texts_come_to_an_end() -> None:
     assert [piece for piece, text in texts.items() if "hunter2" in redact(text)] == []
 
 
+def test_each_secret_of_a_flood_is_masked_and_nothing_beside_it() -> None:
+    """A stretch that repeats itself is judged once for all of it; at its ends each word is looked at."""
+    pieces = {
+        "密码是a1b2c3d4 ": "密码是*** ",
+        "see notes, password: hunter2\n": "see notes, password: ***\n",
+        "key=a curl -u bob:hunter2 http://x ": "key=a curl -u bob:*** http://x ",
+        "token_type=a password=hunter2; monkey=1 ": "token_type=a password=***; monkey=1 ",
+        "postgres://bob:hunter2@host/x ": "postgres://bob:***@host/x ",
+        "key=": "key=",
+    }
+    parts = [
+        ("We met. " * 9 + piece * (60_000 // len(piece)), piece, masked) for piece, masked in pieces.items()
+    ]
+    text = "\n\nA line between. password=hunter2\n\n".join(flood for flood, _, _ in parts)
+    expected = "\n\nA line between. password=***\n\n".join(
+        flood.replace(piece, masked) for flood, piece, masked in parts
+    )
+
+    assert redact(text) == expected
+    assert redact(text[7:-7]) == expected[7:-7]
+
+
 # What a reader sees from the context alone; a rule for these would mask ordinary lines as well.
 NOT_FOUND = (
     "Le code wifi",
