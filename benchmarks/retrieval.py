@@ -1,9 +1,15 @@
-"""How good search is: keywords, vectors, the two together with what may reorder them, and grep.
+"""How good search is, through an open memory with all that ranks in it, beside its halves and grep.
+
+    python benchmarks/retrieval.py --data DIR                               every set, every way
+    python benchmarks/retrieval.py --data DIR --sets locomo --ways default rerank --state DIR
+    python benchmarks/retrieval.py --data DIR --save now.json --against before.json
+    python benchmarks/retrieval.py --data DIR --fusions
 
 A set is a folder with `queries.jsonl`, one question a line (`conv`, `question`, `category_name`, `qrels`: a
-list of `[path, line]`, line 0 for the whole file), and one folder of Markdown notes for each `conv`. Prints a
-table in Markdown; every figure is a mean over questions, with a 95 % bootstrap interval, paired where it is a
-difference. Ages are counted from the day after the last dated note.
+list of `[path, line]`, line 0 for the whole file), and one folder of Markdown notes for each `conv`. Each way
+to rank is a memory with other settings, asked at noon of the day after the last dated note. Prints a table in
+Markdown; every figure is a mean over questions, with a 95 % bootstrap interval, paired where it is a
+difference. With `--state` indexes, and what a reranker has read, are kept for the next run.
 """
 
 import argparse
@@ -14,32 +20,20 @@ import re
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import apsw
 import numpy as np
 import numpy.typing as npt
 
-from composable_memory.content import EmbedderInput
-from composable_memory.interfaces import EmbedderAdapter, EmbedderServices
-from composable_memory_adapters.builtin.search import hybrid, index_vectors, keyword_leg, ranking
-from composable_memory_adapters.builtin.search.decay import age_in_days, decay_factor, written_on
-from composable_memory_adapters.builtin.search.diversity import Saying, diverse_order
-from composable_memory_adapters.builtin.search.hybrid import FusedHit, KeywordHit, VectorHit
-from composable_memory_adapters.builtin.settings import FusionMethod
-from composable_memory_adapters.chunking import chunk_markdown
-from composable_memory_adapters.embedders import local, wordllama
-from composable_memory_adapters.text.forms import word_set
-from composable_memory_adapters.text.query_terms import analyse, index_text
-from composable_memory_ops_logs import OpsLog, utc_now
-
-Kind: TypeAlias = Literal["query", "document"]
+from composable_memory import open_memory
+from composable_memory.query.filters import day_in_path
 
 METRICS = ["hit@1", "R@5", "R@10", "MRR", "nDCG@10"]
 NDCG = METRICS.index("nDCG@10")
@@ -47,186 +41,175 @@ DEPTH = 10
 HALF_LIFE_DAYS = 30
 LAMBDA = 0.7
 WEIGHTS = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7]
-CREATE = """
-CREATE VIRTUAL TABLE chunks_fts USING fts5(
-  text, content='', contentless_delete=1, tokenize='porter unicode61 remove_diacritics 2'
-)
-"""
+FUSIONS = ["absolute", "min-max", "rrf"]
 
 Floats: TypeAlias = npt.NDArray[np.float64]
-Vector: TypeAlias = npt.NDArray[np.float32]
+Place: TypeAlias = tuple[str, int, int]
+"""Path, first and last line of a passage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
+    id: str
     text: str
-    workspace: str
     category: str
-    vector: Vector
-    evidence: tuple[frozenset[int], ...]
-    """For each line that answers the question, the passages that hold it."""
+    evidence: tuple[tuple[str, int], ...]
+    """The lines that answer, as path and line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workspace:
-    texts: list[str]
-    places: list[tuple[str, int, int]]
-    vectors: Vector
-    connection: apsw.Connection
-    lowered: list[str]
-    words: list[frozenset[str]]
-    days: list[date | None]
-    """The day that each passage is from, where it ages."""
+    """The notes of a set that are searched together, and what is asked about them."""
 
-    @property
-    def today(self) -> date | None:
-        last = max(filter(None, self.days), default=None)
-        return last and last + timedelta(days=1)
-
-    def holding(self, path: str, line: int) -> frozenset[int]:
-        return frozenset(
-            at
-            for at, (where, start, end) in enumerate(self.places)
-            if where == path and (line == 0 or start <= line <= end)
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evaluation:
-    name: str
-    workspaces: dict[str, Workspace]
+    folder: Path
     questions: list[Question]
+    now: datetime
+    is_dated: bool
 
 
-Leg: TypeAlias = Callable[[Workspace, Question, "Candidates"], list[int]]
-"""Ranks the passages of a workspace for a question, best first, given what both halves found."""
+def settings(
+    *,
+    query: Mapping[str, object] | None = None,
+    store: Mapping[str, object] | None = None,
+    embedding: Mapping[str, object],
+) -> dict[str, object]:
+    """Return what differs from the defaults; nothing is reranked unless `query` says so."""
+    return {
+        "ops_log": {"enabled": False},
+        "embedding": dict(embedding),
+        "builtin": {"query": {"rerank": "off"} | dict(query or {}), "store": dict(store or {})},
+    }
 
 
-def by_grep(workspace: Workspace, question: Question, _found: "Candidates") -> list[int]:
-    """By how many words of the question a passage contains, in the order of the files where equal."""
-    words = {word.lower() for word in re.findall(r"\w+", question.text)}
-    counts = [sum(word in text for word in words) for text in workspace.lowered]
-    return [at for at in sorted(range(len(counts)), key=lambda at: -counts[at]) if counts[at]]
+def ways(embedding: Mapping[str, object]) -> dict[str, dict[str, object]]:
+    """Return the settings of every way to rank."""
+    make = partial(settings, embedding=embedding)
+    decay, mmr = {"enabled": True, "half_life_days": HALF_LIFE_DAYS}, {"enabled": True, "lambda": LAMBDA}
+    return {
+        "keywords": settings(embedding={"provider": "none"}),
+        "vectors": make(store={"fts": {"enabled": False}}),
+        "default": make(),
+        "rerank": make(query={"rerank": "late-interaction"}),
+        f"default, decay {HALF_LIFE_DAYS} days": make(query={"hybrid": {"temporal_decay": decay}}),
+        f"default, MMR {LAMBDA:g}": make(query={"hybrid": {"mmr": mmr}}),
+    }
 
 
-def by_keywords(_workspace: Workspace, _question: Question, found: "Candidates") -> list[int]:
-    return [hit.id for hit in found.keyword]
+def fusions(embedding: Mapping[str, object]) -> dict[str, dict[str, object]]:
+    """Return the settings of every fusion with every weight of the vectors."""
+    return {
+        f"{fusion} {weight:g}": settings(
+            embedding=embedding,
+            query={"hybrid": {"fusion": fusion, "vector_weight": weight, "text_weight": 1 - weight}},
+        )
+        for fusion in FUSIONS
+        for weight in WEIGHTS
+    }
 
 
-def by_vectors(workspace: Workspace, question: Question, _found: "Candidates") -> list[int]:
-    nearest: list[int] = np.argsort(-(workspace.vectors @ question.vector), kind="stable").tolist()
-    return nearest[:DEPTH]
-
-
-def by_both(_workspace: Workspace, _question: Question, found: "Candidates") -> list[int]:
-    return [hit.id for hit in found.ranked()]
-
-
-def by_both_with_decay(workspace: Workspace, _question: Question, found: "Candidates") -> list[int]:
-    scores = {hit.id: hit.score for hit in found.ranked()}
-    if workspace.today:
-        for at in scores:
-            age = age_in_days(workspace.days[at], workspace.today)
-            scores[at] *= decay_factor(age, HALF_LIFE_DAYS)
-    return sorted(scores, key=lambda at: -scores[at])
-
-
-def by_both_with_mmr(workspace: Workspace, _question: Question, found: "Candidates") -> list[int]:
-    best = found.ranked()[: ranking.DIVERSE_AMONG]
-    says = [Saying(score=hit.score, words=workspace.words[hit.id]) for hit in best]
-    return [best[at].id for at in diverse_order(says, lambda_=LAMBDA)]
-
-
-LEGS: dict[str, Leg] = {
-    "grep": by_grep,
-    "keywords": by_keywords,
-    "vectors": by_vectors,
-    "hybrid": by_both,
-    f"hybrid, decay {HALF_LIFE_DAYS} days": by_both_with_decay,
-    f"hybrid, MMR {LAMBDA:g}": by_both_with_mmr,
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidates:
-    """What both halves of the search found for one question."""
-
-    keyword: Sequence[KeywordHit]
-    scale: float
-    vector: Sequence[VectorHit]
-    vector_weight: float
-
-    @classmethod
-    def of(cls, workspace: Workspace, question: Question) -> "Candidates":
-        answer = keyword_leg.search(workspace.connection, analyse(question.text))
-        cosines = workspace.vectors @ question.vector
-        nearest = np.argsort(-cosines, kind="stable")[: hybrid.CANDIDATES].tolist()
-        named = dict.fromkeys([*nearest, *(hit.id for hit in answer.hits)])
-        vector = [VectorHit(id=at, cosine=float(cosines[at])) for at in named]
-        some = cosines[:: max(1, len(cosines) // index_vectors.SAMPLE_SIZE)].tolist()
-        weight = hybrid.vector_weight_for(float(cosines.max()), some)
-        return cls(keyword=answer.hits, scale=answer.scale, vector=vector, vector_weight=weight)
-
-    def ranked(self) -> list[FusedHit]:
-        """Return what the product ranks by default."""
-        return self.fused("absolute", self.vector_weight)
-
-    def fused(self, method: FusionMethod, vector_weight: float) -> list[FusedHit]:
-        return hybrid.fuse(
-            self.keyword,
-            self.vector,
-            scale=self.scale,
-            method=method,
-            vector_weight=vector_weight,
-            text_weight=1 - vector_weight,
+def load(folder: Path) -> Iterator[Workspace]:
+    """Yield the workspaces of a set."""
+    rows = [json.loads(line) for line in (folder / "queries.jsonl").read_text(encoding="utf-8").splitlines()]
+    for name in sorted({row["conv"] for row in rows}):
+        days = [day for path in (folder / name).rglob("*.md") if (day := day_in_path(path.name))]
+        last = datetime.combine(max(days), datetime.min.time(), UTC) if days else datetime.now(UTC)
+        yield Workspace(
+            folder=folder / name,
+            questions=[
+                Question(
+                    id=str(row.get("qid", number)),
+                    text=row["question"],
+                    category=row["category_name"],
+                    evidence=tuple((path, line) for path, line in row["qrels"]),
+                )
+                for number, row in enumerate(rows)
+                if row["conv"] == name
+            ],
+            now=last + timedelta(days=1, hours=12),
+            is_dated=bool(days),
         )
 
 
-def measures(ranked: Sequence[int], evidence: Sequence[frozenset[int]]) -> list[float]:
+async def asked(
+    workspace: Workspace, state: Path, config: Mapping[str, object]
+) -> tuple[dict[str, list[float]], int]:
+    """Return the metrics of each question by its id, and how many were answered with less than all of it."""
+    measured: dict[str, list[float]] = {}
+    degraded = 0
+    async with open_memory(workspace.folder, state, config, environ={}, long_lived=False) as memory:
+        await memory.sync()
+        passages, _ = await asyncio.to_thread(_indexed, state)
+        for question in workspace.questions:
+            ideal = _best_gains(passages, question.evidence)
+            if ideal:
+                response = await memory.query(question.text, max_results=DEPTH, now=workspace.now)
+                found = [(one.path, one.start_line, one.end_line) for one in response.results]
+                measured[question.id] = measures(found, question.evidence, ideal)
+                degraded += any(one.code in ("not-reranked", "unavailable") for one in response.degraded)
+    return measured, degraded
+
+
+def by_grep(workspace: Workspace, state: Path) -> dict[str, list[float]]:
+    """Rank by how many words of the question a passage contains, in the order of the files where equal."""
+    passages, texts = _indexed(state)
+    lowered = [text.lower() for text in texts]
+    measured = {}
+    for question in workspace.questions:
+        words = {word.lower() for word in re.findall(r"\w+", question.text)}
+        counts = [sum(word in text for word in words) for text in lowered]
+        best = [at for at in sorted(range(len(counts)), key=lambda at: -counts[at])[:DEPTH] if counts[at]]
+        if ideal := _best_gains(passages, question.evidence):
+            measured[question.id] = measures([passages[at] for at in best], question.evidence, ideal)
+    return measured
+
+
+def _indexed(state: Path) -> tuple[list[Place], list[str]]:
+    """Return the passages of the one index in a state folder, in the order of the files."""
+    (path,) = (state / "memory").glob("*.sqlite")
+    with closing(apsw.Connection(str(path))) as connection:
+        rows = [*connection.execute("SELECT path, start_line, end_line, text FROM chunks")]
+    rows.sort(key=lambda row: row[:3])
+    return [(path, first, last) for path, first, last, _ in rows], [row[3] for row in rows]
+
+
+def _holds(place: Place, line: tuple[str, int]) -> bool:
+    path, first, last = place
+    return path == line[0] and (line[1] == 0 or first <= line[1] <= last)
+
+
+def measures(
+    ranked: Sequence[Place], evidence: Sequence[tuple[str, int]], ideal: Sequence[int]
+) -> list[float]:
     """Return the metrics of one answer. A line of evidence counts once, at the first passage with it."""
     open_lines = list(evidence)
     gains: list[int] = []
-    for at in ranked[:DEPTH]:
-        gains.append(sum(at in line for line in open_lines))
-        open_lines = [line for line in open_lines if at not in line]
+    for place in ranked[:DEPTH]:
+        gains.append(sum(_holds(place, line) for line in open_lines))
+        open_lines = [line for line in open_lines if not _holds(place, line)]
     first = next((rank for rank, gain in enumerate(gains, start=1) if gain), None)
     return [
         float(first == 1),
         sum(gains[:5]) / len(evidence),
         sum(gains) / len(evidence),
         1 / first if first else 0.0,
-        _discounted(gains) / _discounted(_best_gains(evidence)),
+        _discounted(gains) / _discounted(ideal),
     ]
 
 
-def _best_gains(evidence: Sequence[frozenset[int]]) -> list[int]:
+def _best_gains(passages: Sequence[Place], evidence: Sequence[tuple[str, int]]) -> list[int]:
     """Return the gains of a ranking that always takes the passage with most of the evidence that is left."""
-    open_lines = [line for line in evidence if line]
+    holding = [frozenset(place for place in passages if _holds(place, line)) for line in evidence]
+    open_lines = [places for places in holding if places]
     gains: list[int] = []
     while open_lines and len(gains) < DEPTH:
-        ((at, gain),) = Counter(at for line in open_lines for at in sorted(line)).most_common(1)
+        ((best, gain),) = Counter(place for line in open_lines for place in sorted(line)).most_common(1)
         gains.append(gain)
-        open_lines = [line for line in open_lines if at not in line]
+        open_lines = [line for line in open_lines if best not in line]
     return gains
 
 
 def _discounted(gains: Sequence[int]) -> float:
     return sum(gain / math.log2(rank + 1) for rank, gain in enumerate(gains, start=1))
-
-
-def evaluate(evaluation: Evaluation, found: Sequence[Candidates], leg: Leg) -> Floats:
-    """Return one row of metrics for each question."""
-    return np.array(
-        [
-            measures(leg(evaluation.workspaces[question.workspace], question, one), question.evidence)
-            for question, one in zip(evaluation.questions, found, strict=True)
-        ]
-    )
-
-
-def candidates(evaluation: Evaluation) -> list[Candidates]:
-    """Return what both halves found for each question."""
-    return [Candidates.of(evaluation.workspaces[one.workspace], one) for one in evaluation.questions]
 
 
 def interval(values: Floats, *, resamples: int, seed: int) -> tuple[float, float]:
@@ -236,142 +219,122 @@ def interval(values: Floats, *, resamples: int, seed: int) -> tuple[float, float
     return float(low), float(high)
 
 
-async def load(folder: Path, embedder: EmbedderAdapter) -> list[Evaluation]:
-    """Read a set; questions whose category is `adversarial` become a set of their own."""
-    lines = (folder / "queries.jsonl").read_text(encoding="utf-8").splitlines()
-    rows = [json.loads(line) for line in lines]
-    names = sorted({row["conv"] for row in rows})
-    workspaces = {name: await _workspace(folder / name, embedder) for name in names}
-    vectors = await embed(embedder, [row["question"] for row in rows], kind="query")
-    questions = [
-        Question(
-            text=row["question"],
-            workspace=row["conv"],
-            category=row["category_name"],
-            vector=vector,
-            evidence=tuple(workspaces[row["conv"]].holding(path, line) for path, line in row["qrels"]),
-        )
-        for row, vector in zip(rows, vectors, strict=True)
-    ]
-    kinds = {
-        folder.name: [one for one in questions if one.category != "adversarial"],
-        f"{folder.name}, adversarial": [one for one in questions if one.category == "adversarial"],
-    }
-    return [
-        Evaluation(name=name, workspaces=workspaces, questions=[one for one in kind if any(one.evidence)])
-        for name, kind in kinds.items()
-        if kind
-    ]
+Results: TypeAlias = dict[str, dict[str, list[float]]]
+"""The metrics by way and question."""
 
 
-async def embed(
-    embedder: EmbedderAdapter, texts: Sequence[str], *, kind: Literal["query", "document"]
-) -> Floats:
-    """Return the vectors of `texts`, of length 1, as rows."""
-    inputs = [EmbedderInput(text=text, kind=kind) for text in texts]
-    rows = np.array(await embedder.embed_batch(inputs), dtype=np.float32)
-    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+async def measure(
+    folder: Path, state: Path, chosen: Mapping[str, Mapping[str, object]], *, with_grep: bool
+) -> tuple[Results, dict[str, frozenset[str]]]:
+    """Return the results of a set, and the ids of its questions by their kind."""
+    results: Results = {}
+    workspaces = await asyncio.to_thread(lambda: [*load(folder)])
+    for name, config in chosen.items():
+        if "decay" in name and not any(one.is_dated for one in workspaces):
+            continue
+        rows: dict[str, list[float]] = {}
+        degraded = 0
+        for workspace in workspaces:
+            where = state / folder.name / workspace.folder.name / re.sub(r"\W+", "-", name)
+            found, lacking = await asked(workspace, where, config)
+            rows |= found
+            degraded += lacking
+            if with_grep:
+                results.setdefault("grep", {}).update(await asyncio.to_thread(by_grep, workspace, where))
+        with_grep = False
+        results[name] = rows
+        if degraded:
+            sys.stderr.write(f"{folder.name}, {name}: {degraded} answers lack something\n")
+    kinds = {folder.name: frozenset(next(iter(results.values()), {}))}
+    every = [question for workspace in workspaces for question in workspace.questions]
+    if adversarial := frozenset(one.id for one in every if one.category == "adversarial"):
+        kinds[f"{folder.name}, adversarial"] = adversarial & kinds[folder.name]
+        kinds[f"{folder.name}, others"] = kinds[folder.name] - adversarial
+    return results, kinds
 
 
-async def _workspace(folder: Path, embedder: EmbedderAdapter) -> Workspace:
-    texts: list[str] = []
-    places: list[tuple[str, int, int]] = []
-    for path in sorted(folder.rglob("*.md")):
-        for chunk in chunk_markdown(path.read_text(encoding="utf-8")):
-            texts.append(chunk.text)
-            places.append((path.relative_to(folder).as_posix(), chunk.start_line, chunk.end_line))
-    connection = apsw.Connection(":memory:")
-    keyword_leg.prepare(connection)
-    connection.execute(CREATE)
-    rows = [(at, index_text(text)) for at, text in enumerate(texts)]
-    connection.executemany("INSERT INTO chunks_fts (rowid, text) VALUES (?, ?)", rows)
-    return Workspace(
-        texts=texts,
-        places=places,
-        vectors=await embed(embedder, texts, kind="document"),
-        connection=connection,
-        lowered=[text.lower() for text in texts],
-        words=[word_set(text) for text in texts],
-        days=[written_on(path, source="memory", mtime_ns=None) for path, _, _ in places],
-    )
-
-
-def leg_table(evaluation: Evaluation, ask: Callable[[Floats], tuple[float, float]]) -> Iterable[str]:
-    """Yield a row for each leg; those with both halves say how far they are from the better half."""
-    is_dated = any(workspace.today for workspace in evaluation.workspaces.values())
-    found = candidates(evaluation)
-    results = {
-        name: evaluate(evaluation, found, leg)
-        for name, leg in LEGS.items()
-        if is_dated or leg is not by_both_with_decay
-    }
-    best = max(("keywords", "vectors"), key=lambda name: results[name][:, NDCG].mean())
-    for name, values in results.items():
-        cells = " | ".join(f"{mean:.3f}" for mean in values.mean(axis=0))
+def table(
+    name: str,
+    ids: frozenset[str],
+    results: Results,
+    before: Results,
+    ask: Callable[[Floats], tuple[float, float]],
+) -> Iterable[str]:
+    """Yield a row for each way, with the differences from what it builds on and from the run before."""
+    chosen = {way: {id_: row for id_, row in rows.items() if id_ in ids} for way, rows in results.items()}
+    for way, rows in chosen.items():
+        values = np.array([*rows.values()])
         low, high = ask(values[:, NDCG])
-        count = len(evaluation.questions)
-        gain = ""
-        if name.startswith("hybrid"):
-            less = values[:, NDCG] - results[best][:, NDCG]
-            gain = "{:+.3f} ({:+.3f} to {:+.3f})".format(less.mean(), *ask(less))
-        yield f"| {evaluation.name} | {count:,} | {name} | {cells} | {low:.3f} to {high:.3f} | {gain} |"
+        cells = [
+            *(f"{mean:.3f}" for mean in values.mean(axis=0)),
+            f"{low:.3f} to {high:.3f}",
+            _difference(rows, chosen.get(_base_of(way), {}), ask),
+        ]
+        if before:
+            cells.append(_difference(rows, before.get(way, {}), ask))
+        yield f"| {name} | {len(ids):,} | {way} | {' | '.join(cells)} |"
 
 
-def fusion_table(evaluation: Evaluation) -> Iterable[str]:
-    """Yield a row for each way to fuse: nDCG@10 of the even and of the odd questions, by vector weight."""
-    questions = evaluation.questions
-    found = candidates(evaluation)
-    methods: list[FusionMethod] = ["absolute", "min-max", "rrf"]
-    for method in methods:
-        cells = []
-        for weight in WEIGHTS:
-            ranked = ([hit.id for hit in one.fused(method, weight)] for one in found)
-            values = [measures(ids, one.evidence)[NDCG] for ids, one in zip(ranked, questions, strict=True)]
-            cells.append(f"{np.mean(values[::2]):.3f} / {np.mean(values[1::2]):.3f}")
-        yield f"| {evaluation.name} | {method} | {' | '.join(cells)} |"
+def _base_of(way: str) -> str:
+    return "keywords" if way == "default" else "default" if way not in ("keywords", "vectors", "grep") else ""
 
 
-@asynccontextmanager
-async def opened(gguf: Path | None) -> AsyncIterator[EmbedderAdapter]:
-    """Yield the packaged embedder, or the model in a GGUF file."""
-    with tempfile.TemporaryDirectory() as state:
-        services = EmbedderServices(state_dir=Path(state), environ={}, ops_log=OpsLog(None), clock=utc_now)
-        opening = wordllama.spec.open(wordllama.WordLlamaSettings(), services)
-        if gguf is not None:
-            opening = local.spec.open(local.LocalSettings(model_path=str(gguf.resolve())), services)
-        async with opening as embedder:
-            yield embedder
+def _difference(
+    rows: Mapping[str, Sequence[float]],
+    base: Mapping[str, Sequence[float]],
+    ask: Callable[[Floats], tuple[float, float]],
+) -> str:
+    both = [id_ for id_ in rows if id_ in base]
+    if not both:
+        return ""
+    less = np.array([rows[id_][NDCG] - base[id_][NDCG] for id_ in both])
+    return "{:+.3f} ({:+.3f} to {:+.3f})".format(less.mean(), *ask(less))
 
 
-async def run(arguments: argparse.Namespace) -> Iterable[str]:
+async def run(arguments: argparse.Namespace, state: Path) -> Iterable[str]:
+    """Measure all that was chosen and return the lines of the table."""
     folders = sorted(path.parent for path in arguments.data.glob("*/queries.jsonl"))
-    chosen = [folder for folder in folders if not arguments.sets or folder.name in arguments.sets]
+    folders = [one for one in folders if not arguments.sets or one.name in arguments.sets]
+    embedding: dict[str, object] = {"provider": "wordllama"}
+    if arguments.gguf:
+        embedding = {"provider": "local", "local": {"model_path": str(arguments.gguf.resolve())}}
+    chosen = fusions(embedding) if arguments.fusions else ways(embedding)
+    if arguments.ways:
+        chosen = {name: config for name, config in chosen.items() if name in arguments.ways}
+    with_grep = "grep" in arguments.ways if arguments.ways else not arguments.fusions
+    former: dict[str, Results] = {}
+    if arguments.against:
+        former = json.loads(await asyncio.to_thread(arguments.against.read_text, encoding="utf-8"))
     ask = partial(interval, resamples=arguments.resamples, seed=arguments.seed)
-    async with opened(arguments.gguf) as embedder:
-        evaluations = [one for folder in chosen for one in await load(folder, embedder)]
-    if arguments.fusions:
-        header = ["set", "fusion", *(f"vectors {weight:g}" for weight in WEIGHTS)]
-        rows = [row for one in evaluations for row in fusion_table(one)]
-    else:
-        header = ["set", "questions", "ranked by", *METRICS, "95 % of nDCG@10", "less the better half (95 %)"]
-        rows = [row for one in evaluations for row in leg_table(one, ask)]
-    return [f"| {' | '.join(header)} |", f"|{'---|' * len(header)}", *rows]
+    header = ["set", "questions", "ranked by", *METRICS, "95 % of nDCG@10", "against its base (95 %)"]
+    header += ["against the run before (95 %)"] if former else []
+    lines = [f"| {' | '.join(header)} |", f"|{'---|' * len(header)}"]
+    every: dict[str, Results] = {}
+    for folder in folders:
+        every[folder.name], kinds = await measure(folder, state, chosen, with_grep=with_grep)
+        for kind, ids in kinds.items():
+            lines += table(kind, ids, every[folder.name], former.get(folder.name, {}), ask)
+        if arguments.save:
+            await asyncio.to_thread(arguments.save.write_text, json.dumps(every), encoding="utf-8")
+    return lines
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder with one folder for each set")
     parser.add_argument("--sets", nargs="*", default=[], help="names of the sets to use; all if not given")
+    parser.add_argument("--ways", nargs="*", default=[], help="ways to rank; all if not given")
     parser.add_argument("--gguf", type=Path, help="embed with this model in place of the packaged one")
-    parser.add_argument("--fusions", action="store_true", help="compare ways to fuse instead of legs")
-    parser.add_argument("--out", type=Path, help="also write the table to this file")
+    parser.add_argument("--fusions", action="store_true", help="compare ways and weights of fusion instead")
+    parser.add_argument("--state", type=Path, help="keep the indexes in this folder")
+    parser.add_argument("--save", type=Path, help="write the metrics of every question to this file")
+    parser.add_argument("--against", type=Path, help="compare with the metrics that another run saved")
     parser.add_argument("--resamples", type=int, default=2_000)
     parser.add_argument("--seed", type=int, default=7)
     arguments = parser.parse_args()
-    table = "\n".join(asyncio.run(run(arguments))) + "\n"
-    sys.stdout.write(table)
-    if arguments.out:
-        arguments.out.write_text(table, encoding="utf-8")
+    with tempfile.TemporaryDirectory() as folder:
+        lines = asyncio.run(run(arguments, arguments.state or Path(folder)))
+    sys.stdout.write("\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

@@ -17,13 +17,19 @@ from typing import Any
 
 import apsw
 import numpy as np
-from retrieval import CREATE, Floats, interval
+from retrieval import Floats, interval
 
 from composable_memory.types import MAX_SNIPPET_CHARS
 from composable_memory_adapters.builtin.search import keyword_leg
 from composable_memory_adapters.chunking import Chunk, chunk_markdown
 from composable_memory_adapters.text.query_terms import analyse, index_text
 from composable_memory_adapters.text.snippets import SnippetMaker
+
+CREATE = """
+CREATE VIRTUAL TABLE chunks_fts USING fts5(
+  text, content='', contentless_delete=1, tokenize='porter unicode61 remove_diacritics 2'
+)
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
