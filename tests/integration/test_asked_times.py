@@ -2,14 +2,16 @@
 
 import json
 import os
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
 
 from composable_memory import open_memory
+from composable_memory.paths import NOTE_SUFFIXES
 from composable_memory.runtime.memory import Memory
 from composable_memory.types import SearchFilters, SearchOptions
+from composable_memory_adapters.builtin.search.dating import asked_time
 
 NOW = datetime(2026, 5, 20, 9, tzinfo=UTC)
 """A Wednesday."""
@@ -77,6 +79,15 @@ async def test_the_note_of_a_day_comes_first_however_the_day_is_written(vault: P
         found = {query: await first(memory, query) for query in asked}
 
     assert found == asked
+
+
+def test_the_name_of_a_note_of_any_kind_asks_for_nothing_but_its_day() -> None:
+    for suffix in NOTE_SUFFIXES:
+        asked = asked_time(f"memory/2026-04-14{suffix}", None, NOW)
+
+        assert asked is not None
+        assert asked.is_all
+        assert asked.level(date(2026, 4, 14)) == 2.0
 
 
 async def test_of_like_notes_that_of_the_time_comes_first(vault: Path, state_dir: Path) -> None:

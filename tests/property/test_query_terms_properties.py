@@ -50,7 +50,7 @@ def finds(index: apsw.Connection, text: str, match: str | None) -> bool:
 def test_fts5_accepts_whatever_is_typed(index: apsw.Connection, query: str) -> None:
     analysed = analyse(query)
 
-    for match in (analysed.match_any(), *(one for every in analysed.lookups() for one in every)):
+    for match in (analysed.match_any(), *(one for every in analysed.lookups for one in every)):
         if match is not None:
             index.execute("SELECT rowid FROM notes WHERE notes MATCH ?", (match,)).fetchall()
 
@@ -92,5 +92,5 @@ def test_a_text_is_found_by_itself_as_a_quotation(index: apsw.Connection, words:
     text = " ".join(words)
 
     query = analyse(f'"{text}"')
-    for (match,) in query.lookups()[len(query.terms) :]:
+    for (match,) in query.lookups[len(query.terms) :]:
         assert finds(index, text, match), match

@@ -3,6 +3,7 @@
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 
 from composable_memory_adapters.text import inflection, stop_words
 from composable_memory_adapters.text.forms import (
@@ -55,7 +56,7 @@ class Lookup:
         return f'"{" ".join(self.words)}"' + ("*" if self.is_open else "")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class KeywordQuery:
     """The words of a question that are worth looking up, best used by `match_any`.
 
@@ -69,6 +70,7 @@ class KeywordQuery:
     phrases: tuple[str, ...]
     language: str = "en"
 
+    @cached_property
     def sought(self) -> tuple[tuple[Lookup, ...], ...]:
         """Return the alternatives to look up for each term, as it is written first, then for each phrase."""
         return (
@@ -76,13 +78,14 @@ class KeywordQuery:
             *((_sequence(phrase),) for phrase in self.phrases),
         )
 
+    @cached_property
     def lookups(self) -> tuple[tuple[str, ...], ...]:
         """Return the FTS5 strings of each term, any of which will do, then those of each phrase."""
-        return tuple(tuple(one.fts5 for one in alternatives) for alternatives in self.sought())
+        return tuple(tuple(one.fts5 for one in alternatives) for alternatives in self.sought)
 
     def match_any(self) -> str | None:
         """Return the FTS5 query for texts with any term; None if there is nothing to look up."""
-        return " OR ".join(one for alternatives in self.lookups() for one in alternatives) or None
+        return " OR ".join(one for alternatives in self.lookups for one in alternatives) or None
 
 
 def analyse(query: str) -> KeywordQuery:

@@ -78,7 +78,7 @@ class SnippetMaker:
     def __init__(self, query: KeywordQuery, rarities: Sequence[float] | None = None) -> None:
         self._stemmer = Stemmer()
         self._stems: dict[str, list[str]] = {}
-        lookups = query.sought()[: len(query.terms)]
+        lookups = query.sought[: len(query.terms)]
         self._weights = rarities if rarities and any(rarities) else [1.0] * len(lookups)
         self._sought = [
             [self._to_seek(" ".join(one.words), one.is_open) for one in alternatives]

@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import date, datetime, timedelta
 from itertools import islice, takewhile
 
+from composable_memory.paths import NOTE_SUFFIXES
 from composable_memory.query.filters import day_in_path
 from composable_memory.time.expressions import time_mentions
 from composable_memory.time.windows import window_of
@@ -71,7 +72,8 @@ _ONLY_ASKS = frozenset(
 _ONLY_ASKS_HAN = re.compile("发生|什么|日记|笔记|记录|星期|[事情干做写过的了我们在有吗呢那天是都末初底周]")
 _WORD = re.compile(r"\w+")
 _STOPS = stop_words.ALWAYS.union(*stop_words.BY_LANGUAGE.values())
-_DAY_IN_NAME = re.compile(r"(?<![\w-])(?:[\w.-]+/)*(\d{4}-\d{2}-\d{2})(?:\.(?:md|markdown|mdx|txt)\b)?(?!\d)")
+_SUFFIXES = "|".join(map(re.escape, sorted(NOTE_SUFFIXES)))
+_DAY_IN_NAME = re.compile(rf"(?<![\w-])(?:[\w.-]+/)*(\d{{4}}-\d{{2}}-\d{{2}})(?:(?:{_SUFFIXES})\b)?(?!\d)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -102,7 +102,7 @@ class _Texts:
         """Yield id, path and text of the passages with all `phrases`, or of more than these."""
         ids: Iterable[int] = self.ids
         if self.has_keywords:
-            wanted = " AND ".join(one for (one,) in KeywordQuery(terms=(), phrases=phrases).lookups())
+            wanted = " AND ".join(one for (one,) in KeywordQuery(terms=(), phrases=phrases).lookups)
             found = {row[0] for row in self.connection.execute(WITH_WORDS, (wanted,))}
             ids = [id_ for id_ in self.ids if id_ in found]
         for id_, path, text in self.connection.execute(TEXTS, (_json([*ids]),)):

@@ -123,7 +123,7 @@ def _unmatched(ids: Sequence[int]) -> list[KeywordHit]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Plan:
-    """Which lookups of a question to make, and what each is worth. Numbers are places in its `lookups()`."""
+    """Which lookups of a question to make, and what each is worth. Numbers are places in its `lookups`."""
 
     match: str
     asked: Sequence[int]
@@ -141,7 +141,7 @@ class _Plan:
         cls, connection: Connection, query: KeywordQuery, *, size: tuple[int, int], row_budget: int
     ) -> "_Plan":
         passages, tokens = size
-        lookups = query.lookups()
+        lookups = query.lookups
         # From this frequency on it makes no difference how common a word is.
         limit = passages if passages <= row_budget else int(passages * COMMON_SHARE) + 1
         frequencies = [connection.execute(FREQUENCY, (" OR ".join(one), limit)).get for one in lookups]

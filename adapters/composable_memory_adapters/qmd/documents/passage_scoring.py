@@ -78,7 +78,7 @@ def score(query: KeywordQuery, texts: Sequence[str], cache: StemCache | None = N
     stemmer = Stemmer()
     passages = (cache or StemCache()).of_texts(texts)
     known = frozenset[str]().union(*passages)
-    lookups = [_StemPattern.of(alternatives, stemmer, known) for alternatives in query.sought()]
+    lookups = [_StemPattern.of(alternatives, stemmer, known) for alternatives in query.sought]
     if not lookups or not passages:
         return [Scored(words=0.0, exact=False)] * len(texts)
     places = _places(lookups, passages)

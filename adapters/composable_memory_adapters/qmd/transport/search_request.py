@@ -151,7 +151,7 @@ def _as_written(keywords: KeywordQuery, line: str) -> list[str]:
     return [
         written.get(term, term) if _ARABIC.match(term) else _prefix(term, alternatives)
         for term, alternatives in zip(
-            keywords.terms, keywords.sought(), strict=False
+            keywords.terms, keywords.sought, strict=False
         )  # phrases follow the terms
     ]
 
