@@ -87,8 +87,7 @@ class SupportingFact:
 
     It held in the world from `valid_from` until before `valid_to`; None is unknown, and not yet. `holds` says
     whether it held at `as_of`, the time that the question is about, which is the present unless it names one.
-    `origin` is where the fact was taken from. Facts that say different things of the same matter, of which a
-    later one ends an earlier one, have the same `matter`.
+    `origin` is where the fact was taken from.
     """
 
     text: str
@@ -97,7 +96,6 @@ class SupportingFact:
     as_of: datetime | None = None
     holds: bool = True
     origin: Origin | None = None
-    matter: str = ""
 
     @property
     def validity(self) -> str:
@@ -132,7 +130,8 @@ class MemorySearchResult:
     knows of it. `start_char` counts from 0: where in its first line a passage begins that is a piece of it.
     `highlights` are the parts of the snippet that match the query, as pairs of begin and end, counted in
     characters from 0, ascending. `text` is the whole passage, where the backend gives it. `facts` are what a
-    memory of facts knows of it, each with its time: what the result says itself, or what was taken from it.
+    memory of facts knows of it, each with its time: what was taken from a passage, or what the result says
+    itself and after it what else was said of the same matter and does not hold at the time asked about.
     """
 
     path: str
@@ -159,6 +158,13 @@ class MemorySearchResult:
         """
         within = f":{self.start_char}" if self.start_char else ""
         return f"{self.path}:{self.start_line}:{self.end_line}{within}"
+
+    @property
+    def outdated(self) -> tuple[Origin, ...]:
+        """Return the places that say of the matter of a fact, which holds, what does not hold."""
+        if self.origin is None or not self.facts or not self.facts[0].holds:
+            return ()
+        return tuple(one.origin for one in self.facts if one.origin and not one.holds)
 
 
 DegradationCode = Literal[

@@ -10,7 +10,7 @@ from itertools import islice
 
 from composable_memory.arguments import require_whole
 from composable_memory.citations import format_place
-from composable_memory.types import MemorySearchResult
+from composable_memory.types import MemorySearchResult, SupportingFact
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = ["DEFAULT_MAX_CHARS", "PackBudget", "estimate_tokens", "pack_results", "told_facts"]
@@ -116,10 +116,15 @@ def pack_results(
 
 def told_facts(result: MemorySearchResult) -> list[str]:
     """Return the facts of a result whose time is known and not told by its snippet; the best of many."""
-    untold = (fact for fact in result.facts if fact.validity and fact.validity not in result.snippet)
+    untold = (fact for fact in result.facts if fact.validity and not _tells_times(result.snippet, fact))
     snippet = result.snippet.strip()
     told = (fact.validity if fact.text == snippet else str(fact) for fact in untold)
     return [" ".join(one.split()) for one in islice(told, MOST_FACTS)]
+
+
+def _tells_times(snippet: str, fact: SupportingFact) -> bool:
+    times = [moment.date().isoformat() for moment in (fact.valid_from, fact.valid_to) if moment]
+    return all(time in snippet for time in times or [fact.validity])
 
 
 def _text(result: MemorySearchResult) -> str:

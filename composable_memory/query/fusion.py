@@ -9,6 +9,9 @@ A fact that was taken from lines of a file takes no second place beside the pass
 it supports the passage, which says more, and never the other way round. In `Fusion.WEIGHTED` a passage gains
 a tenth of the best fact of another backend that supports it, and a fact counts half whose lines another
 backend must have searched and did not bring up ("What the graph adds" in docs/retrieval-measurements.md).
+
+A passage that says what does not hold at the time asked about comes after what holds: a fact that answers the
+question, or its passage, takes the score of the best passage that is outdated by it.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,6 +31,7 @@ from composable_memory_ops_logs import Candidate, TakenFrom
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 __all__ = [
+    "ANSWERING",
     "DEFAULT_RRF_K",
     "BackendList",
     "Dedup",
@@ -45,6 +49,8 @@ SUPPORT_SHARE = 0.1
 """So much of the score of the best fact that supports a passage is added to the passage's."""
 CLEAR_LEAD = 0.3
 """A fact of another backend that is farther ahead of the passage it is from stays a result of its own."""
+ANSWERING = 0.5
+"""A fact with such a calibrated score answers the question itself, not only something near it."""
 UNCONFIRMED_FACTOR = 0.5
 """What the score of a fact is multiplied by whose lines were searched and not brought up."""
 DEFAULT_RRF_K = 60
@@ -104,7 +110,7 @@ class _Found(NamedTuple, Generic[T]):
 class Group(Generic[T]):
     """What was found that says the same: the one that stands for it, and the others.
 
-    `apart` are facts that were taken from it and are results of their own.
+    `apart` are facts about it that are in other groups: taken from it, or saying that it `is_outdated`.
     """
 
     best: _Found[T]
@@ -113,6 +119,7 @@ class Group(Generic[T]):
     apart: tuple[_Found[T], ...] = ()
     support: float = 0.0
     is_unconfirmed: bool = False
+    is_outdated: bool = False
 
     @property
     def members(self) -> tuple[_Found[T], ...]:
@@ -218,7 +225,8 @@ def merge(
     losers: list[_Loser[T]] = []
     groups = _Grouping(dedup, losers, is_near).of(_candidates(lists, losers))
     _score(groups, [entry for entry in lists if entry.weight > 0.0], fusion, rrf_k)
-    groups.sort(key=lambda group: (-group.score, group.best.place, group.best.rank))
+    _raise_above_outdated(groups)
+    groups.sort(key=lambda group: (-group.score, group.is_outdated, group.best.place, group.best.rank))
     comparison = is_near if dedup is Dedup.NEAR else lambda *_: False
     kept, rest = _keep(groups, max_results, min_score, losers, comparison)
     return Merged(
@@ -376,6 +384,34 @@ def _score(groups: list[Group[T]], lists: Sequence[BackendList[T]], fusion: Fusi
             group.score = sum(one.weight / (rrf_k + one.rank) for one in best) * (rrf_k + 1) / total
 
 
+def _raise_above_outdated(groups: Sequence[Group[T]]) -> None:
+    """Let what holds stand before the passages that say of the same matter what does not."""
+    by_path: dict[str, list[Group[T]]] = {}
+    for holding in groups:
+        for fact in holding.members:
+            if not fact.result.outdated or fact.calibrated < ANSWERING:
+                continue
+            if not by_path:
+                for group in groups:
+                    by_path.setdefault(group.best.result.path, []).append(group)
+            for place in fact.result.outdated:
+                for group in by_path.get(place.path, ()):
+                    if group is not holding and _says_only(group, place, fact.result.origin):
+                        group.is_outdated = True
+                        group.apart += (fact,)
+                        if group.score > holding.score:
+                            holding.support += group.score - holding.score
+                            holding.score = group.score
+
+
+def _says_only(group: Group[T], place: Origin | TakenFrom, holding: Origin | TakenFrom | None) -> bool:
+    """Return whether a passage holds the lines of `place`, and not those of the fact that holds."""
+    passage = group.best.result
+    if passage.start_line < 1 or place.start_line < 1 or not overlap(place, passage):
+        return False
+    return holding is None or holding.path != passage.path or not overlap(holding, passage)
+
+
 def _support(group: Group[T]) -> float:
     """Return what facts add to the weighted score of their passage, or what a fact without one loses."""
     if group.is_unconfirmed:
@@ -441,9 +477,16 @@ def _result(group: Group[MemorySearchResult]) -> MemorySearchResult:
 
 
 def _facts(group: Group[MemorySearchResult]) -> tuple[SupportingFact, ...]:
-    """Return the facts of all that say it, those of the best first, each once."""
-    told = (fact for one in (*group.members, *group.apart) for fact in one.result.facts)
+    """Return the facts of all that say it, each once; of a passage those that were taken from its lines."""
+    passage, told = group.best.result, [fact for one in group.members for fact in one.result.facts]
+    told += [fact for one in group.apart for fact in one.result.facts]
+    if passage.start_line > 0:
+        told = [one for one in told if one.origin is None or _is_from(one.origin, passage)]
     return tuple(dict.fromkeys(told))
+
+
+def _is_from(origin: Origin, passage: MemorySearchResult) -> bool:
+    return origin.path == passage.path and (origin.start_line < 1 or overlap(origin, passage))
 
 
 def _attribution(group: Group[T]) -> Attribution:

@@ -10,12 +10,13 @@ from typing import TypeVar, overload
 from composable_memory.query.context_pack import PackBudget
 from composable_memory.query.fusion import Group, Merged, T
 from composable_memory.query.interleaving import Draw
-from composable_memory.query.near_duplicates import Passage, near_pairs, near_pairs_shown
+from composable_memory.query.near_duplicates import near_pairs, near_pairs_shown
 from composable_memory.query.query_context import QueryContext
 from composable_memory.query.ranking import Ranking
 from composable_memory.types import (
     BackendAnswer,
     MemorySearchResult,
+    Origin,
     QueryIntent,
     QueryRequest,
     QueryResponse,
@@ -183,7 +184,7 @@ def logged_dropped(merged: Merged[T]) -> list[Dropped]:
             backend=one.backend_id,
             reason=one.reason,
             detail=one.detail,
-            origin=_taken_from(one.result),
+            origin=_taken_from(one.result.origin),
             start_char=one.result.start_char or None,
         )
         for one in merged.losers
@@ -279,13 +280,13 @@ def _candidate(rank: int, result: MemorySearchResult) -> Candidate:
         source=result.source,
         snippet_preview=result.snippet[:SNIPPET_PREVIEW_CHARS],
         exact=result.exact,
-        origin=_taken_from(result),
+        origin=_taken_from(result.origin),
         start_char=result.start_char or None,
+        outdated=tuple(filter(None, map(_taken_from, result.outdated))) or None if result.facts else None,
     )
 
 
-def _taken_from(result: Passage) -> TakenFrom | None:
-    origin = result.origin
+def _taken_from(origin: Origin | TakenFrom | None) -> TakenFrom | None:
     return TakenFrom(origin.path, origin.start_line, origin.end_line) if origin else None
 
 
@@ -304,7 +305,7 @@ def _final(group: Group[T]) -> FinalResult:
         merged_with=tuple(other.label for other in group.others),
         support=group.support,
         snippet_preview=result.snippet[:SNIPPET_PREVIEW_CHARS],
-        origin=_taken_from(result),
+        origin=_taken_from(result.origin),
         start_char=result.start_char or None,
     )
 

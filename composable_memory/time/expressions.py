@@ -102,6 +102,15 @@ _WEEKDAYS: Mapping[str, int] = {
     )
     for name in names.split()
 }  # fmt: skip
+_SEASONS: Mapping[str, int] = {
+    name: number
+    for number, names in {
+        3: "spring frühling frühjahr primavera printemps 春", 6: "summer sommer verano été 夏",
+        9: "autumn fall herbst otoño automne 秋", 12: "winter invierno hiver 冬",
+    }.items()
+    for name in names.split()
+}  # fmt: skip
+"""The month that a season of the north begins with; a winter belongs to the year of its December."""
 _HAN_DIGITS = "一二三四五六七八九十"
 _HAN_WEEKDAYS = "一二三四五六日"
 _HAN_MONTH = rf"(?P<han_month>十[一二]?|(?<![{_HAN_DIGITS}])[一二三四五六七八九])"
@@ -208,6 +217,8 @@ _BEFORE_A_WEEKDAY = "on|last|this|past|from|am|letzten|vergangenen|vom|el|este|l
 _BEFORE_A_DAY = "am|vom|zum|seit|bis"
 
 _DIGIT = r"\d"
+_SEASON = rf"\b(?P<season>{'|'.join(name for name in _SEASONS if name.isascii() or len(name) > 1)})\b"
+_SEASON_NAME = "|".join(sorted({name[:4] for name in _SEASONS}))
 _MONTH_NAME = "|".join(sorted({name[:3] for name in _MONTHS}))
 _WORD = "|".join(sorted({name[:3] for name in (*_WORDS, *_WEEKDAYS, *_QUARTERS)}))
 _WAY = "last|past|previous|this|next|últim|ago|hace|il y a|vor|letzten|vergangenen"
@@ -242,10 +253,12 @@ _RULES: tuple[tuple[str, str, str], ...] = (
         rf"(?:{_YEAR}\s*年)?{_HAN_MONTH}月份?(?:(?P<han_day>[{_HAN_DIGITS}]{{1,3}})[日号號])?",
         "",
     ),
+    ("[春夏秋冬]", rf"(?:{_YEAR}\s*年\s*的?)?(?P<season>[春夏秋冬])[天季]", ""),
     ("[年년]", rf"{_YEAR}\s*[年년]", ""),
     (_DIGIT, rf"\bQ(?P<quarter>[1-4])(?:\s+of\s+|[\s,/-]*){_YEAR}", ""),
     (_DIGIT, rf"{_NOT_INSIDE}{_YEAR}[\s/-]?Q(?P<quarter>[1-4])\b", ""),
     (_DIGIT, rf"\b(?P<nth>{'|'.join(_QUARTERS)})\s+quarter(?:\s+of)?\s+{_YEAR}", ""),
+    (_SEASON_NAME, rf"{_SEASON}(?:,?\s+|\s+of\s+|\s+del?\s+){_YEAR}", ""),
     (_WAY, rf"\b(?:in\s+the\s+)?(?P<way>last|past|previous|next)\s+{_COUNT}\s+{_UNIT}", ""),
     (_WAY, rf"\b(?:en\s+)?l[oa]s\s+últim[oa]s\s+{_COUNT}\s+{_UNIT}", ""),
     (_WAY, rf"\b(?:in\s+den\s+)?(?:letzten|vergangenen)\s+{_COUNT}\s+{_UNIT}", ""),
@@ -267,6 +280,7 @@ _RULES: tuple[tuple[str, str, str], ...] = (
     (_WORD, rf"\b(?P<weekday>{'|'.join(_WEEKDAYS)})\b", _BEFORE_A_WEEKDAY),
     (_DIGIT, rf"{_NOT_INSIDE}{_YEAR}-(?P<number>0[1-9]|1[0-2])(?![\d/-]|\.\w)", _BEFORE_A_YEAR),
     (_DIGIT, rf"{_NOT_INSIDE}{_YEAR}(?![A-Za-z_%:/-]|[.,]\d){_COUNTED_THINGS}", _BEFORE_A_YEAR),
+    (_SEASON_NAME, _SEASON, _BEFORE_A_MONTH),
     (_MONTH_NAME, rf"{_SURE_MONTH}(?!\w){_NOT_A_VERB}", _BEFORE_A_MONTH),
     (
         _MONTH_NAME,
@@ -320,7 +334,7 @@ def _single(text: str, one: _Found, free_from: int, free_to: int) -> TimeMention
 
 def _stretch(text: str, one: _Found, other: _Found, free_from: int) -> TimeMention | None:
     """Return the time from `one` to `other`, if the words between and before them say so."""
-    first, last = one.hint.date, other.hint.date
+    first, last = one.hint.date, other.hint.until or other.hint.date
     if first is None or last is None or not _compiled(_TO).fullmatch(text, one.end, other.start):
         return None
     opening = _ending(_FROM, text, free_from, one.start)
@@ -368,8 +382,15 @@ def _hint(match: re.Match[str]) -> TimeHint | None:
         return _counted(
             _UNITS[said["unit"]], number * _DIRECTION[said.get("way", "last")], is_span="ago" not in said
         )
+    if "season" in said:
+        return _season(_SEASONS[said["season"]], said.get("year", "-"))
     named = _date(said)
     return TimeHint(phrase="", type="absolute", date=named) if named else None
+
+
+def _season(month: int, year: str) -> TimeHint:
+    last = f"{year}-{month + 2:02}" if month < 12 else f"{year if year == '-' else int(year) + 1}-02"
+    return TimeHint(phrase="", type="absolute", date=f"{year}-{month:02}", until=last, relation="during")
 
 
 def _counted(unit: TimeUnit, offset: int, *, is_span: bool) -> TimeHint:

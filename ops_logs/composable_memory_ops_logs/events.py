@@ -179,6 +179,8 @@ class Candidate(NamedTuple):
     """Where a hit that is no passage of a file was taken from; a replay merges it with that passage."""
     start_char: int | None = None
     """Where in its first line a piece of a long line begins; a replay tells such pieces apart."""
+    outdated: Sequence[TakenFrom] | None = None
+    """The places that say of a fact's matter what does not hold; a replay ranks them below the fact."""
 
     @property
     def snippet(self) -> str:

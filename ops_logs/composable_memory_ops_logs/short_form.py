@@ -158,8 +158,8 @@ def full_lines(wire: Json) -> list[Json]:
 
 # --- the tables ---------------------------------------------------------------------------------------------
 
-_TABLES = ("paths", "places", "previews", "sources", "origins", "startChars")
-_Passage = tuple[str, int, int, str, str, TakenFrom | None, int | None]
+_TABLES = ("paths", "places", "previews", "sources", "origins", "startChars", "outdated")
+_Passage = tuple[str, int, int, str, str, TakenFrom | None, int | None, tuple[TakenFrom, ...]]
 
 
 class _Tables:
@@ -171,7 +171,8 @@ class _Tables:
 
     def number_of(self, one: Candidate) -> int:
         lines = one.start_line, one.end_line
-        passage = (one.path, *lines, one.source, one.snippet_preview, one.origin, one.start_char)
+        told = one.source, one.snippet_preview, one.origin, one.start_char, tuple(one.outdated or ())
+        passage = (one.path, *lines, *told)
         return self._passages.setdefault(passage, len(self._passages))
 
     def as_json(self) -> Json:
@@ -180,21 +181,26 @@ class _Tables:
         sources: dict[str, list[int]] = {}
         origins: list[int] = []
         start_chars: list[int] = []
-        for number, (path, start, end, source, _, origin, start_char) in enumerate(self._passages):
+        outdated: list[int] = []
+        for number, (path, start, end, source, _, origin, start_char, others) in enumerate(self._passages):
             places += (self._path(path), start, end - start)
             if source != "memory":
                 sources.setdefault(source, []).append(number)
             if origin is not None:
-                length = origin.end_line - origin.start_line
-                origins += (number, self._path(origin.path), origin.start_line, length)
+                origins += (number, *self._lines(origin))
             if start_char is not None:
                 start_chars += (number, start_char)
-        rare = {"sources": sources, "origins": origins, "startChars": start_chars}
+            for other in others:
+                outdated += (number, *self._lines(other))
+        rare = {"sources": sources, "origins": origins, "startChars": start_chars, "outdated": outdated}
         tables: Json = {"paths": list(self._paths), "places": places}
         return tables | {name: table for name, table in rare.items() if table}
 
     def _path(self, path: str) -> int:
         return self._paths.setdefault(path, len(self._paths))
+
+    def _lines(self, taken: TakenFrom) -> tuple[int, int, int]:
+        return self._path(taken.path), taken.start_line, taken.end_line - taken.start_line
 
     def previews(self, whole: set[int], clean: Clean, most_bytes: int) -> list[str]:
         """Return the previews, cut so that all take so much at most, but for those that are wanted whole.
@@ -235,8 +241,10 @@ def _passages(short: Json) -> Iterator[Json]:
     """Yield a candidate of each passage, of which the score and the rank are those of no backend."""
     paths, places = short["paths"], short["places"]
     sources = {number: name for name, numbers in short.get("sources", {}).items() for number in numbers}
-    taken = short.get("origins", ())
-    origins = dict(zip(taken[::4], zip(taken[1::4], taken[2::4], taken[3::4], strict=True), strict=True))
+    origins = {number: place for number, *place in _in_fours(short.get("origins", ()))}
+    outdated: dict[int, list[Json]] = {}
+    for number, *place in _in_fours(short.get("outdated", ())):
+        outdated.setdefault(number, []).append(_lines(paths, *place))
     within = short.get("startChars", ())
     start_chars = dict(zip(within[::2], within[1::2], strict=True))
     triples = zip(places[::3], places[1::3], places[2::3], strict=True)
@@ -253,11 +261,20 @@ def _passages(short: Json) -> Iterator[Json]:
             "exact": False,
         }
         if (origin := origins.get(number)) is not None:
-            path, start, length = origin
-            passage["origin"] = {"path": paths[path], "startLine": start, "endLine": start + length}
+            passage["origin"] = _lines(paths, *origin)
         if number in start_chars:
             passage["startChar"] = start_chars[number]
+        if number in outdated:
+            passage["outdated"] = outdated[number]
         yield passage
+
+
+def _in_fours(numbers: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    return zip(numbers[::4], numbers[1::4], numbers[2::4], numbers[3::4], strict=True)
+
+
+def _lines(paths: Sequence[str], path: int, start: int, length: int) -> Json:
+    return {"path": paths[path], "startLine": start, "endLine": start + length}
 
 
 # --- what each backend answered -----------------------------------------------------------------------------

@@ -209,7 +209,7 @@ class _Annotation:
     def texts_expression(self, name: str, number: int) -> str:
         if self.nested is not None:
             if self.many:
-                return f"*flatten(map(texts{number}, o.{name})),"
+                return f"*flatten(map(texts{number}, o.{name} or ())),"
             return f"*(texts{number}(o.{name}) if o.{name} else ()),"
         if self.members == (str,):
             return f"o.{name} or ''," if self.optional else f"o.{name},"

@@ -6,7 +6,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from composable_memory.query.fusion import BackendList, Dedup, Fusion, merge
-from composable_memory.types import MemorySearchResult, Origin
+from composable_memory.types import MemorySearchResult, Origin, SupportingFact
 
 Lists: TypeAlias = list[BackendList[MemorySearchResult]]
 
@@ -28,14 +28,24 @@ PASSAGES = st.builds(
     exact=st.booleans(),
 )
 FACTS = st.builds(
-    lambda number, path, start, length, score, words: MemorySearchResult(
+    lambda number, path, start, length, score, words, outdated: MemorySearchResult(
         path=f"graph/{number}",
         start_line=0,
         end_line=0,
         score=score,
         snippet=" ".join(words),
         origin=Origin(path=path, start_line=start, end_line=start + length if start else 0),
+        facts=(
+            SupportingFact(text="now"),
+            *(
+                SupportingFact(
+                    text="then", holds=False, origin=Origin(path=path, start_line=line, end_line=line)
+                )
+                for line in outdated
+            ),
+        ),
     ),
+    outdated=st.lists(st.integers(1, 30), max_size=2),
     number=st.integers(1, 4),
     path=st.sampled_from(["a.md", "b.md", "c.md"]),
     start=st.integers(0, 30),

@@ -76,6 +76,13 @@ SHAPES = st.sampled_from(["ghp_{}", "sk-{}", "npm_{}", "gsk_{}", "hf_{}", "glpat
 SECRETS = st.text(alphabet=string.ascii_letters + string.digits, min_size=24, max_size=60)
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
+PLACES = st.builds(
+    TakenFrom,
+    path=st.text(max_size=20),
+    start_line=st.integers(0, 10**6),
+    end_line=st.integers(0, 10**6),
+    start_char=st.none() | st.integers(0, 10**9),
+)
 CANDIDATES = st.builds(
     Candidate,
     path=st.text(max_size=20),
@@ -88,14 +95,8 @@ CANDIDATES = st.builds(
     snippet_preview=st.text(max_size=120),
     content_hash=st.text(alphabet="0123456789abcdef", max_size=16),
     exact=st.booleans(),
-    origin=st.none()
-    | st.builds(
-        TakenFrom,
-        path=st.text(max_size=20),
-        start_line=st.integers(0, 10**6),
-        end_line=st.integers(0, 10**6),
-        start_char=st.none() | st.integers(0, 10**9),
-    ),
+    origin=st.none() | PLACES,
+    outdated=st.none() | st.lists(PLACES, min_size=1, max_size=2),
 )
 RESULTS = st.builds(
     BackendResult,

@@ -20,7 +20,14 @@ from composable_memory.query.ranking import MergePolicy
 from composable_memory.query.replay import Replayer, can_be_ranked, is_reproduced
 from composable_memory.testing.fakes import FakeBackend, RaisingBackend
 from composable_memory.testing.in_memory import FIXED_NOW
-from composable_memory.types import MemorySearchResult, Origin, QueryRequest, QueryResponse, SearchOptions
+from composable_memory.types import (
+    MemorySearchResult,
+    Origin,
+    QueryRequest,
+    QueryResponse,
+    SearchOptions,
+    SupportingFact,
+)
 from composable_memory_feedback.experiments.values import Experiment
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.logged import LoggedQueries, RankingPolicy, read_queries
@@ -89,20 +96,28 @@ PASSAGES = st.builds(
     source=st.sampled_from(["memory", "sessions"]),
     metadata=st.sampled_from([{}, {"answered_by": "fallback"}]),
 )
+ORIGINS = st.builds(
+    lambda path, start, length: Origin(path=path, start_line=start, end_line=start + length * bool(start)),
+    path=st.sampled_from(PATHS),
+    start=st.integers(0, 12),
+    length=st.integers(0, 6),
+)
 FACTS = st.builds(
-    lambda number, **rest: MemorySearchResult(path=f"graph/{number}", start_line=0, end_line=0, **rest),
+    lambda number, outdated, **rest: MemorySearchResult(
+        path=f"graph/{number}",
+        start_line=0,
+        end_line=0,
+        facts=(
+            SupportingFact(text="now"),
+            *(SupportingFact(text="then", holds=False, origin=one) for one in outdated),
+        ),
+        **rest,
+    ),
     number=st.integers(1, 4),
+    outdated=st.lists(ORIGINS, max_size=3),
     score=SCORES,
     snippet=SNIPPETS,
-    origin=st.none()
-    | st.builds(
-        lambda path, start, length: Origin(
-            path=path, start_line=start, end_line=start + length * bool(start)
-        ),
-        path=st.sampled_from(PATHS),
-        start=st.integers(0, 12),
-        length=st.integers(0, 6),
-    ),
+    origin=st.none() | ORIGINS,
 )
 WEIGHTS = st.one_of(st.sampled_from([0, 0.0, 0.3, 1, 1.0, 1.0]), st.floats(0.0, 4.0))
 POLICIES = st.builds(

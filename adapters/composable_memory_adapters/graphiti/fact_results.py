@@ -8,7 +8,7 @@ from datetime import datetime
 from composable_memory.facts import Episode, Fact
 from composable_memory.types import MAX_SNIPPET_CHARS, JsonValue, MemorySearchResult, Origin, SupportingFact
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft, owner_of
-from composable_memory_adapters.graphiti.fact_stores import ScoredFact
+from composable_memory_adapters.graphiti.fact_stores import Question, ScoredFact
 from composable_memory_adapters.graphiti.groups import GroupScope
 
 __all__ = [
@@ -69,9 +69,12 @@ def cited_origin(origin: Origin, group_id: str, scope: GroupScope) -> Origin:
     return replace(origin, path="/".join(parts))
 
 
-def as_result(scored: ScoredFact, now: datetime) -> MemorySearchResult:
-    """Return a fact as a result: what is known and since when, with a citation of where it is from."""
-    fact = scored.fact
+def as_result(scored: ScoredFact, question: Question, outdated: Sequence[Fact] = ()) -> MemorySearchResult:
+    """Return a fact as a result: what is known and since when, with a citation of where it is from.
+
+    `outdated` is what else was said of the same matter, and did not hold at the time asked about.
+    """
+    fact, now = scored.fact, question.now
     return MemorySearchResult(
         path=fact_path(fact.group_id, fact.id),
         start_line=0,
@@ -81,17 +84,19 @@ def as_result(scored: ScoredFact, now: datetime) -> MemorySearchResult:
         exact=scored.exact,
         origin=fact.origins[0] if fact.origins else None,
         metadata=_metadata(fact, now),
-        facts=(_supporting(fact, now),),
+        facts=tuple(
+            _supporting(one, question.as_of, holds=question.is_true_of(one)) for one in (fact, *outdated)
+        ),
     )
 
 
-def _supporting(fact: Fact, now: datetime) -> SupportingFact:
+def _supporting(fact: Fact, as_of: datetime, *, holds: bool) -> SupportingFact:
     return SupportingFact(
         text=fact.text.strip(),
         valid_from=fact.valid_at,
         valid_to=fact.invalid_at,
-        as_of=now,
-        holds=fact.is_current(now),
+        as_of=as_of,
+        holds=holds,
         origin=fact.origins[0] if fact.origins else None,
     )
 
@@ -108,7 +113,7 @@ def format_fact(fact: Fact, now: datetime, *, room: int | None = None) -> str:
 
 def format_validity(fact: Fact, now: datetime) -> str:
     """Return the time in which a fact holds, in words; nothing where nothing is known of it."""
-    return _supporting(fact, now).validity
+    return _supporting(fact, now, holds=fact.is_current(now)).validity
 
 
 def fact_page(fact: Fact, now: datetime, *, history: Sequence[Fact], sources: Sequence[Episode]) -> str:

@@ -1,16 +1,26 @@
 """Answers questions with facts, and says what is missing from the answer."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter
 
 from composable_memory.content import Health
 from composable_memory.errors import ComposableMemoryError
+from composable_memory.facts import Fact
 from composable_memory.interfaces import BackendServices
+from composable_memory.query.fusion import ANSWERING
 from composable_memory.query.intent import parse_query_intent
+from composable_memory.supervision.tasks import all_of
 from composable_memory.time.windows import window_of
 from composable_memory.types import SearchAnswer, SearchOptions
 from composable_memory_adapters.graphiti.fact_results import as_result, cited
-from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID, FactAnswer, FactStore, Question
+from composable_memory_adapters.graphiti.fact_stores import (
+    BACKEND_ID,
+    STATES,
+    FactAnswer,
+    FactStore,
+    Question,
+)
 from composable_memory_adapters.graphiti.groups import GroupScope
 from composable_memory_adapters.graphiti.monitor import Monitor
 from composable_memory_ops_logs import QUERY_PREVIEW_CHARS, ErrorInfo, GraphitiQuery
@@ -19,6 +29,8 @@ __all__ = ["FactSearch"]
 
 MIN_FACTS = 24
 """So many facts are looked for at least, so that a short answer is the beginning of a longer one."""
+MOST_HISTORIES = 3
+"""Of so many facts that answer best it is looked up what else was said of the same matter."""
 MAX_FACTS = 100_000
 """A database would not take every number that somebody may write."""
 
@@ -42,9 +54,13 @@ class FactSearch:
         if self._monitor.is_empty:
             return SearchAnswer(results=(), degraded=(self._monitor.never_indexed(),))
         question = self._question(query, options)
-        answer = await self._ask(question)
+        answer, others = await self._ask(question)
         results = [
-            as_result(replace(scored, fact=cited(scored.fact, self._scope)), question.now)
+            as_result(
+                replace(scored, fact=cited(scored.fact, self._scope)),
+                question,
+                outdated=[cited(one, self._scope) for one in others.get(scored.fact.id, ())],
+            )
             for scored in answer.facts
         ]
         kept = [one for one in results if one.exact or one.score >= options.min_score]
@@ -69,18 +85,33 @@ class FactSearch:
             entities=intent.entities,
         )
 
-    async def _ask(self, question: Question) -> FactAnswer:
+    async def _ask(self, question: Question) -> tuple[FactAnswer, Mapping[str, Sequence[Fact]]]:
+        """Return the facts that answer, and to those that answer it best what they have outdated."""
         began = perf_counter()
         try:
             await self._monitor.compare(question.groups)
             answer = await self._store.search(question)
+            outdated = await self._outdated(question, answer)
         except ComposableMemoryError as error:
             self._log(question, began, error=error)
             self._monitor.note_health(Health(ok=False, message=str(error)))
             raise
         self._log(question, began, answer)
         self._monitor.note_health(Health(ok=True))
-        return answer
+        return answer, outdated
+
+    async def _outdated(self, question: Question, answer: FactAnswer) -> Mapping[str, Sequence[Fact]]:
+        """Return to the best facts that hold at the time asked about what does not, of the same matter."""
+        holding = [
+            one.fact
+            for one in answer.facts
+            if one.score >= ANSWERING and one.fact.relation != STATES and question.is_true_of(one.fact)
+        ][:MOST_HISTORIES]
+        histories = await all_of(*(self._store.history(fact) for fact in holding))
+        return {
+            fact.id: [one for one in history if not question.is_true_of(one)]
+            for fact, history in zip(holding, histories, strict=True)
+        }
 
     def _log(
         self,

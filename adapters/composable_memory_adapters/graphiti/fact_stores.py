@@ -30,6 +30,8 @@ __all__ = [
 ]
 
 BACKEND_ID: Final = "graphiti"
+STATES: Final = "STATES"
+"""The relation of facts of which only their text is known."""
 
 LINES = 250
 """So many lines of a copy are handled at once: each may have a vector of a thousand numbers."""
@@ -53,6 +55,15 @@ class Question:
     window: TimeWindow | None = None
     when: str = ""
     entities: tuple[str, ...] = ()
+
+    @property
+    def as_of(self) -> datetime:
+        """Return the time it is about: the end of its window, as far as that is past, or now."""
+        return min(self.window.end, self.now) if self.window else self.now
+
+    def is_true_of(self, fact: Fact) -> bool:
+        """Return whether a fact held at the time it is about."""
+        return fact.is_current(self.now) if self.window is None else fact.holds_within(self.window)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -80,6 +80,7 @@ class CandidateColumns(Line):
     exact: tuple[bool, ...] = ()
     origin: tuple[PlaceLine | None, ...] = ()
     start_char: tuple[Count | None, ...] = ()
+    outdated: tuple[list[PlaceLine] | None, ...] = ()
 
     @classmethod
     def by_column(cls, rows: object) -> dict[str, tuple[object, ...]]:
@@ -101,7 +102,7 @@ class CandidateColumns(Line):
 
 _REQUIRED = ("path", "startLine", "endLine", "score", "rank", "source", "snippetPreview")
 _required = itemgetter(*_REQUIRED)
-_OPTIONAL = {"contentHash": None, "exact": False, "origin": None, "startChar": None}
+_OPTIONAL = {"contentHash": None, "exact": False, "origin": None, "startChar": None, "outdated": None}
 
 
 class ErrorLine(Line):

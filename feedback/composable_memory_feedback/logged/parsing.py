@@ -139,6 +139,7 @@ def _list(backend: str, event: OpsEvent) -> LoggedList:
 
 def _candidates(columns: CandidateColumns) -> tuple[Candidate, ...]:
     origins = tuple(None if origin is None else origin.place for origin in columns.origin)
+    outdated = tuple(places and tuple(one.place for one in places) for places in columns.outdated)
     return tuple(
         map(
             Candidate,
@@ -153,6 +154,7 @@ def _candidates(columns: CandidateColumns) -> tuple[Candidate, ...]:
             columns.exact or repeat(False),
             origins or repeat(None),
             columns.start_char or repeat(None),
+            outdated or repeat(None),
         )
     )
 

@@ -115,14 +115,15 @@ def test_facts_without_lines_are_told_apart_by_their_path() -> None:
 
 
 def fact(number: int, score: float, start: int, end: int, snippet: str = "") -> MemorySearchResult:
+    origin = Origin(path="p.md", start_line=start, end_line=end)
     return MemorySearchResult(
         path=f"graph/{number}",
         start_line=0,
         end_line=0,
         score=score,
         snippet=snippet or f"fact {number} says something of its own",
-        origin=Origin(path="p.md", start_line=start, end_line=end),
-        facts=(SupportingFact(text=f"fact {number}"),),
+        origin=origin,
+        facts=(SupportingFact(text=f"fact {number}", origin=origin),),
     )
 
 
@@ -172,6 +173,52 @@ def test_a_passage_carries_the_facts_from_its_lines_also_those_that_stay_results
     told = {result.path: [fact.text for fact in result.facts] for result in merge(lists).results}
 
     assert told == {"graph/1": ["fact 1"], "p.md": ["fact 2", "fact 1"], "q.md": []}
+
+
+def changed(number: int, score: float, start: int, *before: int) -> MemorySearchResult:
+    """Return a fact that holds, from one line of p.md, and names lines with what held before."""
+    told = fact(number, score, start, start)
+    ended = [Origin(path="p.md", start_line=line, end_line=line) for line in before]
+    return replace(
+        told, facts=(*told.facts, *(SupportingFact(text="old", holds=False, origin=one) for one in ended))
+    )
+
+
+def test_a_passage_of_what_no_longer_holds_comes_after_what_holds() -> None:
+    notes = backend("notes", 1.0, hit("p.md", 1, 5, 0.9), hit("q.md", 1, 5, 0.8), hit("p.md", 21, 25, 0.5))
+
+    for weight in (1.0, 0.6):
+        merged = merge([notes, backend("graph", weight, changed(1, 0.7, 22, 2))])
+
+        assert [result.key for result in merged.results] == ["p.md:21:25", "p.md:1:5", "q.md:1:5"]
+        first, second, third = merged.results
+        assert first.score == second.score > third.score
+        assert [(one.text, one.holds) for one in first.facts] == [("fact 1", True)]
+        assert [(one.text, one.holds) for one in second.facts] == [("old", False)]
+
+
+def test_a_fact_whose_passage_was_not_found_comes_before_what_no_longer_holds() -> None:
+    merged = merge(
+        [backend("notes", 1.0, hit("p.md", 1, 5, 0.9)), backend("graph", 1.0, changed(1, 0.7, 22, 2))]
+    )
+
+    assert [result.path for result in merged.results] == ["graph/1", "p.md"]
+
+
+def test_a_passage_that_tells_of_both_is_not_outdated() -> None:
+    notes = backend("notes", 1.0, hit("q.md", 1, 5, 0.9), hit("p.md", 1, 9, 0.8))
+
+    merged = merge([notes, backend("graph", 1.0, changed(1, 0.6, 8, 2))])
+
+    assert [result.path for result in merged.results] == ["q.md", "p.md"]
+
+
+def test_a_fact_that_does_not_answer_the_question_outdates_nothing() -> None:
+    notes = backend("notes", 1.0, hit("p.md", 1, 5, 0.9), hit("p.md", 21, 25, 0.5))
+
+    merged = merge([notes, backend("graph", 1.0, changed(1, 0.3, 22, 2))])
+
+    assert [result.key for result in merged.results] == ["p.md:1:5", "p.md:21:25"]
 
 
 def test_a_fact_that_its_own_backend_puts_before_the_passage_stays_a_result() -> None:

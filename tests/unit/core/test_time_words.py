@@ -65,6 +65,11 @@ def test_a_named_time_is_read_with_how_the_question_stands_to_it(
     ("text", "start", "end"),
     [
         ("between March and May", "--03", "--05"),
+        ("where did she live in spring 2025", "2025-03", "2025-05"),
+        ("what was done last winter", "--12", "--02"),
+        ("im Herbst 2024", "2024-09", "2024-11"),
+        ("2025年春天住在哪里", "2025-03", "2025-05"),
+        ("between spring and autumn 2025", "2025-03", "2025-11"),
         ("between March 3 and May 5, 2024", "2024-03-03", "2024-05-05"),
         ("from March to May 2024", "2024-03", "2024-05"),
         ("from 2020 to 2023", "2020", "2023"),

@@ -1,11 +1,12 @@
 """Facts as results and as pages: what is told of their time, where they lead, and that they stay short."""
 
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from composable_memory.facts import Episode, Fact
-from composable_memory.types import MAX_SNIPPET_CHARS, Origin
+from composable_memory.types import MAX_SNIPPET_CHARS, Origin, TimeWindow
 from composable_memory_adapters.graphiti.fact_results import (
     as_result,
     episode_page,
@@ -14,11 +15,12 @@ from composable_memory_adapters.graphiti.fact_results import (
     format_fact,
     ids_in,
 )
-from composable_memory_adapters.graphiti.fact_stores import ScoredFact
+from composable_memory_adapters.graphiti.fact_stores import Question, ScoredFact
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 MARCH, JUNE = datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 6, 1, tzinfo=UTC)
 NEXT_YEAR = datetime(2027, 1, 1, tzinfo=UTC)
+ASKED = Question(text="Where does Ines work?", groups=("main",), limit=6, now=NOW)
 NOTE = Origin(path="memory/2026-03-01.md", start_line=3, end_line=7)
 
 
@@ -62,7 +64,7 @@ def test_a_fact_is_told_with_the_time_it_holds(times: dict[str, datetime], told:
 
 
 def test_a_result_leads_back_to_the_note_and_keeps_the_times_apart() -> None:
-    result = as_result(ScoredFact(fact=fact(valid_at=MARCH), score=0.75), NOW)
+    result = as_result(ScoredFact(fact=fact(valid_at=MARCH), score=0.75), ASKED)
 
     assert result.path == "graphiti/main/0b7c"
     assert (result.start_line, result.end_line) == (0, 0)
@@ -72,8 +74,22 @@ def test_a_result_leads_back_to_the_note_and_keeps_the_times_apart() -> None:
     assert (result.metadata["episode"], result.metadata["current"]) == ("e1", True)
 
 
+def test_a_result_tells_what_held_at_the_time_asked_about_and_what_did_not() -> None:
+    before = fact(valid_at=MARCH, invalid_at=JUNE)
+    since = fact(id="0b7d", text="Ines works at Globex.", valid_at=JUNE)
+    spring = replace(ASKED, window=TimeWindow(start=MARCH, end=MARCH + timedelta(days=30)))
+
+    now = as_result(ScoredFact(fact=since, score=0.75), ASKED, [before])
+    then = as_result(ScoredFact(fact=before, score=0.75), spring, [since])
+
+    assert [(one.text, one.holds) for one in now.facts] == [(since.text, True), (before.text, False)]
+    assert [(one.text, one.holds) for one in then.facts] == [(before.text, True), (since.text, False)]
+    assert (now.facts[0].as_of, then.facts[0].as_of) == (NOW, MARCH + timedelta(days=30))
+    assert now.outdated == then.outdated == (NOTE,)
+
+
 def test_a_long_fact_is_cut_and_still_says_since_when() -> None:
-    result = as_result(ScoredFact(fact=fact(text="word " * 400, valid_at=MARCH), score=0.5), NOW)
+    result = as_result(ScoredFact(fact=fact(text="word " * 400, valid_at=MARCH), score=0.5), ASKED)
 
     assert len(result.snippet) <= MAX_SNIPPET_CHARS
     assert result.snippet.endswith("… (since 2026-03-01)")

@@ -22,8 +22,6 @@ __all__ = [
 ]
 
 PREVIEW_CHARS = 160
-STATES = "STATES"
-"""The relation of a statement of which no more is understood than what it speaks of."""
 
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 """What some services name an entity by, for want of its name."""
@@ -100,6 +98,8 @@ def print_episode(episode: Episode, path: str) -> None:
 
 def _between(fact: Fact) -> str:
     """Return what a fact relates and how; nothing where its text says just that, or names are not known."""
+    from composable_memory_adapters.graphiti.fact_stores import STATES  # late, as above
+
     source, target = one_line(fact.source), one_line(fact.target)
     if _ID.fullmatch(source) or _ID.fullmatch(target):
         return ""
