@@ -221,6 +221,35 @@ def test_the_workspace_may_be_named_as_an_extra_path(cmem: Cmem, vault: Path) ->
     assert json.loads(cmem("index", "--json").stdout)["filesIndexed"] == 3
 
 
+def test_extra_paths_are_the_choice_in_a_new_folder_and_are_added_where_all_of_it_was_notes(
+    cmem: Cmem, vault: Path, tmp_path: Path
+) -> None:
+    def configure(scope: str) -> None:
+        cmem.configure(
+            f"memory: {{embedding: {{provider: none}}, builtin: {{scope: {scope}, extra_paths: [../team]}}}}"
+        )
+
+    def index() -> tuple[object, object, dict[str, str]]:
+        done = cmem.json("index")
+        status = json.loads(cmem("status", "--json").stdout)["status"]
+        return done["filesIndexed"], done["filesRemoved"], status["custom"]["scope"]
+
+    (vault.parent / "team").mkdir()
+    (vault.parent / "team" / "plan.md").write_text("Zebras sleep.", encoding="utf-8")
+    configure("auto")
+    assert index() == (1, 0, {"notes": "memory", "chosenBy": "setting"})
+
+    cmem.configure("memory: {embedding: {provider: none}}")
+    assert index()[:2] == (3, 1)
+    configure("auto")
+    indexed, removed, scope = index()
+    assert (indexed, removed) == (1, 0)
+    assert (scope["notes"], scope["chosenBy"], "extra_paths" in scope["hint"]) == ("folder", "before", True)
+
+    configure("memory")
+    assert index() == (0, 3, {"notes": "memory", "chosenBy": "setting"})
+
+
 def test_too_many_notes_are_refused_until_that_is_allowed(cmem: Cmem, vault: Path) -> None:
     for most, exit_code in ((2, 1), (3, 0)):
         cmem.configure(f"memory: {{embedding: {{provider: none}}, builtin: {{max_files: {most}}}}}")

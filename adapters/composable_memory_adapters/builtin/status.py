@@ -122,7 +122,8 @@ def _scope(now: MemoryState) -> dict[str, JsonValue]:
         "notes": "folder" if now.scope.is_folder else "memory",
         "chosenBy": now.scope.by,
     }
-    return scope | ({"refused": now.scope.refusal} if now.scope.refusal else {})
+    remarks = {"refused": now.scope.refusal, "hint": now.scope.hint}
+    return scope | {name: remark for name, remark in remarks.items() if remark}
 
 
 def _cache_use(snapshot: IndexSnapshot) -> dict[str, JsonValue]:

@@ -2,7 +2,8 @@
 
 Without a setting, a folder that has neither of them is all notes. What was chosen once, when there was
 something to index, is kept in the registry of workspaces: so a `memory/` that a program makes later hides no
-note, and one that is gone for a moment brings no other files in. Blocks; call it from a thread.
+note, and one that is gone for a moment brings no other files in. Extra paths are the choice where none was
+made yet; to a folder that has been all notes they are added. Blocks; call it from a thread.
 """
 
 import os
@@ -18,20 +19,25 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 __all__ = ["NoteScope", "choose", "keep"]
 
 WHOLE = Path()
+ADDED = (
+    "all of the folder has been the notes before, so extra_paths are added to it; for these alone, set"
+    " memory.builtin.scope to memory"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoteScope:
     """What was chosen, and by whom: by a `setting`, `before`, or `now`.
 
-    `refusal` says why nothing is indexed. `settings` are those given, with the
-    workspace as an extra path where all of it is notes.
+    `refusal` says why nothing is indexed, `hint` how a setting may have been meant. `settings` are those
+    given, with the workspace as an extra path where all of it is notes.
     """
 
     is_folder: bool
     by: str
     settings: BuiltinSettings
     refusal: str | None = None
+    hint: str | None = None
 
 
 def choose(settings: BuiltinSettings, services: BackendServices) -> NoteScope:
@@ -42,9 +48,11 @@ def choose(settings: BuiltinSettings, services: BackendServices) -> NoteScope:
     """
     if settings.scope != "auto":
         return _scope(settings, settings.scope, by="setting")
-    if settings.extra_paths or "memory" not in settings.sources:
+    if "memory" not in settings.sources:
         return _scope(settings, "memory", by="setting")
     kept = kept_note_scope(services.state_dir, services.workspace_id)
+    if settings.extra_paths and kept != "folder":
+        return _scope(settings, "memory", by="setting")
     if kept is not None:
         return _scope(settings, kept, by="before")
     workspace = services.workspace_dir
@@ -69,9 +77,10 @@ def keep(scope: NoteScope, services: BackendServices) -> None:
 
 def _scope(settings: BuiltinSettings, chosen: str, *, by: str) -> NoteScope:
     is_folder = chosen == "folder" and "memory" in settings.sources
+    hint = ADDED if is_folder and by == "before" and settings.extra_paths else None
     if is_folder and WHOLE not in settings.extra_paths:
         settings = settings.model_copy(update={"extra_paths": (WHOLE, *settings.extra_paths)})
-    return NoteScope(is_folder=is_folder, by=by, settings=settings)
+    return NoteScope(is_folder=is_folder, by=by, settings=settings, hint=hint)
 
 
 def _holds_a_home(workspace: Path) -> bool:
