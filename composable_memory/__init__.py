@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from composable_memory_ops_logs.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from composable_memory.config.aliases import ResolvedMemoryBackendConfig
     from composable_memory.content import IngestReport, MemoryContentObject
     from composable_memory.errors import (
         BackendError,
@@ -31,14 +32,14 @@ if TYPE_CHECKING:
     from composable_memory.query.ranking import MergePolicy
     from composable_memory.runtime.factory import (
         MemorySearchManagers,
-        ResolvedMemoryBackendConfig,
         SearchManagerResult,
         close_all_memory_search_managers,
         get_memory_search_manager,
         resolve_memory_backend_config,
     )
     from composable_memory.runtime.failover import FailoverMember, FallbackMemoryManager
-    from composable_memory.runtime.opening import Memory, open_memory
+    from composable_memory.runtime.memory import Memory
+    from composable_memory.runtime.opening import open_memory
     from composable_memory.supervision.breaker import Breaker
     from composable_memory.types import (
         MemorySearchResult,
@@ -100,8 +101,9 @@ _MODULES = {
     "errors": (
         "BackendError BackendTimeout BackendUnavailable ComposableMemoryError ConfigError MemoryPathError"
     ),
+    "config.aliases": "ResolvedMemoryBackendConfig",
     "runtime.factory": (
-        "MemorySearchManagers ResolvedMemoryBackendConfig SearchManagerResult "
+        "MemorySearchManagers SearchManagerResult "
         "close_all_memory_search_managers get_memory_search_manager resolve_memory_backend_config"
     ),
     "facts": "Fact",
@@ -111,7 +113,8 @@ _MODULES = {
     "query.manager": "ComposableMemoryManager",
     "query.fusion": "Dedup Fusion",
     "query.ranking": "MergePolicy",
-    "runtime.opening": "Memory open_memory",
+    "runtime.memory": "Memory",
+    "runtime.opening": "open_memory",
     "types": "MemorySearchResult QueryIntent QueryRequest QueryResponse SearchOptions",
     "query.live_weights": "WeightTable",
 }

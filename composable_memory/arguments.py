@@ -5,8 +5,6 @@ from types import UnionType
 
 from composable_memory.errors import InvalidArgument
 
-__all__ = ["require", "require_all", "require_text", "require_whole"]
-
 
 def require(name: str, value: object, kind: type | UnionType, expected: str) -> None:
     """Refuse `value` unless it is of a kind.

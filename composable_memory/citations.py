@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from composable_memory_feedback.judgements import Judgement
     from composable_memory_feedback.logged import RankedHit
 
-__all__ = ["Citation", "CitationMode", "cite", "format_place", "read_citation", "with_source_line"]
-
 _CITATION = re.compile(
     r"(?P<path>.+?)(?:#L(?P<first>\d{1,9})(?:-L?(?P<last>\d{1,9}))?(?::(?P<within>\d{1,9}))?"
     r"|:(?P<start>\d{1,9})(?:[-:](?P<end>\d{1,9})(?::(?P<start_char>\d{1,9}))?)?)"

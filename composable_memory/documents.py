@@ -9,8 +9,6 @@ from pydantic import BaseModel, JsonValue
 from pydantic.alias_generators import to_camel
 from pydantic_core import to_jsonable_python
 
-__all__ = ["document", "json_name", "to_json"]
-
 
 def document(value: Any = None, /, **named: object) -> dict[str, JsonValue]:
     """Return a JSON document: the fields of a dataclass, if one is given, and those that are named.

@@ -3,8 +3,6 @@
 from collections.abc import Iterable
 from importlib.metadata import Distribution, EntryPoint
 
-__all__ = ["by_precedence"]
-
 OWN_DISTRIBUTION = "composable-memory"
 
 

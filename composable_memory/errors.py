@@ -24,26 +24,6 @@ A message says what failed, which thing, and what to do next. Classes build the 
 from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = [
-    "BackendError",
-    "BackendGarbled",
-    "BackendRejected",
-    "BackendTimeout",
-    "BackendUnavailable",
-    "ComposableMemoryError",
-    "ConfigError",
-    "DimensionMismatch",
-    "EmbedderUnavailable",
-    "EmbeddingError",
-    "EmbeddingPending",
-    "IndexDamaged",
-    "IndexProblem",
-    "IndexTooNew",
-    "InvalidArgument",
-    "MemoryPathError",
-    "UnsupportedOperation",
-]
-
 
 class ComposableMemoryError(Exception):
     """Root of all errors of this library."""

@@ -7,8 +7,6 @@ from datetime import datetime
 from composable_memory.types import JsonValue, Origin, TimeWindow
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["Adopted", "Episode", "Fact", "Forgotten", "GraphEntity", "Neighbourhood", "TimeWindow"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:

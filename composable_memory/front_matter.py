@@ -10,8 +10,6 @@ from datetime import UTC, datetime
 
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["FrontMatter", "front_matter", "has_tag", "tags_in"]
-
 LONGEST = 32_000
 """A head with more characters is text that happens to begin with a rule."""
 

@@ -14,8 +14,6 @@ from typing import NamedTuple
 
 from composable_memory.paths import opened_file
 
-__all__ = ["GITIGNORE", "GitIgnore", "Rules", "is_ignored"]
-
 GITIGNORE = ".gitignore"
 MAX_BYTES = 2**20
 FOLDER = "\0"

@@ -9,8 +9,6 @@ from typing import TypeAlias
 from composable_memory.types import MemorySearchResult
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["Line", "Span", "best_lines", "lines_of", "stripped", "whole_text", "within"]
-
 ELLIPSIS = "…"
 STEM_CHARS = 5
 """So much of a word is compared: enough for "kept" and "bicycle", and the same for "bicycles"."""

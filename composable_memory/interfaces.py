@@ -56,55 +56,6 @@ if TYPE_CHECKING:
     from composable_memory.facts import Adopted, Episode, Fact, Forgotten, GraphEntity, Neighbourhood
     from composable_memory_ops_logs import OpsLog
 
-__all__ = [
-    "CAPABILITY_PROTOCOLS",
-    "BackendServices",
-    "BackendSpec",
-    "Capability",
-    "Clock",
-    "DeclaresCapabilities",
-    "EmbedderAdapter",
-    "EmbedderServices",
-    "EmbedderSpec",
-    "EntityExtractor",
-    "GraphAdapter",
-    "KeptStore",
-    "MemorySearchManager",
-    "OpenBackend",
-    "OpenEmbedder",
-    "OpenReranker",
-    "OpenVectors",
-    "ProgressCallback",
-    "QueryOrchestrator",
-    "Readiness",
-    "RerankRequest",
-    "RerankServices",
-    "Reranker",
-    "RerankerSpec",
-    "SupportsAdoption",
-    "SupportsAnswer",
-    "SupportsBackup",
-    "SupportsCheck",
-    "SupportsDelete",
-    "SupportsFacts",
-    "SupportsFingerprint",
-    "SupportsHealth",
-    "SupportsIds",
-    "SupportsIngest",
-    "SupportsJobs",
-    "SupportsPackedVectors",
-    "SupportsReadingAhead",
-    "SupportsRelations",
-    "SupportsSync",
-    "TemporalPolicy",
-    "TrustRule",
-    "VectorAdapter",
-    "VectorServices",
-    "VectorSpec",
-    "embed_one_by_one",
-]
-
-
 ProgressCallback = Callable[[MemorySyncProgressUpdate], None]
 """Called on the event loop with every step of a sync; must return quickly."""
 

@@ -25,7 +25,8 @@ from pydantic.alias_generators import to_camel
 
 from composable_memory import __version__, tools
 from composable_memory.errors import ComposableMemoryError
-from composable_memory.runtime.opening import Memory, open_memory
+from composable_memory.runtime.memory import Memory
+from composable_memory.runtime.opening import open_memory
 from composable_memory.tools.tool_documents import (
     Document,
     LineNumber,
@@ -44,16 +45,6 @@ from composable_memory.tools.tool_documents import (
 )
 from composable_memory.types import MemorySource
 from composable_memory_ops_logs.quick_dataclass import dataclass
-
-__all__ = [
-    "Service",
-    "build_server",
-    "memory_context",
-    "memory_get",
-    "memory_search",
-    "memory_status",
-    "serve",
-]
 
 INSTRUCTIONS = """\
 This server holds what was written down earlier: notes, decisions, people, preferences, to-dos, and dates.

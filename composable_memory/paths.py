@@ -15,26 +15,6 @@ from pathlib import Path
 
 from composable_memory.errors import MemoryPathError
 
-__all__ = [
-    "MAIN_FILES",
-    "MEMORY_FOLDER",
-    "NOTES",
-    "NOTE_SUFFIXES",
-    "TOOL_FOLDERS",
-    "canonical_key",
-    "extra_root",
-    "has_memory_files",
-    "is_left_out",
-    "is_note",
-    "leads_outside",
-    "no_such_note",
-    "opened_file",
-    "problem_with_file",
-    "problem_with_text",
-    "relative_key",
-    "resolve_memory_file",
-]
-
 MAIN_FILES = ("MEMORY.md", "memory.md")
 """Memory files directly in the workspace."""
 

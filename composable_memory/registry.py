@@ -23,26 +23,6 @@ from composable_memory.interfaces import (
 )
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = [
-    "BACKEND_GROUP",
-    "EMBEDDER_GROUP",
-    "EXTRACTOR_GROUP",
-    "ORDER_GROUP",
-    "RERANKER_GROUP",
-    "VECTOR_GROUP",
-    "Found",
-    "FoundBackend",
-    "FoundEmbedder",
-    "Offers",
-    "Registry",
-    "Spec",
-    "check_capabilities",
-    "discover_backends",
-    "load_extractor",
-    "load_reranker",
-    "load_vectors",
-]
-
 BACKEND_GROUP = "composable_memory.backends"
 EMBEDDER_GROUP = "composable_memory.embedders"
 EXTRACTOR_GROUP = "composable_memory.extractors"

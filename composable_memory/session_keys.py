@@ -9,8 +9,6 @@ from typing import Literal
 
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["ChatType", "SessionPlace", "is_shared", "place_of", "without_agent"]
-
 ChatType = Literal["direct", "group", "channel"]
 """With whom a session is: one person, a group, or all who read a channel."""
 

@@ -7,8 +7,6 @@ from datetime import UTC, datetime
 from composable_memory_ops_logs.quick_dataclass import dataclass
 from composable_memory_ops_logs.redaction.redactor import redact
 
-__all__ = ["SPEAKERS", "TranscriptMessage", "masked_line", "message_in", "messages_of", "texts_in"]
-
 MESSAGE_TYPES = ("message", "user", "assistant", "response_item")
 TEXT_TYPES = ("text", "input_text", "output_text")
 SPEAKERS = {"user": "User", "assistant": "Assistant"}

@@ -9,48 +9,6 @@ from composable_memory.arguments import require, require_all, require_text, requ
 from composable_memory.errors import InvalidArgument
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = [
-    "DEFAULT_MAX_RESULTS",
-    "MAX_SNIPPET_CHARS",
-    "Attribution",
-    "BackendAnswer",
-    "BatchStatus",
-    "CacheStatus",
-    "ContextPack",
-    "Degradation",
-    "DegradationCode",
-    "DropReason",
-    "DroppedCandidate",
-    "FallbackStatus",
-    "FtsStatus",
-    "JsonValue",
-    "MemoryEmbeddingProbeResult",
-    "MemoryFileSlice",
-    "MemoryProviderStatus",
-    "MemorySearchResult",
-    "MemorySource",
-    "MemorySyncProgressUpdate",
-    "Origin",
-    "QueryIntent",
-    "QueryRequest",
-    "QueryResponse",
-    "SearchAnswer",
-    "SearchFilters",
-    "SearchOptions",
-    "SkipReason",
-    "SourceCount",
-    "SupportingFact",
-    "SyncReason",
-    "SyncReport",
-    "TimeHint",
-    "TimeHintType",
-    "TimeRelation",
-    "TimeUnit",
-    "TimeWindow",
-    "VectorStatus",
-]
-
-
 DEFAULT_MAX_RESULTS = 6
 MAX_SNIPPET_CHARS = 700
 

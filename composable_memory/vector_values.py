@@ -7,15 +7,6 @@ from typing import Literal
 from composable_memory.types import JsonValue
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = [
-    "EmbedderInput",
-    "Health",
-    "VectorMatch",
-    "VectorQuery",
-    "VectorQueryResult",
-    "VectorRecord",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VectorRecord:

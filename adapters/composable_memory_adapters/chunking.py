@@ -14,8 +14,6 @@ from unicodedata import category
 
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["Chunk", "chunk_markdown"]
-
 CHARACTERS_PER_TOKEN = 4
 SMALLEST_CHUNK = 32
 

@@ -1,7 +1,5 @@
 """Some lines of a text, as `read_file` is asked for them (pure)."""
 
-__all__ = ["excerpt"]
-
 
 def excerpt(text: str, from_line: int | None, lines: int | None) -> str:
     """Return `lines` lines of a text from the 1-based `from_line` on; all of it where neither is given.

@@ -30,8 +30,6 @@ from composable_memory_adapters.sqlite_transactions import (
 )
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["Connection", "Recovery", "SqliteFile", "Unreadable", "translate"]
-
 T = TypeVar("T")
 P = ParamSpec("P")
 

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from apsw import Connection
 
-__all__ = ["Job", "Transaction", "no_transaction", "read_transaction", "write_transaction"]
-
 STEPS_BETWEEN_LOOKS = 20_000
 """Steps of SQLite's machine, about a millisecond, after which a read looks if it is still wanted."""
 

@@ -29,8 +29,6 @@ from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.weights import kinds_of
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["advise", "app", "print_advice", "proposal_document"]
-
 ACTOR = "cli"
 REFUSED = "refused"
 """How the note begins that says what is wrong with the reply of a model."""

@@ -13,8 +13,6 @@ from composable_memory.documents import document
 from composable_memory.runtime import backup as runtime
 from composable_memory.runtime.backup import BackupReport
 
-__all__ = ["app", "backup", "restore"]
-
 app = typer.Typer()
 
 

@@ -13,24 +13,10 @@ from composable_memory.cli.output import print_line
 from composable_memory.cli.render import print_table, sparkline
 from composable_memory.cli.weight_tables import SETTINGS
 from composable_memory_feedback.intents import IntentKind
-from composable_memory_feedback.store.values import BackendDay, KindGroup, WeightChange
+from composable_memory_feedback.judgements import BackendDay, KindGroup
+from composable_memory_feedback.store.values import WeightChange
 from composable_memory_feedback.weights import WeightTable
 from composable_memory_ops_logs.quick_dataclass import dataclass
-
-__all__ = [
-    "DAY",
-    "Chart",
-    "Mark",
-    "Point",
-    "Series",
-    "charts_of",
-    "colour_numbers",
-    "gain_chart",
-    "print_charts",
-    "quality_chart",
-    "sampled",
-    "weight_charts",
-]
 
 DAY = timedelta(days=1)
 CELLS = 48

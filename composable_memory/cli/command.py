@@ -12,8 +12,6 @@ from composable_memory.cli.exit_codes import ExitCode, run
 from composable_memory.cli.options import StateDir, Workspace
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["Target", "command"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:

@@ -16,8 +16,6 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-__all__ = ["CommandGroup", "CommandSpec", "all_commands"]
-
 ENTRY_POINTS = "composable_memory.commands"
 """Entry points whose values are a `CommandSpec` or a `typer.Typer`, each named as its command."""
 

@@ -6,8 +6,6 @@ import typer
 
 from composable_memory.cli.command_group import CommandGroup
 
-__all__ = ["COMMANDS", "app"]
-
 COMMANDS = {
     "index": ("index", "Update the index from the notes."),
     "search": ("search", "Search all memories and show the best passages."),

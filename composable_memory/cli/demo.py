@@ -25,8 +25,6 @@ from composable_memory.runtime.opening import open_memory
 from composable_memory.tools import MemorySearchRequest, query_cited
 from composable_memory.types import QueryResponse
 
-__all__ = ["QUESTIONS", "app", "demo"]
-
 QUESTIONS = (
     "Where is the spare battery trolley kept?",
     "What happens to medicine when nobody opens the door?",

@@ -27,8 +27,6 @@ from composable_memory.learning import GoldenRun, QuestionScore
 from composable_memory.runtime.opening import open_memory
 from composable_memory_feedback.golden import GoldenComparison, read_questions
 
-__all__ = ["app", "evaluate", "golden_document", "print_run"]
-
 NAMED = 10
 """So many questions that nobody answered are named."""
 MISSES = 20

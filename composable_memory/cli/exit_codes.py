@@ -8,8 +8,6 @@ import typer
 
 from composable_memory.cli.output import error, print_json
 
-__all__ = ["ExitCode", "run"]
-
 
 class ExitCode(IntEnum):
     """How a command ended."""

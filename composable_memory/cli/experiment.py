@@ -16,8 +16,6 @@ from composable_memory_feedback.experiments.values import ExperimentStatus
 from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.weights import WeightTable
 
-__all__ = ["app", "experiment_document", "print_experiment", "start", "status", "stop"]
-
 HOW_TO_START = "hint: `cmem experiment start --b builtin=0.6,graphiti=0.3` starts one"
 HOW_TO_LOOK = "hint: every further query counts; `cmem experiment status` shows how it stands"
 HOW_TO_END = "hint: nothing is left to wait for; `cmem experiment stop` ends it"

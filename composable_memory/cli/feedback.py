@@ -44,25 +44,11 @@ from composable_memory.documents import document
 from composable_memory.learning import EvaluationRun, Learning, LearningStats, WeightsReport
 from composable_memory.runtime.opening import open_memory
 from composable_memory_feedback.intents import IntentKind
-from composable_memory_feedback.judgements import Judgement, JudgementKind
+from composable_memory_feedback.judgements import BackendDay, Judgement, JudgementKind, KindGroup
 from composable_memory_feedback.judging import EvaluationOutcome
-from composable_memory_feedback.store.values import BackendDay, KindGroup, ShadowRecord
+from composable_memory_feedback.store.values import ShadowRecord
 from composable_memory_feedback.weights import WeightTable
 from composable_memory_ops_logs import utc_now
-
-__all__ = [
-    "add",
-    "app",
-    "evaluate",
-    "export",
-    "import_",
-    "plot",
-    "print_evaluation",
-    "print_outcome",
-    "print_stats",
-    "stats",
-    "stats_document",
-]
 
 ALL_CHANGES = 10_000
 """More changes of weights than anybody makes: the gain of one counts from the first."""

@@ -19,10 +19,9 @@ from composable_memory.cli.output import (
 )
 from composable_memory.cli.render import progress_bar
 from composable_memory.documents import document
-from composable_memory.runtime.opening import Memory, open_memory
+from composable_memory.runtime.memory import Memory
+from composable_memory.runtime.opening import open_memory
 from composable_memory.types import MemorySyncProgressUpdate, SyncReport
-
-__all__ = ["app", "index", "index_document", "print_report", "sync"]
 
 app = typer.Typer()
 

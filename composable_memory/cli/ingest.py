@@ -21,11 +21,10 @@ from composable_memory.cli.render import progress_bar
 from composable_memory.content import IngestReport
 from composable_memory.documents import document
 from composable_memory.ingest.note_reader import WrittenSource, contents_of
-from composable_memory.runtime.opening import Memory, open_memory
+from composable_memory.runtime.memory import Memory
+from composable_memory.runtime.opening import open_memory
 from composable_memory_ops_logs import utc_now
 from composable_memory_ops_logs.quick_dataclass import dataclass
-
-__all__ = ["app", "ingest"]
 
 SHOWN_WARNINGS = 5
 

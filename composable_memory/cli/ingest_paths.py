@@ -9,8 +9,6 @@ from composable_memory.ingest.note_reader import TRANSCRIPT_SUFFIX
 from composable_memory.paths import opened_file, relative_key
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["FoundFile", "FoundFiles", "find_files", "read_text"]
-
 SUFFIXES = (".md", ".markdown", ".txt", TRANSCRIPT_SUFFIX)
 NOTHING = f"there is nothing in it that ends in {', '.join(SUFFIXES)}"
 MAX_NOTE_BYTES = 8 * 1024 * 1024

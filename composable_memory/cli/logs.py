@@ -17,11 +17,9 @@ from composable_memory.cli.render import print_table
 from composable_memory.config.layers import default_state_dir
 from composable_memory.documents import document
 from composable_memory.query.waterfall import Step, bar, note_on, waterfall
-from composable_memory.runtime.opening import OPS_LOG_FOLDER
+from composable_memory.state.folders import OPS_LOG_FOLDER
 from composable_memory_ops_logs import EventFilter, OpsEvent, OpsLogError, OpsLogReader
 from composable_memory_ops_logs.wire import event_to_wire
-
-__all__ = ["app", "print_trace", "query", "read_trace", "resolve_trace", "show", "tail", "trace_document"]
 
 LAST = "last"
 """Stands for the trace of the last query."""

@@ -11,34 +11,6 @@ import typer
 if TYPE_CHECKING:
     from composable_memory.runtime.memory import Memory
 
-__all__ = [
-    "TABLE_HELP",
-    "TIME_HELP",
-    "AsJson",
-    "Backend",
-    "FromThen",
-    "Here",
-    "Limit",
-    "MaxResults",
-    "Now",
-    "OnlyBackends",
-    "Paths",
-    "Query",
-    "Session",
-    "Since",
-    "Source",
-    "StateDir",
-    "Strict",
-    "Tags",
-    "Types",
-    "UntilThen",
-    "Workspace",
-    "check_names",
-    "moment_of",
-    "parse_moment",
-    "parse_time",
-]
-
 Here = Path()
 """The current folder."""
 

@@ -15,24 +15,6 @@ from composable_memory.paths import NOTES
 if TYPE_CHECKING:
     from composable_memory.types import Degradation, MemoryProviderStatus
 
-__all__ = [
-    "can_draw",
-    "counted",
-    "error",
-    "format_bytes",
-    "one_line",
-    "plain",
-    "prepare_streams",
-    "print_json",
-    "print_line",
-    "print_marked",
-    "print_text",
-    "tell_scope",
-    "warn",
-    "warn_degraded",
-    "warn_if_empty",
-]
-
 # Everything a terminal could take for a command, C0 without tab and newline, delete, and C1; and what makes
 # it show characters in another order than they have.
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")

@@ -14,8 +14,6 @@ from composable_memory_feedback.errors import FeedbackError
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["SUFFIXES", "write_picture"]
-
 SUFFIXES = (".png", ".svg")
 """What the name of a picture can end with."""
 

@@ -17,8 +17,6 @@ from rich.text import Text
 
 from composable_memory.cli.output import can_draw, format_bytes, plain, print_line
 
-__all__ = ["format_value", "print_details", "print_pairs", "print_table", "progress_bar", "sparkline"]
-
 UNBOUNDED = 100_000
 """The width of what is no terminal."""
 LONG_ITEM = 40

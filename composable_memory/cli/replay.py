@@ -24,8 +24,6 @@ from composable_memory.learning import ReplayRun
 from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.replay import Judged, Move, PolicyChange, QueryReplay, ReplayReport
 
-__all__ = ["app", "gate", "print_report", "print_reproduced", "replay"]
-
 NO_CHANGE = PolicyChange()
 NAMED = 5
 """So many queries that came out otherwise are named."""

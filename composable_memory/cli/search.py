@@ -61,8 +61,6 @@ from composable_memory.types import (
     QueryResponse,
 )
 
-__all__ = ["app", "get", "pack", "print_line_of", "print_result", "search", "search_document"]
-
 WHERE_TO_LOOK = "hint: `cmem index` brings the index up to date, `cmem status` shows what is in it"
 
 app = typer.Typer()

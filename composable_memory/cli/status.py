@@ -39,8 +39,6 @@ from composable_memory.tools import (
 from composable_memory_ops_logs import OpsLog, utc_now
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["app", "backends_list", "config_show", "embedders_list", "status"]
-
 app = typer.Typer()
 backends = typer.Typer(help="Inspect the backends.", no_args_is_help=True)
 embedders = typer.Typer(help="Inspect the embedding providers.", no_args_is_help=True)

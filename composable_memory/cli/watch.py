@@ -14,7 +14,8 @@ from composable_memory.cli.options import AsJson, Here, Session, StateDir, Works
 from composable_memory.cli.output import print_json, print_line, warn, warn_degraded, warn_if_empty
 from composable_memory.documents import document
 from composable_memory.errors import BackendUnavailable, ConfigError
-from composable_memory.runtime.opening import Memory, open_memory
+from composable_memory.runtime.memory import Memory
+from composable_memory.runtime.opening import open_memory
 from composable_memory.types import JsonValue
 from composable_memory_ops_logs import (
     BackendDegraded,
@@ -25,8 +26,6 @@ from composable_memory_ops_logs import (
     SyncFailed,
 )
 from composable_memory_ops_logs.wire import event_to_wire
-
-__all__ = ["app", "mcp", "watch"]
 
 WATCHING = frozenset({"starting", "active", "partial"})
 

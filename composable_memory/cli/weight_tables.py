@@ -13,20 +13,6 @@ from composable_memory.learning import Learning, open_learning
 from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.weights import WeightTable
 
-__all__ = [
-    "ALL_QUESTIONS",
-    "HOW_TO_JUDGE",
-    "SETTINGS",
-    "format_gain",
-    "format_range",
-    "format_table",
-    "format_time",
-    "format_weight",
-    "format_weights",
-    "opened_learning",
-    "table_document",
-]
-
 HOW_TO_JUDGE = "run `cmem feedback evaluate`, or `cmem feedback add TRACE_ID 1 --relevance 1`"
 ALL_QUESTIONS = "all"
 """What the weights without a kind of question are called."""

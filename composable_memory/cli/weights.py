@@ -28,8 +28,6 @@ from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.store.values import WeightChange
 from composable_memory_feedback.weights import WeightTable, kinds_of, same_proportions
 
-__all__ = ["app", "diff", "history", "print_report", "rollback", "set_", "show", "weights_document"]
-
 ACTOR = "cli"
 REASON_CHARS = 160
 NONE = "-"

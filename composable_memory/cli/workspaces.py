@@ -25,8 +25,6 @@ from composable_memory.state.workspaces import adopt as adopt_workspace
 from composable_memory_ops_logs import utc_now
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["adopt", "app", "list_", "prune"]
-
 app = typer.Typer()
 workspaces = typer.Typer(
     help="List known workspaces, clean up, and reconnect one whose folder was replaced.",

@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from composable_memory.config.settings import CitationMode, MemorySettings
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["ResolvedMemoryBackendConfig"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedMemoryBackendConfig:

@@ -3,8 +3,6 @@
 from pydantic import BaseModel, ConfigDict, model_validator
 from pydantic.alias_generators import to_camel
 
-__all__ = ["SettingsModel"]
-
 
 class SettingsModel(BaseModel):
     """A part of the settings. Keys may be written `like_this` or `likeThis`; unknown keys are errors."""

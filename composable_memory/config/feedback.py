@@ -12,8 +12,6 @@ from composable_memory.config.base_model import SettingsModel
 if TYPE_CHECKING:
     from composable_memory_feedback.advice import AdviceLimits
 
-__all__ = ["FeedbackSettings", "JudgeSettings"]
-
 
 def _endpoint(value: str) -> str:
     parts = urlsplit(value)

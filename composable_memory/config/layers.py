@@ -46,19 +46,6 @@ from composable_memory.types import JsonValue
 from composable_memory_ops_logs import redact_value
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = [
-    "LoadedSettings",
-    "Origin",
-    "SettingRow",
-    "checked_settings",
-    "default_state_dir",
-    "describe",
-    "load_settings",
-    "user_config_path",
-    "validate_backend_options",
-    "validate_provider_options",
-]
-
 APP_NAME = "composable-memory"
 CONFIG_VARIABLE = "COMPOSABLE_MEMORY_CONFIG"
 STATE_VARIABLE = "COMPOSABLE_MEMORY_STATE_DIR"

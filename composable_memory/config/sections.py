@@ -6,8 +6,6 @@ from composable_memory.config.settings import DEFAULT_BACKEND
 from composable_memory.config.trees import Leaf, Tree, join, origin_of
 from composable_memory.errors import ConfigError
 
-__all__ = ["gather_sections"]
-
 
 def gather_sections(tree: Tree, installed: Collection[str]) -> Tree:
     """Return what one layer says under `memory` with the section of every backend in its own place.

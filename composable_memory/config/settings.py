@@ -19,21 +19,6 @@ from composable_memory.config.base_model import SettingsModel
 from composable_memory.config.feedback import FeedbackSettings
 from composable_memory.types import DEFAULT_MAX_RESULTS
 
-__all__ = [
-    "DEFAULT_BACKEND",
-    "BackendSection",
-    "BuiltinSection",
-    "CitationMode",
-    "EmbeddingSettings",
-    "FeedbackSettings",
-    "MemorySettings",
-    "OpsLogSettings",
-    "QuerySettings",
-    "Settings",
-    "SettingsModel",
-    "is_taken",
-]
-
 DEFAULT_BACKEND = "builtin"
 """The backend that a memory has without any settings, and the fallback of another one that comes first."""
 

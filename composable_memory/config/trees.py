@@ -7,20 +7,6 @@ from typing import Literal, TypeAlias
 
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = [
-    "Layer",
-    "Leaf",
-    "Origin",
-    "Tree",
-    "join",
-    "leaves",
-    "merge",
-    "origin_of",
-    "plain",
-    "snake",
-    "tree_of",
-]
-
 Layer = Literal["default", "user", "workspace", "environment", "override"]
 
 

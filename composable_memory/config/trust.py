@@ -14,8 +14,6 @@ from composable_memory.errors import ConfigError
 from composable_memory.interfaces import TrustRule
 from composable_memory.registry import Registry
 
-__all__ = ["anything", "folders_inside", "only", "paths_inside", "refuse_harmful"]
-
 
 def refuse_harmful(tree: Tree, workspace: Path, registry: Registry, *, advice: str) -> None:
     """Check everything that a workspace's file says; `advice` tells where else it could be said.

@@ -11,8 +11,6 @@ from pydantic_core import ErrorDetails
 from composable_memory.errors import ConfigError
 from composable_memory_ops_logs import redact
 
-__all__ = ["check", "is_secret", "known_keys", "unknown_key"]
-
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 _SECRET = re.compile(r"(?:^|[_-])(?:api[_-]?key|token|password|secret|authorization|cookie)$", re.IGNORECASE)

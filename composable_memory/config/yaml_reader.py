@@ -12,8 +12,6 @@ from composable_memory.config.trees import Layer, Leaf, Origin, Tree, join, plai
 from composable_memory.errors import ConfigError
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["parse"]
-
 MAX_YAML_VALUES = 10_000
 MAX_YAML_DEPTH = 32
 MAX_NAME = 128

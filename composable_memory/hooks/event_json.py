@@ -17,8 +17,6 @@ from composable_memory.hooks.session_events import (
     SessionStart,
 )
 
-__all__ = ["parse_event"]
-
 _Name = Annotated[str, StringConstraints(min_length=1)]
 
 

@@ -20,8 +20,6 @@ from composable_memory.hooks.session_events import (
 )
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["Recorded", "SessionRecorder", "TakesContents"]
-
 MOST_COVERED = 10_000
 """So many messages of a session are remembered at most, for the summary that will stand for them."""
 MOST_SESSIONS = 1_000

@@ -7,16 +7,6 @@ from typing import Literal, TypeAlias
 from composable_memory.content import MemoryTemporalMetadata
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = [
-    "CompactionSummary",
-    "EventSource",
-    "EventType",
-    "MessageReceived",
-    "PipelineEventEnvelope",
-    "SessionPayload",
-    "SessionStart",
-]
-
 EventType = Literal["session.start", "message.received", "compaction.summary"]
 EventSource = Literal["hook", "tool", "system", "scheduler", "manual"]
 

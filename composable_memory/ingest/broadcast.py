@@ -8,8 +8,6 @@ from composable_memory.content import IngestReport
 from composable_memory.interfaces import SupportsIngest
 from composable_memory_ops_logs import current_trace_id, trace
 
-__all__ = ["hand_over"]
-
 
 async def hand_over(
     takers: Mapping[str, SupportsIngest],

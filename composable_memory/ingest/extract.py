@@ -17,20 +17,6 @@ from composable_memory.interfaces import EntityExtractor, SupportsRelations
 from composable_memory.types import JsonValue
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = [
-    "STANDARD_HOOKS",
-    "EnrichHook",
-    "Enriched",
-    "Extraction",
-    "SupportsExtraction",
-    "drop_duplicates",
-    "extract_from",
-    "extract_texts",
-    "resolve_coreferences",
-    "texts_of",
-]
-
-
 READ = ("ocrText", "ocr_text", "text", "extractedText")
 HEARD = ("transcript", "asrText", "asr_text", "subtitle")
 CAPTION = ("caption", "alt", "altText", "summary", "description")

@@ -9,8 +9,6 @@ from composable_memory.content import MemoryContentObject, MemoryTemporalMetadat
 from composable_memory.types import JsonValue
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["Lifetime", "StandardTemporalPolicy", "as_moment", "lifetime_of", "observed_at"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lifetime:

@@ -21,16 +21,6 @@ from composable_memory.types import JsonValue, Origin
 from composable_memory_ops_logs import redact, redact_value
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = [
-    "Normalized",
-    "citation_of",
-    "normalize",
-    "origin_of",
-    "origin_of_citation",
-    "origin_of_provenance",
-]
-
-
 TIMES: Mapping[str, str] = {
     "createdAt": "created_at",
     "updatedAt": "updated_at",

@@ -15,9 +15,6 @@ from composable_memory.transcripts import messages_of
 from composable_memory.types import JsonValue, Origin
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["MAX_SECTION_CHARS", "TRANSCRIPT_SUFFIX", "WrittenSource", "contents_of"]
-
-
 MAX_SECTION_CHARS = 1200
 """The longest section; a longer paragraph is cut between lines, a longer line between words."""
 

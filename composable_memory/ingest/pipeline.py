@@ -56,8 +56,6 @@ from composable_memory_ops_logs import (
 )
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["IngestPipeline"]
-
 EXTRACTIONS_AT_ONCE = 4
 """How many contents an extractor reads at the same time; one that asks a model waits most of it."""
 

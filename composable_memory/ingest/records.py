@@ -25,15 +25,6 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 if TYPE_CHECKING:
     from composable_memory.types import JsonValue
 
-__all__ = [
-    "GraphPart",
-    "edge_id",
-    "graph_of",
-    "joined",
-    "node_id",
-    "record_of",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphPart:

@@ -22,9 +22,6 @@ from composable_memory.errors import (
 from composable_memory.types import JsonValue
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["PipelineError", "PipelineErrorCode", "attempt", "error_of"]
-
-
 PipelineErrorCode = Literal[
     "not_configured",
     "invalid_input",

@@ -18,17 +18,6 @@ from composable_memory.ingest.stage_errors import PipelineError
 from composable_memory.types import JsonValue
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = [
-    "STAGES",
-    "AuditEvent",
-    "IngestItem",
-    "IngestRequest",
-    "IngestResult",
-    "MetricEvent",
-    "Stage",
-]
-
-
 Stage = Literal["normalize", "extract", "enrich", "entity_extract", "embed", "graph", "index", "audit"]
 
 STAGES: tuple[Stage, ...] = (

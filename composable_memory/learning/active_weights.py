@@ -19,18 +19,6 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 if TYPE_CHECKING:
     from composable_memory_feedback.experiments.values import ExperimentRecord
 
-__all__ = [
-    "SURVIVED",
-    "Sleep",
-    "WeightsReport",
-    "activate",
-    "active_weights",
-    "follow",
-    "goes_on",
-    "tell_failure",
-    "weights_followed",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightsReport:

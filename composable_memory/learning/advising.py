@@ -29,8 +29,6 @@ from composable_memory_feedback.weights import same_proportions
 from composable_memory_ops_logs import WeightsAdvised
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["Advising", "language_model"]
-
 WORST_QUERIES = 10
 MOST_TAKEN_BACK = 1000
 """So many changes back it is looked whether a table was taken back."""

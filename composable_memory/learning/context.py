@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from composable_memory_feedback.store import FeedbackStore
 
-__all__ = ["LearningContext"]
-
 T = TypeVar("T")
 
 

@@ -22,8 +22,6 @@ from composable_memory_feedback.store import FeedbackStore
 from composable_memory_feedback.weights import same_proportions
 from composable_memory_ops_logs import ExperimentChanged, OpsEvent
 
-__all__ = ["Experimenting"]
-
 
 class Experimenting:
     """Runs the experiments of one memory, one at a time."""

@@ -23,8 +23,6 @@ from composable_memory_feedback.golden import (
 from composable_memory_feedback.logged import LoggedQuery
 from composable_memory_ops_logs import redact
 
-__all__ = ["Asked", "GoldenQuestions"]
-
 
 class Asked(Protocol):
     """A memory that questions can be put to."""

@@ -28,8 +28,6 @@ from composable_memory_feedback.logged import LoggedAnswer, LoggedQuery, read_qu
 from composable_memory_feedback.store import FeedbackStore
 from composable_memory_ops_logs import ErrorInfo, FeedbackEvaluated, OpsLogReader, trace
 
-__all__ = ["Judging", "OutcomeCallback", "TextReader"]
-
 TextReader = Callable[[str, int, int], Awaitable[str | None]]
 """Returns the text of lines of a memory file, or None where there is none any more."""
 

@@ -20,18 +20,6 @@ from composable_memory_feedback.logged import (
 )
 from composable_memory_feedback.signals import gather_parts
 
-__all__ = [
-    "RankableQueries",
-    "from_log",
-    "judged_cases",
-    "log_mark",
-    "queries_of",
-    "signals_of",
-    "streamed",
-    "telling_judgements",
-    "window",
-]
-
 UNKNOWN_RANKING = "ranked in a way that this version does not know"
 
 T = TypeVar("T")

@@ -22,8 +22,6 @@ from composable_memory_feedback.advice import Proposal
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.guardrails import is_waiting
 
-__all__ = ["LearningLoop", "LoopWork", "StepName", "learning_goes_on"]
-
 REST_S = 0.0005
 """How long the advisor rests after each ranking, which takes as long: all threads of a search wait for it."""
 ACTOR = "loop"

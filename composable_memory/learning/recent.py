@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from composable_memory.types import MemorySearchResult
 from composable_memory_ops_logs import AnswerGiven
 
-__all__ = ["RecentResults"]
-
 KEPT_QUERIES = 64
 
 

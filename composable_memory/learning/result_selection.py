@@ -13,8 +13,6 @@ from composable_memory_feedback.logged import LoggedQuery, RankedHit
 from composable_memory_feedback.replay import PolicyChange, changed
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["Unjudged", "named_result", "never_judged", "unjudged_under"]
-
 TOLD_RESULTS = 5
 _RANK = re.compile(r"[0-9]{1,6}")
 

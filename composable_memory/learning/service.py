@@ -35,8 +35,6 @@ from composable_memory_feedback.store.exchange import Imported
 from composable_memory_ops_logs import utc_now
 from composable_memory_ops_logs.private_files import replacing
 
-__all__ = ["Learning", "open_learning"]
-
 
 class Learning:
     """Judges, replays, advises and compares; changes weights only when told to.

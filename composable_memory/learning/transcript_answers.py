@@ -16,8 +16,6 @@ from composable_memory_feedback.logged import LoggedAnswer
 from composable_memory_feedback.signals import ShownText, quoted_places
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["TranscriptAnswer", "answers_in", "answers_in_transcripts", "quotes_in_transcripts"]
-
 MAX_FILE_BYTES = 64 * 1024 * 1024
 MAX_DEPTH = 12
 """A reply stands no deeper in a record."""

@@ -12,15 +12,6 @@ from composable_memory_feedback.replay import ReplayReport
 from composable_memory_feedback.store import BackendDay, ShadowRecord
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = [
-    "Advice",
-    "EvaluationRun",
-    "GoldenRun",
-    "LearningStats",
-    "QuestionScore",
-    "ReplayRun",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:

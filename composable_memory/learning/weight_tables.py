@@ -20,8 +20,6 @@ from composable_memory_feedback.store.weights import SETTINGS
 from composable_memory_feedback.weights import same_proportions
 from composable_memory_ops_logs import WeightsChanged, redact
 
-__all__ = ["WeightTables"]
-
 
 class WeightTables:
     """The tables of one memory. What comes into force here is put into `live` for the queries to come."""

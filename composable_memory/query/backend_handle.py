@@ -16,8 +16,6 @@ from composable_memory.supervision.breaker import Breaker
 from composable_memory.types import QueryIntent
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["DEFAULT_TIMEOUT_S", "BackendHandle", "ComposableBackendEntry"]
-
 DEFAULT_TIMEOUT_S = 10.0
 
 

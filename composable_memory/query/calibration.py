@@ -7,8 +7,6 @@ is part of the answer and of the log.
 from collections.abc import Sequence
 from enum import StrEnum
 
-__all__ = ["Calibration", "calibrate"]
-
 RANK_HALF = 8
 """The rank method halves a score about every eight places."""
 

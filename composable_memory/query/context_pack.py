@@ -13,8 +13,6 @@ from composable_memory.citations import format_place
 from composable_memory.types import MemorySearchResult, SupportingFact
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["DEFAULT_MAX_CHARS", "PackBudget", "estimate_tokens", "pack_results", "told_facts"]
-
 DEFAULT_MAX_CHARS = 2000
 SEPARATOR = "\n\n"
 ELLIPSIS = "…"

@@ -33,8 +33,6 @@ from composable_memory.types import (
     SearchOptions,
 )
 
-__all__ = ["FanOut"]
-
 SCORE_TOLERANCE = 1e-6
 """A cosine of single precision may come out so much above 1; it is cut to 1."""
 

@@ -10,21 +10,6 @@ from composable_memory.errors import InvalidArgument
 from composable_memory.time.windows import named_window
 from composable_memory.types import MemorySearchResult, SearchFilters
 
-__all__ = [
-    "Filtered",
-    "day_in_path",
-    "filter_results",
-    "has_all_phrases",
-    "joined",
-    "leading_day",
-    "may_pass",
-    "parse_since",
-    "parse_until",
-    "path_matches",
-    "read_filters",
-    "type_matches",
-]
-
 LONGEST_READ = 8_000
 """Only this many characters of a query are read for filters."""
 NAMED_TYPES = ("fact", "note", "transcript")

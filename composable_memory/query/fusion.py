@@ -30,18 +30,6 @@ from composable_memory.types import (
 from composable_memory_ops_logs import Candidate, TakenFrom
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = [
-    "ANSWERING",
-    "DEFAULT_RRF_K",
-    "BackendList",
-    "Dedup",
-    "Fusion",
-    "Group",
-    "Merged",
-    "T",
-    "merge",
-]
-
 T = TypeVar("T", bound=MemorySearchResult | Candidate)
 """What is merged: results as backends gave them, or candidates as the log tells them."""
 

@@ -11,8 +11,6 @@ from collections.abc import Iterable, Iterator
 from composable_memory.time.expressions import time_mentions
 from composable_memory.types import QueryIntent, TimeHint
 
-__all__ = ["parse_query_intent"]
-
 LONGEST_READ = 2000
 """Only this many characters of a query are read; what a question is about stands at its beginning."""
 

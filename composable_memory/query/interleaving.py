@@ -11,8 +11,6 @@ from composable_memory.types import BackendAnswer, MemorySearchResult, SearchOpt
 from composable_memory_feedback.experiments.interleaving import seed_of, team_draft
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["Draw", "interleave", "rank_active"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draw:

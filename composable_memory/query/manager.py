@@ -60,8 +60,6 @@ from composable_memory.types import (
 from composable_memory_feedback.intents import IntentKind, intent_kind
 from composable_memory_ops_logs import OpsLog, trace, utc_now
 
-__all__ = ["ComposableMemoryManager"]
-
 
 class ComposableMemoryManager:
     """Asks several memories at once and merges what they say.

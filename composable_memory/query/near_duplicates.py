@@ -8,18 +8,6 @@ from typing import NamedTuple, TypeAlias
 from composable_memory.types import MemorySearchResult, Origin
 from composable_memory_ops_logs import Candidate, TakenFrom
 
-__all__ = [
-    "NearTexts",
-    "Passage",
-    "are_apart",
-    "near_pairs",
-    "near_pairs_shown",
-    "nearly_equal",
-    "overlap",
-    "same_lines",
-    "words_of",
-]
-
 Passage: TypeAlias = MemorySearchResult | Candidate
 """A result as its backend gave it, or as the log tells it."""
 

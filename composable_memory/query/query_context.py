@@ -7,8 +7,6 @@ from composable_memory.query.ranking import CalibrationRule, MergePolicy
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["QueryContext"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryContext:

@@ -46,8 +46,6 @@ from composable_memory_ops_logs import (
 )
 from composable_memory_ops_logs import Degradation as LoggedDegradation
 
-__all__ = ["QueryLogger", "log_context_pack", "logged_dropped", "logged_results"]
-
 Made = TypeVar("Made")
 
 MOST_NEAR_PAIRS = 20_000

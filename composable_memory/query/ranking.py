@@ -10,8 +10,6 @@ from composable_memory.query.near_duplicates import NearTexts
 from composable_memory.types import SearchOptions
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["CalibrationRule", "MergePolicy", "Ranking", "depth_for", "rank"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergePolicy:

@@ -17,8 +17,6 @@ from composable_memory.types import SearchOptions
 from composable_memory_feedback.logged import LoggedQuery, RankedHit, RankingPolicy
 from composable_memory_ops_logs import PIECES_TOLD, Candidate
 
-__all__ = ["Replayer", "can_be_ranked", "is_reproduced"]
-
 
 class Replayer:
     """Ranks logged queries under any policy; a `Ranker`.

@@ -6,8 +6,6 @@ from composable_memory.query.backend_handle import BackendHandle, ComposableBack
 from composable_memory.types import Degradation, QueryIntent, SkipReason
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["IntentParser", "Route", "read_intent", "route"]
-
 IntentParser = Callable[[str], QueryIntent]
 
 

@@ -7,8 +7,6 @@ from itertools import pairwise
 from composable_memory_ops_logs import OpsEvent
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["Step", "Waterfall", "bar", "note_on", "waterfall"]
-
 EIGHTHS = "▏▎▍▌▋▊▉█"
 """A cell filled from the left, by one eighth more each."""
 

@@ -26,8 +26,6 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 if TYPE_CHECKING:
     from composable_memory.runtime.failover import FailoverMember, FallbackMemoryManager
 
-__all__ = ["BackendOpener", "OpenBackends"]
-
 OPEN_TIMEOUT_S = 120.0
 
 

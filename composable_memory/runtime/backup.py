@@ -35,8 +35,6 @@ from composable_memory_ops_logs.private_files import replace_file, sync_folder
 from composable_memory_ops_logs.quick_dataclass import dataclass
 from composable_memory_ops_logs.wire import event_to_wire, to_line
 
-__all__ = ["BackupReport", "back_up", "restore"]
-
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 STORE = "feedback.sqlite"

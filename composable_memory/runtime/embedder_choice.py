@@ -21,17 +21,6 @@ from composable_memory.types import FallbackStatus
 from composable_memory_ops_logs import BackendDegraded, OpsLog
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = [
-    "EmbedderAttempt",
-    "EmbedderChoice",
-    "EmbedderOffer",
-    "EmbedderOffers",
-    "EmbedderPlan",
-    "PassedOver",
-    "choose_embedder",
-    "plan_embedder",
-]
-
 SECTION = "memory.embedding"
 
 

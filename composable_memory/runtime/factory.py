@@ -24,21 +24,13 @@ from composable_memory.config.trees import Origin, tree_of
 from composable_memory.errors import BackendError, BackendUnavailable, ComposableMemoryError, ConfigError
 from composable_memory.interfaces import BackendSpec
 from composable_memory.registry import discover_backends
-from composable_memory.runtime.opening import Memory, open_memory
+from composable_memory.runtime.memory import Memory
+from composable_memory.runtime.opening import open_memory
 from composable_memory.runtime.shared_memory import SharedMemory
 from composable_memory.state.folders import existing_folder
 from composable_memory.supervision.deadline import BoundedCalls, Failure
 from composable_memory.supervision.resource import LazyResource
 from composable_memory_ops_logs.quick_dataclass import dataclass
-
-__all__ = [
-    "MemorySearchManagers",
-    "ResolvedMemoryBackendConfig",
-    "SearchManagerResult",
-    "close_all_memory_search_managers",
-    "get_memory_search_manager",
-    "resolve_memory_backend_config",
-]
 
 OPEN_TIMEOUT_S = 600.0
 CLOSE_TIMEOUT_S = 60.0

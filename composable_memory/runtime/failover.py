@@ -43,8 +43,6 @@ from composable_memory.types import (
 from composable_memory_ops_logs import OpsLog, trace, utc_now
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["FailoverMember", "FallbackMemoryManager", "OpenMemory"]
-
 OPEN_TIMEOUT_S = 120.0
 OPEN_GRACE_S = 0.1
 CLOSE_TIMEOUT_S = 30.0

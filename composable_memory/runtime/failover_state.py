@@ -9,8 +9,6 @@ from composable_memory.types import JsonValue
 from composable_memory_ops_logs import BackendDegraded, BackendRecovered, OpsLog
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["Failover", "FailoverState"]
-
 FIRST_COOLDOWN_S = 5.0
 LONGEST_COOLDOWN_S = 300.0
 

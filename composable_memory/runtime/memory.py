@@ -50,8 +50,6 @@ if TYPE_CHECKING:
     from composable_memory.learning import Learning
     from composable_memory.runtime.failover import FallbackMemoryManager
 
-__all__ = ["Memory"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Memory:

@@ -31,7 +31,7 @@ from composable_memory.registry import discover_backends, load_extractor
 from composable_memory.runtime.backends import BackendOpener, OpenBackends
 from composable_memory.runtime.embedder_choice import choose_embedder
 from composable_memory.runtime.memory import Memory
-from composable_memory.state.folders import OPS_LOG_FOLDER, existing_folder, made_folder
+from composable_memory.state.folders import existing_folder, made_folder
 from composable_memory.state.ops_log import open_ops_log
 from composable_memory.state.workspaces import WorkspaceIdentity, identify
 from composable_memory.types import (
@@ -40,8 +40,6 @@ from composable_memory.types import (
 )
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_ops_logs import OpsLog, trace, utc_now
-
-__all__ = ["NOW_VARIABLE", "OPS_LOG_FOLDER", "Memory", "moment_given", "open_memory", "require_log_to_learn"]
 
 NOW_VARIABLE = "COMPOSABLE_MEMORY_NOW"
 """An ISO time: the clock of whoever asks, so that "yesterday" means the same in every run."""

@@ -9,8 +9,6 @@ from composable_memory.supervision.tasks import Once
 from composable_memory.types import SearchAnswer, SearchOptions
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["SharedMemory"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SharedMemory(Memory):

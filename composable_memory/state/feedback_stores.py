@@ -8,8 +8,6 @@ import glob
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["feedback_store_of", "feedback_stores"]
-
 _FOLDER = "feedback"
 _BEFORE = "feedback-"
 _MAGIC = b"SQLite format 3\0"

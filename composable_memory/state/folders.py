@@ -9,15 +9,6 @@ from pathlib import Path
 
 from composable_memory.errors import ConfigError
 
-__all__ = [
-    "OPS_LOG_FOLDER",
-    "existing_folder",
-    "file_name_of",
-    "made_folder",
-    "memory_id_of",
-    "workspace_mark",
-]
-
 OPS_LOG_FOLDER = "ops-logs"
 
 

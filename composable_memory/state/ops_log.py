@@ -10,8 +10,6 @@ from composable_memory.state.folders import OPS_LOG_FOLDER
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_ops_logs import OpsLog
 
-__all__ = ["judged_traces", "open_ops_log"]
-
 
 def open_ops_log(memory: MemorySettings, *, state_dir: Path, clock: Clock) -> OpsLog:
     """Return the log, which writes nothing where it is switched off."""

@@ -27,17 +27,6 @@ from composable_memory.errors import ConfigError
 from composable_memory.state.folders import workspace_mark
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = [
-    "REGISTRY_FILE",
-    "KnownWorkspace",
-    "WorkspaceIdentity",
-    "adopt",
-    "identify",
-    "keep_note_scope",
-    "kept_note_scope",
-    "known_workspaces",
-]
-
 REGISTRY_FILE = "workspaces.sqlite"
 BUSY_TIMEOUT_S = 30.0
 USED_EVERY_S = 3600.0

@@ -8,8 +8,6 @@ from typing import TypeVar
 
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["Pace", "RetryPolicy", "Verdict", "backoff_s", "retry"]
-
 T = TypeVar("T")
 
 MAX_DOUBLINGS = 64

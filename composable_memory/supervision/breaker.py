@@ -6,8 +6,6 @@ from time import monotonic
 
 from composable_memory.supervision.backoff import backoff_s
 
-__all__ = ["Breaker", "BreakerState"]
-
 
 class BreakerState(StrEnum):
     """Whether calls may start."""

@@ -9,8 +9,6 @@ from typing import TypeVar
 from composable_memory.errors import BackendError, BackendTimeout, ComposableMemoryError
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["BoundedCalls", "Failure", "deadline"]
-
 CANCEL_GRACE_S = 0.002
 """How long a call that ignores its cancellation is waited for before it is left behind."""
 

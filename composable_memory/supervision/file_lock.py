@@ -13,8 +13,6 @@ from pathlib import Path
 
 from composable_memory.errors import BackendUnavailable
 
-__all__ = ["file_lock", "hold_lock"]
-
 POLL_S = 0.05
 
 

@@ -19,8 +19,6 @@ from composable_memory.errors import ComposableMemoryError
 from composable_memory.supervision.process_identity import host, is_gone, start_of
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["POLL_S", "Holder", "Lease", "LeaseRow", "Transact"]
-
 T = TypeVar("T")
 Connection = TypeVar("Connection")
 Connection_co = TypeVar("Connection_co", covariant=True)

@@ -22,8 +22,6 @@ from composable_memory.errors import BackendUnavailable
 from composable_memory.supervision.process_identity import host, is_gone, start_of
 from composable_memory.supervision.tasks import until_done
 
-__all__ = ["KILLED", "GuardedProcess", "GuardedServer", "cannot_start", "new_socket"]
-
 GRACE_S = 1.0
 """How long a command may take to end when it is told to; then it is killed."""
 

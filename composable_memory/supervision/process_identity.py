@@ -9,8 +9,6 @@ import os
 import socket
 from pathlib import Path
 
-__all__ = ["host", "is_gone", "pid_namespace", "start_of"]
-
 DEAD = frozenset("ZX")
 """States of a process that has ended and that its parent has not waited for yet."""
 

@@ -13,8 +13,6 @@ from typing import Any, Generic, TypeVar
 from composable_memory.interfaces import BackendServices, MemorySearchManager, OpenBackend
 from composable_memory.supervision.tasks import until_done
 
-__all__ = ["LazyResource", "Resource", "lazy_backend", "open_resource"]
-
 T = TypeVar("T")
 
 

@@ -11,8 +11,6 @@ from composable_memory.supervision.process import KILLED, GuardedProcess, cannot
 from composable_memory.supervision.tasks import comes_first
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["Reply", "run_command"]
-
 MAX_OUTPUT_BYTES = 4 * 2**20
 EXCERPT_BYTES = 1000
 STDOUT = 1

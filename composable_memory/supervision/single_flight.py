@@ -12,8 +12,6 @@ from composable_memory.interfaces import ProgressCallback
 from composable_memory.types import MemorySyncProgressUpdate, SyncReport
 from composable_memory_ops_logs import SyncComplete
 
-__all__ = ["Flight", "SingleFlight", "sync_complete"]
-
 
 class Flight:
     """A sync that callers share: all their reasons, and `force` if any of them asked for it."""

@@ -8,8 +8,6 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar, overload
 
-__all__ = ["Once", "all_of", "comes_first", "until_done"]
-
 A = TypeVar("A")
 B = TypeVar("B")
 C = TypeVar("C")

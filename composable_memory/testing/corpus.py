@@ -5,8 +5,6 @@ from types import MappingProxyType
 
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["HOSTILE_PATHS", "HOSTILE_TEXTS", "SEED_NOTES", "SEED_QUESTIONS", "SeedQuestion"]
-
 _LOG = "\n".join(f"Gauge {day:02}: wind from the west, tide {100 + day} cm, no damage." for day in range(60))
 
 SEED_NOTES: Mapping[str, str] = MappingProxyType(

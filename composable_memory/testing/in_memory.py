@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 
 from pydantic import Field
 
-from composable_memory.config.settings import SettingsModel
+from composable_memory.config.base_model import SettingsModel
 from composable_memory.content import EmbedderInput, GraphEdge, GraphNode, GraphQuery, GraphQueryResult
 from composable_memory.errors import BackendUnavailable, MemoryPathError, UnsupportedOperation
 from composable_memory.interfaces import BackendServices, BackendSpec, Capability, EmbedderAdapter
@@ -27,19 +27,6 @@ from composable_memory.types import (
     SearchOptions,
 )
 from composable_memory_ops_logs import OpsLog
-
-__all__ = [
-    "FIXED_NOW",
-    "IN_MEMORY_CAPABILITIES",
-    "FakeBackend",
-    "HashEmbedder",
-    "InMemoryBackend",
-    "InMemoryGraph",
-    "InMemorySettings",
-    "make_services",
-    "open_in_memory",
-    "spec",
-]
 
 IN_MEMORY_CAPABILITIES = frozenset({Capability.ANSWER, Capability.CALIBRATED, Capability.READ_FILE})
 

@@ -13,8 +13,6 @@ from functools import cache
 from composable_memory.types import TimeHint, TimeRelation, TimeUnit
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["TimeMention", "time_mentions"]
-
 LONGEST_PREPOSITION = 60
 """So many characters before a time are looked at for the words that belong to it."""
 

@@ -8,8 +8,6 @@ from datetime import UTC, date, datetime, time, timedelta
 from composable_memory.time.expressions import time_mentions
 from composable_memory.types import TimeHint, TimeUnit, TimeWindow
 
-__all__ = ["FAR_FUTURE", "FAR_PAST", "named_window", "window_of"]
-
 FAR_PAST = datetime(1, 1, 1, tzinfo=UTC)
 """Where the time before something begins."""
 

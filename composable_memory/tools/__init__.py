@@ -35,7 +35,7 @@ from composable_memory.types import MemoryFileSlice, QueryResponse
 from composable_memory_ops_logs import QueryDelivered, trace
 
 if TYPE_CHECKING:
-    from composable_memory.runtime.opening import Memory
+    from composable_memory.runtime.memory import Memory
 
 __all__ = [
     "CitationMode",

@@ -36,32 +36,6 @@ from composable_memory.types import (
     VectorStatus,
 )
 
-__all__ = [
-    "AnyJson",
-    "DeepProbe",
-    "Document",
-    "FilterRequest",
-    "LineNumber",
-    "MemoryContextPackReply",
-    "MemoryContextPackRequest",
-    "MemoryGetReply",
-    "MemoryGetRequest",
-    "MemorySearchReply",
-    "MemorySearchRequest",
-    "MemoryStatusReply",
-    "MemoryStatusRequest",
-    "OpsLogTrouble",
-    "PackSize",
-    "PackedSource",
-    "ProviderStatus",
-    "QueryText",
-    "ReadErrorCode",
-    "ResultCount",
-    "Score",
-    "SearchHit",
-    "SearchProbe",
-]
-
 QueryText = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 """A question that is not blank."""
 

@@ -31,8 +31,6 @@ from composable_memory_ops_logs import utc_now
 from composable_memory_ops_logs.events import JsonValue
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["ChatClient", "ChatEndpoint", "ChatError", "ChatReply", "Pace"]
-
 CONNECT_TIMEOUT_S = 10.0
 TRIES = 3
 FIRST_WAIT_S = 0.5

@@ -11,8 +11,6 @@ from composable_memory_feedback.language_model import ChatReply
 from composable_memory_ops_logs.events import JsonValue
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["BUSY", "UNFIT", "Manner", "Question", "Refused", "meaning", "read_completion"]
-
 BUSY = frozenset({429, 502, 503, 504})
 UNFIT = frozenset({400, 422, 500})
 """With these an endpoint answers that does not take a part of the request; 500 is llama-cpp-python's."""

@@ -1,7 +1,5 @@
 """What can go wrong with judgements, weights and replays; nothing here knows the errors of other houses."""
 
-__all__ = ["FeedbackError"]
-
 
 class FeedbackError(Exception):
     """Something cannot be learnt, judged or replayed as asked: what failed, which thing, what to do next."""

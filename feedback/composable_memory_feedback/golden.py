@@ -15,18 +15,6 @@ from composable_memory_feedback.metrics import ndcg, recall, reciprocal_rank
 from composable_memory_feedback.weights import WeightTable
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = [
-    "GoldenComparison",
-    "GoldenPlace",
-    "GoldenQuestion",
-    "GoldenRecord",
-    "GoldenScore",
-    "compare_golden",
-    "read_questions",
-    "score_golden",
-    "score_hits",
-]
-
 TOLERANCE = 1e-9
 """Scores that differ by less are equal; it covers what floating point loses."""
 MOST_PLACES = 1000

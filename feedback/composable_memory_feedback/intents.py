@@ -3,8 +3,6 @@
 from collections.abc import Sized
 from enum import StrEnum
 
-__all__ = ["IntentKind", "intent_kind"]
-
 
 class IntentKind(StrEnum):
     """What a question is mostly about, by what its words name."""

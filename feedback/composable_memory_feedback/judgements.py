@@ -8,8 +8,6 @@ from composable_memory_feedback.intents import IntentKind
 from composable_memory_ops_logs import place_key
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["RELEVANT", "BackendDay", "Judgement", "JudgementKind", "KindGroup"]
-
 RELEVANT = 0.5
 """A result is relevant when its relevance is greater."""
 

@@ -11,17 +11,6 @@ from composable_memory_ops_logs import redact
 from composable_memory_ops_logs.events import JsonValue
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = [
-    "SHORT_TEXT",
-    "ChatReply",
-    "Fence",
-    "LanguageModel",
-    "clean",
-    "json_object_in",
-    "object_schema",
-    "one_line",
-]
-
 SHORT_TEXT: Mapping[str, JsonValue] = {"type": "string", "maxLength": 300}
 """A text in the form of a reply; without a longest length small models write until they are cut off."""
 FENCE = "```"

@@ -6,8 +6,6 @@ from math import log2
 
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["Interval", "dcg", "ndcg", "recall", "reciprocal_rank"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:

@@ -3,8 +3,6 @@
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
-__all__ = ["retry_after_s"]
-
 
 def retry_after_s(value: str | None, now: datetime) -> float | None:
     """Return how many seconds from `now` a `Retry-After` header asks to wait; None if it cannot be read.

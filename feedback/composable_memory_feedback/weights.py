@@ -9,8 +9,6 @@ from math import isfinite
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["DEFAULT_WEIGHT", "SAME", "WeightTable", "are_same", "is_weight", "kinds_of", "same_proportions"]
-
 DEFAULT_WEIGHT = 1.0
 SAME = 1e-9
 """Proportions that differ by less are equal; it covers what floating point loses."""

@@ -1,7 +1,5 @@
 """The error of this package."""
 
-__all__ = ["OpsLogError"]
-
 
 class OpsLogError(Exception):
     """A log cannot be read as asked: what failed, which log or trace, what to do next."""

@@ -13,38 +13,6 @@ from typing import ClassVar, Literal, NamedTuple, TypeAlias
 
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = [
-    "PIECES_TOLD",
-    "QUERY_PREVIEW_CHARS",
-    "SCHEMA_VERSION",
-    "SNIPPET_PREVIEW_CHARS",
-    "AnswerGiven",
-    "BackendDegraded",
-    "BackendOpened",
-    "BackendRecovered",
-    "BackendResult",
-    "Candidate",
-    "ContextPackBuild",
-    "DedupStats",
-    "Degradation",
-    "Dropped",
-    "ErrorInfo",
-    "EventDetail",
-    "FinalResult",
-    "Intent",
-    "Interleaved",
-    "JsonValue",
-    "MemoryRead",
-    "NearPair",
-    "OpsEvent",
-    "QueryDelivered",
-    "QueryMerged",
-    "QueryStart",
-    "Status",
-    "TakenFrom",
-    "place_key",
-]
-
 SCHEMA_VERSION: int = 1
 """Version of the format on disk; rises when a reader of the old one would misread the new one."""
 

@@ -7,14 +7,6 @@ from typing import ClassVar, Literal
 from composable_memory_ops_logs.events import ErrorInfo, EventDetail
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = [
-    "ExperimentChanged",
-    "FeedbackEvaluated",
-    "LearningFailed",
-    "WeightsAdvised",
-    "WeightsChanged",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedbackEvaluated(EventDetail):

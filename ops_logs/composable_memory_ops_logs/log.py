@@ -20,8 +20,6 @@ from composable_memory_ops_logs.tracing import current_run_id, current_session_k
 from composable_memory_ops_logs.wire import event_to_wire, texts_of, to_line
 from composable_memory_ops_logs.writer import LineWriter
 
-__all__ = ["OpsLog", "OpsLogStats", "utc_now"]
-
 DEFAULT_MAX_BYTES = 2_000_000_000
 _POLL_S = 0.002
 _CLOSE_TIMEOUT_S = 5.0

@@ -7,8 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-__all__ = ["Survives", "replace_file", "replacing", "sync_folder"]
-
 Survives: TypeAlias = Literal["kill", "power cut"]
 """What a replaced file outlasts: a killed process, at no cost, or a power cut, which waits for the disk."""
 

@@ -28,8 +28,6 @@ from composable_memory_ops_logs.segments import (
 from composable_memory_ops_logs.short_form import events_from_line
 from composable_memory_ops_logs.wire import format_time
 
-__all__ = ["MAX_PAGE", "EventFilter", "EventPage", "OpsLogReader"]
-
 MAX_PAGE = 500
 """The most events one page can hold."""
 

@@ -26,8 +26,6 @@ from composable_memory_ops_logs.segments import (
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["BINARY", "Judged", "Retention", "lock_file"]
-
 # O_BINARY exists on Windows only; without it every newline would become two characters there.
 BINARY = getattr(os, "O_BINARY", 0)
 _LOCK_NAME = "ops.lock"

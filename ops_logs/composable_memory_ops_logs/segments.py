@@ -22,27 +22,6 @@ import orjson
 from composable_memory_ops_logs.private_files import replace_file
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = [
-    "BLOCK_BYTES",
-    "FIRST_MS",
-    "LARGE_BYTES",
-    "LAST_MS",
-    "Block",
-    "BlockWriter",
-    "Index",
-    "IndexBuilder",
-    "Segment",
-    "blocks_of",
-    "day_of",
-    "index_path",
-    "lines_backwards",
-    "lines_forwards",
-    "open_size",
-    "read_index",
-    "segments_in",
-    "write_index",
-]
-
 BLOCK_BYTES = 1024 * 1024
 """So much of a log is compressed, and read, at a time."""
 LARGE_BYTES = 64 * BLOCK_BYTES

@@ -31,8 +31,6 @@ from composable_memory_ops_logs.wire import (
     value_to_wire,
 )
 
-__all__ = ["SHORT_FORM_VERSION", "events_from_line", "full_lines", "short_line"]
-
 SHORT_FORM_VERSION = 2
 """The `schemaVersion` of a line in the short form."""
 

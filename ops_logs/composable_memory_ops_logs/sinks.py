@@ -14,8 +14,6 @@ from composable_memory_ops_logs.segments import (
     segments_in,
 )
 
-__all__ = ["FileSink", "MemorySink"]
-
 _OPEN_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | BINARY
 _MOST_OPEN_BYTES = 16 * BLOCK_BYTES
 _LEAST_OPEN_BYTES = 64 * 1024

@@ -7,14 +7,6 @@ from typing import ClassVar
 from composable_memory_ops_logs.events import ErrorInfo, EventDetail
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = [
-    "SyncComplete",
-    "SyncFailed",
-    "SyncFileIndexed",
-    "SyncFileSkipped",
-    "SyncStart",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncStart(EventDetail):

@@ -5,8 +5,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from uuid import uuid4
 
-__all__ = ["current_run_id", "current_session_key", "current_trace_id", "new_id", "trace"]
-
 _trace_id: ContextVar[str | None] = ContextVar("composable_memory_trace_id", default=None)
 _session_key: ContextVar[str | None] = ContextVar("composable_memory_session_key", default=None)
 _run_id: ContextVar[str | None] = ContextVar("composable_memory_run_id", default=None)

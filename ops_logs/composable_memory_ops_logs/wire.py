@@ -12,15 +12,6 @@ import orjson
 from composable_memory_ops_logs.events import EventDetail, JsonValue, OpsEvent, Status
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = [
-    "event_from_wire",
-    "event_to_wire",
-    "format_time",
-    "texts_of",
-    "to_line",
-    "value_to_wire",
-]
-
 _LINE_OPTIONS = orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY
 _STATUSES = frozenset(get_args(Status))
 

@@ -14,8 +14,6 @@ from composable_memory_ops_logs.events import BackendResult, OpsEvent, QueryMerg
 from composable_memory_ops_logs.segments import day_of
 from composable_memory_ops_logs.sinks import FileSink
 
-__all__ = ["LineWriter"]
-
 _LINGER_S = 0.005
 """How long the thread waits for company: the events of one question then share one write and one wake-up."""
 

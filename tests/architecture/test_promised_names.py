@@ -10,6 +10,7 @@ import pytest
 
 import composable_memory_ops_logs
 from composable_memory import content, facts, hooks, ingest, interfaces, types
+from composable_memory.config.aliases import ResolvedMemoryBackendConfig
 from composable_memory.config.settings import BackendSection, Settings
 from composable_memory.config.validation import known_keys
 from composable_memory.ingest.values import STAGES, Stage
@@ -137,8 +138,8 @@ FIELDS: Mapping[type, str] = {
     facts.GraphEntity: "id group_id name kind summary fact_count",
     facts.Neighbourhood: "entities facts",
     facts.Forgotten: "episode_id facts entities",
-    facts.TimeWindow: "start end",
-    factory.ResolvedMemoryBackendConfig: "backend citations qmd",
+    types.TimeWindow: "start end",
+    ResolvedMemoryBackendConfig: "backend citations qmd",
     factory.SearchManagerResult: "manager error",
 }
 
@@ -283,7 +284,7 @@ def test_a_promise_has_its_methods() -> None:
 
 
 def test_every_promise_with_methods_is_looked_at() -> None:
-    offered = [getattr(interfaces, name) for name in interfaces.__all__]
+    offered = [one for name, one in vars(interfaces).items() if not name.startswith("_")]
     promises = [one for one in offered if isinstance(one, type) and Protocol in one.__bases__]
 
     unnamed = [

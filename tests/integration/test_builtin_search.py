@@ -31,8 +31,8 @@ from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSp
 from composable_memory_adapters.builtin.store.tables import LIVE
 from composable_memory_adapters.chunking import chunk_markdown
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
-from composable_memory_adapters.text.forms import passage_words
-from composable_memory_adapters.text.query_terms import analyse, index_text
+from composable_memory_adapters.text.forms import index_text, passage_words
+from composable_memory_adapters.text.query_terms import analyse
 
 Found = TypeVar("Found")
 P = ParamSpec("P")

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from composable_memory_adapters.text.query_terms import MAX_PHRASES, MAX_TERMS, analyse, index_text
+from composable_memory_adapters.text.forms import index_text
+from composable_memory_adapters.text.query_terms import MAX_PHRASES, MAX_TERMS, analyse
 
 PIECES = st.one_of(
     st.sampled_from(['"', "“", "*", "^", "NEAR(", " AND ", " OR ", "NOT", ":", "-", "'", "(", ")", "+", "a"]),

@@ -17,7 +17,7 @@ from composable_memory.query.backend_handle import ComposableBackendEntry
 from composable_memory.query.live_weights import LiveWeights
 from composable_memory.query.manager import ComposableMemoryManager
 from composable_memory.registry import Registry
-from composable_memory.runtime.opening import Memory
+from composable_memory.runtime.memory import Memory
 from composable_memory.testing.fakes import InMemoryBackend, RaisingBackend
 from composable_memory.tools import (
     MemoryContextPackRequest,

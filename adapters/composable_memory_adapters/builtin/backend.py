@@ -52,8 +52,6 @@ from composable_memory_adapters.builtin.sync.sync_scheduler import FolderWatch, 
 from composable_memory_adapters.builtin.sync.watch_scope import survey
 from composable_memory_adapters.excerpts import excerpt
 
-__all__ = ["BuiltinMemory", "open_builtin"]
-
 
 @asynccontextmanager
 async def open_builtin(

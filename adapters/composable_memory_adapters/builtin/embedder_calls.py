@@ -10,8 +10,6 @@ from composable_memory.vector_values import EmbedderInput
 from composable_memory_adapters.builtin.store import embedding_cache
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 
-__all__ = ["answer_within", "probe"]
-
 T = TypeVar("T")
 
 PROBE_TIMEOUT_S = 60.0

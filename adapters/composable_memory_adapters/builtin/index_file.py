@@ -26,8 +26,6 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 if TYPE_CHECKING:
     from composable_memory_adapters.builtin.store.rebuild import RebuildCost
 
-__all__ = ["BACKEND_ID", "IndexFile", "OpenIndex", "ensure_tables"]
-
 BACKEND_ID = "builtin"
 BACKGROUND_REASONS = frozenset({"search", "session-start", "watch", "interval"})
 """Reasons of syncs that start by themselves."""

@@ -6,27 +6,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
-from composable_memory.config.settings import SettingsModel
+from composable_memory.config.base_model import SettingsModel
 from composable_memory.state.folders import file_name_of
-
-__all__ = [
-    "ENGINES",
-    "BuiltinSettings",
-    "CacheSettings",
-    "ChunkingSettings",
-    "DecaySettings",
-    "FusionMethod",
-    "HybridSettings",
-    "KeywordSettings",
-    "MmrSettings",
-    "QuerySettings",
-    "SessionDeltaSettings",
-    "SessionSettings",
-    "StoreSettings",
-    "SyncSettings",
-    "VectorSettings",
-    "filled_in",
-]
 
 DEFAULT_INDEX = "{stateDir}/memory/{agentId}-{workspace}.sqlite"
 DEFAULT_TRANSCRIPTS = "{stateDir}/agents/{agentId}/sessions"

@@ -25,8 +25,6 @@ from composable_memory_adapters.builtin.sync.sync_scheduler import WatchStatus
 from composable_memory_adapters.sqlite_file import Recovery
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["MemoryState", "describe", "kept"]
-
 INDEXES = "memory/*-*.sqlite"
 NOT_OURS = "feedback-"
 RERANKING = "rerank/*-*.sqlite"

@@ -21,8 +21,6 @@ from composable_memory_adapters.embedders.remote.settings import RemoteProvider
 if TYPE_CHECKING:
     from composable_memory_adapters.embedders.jobs.api import JobApi, JobClient
 
-__all__ = ["GeminiEmbedder", "GeminiSettings", "spec"]
-
 TASK_TYPES: Mapping[Kind, str] = {"query": "RETRIEVAL_QUERY", "document": "RETRIEVAL_DOCUMENT"}
 
 

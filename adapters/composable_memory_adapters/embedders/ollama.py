@@ -13,8 +13,6 @@ from composable_memory_adapters.embedders.remote.embedder import RemoteEmbedder,
 from composable_memory_adapters.embedders.remote.failures import FailureKind, HttpFailure
 from composable_memory_adapters.embedders.remote.settings import RemoteProvider, RemoteSettings
 
-__all__ = ["OllamaEmbedder", "OllamaSettings", "spec"]
-
 
 class OllamaSettings(RemoteSettings):
     """Settings of Ollama."""

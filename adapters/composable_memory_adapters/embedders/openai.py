@@ -23,22 +23,6 @@ from composable_memory_adapters.embedders.remote.settings import RemoteProvider,
 if TYPE_CHECKING:
     from composable_memory_adapters.embedders.jobs.api import JobApi, JobClient
 
-__all__ = [
-    "MistralEmbedder",
-    "MistralSettings",
-    "OpenAiCompatibleEmbedder",
-    "OpenAiCompatibleSettings",
-    "OpenAiEmbedder",
-    "OpenAiSettings",
-    "OpenAiStyleEmbedder",
-    "VoyageEmbedder",
-    "VoyageSettings",
-    "compatible_spec",
-    "mistral_spec",
-    "spec",
-    "voyage_spec",
-]
-
 SettingsT = TypeVar("SettingsT", bound=RemoteSettings)
 
 BATCH_BYTES = "Most bytes of text in one request; a larger text goes alone."

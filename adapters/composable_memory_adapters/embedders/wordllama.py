@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from pydantic import Field
 
-from composable_memory.config.settings import SettingsModel
+from composable_memory.config.base_model import SettingsModel
 from composable_memory.errors import EmbedderUnavailable
 from composable_memory.interfaces import EmbedderServices, EmbedderSpec
 from composable_memory.vector_values import EmbedderInput
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
     Vectors = npt.NDArray[np.float32]
-
-__all__ = ["WordLlamaEmbedder", "WordLlamaSettings", "spec"]
 
 PROVIDER = "wordllama"
 MODEL: Final = "l2_supercat_256"

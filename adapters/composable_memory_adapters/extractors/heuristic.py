@@ -18,8 +18,6 @@ from composable_memory_adapters.extractors.names import UNSURE, Mention, mention
 from composable_memory_adapters.extractors.relations import Scene, relations_in
 from composable_memory_adapters.extractors.statements import Statement, statements_of, subject_of
 
-__all__ = ["HeuristicExtractor", "ReadingExtractor", "read_by_rules"]
-
 MAX_CHARS_ON_THE_LOOP = 300
 """A longer text is read in a thread; a shorter one, such as a message, takes a few milliseconds."""
 

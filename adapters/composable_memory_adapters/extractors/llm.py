@@ -18,8 +18,6 @@ from composable_memory_adapters.extractors.heuristic import HeuristicExtractor, 
 from composable_memory_adapters.extractors.verbs import EXCLUSIVE
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["SCHEMA", "Chat", "ChatMessage", "LlmExtractor"]
-
 MAX_TEXT_CHARS = 12_000
 MAX_ENTITIES = 50
 MAX_RELATIONS = 100

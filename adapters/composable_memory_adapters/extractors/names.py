@@ -17,8 +17,6 @@ from composable_memory_adapters.extractors.word_lists import (
 )
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["UNSURE", "Mention", "mentions_in"]
-
 UNSURE = "Concept"
 """The kind of a name of which nothing more is known."""
 

@@ -17,8 +17,6 @@ from composable_memory_adapters.extractors.verbs import EXCLUSIVE, Verb, verbs_i
 from composable_memory_adapters.extractors.word_lists import EMPTY_WORDS
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["STATES", "Scene", "is_informative", "relations_in"]
-
 STATES = "STATES"
 """The relation of a sentence of which nothing more is known than what it speaks of."""
 

@@ -7,8 +7,6 @@ from datetime import UTC, datetime, timedelta
 from composable_memory_adapters.extractors.word_lists import MONTHS, WEEKDAYS
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["Validity", "day_in", "validity_of"]
-
 _MONTH_NUMBERS = {name[:length]: n for n, name in enumerate(MONTHS, 1) for length in (3, len(name))} | {
     "sept": 9
 }

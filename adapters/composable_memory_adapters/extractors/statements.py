@@ -10,8 +10,6 @@ from composable_memory.front_matter import front_matter
 from composable_memory_adapters.extractors.word_lists import ABBREVIATIONS, LABELS, NOT_NAMES
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["MAX_SENTENCE_CHARS", "Statement", "statements_of", "subject_of"]
-
 MAX_SENTENCE_CHARS = 600
 """A longer sentence, such as a pasted log, is cut."""
 

@@ -5,8 +5,6 @@ from typing import Literal
 
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["EXCLUSIVE", "Verb", "verbs_in"]
-
 Object = Literal["entity", "phrase", "status", "time", "anything"]
 """The object of a verb: a name; a name or a few words; a state; a time; a name anywhere, or none."""
 

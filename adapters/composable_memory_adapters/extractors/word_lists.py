@@ -2,22 +2,6 @@
 
 from typing import Final
 
-__all__ = [
-    "ABBREVIATIONS",
-    "EMPTY_WORDS",
-    "EVENT_WORDS",
-    "FIRST_NAMES",
-    "GREETINGS",
-    "LABELS",
-    "MONTHS",
-    "NOT_NAMES",
-    "ORGANISATION_WORDS",
-    "TECHNOLOGIES",
-    "TITLES",
-    "TOOLS",
-    "WEEKDAYS",
-]
-
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())

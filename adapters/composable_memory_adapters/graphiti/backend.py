@@ -35,8 +35,6 @@ from composable_memory_adapters.graphiti.service import open_service
 from composable_memory_adapters.graphiti.settings import GraphitiSettings, IngestSettings
 from composable_memory_ops_logs import trace
 
-__all__ = ["GraphitiMemory", "open_graphiti"]
-
 BATCH_BY_RULES = 50
 PROBE = EmbedderInput(text="ping", kind="query")
 JOURNAL = "appendonlydir"

@@ -18,22 +18,6 @@ from composable_memory_adapters.graphiti.observed_times import Times
 from composable_memory_ops_logs.quick_dataclass import dataclass
 from composable_memory_ops_logs.redaction.redactor import redact, redact_value
 
-__all__ = [
-    "PART_OF",
-    "EpisodeDraft",
-    "EpisodeSource",
-    "Piece",
-    "description_of",
-    "drafts_of",
-    "graph_id",
-    "named_in",
-    "no_text",
-    "origin_of",
-    "owner_of",
-    "pieces_of",
-    "storable",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:

@@ -24,8 +24,6 @@ from composable_memory_adapters.graphiti.monitor import Monitor
 from composable_memory_adapters.graphiti.observed_times import in_utc
 from composable_memory_adapters.graphiti.outbox.queue import Outbox
 
-__all__ = ["FactBrowser"]
-
 
 class FactBrowser:
     """The part of the graph memory that browses; an empty private graph is not started for that."""

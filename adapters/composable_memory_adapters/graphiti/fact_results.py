@@ -11,20 +11,6 @@ from composable_memory_adapters.graphiti.episodes import EpisodeDraft, owner_of
 from composable_memory_adapters.graphiti.fact_stores import Question, ScoredFact
 from composable_memory_adapters.graphiti.groups import GroupScope
 
-__all__ = [
-    "PATH_ROOT",
-    "as_result",
-    "cited",
-    "cited_episode",
-    "cited_origin",
-    "episode_page",
-    "fact_page",
-    "fact_path",
-    "format_fact",
-    "format_validity",
-    "ids_in",
-]
-
 PATH_ROOT = "graphiti"
 
 _PATH = re.compile(rf"{PATH_ROOT}/([A-Za-z0-9_-]+)/([A-Za-z0-9-]+)")

@@ -25,8 +25,6 @@ from composable_memory_adapters.graphiti.groups import GroupScope
 from composable_memory_adapters.graphiti.monitor import Monitor
 from composable_memory_ops_logs import QUERY_PREVIEW_CHARS, ErrorInfo, GraphitiQuery
 
-__all__ = ["FactSearch"]
-
 MIN_FACTS = 24
 """So many facts are looked for at least, so that a short answer is the beginning of a longer one."""
 MOST_HISTORIES = 3

@@ -8,26 +8,10 @@ from typing import Annotated, Final, Protocol
 from pydantic import BaseModel, ConfigDict, Field
 
 from composable_memory.content import Health
-from composable_memory.facts import Episode, Fact, Forgotten, GraphEntity, Neighbourhood, TimeWindow
-from composable_memory.types import Degradation
+from composable_memory.facts import Episode, Fact, Forgotten, GraphEntity, Neighbourhood
+from composable_memory.types import Degradation, TimeWindow
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft
 from composable_memory_ops_logs.quick_dataclass import dataclass
-
-__all__ = [
-    "BACKEND_ID",
-    "LINES",
-    "VECTORS",
-    "Added",
-    "Counts",
-    "EpisodeIds",
-    "FactAnswer",
-    "FactStore",
-    "GroupCopies",
-    "LinkLine",
-    "NodeLine",
-    "Question",
-    "ScoredFact",
-]
 
 BACKEND_ID: Final = "graphiti"
 STATES: Final = "STATES"

@@ -8,16 +8,6 @@ from composable_memory.content import MemoryProvenance
 from composable_memory_adapters.graphiti.settings import GraphitiSettings
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = [
-    "GroupScope",
-    "default_group",
-    "group_of",
-    "groups_to_search",
-    "is_of",
-    "is_readable",
-    "safe_group_id",
-]
-
 SAFE = re.compile(r"[A-Za-z0-9_-]{1,64}")
 UNSAFE_RUN = re.compile(r"[^A-Za-z0-9]+")
 TAKEN = frozenset({"_", "default_db"})

@@ -30,8 +30,6 @@ from composable_memory_adapters.graphiti.outbox.queue import Outbox
 from composable_memory_adapters.graphiti.outbox.worker import Worker
 from composable_memory_adapters.graphiti.settings import IngestSettings
 
-__all__ = ["Ingest"]
-
 DraftsByContent = Sequence[tuple[EpisodeDraft, ...]]
 """The episodes of each content, in the order of the contents."""
 

@@ -50,8 +50,6 @@ from composable_memory_adapters.graphiti.writing.graph import GraphitiGraph
 if TYPE_CHECKING:
     from composable_memory_adapters.graphiti.library.episode_reader import EpisodeReader
 
-__all__ = ["LocalStore", "ReplaceGraph", "open_local"]
-
 ReplaceGraph = Callable[[GraphAdapter], GraphAdapter]
 """Returns what is asked instead of the graph of a group, which it may go on to ask."""
 

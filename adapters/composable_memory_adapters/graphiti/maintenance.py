@@ -17,8 +17,6 @@ from composable_memory_adapters.graphiti.outbox.entry import Entry
 from composable_memory_adapters.graphiti.outbox.queue import Outbox
 from composable_memory_adapters.graphiti.outbox.worker import Worker
 
-__all__ = ["Maintenance"]
-
 FORGET = "forget an episode"
 
 

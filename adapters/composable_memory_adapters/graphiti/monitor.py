@@ -21,8 +21,6 @@ from composable_memory_adapters.graphiti.outbox.worker import Worker
 from composable_memory_adapters.graphiti.settings import GraphitiSettings
 from composable_memory_ops_logs import GraphitiHealth
 
-__all__ = ["Monitor"]
-
 COUNTS_VALID_S = 5.0
 """How long the counts of the outbox are taken as unchanged; other processes write to it as well."""
 NOTHING_INGESTED = "the graph is empty; `cmem ingest MEMORY.md memory` takes the notes in"

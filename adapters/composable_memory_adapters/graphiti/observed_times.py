@@ -5,8 +5,6 @@ from datetime import UTC, datetime
 from composable_memory.content import IngestWarning, MemoryContentObject, MemoryTemporalMetadata
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["Times", "in_utc"]
-
 FIRST_LIKELY_YEAR = 1900
 LIKELY_YEARS_AHEAD = 100
 INVALID = "graphiti.invalid_observed_at"

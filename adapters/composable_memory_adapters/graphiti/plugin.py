@@ -8,8 +8,6 @@ from composable_memory.supervision.resource import lazy_backend
 from composable_memory_adapters.graphiti.database.requirements import lacking
 from composable_memory_adapters.graphiti.settings import GraphitiSettings
 
-__all__ = ["GraphitiSettings", "spec"]
-
 
 def _load() -> OpenBackend:
     from composable_memory_adapters.graphiti.backend import open_graphiti

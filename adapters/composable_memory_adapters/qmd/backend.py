@@ -57,8 +57,6 @@ from composable_memory_adapters.qmd.types import (
     Transport,
 )
 
-__all__ = ["QmdMemory", "open_qmd"]
-
 DEPTH = 40
 """At least so many documents are requested, so that a short answer is the beginning of a longer one."""
 CHANGES_VALID_S = 2.0

@@ -4,8 +4,6 @@ from composable_memory.session_keys import SessionPlace, place_of, without_agent
 from composable_memory_adapters.qmd.settings import ScopeMatch, ScopeSettings
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["Denial", "denial_of"]
-
 _AGENT = "agent:"
 
 

@@ -6,23 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, field_validator
 
-from composable_memory.config.settings import SettingsModel
-
-__all__ = [
-    "CollectionSettings",
-    "DaemonSettings",
-    "LimitSettings",
-    "McporterSettings",
-    "ModelSettings",
-    "QmdSettings",
-    "ScopeMatch",
-    "ScopeRule",
-    "ScopeSettings",
-    "SearchMode",
-    "SessionExportSettings",
-    "UpdateSettings",
-    "seconds",
-]
+from composable_memory.config.base_model import SettingsModel
 
 SearchMode = Literal["search", "vsearch", "query"]
 """How QMD searches: by keywords, by vectors, or by both with a language model that expands and reranks."""

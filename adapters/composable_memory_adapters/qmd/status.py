@@ -18,8 +18,6 @@ from composable_memory_adapters.qmd.transport.mcporter import Mcporter
 from composable_memory_adapters.qmd.types import Collection, Home, Installation, TransportName
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["Snapshot", "describe"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:

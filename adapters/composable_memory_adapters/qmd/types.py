@@ -8,19 +8,6 @@ from typing import Literal, Protocol
 from composable_memory.types import MemorySource
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = [
-    "BACKEND_ID",
-    "CANDIDATES",
-    "Collection",
-    "Hit",
-    "Home",
-    "Installation",
-    "SearchRequest",
-    "SubSearch",
-    "Transport",
-    "TransportName",
-]
-
 BACKEND_ID = "qmd"
 
 CANDIDATES = 40

@@ -29,8 +29,6 @@ from composable_memory_adapters.rerankers.token_states import (
 )
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
 
-__all__ = ["LateInteraction", "open_late_interaction"]
-
 T = TypeVar("T")
 
 ID = "late-interaction"

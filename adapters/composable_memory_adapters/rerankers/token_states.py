@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-__all__ = ["DIMENSIONS", "MODEL", "States", "TokenStates", "lines_of", "what_is_missing"]
-
 MODEL = "all-MiniLM-L6-v2-int8/64"
 """Names the model and the projection: states of another one cannot be compared."""
 

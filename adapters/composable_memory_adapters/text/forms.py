@@ -12,20 +12,6 @@ from itertools import pairwise
 
 from composable_memory.paths import MAIN_FILES
 
-__all__ = [
-    "CJK",
-    "folded",
-    "index_text",
-    "is_asian",
-    "is_hangul",
-    "pairs",
-    "passage_words",
-    "plain",
-    "tokens",
-    "word_set",
-    "words_of",
-]
-
 CJK = (
     "\u2e80-\u2fdf\u3005-\u3007\u3031-\u3035\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff"
     "\u3105-\u312f\u3131-\u318e\u31a0-\u31bf\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3"

@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from composable_memory_adapters.text.forms import folded
 
-__all__ = ["STEMS", "other_forms"]
-
 MIN_STEM = 3
 """Less than this of a word says nothing."""
 

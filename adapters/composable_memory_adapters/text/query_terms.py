@@ -8,7 +8,6 @@ from functools import cached_property
 from composable_memory_adapters.text import inflection, stop_words
 from composable_memory_adapters.text.forms import (
     folded,
-    index_text,
     is_asian,
     is_hangul,
     pairs,
@@ -17,8 +16,6 @@ from composable_memory_adapters.text.forms import (
     words_of,
 )
 from composable_memory_ops_logs.quick_dataclass import dataclass
-
-__all__ = ["KeywordQuery", "Lookup", "analyse", "index_text"]
 
 MAX_CHARACTERS = 8_000
 MAX_TERMS = 64

@@ -9,8 +9,6 @@ from math import exp, log
 
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["PassageMatch", "Relevance", "absolute_score", "rarity"]
-
 K1 = 1.2
 B = 0.75
 """How fast repetition stops to count, and how much length is held against a passage: FTS5's own values."""

@@ -16,8 +16,6 @@ from composable_memory_adapters.text.query_terms import KeywordQuery
 from composable_memory_adapters.text.stems import Stemmer
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["Snippet", "SnippetMaker"]
-
 ELLIPSIS = "…"
 ZERO_WIDTH_JOINER = "\u200d"
 

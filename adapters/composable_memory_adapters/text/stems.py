@@ -6,8 +6,6 @@ import apsw
 
 from composable_memory_adapters.text.forms import index_text
 
-__all__ = ["Stemmer"]
-
 TOKENIZER = ("unicode61", "remove_diacritics", "2")
 
 

@@ -5,8 +5,6 @@ say to an assistant ("please tell me"). Long lists also hold words that a note i
 "group" or "novel", and cost more answers than they save time (figures: docs/retrieval-measurements.md).
 """
 
-__all__ = ["ALWAYS", "BY_LANGUAGE", "CJK_CHARACTERS", "CJK_PAIRS", "KANA_PARTICLES"]
-
 ENGLISH = frozenset(
     """
     a about above after again against all am an and any are aren as at be because been before being

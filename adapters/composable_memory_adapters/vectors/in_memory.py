@@ -24,8 +24,6 @@ from composable_memory_adapters.vectors.resident import (
 )
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["FIRST_NAMED_ROW", "InMemoryVectors", "StoredVectors", "number_of", "satisfies"]
-
 T = TypeVar("T")
 
 FIRST_NAMED_ROW = 2**62

@@ -15,20 +15,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = [
-    "ExactVectors",
-    "Fetch",
-    "Ids",
-    "Matrix",
-    "Neighbour",
-    "ResidentVectors",
-    "SignBits",
-    "cosines",
-    "from_bytes",
-    "nearest",
-    "unit_rows",
-]
-
 Ids: TypeAlias = NDArray[np.int64]
 Matrix: TypeAlias = NDArray[np.float32]
 """One vector a row."""

@@ -31,19 +31,6 @@ from composable_memory_adapters.sqlite_file import Connection, SqliteFile
 from composable_memory_adapters.vectors.in_memory import FIRST_NAMED_ROW, number_of, satisfies
 from composable_memory_adapters.vectors.resident import Neighbour
 
-__all__ = [
-    "MAX_K",
-    "SqliteVecVectors",
-    "create_table",
-    "delete",
-    "extension_path",
-    "insert",
-    "load",
-    "nearest",
-    "stored_dims",
-    "stored_ids",
-]
-
 MAX_K = 4096
 """The most neighbours that one KNN statement returns."""
 

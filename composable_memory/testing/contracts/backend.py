@@ -35,8 +35,6 @@ from composable_memory.types import (
     SearchOptions,
 )
 
-__all__ = ["AnswerContract", "BackendContract", "assert_sound", "assert_sound_status"]
-
 BROAD_QUERY = "ferry pump coffee keys harbour boat tomatoes gauge"
 """Matches most of the seeded notes."""
 

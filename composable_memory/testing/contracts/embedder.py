@@ -12,8 +12,6 @@ from composable_memory.testing.contracts.opening import Opener, blocking_forbidd
 from composable_memory.testing.contracts.stores import cosine
 from composable_memory.testing.corpus import HOSTILE_TEXTS
 
-__all__ = ["EmbedderContract"]
-
 TEXTS = (
     "The ferry leaves the harbour at noon.",
     "At noon the ferry leaves from the harbour.",

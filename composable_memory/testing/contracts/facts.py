@@ -24,8 +24,6 @@ from composable_memory.interfaces import MemorySearchManager, SupportsFacts, Sup
 from composable_memory.testing.contracts.opening import BackendSuite, Opener, opened
 from composable_memory.types import MemorySearchResult, SearchOptions
 
-__all__ = ["FactsContract", "IngestContract"]
-
 FIRST_DAY = datetime(2026, 3, 1, 9, 0, tzinfo=UTC)
 SOURCE = "memory/lighthouse.md"
 QUERY = "lighthouse keeper Bosun parrot"

@@ -11,8 +11,6 @@ from composable_memory.testing.contracts.opening import BackendSuite, Opener, op
 from composable_memory.testing.corpus import HOSTILE_PATHS, SEED_NOTES
 from composable_memory.types import MemoryFileSlice, SearchOptions
 
-__all__ = ["ReadFileContract"]
-
 
 class ReadFileContract(BackendSuite):
     """What a memory that reads files must do; `files` are texts that it holds, by path."""

@@ -10,8 +10,6 @@ import pytest
 from composable_memory.interfaces import Capability, MemorySearchManager
 from composable_memory.testing.corpus import SEED_QUESTIONS, SeedQuestion
 
-__all__ = ["BackendSuite", "Opener", "blocking_forbidden", "opened"]
-
 T = TypeVar("T")
 
 Opener: TypeAlias = Callable[[], AbstractAsyncContextManager[T]]

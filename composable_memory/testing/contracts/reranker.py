@@ -9,8 +9,6 @@ from composable_memory.interfaces import Reranker, RerankRequest, SupportsReadin
 from composable_memory.testing.contracts.opening import Opener, opened
 from composable_memory.testing.corpus import HOSTILE_TEXTS
 
-__all__ = ["RerankerContract"]
-
 QUERY = "When does the ferry leave?"
 PASSAGES = (
     "Tomatoes like warm and shady greenhouses.\nWater them in the evening.",

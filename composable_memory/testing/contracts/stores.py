@@ -22,8 +22,6 @@ from composable_memory.interfaces import (
 )
 from composable_memory.testing.contracts.opening import Opener, blocking_forbidden, opened
 
-__all__ = ["GraphContract", "VectorContract", "cosine"]
-
 
 class VectorContract:
     """What a store of vectors must do.

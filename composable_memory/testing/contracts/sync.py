@@ -17,8 +17,6 @@ from composable_memory.types import (
     SyncReport,
 )
 
-__all__ = ["SyncContract", "WriteNote"]
-
 WriteNote: TypeAlias = Callable[[str, str | None], Awaitable[None]]
 """Writes a text to a path in the sources of the backend that is open, or removes the note if it is None."""
 

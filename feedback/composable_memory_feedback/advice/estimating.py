@@ -27,8 +27,6 @@ from composable_memory_feedback.logged import LoggedQuery, RankedHit, Ranker
 from composable_memory_feedback.metrics import Interval
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["Comparison", "Imputation", "Rankings", "compare", "counts_of"]
-
 Floats = NDArray[np.float64]
 Worth = Callable[[RankedHit], float]
 """What a result of one case is worth where nobody judged it, from 0 to 1."""

@@ -19,20 +19,6 @@ from composable_memory_feedback.logged import LoggedQuery, RankedHit
 from composable_memory_feedback.metrics import dcg
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = [
-    "MOST_BOOST",
-    "Case",
-    "CaseScores",
-    "Evidence",
-    "EvidenceOfQuery",
-    "QueryKey",
-    "case_of",
-    "case_weight",
-    "cases_of",
-    "evidence_of",
-    "score",
-]
-
 MOST_BOOST = 4.0
 """A use counts at most so many times, lest a single one far down decides all."""
 

@@ -30,8 +30,6 @@ from composable_memory_ops_logs import utc_now
 from composable_memory_ops_logs.events import JsonValue
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["BackendRecord", "propose", "record_of"]
-
 MAX_WORST = 10
 MAX_PREVIEWS = 5
 MAX_QUERY_CHARS = 200

@@ -29,8 +29,6 @@ from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.weights import WeightTable, same_proportions
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["ClampSteps", "advise"]
-
 ClampSteps = Callable[[WeightTable], WeightTable]
 """Cuts a table down to what may be adopted."""
 Floats = NDArray[np.float64]

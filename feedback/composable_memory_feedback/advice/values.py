@@ -10,16 +10,6 @@ from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.weights import WeightTable
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = [
-    "AdviceLimits",
-    "AdvisorName",
-    "BackendAdvice",
-    "Objection",
-    "ObjectionCode",
-    "Proposal",
-    "Verdict",
-]
-
 AdvisorName = Literal["statistical", "llm"]
 
 ObjectionCode = Literal[

@@ -8,8 +8,6 @@ from random import Random
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.weights import WeightTable
 
-__all__ = ["SMALLEST", "Vector", "coarse", "normalised", "positive", "vector_of"]
-
 Vector = tuple[float, ...]
 """One weight per backend, in their order; the heaviest is 1."""
 

@@ -16,8 +16,6 @@ from composable_memory_feedback.logged import LoggedQuery
 from composable_memory_feedback.metrics import Interval
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["CREDITED", "PRIOR", "TestResult", "credit", "judge", "status_of", "win_rate"]
-
 PRIOR = 3.0
 """Both parameters of the Beta prior; the test is quickest where the better side wins 60 to 90 %."""
 BISECTIONS = 50

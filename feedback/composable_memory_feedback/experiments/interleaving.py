@@ -10,8 +10,6 @@ from typing import Literal
 
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["Pick", "seed_of", "team_draft"]
-
 
 @dataclass(frozen=True, slots=True)
 class Pick:

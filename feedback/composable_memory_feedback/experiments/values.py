@@ -7,8 +7,6 @@ from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.weights import WeightTable
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["Experiment", "ExperimentRecord", "ExperimentState", "ExperimentStatus", "Outcome", "Side"]
-
 Side = Literal["a", "b"]
 ExperimentState = Literal["running", "decided", "stopped"]
 

@@ -11,8 +11,6 @@ from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.weights import SAME, WeightTable, are_same, kinds_of, same_proportions
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["ShadowOutcome", "check", "is_waiting"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShadowOutcome:

@@ -9,8 +9,6 @@ from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.weights import SAME, WeightTable, are_same, kinds_of, same_proportions
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["HARDLY", "Clamped", "clamp_steps"]
-
 Row: TypeAlias = dict[str, float]
 """A weight per backend, for questions of one kind or for all."""
 

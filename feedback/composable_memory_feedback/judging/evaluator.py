@@ -26,9 +26,6 @@ from composable_memory_feedback.store.values import Evaluation
 from composable_memory_ops_logs import utc_now
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["EvaluationOutcome", "EvaluationState", "EvaluationStore", "Evaluator"]
-
-
 EvaluationState = Literal["judged", "failed", "quota-used-up", "nothing-to-judge"]
 
 

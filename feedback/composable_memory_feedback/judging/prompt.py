@@ -26,18 +26,6 @@ from composable_memory_feedback.logged.logged_query import LoggedQuery, RankedHi
 from composable_memory_ops_logs.events import JsonValue
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = [
-    "MAX_SUGGESTIONS",
-    "SCHEMA_NAME",
-    "SYSTEM",
-    "JudgingPrompt",
-    "JudgingReply",
-    "ResultVerdict",
-    "judging_prompt",
-    "judging_schema",
-    "read_reply",
-]
-
 MAX_RESULTS = 10
 MAX_NOTE_CHARS = 500
 MAX_ANSWER_CHARS = 2000

@@ -12,25 +12,6 @@ from pydantic.alias_generators import to_camel
 
 from composable_memory_ops_logs import TakenFrom
 
-__all__ = [
-    "AnswerLine",
-    "BackendLine",
-    "CandidateColumns",
-    "Count",
-    "DegradedLine",
-    "DeliveryLine",
-    "ErrorLine",
-    "ExperimentLine",
-    "FinalLine",
-    "Line",
-    "MergedLine",
-    "PairLine",
-    "PlaceLine",
-    "QueryStartLine",
-    "ReadLine",
-    "Weights",
-]
-
 Count = Annotated[int, Field(ge=0)]
 Weights = dict[str, Annotated[float, Field(ge=0.0)]]
 

@@ -11,15 +11,6 @@ from composable_memory_ops_logs import Candidate, place_key
 from composable_memory_ops_logs.events import JsonValue
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = [
-    "LoggedExperiment",
-    "LoggedList",
-    "LoggedQuery",
-    "RankedHit",
-    "Ranker",
-    "RankingPolicy",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankingPolicy:

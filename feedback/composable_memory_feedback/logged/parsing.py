@@ -26,8 +26,6 @@ from composable_memory_feedback.logged.traffic import LoggedAnswer, LoggedDelive
 from composable_memory_ops_logs import PIECES_TOLD, Candidate, OpsEvent
 from composable_memory_ops_logs.events import JsonValue
 
-__all__ = ["MissingLines", "answer_from", "delivery_from", "query_from", "read_from", "start_from"]
-
 
 class MissingLines(ValueError):
     """The lines of a query are not all there."""

@@ -29,20 +29,6 @@ from composable_memory_feedback.logged.traffic import (
 )
 from composable_memory_ops_logs import SCHEMA_VERSION, EventFilter, OpsEvent, OpsLogReader
 
-__all__ = [
-    "BAD_LINES",
-    "LINES_MISSING",
-    "NEWER_VERSION",
-    "NOT_UNDERSTOOD",
-    "OLDER_VERSION",
-    "WRITTEN_TWICE",
-    "LineTest",
-    "QueryStream",
-    "TrafficItem",
-    "read_queries",
-    "read_traffic",
-]
-
 BAD_LINES = "bad lines"
 """Lines that are no events."""
 LINES_MISSING = "lines of its trace are missing"

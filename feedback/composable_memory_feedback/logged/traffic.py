@@ -8,8 +8,6 @@ from composable_memory_feedback.logged.logged_query import LoggedQuery
 from composable_memory_ops_logs import TakenFrom
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["LoggedAnswer", "LoggedDelivery", "LoggedQueries", "LoggedRead", "Traffic"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedRead:

@@ -18,8 +18,6 @@ from composable_memory_feedback.replay.values import (
     way_between,
 )
 
-__all__ = ["LEAST_CASES", "by_importance", "changed", "gate", "replay"]
-
 LEAST_CASES = 10
 """An interval over fewer judged queries says nothing that a gate could stand on."""
 _SLACK = 100

@@ -11,17 +11,6 @@ from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.weights import WeightTable, is_weight
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = [
-    "GateVerdict",
-    "Judged",
-    "Move",
-    "PolicyChange",
-    "QueryReplay",
-    "ReplayReport",
-    "Way",
-    "way_between",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyChange:

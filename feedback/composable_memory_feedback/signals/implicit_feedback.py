@@ -25,8 +25,6 @@ from composable_memory_feedback.signals.quoting import is_rephrased
 from composable_memory_ops_logs import TakenFrom
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["gather", "gather_parts"]
-
 REQUERY_WINDOW = timedelta(minutes=3)
 """A question that is put again counts as a sign of failure within this time."""
 REQUERY_DEPTH = 3

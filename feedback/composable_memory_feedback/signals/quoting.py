@@ -12,8 +12,6 @@ from itertools import chain, pairwise
 from composable_memory_ops_logs import TakenFrom
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["ShownText", "is_rephrased", "is_unspaced", "normal", "quoted_places", "words_of"]
-
 RUN_WORDS = 8
 """So many words in a row of a result, or more, make a quotation."""
 RUN_CHARS = 24

@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from sqlite3 import Connection
 from zlib import crc32
 
-__all__ = ["KEYS", "damaged_rows", "fill_checksums", "keep_checksums", "row_checksum"]
-
 KEYS: Mapping[str, str] = {
     "weight_tables": "number",
     "weight_changes": "id",

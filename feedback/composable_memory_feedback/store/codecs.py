@@ -23,23 +23,6 @@ from composable_memory_feedback.store.values import Evaluation
 from composable_memory_feedback.weights import WeightTable
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = [
-    "EVALUATIONS",
-    "EXPERIMENTS",
-    "INTERVALS",
-    "PROPOSALS",
-    "QUESTIONS",
-    "TABLES",
-    "WEIGHTS",
-    "Codec",
-    "Kept",
-    "logged_query_of",
-    "logged_query_text",
-    "plain_text",
-    "time_of",
-    "time_text",
-]
-
 T = TypeVar("T")
 
 # NaN and infinity have no place in JSON; written as constants they are at least read back as they were.

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from composable_memory_ops_logs.private_files import replacing
 
-__all__ = ["copies_of", "copy_into", "copy_of", "keep_copy", "take_over"]
-
 KEPT_COPIES = 3
 
 

@@ -20,8 +20,6 @@ from composable_memory_feedback.store.salvage import DAMAGE, damage_in, salvage
 from composable_memory_feedback.store.schema import APPLICATION_ID, CHECKSUMS_SINCE, MIGRATIONS, VERSION
 from composable_memory_ops_logs import utc_now
 
-__all__ = ["BUSY_TIMEOUT_S", "Database"]
-
 BUSY_TIMEOUT_S = 5.0
 """How long a store waits for another process that is writing."""
 

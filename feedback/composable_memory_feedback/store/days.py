@@ -6,10 +6,7 @@ from datetime import UTC, date, datetime
 from sqlite3 import Connection
 
 from composable_memory_feedback.intents import IntentKind
-from composable_memory_feedback.judgements import RELEVANT, Judgement, JudgementKind
-from composable_memory_feedback.store.values import BackendDay, KindGroup
-
-__all__ = ["count_query", "read_days"]
+from composable_memory_feedback.judgements import RELEVANT, BackendDay, Judgement, JudgementKind, KindGroup
 
 _RANK = {
     JudgementKind.EXPLICIT: 0,

@@ -22,8 +22,6 @@ from composable_memory_feedback.store.rows import ROWS
 from composable_memory_feedback.store.schema import VERSION
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["Imported", "export_lines", "import_lines"]
-
 FORMAT = "composable-memory-feedback"
 FORMAT_VERSION = 2
 TOLD_LINES = 10

@@ -10,8 +10,6 @@ from composable_memory_feedback.experiments.values import ExperimentRecord, Outc
 from composable_memory_feedback.store.codecs import EXPERIMENTS, plain_text, time_of, time_text
 from composable_memory_feedback.store.database import Database
 
-__all__ = ["ExperimentRows"]
-
 _START = "INSERT INTO experiments (id, memory, state, started_at, detail) VALUES (?, ?, ?, ?, ?)"
 
 _ONE = "SELECT state, detail FROM checked_experiments WHERE id = ?"

@@ -15,8 +15,6 @@ from composable_memory_feedback.store.database import Database
 from composable_memory_feedback.store.days import count_query, read_days
 from composable_memory_feedback.store.values import Evaluation
 
-__all__ = ["JudgementRows", "count_again"]
-
 BEGINNING, END = "", "~"
 """Before and after every time, as `time_text` writes them."""
 

@@ -17,8 +17,6 @@ from composable_memory_feedback.store.codecs import (
     logged_query_of,
 )
 
-__all__ = ["ROWS", "Row"]
-
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 

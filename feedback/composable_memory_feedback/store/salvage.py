@@ -21,8 +21,6 @@ from composable_memory_feedback.store.rows import ROWS
 from composable_memory_feedback.store.schema import APPLICATION_ID, CHECKSUMS_SINCE, VERSION
 from composable_memory_ops_logs.private_files import sync_folder
 
-__all__ = ["DAMAGE", "damage_in", "salvage"]
-
 MOST_CHECKED_BYTES = 4 * 2**20
 """A larger file is looked through before the copy of a day is made, not whenever it is opened.
 

@@ -1,7 +1,5 @@
 """The tables of the feedback store, as the steps by which a file becomes one of the present version."""
 
-__all__ = ["APPLICATION_ID", "CHECKSUMS_SINCE", "MIGRATIONS", "VERSION"]
-
 APPLICATION_ID = 0x434D4662
 """Marks a file as a feedback store ("CMFb"), so that the database of another program is left alone."""
 

@@ -16,8 +16,6 @@ from composable_memory_feedback.store.experiments import ExperimentRows
 from composable_memory_feedback.store.judgements import JudgementRows
 from composable_memory_feedback.store.weights import WeightRows
 
-__all__ = ["FeedbackStore"]
-
 _PUT_GOLDEN = "INSERT INTO golden (question, query) VALUES (?, ?)"
 
 _GOLDEN = "SELECT question, query FROM checked_golden ORDER BY id"

@@ -7,20 +7,9 @@ from typing import Literal
 
 from composable_memory_feedback.advice.values import Proposal
 from composable_memory_feedback.intents import IntentKind
-from composable_memory_feedback.judgements import BackendDay, KindGroup
 from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.weights import WeightTable
 from composable_memory_ops_logs.quick_dataclass import dataclass
-
-__all__ = [
-    "BackendDay",
-    "Evaluation",
-    "KindGroup",
-    "ShadowRecord",
-    "StoredWeights",
-    "WeightAction",
-    "WeightChange",
-]
 
 WeightAction = Literal["adopt", "rollback", "reset"]
 

@@ -21,8 +21,6 @@ from composable_memory_feedback.store.database import Database
 from composable_memory_feedback.store.values import ShadowRecord, StoredWeights, WeightChange
 from composable_memory_feedback.weights import WeightTable
 
-__all__ = ["SETTINGS", "WeightRows"]
-
 SETTINGS = "settings"
 """What `rollback` takes for the weights of the settings."""
 

@@ -17,8 +17,6 @@ from composable_memory_ops_logs.redaction.secret_values import (
     is_word,
 )
 
-__all__ = ["ADDRESS_RULES"]
-
 # --- user:password@host -------------------------------------------------------------------------------------
 
 _ADDRESS = Pattern(r"""://[^\s"'<>`|]*""")

@@ -23,8 +23,6 @@ from composable_memory_ops_logs.redaction.secret_values import (
 )
 from composable_memory_ops_logs.redaction.words import HARMLESS_ENDINGS, VERBS
 
-__all__ = ["ASSIGNMENT_RULES"]
-
 # --- what joins a name and a value --------------------------------------------------------------------------
 
 _ABOUT = r"""(?:[ ](?:\([^()\n]{1,40}\)|(?:at|da|de|del|do|du|for|from|für|in|of|on|para|per|pour|to|vom

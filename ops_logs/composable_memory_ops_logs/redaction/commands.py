@@ -11,9 +11,6 @@ from composable_memory_ops_logs.redaction.patterns import Pattern
 from composable_memory_ops_logs.redaction.scanner import ALNUM, Rule, Span, Text, pattern_rule
 from composable_memory_ops_logs.redaction.secret_values import is_given, is_masked, is_placeholder
 
-__all__ = ["COMMAND_RULES"]
-
-
 # --- options of commands ------------------------------------------------------------------------------------
 
 _VALUE = r"""(?P<value>"[^"\n]{1,256}"|'[^'\n]{1,256}'|[^\s"'$(<|-][^\s"']*)"""

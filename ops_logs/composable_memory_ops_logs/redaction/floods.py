@@ -4,8 +4,6 @@ from typing import Self
 
 from composable_memory_ops_logs.redaction.scanner import Span
 
-__all__ = ["Flood"]
-
 _SAMPLE = 64
 """How much has to come again for a look at how long it goes on."""
 _LONGEST = 1_000

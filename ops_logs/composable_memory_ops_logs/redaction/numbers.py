@@ -7,9 +7,6 @@ from composable_memory_ops_logs.redaction.patterns import Pattern
 from composable_memory_ops_logs.redaction.scanner import TOUCHING, Rule, Span, Text
 from composable_memory_ops_logs.redaction.words import FUNCTION_WORDS, PREDICATES
 
-__all__ = ["NUMBER_RULES", "find_numbers"]
-
-
 # --- numbers of cards and accounts --------------------------------------------------------------------------
 
 _KINDS = bytes(

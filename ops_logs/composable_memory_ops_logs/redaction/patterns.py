@@ -4,8 +4,6 @@ import re
 from collections.abc import Callable, Iterator
 from functools import cached_property
 
-__all__ = ["Pattern"]
-
 
 class Pattern:
     """A regular expression with the methods of `re.Pattern`.

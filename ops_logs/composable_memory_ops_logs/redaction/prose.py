@@ -14,8 +14,6 @@ from composable_memory_ops_logs.redaction.secret_values import (
 )
 from composable_memory_ops_logs.redaction.words import FAR_NAMES, HARMLESS_ENDINGS
 
-__all__ = ["PROSE_RULES"]
-
 # --- names in Chinese, Japanese, Korean, Arabic -------------------------------------------------------------
 
 _FAR_SIGN = Pattern(

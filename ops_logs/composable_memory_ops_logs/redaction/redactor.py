@@ -23,8 +23,6 @@ from composable_memory_ops_logs.redaction.secret_tables import TABLE_RULES
 from composable_memory_ops_logs.redaction.secret_values import is_masked
 from composable_memory_ops_logs.redaction.tokens import PEM_HEADER, TOKEN_RULES, find_tokens
 
-__all__ = ["REDACTION_VERSION", "CleanTexts", "is_secret_name", "redact", "redact_value"]
-
 REDACTION_VERSION = 5
 """Grows with every change of the rules, so that texts which were kept redacted can be redacted anew."""
 

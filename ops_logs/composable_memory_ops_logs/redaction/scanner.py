@@ -7,22 +7,6 @@ from typing import NamedTuple
 
 from composable_memory_ops_logs.redaction.patterns import Pattern
 
-__all__ = [
-    "ALNUM",
-    "JUDGED",
-    "TOUCHING",
-    "TRAILING",
-    "WORD_CHARS",
-    "Rule",
-    "Span",
-    "Text",
-    "WordScanner",
-    "pattern_rule",
-    "places",
-    "run_before",
-    "runs",
-]
-
 JUDGED = 128
 """How much of a value is looked at to tell whether it is a secret."""
 TRAILING = "\"'`&;<>,.:)}]\\」』。，、；"

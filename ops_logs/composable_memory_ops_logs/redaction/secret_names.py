@@ -13,8 +13,6 @@ from composable_memory_ops_logs.redaction.words import (
     KEYS_ABROAD,
 )
 
-__all__ = ["NAMES", "SORTS", "is_open_ending", "is_secret_name", "strength_of"]
-
 SORTS = {
     "password": {
         "pass": r"pass(?:[ -]?w(?:or)?ds?|wrd|worte?|phrases?|codes?|e|es)?",

@@ -7,8 +7,6 @@ from composable_memory_ops_logs.redaction.scanner import Rule, Span, Text
 from composable_memory_ops_logs.redaction.secret_names import is_secret_name
 from composable_memory_ops_logs.redaction.secret_values import is_code, is_given, is_random, is_strong
 
-__all__ = ["TABLE_RULES"]
-
 _WORDS = (
     *("pass", "pw", "token", "secret", "key", "pin", "cvv", "contrase", "senha", "kennwort", "mdp"),
     *("密码", "口令", "パスワード", "비밀번호", "парол", "密钥", "令牌"),

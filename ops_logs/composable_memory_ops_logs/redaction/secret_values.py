@@ -6,20 +6,6 @@ from typing import NamedTuple
 from composable_memory_ops_logs.redaction.patterns import Pattern
 from composable_memory_ops_logs.redaction.words import CIPHERS, PLACEHOLDERS, PREDICATES
 
-__all__ = [
-    "Given",
-    "goes_on",
-    "is_code",
-    "is_given",
-    "is_key",
-    "is_masked",
-    "is_password",
-    "is_placeholder",
-    "is_random",
-    "is_strong",
-    "is_word",
-]
-
 _MASKED = Pattern(r"\*{3}|[*…]+\Z|.{1,12}….{0,8}", re.DOTALL)
 _PLACEHOLDER = Pattern(
     r"""\$(?:[{(]|[a-z_]\w*(?:[,;)\]}"']{0,2}\Z|\[|->|::))|\{\{|\{[a-z_.]{0,40}\}|<[^>]{0,60}>?\Z|<your|%[(sd{]|%[a-z_]{1,40}%

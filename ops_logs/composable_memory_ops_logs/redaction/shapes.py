@@ -10,8 +10,6 @@ from typing import NamedTuple
 
 from composable_memory_ops_logs.redaction.patterns import Pattern
 
-__all__ = ["SHAPES", "Shape"]
-
 
 class Shape(NamedTuple):
     """A literal that the secret holds, how far before it the secret starts, and the pattern from there on.

@@ -11,8 +11,6 @@ from composable_memory_ops_logs.redaction.scanner import ALNUM, JUDGED, Rule, Sp
 from composable_memory_ops_logs.redaction.secret_values import is_random
 from composable_memory_ops_logs.redaction.shapes import SHAPES, Shape
 
-__all__ = ["PEM_HEADER", "TOKEN_RULES", "find_tokens", "shape_spans"]
-
 
 def find_tokens(text: Text) -> Iterator[Span]:
     """Yield the tokens that are known by their shape."""

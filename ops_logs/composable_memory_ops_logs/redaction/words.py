@@ -3,20 +3,6 @@
 All words are in lower case: they are looked up in a text whose signs and capitals have been made simple.
 """
 
-__all__ = [
-    "CIPHERS",
-    "CODES_AFTER",
-    "FAR_NAMES",
-    "FUNCTION_WORDS",
-    "HARMLESS_ENDINGS",
-    "HARMLESS_QUALIFIERS",
-    "KEYS_ABROAD",
-    "KEY_QUALIFIERS",
-    "PLACEHOLDERS",
-    "PREDICATES",
-    "VERBS",
-]
-
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())

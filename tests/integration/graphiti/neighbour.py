@@ -8,7 +8,8 @@ from pathlib import Path
 
 from composable_memory.content import MemoryContentObject
 from composable_memory.interfaces import Clock
-from composable_memory.runtime.opening import Memory, open_memory
+from composable_memory.runtime.memory import Memory
+from composable_memory.runtime.opening import open_memory
 
 WORD = "Neighbour"
 EVERYTHING = 10_000

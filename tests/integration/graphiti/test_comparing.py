@@ -15,7 +15,8 @@ from typer.testing import CliRunner
 from composable_memory.cli import app
 from composable_memory.content import MemoryContentObject, MemoryProvenance, MemoryTemporalMetadata
 from composable_memory.interfaces import Capability, SupportsSync
-from composable_memory.runtime.opening import Memory, open_memory
+from composable_memory.runtime.memory import Memory
+from composable_memory.runtime.opening import open_memory
 from composable_memory_adapters.graphiti.database import requirements
 from composable_memory_adapters.graphiti.database.open_database import open_database
 from composable_memory_adapters.graphiti.settings import GraphitiSettings

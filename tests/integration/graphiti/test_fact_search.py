@@ -9,8 +9,7 @@ from functools import partial
 
 import pytest
 
-from composable_memory.facts import TimeWindow
-from composable_memory.types import Degradation, Origin
+from composable_memory.types import Degradation, Origin, TimeWindow
 from composable_memory_adapters.graphiti.database.cypher import CypherDatabase
 from composable_memory_adapters.graphiti.fact_stores import FactAnswer, Question
 from composable_memory_adapters.graphiti.reading import vector_index

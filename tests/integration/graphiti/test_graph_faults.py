@@ -21,11 +21,12 @@ from typer.testing import CliRunner, Result
 
 from benchmarks import graph_kill_rounds
 from composable_memory.cli import app
-from composable_memory.config.settings import SettingsModel
+from composable_memory.config.base_model import SettingsModel
 from composable_memory.content import IngestReport, MemoryContentObject
 from composable_memory.errors import BackendError, ComposableMemoryError
 from composable_memory.interfaces import EmbedderAdapter, EmbedderServices, EmbedderSpec
-from composable_memory.runtime.opening import Memory, open_memory
+from composable_memory.runtime.memory import Memory
+from composable_memory.runtime.opening import open_memory
 from composable_memory.testing import FailingEmbedder, HashEmbedder
 from composable_memory.types import QueryResponse
 from composable_memory_adapters.graphiti.database import requirements

@@ -10,7 +10,8 @@ import pytest
 
 from composable_memory.content import MemoryContentObject, MemoryProvenance, MemoryTemporalMetadata
 from composable_memory.errors import BackendRejected
-from composable_memory.runtime.opening import Memory, open_memory
+from composable_memory.runtime.memory import Memory
+from composable_memory.runtime.opening import open_memory
 from composable_memory.tools import MemorySearchRequest, query_cited
 from composable_memory_ops_logs import OpsLogReader
 from tests.integration.graphiti.neighbour import beside_a_neighbour

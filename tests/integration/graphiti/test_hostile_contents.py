@@ -13,7 +13,8 @@ import pytest
 from composable_memory.content import MemoryContentObject, MemoryProvenance, MemoryTemporalMetadata
 from composable_memory.errors import BackendRejected
 from composable_memory.interfaces import Capability
-from composable_memory.runtime.opening import Memory, open_memory
+from composable_memory.runtime.memory import Memory
+from composable_memory.runtime.opening import open_memory
 from composable_memory.types import SearchOptions
 from composable_memory_adapters.graphiti.database import requirements
 from tests.integration.graphiti.neighbour import beside_a_neighbour

@@ -11,7 +11,8 @@ import pytest
 from composable_memory.content import MemoryContentObject, MemoryProvenance
 from composable_memory.errors import BackendUnavailable
 from composable_memory.interfaces import BackendServices, SupportsHealth
-from composable_memory.runtime.opening import Memory, open_memory
+from composable_memory.runtime.memory import Memory
+from composable_memory.runtime.opening import open_memory
 from composable_memory.testing import FIXED_NOW
 from composable_memory_adapters.graphiti import GraphitiSettings, spec
 from composable_memory_ops_logs import GraphitiHealth, GraphitiQuery, MemorySink

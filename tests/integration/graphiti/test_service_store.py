@@ -16,10 +16,10 @@ from composable_memory.errors import (
     BackendUnavailable,
     UnsupportedOperation,
 )
-from composable_memory.facts import Forgotten, TimeWindow
+from composable_memory.facts import Forgotten
 from composable_memory.interfaces import BackendServices
 from composable_memory.testing import FIXED_NOW
-from composable_memory.types import Origin
+from composable_memory.types import Origin, TimeWindow
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft, drafts_of, graph_id
 from composable_memory_adapters.graphiti.fact_stores import Added, Counts, FactStore, Question
 from composable_memory_adapters.graphiti.service import GraphitiClient, open_service

@@ -15,7 +15,8 @@ from composable_memory.hooks import (
     SessionPayload,
     SessionRecorder,
 )
-from composable_memory.runtime.opening import Memory, open_memory
+from composable_memory.runtime.memory import Memory
+from composable_memory.runtime.opening import open_memory
 from tests.integration.graphiti.neighbour import beside_a_neighbour
 
 pytest.importorskip("falkordb")

@@ -8,7 +8,8 @@ import pytest
 from composable_memory_adapters.builtin.search import keyword_leg
 from composable_memory_adapters.builtin.search.hybrid import FusedHit, fuse
 from composable_memory_adapters.builtin.search.keyword_leg import KeywordAnswer
-from composable_memory_adapters.text.query_terms import analyse, index_text
+from composable_memory_adapters.text.forms import index_text
+from composable_memory_adapters.text.query_terms import analyse
 
 NOTES = [
     "The staging cluster is deployed from the release branch every Tuesday morning.",

@@ -6,7 +6,8 @@ import apsw
 import pytest
 
 from composable_memory_adapters.builtin.search import keyword_leg
-from composable_memory_adapters.text.query_terms import analyse, index_text
+from composable_memory_adapters.text.forms import index_text
+from composable_memory_adapters.text.query_terms import analyse
 
 ENGLISH = {
     "bakery": "The bakery on Mill Lane closes at six; Ana buys rye bread there.",

@@ -3,7 +3,8 @@
 import apsw
 import pytest
 
-from composable_memory_adapters.text.query_terms import analyse, index_text
+from composable_memory_adapters.text.forms import index_text
+from composable_memory_adapters.text.query_terms import analyse
 
 NOTES = {
     1: "Caroline joined the LGBTQ support group on 2023-05-08.",

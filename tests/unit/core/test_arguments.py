@@ -11,7 +11,8 @@ import pytest
 from composable_memory import ComposableBackendEntry, ComposableMemoryError, ComposableMemoryManager
 from composable_memory.content import MemoryContentObject
 from composable_memory.errors import BackendUnavailable, InvalidArgument
-from composable_memory.runtime.opening import Memory, open_memory
+from composable_memory.runtime.memory import Memory
+from composable_memory.runtime.opening import open_memory
 from composable_memory.testing import InMemoryBackend
 from composable_memory.types import QueryRequest, SearchOptions
 

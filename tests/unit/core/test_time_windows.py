@@ -4,10 +4,9 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from composable_memory.facts import TimeWindow
 from composable_memory.query.intent import parse_query_intent
 from composable_memory.time.windows import FAR_PAST, window_of
-from composable_memory.types import TimeHint
+from composable_memory.types import TimeHint, TimeWindow
 
 NOW = datetime(2026, 6, 10, 12, tzinfo=UTC)  # a Wednesday
 

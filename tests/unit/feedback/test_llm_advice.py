@@ -13,8 +13,7 @@ from composable_memory_feedback.advice.evidence import Case, Evidence
 from composable_memory_feedback.advice.llm import propose, record_of
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.intents import IntentKind
-from composable_memory_feedback.judgements import JudgementKind
-from composable_memory_feedback.store.values import BackendDay, KindGroup
+from composable_memory_feedback.judgements import BackendDay, JudgementKind, KindGroup
 from composable_memory_feedback.weights import WeightTable
 from tests.unit.feedback.judged_queries import NOW, ScriptedModel, hit, logged_query
 

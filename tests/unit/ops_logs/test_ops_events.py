@@ -6,7 +6,7 @@ import pytest
 
 import composable_memory_ops_logs
 from composable_memory_ops_logs import ErrorInfo, EventDetail, QueryDelivered
-from composable_memory_ops_logs.redaction.redactor import is_secret_name
+from composable_memory_ops_logs.redaction.secret_names import is_secret_name
 
 VALUES: list[type] = [
     value

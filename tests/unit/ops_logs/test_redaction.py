@@ -26,7 +26,8 @@ from composable_memory_ops_logs.redaction import (
     tokens,
 )
 from composable_memory_ops_logs.redaction.patterns import Pattern
-from composable_memory_ops_logs.redaction.redactor import CleanTexts, is_secret_name
+from composable_memory_ops_logs.redaction.redactor import CleanTexts
+from composable_memory_ops_logs.redaction.secret_names import is_secret_name
 from tests.unit.ops_logs.secret_corpora.reading import ordinary_lines, readable, secret_cases
 
 MODULES = (

@@ -17,8 +17,6 @@ from composable_memory_adapters.builtin.settings import ChunkingSettings, Sessio
 from composable_memory_adapters.chunking import Chunk, chunk_markdown
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["KEYWORD_VERSION", "ChangedNote", "DraftGroup", "Drafter", "FileDraft", "FileState", "gone_notes"]
-
 GROUP_CHUNKS = 1000
 """Chunks in a transaction: as fast as all in one, and no reader or other process waits long."""
 GROUP_FILES = 1000

@@ -16,8 +16,6 @@ from composable_memory.state.workspaces import keep_note_scope, kept_note_scope
 from composable_memory_adapters.builtin.settings import BuiltinSettings
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["NoteScope", "choose", "keep"]
-
 WHOLE = Path()
 ADDED = (
     "all of the folder has been the notes before, so extra_paths are added to it; for these alone, set"

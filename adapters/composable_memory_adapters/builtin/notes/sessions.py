@@ -33,18 +33,6 @@ from composable_memory_adapters.chunking import Chunk, chunk_markdown
 from composable_memory_ops_logs.quick_dataclass import dataclass
 from composable_memory_ops_logs.redaction.redactor import REDACTION_VERSION
 
-__all__ = [
-    "TRANSCRIPT_RECIPE",
-    "Transcript",
-    "cut_transcript",
-    "growth_limits",
-    "has_grown_enough",
-    "is_transcript_path",
-    "read_transcript",
-    "resolve_transcript",
-    "transcripts_folder",
-]
-
 TRANSCRIPT_RECIPE = f"transcript-1/redaction-{REDACTION_VERSION}"
 """How messages are read; rows of another recipe are rewritten."""
 

@@ -29,20 +29,6 @@ from composable_memory.state.workspaces import REGISTRY_FILE
 from composable_memory.types import MemorySource
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = [
-    "BY_KEY",
-    "TRANSCRIPTS_KEY",
-    "TRANSCRIPT_SUFFIX",
-    "Note",
-    "ScanReport",
-    "ScannedFile",
-    "is_gitignored",
-    "is_settled",
-    "mtime_of",
-    "read_note",
-    "scan",
-]
-
 TRANSCRIPTS_KEY = "sessions"
 """The folder in front of a transcript's name in the index, wherever it really is."""
 

@@ -23,8 +23,6 @@ from composable_memory_adapters.text import stop_words
 from composable_memory_adapters.text.forms import folded
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["AskedTime", "Dated", "asked_time", "find_dated", "rescored"]
-
 BONUS = 0.2
 """What a score gains where month and year agree, twice that where the day does too; see docs/measurements."""
 SAYING_BONUS = 0.1

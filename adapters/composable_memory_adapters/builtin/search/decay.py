@@ -11,8 +11,6 @@ from composable_memory.paths import MAIN_FILES, MEMORY_FOLDER
 from composable_memory.query.filters import day_in_path
 from composable_memory.types import MemorySource
 
-__all__ = ["age_in_days", "decay_factor", "written_on"]
-
 _EPOCH = date(1970, 1, 1).toordinal()
 _NS_A_DAY = 86_400 * 10**9
 

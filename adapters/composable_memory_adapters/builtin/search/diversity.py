@@ -8,8 +8,6 @@ from collections.abc import Set as AbstractSet
 
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["Place", "Saying", "balanced_order", "diverse_order", "likeness"]
-
 WORTH_THE_PLACE = 0.5
 """The share of a transcript's score that a note needs to go before it."""
 

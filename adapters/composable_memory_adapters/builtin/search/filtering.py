@@ -20,8 +20,6 @@ from composable_memory_adapters.sqlite_file import Connection
 from composable_memory_adapters.text.query_terms import KeywordQuery
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["days_in_heads", "passing"]
-
 FILES = "SELECT path, source, mtime FROM files"
 HEADS = """
 SELECT path, text FROM chunks

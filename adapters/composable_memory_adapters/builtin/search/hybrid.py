@@ -14,19 +14,6 @@ from composable_memory_adapters.builtin.settings import FusionMethod
 from composable_memory_adapters.text.relevance import absolute_score
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = [
-    "CANDIDATES",
-    "MIN_SCORE",
-    "TEXT_WEIGHT",
-    "VECTOR_WEIGHT",
-    "FusedHit",
-    "KeywordHit",
-    "VectorHit",
-    "fuse",
-    "reranked",
-    "vector_weight_for",
-]
-
 VECTOR_WEIGHT = 0.3
 TEXT_WEIGHT = 0.7
 

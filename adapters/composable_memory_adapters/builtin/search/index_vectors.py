@@ -20,8 +20,6 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 if TYPE_CHECKING:
     from composable_memory_adapters.vectors.resident import Fetch, Ids, Matrix
 
-__all__ = ["VECTORS_PER_STATEMENT", "Followed", "IndexVectors", "VectorFollower", "cosines"]
-
 T = TypeVar("T")
 
 SAMPLE_SIZE = 32

@@ -20,8 +20,6 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 if TYPE_CHECKING:
     from apsw import FTS5ExtensionApi
 
-__all__ = ["KeywordAnswer", "prepare", "search"]
-
 ROW_BUDGET = 8_000
 """About 8 ms. An index that has no more passages is searched without any shortcut."""
 

@@ -26,8 +26,6 @@ from composable_memory_adapters.text.query_terms import KeywordQuery
 from composable_memory_adapters.text.snippets import SnippetMaker
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["Candidates", "Near", "Page", "RankingPolicy", "ToJudge", "listed_page", "make_page", "to_judge"]
-
 COMPARED_WHOLE = 4096
 """As many passages that pass the filters are compared with the question one by one, instead of searched."""
 

@@ -23,8 +23,6 @@ from composable_memory_adapters.rerankers import spec as late_interaction
 from composable_memory_adapters.sqlite_file import SqliteFile
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["Judgement", "Reranking"]
-
 TIMEOUT_S = 3.0
 """How long a query waits for a reranker before it is answered without."""
 

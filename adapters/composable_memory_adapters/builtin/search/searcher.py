@@ -47,8 +47,6 @@ from composable_memory_adapters.text.forms import folded
 from composable_memory_adapters.text.query_terms import KeywordQuery, analyse
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["EMBED_TIMEOUT_S", "Searcher"]
-
 EMBED_TIMEOUT_S = 3.0
 """How long a query waits for its vector before keywords answer alone."""
 

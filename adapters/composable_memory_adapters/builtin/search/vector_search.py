@@ -26,8 +26,6 @@ from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSp
 from composable_memory_adapters.sqlite_file import SqliteFile
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["VectorSearch"]
-
 TABLE = "chunks_vec"
 
 FAILURES_BEFORE_REST = 2

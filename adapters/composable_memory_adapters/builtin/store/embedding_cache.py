@@ -12,8 +12,6 @@ from composable_memory.interfaces import EmbedderAdapter, SupportsFingerprint
 from composable_memory_adapters.sqlite_file import Connection
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["EmbeddingSpace", "count", "pack", "prune", "store"]
-
 STORE = """
 INSERT INTO embedding_cache (hash, provider_key, model, provider, embedding, dims, updated_at, checksum)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?)

@@ -12,29 +12,6 @@ from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSp
 from composable_memory_adapters.sqlite_file import Connection, Unreadable
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = [
-    "DAMAGE",
-    "LEASE",
-    "REBUILD",
-    "CacheUse",
-    "IndexSnapshot",
-    "SyncMark",
-    "add_cache_use",
-    "bump_revision",
-    "cache_use",
-    "identity",
-    "milliseconds",
-    "read_mark",
-    "set_value",
-    "snapshot",
-    "store_recipe",
-    "store_space",
-    "stored_recipe",
-    "stored_space",
-    "value",
-    "write_mark",
-]
-
 LAST_SYNC = "last_sync"
 DAMAGE = "damage"
 SPACE = "space"

@@ -16,19 +16,6 @@ from composable_memory_adapters.chunking import Chunk
 from composable_memory_adapters.sqlite_file import Connection
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = [
-    "WriteCount",
-    "adopt_cached_vectors",
-    "count_pending",
-    "file_states",
-    "pending_chunks",
-    "places_of",
-    "remove_files",
-    "store_vectors",
-    "texts_to_embed",
-    "write_drafts",
-]
-
 INSERT_CHUNK = """
 INSERT INTO {chunks}
   (id, path, source, start_line, end_line, start_char, hash, text, checksum, updated_at, embedding_id)

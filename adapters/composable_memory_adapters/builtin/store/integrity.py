@@ -19,18 +19,6 @@ from composable_memory_adapters.sqlite_file import Connection, Unreadable
 from composable_memory_adapters.text.forms import passage_words
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = [
-    "Findings",
-    "StoredVector",
-    "damage_noted",
-    "examine",
-    "is_whole",
-    "mend",
-    "note_damage",
-    "restore_vectors",
-    "vectors_of",
-]
-
 PASSAGES = """
 SELECT id, path, source, start_line, end_line, start_char, hash, CAST(text AS BLOB), checksum
 FROM chunks ORDER BY id

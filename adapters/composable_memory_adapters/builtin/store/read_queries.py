@@ -14,27 +14,6 @@ from composable_memory_adapters.builtin.store.tables import GENERATION_BITS, LIV
 from composable_memory_adapters.sqlite_file import Connection
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = [
-    "Origin",
-    "PassageRow",
-    "Passages",
-    "VectorCounts",
-    "generation",
-    "live_embedding_ids",
-    "origins",
-    "passages",
-    "passages_of_embeddings",
-    "revision",
-    "sample",
-    "state",
-    "texts_after",
-    "vector_counts",
-    "vectors",
-    "vectors_at",
-    "vectors_in_space",
-    "vectors_of_passages",
-]
-
 PASSAGES = """
 SELECT id, path, source, start_line, end_line, start_char, hash, CAST(text AS BLOB), checksum FROM chunks
 WHERE id IN (SELECT value FROM json_each(?))

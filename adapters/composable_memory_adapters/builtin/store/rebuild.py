@@ -13,18 +13,6 @@ from composable_memory_adapters.builtin.store.tables import GENERATION_BITS, LIV
 from composable_memory_adapters.sqlite_file import Connection
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = [
-    "RebuildCost",
-    "begin",
-    "cost",
-    "drop_leftovers",
-    "give_up",
-    "is_under_way",
-    "prune_cache",
-    "stock",
-    "swap",
-]
-
 TEXTS_TO_EMBED = """
 SELECT count(*), coalesce(sum(length(text)), 0) FROM chunks WHERE NOT EXISTS (
   SELECT 1 FROM embedding_cache AS cached

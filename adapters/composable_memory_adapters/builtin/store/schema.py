@@ -17,16 +17,6 @@ from composable_memory.errors import IndexDamaged, IndexProblem, IndexTooNew
 from composable_memory_adapters.builtin.store.tables import LIVE, Tables
 from composable_memory_adapters.sqlite_file import Connection
 
-__all__ = [
-    "HEADER_BYTES",
-    "SCHEMA_VERSION",
-    "check",
-    "checksum_of",
-    "create",
-    "create_passages",
-    "is_marked",
-]
-
 SCHEMA_VERSION = 2
 
 APPLICATION_ID = 0x636D656D

@@ -8,8 +8,6 @@ from composable_memory_adapters.builtin.store import index_meta
 from composable_memory_adapters.sqlite_file import Connection
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["GENERATION_BITS", "LIVE", "NEXT", "Tables"]
-
 GENERATION_BITS = 32
 """Each generation of passages has ids of its own: a search that began before a swap finds no wrong ones."""
 

@@ -4,8 +4,6 @@ import asyncio
 import math
 from contextlib import suppress
 
-__all__ = ["Debounce"]
-
 
 class Debounce:
     """Records that something changed since the last sync, never what: a burst of changes counts as one.

@@ -15,8 +15,6 @@ from composable_memory_adapters.builtin.store.tables import Tables
 from composable_memory_adapters.sqlite_file import SqliteFile
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["EmbedOutcome", "Embedding"]
-
 Ask = Callable[[Sequence[EmbedderInput]], Awaitable[Sequence[Sequence[float]]]]
 
 FEW_TEXTS = 64

@@ -27,8 +27,6 @@ from composable_memory_adapters.sqlite_file import SqliteFile
 from composable_memory_adapters.text.forms import passage_words
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["Indexer", "NotesPass", "Tally"]
-
 GROUP_REMOVALS = 200
 NOT_UTF8 = "it is not UTF-8; what could not be read was replaced"
 

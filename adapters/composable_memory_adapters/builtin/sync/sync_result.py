@@ -12,8 +12,6 @@ from composable_memory_ops_logs import SyncFileIndexed, SyncFileSkipped
 from composable_memory_ops_logs.log import OpsLog
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["SyncResult"]
-
 MAX_PROBLEMS = 50
 
 

@@ -19,8 +19,6 @@ from composable_memory_ops_logs.events import BackendDegraded
 from composable_memory_ops_logs.log import OpsLog
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["FolderWatch", "SyncScheduler", "WatchStatus"]
-
 FOLDERS_S = 5.0
 """How often to check that the watched folders still exist: replacing one raises no event."""
 RETRY_S = 1.0

@@ -54,8 +54,6 @@ from composable_memory_ops_logs.log import OpsLog
 from composable_memory_ops_logs.quick_dataclass import dataclass
 from composable_memory_ops_logs.tracing import trace
 
-__all__ = ["Synchroniser"]
-
 MAX_PASSES = 3
 """Passes over the notes, at most, until nothing changes during a pass."""
 REFRESH_S = 1.0

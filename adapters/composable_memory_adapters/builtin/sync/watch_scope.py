@@ -17,8 +17,6 @@ from composable_memory.paths import (
 from composable_memory_adapters.builtin.notes.sources import TRANSCRIPT_SUFFIX
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["WatchReport", "WatchScope", "WatchedFolder", "survey"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchedFolder:

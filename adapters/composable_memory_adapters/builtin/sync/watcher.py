@@ -43,8 +43,6 @@ if sys.platform == "linux":
 else:
     from watchdog.observers import Observer
 
-__all__ = ["Watcher"]
-
 # No events for reading, since a sync reads, nor for folders whose entries change: the entries have events.
 EVENTS: list[type[FileSystemEvent]] = [
     DirAttribEvent,

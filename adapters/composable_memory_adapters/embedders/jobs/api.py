@@ -18,8 +18,6 @@ from composable_memory_adapters.embedders.remote.client import Connection, HttpR
 from composable_memory_adapters.embedders.remote.embedder import RemoteEmbedder
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["FilePart", "JobApi", "JobClient", "JobPhase", "JobState", "ResultLine"]
-
 T = TypeVar("T")
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
 

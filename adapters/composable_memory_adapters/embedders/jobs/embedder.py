@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from composable_memory_adapters.embedders.jobs.api import JobApi, JobClient
     from composable_memory_adapters.embedders.jobs.runner import JobRunner
 
-__all__ = ["EmbedderWithJobs"]
-
 SettingsT = TypeVar("SettingsT", bound=SettingsWithJobs)
 
 MAX_JOB_TEXTS = 50_000

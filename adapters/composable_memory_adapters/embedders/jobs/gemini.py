@@ -24,8 +24,6 @@ from composable_memory_adapters.embedders.remote.batching import Kind, Vector
 from composable_memory_adapters.embedders.remote.client import Reader
 from composable_memory_adapters.embedders.remote.failures import message_of
 
-__all__ = ["GeminiJobs"]
-
 T = TypeVar("T")
 
 PHASES = {

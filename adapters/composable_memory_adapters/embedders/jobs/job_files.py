@@ -14,8 +14,6 @@ from composable_memory_adapters.embedders.remote.batching import KINDS, Kind, Ve
 from composable_memory_adapters.embedders.remote.failures import FailureKind, HttpFailure, first_problem
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["InputFile", "JobInputs", "JobResults", "LineOf", "input_files", "job_inputs", "read_results"]
-
 LineOf = Callable[[str, str, Kind], Mapping[str, object]]
 """Returns the line of a file for an id, a text and its kind."""
 

@@ -21,8 +21,6 @@ from composable_memory.interfaces import Clock
 from composable_memory_ops_logs.private_files import replace_file
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["JobJournal", "RecordedJob", "VectorSource"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VectorSource:

@@ -24,8 +24,6 @@ from composable_memory_adapters.embedders.remote.embedder import RemoteEmbedder
 from composable_memory_adapters.embedders.remote.failures import FailureKind, HttpFailure
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["JobRunner"]
-
 T = TypeVar("T")
 SettingsT = TypeVar("SettingsT", bound=SettingsWithJobs)
 

@@ -2,11 +2,9 @@
 
 from pydantic import Field
 
-from composable_memory.config.settings import SettingsModel
+from composable_memory.config.base_model import SettingsModel
 from composable_memory.errors import EmbeddingError
 from composable_memory_adapters.embedders.remote.settings import RemoteSettings
-
-__all__ = ["FAILURE_LIMIT", "BatchSettings", "FailureCounter", "SettingsWithJobs"]
 
 FAILURE_LIMIT = 2
 """After so many failures in a row, jobs are off for the life of the embedder."""

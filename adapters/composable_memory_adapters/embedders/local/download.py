@@ -10,8 +10,6 @@ from composable_memory.errors import EmbedderUnavailable
 from composable_memory_adapters.embedders.local.models import HubFile
 from composable_memory_adapters.embedders.local.settings import PROVIDER
 
-__all__ = ["download"]
-
 PROGRAM = Path(__file__).with_name("download_process.py")
 QUIET = {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
 

@@ -12,8 +12,6 @@ from hashlib import file_digest
 from pathlib import Path
 from types import TracebackType
 
-__all__ = ["main"]
-
 SHA256_DIGITS = 64
 
 

@@ -17,8 +17,6 @@ from composable_memory_adapters.embedders.local.llama import LlamaModel
 from composable_memory_adapters.embedders.local.models import LocalModel, header_of, local_model
 from composable_memory_adapters.embedders.local.settings import PROVIDER, LocalSettings
 
-__all__ = ["LocalEmbedder", "open_local"]
-
 MOST_THREADS = 4
 RETRY_AFTER_S = 60.0
 """How long a download that failed is not tried again; its error is raised again instead."""

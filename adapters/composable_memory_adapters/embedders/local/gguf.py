@@ -13,8 +13,6 @@ from typing import BinaryIO, TypeAlias
 
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["GgufHeader", "read_header"]
-
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 STRING, ARRAY = 8, 9

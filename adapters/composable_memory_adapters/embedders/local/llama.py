@@ -16,8 +16,6 @@ from types import ModuleType
 from composable_memory.errors import EmbedderUnavailable, EmbeddingError
 from composable_memory_adapters.embedders.local.settings import INSTALL, PROVIDER
 
-__all__ = ["LlamaModel"]
-
 ERROR_LEVEL = 4
 MEAN_POOLING = 1
 CHARACTERS_PER_TOKEN = 64

@@ -14,8 +14,6 @@ from composable_memory_adapters.embedders.local.settings import (
 )
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["HubFile", "LocalModel", "Prompts", "header_of", "local_model", "prompts_for"]
-
 DEFAULT_MAX_TOKENS = 2048
 KNOWN_DIMENSIONS = {DEFAULT_MODEL: 768}
 """Lengths of the vectors of hub models, known before the file is here."""

@@ -5,9 +5,7 @@ from pathlib import Path
 
 from pydantic import Field, field_validator
 
-from composable_memory.config.settings import SettingsModel
-
-__all__ = ["DEFAULT_MODEL", "HUB_PREFIX", "INSTALL", "PROVIDER", "LocalSettings"]
+from composable_memory.config.base_model import SettingsModel
 
 PROVIDER = "local"
 HUB_PREFIX = "hf:"

@@ -8,8 +8,6 @@ from pydantic import FailFast, FiniteFloat
 from composable_memory.content import EmbedderInput
 from composable_memory_adapters.embedders.remote.settings import RemoteSettings
 
-__all__ = ["KINDS", "Kind", "Vector", "grouped", "request_batches", "truncated"]
-
 Kind: TypeAlias = Literal["query", "document"]
 """What a text is: a question, or a passage that may answer one."""
 KINDS: tuple[Kind, ...] = ("query", "document")

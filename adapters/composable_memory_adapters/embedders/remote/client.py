@@ -14,8 +14,6 @@ from composable_memory_adapters.embedders.remote.failures import FailureKind, Ht
 from composable_memory_feedback.retry_after import retry_after_s
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["Connection", "HttpClient", "HttpRequest", "Reader", "read_whole"]
-
 T = TypeVar("T")
 
 Reader: TypeAlias = Callable[[AsyncIterator[bytes]], Awaitable[T]]

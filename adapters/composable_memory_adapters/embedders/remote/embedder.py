@@ -31,8 +31,6 @@ from composable_memory_adapters.embedders.remote.settings import (
 if TYPE_CHECKING:
     from composable_memory_adapters.embedders.remote.client import Connection
 
-__all__ = ["RemoteEmbedder", "open_remote", "remote_spec"]
-
 T = TypeVar("T")
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
 SettingsT = TypeVar("SettingsT", bound=RemoteSettings)

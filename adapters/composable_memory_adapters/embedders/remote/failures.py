@@ -13,15 +13,6 @@ from composable_memory.errors import EmbedderUnavailable, EmbeddingError
 from composable_memory_adapters.embedders.remote.settings import RemoteProvider
 from composable_memory_ops_logs import redact
 
-__all__ = [
-    "FailureKind",
-    "HttpFailure",
-    "ProviderErrors",
-    "failure_of_response",
-    "first_problem",
-    "message_of",
-]
-
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
 
 DETAIL_CHARS = 200

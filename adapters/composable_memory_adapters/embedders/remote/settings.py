@@ -8,13 +8,11 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator
 
-from composable_memory.config.settings import SettingsModel
+from composable_memory.config.base_model import SettingsModel
 from composable_memory.config.validation import is_secret
 from composable_memory.interfaces import EmbedderServices
 from composable_memory_ops_logs.quick_dataclass import dataclass
-from composable_memory_ops_logs.redaction.redactor import is_secret_name
-
-__all__ = ["Lack", "RemoteProvider", "RemoteSettings", "is_credential"]
+from composable_memory_ops_logs.redaction.secret_names import is_secret_name
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e\t]*[\x21-\x7e])?")

@@ -49,8 +49,6 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 if TYPE_CHECKING:
     from composable_memory.runtime.memory import Memory
 
-__all__ = ["adopt", "entities", "episodes", "export", "facts", "forget", "graph", "timeline"]
-
 PictureFormat = Literal["json", "mermaid", "html"]
 
 FORMATS: dict[str, PictureFormat] = {

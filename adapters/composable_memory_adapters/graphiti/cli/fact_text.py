@@ -10,17 +10,6 @@ from composable_memory.cli.plugin_api import counted, one_line, print_line
 from composable_memory.facts import Episode, Fact, GraphEntity
 from composable_memory.types import Origin
 
-__all__ = [
-    "format_day",
-    "format_origin",
-    "format_relation",
-    "format_validity",
-    "print_entity",
-    "print_episode",
-    "print_fact",
-    "print_on_timeline",
-]
-
 PREVIEW_CHARS = 160
 
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")

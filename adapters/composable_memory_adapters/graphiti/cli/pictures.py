@@ -23,8 +23,6 @@ from composable_memory_adapters.graphiti.cli.fact_text import (
     format_validity,
 )
 
-__all__ = ["html_page", "mermaid"]
-
 Key = tuple[str, str]
 """What tells entities apart: the group, and the name in small letters."""
 

@@ -23,8 +23,6 @@ from redis.exceptions import TimeoutError as NoAnswer
 from composable_memory.errors import BackendError
 from composable_memory_adapters.graphiti.database.server_handle import ServerAddress
 
-__all__ = ["CommandSender", "ConnectionLost", "ConnectionPool", "Graph"]
-
 CONNECTIONS = 16
 CONNECT_S = 10.0
 FREE_CONNECTION_S = 60.0

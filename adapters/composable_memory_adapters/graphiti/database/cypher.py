@@ -8,21 +8,6 @@ from composable_memory.content import Health
 from composable_memory.errors import BackendUnavailable
 from composable_memory_adapters.graphiti.observed_times import in_utc
 
-__all__ = [
-    "CutOff",
-    "CypherDatabase",
-    "DatabaseKind",
-    "Row",
-    "iso",
-    "moment_in",
-    "plain",
-    "plain_map",
-    "readable",
-    "real_in",
-    "text_in",
-    "texts_in",
-]
-
 DatabaseKind = Literal["falkordb", "neo4j"]
 Row: TypeAlias = Mapping[str, object]
 """One row of an answer, by the names after RETURN; times come as ISO texts."""

@@ -7,8 +7,6 @@ from typing import NamedTuple
 
 from composable_memory_adapters.graphiti.database.requirements import SHARE_INSTEAD
 
-__all__ = ["Reason", "read_reason"]
-
 TAIL_BYTES = 16_384
 FULL_BELOW_BYTES = 65_536
 PACKAGES = {

@@ -14,8 +14,6 @@ from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID
 if TYPE_CHECKING:
     from composable_memory_adapters.graphiti.database.session import Session
 
-__all__ = ["FalkorDatabase"]
-
 QUERY_LIMIT_S = 60.0
 
 

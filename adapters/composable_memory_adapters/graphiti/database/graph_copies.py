@@ -7,8 +7,6 @@ from typing import TypeVar
 from composable_memory_adapters.graphiti.database.falkor import FalkorDatabase
 from composable_memory_adapters.graphiti.fact_stores import LINES, VECTORS, LinkLine, NodeLine
 
-__all__ = ["FalkorCopies"]
-
 T = TypeVar("T")
 
 

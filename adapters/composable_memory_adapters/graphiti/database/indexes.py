@@ -3,8 +3,6 @@
 FalkorDB keeps times as texts, and answers wrongly when it compares texts by means of a range index.
 """
 
-__all__ = ["FALKORDB", "NEO4J", "UNFINISHED"]
-
 STOPWORDS = (
     "a is the an and are as at be but by for if in into it no not of on or such "
     "that their then there these they this to was will with"

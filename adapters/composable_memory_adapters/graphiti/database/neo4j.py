@@ -38,8 +38,6 @@ from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID
 if TYPE_CHECKING:
     from neo4j import AsyncDriver
 
-__all__ = ["Neo4jDatabase"]
-
 QUERY_LIMIT_S = 60.0
 CONNECT_S = 10.0
 RETRY_S = 2.0

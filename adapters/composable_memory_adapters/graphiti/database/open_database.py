@@ -17,8 +17,6 @@ from composable_memory_adapters.graphiti.database.server_handle import (
 from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID
 from composable_memory_adapters.graphiti.settings import GraphitiSettings
 
-__all__ = ["open_database"]
-
 
 @asynccontextmanager
 async def open_database(settings: GraphitiSettings, *, data_dir: Path) -> AsyncIterator[CypherDatabase]:

@@ -27,8 +27,6 @@ from composable_memory.errors import (
 )
 from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID
 
-__all__ = ["Call", "exceeds_time_limit", "is_existing_index", "is_missing_graph", "translated"]
-
 TRY_LATER = (BusyLoadingError, ClusterDownError, ClusterError, ReadOnlyError)
 
 

@@ -8,8 +8,6 @@ from urllib.parse import urlsplit
 from composable_memory_adapters.graphiti.settings import GraphitiSettings
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["INSTALL", "SHARE_INSTEAD", "Binaries", "find_binaries", "is_neo4j", "lacking", "missing_binaries"]
-
 INSTALL = 'pip install "composable-memory[graphiti]"'
 SHARE_INSTEAD = "use a shared server: graphiti.url, such as falkor://localhost:6379"
 

@@ -21,8 +21,6 @@ from composable_memory_adapters.graphiti.database.exit_diagnosis import Reason, 
 from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID
 from composable_memory_adapters.graphiti.settings import PrivateServerSettings
 
-__all__ = ["PrivateServer"]
-
 LOG = "server.log"
 LONGEST_LOG = 1_000_000  # bytes, from which the log is begun anew at a start
 LONGEST_QUERY_MS = 600_000  # so that a server can always be stopped

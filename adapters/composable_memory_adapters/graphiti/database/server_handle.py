@@ -11,8 +11,6 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 if TYPE_CHECKING:  # what it is made of is not on every system
     from composable_memory_adapters.graphiti.database.server import PrivateServer
 
-__all__ = ["PrivateServerHandle", "RemoteServerHandle", "ServerAddress", "ServerHandle", "without_options"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerAddress:

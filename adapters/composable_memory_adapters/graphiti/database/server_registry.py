@@ -12,8 +12,6 @@ from composable_memory.supervision.file_lock import hold_lock
 from composable_memory.supervision.process_identity import pid_namespace, start_of
 from composable_memory_ops_logs.private_files import replace_file
 
-__all__ = ["is_listening", "lock", "publish", "running", "send"]
-
 LOCK = "server.lock"
 NOTE = "server.json"
 ANSWER_S = 2.0

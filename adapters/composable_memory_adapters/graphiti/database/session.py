@@ -22,8 +22,6 @@ from composable_memory_adapters.graphiti.database.refusals import (
 from composable_memory_adapters.graphiti.database.server_handle import ServerAddress, ServerHandle
 from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID
 
-__all__ = ["Session"]
-
 LOADING_S = 30.0
 LOADING_POLL_S = 0.05
 INDEX_POLL_S = 0.005

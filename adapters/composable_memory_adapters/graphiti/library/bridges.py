@@ -18,8 +18,6 @@ from composable_memory_adapters.graphiti.library.core import (
     sanitize_falkor_fulltext_query,
 )
 
-__all__ = ["Drivers", "EmbedderBridge", "GroupDriver", "NoReranker"]
-
 MAX_QUERY_WORDS = 30
 """A query of 64 words or more would silently become an empty one."""
 VECTORS = frozenset({"fact_embedding", "name_embedding", "search_vector"})

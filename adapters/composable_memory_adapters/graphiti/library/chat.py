@@ -25,12 +25,11 @@ from composable_memory_adapters.graphiti.library.core import (
     get_extraction_language_instruction,
 )
 from composable_memory_adapters.graphiti.settings import LlmSettings
-from composable_memory_feedback.chat import ChatClient, ChatEndpoint, ChatError, ChatReply
+from composable_memory_feedback.chat import ChatClient, ChatEndpoint, ChatError
 from composable_memory_feedback.chat_protocol import UNFIT
 from composable_memory_feedback.errors import FeedbackError
+from composable_memory_feedback.language_model import ChatReply
 from composable_memory_ops_logs.quick_dataclass import dataclass
-
-__all__ = ["ChatModel", "Usage", "endpoint_of", "object_in"]
 
 ASKING = "ask the language model"
 

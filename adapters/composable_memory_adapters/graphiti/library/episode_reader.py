@@ -20,8 +20,6 @@ from composable_memory_adapters.graphiti.library.vector_space import fits_space
 from composable_memory_adapters.graphiti.settings import LlmSettings
 from composable_memory_feedback.chat import ChatClient, Pace
 
-__all__ = ["EpisodeReader", "open_reader"]
-
 READING = "read an episode"
 AT_ONCE = 4
 """Questions to the model at a time: each has a limit of its own, which others before it must not use up."""

@@ -20,18 +20,6 @@ from composable_memory_adapters.graphiti.episodes import graph_id
 from composable_memory_adapters.graphiti.observed_times import in_utc
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = [
-    "EntityRecord",
-    "FactRecord",
-    "MentionRecord",
-    "as_edge",
-    "as_node",
-    "entity_of",
-    "entity_record",
-    "fact_of",
-    "fact_record",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntityRecord:

@@ -10,8 +10,6 @@ from threading import Lock
 from composable_memory.errors import BackendUnavailable
 from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID
 
-__all__ = ["load", "undisturbed"]
-
 SILENCED = {"GRAPHITI_TELEMETRY_ENABLED": "false", "PYTHON_DOTENV_DISABLED": "1"}
 HIDDEN = (
     "CHUNK_DENSITY_THRESHOLD",

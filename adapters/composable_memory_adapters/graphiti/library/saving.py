@@ -17,8 +17,6 @@ from composable_memory_adapters.graphiti.library.core import (
 )
 from composable_memory_adapters.graphiti.library.graph_records import EntityRecord, FactRecord, MentionRecord
 
-__all__ = ["Saver", "episodic_node"]
-
 T = TypeVar("T")
 Vector = list[float]
 

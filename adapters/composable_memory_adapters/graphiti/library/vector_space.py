@@ -6,8 +6,6 @@ from composable_memory.content import EmbedderInput
 from composable_memory.interfaces import EmbedderAdapter
 from composable_memory_adapters.graphiti.database.cypher import CypherDatabase
 
-__all__ = ["claim_space", "embed_anew", "fits_space", "space_of", "stored_space"]
-
 READ = "MATCH (m:CmemMeta {key: 'embedding'}) WHERE m.group_id = $group_id RETURN m.value AS space"
 WRITE = "MERGE (m:CmemMeta {key: 'embedding', group_id: $group_id}) SET m.value = $space"
 ANY_VECTOR = """

@@ -20,8 +20,6 @@ from composable_memory_adapters.graphiti.settings import GraphitiSettings
 from composable_memory_adapters.sqlite_file import Connection
 from composable_memory_ops_logs.redaction.redactor import redact
 
-__all__ = ["Adoption", "assign", "claimed_groups", "count_unassigned", "unassigned_entries"]
-
 MAX_FILE_BYTES = 16 * 2**20
 
 UNASSIGNED = "workspace IS NULL AND state IN ('queued', 'sent', 'done', 'failed', 'retiring', 'retired')"

@@ -23,8 +23,6 @@ from composable_memory_adapters.graphiti.outbox.queue import Outbox
 from composable_memory_adapters.graphiti.outbox.renaming import Renaming
 from composable_memory_adapters.sqlite_file import Connection
 
-__all__ = ["GraphBackup"]
-
 FORMAT, EPISODES, GRAPH = "format.json", "episodes.jsonl", "graph.jsonl"
 STAGED = "~restored"
 """Ends the name of a graph that is being made for a group; no group is called so."""

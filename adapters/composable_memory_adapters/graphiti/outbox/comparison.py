@@ -14,8 +14,6 @@ from composable_memory_adapters.graphiti.outbox.queue import Outbox
 from composable_memory_adapters.sqlite_file import Connection
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["Comparison", "Difference", "StoredEntry", "differences", "stored_entries"]
-
 WHY = "the graph had lost it"
 STORED = """
 SELECT id, sequence, state, is_marked, merged_into FROM episodes

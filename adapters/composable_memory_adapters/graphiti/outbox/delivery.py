@@ -28,8 +28,6 @@ from composable_memory_ops_logs.log import OpsLog
 from composable_memory_ops_logs.quick_dataclass import dataclass
 from composable_memory_ops_logs.tracing import current_trace_id, trace
 
-__all__ = ["Delivery", "WorkReport"]
-
 T = TypeVar("T")
 
 FIRST_CONFIRM_S = 0.2

@@ -18,8 +18,6 @@ from composable_memory_adapters.graphiti.outbox.entry import (
 )
 from composable_memory_adapters.sqlite_file import Connection
 
-__all__ = ["Novelty", "add", "retire_missing"]
-
 Novelty = Literal["new", "known", "changed"]
 """Whether the id of an episode was unknown, known with the same text, or known with another one."""
 

@@ -21,20 +21,6 @@ from composable_memory_adapters.graphiti.episodes import EpisodeDraft
 from composable_memory_adapters.sqlite_file import Connection, Unreadable
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = [
-    "ACTIVE_STATES",
-    "DUE_STATES",
-    "STATES",
-    "Entry",
-    "EntryRow",
-    "EntryState",
-    "by_ids",
-    "digest_of",
-    "draft_from_json",
-    "draft_to_json",
-    "select",
-]
-
 JsonObject = Mapping[str, Any]
 """An object of JSON that this module wrote."""
 

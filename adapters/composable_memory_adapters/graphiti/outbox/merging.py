@@ -13,8 +13,6 @@ from composable_memory_adapters.graphiti.outbox.queue import Outbox
 from composable_memory_adapters.graphiti.settings import IngestSettings
 from composable_memory_adapters.sqlite_file import Connection
 
-__all__ = ["MAX_MESSAGES", "merged_draft", "plan_merges"]
-
 MAX_MESSAGES = 20
 """How many messages become one episode at most."""
 HASH_CHARS = 16

@@ -30,8 +30,6 @@ from composable_memory_adapters.sqlite_file import Connection
 from composable_memory_ops_logs.quick_dataclass import dataclass
 from composable_memory_ops_logs.tracing import current_trace_id
 
-__all__ = ["Enqueued", "Outbox", "OutboxCounts"]
-
 T = TypeVar("T")
 
 MAX_PAUSE_S = 3600.0

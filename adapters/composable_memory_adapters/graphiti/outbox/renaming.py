@@ -12,8 +12,6 @@ from composable_memory_adapters.graphiti.outbox.entry import (
     draft_to_json,
 )
 
-__all__ = ["Renaming"]
-
 UUID_CHARS = 36
 
 

@@ -11,8 +11,6 @@ from pathlib import Path
 from composable_memory.errors import IndexProblem, IndexTooNew
 from composable_memory_adapters.sqlite_file import Connection
 
-__all__ = ["SCHEMA_VERSION", "ensure"]
-
 APPLICATION_ID = 0x636D6570
 """Marks the file as ours: the letters "cmep"."""
 

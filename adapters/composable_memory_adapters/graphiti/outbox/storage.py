@@ -19,8 +19,6 @@ from composable_memory_adapters.graphiti.outbox import schema
 from composable_memory_adapters.graphiti.outbox.entry import DUE_STATES, STATES, select
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile, Unreadable
 
-__all__ = ["ASIDE", "FILE_NAME", "OutboxFile", "stored_sizes"]
-
 T = TypeVar("T")
 
 FILE_NAME = "episodes.sqlite"

@@ -15,8 +15,6 @@ from composable_memory_adapters.graphiti.outbox.queue import Outbox
 from composable_memory_adapters.graphiti.settings import IngestSettings
 from composable_memory_ops_logs.log import OpsLog
 
-__all__ = ["Worker"]
-
 GROUPS_AT_ONCE = 4
 POLL_S = 0.1
 """How often to ask whether the lease of a group is free."""

@@ -25,8 +25,6 @@ from composable_memory_adapters.graphiti.reading.rows import (
 )
 from composable_memory_adapters.graphiti.reading.search import add_origins
 
-__all__ = ["FactReader"]
-
 FACTS = f"MATCH ()-[e:RELATES_TO]->() WHERE {{visible}} AND {{held}} WITH e {NEWEST} RETURN {FACT}"
 FACTS_ABOUT = f"""
 MATCH (o:Entity)-[e:RELATES_TO]-() WHERE o.uuid IN $ids AND {{visible}} AND {{held}}

@@ -18,8 +18,6 @@ from composable_memory_adapters.graphiti.database.cypher import DatabaseKind
 from composable_memory_adapters.graphiti.reading.rows import EDGE
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["Dialect", "Statements", "dialect_of", "statements_for"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:

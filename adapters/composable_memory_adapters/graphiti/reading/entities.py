@@ -22,8 +22,6 @@ from composable_memory_adapters.graphiti.reading.rows import (
 from composable_memory_adapters.graphiti.reading.search import add_origins
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["entities", "ids_called", "neighbourhood"]
-
 MAX_DEPTH = 5
 """How many facts away from an entity one can look; further away is nearly everything."""
 

@@ -31,8 +31,6 @@ from composable_memory_adapters.graphiti.reading.vector_index import (
 from composable_memory_adapters.graphiti.settings import SearchSettings
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["Candidates", "chosen_words", "find_candidates"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidates(GraphQueryResult):

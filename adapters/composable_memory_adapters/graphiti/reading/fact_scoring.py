@@ -16,8 +16,6 @@ from composable_memory_adapters.graphiti.fact_stores import ScoredFact
 from composable_memory_adapters.graphiti.reading.question_words import FactWords, QuestionWord
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["MIN_SCORE", "Candidate", "RankScoring", "Relevance", "best_first", "rarity"]
-
 MIN_SCORE = 0.1
 """What scores lower is no answer."""
 

@@ -13,16 +13,6 @@ from itertools import pairwise
 
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = [
-    "ASKING_PAIRS",
-    "MAX_WORDS",
-    "FactWords",
-    "QuestionWord",
-    "most_selective",
-    "question_words",
-    "stop_words_for",
-]
-
 _ENGLISH = frozenset(
     "a about all am an and any anyone anything are as at be because been before being but by can "
     "could did do does doing each ever for from get give had has have having he her hers him his "

@@ -9,22 +9,6 @@ from composable_memory.types import JsonValue, Origin
 from composable_memory_adapters.graphiti.database.cypher import Row, moment_in, real_in, text_in, texts_in
 from composable_memory_adapters.graphiti.episodes import origin_of
 
-__all__ = [
-    "EDGE",
-    "ENTITY",
-    "EPISODE",
-    "FACT",
-    "NEWEST",
-    "edge_of",
-    "entity_of",
-    "episode_of",
-    "fact_in",
-    "fact_of",
-    "number_in",
-    "since",
-    "with_origins",
-]
-
 FACT = """
 e.uuid AS id, e.fact AS fact, e.name AS relation, startNode(e).name AS source, endNode(e).name AS target,
 e.valid_at AS valid_at, e.invalid_at AS invalid_at, e.created_at AS created_at, e.expired_at AS expired_at,

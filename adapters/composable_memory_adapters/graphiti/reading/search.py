@@ -26,8 +26,6 @@ from composable_memory_adapters.graphiti.reading.question_words import QuestionW
 from composable_memory_adapters.graphiti.reading.rows import fact_in, with_origins
 from composable_memory_adapters.graphiti.settings import SearchSettings
 
-__all__ = ["add_origins", "search"]
-
 MAX_EPISODES = 16
 """Of a fact that more episodes support, the origins of the first are named."""
 

@@ -14,8 +14,6 @@ from composable_memory_adapters.graphiti.reading.rows import number_in
 from composable_memory_adapters.graphiti.settings import SearchSettings
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["AUTO_FACTS", "OVERFETCH", "IndexChange", "VectorIndex", "arrange", "indexed", "wants_index"]
-
 AUTO_FACTS = 5_000
 """From so many facts of a group on, `auto` wants an index."""
 

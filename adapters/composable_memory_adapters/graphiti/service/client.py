@@ -44,8 +44,6 @@ from composable_memory_ops_logs import (
 )
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["DEFAULT_GROUP", "GraphitiClient", "ServiceIngest"]
-
 DEFAULT_GROUP = "main"
 MAX_EPISODE_CHARS = 4000
 """A longer text is sent in parts."""

@@ -21,8 +21,6 @@ from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID
 from composable_memory_ops_logs import redact
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["ServiceConnection", "ServiceRequest"]
-
 MAX_ANSWER_BYTES = 32 * 2**20
 MAX_REPLY_BYTES = 16 * 2**10
 REPLY_CHARS = 200

@@ -13,8 +13,6 @@ from composable_memory_adapters.graphiti.episodes import graph_id, origin_of
 from composable_memory_adapters.graphiti.service.client import GraphitiClient
 from composable_memory_adapters.graphiti.service.messages import ServiceEpisode
 
-__all__ = ["Origins", "SentMessages", "episode_of", "episodes_of", "episodes_since"]
-
 
 class SentMessages:
     """Remembers what the service has taken, because it says nothing of what became of it.

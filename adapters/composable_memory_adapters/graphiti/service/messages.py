@@ -13,20 +13,6 @@ from composable_memory.types import JsonValue
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft, origin_of
 from composable_memory_adapters.graphiti.observed_times import in_utc
 
-__all__ = [
-    "FoundFacts",
-    "HealthReply",
-    "RoleType",
-    "ServiceEpisode",
-    "ServiceFact",
-    "TakenMessages",
-    "as_episode",
-    "as_fact",
-    "as_message",
-    "dated",
-    "message_key",
-]
-
 RoleType: TypeAlias = Literal["user", "assistant", "system"]
 
 

@@ -43,8 +43,6 @@ from composable_memory_adapters.graphiti.service.messages import (
 from composable_memory_adapters.graphiti.service.unsupported import BeyondService, refuse
 from composable_memory_adapters.graphiti.settings import GraphitiSettings, SearchSettings
 
-__all__ = ["ServiceStore", "open_service"]
-
 CANDIDATES = 50
 """Least number of facts that are asked for: a smaller answer is the beginning of a larger one."""
 MOST_WORDS = 48

@@ -10,8 +10,6 @@ from composable_memory.facts import GraphEntity, Neighbourhood
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft
 from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID, Counts, EpisodeIds
 
-__all__ = ["BeyondService", "refuse"]
-
 
 class BeyondService:
     """The part of `FactStore` that a service does not offer; a refusal is an `UnsupportedOperation`."""

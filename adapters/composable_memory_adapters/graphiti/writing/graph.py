@@ -38,8 +38,6 @@ from composable_memory_adapters.graphiti.writing.superseding import (
 )
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["GraphitiGraph"]
-
 FILTERED = 10
 """So many times the nodes that are asked for are looked at where a filter drops some of them."""
 JOINS = {"falkordb": "|", "neo4j": " OR "}

@@ -26,8 +26,6 @@ from composable_memory_adapters.graphiti.writing.superseding import retired_fact
 if TYPE_CHECKING:
     from composable_memory_adapters.graphiti.library.saving import Saver
 
-__all__ = ["BATCH", "GroupRepository", "batches"]
-
 T = TypeVar("T")
 
 BATCH = 500

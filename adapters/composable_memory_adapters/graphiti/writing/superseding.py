@@ -7,8 +7,6 @@ from datetime import UTC, datetime
 from composable_memory_adapters.graphiti.episodes import graph_id
 from composable_memory_adapters.graphiti.library.graph_records import FactRecord
 
-__all__ = ["by_episode", "record_for", "retired_facts", "split_restated", "with_ends"]
-
 EVER = datetime.min.replace(tzinfo=UTC)
 
 

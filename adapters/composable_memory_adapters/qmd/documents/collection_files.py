@@ -19,8 +19,6 @@ from composable_memory_adapters.excerpts import excerpt
 from composable_memory_adapters.qmd.documents.patterns import parse_pattern
 from composable_memory_adapters.qmd.types import Collection
 
-__all__ = ["canonical_path", "read_file", "read_text", "resolve"]
-
 ELSEWHERE = "qmd"
 """Prefix of the names of files outside the workspace: `qmd/<collection>/<path>`."""
 

@@ -13,8 +13,6 @@ from composable_memory_adapters.qmd.settings import DEFAULT_PATTERN, QmdSettings
 from composable_memory_adapters.qmd.types import Collection
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["CollectionPlan", "newest_change", "plan_collections"]
-
 MAIN_PATTERN = "{" + ",".join(name.removesuffix(".md") for name in MAIN_FILES) + "}.md"
 MAX_NAME = 64
 

@@ -15,8 +15,6 @@ from composable_memory_adapters.qmd.documents.collection_files import canonical_
 from composable_memory_adapters.qmd.types import Collection, Hit
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["Document", "DocumentReader", "Passage", "line_of"]
-
 MAX_BYTES_READ = 16 * 1024 * 1024
 """Limit for all files of an answer; for files beyond it, only what QMD reports is known."""
 

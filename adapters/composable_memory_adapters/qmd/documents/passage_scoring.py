@@ -13,8 +13,6 @@ from composable_memory_adapters.text.relevance import PassageMatch, Relevance, a
 from composable_memory_adapters.text.stems import Stemmer
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["FOUND_SCORE", "KEYWORD_WEIGHT", "VECTOR_WEIGHT", "Scored", "StemCache", "rank_score", "score"]
-
 KEYWORD_WEIGHT: Mapping[SearchMode, float] = {"search": 0.8, "vsearch": 0.7, "query": 0.7}
 """Weight of the words in a score.
 

@@ -24,8 +24,6 @@ from composable_memory_adapters.text.query_terms import KeywordQuery, analyse
 from composable_memory_adapters.text.snippets import SnippetMaker
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["passages_of"]
-
 MAX_BYTES_SCORED = 1_500_000
 """How much of all documents of an answer is scored; uncached that takes 0.1 s in English, 0.5 s in Japanese.
 

@@ -14,8 +14,6 @@ from itertools import islice
 
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["SKIPPED_NAMES", "FilePattern", "parse_pattern"]
-
 SKIPPED_NAMES = frozenset({".cache", ".git", "build", "dist", "node_modules", "vendor"})
 """Names that QMD skips at any depth, whatever the pattern, as well as all names that begin with a dot."""
 

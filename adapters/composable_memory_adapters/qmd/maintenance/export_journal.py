@@ -18,8 +18,6 @@ from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-__all__ = ["ExportEntry", "ExportJournal", "Stamp", "stamp_of"]
-
 DRAFT_SUFFIX = ".tmp"
 MAX_NAME_BYTES = 160
 """Leaves room for a suffix that makes the name unique: file systems take 255."""

@@ -17,8 +17,6 @@ from composable_memory_adapters.qmd.transport.replies import BUSY, refusal
 from composable_memory_adapters.qmd.types import BACKEND_ID, Home, Installation
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["Counts", "EmbedOutcome", "IndexCommands", "UpdateOutcome"]
-
 INDEX = ("--index", "index")
 """Without it, QMD would use a `.qmd` folder in the working directory or above it."""
 

@@ -16,16 +16,6 @@ from composable_memory_adapters.qmd.types import Home
 from composable_memory_ops_logs.private_files import replace_file
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = [
-    "MaintenanceState",
-    "MaintenanceStateFile",
-    "StateChange",
-    "is_embedding_due",
-    "may_nudge",
-    "pause_s",
-    "wait_s",
-]
-
 _backoff_s = partial(backoff_s, first_s=60.0, cap_s=3600.0)
 NUDGE_PAUSE_S = 2.0
 """Least time between two updates that searches ask for because they find changed files."""

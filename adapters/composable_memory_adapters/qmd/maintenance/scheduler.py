@@ -38,8 +38,6 @@ from composable_memory_ops_logs import (
 )
 from composable_memory_ops_logs.tracing import trace
 
-__all__ = ["MaintenanceScheduler"]
-
 BOOT = "boot"
 MAX_PROBLEMS = 50
 

@@ -33,8 +33,6 @@ from composable_memory_adapters.qmd.types import BACKEND_ID, Home
 from composable_memory_ops_logs.quick_dataclass import dataclass
 from composable_memory_ops_logs.redaction.redactor import REDACTION_VERSION
 
-__all__ = ["ExportReport", "SessionExporter", "export_sessions"]
-
 RECIPE = f"session-1/redaction-{REDACTION_VERSION}"
 """How files are made; those with another recipe are made anew."""
 

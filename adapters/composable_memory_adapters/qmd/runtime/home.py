@@ -25,8 +25,6 @@ from composable_memory_adapters.qmd.types import BACKEND_ID, Collection, Home
 from composable_memory_ops_logs.private_files import replace_file
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["kept", "open_home", "prepare_home", "write_collections"]
-
 WRITTEN = "composable-memory.json"
 """Beside `index.yml`: which of its entries are ours, and so ours to remove."""
 

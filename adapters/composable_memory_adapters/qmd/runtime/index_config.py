@@ -12,8 +12,6 @@ from composable_memory_adapters.qmd.settings import ModelSettings
 from composable_memory_adapters.qmd.types import BACKEND_ID
 from composable_memory_ops_logs.private_files import replace_file
 
-__all__ = ["chosen_models", "mapping_at", "read_config", "write_config"]
-
 Config = dict[str, object]
 
 _CORE = "tag:yaml.org,2002:"

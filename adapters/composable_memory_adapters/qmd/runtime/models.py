@@ -14,8 +14,6 @@ from composable_memory_adapters.qmd.runtime.index_config import chosen_models, m
 from composable_memory_adapters.qmd.settings import QmdSettings
 from composable_memory_adapters.qmd.types import Home
 
-__all__ = ["describe_models", "missing_models"]
-
 DEFAULTS = {
     "embed": "hf:ggml-org/embeddinggemma-300M-GGUF/embeddinggemma-300M-Q8_0.gguf",
     "generate": "hf:tobil/qmd-query-expansion-1.7B-gguf/qmd-query-expansion-1.7B-q4_k_m.gguf",

@@ -30,8 +30,6 @@ from composable_memory_adapters.qmd.types import (
 from composable_memory_ops_logs import BackendDegraded, OpsLog
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["Daemon", "DaemonStatus", "pause_s"]
-
 RECORD = "daemon.json"
 LOCK = "daemon.lock"
 HEALTH_S = 10.0

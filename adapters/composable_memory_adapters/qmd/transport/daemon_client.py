@@ -24,8 +24,6 @@ from composable_memory_adapters.qmd.transport.tool_call import (
 )
 from composable_memory_adapters.qmd.types import BACKEND_ID, Hit, SearchRequest
 
-__all__ = ["DaemonClient"]
-
 MAX_ANSWER_BYTES = 4 * 2**20
 OPERATION = "search"
 BASE = "http://localhost"

@@ -21,16 +21,6 @@ from composable_memory.supervision.tasks import comes_first
 from composable_memory_adapters.qmd.types import BACKEND_ID, Home, Installation
 from composable_memory_ops_logs.private_files import replace_file
 
-__all__ = [
-    "SOCKET_VARIABLE",
-    "QmdServer",
-    "ServerRecord",
-    "index_id",
-    "publish_record",
-    "read_record",
-    "withdraw_record",
-]
-
 NO_HOST = "socket.invalid"
 SOCKET_VARIABLE = "COMPOSABLE_MEMORY_QMD_SOCKET"
 LISTEN_ON_SOCKET = f"""

@@ -53,8 +53,6 @@ from composable_memory_adapters.qmd.types import (
 )
 from composable_memory_ops_logs.private_files import replace_file
 
-__all__ = ["Mcporter", "lacking"]
-
 OPERATION = "search"
 CONFIG = "mcporter.json"
 INSTALL = "install it with `npm install -g mcporter`, or set `memory.qmd.mcporter.command` to where it is"

@@ -17,8 +17,6 @@ from composable_memory_adapters.qmd.types import (
 )
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["ProcessTransport", "QmdClient", "SearchReply"]
-
 FAST_SHARE = 0.5
 """Share of the time limit that the fast transport gets before a process is started for the rest of it."""
 

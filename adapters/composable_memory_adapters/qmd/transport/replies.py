@@ -10,8 +10,6 @@ from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
 from composable_memory.errors import BackendError, BackendGarbled, BackendRejected, BackendUnavailable
 from composable_memory_adapters.qmd.types import BACKEND_ID, Hit
 
-__all__ = ["BUSY", "UNKNOWN_COLLECTION", "hits_in", "hits_of", "refusal"]
-
 UNKNOWN_COLLECTION = "an unknown collection"
 """The `status` of a `BackendRejected` that an update of QMD's index may fix."""
 

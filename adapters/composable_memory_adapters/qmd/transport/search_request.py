@@ -20,8 +20,6 @@ from composable_memory_adapters.text.forms import is_asian, plain, words_of
 from composable_memory_adapters.text.query_terms import KeywordQuery, Lookup, analyse
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["MAX_CHARACTERS", "MAX_SEARCHES", "EffectiveMode", "effective_mode", "request_of"]
-
 MAX_CHARACTERS = 2_000
 """A longer query is truncated."""
 

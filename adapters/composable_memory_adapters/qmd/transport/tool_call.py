@@ -5,8 +5,6 @@ from collections.abc import Mapping
 from composable_memory.types import JsonValue
 from composable_memory_adapters.qmd.types import SearchRequest
 
-__all__ = ["TOOL", "arguments_of", "error_text", "has_failed", "results_in"]
-
 TOOL = "query"
 
 
