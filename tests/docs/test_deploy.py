@@ -197,9 +197,10 @@ def test_exactly_what_the_wheel_is_made_of_reaches_the_build() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="systemd is there on Linux alone")
 def test_what_the_units_wait_for_is_said(tmp_path: Path) -> None:
-    heard = tmp_path / "notify"
+    heard, notes = tmp_path / "notify", tmp_path / "notes"
+    notes.mkdir()
     environ = {"NOTIFY_SOCKET": str(heard), "COMPOSABLE_MEMORY_STATE_DIR": str(tmp_path / "state")}
-    command = [sys.executable, "-m", "composable_memory.cli", "watch", "--workspace", str(tmp_path)]
+    command = [sys.executable, "-m", "composable_memory.cli", "watch", "--workspace", str(notes)]
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(heard))
         manager.settimeout(60)

@@ -61,11 +61,15 @@ async def holding() -> AsyncIterator[HoldingServer]:
         yield held
 
 
+async def interrupted(call: Coroutine[Any, Any, object], at: int, interrupt: Callable[[], object]) -> None:
+    """Run a call, and interrupt it when it waits for the `at`-th time."""
+    await driven(call, at, interrupt)
+
+
 @coroutine
-def interrupted(
+def driven(
     call: Coroutine[Any, Any, object], at: int, interrupt: Callable[[], object]
 ) -> Generator[Any, Any, None]:
-    """Run a call, and interrupt it when it waits for the `at`-th time."""
     waits = 0
     go_on = partial(call.send, None)
     while True:
