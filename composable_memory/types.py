@@ -51,7 +51,7 @@ class SupportingFact:
     text: str
     valid_from: datetime | None = None
     valid_to: datetime | None = None
-    as_of: datetime | None = None
+    as_of: datetime | None = field(default=None, compare=False)  # the same fact, whenever it is asked for
     holds: bool = True
     origin: Origin | None = None
 
