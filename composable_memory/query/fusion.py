@@ -211,9 +211,11 @@ def merge(
     """
     is_near = is_near or NearTexts()
     losers: list[_Loser[T]] = []
-    groups = _Grouping(dedup, losers, is_near).of(_candidates(lists, losers))
+    candidates = _candidates(lists, losers)
+    groups = _Grouping(dedup, losers, is_near).of(candidates)
     _score(groups, [entry for entry in lists if entry.weight > 0.0], fusion, rrf_k)
-    _raise_above_outdated(groups)
+    if any(one.result.outdated for one in candidates):
+        _raise_above_outdated(groups)
     groups.sort(key=lambda group: (-group.score, group.is_outdated, group.best.place, group.best.rank))
     comparison = is_near if dedup is Dedup.NEAR else lambda *_: False
     kept, rest = _keep(groups, max_results, min_score, losers, comparison)
