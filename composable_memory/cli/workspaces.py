@@ -3,7 +3,8 @@
 import asyncio
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 
@@ -20,10 +21,19 @@ from composable_memory.interfaces import KeptStore
 from composable_memory.registry import discover_backends
 from composable_memory.state.feedback_stores import feedback_stores
 from composable_memory.state.folders import existing_folder, made_folder
-from composable_memory.state.workspaces import KnownWorkspace, identify, known_workspaces
+from composable_memory.state.workspaces import (
+    KnownWorkspace,
+    forget,
+    identify,
+    kept_note_scope,
+    known_workspaces,
+)
 from composable_memory.state.workspaces import adopt as adopt_workspace
 from composable_memory_ops_logs import utc_now
 from composable_memory_ops_logs.quick_dataclass import dataclass
+
+FORGOTTEN_AFTER = timedelta(days=61)
+"""By default no line of the log is so old. Until then what was asked in a folder can still be judged."""
 
 app = typer.Typer()
 workspaces = typer.Typer(
@@ -117,17 +127,25 @@ async def prune(
     as_json: AsJson = False,
 ) -> None:
     """Remove indexes of folders that are gone or empty. What cannot be rebuilt is kept."""
-    stores = await asyncio.to_thread(lambda: [*_needless(state_dir)])
-    for store in stores if yes else ():
-        await asyncio.to_thread(_remove, store.path)
+    stores, forgotten = await asyncio.to_thread(_prune, state_dir, is_done=yes)
     total = sum(one.bytes for one in stores)
     if as_json:
-        print_json(document(stores=[*map(_store_document, stores)], bytes=total, removed=yes))
+        print_json(
+            document(
+                stores=[*map(_store_document, stores)],
+                workspaces=[one.id for one in forgotten],
+                bytes=total,
+                removed=yes,
+            )
+        )
         return
-    for one in stores:
-        print_line(f"{format_bytes(one.bytes):>10}  {one.path}")
+    for store in stores:
+        print_line(f"{format_bytes(store.bytes):>10}  {store.path}")
+    for one in forgotten:
+        print_line(f"{'no data':>10}  {one.path}, last used {one.used_at.date().isoformat()}")
     done = "Removed" if yes else "`cmem workspace prune --yes` removes"
-    print_line(f"{done} {len(stores)} of {format_bytes(total)}." if stores else "There is nothing to remove.")
+    count = len(stores) + len(forgotten)
+    print_line(f"{done} {count} of {format_bytes(total)}." if count else "There is nothing to remove.")
 
 
 def _kept_in(state_dir: Path | None) -> list[_Kept]:
@@ -179,8 +197,31 @@ def _refuse_two(folder: Path, target: _Kept, own: _Kept | None) -> None:
         raise ConfigError("workspace", f"{problem}; --force does it all the same")
 
 
-def _needless(state_dir: Path | None) -> Iterator[KeptStore]:
-    for one in _kept_in(state_dir):
+def _prune(state_dir: Path | None, *, is_done: bool) -> tuple[list[KeptStore], list[KnownWorkspace]]:
+    """Return what nobody needs, and workspaces that were only looked at; with `is_done` all is removed."""
+    state, kept = made_folder(state_dir or default_state_dir(os.environ)), _kept_in(state_dir)
+    stores = [*_needless(kept)]
+    forgotten = [*_only_looked_at(state, kept)]
+    if is_done:
+        for store in stores:
+            _remove(store.path)
+        forget(state, forgotten)
+    return stores, forgotten
+
+
+def _only_looked_at(state: Path, kept: Iterable[_Kept]) -> Iterator[KnownWorkspace]:
+    """Yield the workspaces of which nothing is left but at most lines of the log."""
+    long_ago = utc_now() - FORGOTTEN_AFTER
+    for one in kept:
+        known = one.known
+        if known is None or known.name or one.stores or known.used_at > long_ago:
+            continue
+        if kept_note_scope(state, one.id) is None:
+            yield known
+
+
+def _needless(kept: Iterable[_Kept]) -> Iterator[KeptStore]:
+    for one in kept:
         is_gone = one.known is not None and not one.known.is_there
         for store in one.stores:
             if store.is_rebuildable and (is_gone or (store.is_empty and not one.lasting)):

@@ -15,7 +15,7 @@ import os
 import sqlite3
 import struct
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -150,6 +150,22 @@ def adopt(state_dir: Path, folder: Path, workspace_id: str, *, now: datetime) ->
             " ON CONFLICT (id) DO UPDATE SET path = excluded.path, used_at = excluded.used_at",
             (workspace_id, os.fsencode(here.path), now.timestamp()),
         )
+
+
+def forget(state_dir: Path, workspaces: Iterable[KnownWorkspace]) -> None:
+    """Remove workspaces of which nothing is kept; one that was used meanwhile stays.
+
+    Raises:
+        ConfigError: the registry cannot be used.
+    """
+    with _registry(state_dir) as registry, _transaction(registry):
+        for one in workspaces:
+            unused = registry.execute(
+                "DELETE FROM workspaces WHERE id = ? AND ABS(used_at - ?) < 1",
+                (one.id, one.used_at.timestamp()),
+            )
+            if unused.rowcount:
+                registry.execute("DELETE FROM folders WHERE workspace = ?", (one.id,))
 
 
 def kept_note_scope(state_dir: Path, workspace_id: str) -> str | None:

@@ -10,11 +10,22 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from composable_memory.cli import app
 from composable_memory.errors import ConfigError
 from composable_memory.runtime.opening import open_memory
+from composable_memory.state.feedback_stores import feedback_store_of
 from composable_memory.state.folders import workspace_mark
-from composable_memory.state.workspaces import WorkspaceIdentity, adopt, identify, known_workspaces
+from composable_memory.state.workspaces import (
+    WorkspaceIdentity,
+    adopt,
+    forget,
+    identify,
+    keep_note_scope,
+    known_workspaces,
+)
+from composable_memory_feedback.store import FeedbackStore
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 
@@ -232,6 +243,38 @@ def test_the_first_answer_tells_that_another_folder_took_the_place(tmp_path: Pat
     seen += [asyncio.run(told()) for _ in range(2)]
 
     assert seen == [False, True, False]
+
+
+def test_prune_forgets_a_folder_that_was_only_looked_at_long_ago(state: Path, tmp_path: Path) -> None:
+    for name in ("looked-at", "kept", "chosen", "recent"):
+        of(state, tmp_path / name)
+    of(state, tmp_path / "named", name="team")
+    ids = {one.path.name: one.id for one in known_workspaces(state)}
+    (state / "feedback").mkdir()
+    FeedbackStore.open(feedback_store_of(state, f"main-{ids['kept']}")).close()
+    keep_note_scope(state, ids["chosen"], "folder")
+    now = datetime.now(UTC)
+    times = {name: now - timedelta(days=1 if name == "recent" else 62) for name in ids}
+    for name, at in times.items():
+        rewrite(state, f"UPDATE workspaces SET used_at = {at.timestamp()} WHERE id = '{ids[name]}'")
+
+    def prune(*options: str) -> object:
+        shown = CliRunner().invoke(app, ["workspace", "prune", "--json", "--state-dir", str(state), *options])
+        return json.loads(shown.stdout)["workspaces"]
+
+    assert prune() == [ids["looked-at"]] == prune("--yes")
+    assert prune() == []
+    assert {one.path.name for one in known_workspaces(state)} == {"kept", "chosen", "recent", "named"}
+    assert of(state, tmp_path / "looked-at").id not in ids.values()
+
+
+def test_a_workspace_that_is_used_meanwhile_is_not_forgotten(state: Path, tmp_path: Path) -> None:
+    before = of(state, tmp_path / "a")
+    seen = known_workspaces(state)
+    identify(state, tmp_path / "a", now=NOW + timedelta(days=1))
+    forget(state, seen)
+
+    assert of(state, tmp_path / "a").id == before.id
 
 
 def rewrite(state: Path, statement: str) -> None:
