@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from composable_memory_feedback.logged import RankedHit
 
 _CITATION = re.compile(
-    r"(?P<path>.+?)(?:#L(?P<first>\d{1,9})(?:-L?(?P<last>\d{1,9}))?(?::(?P<within>\d{1,9}))?"
+    r"(?P<path>.+?)(?:#[Lp](?P<first>\d{1,9})(?:-[Lp]?(?P<last>\d{1,9}))?(?::(?P<within>\d{1,9}))?"
     r"|:(?P<start>\d{1,9})(?:[-:](?P<end>\d{1,9})(?::(?P<start_char>\d{1,9}))?)?)"
 )
 
@@ -28,8 +28,9 @@ def cite(
     """Return `results` with a citation each, or with none.
 
     `auto` cites except in groups and channels, where others would read the paths of private notes. A citation
-    is `path#L3-L7`, `path#L3` for a single line, and `path#L3:1280` for a piece of it. A result that is no
-    passage of a file is cited by its origin, or else as its backend cites it, or by its path alone.
+    is `path#L3-L7`, `path#L3` for a single line, `path#L3:1280` for a piece of it, and `path#p3` for a
+    page. A result that is no passage of a file is cited by its origin, or else as its backend cites it, or by
+    its path alone.
     """
     wanted = _is_wanted(mode, session_key)
     return tuple(replace(result, citation=_citation(result) if wanted else None) for result in results)
@@ -47,8 +48,9 @@ class Citation(NamedTuple):
 def read_citation(text: str) -> Citation | None:
     """Read a place as it is printed anywhere: `a.md#L3-L7`, `a.md#L3`, `a.md:3-7`, `a.md:3` or `a.md:3:7`.
 
-    After the lines a piece of a long line has its first character: `a.md#L3:1280`, `a.md:3-3:1280`. None is
-    returned for a bare path. Lines of 0, as in `a.md:0:0`, mean the whole file.
+    A page is read like a line: `a.pdf#p3`. After the lines a piece of a long line has its first character:
+    `a.md#L3:1280`, `a.md:3-3:1280`. None is returned for a bare path. Lines of 0, as in `a.md:0:0`, mean the
+    whole file.
     """
     found = _CITATION.fullmatch(text.strip())
     if found is None:

@@ -9,7 +9,7 @@ import errno
 import os
 import posixpath
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -89,9 +89,9 @@ def leads_outside(name: str) -> bool:
     return ".." in names or names[0] == "" or names[0][1:2] == ":"
 
 
-def is_note(name: str) -> bool:
+def is_note(name: str, suffixes: Set[str] = NOTE_SUFFIXES) -> bool:
     """Return whether a file name ends as that of a note does."""
-    return name[name.rfind(".") :].lower() in NOTE_SUFFIXES
+    return name[name.rfind(".") :].lower() in suffixes
 
 
 def is_left_out(name: str) -> bool:
@@ -126,13 +126,19 @@ def extra_root(path: Path, workspace: Path) -> Path:
     return Path(os.path.realpath(absolute.parent)) / absolute.name
 
 
-def resolve_memory_file(rel_path: str, *, workspace: Path, extra_paths: Sequence[Path] = ()) -> Path:
+def resolve_memory_file(
+    rel_path: str,
+    *,
+    workspace: Path,
+    extra_paths: Sequence[Path] = (),
+    suffixes: Set[str] = NOTE_SUFFIXES,
+) -> Path:
     """Return the real path of the memory file named `rel_path`; looks at the disk.
 
     Allowed are `MEMORY.md`, `memory.md`, everything under `memory/`, and the extra folders and files, as long
     as the name is that of a note and no symbolic link lies on the way. Of a workspace that is itself an extra
     folder, hidden files and folders of tools are not allowed. An absolute path to such a file is fine. The
-    file need not exist.
+    file need not exist. The name of a note ends in one of `suffixes`.
 
     Raises:
         MemoryPathError: the path is not a memory file; the message says why and what is readable.
@@ -144,7 +150,7 @@ def resolve_memory_file(rel_path: str, *, workspace: Path, extra_paths: Sequence
     if problem is None:
         real = {workspace: root} | dict(zip(extra_paths, extras, strict=True))
         target = _place(rel_path.strip(), root, real)
-        problem = _problem_with_place(target, root, extras) or problem_with_file(target)
+        problem = _problem_with_place(target, root, extras, suffixes) or problem_with_file(target)
     if problem is not None:
         raise MemoryPathError(rel_path[:200], problem, allowed=allowed)
     return target
@@ -184,11 +190,11 @@ def _place(text: str, root: Path, real: Mapping[Path, Path]) -> Path:
     return absolute
 
 
-def _problem_with_place(target: Path, root: Path, extras: Sequence[Path]) -> str | None:
+def _problem_with_place(target: Path, root: Path, extras: Sequence[Path], suffixes: Set[str]) -> str | None:
     if not _is_covered(target, root, extras):
         return "it lies outside the memory folders"
-    if not is_note(target.name):
-        return f"only notes ({', '.join(sorted(NOTE_SUFFIXES))}) can be read"
+    if not is_note(target.name, suffixes):
+        return f"only notes ({', '.join(sorted(suffixes))}) can be read"
     if any(extra.is_symlink() for extra in extras if target.is_relative_to(extra)):
         return "the extra path that holds it is a symbolic link"
     try:

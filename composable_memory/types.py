@@ -22,6 +22,10 @@ JsonValue: TypeAlias = bool | int | float | str | list["JsonValue"] | dict[str, 
 """Anything JSON can say."""
 
 
+PAGED = (".pdf", ".epub")
+"""Endings of files whose lines are numbered by their pages or chapters."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
     """Where something was taken from: a file as results name it, and its lines, 0 where unknown."""
@@ -32,11 +36,15 @@ class Origin:
 
     @property
     def citation(self) -> str:
-        """Return `path#L3-L7`, `path#L3` for a single line, and the path alone where lines are not known."""
+        """Return `path#L3-L7`, `path#L3` for a single line, and the path alone where lines are not known.
+
+        What has pages or chapters instead of lines is cited by these: `report.pdf#p3-p4`.
+        """
         if self.start_line < 1:
             return self.path
-        last = f"-L{self.end_line}" if self.end_line > self.start_line else ""
-        return f"{self.path}#L{self.start_line}{last}"
+        unit = "p" if self.path.lower().endswith(PAGED) else "L"
+        last = f"-{unit}{self.end_line}" if self.end_line > self.start_line else ""
+        return f"{self.path}#{unit}{self.start_line}{last}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,6 +45,9 @@ async def index(
         print_json(index_document(report, took_ms))
     else:
         print_report(report, took_ms)
+        match status.custom:
+            case {"documents": {"hint": hint}}:
+                print_line(f"Hint: {hint}.")
     for problem in report.problems:
         warn(f"problem: {problem}")
     if without_vectors:

@@ -33,6 +33,7 @@ from composable_memory.types import (
 )
 from composable_memory_adapters.builtin.embedder_calls import probe
 from composable_memory_adapters.builtin.index_file import BACKEND_ID, IndexFile, ensure_tables
+from composable_memory_adapters.builtin.notes.documents import note_suffixes, reader_of
 from composable_memory_adapters.builtin.notes.note_scope import NoteScope, choose, keep
 from composable_memory_adapters.builtin.notes.sessions import (
     is_transcript_path,
@@ -48,6 +49,7 @@ from composable_memory_adapters.builtin.notes.sources import (
 from composable_memory_adapters.builtin.settings import ENGINES, BuiltinSettings, filled_in
 from composable_memory_adapters.builtin.status import MemoryState, describe
 from composable_memory_adapters.builtin.sync.debounce import Debounce
+from composable_memory_adapters.builtin.sync.document_texts import read_documents
 from composable_memory_adapters.builtin.sync.sync_scheduler import FolderWatch, SyncScheduler
 from composable_memory_adapters.builtin.sync.watch_scope import survey
 from composable_memory_adapters.excerpts import excerpt
@@ -166,6 +168,7 @@ class BuiltinMemory:
     ) -> MemoryFileSlice:
         """Return a note, or `lines` of its lines from `from_line` on; both are at least 1.
 
+        The lines of a PDF are its pages, of an EPUB its chapters, of a DOCX its paragraphs.
         For a transcript, named `sessions/<file>.jsonl`, the text is its redacted messages, one a line, while
         the line numbers are those of the file.
         """
@@ -174,9 +177,27 @@ class BuiltinMemory:
             target = await asyncio.to_thread(resolve_transcript, rel_path, self._transcripts)
             text = await asyncio.to_thread(_transcript_text, rel_path, target, from_line, lines)
             return MemoryFileSlice(text=text, path=f"{TRANSCRIPTS_KEY}/{target.name}")
-        extra_paths, workspace = self._settings.extra_paths, self._services.workspace_dir
-        path, text = await asyncio.to_thread(_read, rel_path, workspace, extra_paths)
-        return MemoryFileSlice(text=excerpt(text, from_line, lines), path=path)
+        workspace = self._services.workspace_dir
+        target, path = await asyncio.to_thread(_resolve, rel_path, workspace, self._settings)
+        if reader_of(path) is not None:
+            text = await self._document_text(rel_path, target, from_line, lines)
+        else:
+            text = excerpt(await asyncio.to_thread(_text, rel_path, target), from_line, lines)
+        return MemoryFileSlice(text=text, path=path)
+
+    async def _document_text(
+        self, rel_path: str, target: Path, from_line: int | None, lines: int | None
+    ) -> str:
+        """Return the text of some lines of a document, from the index where it was read before."""
+        index = self._index.current("read a file").file if await self._index.exists() else None
+        document = (await read_documents(index, {rel_path: str(target)}))[rel_path]
+        with _reading(rel_path):
+            if isinstance(document, OSError):
+                raise document
+            if document.problem and not document.text:
+                raise MemoryPathError(rel_path[:200], f"it cannot be read ({document.problem})")
+            return await asyncio.to_thread(document.excerpt, from_line, lines)
+        return ""
 
     def status(self) -> MemoryProviderStatus:
         """Return what was known after the last sync; reads nothing."""
@@ -269,7 +290,8 @@ class BuiltinMemory:
         from composable_memory_adapters.builtin.sync.watcher import Watcher
 
         workspace, extra_paths = self._services.workspace_dir, self._settings.extra_paths
-        return Watcher(partial(survey, workspace, extra_paths, self._transcripts), on_change)
+        suffixes = note_suffixes(self._settings.documents)
+        return Watcher(partial(survey, workspace, extra_paths, self._transcripts, suffixes), on_change)
 
     @property
     def _sync_error(self) -> str | None:
@@ -323,15 +345,19 @@ class BuiltinMemory:
             raise BackendError(BACKEND_ID, operation, str(problem)) from problem
 
 
-def _read(rel_path: str, workspace: Path, extra_paths: tuple[Path, ...]) -> tuple[str, str]:
-    """Return name and text of a note."""
-    target = resolve_memory_file(rel_path, workspace=workspace, extra_paths=extra_paths)
+def _resolve(rel_path: str, workspace: Path, settings: BuiltinSettings) -> tuple[Path, str]:
+    """Return the real path of a note, and its name."""
+    extra_paths, suffixes = settings.extra_paths, note_suffixes(settings.documents)
+    target = resolve_memory_file(rel_path, workspace=workspace, extra_paths=extra_paths, suffixes=suffixes)
     if is_gitignored(target, workspace, extra_paths):
         raise MemoryPathError(rel_path[:200], "it is ignored by .gitignore")
-    text = ""
+    return target, relative_key(target, workspace.resolve())
+
+
+def _text(rel_path: str, target: Path) -> str:
     with _reading(rel_path):
-        text = read_note(str(target)).text
-    return relative_key(target, workspace.resolve()), text
+        return read_note(str(target)).text
+    return ""
 
 
 def _transcript_text(rel_path: str, target: Path, from_line: int | None, lines: int | None) -> str:

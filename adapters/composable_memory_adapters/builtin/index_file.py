@@ -12,6 +12,7 @@ from composable_memory.errors import BackendUnavailable, IndexDamaged, IndexProb
 from composable_memory.interfaces import BackendServices
 from composable_memory.supervision.single_flight import Flight
 from composable_memory.types import SyncReport
+from composable_memory_adapters.builtin.notes.documents import note_suffixes
 from composable_memory_adapters.builtin.notes.sources import scan
 from composable_memory_adapters.builtin.search.searcher import Searcher
 from composable_memory_adapters.builtin.settings import BuiltinSettings
@@ -176,6 +177,7 @@ class IndexFile:
             self._settings.extra_paths,
             sources=self._settings.sources,
             transcripts=self._transcripts,
+            suffixes=note_suffixes(self._settings.documents),
             most=self._settings.max_files,
         )
         return not (found.files or found.unreadable or found.remarks)

@@ -28,6 +28,10 @@ def _without_blanks(paths: object) -> object:
     return [path for path in paths if not isinstance(path, str) or path.strip()]
 
 
+def _once(kinds: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(kinds))
+
+
 def _some_source(sources: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(sources)) or ("memory",)
 
@@ -44,6 +48,9 @@ def _checked_template(value: str) -> str:
 
 ENGINES = ("auto", "exact", "bits", "sqlite-vec")
 """The engines of the builtin memory itself; packages offer others as entry points."""
+
+DocumentKind = Literal["pdf", "docx", "html", "epub"]
+"""Kinds of files that are no text but hold some."""
 
 NotePath = Annotated[Path, BeforeValidator(_strip)]
 FusionMethod = Literal["absolute", "min-max", "rrf"]
@@ -265,6 +272,9 @@ class BuiltinSettings(SettingsModel):
     ] = Field(
         default=(),
         description="Further folders and notes, absolute, relative to the workspace, or with `~`.",
+    )
+    documents: Annotated[tuple[DocumentKind, ...], AfterValidator(_once)] = Field(
+        default=(), description="Kinds of documents that are notes as well; PDF needs the extra `documents`."
     )
     max_files: int = Field(
         default=50_000, ge=1, description="Most notes that a whole folder may have before it is refused."

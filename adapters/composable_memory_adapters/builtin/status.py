@@ -1,7 +1,7 @@
 """The status of the builtin memory, and the index files of a state folder."""
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +17,7 @@ from composable_memory.types import (
     SourceCount,
     VectorStatus,
 )
+from composable_memory_adapters.builtin.notes.documents import hint_of
 from composable_memory_adapters.builtin.notes.note_scope import NoteScope
 from composable_memory_adapters.builtin.settings import BuiltinSettings
 from composable_memory_adapters.builtin.store.index_meta import IndexSnapshot
@@ -92,6 +93,8 @@ def _custom(settings: BuiltinSettings, services: BackendServices, now: MemorySta
         "problems": list(mark.problems) if mark else [],
         "passedOver": dict(mark.passed_over) if mark else {},
     }
+    if documents := _documents(settings, mark.passed_over if mark else ()):
+        custom["documents"] = documents
     if services.embedder is None and services.embedder_problem:
         custom["providerUnavailableReason"] = services.embedder_problem
     if now.rebuild is not None:
@@ -122,6 +125,12 @@ def _scope(now: MemoryState) -> dict[str, JsonValue]:
     }
     remarks = {"refused": now.scope.refusal, "hint": now.scope.hint}
     return scope | {name: remark for name, remark in remarks.items() if remark}
+
+
+def _documents(settings: BuiltinSettings, passed_over: Iterable[str]) -> dict[str, JsonValue]:
+    hint = hint_of(settings.documents, passed_over)
+    kinds: dict[str, JsonValue] = {"kinds": list(settings.documents)} if settings.documents else {}
+    return kinds | ({"hint": hint} if hint else {})
 
 
 def _cache_use(snapshot: IndexSnapshot) -> dict[str, JsonValue]:

@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
+from types import MappingProxyType
 from typing import NamedTuple
 
 from composable_memory.types import MemorySource
+from composable_memory_adapters.builtin.notes.documents import Document, cut_document, reader_of
 from composable_memory_adapters.builtin.notes.sessions import (
     TRANSCRIPT_RECIPE,
     Transcript,
@@ -44,7 +46,8 @@ class FileDraft:
 
     `seen` is the state in the index when the change was found; if it differs by now, another process has
     written the file and the draft is dropped. `chunks` is None if the content is unchanged. `recipe` names
-    how the chunks and their keywords were made; rows of another recipe are rewritten.
+    how the chunks and their keywords were made; rows of another recipe are rewritten. `problem` is what could
+    not be read.
     """
 
     key: str
@@ -54,6 +57,7 @@ class FileDraft:
     size: int
     recipe: str
     is_utf8: bool = True
+    problem: str | None = None
     chunks: Sequence[Chunk] | None
     seen: FileState | None
 
@@ -109,7 +113,7 @@ class Drafter:
 
         Reads no notes, and at most the new part of a transcript.
         """
-        recipes = {source: self._recipe_of(source) for source in report.sources}
+        recipes = {source: self._recipe_of("", source) for source in report.sources}
         changed = []
         for found in report.files:
             key, _, mtime_ns, size, _, _, source = found
@@ -122,17 +126,15 @@ class Drafter:
 
     def _differs(self, found: ScannedFile, seen: FileState) -> bool:
         """Return whether the rows of a file must be rewritten."""
-        if not self._matches_recipe(seen):
+        if not self._matches_recipe(found.key, seen):
             return True
         return (seen.mtime_ns, seen.size) != (found.mtime_ns, found.size) and self._is_due(found, seen)
 
-    def _matches_recipe(self, seen: FileState) -> bool:
-        """Return whether rows match the recipe; those of old transcript readers never do."""
+    def _matches_recipe(self, key: str, seen: FileState) -> bool:
+        """Return whether rows match the recipe; those of other readers of the file never do."""
         if self.any_cut:
-            return bool(seen.recipe) and (
-                seen.source == "memory" or seen.recipe.startswith(f"{TRANSCRIPT_RECIPE}/")
-            )
-        return seen.recipe == self._recipe_of(seen.source)
+            return bool(seen.recipe) and seen.recipe.startswith(_reader(key, seen.source))
+        return seen.recipe == self._recipe_of(key, seen.source)
 
     def _is_due(self, found: ScannedFile, seen: FileState) -> bool:
         return (
@@ -141,17 +143,27 @@ class Drafter:
             or has_grown_enough(found.path, known_size=seen.size, size=found.size, limits=self.growth_limits)
         )
 
-    def _recipe_of(self, source: MemorySource) -> str:
-        return self.recipe if source == "memory" else f"{TRANSCRIPT_RECIPE}/{self.recipe}"
+    def _recipe_of(self, key: str, source: MemorySource) -> str:
+        return f"{_reader(key, source)}{self.recipe}"
 
-    def group(self, changed: Sequence[ChangedNote], start: int) -> DraftGroup:
-        """Read and cut notes from `start` on until they fill a transaction; call it from a thread."""
+    def group(
+        self,
+        changed: Sequence[ChangedNote],
+        start: int,
+        documents: Mapping[str, Document | OSError] = MappingProxyType({}),
+    ) -> DraftGroup:
+        """Read and cut notes from `start` on until they fill a transaction; call it from a thread.
+
+        It ends before the first document that is not among `documents`, which have been read.
+        """
         group = DraftGroup(end=start)
         while group.end < len(changed) and not group.is_full:
             found, seen = changed[group.end]
+            if reader_of(found.key) and found.key not in documents:
+                break
             group.end += 1
             try:
-                note = read_note(found.path) if found.source == "memory" else read_transcript(found.path)
+                note = _read(found, documents)
             except FileNotFoundError:
                 group.vanished = True
             except OSError as error:
@@ -163,7 +175,7 @@ class Drafter:
         return group
 
     def _draft(self, found: ScannedFile, note: Note | Transcript, seen: FileState | None) -> FileDraft:
-        is_same = seen is not None and seen.hash == note.hash and self._matches_recipe(seen)
+        is_same = seen is not None and seen.hash == note.hash and self._matches_recipe(found.key, seen)
         return FileDraft(
             key=found.key,
             source=found.source,
@@ -171,8 +183,9 @@ class Drafter:
             # A time that a later change could share is stored so that it matches none.
             mtime_ns=note.mtime_ns if note.settled else note.mtime_ns - 1,
             size=note.size,
-            recipe=seen.recipe if seen and is_same else self._recipe_of(found.source),
+            recipe=seen.recipe if seen and is_same else self._recipe_of(found.key, found.source),
             is_utf8=note.is_utf8,
+            problem=note.problem if isinstance(note, Document) else None,
             chunks=None if is_same else self._cut(note),
             seen=seen,
         )
@@ -180,7 +193,24 @@ class Drafter:
     def _cut(self, note: Note | Transcript) -> list[Chunk]:
         if isinstance(note, Transcript):
             return cut_transcript(note, self.chunking)
+        if isinstance(note, Document):
+            return cut_document(note, self.chunking)
         return chunk_markdown(note.text, tokens=self.chunking.tokens, overlap=self.chunking.overlap)
+
+
+def _reader(key: str, source: MemorySource) -> str:
+    """Return how the recipe of a file begins: with what reads it, unless that is a note as it is."""
+    reader = TRANSCRIPT_RECIPE if source == "sessions" else reader_of(key)
+    return f"{reader}/" if reader else ""
+
+
+def _read(found: ScannedFile, documents: Mapping[str, Document | OSError]) -> Note | Transcript:
+    if found.source == "sessions":
+        return read_transcript(found.path)
+    document = documents.get(found.key)
+    if isinstance(document, OSError):
+        raise document
+    return document or read_note(found.path)
 
 
 def gone_notes(report: ScanReport, known: Mapping[str, FileState]) -> dict[str, FileState]:

@@ -5,7 +5,7 @@ import os
 import stat
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import field
 from hashlib import sha256
@@ -18,6 +18,7 @@ from composable_memory.gitignore import GitIgnore, is_ignored
 from composable_memory.paths import (
     MAIN_FILES,
     MEMORY_FOLDER,
+    NOTE_SUFFIXES,
     TOOL_FOLDERS,
     extra_root,
     is_left_out,
@@ -113,6 +114,7 @@ def scan(
     *,
     sources: Sequence[MemorySource] = ("memory",),
     transcripts: Path | None = None,
+    suffixes: Set[str] = NOTE_SUFFIXES,
     most: int | None = None,
 ) -> ScanReport:
     """List the files of `sources`.
@@ -120,12 +122,13 @@ def scan(
     `memory` is `MEMORY.md`, `memory.md`, the notes in `memory/` and those of the extra paths. Of the
     workspace, if it is one of these, what is hidden or ignored by `.gitignore`, folders of tools and a state
     folder are left out; `sessions` is every `*.jsonl` directly in the folder `transcripts`, which need not
-    exist. Symbolic links are not followed. A file that is reached twice is listed once, under its first name.
+    exist. The name of a note ends in one of `suffixes`. Symbolic links are not followed. A file that is
+    reached twice is listed once, under its first name.
 
     Raises:
         BackendError: all of the workspace is notes, and they are more than `most`.
     """
-    walk = _Walk(most)
+    walk = _Walk(suffixes, most)
     if "memory" in sources:
         _walk_notes(walk, workspace, extra_paths)
     if "sessions" in sources and transcripts is not None:
@@ -218,7 +221,8 @@ def _decode(data: bytes) -> tuple[str, bool]:
 class _Walk:
     """What a scan has found so far."""
 
-    def __init__(self, most: int | None) -> None:
+    def __init__(self, suffixes: Set[str], most: int | None) -> None:
+        self._suffixes = suffixes
         self.passed_over: Counter[str] = Counter()
         self._most = most
         self.files: list[ScannedFile] = []
@@ -259,7 +263,7 @@ class _Walk:
         elif stat.S_ISDIR(found.st_mode):
             # The order of a folder's entries is the file system's; sorted, the index is the same everywhere.
             self._keep(sorted(self._notes_in(str(path), key), key=BY_KEY))
-        elif stat.S_ISREG(found.st_mode) and is_note(path.name):
+        elif stat.S_ISREG(found.st_mode) and is_note(path.name, self._suffixes):
             self._keep([_scanned(key, str(path), found)])
 
     def _notes_in(self, top: str, top_key: str) -> list[ScannedFile]:
@@ -279,7 +283,7 @@ class _Walk:
                         name = entry.name
                         if is_whole and is_left_out(name):
                             self.passed_over[OF_TOOLS if name in TOOL_FOLDERS else HIDDEN] += 1
-                        elif is_note(name) and entry.is_file(follow_symlinks=False):
+                        elif is_note(name, self._suffixes) and entry.is_file(follow_symlinks=False):
                             if rules and name not in kept and is_ignored(rules, entry.path, name):
                                 self.passed_over[IGNORED] += 1
                                 continue

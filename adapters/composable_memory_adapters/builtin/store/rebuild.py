@@ -6,7 +6,7 @@ so none is computed twice. The next process drops what a killed one left behind.
 
 from collections.abc import Callable
 
-from composable_memory_adapters.builtin.store import embedding_cache, index_meta, schema
+from composable_memory_adapters.builtin.store import documents, embedding_cache, index_meta, schema
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.builtin.store.index_meta import REBUILD, IndexSnapshot
 from composable_memory_adapters.builtin.store.tables import GENERATION_BITS, LIVE, NEXT, Tables
@@ -146,6 +146,12 @@ def is_under_way(connection: Connection) -> bool:
 def prune_cache(connection: Connection, max_entries: int) -> int:
     """Remove unused vectors above `max_entries`; none during a rebuild, which may use them."""
     return 0 if is_under_way(connection) else embedding_cache.prune(connection, max_entries)
+
+
+def prune_documents(connection: Connection) -> None:
+    """Drop the texts of documents that are not in the index any more; none during a rebuild."""
+    if not is_under_way(connection):
+        documents.prune(connection)
 
 
 def _to_embed(

@@ -6,9 +6,11 @@ Each step returns when its transaction is stored, and knows nothing of who calls
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import field
+from itertools import islice
 from pathlib import Path
 
 from composable_memory.interfaces import Clock
+from composable_memory_adapters.builtin.notes.documents import note_suffixes, reader_of
 from composable_memory_adapters.builtin.notes.drafts import (
     ChangedNote,
     Drafter,
@@ -18,11 +20,12 @@ from composable_memory_adapters.builtin.notes.drafts import (
 )
 from composable_memory_adapters.builtin.notes.sources import ScanReport, scan
 from composable_memory_adapters.builtin.settings import BuiltinSettings
-from composable_memory_adapters.builtin.store import index_writes
+from composable_memory_adapters.builtin.store import documents, index_writes
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.builtin.store.index_meta import milliseconds
 from composable_memory_adapters.builtin.store.index_writes import WriteCount
 from composable_memory_adapters.builtin.store.tables import Tables
+from composable_memory_adapters.builtin.sync.document_texts import AT_ONCE, read_documents
 from composable_memory_adapters.sqlite_file import SqliteFile
 from composable_memory_adapters.text.forms import passage_words
 from composable_memory_ops_logs.quick_dataclass import dataclass
@@ -58,14 +61,14 @@ class NotesPass:
     """One pass over the notes: what was found on the disk, and what was done so far.
 
     The first `done` of the `changed` notes are dealt with. `unread` maps the key of one that could not be
-    read to the reason; `not_utf8` are the keys of all notes that were only partly read, now or earlier.
+    read to the reason, and `incomplete` that of one that was only partly read, now or earlier.
     `must_repeat` is set if a note changed, or another process wrote, during the pass.
     """
 
     scan: ScanReport = field(default_factory=lambda: ScanReport(files=(), unreadable={}))
     changed: Sequence[ChangedNote] = ()
     gone: Mapping[str, FileState] = field(default_factory=dict)
-    not_utf8: set[str] = field(default_factory=set)
+    incomplete: dict[str, str] = field(default_factory=dict)
     unread: dict[str, str] = field(default_factory=dict)
     done: int = 0
     must_repeat: bool = False
@@ -84,15 +87,17 @@ class NotesPass:
     @property
     def faults(self) -> Mapping[str, str]:
         """Return what could not be read, or only in part, now or earlier, with the reasons."""
-        return {**dict.fromkeys(sorted(self.not_utf8), NOT_UTF8), **self.unreadable}
+        return {**dict(sorted(self.incomplete.items())), **self.unreadable}
 
     def add(self, group: DraftGroup, written: WriteCount) -> None:
         """Count a group of notes that was read and written."""
         self.done = group.end
         self.must_repeat |= group.vanished or bool(written.overtaken)
         self.unread |= group.unread
-        self.not_utf8.difference_update(draft.key for draft in group.drafts)
-        self.not_utf8.update(draft.key for draft in group.drafts if not draft.is_utf8)
+        for draft in group.drafts:
+            self.incomplete.pop(draft.key, None)
+            if problem := draft.problem or (None if draft.is_utf8 else NOT_UTF8):
+                self.incomplete[draft.key] = problem
         count = Tally(indexed=written.files, chunks=written.chunks, vectors_reused=written.vectors_reused)
         self.tally.add(count)
 
@@ -117,11 +122,13 @@ class Indexer:
         process adds meanwhile is not mistaken for gone.
         """
         known = await self.file.read(index_writes.file_states, self.tables)
-        return await asyncio.to_thread(self._look, known)
+        problems = await self.file.read(documents.problems)
+        return await asyncio.to_thread(self._look, known, problems)
 
     async def write_group(self, notes: NotesPass) -> None:
         """Read, cut and write the next changed notes, in one transaction."""
-        group = await asyncio.to_thread(self.drafter.group, notes.changed, notes.done)
+        read = await read_documents(self.file, self._next_documents(notes), keep=True)
+        group = await asyncio.to_thread(self.drafter.group, notes.changed, notes.done, read)
         written = await self.file.write(
             index_writes.write_drafts,
             self.tables,
@@ -142,12 +149,20 @@ class Indexer:
                 index_writes.remove_files, self.tables, part, now_ms=now_ms
             )
 
-    def _look(self, known: Mapping[str, FileState]) -> NotesPass:
+    def _next_documents(self, notes: NotesPass) -> dict[str, str]:
+        """Return the next documents that changed, by their keys, and where they are."""
+        if not self.settings.documents:
+            return {}
+        coming = (found for found, _ in islice(notes.changed, notes.done, None) if reader_of(found.key))
+        return {found.key: found.path for found in islice(coming, AT_ONCE)}
+
+    def _look(self, known: Mapping[str, FileState], problems: Mapping[str, str]) -> NotesPass:
         found = scan(
             self.workspace,
             self.settings.extra_paths,
             sources=self.settings.sources,
             transcripts=self.transcripts,
+            suffixes=note_suffixes(self.settings.documents),
             most=self.settings.max_files,
         )
         gone = gone_notes(found, known)
@@ -155,5 +170,9 @@ class Indexer:
             scan=found,
             changed=self.drafter.changed(found, known),
             gone=gone,
-            not_utf8={key for key, seen in known.items() if not seen.is_utf8}.difference(gone),
+            incomplete={
+                key: problems.get(key, NOT_UTF8)
+                for key, seen in known.items()
+                if not (key in gone or (seen.is_utf8 and key not in problems))
+            },
         )

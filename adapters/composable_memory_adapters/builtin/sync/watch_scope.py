@@ -2,13 +2,14 @@
 
 import os
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 
 from composable_memory.gitignore import GITIGNORE, GitIgnore
 from composable_memory.paths import (
     MAIN_FILES,
     MEMORY_FOLDER,
+    NOTE_SUFFIXES,
     TOOL_FOLDERS,
     extra_root,
     is_left_out,
@@ -35,15 +36,16 @@ class WatchScope:
     """All folders to be watched, and which paths in them matter.
 
     `trees` are the folders, existing or not, whose notes matter at any depth. `root` is the workspace; if
-    it is a tree, nothing in it matters that is hidden or `ignored`. `transcripts` is the folder of the
-    transcripts. `names` maps a folder to the names, in lower case, that matter directly in it: notes, and
-    watched folders themselves, which may come and go.
+    it is a tree, nothing in it matters that is hidden or `ignored`. `suffixes` are what the names of notes
+    end in. `transcripts` is the folder of the transcripts. `names` maps a folder to the names, in lower case,
+    that matter directly in it: notes, and watched folders themselves, which may come and go.
     """
 
     folders: tuple[WatchedFolder, ...] = ()
     trees: tuple[str, ...] = ()
     root: str = ""
     ignored: GitIgnore | None = None
+    suffixes: Set[str] = NOTE_SUFFIXES
     transcripts: str | None = None
     names: Mapping[str, frozenset[str]]
 
@@ -52,7 +54,7 @@ class WatchScope:
         folder, name = os.path.split(path)
         if name.lower() in self.names.get(folder, ()):
             return True
-        if is_folder or is_note(name):
+        if is_folder or is_note(name, self.suffixes):
             return self.reaches(path, is_folder=is_folder)
         if self.is_gitignore(path):
             return self.reaches(folder)
@@ -88,7 +90,12 @@ class WatchReport:
     problem: str | None = None
 
 
-def survey(workspace: Path, extra_paths: Sequence[Path] = (), transcripts: Path | None = None) -> WatchScope:
+def survey(
+    workspace: Path,
+    extra_paths: Sequence[Path] = (),
+    transcripts: Path | None = None,
+    suffixes: Set[str] = NOTE_SUFFIXES,
+) -> WatchScope:
     """Return what to watch for a workspace as it is now; looks at the disk.
 
     Folders that do not exist yet are left out. Symbolic links are not followed, as in a scan.
@@ -98,7 +105,7 @@ def survey(workspace: Path, extra_paths: Sequence[Path] = (), transcripts: Path 
     trees = [root / MEMORY_FOLDER, *extras]
     folders = [(root, False), *((tree, True) for tree in trees)]
     # A file is watched through its folder: editors replace files, and a watch would stay with the old one.
-    folders += [(extra.parent, False) for extra in extras if is_note(extra.name)]
+    folders += [(extra.parent, False) for extra in extras if is_note(extra.name, suffixes)]
     lists = [] if transcripts is None else [Path(os.path.realpath(transcripts))]
     folders += [(folder, False) for folder in lists]
     found = [_look(path, recursive=deep) for path, deep in folders]
@@ -107,6 +114,7 @@ def survey(workspace: Path, extra_paths: Sequence[Path] = (), transcripts: Path 
         trees=tuple(map(str, trees)),
         root=str(root),
         ignored=GitIgnore(str(root)) if root in trees else None,
+        suffixes=suffixes,
         transcripts=str(lists[0]) if lists else None,
         names=_by_folder([*(root / name for name in MAIN_FILES), root, *trees, *lists]),
     )

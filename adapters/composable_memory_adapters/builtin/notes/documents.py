@@ -1,0 +1,127 @@
+"""PDF, DOCX, HTML and EPUB files as notes: which are read, and their text with the numbers of its lines.
+
+What reads them is a program of its own, `document_reader.py`, run in `sync/document_texts.py`. The lines of a
+PDF have the number of their page, of an EPUB that of the chapter, of an HTML file that of the line in the
+file, of a DOCX that of the paragraph. A passage begins at a character of what has its number.
+"""
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, version
+from typing import get_args
+
+from composable_memory.paths import NOTE_SUFFIXES, opened_file
+from composable_memory_adapters.builtin.notes.sources import Note, is_settled, mtime_of
+from composable_memory_adapters.builtin.settings import ChunkingSettings, DocumentKind
+from composable_memory_adapters.chunking import Chunk, chunk_markdown
+from composable_memory_ops_logs.quick_dataclass import dataclass
+
+MAX_BYTES = 100 * 2**20
+SUFFIXES: dict[str, tuple[str, ...]] = {
+    "pdf": (".pdf",),
+    "docx": (".docx",),
+    "html": (".html", ".htm", ".xhtml"),
+    "epub": (".epub",),
+}
+READER = "document-1"
+EXTRA = "composable-memory[documents]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document(Note):
+    """The text of a document; `lines` holds for each of its lines the number, `problem` what is missing."""
+
+    lines: Sequence[int]
+    problem: str | None = None
+
+    def excerpt(self, from_line: int | None, lines: int | None) -> str:
+        """Return the lines with `lines` numbers from `from_line` on; all if neither is given."""
+        start = max(1, from_line or 1)
+        end = start + max(1, lines) if lines else max(self.lines, default=0) + 1
+        numbered = zip(self.lines, self.text.split("\n"), strict=False)
+        return "\n".join(line for number, line in numbered if start <= number < end).strip("\n")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fingerprint:
+    """What tells the content of a file from others, and when it was so; see `Note`."""
+
+    hash: str
+    mtime_ns: int
+    size: int
+    settled: bool
+
+
+def note_suffixes(kinds: Iterable[DocumentKind]) -> frozenset[str]:
+    """Return what the names of notes end in, with documents of these kinds, as far as they can be read."""
+    ready = (kind for kind in kinds if kind != "pdf" or pypdf_version() is not None)
+    return NOTE_SUFFIXES.union(*(SUFFIXES[kind] for kind in ready))
+
+
+def reader_of(key: str) -> str | None:
+    """Return what reads a document, with its version; None for a note that is none."""
+    suffix = key[key.rfind(".") :].lower()
+    if suffix == ".pdf":
+        return f"{READER}/pypdf-{pypdf_version()}"
+    return READER if any(suffix in suffixes for suffixes in SUFFIXES.values()) else None
+
+
+def hint_of(kinds: Sequence[DocumentKind], passed_over: Iterable[str]) -> str | None:
+    """Return how documents that were passed over could be read; None where there are none."""
+    found = [kind for kind in get_args(DocumentKind) if not {*SUFFIXES[kind]}.isdisjoint(passed_over)]
+    is_incomplete = "pdf" in found and pypdf_version() is None
+    if missing := [kind for kind in found if kind not in kinds]:
+        add = f"; for PDF install {EXTRA}" if is_incomplete else ""
+        return f"add {', '.join(missing)} to memory.builtin.documents, and they are read as well{add}"
+    return f"install {EXTRA}, and PDF files are read" if is_incomplete else None
+
+
+@lru_cache(maxsize=1)
+def pypdf_version() -> str | None:
+    """Return the version of the library that reads PDF; None where it is not installed."""
+    try:
+        return version("pypdf")
+    except PackageNotFoundError:
+        return None
+
+
+def take_fingerprint(path: str) -> Fingerprint:
+    """Read a file for its hash.
+
+    Raises:
+        FileNotFoundError: it is not there, or a folder on the way has become a link to elsewhere.
+        OSError: it cannot be read, or is larger than 100 MB.
+    """
+    digest = sha256()
+    with opened_file(path, max_bytes=MAX_BYTES) as (descriptor, found):
+        while part := os.read(descriptor, 2**20):
+            digest.update(part)
+    return Fingerprint(
+        hash=digest.hexdigest(), mtime_ns=mtime_of(found), size=found.st_size, settled=is_settled(found)
+    )
+
+
+def cut_document(document: Document, chunking: ChunkingSettings) -> list[Chunk]:
+    """Cut a document like a note; the lines of a chunk are the numbers of its lines."""
+    numbers, starts = document.lines, list(_starts(document))
+    return [
+        replace(
+            chunk,
+            start_line=numbers[chunk.start_line - 1],
+            end_line=numbers[chunk.end_line - 1],
+            start_char=starts[chunk.start_line - 1] + chunk.start_char,
+        )
+        for chunk in chunk_markdown(document.text, tokens=chunking.tokens, overlap=chunking.overlap)
+    ]
+
+
+def _starts(document: Document) -> Iterator[int]:
+    """Yield how many characters with the number of a line come before it."""
+    start, last = 0, 0
+    for number, line in zip(document.lines, document.text.split("\n"), strict=False):
+        start = start if number == last else 0
+        yield start
+        start, last = start + len(line) + 1, number

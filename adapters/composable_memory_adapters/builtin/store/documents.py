@@ -1,0 +1,67 @@
+"""The texts of documents that were read, by the hash of the file: so none is read twice.
+
+The table is made when the first document is read; an index without documents has none.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from composable_memory_adapters.sqlite_file import Connection
+
+CREATE = """
+CREATE TABLE IF NOT EXISTS documents (
+  hash TEXT NOT NULL,          -- SHA-256 of the file
+  reader TEXT NOT NULL,        -- what read it, with its version
+  lines TEXT NOT NULL,         -- JSON: [number, text] for each line
+  problem TEXT,                -- what could not be read
+  PRIMARY KEY (hash, reader)
+)
+"""
+EXISTS = "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'documents')"
+FIND = "SELECT lines, problem FROM documents WHERE hash = ? AND reader = ?"
+PROBLEMS = """
+SELECT path, problem FROM files JOIN documents USING (hash)
+WHERE problem IS NOT NULL AND chunker LIKE reader || '/%'
+"""
+
+
+class DocumentText(NamedTuple):
+    """The lines of a document with their numbers, and what is missing."""
+
+    lines: Sequence[tuple[int, str]]
+    problem: str | None = None
+
+
+def stored(connection: Connection, wanted: Iterable[tuple[str, str]]) -> dict[tuple[str, str], DocumentText]:
+    """Return the texts that are there of those `wanted`, named by hash and reader."""
+    if not connection.execute(EXISTS).get:
+        return {}
+    rows = ((one, connection.execute(FIND, one).fetchone()) for one in wanted)
+    return {one: DocumentText(json.loads(row[0]), row[1]) for one, row in rows if row}
+
+
+def store(connection: Connection, texts: dict[tuple[str, str], DocumentText]) -> None:
+    """Keep texts by hash and reader."""
+    connection.execute(CREATE)
+    connection.executemany(
+        "INSERT OR REPLACE INTO documents (hash, reader, lines, problem) VALUES (?, ?, ?, ?)",
+        [
+            (*one, json.dumps(found.lines, ensure_ascii=False, separators=(",", ":")), found.problem)
+            for one, found in texts.items()
+        ],
+    )
+
+
+def problems(connection: Connection) -> dict[str, str]:
+    """Return the documents in the index that could not be read, or not in full, with the reasons."""
+    return dict(connection.execute(PROBLEMS)) if connection.execute(EXISTS).get else {}
+
+
+def prune(connection: Connection) -> None:
+    """Drop the texts of files that are not in the index any more, or were read anew."""
+    if connection.execute(EXISTS).get:
+        connection.execute(
+            "DELETE FROM documents WHERE NOT EXISTS (SELECT 1 FROM files"
+            " WHERE files.hash = documents.hash AND files.chunker LIKE documents.reader || '/%')"
+        )

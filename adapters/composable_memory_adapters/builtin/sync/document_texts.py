@@ -1,0 +1,152 @@
+"""Reads documents in processes of their own, within limits, and keeps what was read.
+
+A document that cannot be read is kept without text and with the reason, until it or what reads it changes: so
+a hostile file costs its minute once.
+"""
+
+import asyncio
+import errno
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from composable_memory.errors import BackendError, BackendTimeout
+from composable_memory.supervision.run_command import run_command
+from composable_memory_adapters.builtin.notes.documents import (
+    Document,
+    Fingerprint,
+    reader_of,
+    take_fingerprint,
+)
+from composable_memory_adapters.builtin.store import documents
+from composable_memory_adapters.builtin.store.documents import DocumentText
+from composable_memory_adapters.sqlite_file import SqliteFile
+
+PROGRAM = Path(__file__).parents[1] / "notes" / "document_reader.py"
+TIME_LIMIT_S = 60
+MAX_OUTPUT_BYTES = 64 * 2**20
+AT_ONCE = 16
+"""So many documents are read by one process, while none of them fails; of PDF each has its own."""
+CHANGED = "it changed while it was read"
+
+
+class _Read(NamedTuple):
+    """What was read of a file, and the hash of its content then; none where nothing could be read."""
+
+    hash: str | None
+    text: DocumentText
+
+
+async def read_documents(
+    file: SqliteFile | None,
+    paths: Mapping[str, str],
+    *,
+    keep: bool = False,
+    time_limit_s: int = TIME_LIMIT_S,
+) -> dict[str, Document | OSError]:
+    """Return for each key the document at its path, or why it could not be opened.
+
+    What was read before comes from the index in `file`; with `keep`, what is read now goes there.
+    """
+    found = await asyncio.to_thread(_fingerprints, paths)
+    names = {
+        key: (one.hash, reader_of(key) or "") for key, one in found.items() if isinstance(one, Fingerprint)
+    }
+    stored = await file.read(documents.stored, [*names.values()]) if file else {}
+    texts = {key: stored[name] for key, name in names.items() if name in stored}
+    read = await _read_all([paths[key] for key in names if key not in texts], time_limit_s)
+    for key in names.keys() - texts.keys():
+        if (one := read[paths[key]]).hash in (None, names[key][0]):
+            texts[key] = one.text
+    if (
+        file
+        and keep
+        and (new := {names[key]: text for key, text in texts.items() if names[key] not in stored})
+    ):
+        await file.write(documents.store, new)
+    return {key: _document(one, texts.get(key)) for key, one in found.items()}
+
+
+def _fingerprints(paths: Mapping[str, str]) -> dict[str, Fingerprint | OSError]:
+    found: dict[str, Fingerprint | OSError] = {}
+    for key, path in paths.items():
+        try:
+            found[key] = take_fingerprint(path)
+        except OSError as error:
+            found[key] = error
+    return found
+
+
+def _document(found: Fingerprint | OSError, text: DocumentText | None) -> Document | OSError:
+    if isinstance(found, OSError):
+        return found
+    if text is None:
+        return OSError(errno.EBUSY, CHANGED)
+    return Document(
+        text="\n".join(line for _, line in text.lines),
+        lines=[number for number, _ in text.lines],
+        problem=text.problem,
+        hash=found.hash,
+        mtime_ns=found.mtime_ns,
+        size=found.size,
+        is_utf8=True,
+        settled=found.settled,
+    )
+
+
+async def _read_all(paths: Sequence[str], time_limit_s: int) -> dict[str, _Read]:
+    """Read some files together, and where that fails one by one, so that only the culprit is without text."""
+    read: dict[str, _Read] = {}
+    for part in _parts(paths):
+        together = await _run(part, time_limit_s)
+        if isinstance(together, str) and len(part) > 1:
+            alone = {path: await _run([path], time_limit_s) for path in part}
+            read |= {path: one[0] if isinstance(one, list) else _failed(one) for path, one in alone.items()}
+        elif isinstance(together, str):
+            read[part[0]] = _failed(together)
+        else:
+            read |= zip(part, together, strict=True)
+    return read
+
+
+def _parts(paths: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Yield the files that one process reads."""
+    others = [path for path in paths if not path.lower().endswith(".pdf")]
+    for start in range(0, len(others), AT_ONCE):
+        yield others[start : start + AT_ONCE]
+    yield from ([path] for path in paths if path.lower().endswith(".pdf"))
+
+
+def _failed(reason: str) -> _Read:
+    return _Read(None, DocumentText((), reason))
+
+
+async def _run(paths: Sequence[str], time_limit_s: int) -> list[_Read] | str:
+    """Return what a process read of some files, or why it failed."""
+    modules = os.pathsep.join(path for path in sys.path if os.path.isabs(path))  # noqa: PTH117 - none is a Path
+    try:
+        reply = await run_command(
+            [sys.executable, "-P", str(PROGRAM), str(time_limit_s), *paths],
+            owner="builtin",
+            operation="read a document",
+            environ={"PATH": os.defpath, "PYTHONPATH": modules, "PYTHONUTF8": "1"},
+            cwd=PROGRAM.parent,
+            timeout_s=time_limit_s,
+            max_output_bytes=MAX_OUTPUT_BYTES,
+            has_grace=False,
+        )
+    except BackendTimeout:
+        return f"reading it takes longer than {time_limit_s} s"
+    except BackendError as error:
+        return str(error)
+    if reply.code != 0:
+        return (reply.stderr.strip().splitlines() or [f"what reads it ended with code {reply.code}"])[-1]
+    return await asyncio.to_thread(_parsed, reply.stdout)
+
+
+def _parsed(output: str) -> list[_Read]:
+    replies = (json.loads(line) for line in output.split("\n") if line)
+    return [_Read(one["hash"], DocumentText(one["lines"], one["problem"])) for one in replies]
