@@ -19,6 +19,7 @@ CATCH_ALL = {
     "composable_memory.registry": "the module of a stranger may raise anything when it is imported",
     "composable_memory.query.manager": "the status of a stranger may raise, and the others go on",
     "composable_memory.query.routing": "a parser or a condition of a stranger must not take the answer down",
+    "composable_memory_adapters.builtin.notes.document_reader": "a broken page of a PDF may raise anything",
     "composable_memory_adapters.builtin.search.reranking": "a reranker of a stranger may raise anything",
     "composable_memory_adapters.builtin.search.vector_search": "a store of a stranger may raise anything",
     "composable_memory_ops_logs.log": "a listener of a stranger may raise anything, and emit never does",
