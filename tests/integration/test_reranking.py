@@ -10,7 +10,9 @@ import pytest
 from composable_memory import open_memory
 from composable_memory.types import QueryResponse
 from composable_memory_adapters.builtin import spec as builtin
+from composable_memory_adapters.builtin.search.reranking import Reranking
 from composable_memory_adapters.rerankers import spec as late_interaction
+from composable_memory_adapters.sqlite_file import SqliteFile
 
 RERANKERS = """
 import asyncio
@@ -111,7 +113,7 @@ async def test_what_it_judges_counts_in_the_score(notes: Path) -> None:
     assert names(after)[0] == "b.md"
     for one in after.results:
         judged = 1.0 if "boat" in one.snippet else 0.0
-        assert one.score == pytest.approx(0.6 * scores[one.path] + 0.4 * judged)
+        assert one.score == pytest.approx(0.5 * scores[one.path] + 0.5 * judged)
     assert after.answers[0].engines["rerank"] == "boats"
     assert "rerank" not in before.answers[0].engines
     assert codes(after) == codes(before) == []
@@ -145,6 +147,22 @@ async def test_its_failure_costs_no_answer(notes: Path, rerank: str) -> None:
     ]
     assert codes(after) == ["not-reranked"]
     assert any(rerank in one.reason for one in after.degraded)
+
+
+async def test_the_first_answer_may_take_longer_since_a_model_may_have_to_be_loaded(
+    notes: Path, tmp_path: Path
+) -> None:
+    state_dir = tmp_path / "state"
+    await asyncio.to_thread((state_dir / "read.txt").parent.mkdir)
+    await asyncio.to_thread((state_dir / "read.txt").write_text, "read")
+    async with SqliteFile.open(state_dir / "memory" / "one.sqlite") as file:
+        reranking = Reranking(file, choice="reader", state_dir=state_dir, timeout_s=0.0)
+        first, second = [await reranking.judge("boat", {"boat": 1.0}, ["a boat"]) for _ in range(2)]
+        await reranking.close()
+
+    assert first.relevances == [1.0]
+    assert second.relevances is None
+    assert "reader" in (second.problem or "")
 
 
 @pytest.mark.usefixtures("rerank_extra")

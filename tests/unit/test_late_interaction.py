@@ -77,6 +77,21 @@ async def test_words_that_tell_more_count_more(tmp_path: Path) -> None:
 
 
 @needs_extra
+async def test_words_that_are_near_to_each_other_count_more_than_the_same_words_far_apart(
+    tmp_path: Path,
+) -> None:
+    rest = ["The bakery opens early.", "Rain fell on the roof.", "A letter came from Rome."]
+    together = "\n".join(["The ferry was late.", "The harbour was full.", *rest])
+    apart = "\n".join(["The ferry was late.", *rest, "The harbour was full."])
+    asked = RerankRequest(query="ferry harbour", passages=[apart, together, "", "The ferry was late."])
+    async with late_interaction.open(RerankServices(collection="one", state_dir=tmp_path)) as reranker:
+        found = await reranker.rerank(asked)
+
+    assert found is not None
+    assert found[1] > found[0] > found[3] > found[2] == 0.0
+
+
+@needs_extra
 async def test_to_a_query_that_the_model_cannot_read_all_passages_are_alike(tmp_path: Path) -> None:
     passages = ["渡轮中午开船。", "The ferry leaves at noon."]
     async with late_interaction.open(RerankServices(collection="one", state_dir=tmp_path)) as reranker:

@@ -2,8 +2,9 @@
 
 A passage is judged by how near each word of the query comes to the nearest of its words, rare words counting
 more (Khattab and Zaharia, "ColBERT: Efficient and Effective Passage Search via Contextualized Late
-Interaction over BERT", 2020). The states of a line are made once and kept by what the line says, so only the
-query has to be read by the model when it is asked.
+Interaction over BERT", 2020), once in all of it and once in the best two neighbouring lines. The states of a
+line are made once and kept by what the line says, so only the query has to be read by the model when it is
+asked.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
 from hashlib import blake2b
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -28,8 +29,14 @@ from composable_memory_adapters.rerankers.token_states import (
     lines_of,
 )
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
+from composable_memory_ops_logs.quick_dataclass import dataclass
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 T = TypeVar("T")
+Numbers: TypeAlias = "npt.NDArray[np.float32]"
+Places: TypeAlias = "npt.NDArray[np.intp]"
 
 ID = "late-interaction"
 FOLDER = "rerank"
@@ -38,6 +45,9 @@ LAST_LATIN = "\u024f"
 
 FAR = 0.2
 """Words of a language are this near to each other whatever they mean."""
+
+MEANING_SHARE = 0.25
+"""What it counts that two lines as a whole mean what the query as a whole does; the rest is word by word."""
 
 READ_AT_ONCE = 16
 """So many lines are read while a query waits, about 0.1 s; with more it is not reranked."""
@@ -56,6 +66,20 @@ CREATE TABLE IF NOT EXISTS made_by (model TEXT NOT NULL);
 STATES = "SELECT line, states FROM states WHERE line IN (SELECT value FROM json_each(?))"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Passage:
+    """The states of the words of a passage, one line after the other, and how many words each line has."""
+
+    states: States
+    lines: Sequence[int]
+
+    @classmethod
+    def of(cls, lines: Sequence[States]) -> "_Passage":
+        filled = [line for line in lines if len(line)]
+        states = np.concatenate(filled) if filled else np.empty((0, DIMENSIONS), dtype=np.int8)
+        return cls(states=states, lines=[len(line) for line in filled])
+
+
 class LateInteraction:
     """Keeps `Reranker` and `SupportsReadingAhead`; the first call loads the model, in a thread of its own."""
 
@@ -64,7 +88,7 @@ class LateInteraction:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=ID)
         self._model: TokenStates | None = None
         self._is_laid_out = False
-        self._passages: OrderedDict[bytes, States] = OrderedDict()
+        self._passages: OrderedDict[bytes, _Passage] = OrderedDict()
 
     async def rerank(self, request: RerankRequest) -> Sequence[float] | None:
         """Return how well each passage answers; None where too many of their lines were not read yet.
@@ -115,7 +139,7 @@ class LateInteraction:
             await self._file.write(_lay_out)
             self._is_laid_out = True
 
-    async def _states_of(self, passages: Mapping[bytes, str]) -> dict[bytes, States] | None:
+    async def _states_of(self, passages: Mapping[bytes, str]) -> dict[bytes, _Passage] | None:
         """Return the states of passages: from the file, of few lines by reading them now."""
         lines = {key: [(_number_of(line), line) for line in lines_of(text)] for key, text in passages.items()}
         every = {number: line for numbered in lines.values() for number, line in numbered}
@@ -127,10 +151,8 @@ class LateInteraction:
             fresh = await self._read([*unread.items()])
             await self._write(fresh)
             known |= fresh
-        none = np.empty((0, DIMENSIONS), dtype=np.int8)
         return {
-            key: np.concatenate([known[number] for number, _ in numbered]) if numbered else none
-            for key, numbered in lines.items()
+            key: _Passage.of([known[number] for number, _ in numbered]) for key, numbered in lines.items()
         }
 
     async def _read(self, lines: Sequence[tuple[int, str]]) -> dict[int, States]:
@@ -168,23 +190,65 @@ async def open_late_interaction(services: RerankServices) -> AsyncIterator[LateI
 
 
 def _relevances(
-    model: TokenStates, query: str, weights: Mapping[str, float], passages: Sequence[States]
+    model: TokenStates, query: str, weights: Mapping[str, float], passages: Sequence[_Passage]
 ) -> list[float]:
     words, asked = model.of(query)
-    telling = np.array([weights.get(word, 0.0) for word in words], dtype=np.float32)
-    if not telling.sum():
-        telling[:] = 1.0
-    if not (words and passages and _can_be_read(query)):
-        return [0.0] * len(passages)
-    said = np.concatenate(passages).astype(np.float32)
-    cosines = asked.astype(np.float32) @ said.T / SCALE**2
-    begins = np.cumsum([0, *map(len, passages[:-1])])
     relevances = np.zeros(len(passages))
-    filled = np.array([len(one) > 0 for one in passages])
-    nearest = np.maximum.reduceat(cosines, begins[filled], axis=1)
-    near = np.clip((nearest - FAR) / (1 - FAR), 0.0, 1.0)
-    relevances[filled] = telling @ near / telling.sum()
-    return [float(one) for one in relevances]
+    filled = np.array([len(one.lines) > 0 for one in passages])
+    if words and filled.any() and _can_be_read(query):
+        telling = np.array([weights.get(word, 0.0) for word in words], dtype=np.float32)
+        if not telling.sum():
+            telling[:] = 1.0
+        lines = _Lines.of([one for one in passages if one.lines])
+        relevances[filled] = _judged(asked.astype(np.float32), telling / telling.sum(), lines)
+    return [float(one) for one in np.clip(relevances, 0.0, 1.0)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Lines:
+    """The lines of all passages: the states of their words, where each line begins, where each passage does.
+
+    `following` is for each line the next one of its passage, itself for the last.
+    """
+
+    states: Numbers
+    begins: Places
+    firsts: Places
+    following: Places
+
+    @classmethod
+    def of(cls, passages: Sequence[_Passage]) -> "_Lines":
+        words = np.array([count for one in passages for count in one.lines])
+        counts = np.array([len(one.lines) for one in passages])
+        following = np.arange(1, len(words) + 1)
+        following[np.cumsum(counts) - 1] -= 1
+        return cls(
+            states=np.concatenate([one.states for one in passages]).astype(np.float32),
+            begins=np.cumsum(words) - words,
+            firsts=np.cumsum(counts) - counts,
+            following=following,
+        )
+
+
+def _judged(asked: Numbers, telling: Numbers, lines: _Lines) -> Numbers:
+    """Return how well each passage answers, by all of its lines and by the best two neighbouring ones."""
+    cosines = asked @ lines.states.T / SCALE**2
+    near = _nearness(np.maximum.reduceat(cosines, lines.begins, axis=1))
+    in_all = telling @ np.maximum.reduceat(near, lines.firsts, axis=1)
+    in_two = np.maximum.reduceat(telling @ np.maximum(near, near[:, lines.following]), lines.firsts)
+    sums = np.add.reduceat(lines.states, lines.begins, axis=0)
+    both = sums + sums[lines.following]
+    question = asked.sum(axis=0)
+    lengths = np.linalg.norm(both, axis=1) * np.linalg.norm(question)
+    alike = _nearness(both @ question / np.maximum(lengths, 1e-9))
+    meaning = np.maximum.reduceat(alike, lines.firsts)
+    judged = (1 - MEANING_SHARE) * (in_all + in_two) / 2 + MEANING_SHARE * meaning
+    return judged.astype(np.float32)
+
+
+def _nearness(cosines: Numbers) -> Numbers:
+    near: Numbers = np.clip((cosines - FAR) / (1 - FAR), 0.0, 1.0)
+    return near
 
 
 def _can_be_read(query: str) -> bool:

@@ -29,7 +29,7 @@ TELLING_LEAD = 0.3
 FEWEST_TO_COMPARE = 8
 """Among fewer passages there is no ordinary one."""
 
-RERANK_WEIGHT = 0.4
+RERANK_WEIGHT = 0.5
 """What a reranker's judgement counts, where it tells passages apart."""
 
 TELLING_DISTANCE = 0.5

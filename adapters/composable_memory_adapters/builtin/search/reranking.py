@@ -26,6 +26,9 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 TIMEOUT_S = 3.0
 """How long a query waits for a reranker before it is answered without."""
 
+FIRST_TIMEOUT_S = 7.0
+"""How long the first one waits: a model may have to be loaded, which takes seconds on a busy machine."""
+
 PASSAGES_A_BATCH = 64
 
 
@@ -43,8 +46,12 @@ class Reranking:
     Where the settings say `auto` and the extra is not installed, there is none, and nothing is missing.
     """
 
-    def __init__(self, file: SqliteFile, *, choice: str, state_dir: Path) -> None:
+    def __init__(
+        self, file: SqliteFile, *, choice: str, state_dir: Path, timeout_s: float = TIMEOUT_S
+    ) -> None:
         self._file = file
+        self._timeout_s = timeout_s
+        self._next_timeout_s = FIRST_TIMEOUT_S
         self._choice = choice
         self._state_dir = state_dir
         self._stack = AsyncExitStack()
@@ -69,12 +76,13 @@ class Reranking:
     async def judge(self, query: str, weights: Mapping[str, float], passages: Sequence[str]) -> Judgement:
         """Return what the reranker says of passages; whatever it raises is a problem and no failure."""
         request = RerankRequest(query=query, passages=passages, weights=weights)
+        limit_s, self._next_timeout_s = self._next_timeout_s, self._timeout_s
         try:
-            async with asyncio.timeout(TIMEOUT_S):
+            async with asyncio.timeout(limit_s):
                 reranker = await self._opened()
                 found = await reranker.rerank(request)
         except TimeoutError:
-            return Judgement(problem=f"{self.name}: no answer after {TIMEOUT_S:g} s")
+            return Judgement(problem=f"{self.name}: no answer after {limit_s:g} s")
         except Exception as error:  # noqa: BLE001 - a reranker of another package may raise anything
             return Judgement(problem=_described(self.name, error))
         if found is None:
