@@ -22,7 +22,7 @@ from retrieval import Floats, interval
 from composable_memory.types import MAX_SNIPPET_CHARS
 from composable_memory_adapters.builtin.search import keyword_leg
 from composable_memory_adapters.chunking import Chunk, chunk_markdown
-from composable_memory_adapters.text.forms import index_text  # noqa: E402
+from composable_memory_adapters.text.forms import index_text
 from composable_memory_adapters.text.query_terms import analyse
 from composable_memory_adapters.text.snippets import SnippetMaker
 

@@ -24,6 +24,7 @@ from composable_memory.cli.commands import COMMANDS
 from composable_memory.cli.demo import QUESTIONS
 from composable_memory.types import MemoryProviderStatus
 from tests.cli_page import assert_documented
+from tests.installed_packages import install
 
 PROGRAM = [sys.executable, "-m", "composable_memory.cli"]
 FAULTY_PLUGIN = """
@@ -116,13 +117,7 @@ def indexed(cmem: Cmem) -> Cmem:
 def plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Install a package with a backend that always fails, and one that cannot be imported."""
     folder = tmp_path / "site"
-    info = folder / "faulty_plugin-1.0.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text(
-        "Metadata-Version: 2.1\nName: faulty-plugin\nVersion: 1.0\n", encoding="utf-8"
-    )
-    (info / "entry_points.txt").write_text(ENTRY_POINTS, encoding="utf-8")
-    (folder / "faulty_plugin.py").write_text(FAULTY_PLUGIN, encoding="utf-8")
+    install(folder, "faulty-plugin", ENTRY_POINTS, faulty_plugin=FAULTY_PLUGIN)
     monkeypatch.syspath_prepend(str(folder))
     monkeypatch.setenv("PYTHONPATH", str(folder))
 

@@ -11,6 +11,7 @@ from typer.testing import CliRunner, Result
 
 from composable_memory.cli import app
 from tests.cli_page import assert_documented
+from tests.installed_packages import install
 from tests.integration.remembering_backend import STORES
 
 ENTRY_POINTS = """
@@ -57,13 +58,8 @@ class Cmem:
 
 @pytest.fixture
 def cmem(tmp_path: Path, state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Cmem:
-    info = tmp_path / "site" / "remembering-1.0.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text(
-        "Metadata-Version: 2.1\nName: remembering\nVersion: 1.0\n", encoding="utf-8"
-    )
-    (info / "entry_points.txt").write_text(ENTRY_POINTS, encoding="utf-8")
-    monkeypatch.syspath_prepend(str(info.parent))
+    install(tmp_path / "site", "remembering", ENTRY_POINTS)
+    monkeypatch.syspath_prepend(tmp_path / "site")
     config = tmp_path / "config.yaml"
     monkeypatch.setenv("COMPOSABLE_MEMORY_CONFIG", str(config))
     monkeypatch.setenv("COLUMNS", "100")

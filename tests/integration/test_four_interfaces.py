@@ -30,6 +30,7 @@ from composable_memory_adapters.graphiti.settings import GraphitiSettings
 from composable_memory_adapters.graphiti.writing.graph import GraphitiGraph
 from composable_memory_adapters.vectors.in_memory import InMemoryVectors
 from tests.calls import watching_calls
+from tests.installed_packages import install
 from tests.integration.graphiti.conftest import graph_parts  # noqa: F401 - a fixture
 
 pytestmark = pytest.mark.usefixtures("graph_parts")
@@ -119,13 +120,8 @@ class Parts:
 @pytest.fixture
 def folders(tmp_path: Path, state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, Path]]:
     site = tmp_path / "site"
-    info = site / "no_vectors-1.0.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text("Name: no-vectors\nVersion: 1.0\n", "utf-8")
-    (info / "entry_points.txt").write_text(
-        "[composable_memory.vectors]\nno-vectors = no_vectors:spec\n", "utf-8"
-    )
-    (site / "no_vectors.py").write_text(NO_VECTORS, "utf-8")
+    entry = "[composable_memory.vectors]\nno-vectors = no_vectors:spec\n"
+    install(site, "no-vectors", entry, no_vectors=NO_VECTORS)
     monkeypatch.syspath_prepend(site)
     notes = tmp_path / "notes" / "memory"
     notes.mkdir(parents=True)

@@ -12,6 +12,7 @@ from composable_memory.types import QueryResponse
 from composable_memory_adapters.embedders.wordllama import WordLlamaEmbedder
 from composable_memory_adapters.vectors.in_memory import InMemoryVectors
 from tests.calls import watching_calls
+from tests.installed_packages import install
 
 PLUGIN = """
 import json
@@ -83,12 +84,9 @@ QUESTION = "ship repair"
 @pytest.fixture
 def folders(tmp_path: Path, state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, Path]]:
     site = tmp_path / "site"
-    info = site / "vectors_of_this_test-1.0.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text("Name: vectors-of-this-test\nVersion: 1.0\n", "utf-8")
-    entries = [f"{name} = vectors_of_this_test:{name}" for name in NAMES]
-    (info / "entry_points.txt").write_text("\n".join(["[composable_memory.vectors]", *entries]), "utf-8")
-    (site / "vectors_of_this_test.py").write_text(PLUGIN, "utf-8")
+    entries = "\n".join(f"{name} = vectors_of_this_test:{name}" for name in NAMES)
+    entry_points = f"[composable_memory.vectors]\n{entries}\n"
+    install(site, "vectors-of-this-test", entry_points, vectors_of_this_test=PLUGIN)
     monkeypatch.syspath_prepend(site)
     workspace = tmp_path / "notes"
     for path, text in NOTES.items():

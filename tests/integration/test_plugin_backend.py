@@ -14,6 +14,7 @@ from composable_memory.cli import app
 from composable_memory.errors import ConfigError
 from composable_memory.tools import MemoryStatusRequest, memory_status
 from composable_memory.types import QueryResponse
+from tests.installed_packages import install
 
 PLUGIN = """
 import asyncio
@@ -99,14 +100,15 @@ missing = wiki_of_this_test_specs:missing
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     site = tmp_path / "site"
-    info = site / "wiki_of_this_test-1.0.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: wiki-of-this-test\nVersion: 1.0\n", "utf-8")
-    (info / "entry_points.txt").write_text(ENTRY_POINTS, "utf-8")
-    (site / "wiki_of_this_test.py").write_text(PLUGIN, "utf-8")
-    (site / "wiki_of_this_test_commands.py").write_text(COMMANDS, "utf-8")
-    (site / "wiki_of_this_test_later.py").write_text(COMMANDS, "utf-8")
-    (site / "wiki_of_this_test_specs.py").write_text(SPECS, "utf-8")
+    install(
+        site,
+        "wiki-of-this-test",
+        ENTRY_POINTS,
+        wiki_of_this_test=PLUGIN,
+        wiki_of_this_test_commands=COMMANDS,
+        wiki_of_this_test_later=COMMANDS,
+        wiki_of_this_test_specs=SPECS,
+    )
     monkeypatch.syspath_prepend(site)
     yield
     for name in [one for one in sys.modules if one.startswith("wiki_of_this_test")]:

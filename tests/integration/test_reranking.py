@@ -13,6 +13,7 @@ from composable_memory_adapters.builtin import spec as builtin
 from composable_memory_adapters.builtin.search.reranking import Reranking
 from composable_memory_adapters.rerankers import spec as late_interaction
 from composable_memory_adapters.sqlite_file import SqliteFile
+from tests.installed_packages import install
 
 RERANKERS = """
 import asyncio
@@ -71,14 +72,9 @@ QUERY = "the ferry of the harbour"
 def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Yield a workspace, where a package that offers rerankers is installed."""
     site, workspace = tmp_path / "site", tmp_path / "workspace"
-    info = site / "rerankers_of_this_test-1.0.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text(
-        "Metadata-Version: 2.1\nName: rerankers-of-this-test\nVersion: 1.0\n", encoding="utf-8"
-    )
     entries = "\n".join(f"{id_} = rerankers_of_this_test:{id_}" for id_ in IDS)
-    (info / "entry_points.txt").write_text(f"[composable_memory.rerankers]\n{entries}\n", encoding="utf-8")
-    (site / "rerankers_of_this_test.py").write_text(RERANKERS, encoding="utf-8")
+    entry_points = f"[composable_memory.rerankers]\n{entries}\n"
+    install(site, "rerankers-of-this-test", entry_points, rerankers_of_this_test=RERANKERS)
     monkeypatch.syspath_prepend(site)
     (workspace / "memory").mkdir(parents=True)
     for name, text in NOTES.items():

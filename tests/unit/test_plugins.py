@@ -22,6 +22,7 @@ from composable_memory.registry import (
 )
 from composable_memory.testing.in_memory import FakeBackend, InMemoryBackend
 from composable_memory.testing.in_memory import spec as in_memory
+from tests.installed_packages import install
 
 MODULE = """
 from composable_memory.interfaces import BackendSpec, EmbedderSpec
@@ -47,12 +48,8 @@ class Site:
     def install(self, package: str, *, module: str, group: str = BACKEND_GROUP, **entries: str) -> None:
         """Install version 1.0 of a package with one module of this text; entries map names to attributes."""
         name = package.replace("-", "_") + "_of_this_test"
-        (self.folder / f"{name}.py").write_text(module, encoding="utf-8")
         lines = [f"[{group}]", *(f"{entry} = {name}:{attribute}" for entry, attribute in entries.items())]
-        info = self.folder / f"{package}-1.0.dist-info"
-        info.mkdir()
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n", "utf-8")
-        (info / "entry_points.txt").write_text("\n".join(lines), "utf-8")
+        install(self.folder, package, "\n".join(lines), **{name: module})
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 from composable_memory.cli import app
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.store import FeedbackStore
+from tests.installed_packages import install
 from tests.integration.feedback.keeping_backend import ENTRY_POINTS, WORDS
 from tests.integration.feedback.test_cli_feedback import NO_MODEL, QUERIES, Cmem, original
 from tests.integration.feedback.test_store_processes import HOUSES
@@ -54,12 +55,8 @@ class Place:
 
 @pytest.fixture
 def plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    info = tmp_path / "site" / "two_backends-1.0.dist-info"
-    info.mkdir(parents=True)
-    metadata = "Metadata-Version: 2.1\nName: two-backends\nVersion: 1.0\n"
-    (info / "METADATA").write_text(metadata, encoding="utf-8")
-    (info / "entry_points.txt").write_text(TWO_BACKENDS + ENTRY_POINTS, encoding="utf-8")
-    monkeypatch.syspath_prepend(str(info.parent))
+    install(tmp_path / "site", "two-backends", TWO_BACKENDS + ENTRY_POINTS)
+    monkeypatch.syspath_prepend(tmp_path / "site")
 
 
 @pytest.fixture

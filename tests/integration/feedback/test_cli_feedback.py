@@ -20,6 +20,7 @@ from composable_memory.cli import app
 from composable_memory.learning import open_learning
 from composable_memory.runtime.opening import open_memory
 from tests.cli_page import assert_documented
+from tests.installed_packages import install
 from tests.integration.feedback.two_backends import ENTRY_POINTS, WRONG, sure, vague
 
 CONFIG = """
@@ -89,12 +90,8 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Cmem:
 @pytest.fixture
 def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cmem:
     """Have a memory that nobody has asked anything."""
-    info = tmp_path / "site" / "two_backends-1.0.dist-info"
-    info.mkdir(parents=True)
-    metadata = "Metadata-Version: 2.1\nName: two-backends\nVersion: 1.0\n"
-    (info / "METADATA").write_text(metadata, encoding="utf-8")
-    (info / "entry_points.txt").write_text(ENTRY_POINTS, encoding="utf-8")
-    monkeypatch.syspath_prepend(str(info.parent))
+    install(tmp_path / "site", "two-backends", ENTRY_POINTS)
+    monkeypatch.syspath_prepend(tmp_path / "site")
     cmem = Cmem(tmp_path)
     cmem.workspace.mkdir()
     cmem.configure(NO_MODEL)

@@ -14,6 +14,7 @@ from composable_memory.cli import app
 from composable_memory.learning import open_learning
 from composable_memory.runtime.opening import open_memory
 from tests.cli_page import assert_documented
+from tests.installed_packages import install
 from tests.integration.feedback.two_backends import ENTRY_POINTS, WRONG, sure, vague
 
 CONFIG = """
@@ -82,13 +83,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
 
 @pytest.fixture
 def empty(place: Mapping[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cmem:
-    info = tmp_path / "site" / "two_backends-1.0.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text(
-        "Metadata-Version: 2.1\nName: two-backends\nVersion: 1.0\n", encoding="utf-8"
-    )
-    (info / "entry_points.txt").write_text(ENTRY_POINTS, encoding="utf-8")
-    monkeypatch.syspath_prepend(str(info.parent))
+    install(tmp_path / "site", "two-backends", ENTRY_POINTS)
+    monkeypatch.syspath_prepend(tmp_path / "site")
     monkeypatch.setenv("COMPOSABLE_MEMORY_CONFIG", str(place["config"]))
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setenv("NO_COLOR", "1")
