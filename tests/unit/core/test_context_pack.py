@@ -95,20 +95,23 @@ def test_a_passage_tells_the_facts_that_were_taken_from_it() -> None:
 
 
 def test_a_piece_is_cut_between_words() -> None:
-    pack, _ = pack_results([hit("a.md", "alpha beta gamma delta epsilon")], PackBudget(max_chars=44))
+    for max_chars in (42, 43, 44):  # to the end of a word, to the space after it, into the next one
+        pack, _ = pack_results(
+            [hit("a.md", "alpha beta gamma delta epsilon")], PackBudget(max_chars=max_chars)
+        )
 
-    assert pack == "#1 a.md:3-3 (score 0.50)\nalpha beta gamma…"
+        assert pack == "#1 a.md:3-3 (score 0.50)\nalpha beta gamma…"
 
 
 def test_a_backend_with_a_good_result_gets_a_place_beside_one_that_could_fill_the_pack() -> None:
     flood = [hit(f"{number}.md", "word " * 60, score=0.9) for number in range(5)]
-    results = [*flood, hit("graph/1", "the boat key is at Ada's", 0, score=0.5, backend="graph")]
+    results = [*flood, hit("graph/1", "the boat key is at Ada's", 0, score=0.45, backend="graph")]
 
     pack, sources = pack_results(results, PackBudget(max_chars=700))
 
     assert [source.path for source in sources] == ["0.md", "1.md", "graph/1"]
     assert pack.startswith("#1 0.md")
-    assert "#3 graph/1 (score 0.50)\nthe boat key is at Ada's" in pack
+    assert "#3 graph/1 (score 0.45)\nthe boat key is at Ada's" in pack
 
 
 def test_a_backend_whose_best_result_is_poor_gets_no_place_of_its_own() -> None:

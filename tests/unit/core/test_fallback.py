@@ -491,6 +491,36 @@ async def test_failures_at_the_same_time_count_once(ops_log: OpsLog) -> None:
         assert stand.told()["failures"] == 1
 
 
+class SlowThenBroken(InMemoryBackend):
+    """Answers its first question when it is told to, and fails at all others."""
+
+    def __init__(self) -> None:
+        super().__init__(NOTES, backend_id="qmd")
+        self.may_answer = asyncio.Event()
+        self.calls = 0
+
+    async def answer(self, query: str, options: SearchOptions | None = None) -> SearchAnswer:
+        self.calls += 1
+        if self.calls > 1:
+            raise BackendUnavailable(self.id, "it broke", fix="wait", operation="search")
+        await self.may_answer.wait()
+        return await super().answer(query, options)
+
+
+async def test_an_answer_to_an_older_question_does_not_end_a_failover(ops_log: OpsLog) -> None:
+    primary = SlowThenBroken()
+    async with standing(ops_log, Shelf(primary), Shelf(in_memory("builtin"))) as stand:
+        older = asyncio.create_task(stand.manager.answer("ferry"))
+        while not primary.calls:  # noqa: ASYNC110 - it tells nobody
+            await asyncio.sleep(0)
+        assert codes(await stand.manager.answer("ferry")) == [("qmd", "fallback")]
+        primary.may_answer.set()
+
+        assert (await older).degraded == ()
+        assert stand.told()["state"] == "open"
+        assert stand.told()["failures"] == 1
+
+
 async def test_a_failure_and_a_recovery_are_logged(ops_log: OpsLog, events: MemorySink) -> None:
     async with standing(ops_log, Shelf(FlakyBackend(1, NOTES)), Shelf(in_memory("builtin"))) as stand:
         await stand.manager.search("ferry")

@@ -13,7 +13,7 @@ from composable_memory.query.backend_handle import BackendHandle, ComposableBack
 from composable_memory.query.fan_out import FanOut
 from composable_memory.supervision.breaker import Breaker, BreakerState
 from composable_memory.testing import fakes
-from composable_memory.types import BackendAnswer, MemorySearchResult, SearchOptions
+from composable_memory.types import BackendAnswer, MemorySearchResult, SearchFilters, SearchOptions
 
 QUERY = "dock"
 
@@ -38,10 +38,11 @@ class Asking:
         self.handles.append(handle)
         return handle
 
-    async def ask(self, fan_out: FanOut | None = None, depth: int = 24) -> list[BackendAnswer]:
-        return await (fan_out or FanOut()).ask_all(
-            self.handles, QUERY, SearchOptions(max_results=depth), self._note
-        )
+    async def ask(
+        self, fan_out: FanOut | None = None, depth: int = 24, *, types: tuple[str, ...] = ()
+    ) -> list[BackendAnswer]:
+        options = SearchOptions(max_results=depth, filters=SearchFilters(types=types))
+        return await (fan_out or FanOut()).ask_all(self.handles, QUERY, options, self._note)
 
     def _note(self, answer: BackendAnswer, depth: int) -> None:
         self.came_in.append(answer.backend_id)
@@ -146,6 +147,22 @@ async def test_cancelling_an_older_call_leaves_the_trial_of_another_alone() -> N
     assert not breaker.admits()
 
 
+async def test_a_cancelled_trial_may_be_tried_again() -> None:
+    asking = Asking()
+    hanging = fakes.HangingBackend()
+    breaker = asking.handle("hanging", hanging, cooldown_s=0.0).breaker
+    breaker.record_failure()
+    assert breaker.admits()
+    task = asyncio.create_task(asking.ask())
+    await asyncio.wait_for(hanging.started.wait(), 5)
+
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    assert breaker.admits()
+
+
 async def test_cancelling_leaves_no_complaint_to_the_loop() -> None:
     complaints: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
@@ -167,10 +184,23 @@ async def test_cancelling_leaves_no_complaint_to_the_loop() -> None:
 async def test_a_flood_is_cut_to_the_depth() -> None:
     asking = Asking()
     asking.handle("flood", fakes.FloodBackend(10_000))
+    for types in ((), ("md",)):
+        [answer] = await asking.ask(depth=24, types=types)
 
-    [answer] = await asking.ask(depth=24)
+        assert len(answer.results) == 24
 
-    assert len(answer.results) == 24
+
+async def test_an_answer_in_another_order_is_sorted_by_score() -> None:
+    class Upside(fakes.FloodBackend):
+        async def search(self, query, options=None):  # type: ignore[no-untyped-def]
+            return (await super().search(query, options))[::-1]
+
+    asking = Asking()
+    asking.handle("upside", Upside(5))
+
+    [answer] = await asking.ask(depth=3)
+
+    assert [result.path for result in answer.results] == [f"memory/flood/0000{at}.md" for at in range(3)]
 
 
 async def test_scores_of_another_type_become_plain_numbers() -> None:

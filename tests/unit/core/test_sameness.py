@@ -177,3 +177,17 @@ def test_what_shares_lines_is_looked_at_at_any_depth() -> None:
     other = [alone(6, "another cut of it"), alone(7, "and again")]
 
     assert list(near_pairs_shown([one, other], 2)) == [(6, 7)]
+
+
+def test_a_text_that_lacks_just_so_many_words_of_another_is_near_it() -> None:
+    results = numbered([words(*range(17)), words(*range(20)), words(*range(16))])
+
+    assert list(near_pairs(results)) == [(0, 1), (0, 2)]
+
+
+def test_far_down_it_is_looked_at_what_shares_a_single_line_with_another() -> None:
+    first, far = result(words(*range(9)), path="x.md"), result(words(*range(9)), start=1, end=3)
+    between, beside = result(words(11), path="y.md"), result(words(12), path="z.md")
+    last_line = result(words(13), start=3, end=3)
+
+    assert (0, 2) in near_pairs_shown([[first, between, far], [beside, last_line]], most=1)

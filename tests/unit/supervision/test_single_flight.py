@@ -108,6 +108,17 @@ async def test_a_sync_that_fails_does_not_spoil_the_next() -> None:
     assert airport.flights.current is None
 
 
+async def test_what_the_last_sync_raised_is_known_until_one_goes_well() -> None:
+    airport = Airport()
+    for outcome in (problem := ZeroDivisionError(), SyncReport(reason="")):
+        flight = airport.flights.start("watch")
+        airport.landings.put_nowait(outcome)
+
+        assert await airport.flights.attempt("watch") is (outcome is not problem)
+        assert airport.flights.failure is (problem if outcome is problem else None)
+        assert flight.notes_indexed.done()  # who waits for the notes does not wait for ever
+
+
 async def test_closing_turns_away_those_who_wait() -> None:
     airport = Airport()
     joined = [asyncio.create_task(airport.flights.join("cli"))]
