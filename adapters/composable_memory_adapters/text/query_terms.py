@@ -92,7 +92,7 @@ def analyse(query: str) -> KeywordQuery:
     """
     query = plain(unicodedata.normalize("NFC", query[:MAX_CHARACTERS]))
     words = words_of(query)
-    language = _language_of(words)
+    language = _language_of(words, is_question="?" in query)
     content = [*_distinct(_content_terms(words, language))] or [*_distinct(_all_terms(words))]
     phrases = [*_distinct(_phrases(query))]
     return KeywordQuery(
@@ -102,8 +102,11 @@ def analyse(query: str) -> KeywordQuery:
     )
 
 
-def _language_of(words: Iterable[str]) -> str:
-    """Return which of the languages with stop words a question is in, English unless another is clearer."""
+def _language_of(words: Iterable[str], *, is_question: bool) -> str:
+    """Return which of the languages with stop words a question is in, English unless another is clearer.
+
+    One word of another language will do in a question that has none of those that an English one has.
+    """
     bare = [folded(word) for word in words]
     if 2 * sum(_CYRILLIC.match(word) is not None for word in bare) > len(bare):
         return "ru"
@@ -111,7 +114,8 @@ def _language_of(words: Iterable[str]) -> str:
         language: sum(word in stops for word in bare) for language, stops in stop_words.BY_LANGUAGE.items()
     }
     best = max(counts, key=lambda language: counts[language])  # the first of equals, which is English
-    return best if counts[best] > 1 else "en"
+    enough = 1 if is_question and not counts["en"] else 2
+    return best if counts[best] >= enough else "en"
 
 
 def _content_terms(words: list[str], language: str) -> Iterator[str]:

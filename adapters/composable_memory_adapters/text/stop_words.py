@@ -79,8 +79,8 @@ GERMAN = frozenset(
     neben nicht noch nun nur ob oder ohne schon sehr sein seine seinem seinen seiner seit sich sie sind
     so soll sollen sollte solange uber um und uns unser unsere unserem unseren unserer unter vom von vor
     wann war waren warum was weil welche welchem welchen welcher welches wem wen wenn wer werde werden
-    wessen wie wieder wieso will wir wird wo wofur wogegen woher wohin womit worin wovon wozu wurde
-    wurden zu zum zur zwischen viel viele bitte sag zeig zeige finde erinnere
+    wessen wie wieder wieso will wir wird wo wofur wogegen woher wohin womit worin wovon wozu woran
+    worauf woraus woruber worum wobei weshalb wurde wurden zu zum zur zwischen viel viele bitte sag zeig zeige finde erinnere
     """.split()
 )
 DUTCH = frozenset(
