@@ -116,4 +116,4 @@ def test_an_example_leads_to_the_provider_that_it_names(text: str, tmp_path: Pat
 
 
 def test_the_page_has_examples() -> None:
-    assert len(EXAMPLES) == 3
+    assert len(EXAMPLES) == 4
