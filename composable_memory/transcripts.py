@@ -31,8 +31,7 @@ def messages_of(text: str) -> Iterator[TranscriptMessage]:
         speaker = SPEAKERS.get(str(message.get("role")))
         words = "\n".join(texts_in(message.get("content"))).strip()
         if speaker and words:
-            at = _stamp(message.get("timestamp")) or _stamp(record.get("timestamp"))
-            yield TranscriptMessage(line=number, speaker=speaker, text=words, at=at)
+            yield TranscriptMessage(line=number, speaker=speaker, text=words, at=said_at(record))
 
 
 def _record(line: str) -> Mapping[str, object]:
@@ -50,6 +49,11 @@ def message_in(record: Mapping[str, object]) -> Mapping[str, object]:
             if isinstance(part, dict) and "role" in part:
                 return part
     return {}
+
+
+def said_at(record: Mapping[str, object]) -> datetime | None:
+    """Return when the message of a record was said, if the message or the record tells."""
+    return _stamp(message_in(record).get("timestamp")) or _stamp(record.get("timestamp"))
 
 
 def texts_in(content: object) -> Iterator[str]:

@@ -235,7 +235,8 @@ class SearchFilters:
     """What a result has to be; a filter that is empty lets everything pass.
 
     `since` and `until` are aware times, both inclusive, for the day a note is of: that in its name or its
-    folder's, else `date:` in its front matter, else its last change. A path passes if one of `paths` matches:
+    folder's, else `date:` in its front matter, else its last change; or for the times at which the messages
+    of a transcript were said. A path passes if one of `paths` matches:
     `*` and `?` stay within a folder, `**` does not, a pattern without `/` matches in any folder, and one that
     names a folder matches all that is in it. A note passes that has all `tags`, in its front matter or as
     `#tag`; `a` includes `a/b`. `types` are `note`, `transcript`, `fact`, or endings of files such as `md`.

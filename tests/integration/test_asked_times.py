@@ -153,3 +153,61 @@ async def test_a_transcript_is_of_its_last_change(tmp_path: Path, state_dir: Pat
         found = {query: await first(memory, query) for query in ("last Monday", "the canoe on 11 May")}
 
     assert found == {"last Monday": "sessions/b.jsonl", "the canoe on 11 May": "sessions/a.jsonl"}
+
+
+def _messages(days: dict[str, str]) -> str:
+    """Return a transcript as an agent writes it: each message is so long that it is a passage of its own."""
+    records: list[dict[str, object]] = [{"type": "summary", "summary": "Harbour"}]
+    for number, (moment, text) in enumerate(days.items()):
+        filler = " ".join(f"plank{number}x{count}" for count in range(110))
+        content = [{"type": "text", "text": f"{text} {filler}"}]
+        message = {"role": "assistant" if number % 2 else "user", "content": content}
+        records.append({"type": message["role"], "timestamp": moment, "message": message})
+        records.append({"type": "user", "message": {"role": "user", "content": "Go on."}})
+    return "".join(f"{json.dumps(record)}\n" for record in records)
+
+
+async def test_a_passage_of_a_transcript_is_of_the_time_of_its_messages(
+    vault: Path, state_dir: Path, tmp_path: Path
+) -> None:
+    talks = tmp_path / "talks"
+    talks.mkdir()
+    talk = talks / "2026-05-19-harbour.jsonl"
+    days = {
+        "2026-04-07T09:00:00Z": "The roof of the shed leaks.",
+        "2026-05-11T22:10:00.250Z": "The roof gets slates.",
+        "2026-05-13T08:00:00+02:00": "The gate gets a lock.",
+        "2026-05-19T10:00:00Z": "The roof is done, and the gate is green.",
+    }
+    talk.write_text(_messages(days), encoding="utf-8")
+    os.utime(talk, (NOW.timestamp(), NOW.timestamp()))
+    builtin = {"sources": ["memory", "sessions"], "sessions": {"folder": str(talks)}}
+    async with open_memory(vault, state_dir, {"memory": {"builtin": builtin}}, long_lived=False) as memory:
+        await memory.sync()
+        (manager,) = (one for one in memory.manager.backends_with("sync").values())  # type: ignore[arg-type]
+
+        async def lines(query: str, **times: datetime) -> list[int]:
+            filters = SearchFilters(sources=("sessions",), **times)  # type: ignore[arg-type]
+            return [
+                one.start_line for one in await manager.search(query, SearchOptions(now=NOW, filters=filters))
+            ]
+
+        asked = {
+            "the roof last week": 3,
+            "the roof on 19 May": 7,
+            "the roof in April": 2,
+            "the gate last week": 5,
+            "what happened on 7 April?": 2,
+        }
+        assert {query: (await lines(query))[0] for query in asked} == asked
+        since, until = datetime(2026, 5, 11, tzinfo=UTC), datetime(2026, 5, 12, tzinfo=UTC)
+        assert set(await lines("roof", since=since, until=until)) == {3}
+        assert set(await lines("roof gate", since=until)) == {5, 7}
+        assert set(await lines("roof gate", until=datetime(2026, 4, 30, tzinfo=UTC))) == {2}
+
+        talk.write_text(_messages({"2026-05-18T09:00:00Z": "The roof is thatched."}), encoding="utf-8")
+        await memory.sync()
+        assert set(await lines("roof", since=datetime(2026, 5, 19, tzinfo=UTC))) == set()
+        talk.unlink()
+        await memory.sync()
+        assert await lines("roof") == []

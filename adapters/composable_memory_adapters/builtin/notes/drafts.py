@@ -9,6 +9,7 @@ from composable_memory.types import MemorySource
 from composable_memory_adapters.builtin.notes.documents import Document, cut_document, reader_of
 from composable_memory_adapters.builtin.notes.sessions import (
     TRANSCRIPT_RECIPE,
+    MessageTime,
     Transcript,
     cut_transcript,
     has_grown_enough,
@@ -47,7 +48,7 @@ class FileDraft:
     `seen` is the state in the index when the change was found; if it differs by now, another process has
     written the file and the draft is dropped. `chunks` is None if the content is unchanged. `recipe` names
     how the chunks and their keywords were made; rows of another recipe are rewritten. `problem` is what could
-    not be read.
+    not be read, `times` when the messages of a transcript were said.
     """
 
     key: str
@@ -58,6 +59,7 @@ class FileDraft:
     recipe: str
     is_utf8: bool = True
     problem: str | None = None
+    times: Sequence[MessageTime] = ()
     chunks: Sequence[Chunk] | None
     seen: FileState | None
 
@@ -186,6 +188,7 @@ class Drafter:
             recipe=seen.recipe if seen and is_same else self._recipe_of(found.key, found.source),
             is_utf8=note.is_utf8,
             problem=note.problem if isinstance(note, Document) else None,
+            times=note.times if isinstance(note, Transcript) else (),
             chunks=None if is_same else self._cut(note),
             seen=seen,
         )

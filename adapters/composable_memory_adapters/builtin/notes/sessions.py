@@ -9,14 +9,15 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 from composable_memory.errors import MemoryPathError
 from composable_memory.interfaces import BackendServices
 from composable_memory.paths import is_note, opened_file, problem_with_file
-from composable_memory.transcripts import SPEAKERS, masked_line, message_in, texts_in
+from composable_memory.transcripts import SPEAKERS, masked_line, message_in, said_at, texts_in
 from composable_memory_adapters.builtin.notes.sources import (
     TRANSCRIPT_SUFFIX,
     TRANSCRIPTS_KEY,
@@ -33,11 +34,14 @@ from composable_memory_adapters.chunking import Chunk, chunk_markdown
 from composable_memory_ops_logs.quick_dataclass import dataclass
 from composable_memory_ops_logs.redaction.redactor import REDACTION_VERSION
 
-TRANSCRIPT_RECIPE = f"transcript-1/redaction-{REDACTION_VERSION}"
+TRANSCRIPT_RECIPE = f"transcript-2/redaction-{REDACTION_VERSION}"
 """How messages are read; rows of another recipe are rewritten."""
 
 RECURRING_REASONS = frozenset({"search", "watch", "interval", "session-delta"})
 """Reasons of syncs that start by themselves, some every few seconds."""
+
+QUARTER_S = 900
+"""Messages are dated this finely, so that in every time zone a day begins between two of these times."""
 
 MAX_LINE_BYTES = 16 * 1024 * 1024
 BLOCK_BYTES = 64 * 1024
@@ -47,11 +51,13 @@ BLOCK_BYTES = 64 * 1024
 class Transcript:
     """The text of a transcript, one line for each message.
 
-    `lines` holds for each line of the text its 1-based line in the file. The other fields are as in `Note`.
+    `lines` holds for each line of the text its 1-based line in the file, `times` when the messages were said.
+    The other fields are as in `Note`.
     """
 
     text: str
     lines: Sequence[int]
+    times: Sequence["MessageTime"] = ()
     hash: str
     mtime_ns: int
     size: int
@@ -67,6 +73,14 @@ class Transcript:
         return "\n".join(
             text for number, text in zip(self.lines, self.text.split("\n"), strict=False) if number in wanted
         )
+
+
+class MessageTime(NamedTuple):
+    """Messages that were said within a quarter of an hour, which began `at` seconds since 1970."""
+
+    first_line: int
+    last_line: int
+    at: int
 
 
 def transcripts_folder(settings: BuiltinSettings, services: BackendServices) -> Path | None:
@@ -127,15 +141,19 @@ def read_transcript(path: str) -> Transcript:
     """
     texts: list[str] = []
     numbers: list[int] = []
+    times: list[MessageTime] = []
     with opened_file(path) as (descriptor, before):
         lines = _Lines(descriptor, before.st_size)
         for number, line in enumerate(lines, start=1):
-            if text := _message_text(line):
+            record = _record(line)
+            if text := _message_text(record):
                 texts.append(text)
                 numbers.append(number)
+                _add_time(times, number, said_at(record))
     return Transcript(
         text="\n".join(texts),
         lines=numbers,
+        times=times,
         hash=lines.hash.hexdigest(),
         mtime_ns=mtime_of(before),
         size=before.st_size,
@@ -218,9 +236,18 @@ class _Lines:
             return line.decode("utf-8", "replace")
 
 
-def _message_text(line: str) -> str:
+def _add_time(times: list[MessageTime], line: int, moment: datetime | None) -> None:
+    """Add when a message was said; one without a time is of that of the message before."""
+    at = int(moment.timestamp()) // QUARTER_S * QUARTER_S if moment else None
+    if times and at in (None, times[-1].at):
+        times[-1] = times[-1]._replace(last_line=line)
+    elif at is not None:
+        times.append(MessageTime(line, line, at))
+
+
+def _message_text(record: Mapping[str, object]) -> str:
     """Return `User: …` or `Assistant: …` on one line, empty where the record is no message with words."""
-    message = message_in(_record(line))
+    message = message_in(record)
     speaker = SPEAKERS.get(str(message.get("role")))
     if speaker is None:
         return ""

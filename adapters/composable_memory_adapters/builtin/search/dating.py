@@ -1,15 +1,18 @@
 """The time that a question asks for, and which passages are of it or name it.
 
-A note is of the day in its name, of its nearest dated folder, or of `date:` in its front matter; a transcript
-is of the day of its last change. What a text says of time is found by the keyword index, in a few spellings.
+A note is of the day in its name, of its nearest dated folder, or of `date:` in its front matter; a passage of
+a transcript is of the days of its messages, or of the day of the last change where they do not tell. What a
+text says of time is found by the keyword index, in a few spellings.
 """
 
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import date, datetime, timedelta
+from datetime import date, datetime, time, timedelta, tzinfo
 from itertools import islice, takewhile
+from operator import itemgetter
+from statistics import fmean
 
 from composable_memory.paths import NOTE_SUFFIXES
 from composable_memory.query.filters import day_in_path
@@ -18,6 +21,12 @@ from composable_memory.time.windows import window_of
 from composable_memory.types import QueryIntent, TimeHint
 from composable_memory_adapters.builtin.search.filtering import days_in_heads
 from composable_memory_adapters.builtin.search.hybrid import FusedHit
+from composable_memory_adapters.builtin.store.message_times import (
+    SaidPassage,
+    days_of,
+    said_between,
+    timed_paths,
+)
 from composable_memory_adapters.sqlite_file import Connection
 from composable_memory_adapters.text import stop_words
 from composable_memory_adapters.text.forms import folded
@@ -99,10 +108,11 @@ class _Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedTime:
-    """The time that a question asks for; with `is_all` it asks for nothing else."""
+    """The time that a question asks for, in the asker's time zone; with `is_all` it asks for nothing else."""
 
     spans: tuple[_Span, ...]
     is_all: bool
+    zone: tzinfo | None = None
 
     def level(self, day: date | None) -> float:
         """Return how well a day agrees: 2 for the day or the week, 1 for the month, 0 for not at all."""
@@ -135,7 +145,8 @@ def asked_time(query: str, intent: QueryIntent | None, now: datetime) -> AskedTi
     if not spans:
         return None
     words = (word for word in _WORD.findall(_ONLY_ASKS_HAN.sub(" ", rest)) if word not in _ONLY_ASKS)
-    return AskedTime(spans=spans, is_all=all(folded(word) in _STOPS or word in _STOPS for word in words))
+    is_all = all(folded(word) in _STOPS or word in _STOPS for word in words)
+    return AskedTime(spans=spans, is_all=is_all, zone=now.tzinfo)
 
 
 def _spans(hints: Sequence[TimeHint], now: datetime) -> Iterator[_Span]:
@@ -177,7 +188,10 @@ def find_dated(connection: Connection, asked: AskedTime, *, has_keywords: bool) 
     days = {path: day for path, day in heads.items() if _is_in(day, short)}
     for span in short:
         days |= _files_of(connection, span)
-    ids = _passages_of(connection, days) if days else []
+    for path in timed_paths(connection):
+        days.pop(path, None)
+    said = [one for span in short for one in _said_in(connection, span, asked.zone)]
+    ids = _passages_of(connection, days, said) if days or said else []
     return Dated(asked=asked, ids=ids, days=heads | days, saying=saying)
 
 
@@ -194,6 +208,16 @@ def _files_of(connection: Connection, span: _Span) -> dict[str, date]:
     return found
 
 
+def _said_in(connection: Connection, span: _Span, zone: tzinfo | None) -> Iterator[tuple[date, str, int]]:
+    """Yield the passages of transcripts with messages of a time: first day, path and id of each."""
+    first, last = (datetime.combine(day, time.min).replace(tzinfo=zone) for day in (span.first, span.last))
+    earliest: dict[int, SaidPassage] = {}
+    for said in said_between(connection, first, last + timedelta(days=1, seconds=-1)):
+        earliest.setdefault(said.id, said)
+    for said in earliest.values():
+        yield datetime.fromtimestamp(said.at, zone).date(), said.path, said.id
+
+
 def _shared_beginning(one: str, other: str) -> str:
     return "".join(a for a, _ in takewhile(lambda both: both[0] == both[1], zip(one, other, strict=True)))
 
@@ -206,19 +230,19 @@ def _is_in(day: date, spans: Sequence[_Span]) -> bool:
     return any(span.first <= day <= span.last for span in spans)
 
 
-def _passages_of(connection: Connection, days: Mapping[str, date]) -> list[int]:
-    """Return the passages of some files: the first of each, by their days, then the others."""
-    firsts: dict[str, int] = {}
+def _passages_of(
+    connection: Connection, days: Mapping[str, date], said: Sequence[tuple[date, str, int]]
+) -> list[int]:
+    """Return the passages of files and those `said`: the first of each file, by days, then the others."""
+    firsts: dict[str, tuple[date, int]] = {}
     others: list[tuple[date, int]] = []
-    for id_, path in connection.execute(PASSAGES, (json.dumps([*days]), MOST_LISTED)):
+    rows = connection.execute(PASSAGES, (json.dumps([*days]), MOST_LISTED))
+    for day, path, id_ in (*((days[path], path, id_) for id_, path in rows), *sorted(said)[:MOST_LISTED]):
         if path in firsts:
-            others.append((days[path], id_))
+            others.append((day, id_))
         else:
-            firsts[path] = id_
-    return [
-        *(firsts[path] for path in sorted(firsts, key=lambda path: days[path])),
-        *(id_ for _, id_ in sorted(others)),
-    ]
+            firsts[path] = (day, id_)
+    return [id_ for _, id_ in (*sorted(firsts.values(), key=itemgetter(0)), *sorted(others))]
 
 
 def _phrases(spans: Sequence[_Span]) -> Iterator[str]:
@@ -247,15 +271,16 @@ def _spellings(day: date, *, in_words: bool) -> Iterator[str]:
 def rescored(connection: Connection, hits: Sequence[FusedHit], dated: Dated) -> list[FusedHit]:
     """Return `hits` with what their time adds to their scores, best first."""
     paths = dict(connection.execute(PATHS, (json.dumps([hit.id for hit in hits]),)))
-    levels = {
+    by_path = {
         path: dated.asked.level(dated.days.get(path) or day_in_path(path)) for path in {*paths.values()}
     }
+    levels = {id_: by_path[path] for id_, path in paths.items()}
+    for id_, days in days_of(connection, paths, dated.asked.zone).items():
+        levels[id_] = fmean(map(dated.asked.level, days))
     places = {id_: place for place, id_ in enumerate(dated.ids)}
     scored = []
     for hit in hits:
-        gain = max(
-            BONUS * levels.get(paths.get(hit.id, ""), 0.0), SAYING_BONUS if hit.id in dated.saying else 0.0
-        )
+        gain = max(BONUS * levels.get(hit.id, 0.0), SAYING_BONUS if hit.id in dated.saying else 0.0)
         score = hit.score + gain
         if dated.asked.is_all:
             # Where nothing but a time is asked for, words and meaning of the question say nothing more.

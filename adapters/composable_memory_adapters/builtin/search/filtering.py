@@ -4,7 +4,7 @@ Runs in a reader thread, within one snapshot of the index file.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from datetime import date, datetime, tzinfo
 
 from composable_memory.front_matter import front_matter, has_tag, tags_in
@@ -16,6 +16,7 @@ from composable_memory.query.filters import (
     type_matches,
 )
 from composable_memory.types import SearchFilters
+from composable_memory_adapters.builtin.store.message_times import said_between, timed_paths
 from composable_memory_adapters.sqlite_file import Connection
 from composable_memory_adapters.text.query_terms import KeywordQuery
 from composable_memory_ops_logs.quick_dataclass import dataclass
@@ -43,11 +44,14 @@ def passing(
 
     Without a keyword index all texts are read for words.
     """
-    days = _days_of_files(connection, filters, zone)
+    has_time = filters.since is not None or filters.until is not None
+    timed = timed_paths(connection) if has_time else frozenset()
+    said = {one.id for one in said_between(connection, filters.since, filters.until)} if timed else set()
+    days = _days_of_files(connection, filters, zone, timed)
     rows = [
         row
         for row in connection.execute(PASSAGES, (_json(sorted({path for path, _ in days})),))
-        if (row[1], row[2]) in days
+        if (row[1], row[2]) in days and (row[1] not in timed or row[0] in said)
     ]
     search = _Texts(connection, [row[0] for row in rows], has_keywords)
     for tag in filters.tags:
@@ -66,8 +70,13 @@ def passing(
     return [row[0] for row in sorted(newest_first, key=lambda row: row[0] not in firsts)]
 
 
-def _days_of_files(connection: Connection, filters: SearchFilters, zone: tzinfo | None) -> dict[File, date]:
-    """Return the files that pass by their path, source, type and day, each with its day."""
+def _days_of_files(
+    connection: Connection, filters: SearchFilters, zone: tzinfo | None, timed: Set[str]
+) -> dict[File, date]:
+    """Return the files that pass by their path, source, type and day, each with its day.
+
+    Those `timed` pass on any day: of them each passage has times of its own.
+    """
     changed = {
         (path, source): datetime.fromtimestamp(mtime / 1e9, zone).date()
         for path, source, mtime in connection.execute(FILES)
@@ -78,7 +87,9 @@ def _days_of_files(connection: Connection, filters: SearchFilters, zone: tzinfo 
     named = {file: day for file in changed if (day := day_in_path(file[0]))}
     undated = [path for path, source in changed if source == "memory" and (path, source) not in named]
     days = changed | {(path, "memory"): day for path, day in days_in_heads(connection, undated)} | named
-    return {file: day for file, day in days.items() if may_pass(day, filters) is not False}
+    return {
+        file: day for file, day in days.items() if file[0] in timed or may_pass(day, filters) is not False
+    }
 
 
 def days_in_heads(connection: Connection, paths: Iterable[str]) -> Iterator[tuple[str, date]]:

@@ -6,7 +6,13 @@ so none is computed twice. The next process drops what a killed one left behind.
 
 from collections.abc import Callable
 
-from composable_memory_adapters.builtin.store import documents, embedding_cache, index_meta, schema
+from composable_memory_adapters.builtin.store import (
+    documents,
+    embedding_cache,
+    index_meta,
+    message_times,
+    schema,
+)
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.builtin.store.index_meta import REBUILD, IndexSnapshot
 from composable_memory_adapters.builtin.store.tables import GENERATION_BITS, LIVE, NEXT, Tables
@@ -148,10 +154,11 @@ def prune_cache(connection: Connection, max_entries: int) -> int:
     return 0 if is_under_way(connection) else embedding_cache.prune(connection, max_entries)
 
 
-def prune_documents(connection: Connection) -> None:
-    """Drop the texts of documents that are not in the index any more; none during a rebuild."""
+def prune_kept(connection: Connection) -> None:
+    """Drop what is kept of files that are not in the index any more; nothing during a rebuild."""
     if not is_under_way(connection):
         documents.prune(connection)
+        message_times.prune(connection)
 
 
 def _to_embed(

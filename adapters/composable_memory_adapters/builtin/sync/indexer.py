@@ -20,7 +20,7 @@ from composable_memory_adapters.builtin.notes.drafts import (
 )
 from composable_memory_adapters.builtin.notes.sources import ScanReport, scan
 from composable_memory_adapters.builtin.settings import BuiltinSettings
-from composable_memory_adapters.builtin.store import documents, index_writes
+from composable_memory_adapters.builtin.store import documents, index_writes, message_times
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.builtin.store.index_meta import milliseconds
 from composable_memory_adapters.builtin.store.index_writes import WriteCount
@@ -129,6 +129,11 @@ class Indexer:
         """Read, cut and write the next changed notes, in one transaction."""
         read = await read_documents(self.file, self._next_documents(notes), keep=True)
         group = await asyncio.to_thread(self.drafter.group, notes.changed, notes.done, read)
+        times = {
+            one.key: one.times for one in group.drafts if one.source == "sessions" and one.chunks is not None
+        }
+        if times:  # before the rows that say that the transcripts are read
+            await self.file.write(message_times.store, times)
         written = await self.file.write(
             index_writes.write_drafts,
             self.tables,

@@ -433,8 +433,8 @@ class _Run:
         has_news = result.is_full or result.tally.has_changes or result.vectors.embedded
         if has_news and keep is not None and self._cost is None and result.not_rebuilt is None:
             await self._file.write(rebuild.prune_cache, max_entries=keep)
-        if has_news and self._sync.settings.documents:
-            await self._file.write(rebuild.prune_documents)
+        if has_news:
+            await self._file.write(rebuild.prune_kept)
 
     def log_files(self) -> None:
         """Log the counts, and newly unreadable files."""
