@@ -163,7 +163,6 @@ QUESTIONS = "tests/unit/graphiti/test_question_words.py::test_"
 NEO4J = "tests/unit/graphiti/test_neo4j.py::test_"
 EXIT_DIAGNOSIS = "tests/unit/graphiti/test_exit_diagnosis.py::test_"
 GRAPHITI_CORE = "tests/unit/graphiti/library/test_environment.py::test_"
-JSON_ANSWERS = "tests/unit/graphiti/library/test_json_answers.py::test_"
 GRAPHITI = "tests/integration/graphiti/test_graphiti_backend.py::test_"
 PRIVATE = "tests/integration/graphiti/test_private_server.py::test_"
 FALKOR = "tests/integration/graphiti/test_falkor.py::test_"
@@ -2219,7 +2218,8 @@ INTERFACES = document(
                  f"{READER}the_form_that_the_endpoint_understands_is_found_and_remembered",
                  f"{READER}an_endpoint_that_refuses_everything_is_told"),
             kept("own:llm:answers", "JSON within words is understood, what is wrong is told to the model",
-                 f"{READER}json_within_words_is_understood", f"{JSON_ANSWERS}the_object_is_found",
+                 f"{READER}json_within_words_is_understood",
+                 f"{JUDGING_PROMPT}json_is_found_in_fences_in_prose_and_after_thoughts",
                  f"{READER}the_model_is_told_what_was_wrong_and_may_try_again"),
             kept("own:llm:all-or-nothing", "a model that fails leaves nothing behind",
                  f"{READER}a_model_without_an_answer_leaves_nothing_behind",

@@ -1,11 +1,11 @@
 """What goes to a language model and what comes back from it, whoever carries it; no network in here."""
 
-from collections.abc import Iterable, Iterator, Mapping
+import json
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from hashlib import sha256
 from itertools import count
 from typing import Protocol
-
-from pydantic_core import from_json
 
 from composable_memory_ops_logs import redact
 from composable_memory_ops_logs.events import JsonValue
@@ -16,7 +16,11 @@ SHORT_TEXT: Mapping[str, JsonValue] = {"type": "string", "maxLength": 300}
 FENCE = "```"
 MAX_FENCED_BLOCKS = 8
 """How many fenced blocks of an answer are looked at: one is expected."""
+MAX_STARTS = 100
+"""At how many opening braces an object is looked for; text with thousands of them would take seconds."""
 MARK_CHARS = 12
+
+_DECODER = json.JSONDecoder(strict=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,32 +99,22 @@ def object_schema(properties: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
 
 
 def json_object_in(text: str) -> dict[str, object] | None:
-    """Return the JSON object in a model's answer: fenced, or between the outermost braces, or all of it.
+    """Return the first JSON object in a model's answer that is not part of another one; fenced ones first.
 
     What a model thought aloud before it answered is left out. None where there is no object; one that is
     nested too deeply counts as none. Numbers may be infinite or none at all, as JSON of models has them.
     """
     answer = text.rpartition("</think>")[2]
-    for piece in _pieces(answer):
-        try:
-            value: object = from_json(piece.encode("utf-8", "replace"))
-        except ValueError:
-            continue
-        if isinstance(value, dict):
-            return value
+    for piece in (*answer.split(FENCE, 2 * MAX_FENCED_BLOCKS)[1::2], answer):
+        start = piece.find("{")
+        for _ in range(MAX_STARTS):
+            if start < 0:
+                break
+            with suppress(ValueError, RecursionError):
+                found: dict[str, object] = _DECODER.raw_decode(piece, start)[0]
+                return found
+            start = piece.find("{", start + 1)
     return None
-
-
-def _pieces(text: str) -> Iterator[str]:
-    for block in text.split(FENCE, 2 * MAX_FENCED_BLOCKS)[1::2]:
-        yield from _braced(block)
-    yield from _braced(text)
-
-
-def _braced(text: str) -> Iterator[str]:
-    start, end = text.find("{"), text.rfind("}")
-    if 0 <= start < end:
-        yield text[start : end + 1]
 
 
 def _shown(character: str) -> str:

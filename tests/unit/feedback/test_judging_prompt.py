@@ -142,11 +142,18 @@ def test_cleaning_keeps_lines_and_drops_control_characters() -> None:
 
 
 def test_json_is_found_in_fences_in_prose_and_after_thoughts() -> None:
-    assert json_object_in('Sure!\n```json\n{"a": 1}\n```\nHope {that} helps') == {"a": 1}
-    assert json_object_in('I think: {"a": {"b": 2}} is right.') == {"a": {"b": 2}}
-    assert json_object_in('<think>maybe {"a": 0}</think>{"a": 1}') == {"a": 1}
-    assert json_object_in('```\nno json\n```\n```json\n{"a": 1}\n```') == {"a": 1}
-    assert json_object_in('```json\n{"a": 1}') == {"a": 1}
+    for text in (
+        '{"a": "b } c"}',
+        'Sure!\n```json\n{"a": "b } c"}\n```\nHope {that} helps',
+        'Here it is: {"a": "b } c"} is right, {really}.',
+        '<think>maybe {"a": 0}</think>{"a": "b } c"}',
+        'Think {of it}.\n```\nno json\n```\n```json\n{"a": "b } c"}\n``` done',
+        '```json\n{"a": "b } c"}',
+        '\ufeff  {"a": "b } c"}',
+        '{not json} {"a": "b } c"}',
+    ):
+        assert json_object_in(text) == {"a": "b } c"}
+    assert json_object_in('{"a": {"b": "two\nlines"}}') == {"a": {"b": "two\nlines"}}
 
 
 def test_what_holds_no_json_object_is_none() -> None:
@@ -155,6 +162,7 @@ def test_what_holds_no_json_object_is_none() -> None:
         "[" * 100_000,
         "{" * 100_000 + "}" * 100_000,
         "```" * 50_000,
+        '{"a":' * 20_000,
     )
-    for text in ("", "no", "[1, 2]", "{", "}{", "{'a': 1}", '{"a": 1', "\ud800{\ud800}", *bombs):
+    for text in ("", "no", "[1, 2]", "{", "}{", '{"a": [', "{'a': 1}", '{"a": 1', "\ud800{\ud800}", *bombs):
         assert json_object_in(text) is None, text[:20]

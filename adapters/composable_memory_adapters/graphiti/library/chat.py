@@ -1,7 +1,6 @@
 """graphiti-core's questions to a language model: asks for JSON, finds it in answers, checks and repeats."""
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
@@ -28,7 +27,7 @@ from composable_memory_adapters.graphiti.settings import LlmSettings
 from composable_memory_feedback.chat import ChatClient, ChatEndpoint, ChatError
 from composable_memory_feedback.chat_protocol import UNFIT
 from composable_memory_feedback.errors import FeedbackError
-from composable_memory_feedback.language_model import ChatReply
+from composable_memory_feedback.language_model import ChatReply, json_object_in
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 ASKING = "ask the language model"
@@ -229,7 +228,7 @@ def _with_schema(
 
 def _read(reply: ChatReply, model: type[BaseModel] | None) -> tuple[dict[str, Any] | None, str]:
     """Return the object in an answer, or None and what is wrong with it."""
-    found = object_in(reply.text)
+    found = json_object_in(reply.text)
     if found is None:
         return None, "there is no JSON object in it" if reply.is_whole else "it was cut off"
     if model is None:
@@ -247,32 +246,3 @@ def _read(reply: ChatReply, model: type[BaseModel] | None) -> tuple[dict[str, An
 
 def _correction(problem: str) -> str:
     return f"That cannot be used: {problem}. Answer again, with one JSON object of the form asked for."
-
-
-FENCE = re.compile(r"```[\w-]*[ \t]*\n(.*?)```", re.DOTALL)
-
-_decoder = json.JSONDecoder(strict=False)
-
-
-def object_in(text: str) -> dict[str, object] | None:
-    """Return the first JSON object in a text that is not part of another one, or None.
-
-    Thoughts before the answer may hold braces of their own, so what a fence encloses is looked at first.
-    """
-    for part in (*FENCE.findall(text), text):
-        found = _first_object(part)
-        if found is not None:
-            return found
-    return None
-
-
-def _first_object(text: str) -> dict[str, object] | None:
-    start = text.find("{")
-    while start >= 0:
-        try:
-            found, _ = _decoder.raw_decode(text, start)
-        except (ValueError, RecursionError):
-            start = text.find("{", start + 1)
-            continue
-        return found if isinstance(found, dict) else None
-    return None
