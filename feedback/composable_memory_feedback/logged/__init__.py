@@ -18,7 +18,6 @@ if TYPE_CHECKING:
         QueryStream,
         TrafficItem,
         read_queries,
-        read_traffic,
     )
     from composable_memory_feedback.logged.traffic import (
         LoggedAnswer,
@@ -44,11 +43,10 @@ __all__ = [
     "Traffic",
     "TrafficItem",
     "read_queries",
-    "read_traffic",
 ]
 
 _MODULES = {
-    "reading": "LineTest QueryStream TrafficItem read_queries read_traffic",
+    "reading": "LineTest QueryStream TrafficItem read_queries",
     "traffic": "LoggedAnswer LoggedDelivery LoggedQueries LoggedRead Traffic",
 }
 """The store, which every search looks into, reads no log."""

@@ -5,7 +5,7 @@ between its `query.start` and its `query.merged`; when its start is met, all tha
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
 from pathlib import Path
@@ -25,7 +25,6 @@ from composable_memory_feedback.logged.traffic import (
     LoggedDelivery,
     LoggedQueries,
     LoggedRead,
-    Traffic,
 )
 from composable_memory_ops_logs import SCHEMA_VERSION, EventFilter, OpsEvent, OpsLogReader
 
@@ -129,47 +128,6 @@ def read_queries(
     stream = QueryStream(directory, since=since, until=until, memory=memory)
     queries = list(islice(stream, limit))
     return LoggedQueries(queries=_oldest_first(queries), incomplete=stream.incomplete)
-
-
-def read_traffic(
-    directory: Path,
-    *,
-    since: datetime | None = None,
-    until: datetime | None = None,
-    memory: str | None = None,
-    sift: Callable[[Iterable[TrafficItem]], Iterable[TrafficItem]] = iter,
-) -> Traffic:
-    """Return the queries as `read_queries` does, and the reads, answers and deliveries of the same time.
-
-    `sift` is given all of it, newest first, and returns what is kept: the whole need not fit into memory.
-    Give a `since` that is early enough for the queries which the newest reads and answers followed.
-
-    Raises:
-        OpsLogError: the directory or a file in it cannot be read; that it is missing is no error.
-        ValueError: a time has no time zone.
-    """
-    stream = QueryStream(directory, since=since, until=until, memory=memory)
-    queries: list[LoggedQuery] = []
-    reads: list[LoggedRead] = []
-    answers: list[LoggedAnswer] = []
-    deliveries: list[LoggedDelivery] = []
-    for item in sift(stream.with_traffic()):
-        match item:
-            case LoggedQuery():
-                queries.append(item)
-            case LoggedRead():
-                reads.append(item)
-            case LoggedAnswer():
-                answers.append(item)
-            case LoggedDelivery():
-                deliveries.append(item)
-    return Traffic(
-        queries=_oldest_first(queries),
-        reads=tuple(reversed(reads)),
-        answers=tuple(reversed(answers)),
-        deliveries=tuple(reversed(deliveries)),
-        incomplete=stream.incomplete,
-    )
 
 
 class _Reading:

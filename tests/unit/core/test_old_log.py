@@ -10,7 +10,7 @@ import pytest
 
 from composable_memory.query.replay import Replayer, is_reproduced
 from composable_memory.query.waterfall import waterfall
-from composable_memory_feedback.logged import read_queries, read_traffic
+from composable_memory_feedback.logged import LoggedRead, QueryStream, read_queries
 from composable_memory_ops_logs import EventFilter, OpsLog, OpsLogReader, QueryDelivered
 from composable_memory_ops_logs.events import JsonValue
 
@@ -47,7 +47,8 @@ def test_its_queries_are_read_and_ranked_again_to_the_byte(folder: Path) -> None
     assert [one.near != frozenset() for one in logged.queries] == [True] * 4
     plain = [one for one in logged.queries if one.experiment is None]
     assert [tuple(ranker(one, one.policy)) for one in plain] == [one.shown for one in plain]
-    assert len(read_traffic(folder).reads) == 1
+    traffic = QueryStream(folder).with_traffic()
+    assert len([one for one in traffic if isinstance(one, LoggedRead)]) == 1
 
 
 def test_where_results_did_not_say_which_piece_of_a_line_they_were_their_candidates_do(

@@ -5,19 +5,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
 
 from composable_memory_feedback.intents import IntentKind
-from composable_memory_feedback.logged import LoggedExperiment, LoggedQuery, read_queries, read_traffic
+from composable_memory_feedback.logged import LoggedExperiment, LoggedQuery, QueryStream, read_queries
 from composable_memory_feedback.logged.reading import (
     BAD_LINES,
     LINES_MISSING,
     NEWER_VERSION,
     NOT_UNDERSTOOD,
     OLDER_VERSION,
-    QueryStream,
 )
 from composable_memory_ops_logs import (
     SCHEMA_VERSION,
@@ -396,6 +396,11 @@ def test_an_envelope_that_lies_is_never_raised(log: Log, field_name: bytes) -> N
     assert read.incomplete in ({NOT_UNDERSTOOD: 1}, {LINES_MISSING: 1})
 
 
+def oldest_first(stream: QueryStream) -> list[Any]:
+    """Return queries and what came after them."""
+    return list(stream.with_traffic())[::-1]
+
+
 def test_what_came_after_a_search_is_read_with_the_queries(log: Log) -> None:
     later = NOON + timedelta(seconds=5)
     log.query()
@@ -408,35 +413,35 @@ def test_what_came_after_a_search_is_read_with_the_queries(log: Log) -> None:
     log.write(MemoryRead(path="b.md", chars=9), at=later)
     log.write(AnswerGiven(query_trace_id="t1", chars=50, quoted=[TakenFrom("a.md", 3, 9, 160)]), at=later)
 
-    traffic = read_traffic(log.folder)
+    stream = QueryStream(log.folder)
+    query, delivery, first, second, answer = oldest_first(stream)
 
-    assert ids(traffic.queries) == ["q1"]
-    first, second = traffic.reads
+    assert query.query_id == "q1"
     assert (first.path, first.from_line, first.lines, first.session_key, first.query_trace_id) == (
         "a.md", 3, 4, "s", "t1",
     )  # fmt: skip
     assert (second.path, second.from_line, second.query_trace_id, second.at) == ("b.md", None, None, later)
-    assert [(one.query_trace_id, one.quoted) for one in traffic.answers] == [
-        ("t1", (TakenFrom("a.md", 3, 9, 160),))
-    ]
-    assert [(one.trace_id, one.paths) for one in traffic.deliveries] == [("t1", ("a.md",))]
-    assert traffic.incomplete == {}
+    assert (answer.query_trace_id, answer.quoted) == ("t1", (TakenFrom("a.md", 3, 9, 160),))
+    assert (delivery.trace_id, delivery.paths) == ("t1", ("a.md",))
+    assert stream.incomplete == {}
 
 
 def test_traffic_outside_the_time_is_left_out(log: Log) -> None:
     for minute in (0, 5, 20):
         log.write(MemoryRead(path=f"{minute}.md", chars=1), at=NOON + timedelta(minutes=minute))
 
-    traffic = read_traffic(log.folder, since=NOON + timedelta(minutes=1), until=NOON + timedelta(minutes=6))
+    stream = QueryStream(log.folder, since=NOON + timedelta(minutes=1), until=NOON + timedelta(minutes=6))
 
-    assert [read.path for read in traffic.reads] == ["5.md"]
+    assert [read.path for read in oldest_first(stream)] == ["5.md"]
 
 
 def test_a_read_of_another_memory_is_left_out_and_one_without_a_mark_is_not(log: Log) -> None:
     for mark in ("m1", "m2", None):
         log.write(MemoryRead(path=f"{mark}.md", chars=1, memory=mark))
 
-    assert [read.path for read in read_traffic(log.folder, memory="m1").reads] == ["m1.md", "None.md"]
+    stream = QueryStream(log.folder, memory="m1")
+
+    assert [read.path for read in oldest_first(stream)] == ["m1.md", "None.md"]
 
 
 def test_traffic_that_lies_is_counted(log: Log) -> None:
@@ -450,7 +455,7 @@ def test_traffic_that_lies_is_counted(log: Log) -> None:
                 "traceId": "t", "detail": detail}  # fmt: skip
         log.raw(orjson.dumps(line) + b"\n")
 
-    traffic = read_traffic(log.folder)
+    stream = QueryStream(log.folder)
 
-    assert traffic.incomplete == {NOT_UNDERSTOOD: 4}
-    assert (traffic.reads, traffic.answers, traffic.deliveries) == ((), (), ())
+    assert oldest_first(stream) == []
+    assert stream.incomplete == {NOT_UNDERSTOOD: 4}
