@@ -208,25 +208,27 @@ def _relevances(
 class _Lines:
     """The lines of all passages: the states of their words, where each line begins, where each passage does.
 
-    `following` is for each line the next one of its passage, itself for the last.
+    `beside` is for each line the next one of its passage, for the last the one before it, if there is one.
     """
 
     states: Numbers
     begins: Places
     firsts: Places
-    following: Places
+    beside: Places
 
     @classmethod
     def of(cls, passages: Sequence[_Passage]) -> "_Lines":
         words = np.array([count for one in passages for count in one.lines])
         counts = np.array([len(one.lines) for one in passages])
-        following = np.arange(1, len(words) + 1)
-        following[np.cumsum(counts) - 1] -= 1
+        firsts = np.cumsum(counts) - counts
+        beside = np.arange(1, len(words) + 1)
+        lasts = firsts + counts - 1
+        beside[lasts] = np.maximum(lasts - 1, firsts)
         return cls(
             states=np.concatenate([one.states for one in passages]).astype(np.float32),
             begins=np.cumsum(words) - words,
-            firsts=np.cumsum(counts) - counts,
-            following=following,
+            firsts=firsts,
+            beside=beside,
         )
 
 
@@ -235,9 +237,9 @@ def _judged(asked: Numbers, telling: Numbers, lines: _Lines) -> Numbers:
     cosines = asked @ lines.states.T / SCALE**2
     near = _nearness(np.maximum.reduceat(cosines, lines.begins, axis=1))
     in_all = telling @ np.maximum.reduceat(near, lines.firsts, axis=1)
-    in_two = np.maximum.reduceat(telling @ np.maximum(near, near[:, lines.following]), lines.firsts)
+    in_two = np.maximum.reduceat(telling @ np.maximum(near, near[:, lines.beside]), lines.firsts)
     sums = np.add.reduceat(lines.states, lines.begins, axis=0)
-    both = sums + sums[lines.following]
+    both = sums + sums[lines.beside]
     question = asked.sum(axis=0)
     lengths = np.linalg.norm(both, axis=1) * np.linalg.norm(question)
     alike = _nearness(both @ question / np.maximum(lengths, 1e-9))

@@ -95,6 +95,10 @@ class _Span:
     def days(self) -> int:
         return (self.last - self.first).days + 1
 
+    @property
+    def is_year(self) -> bool:
+        return (self.first.month, self.first.day) == (1, 1) and self.last == date(self.first.year, 12, 31)
+
     def level(self, day: date) -> float:
         if self.first <= day <= self.last:
             return 2.0 if self.days <= DAYS_ASKED_ONE_BY_ONE else 1.0
@@ -113,6 +117,11 @@ class AskedTime:
     spans: tuple[_Span, ...]
     is_all: bool
     zone: tzinfo | None = None
+
+    @property
+    def is_within(self) -> bool:
+        """Return whether no day outside of what is asked for agrees, and all that do were listed."""
+        return all(1 < span.days <= MOST_DAYS_LISTED and not span.any_year for span in self.spans)
 
     def level(self, day: date | None) -> float:
         """Return how well a day agrees: 2 for the day or the week, 1 for the month, 0 for not at all."""
@@ -252,6 +261,9 @@ def _phrases(spans: Sequence[_Span]) -> Iterator[str]:
             for number in range(span.days):
                 yield from _spellings(span.first + timedelta(days=number), in_words=span.days == 1)
             continue
+        if span.is_year:
+            yield f'"{span.first.year}"'
+            continue
         month = span.first.replace(day=1)
         while month <= span.last:
             yield f'"{month:%Y %m}"'
@@ -271,10 +283,11 @@ def _spellings(day: date, *, in_words: bool) -> Iterator[str]:
 def rescored(connection: Connection, hits: Sequence[FusedHit], dated: Dated) -> list[FusedHit]:
     """Return `hits` with what their time adds to their scores, best first."""
     paths = dict(connection.execute(PATHS, (json.dumps([hit.id for hit in hits]),)))
-    by_path = {
-        path: dated.asked.level(dated.days.get(path) or day_in_path(path)) for path in {*paths.values()}
-    }
-    levels = {id_: by_path[path] for id_, path in paths.items()}
+    told: Mapping[str, date | None] = dated.days
+    if not dated.asked.is_within:
+        told = {path: told.get(path) or day_in_path(path) for path in {*paths.values()}}
+    by_path = {path: dated.asked.level(day) for path, day in told.items()}
+    levels = {id_: by_path.get(path, 0.0) for id_, path in paths.items()}
     for id_, days in days_of(connection, paths, dated.asked.zone).items():
         levels[id_] = fmean(map(dated.asked.level, days))
     places = {id_: place for place, id_ in enumerate(dated.ids)}

@@ -29,6 +29,12 @@ COMMON_SHARE = 0.25
 PHRASE_SHARE = 0.25
 """What a phrase adds to its words, which count already, and count more for standing together."""
 
+ALSO_AT_ONCE = 2
+"""Of more times the limit that are to be looked at in any case, those are that have the most of the words."""
+
+ALSO_WITHIN = 10
+"""These are looked for among so many times the limit: a second scan would take as long as the first."""
+
 COLLECTION = "SELECT collection_size(chunks_fts) FROM chunks_fts WHERE chunks_fts MATCH ? LIMIT 1"
 FREQUENCY = "SELECT count(*) FROM (SELECT 1 FROM chunks_fts WHERE chunks_fts MATCH ? LIMIT ?)"
 # Ordering by the value of bm25() keeps only the best rows while scanning; by `rank` it sorts them all.
@@ -80,38 +86,41 @@ def search(
     reserved: MemorySource | None = None,
     among: Sequence[int] | None = None,
     also: Sequence[int] = (),
+    wordless: int | None = None,
     row_budget: int = ROW_BUDGET,
 ) -> KeywordAnswer:
     """Return the `limit` passages with the most of `query`; runs within the caller's transaction.
 
-    With `among`, only those passages are looked for; `also` are looked at in any case. With `reserved`, the
-    `limit` passages of that source that have the most of it are returned as well, so that another source does
-    not crowd it out. `row_budget` is how many passages SQLite may score, unless the rarest word alone is in
-    more.
+    With `among`, only those passages are looked for; `also` are looked at in any case, and the first
+    `wordless` of them (None: `limit`) returned even if they have no word of it. With `reserved`, the `limit`
+    passages of that source that have the most of it are returned as well, so that another source does not
+    crowd it out. `row_budget` is how many passages SQLite may score, unless the rarest word alone is in more.
     """
     match_any = query.match_any()
     size = connection.execute(COLLECTION, (match_any,)).get if match_any else None
+    listed = also[: limit if wordless is None else wordless]
     if size is None:
-        return KeywordAnswer(hits=tuple(_unmatched(also[:limit])), scale=1.0)
+        return KeywordAnswer(hits=tuple(_unmatched(listed)), scale=1.0)
     plan = _Plan.of(connection, query, size=orjson.loads(size), row_budget=row_budget)
+    are_many = len(also) > ALSO_AT_ONCE * limit
+    depth = ALSO_WITHIN * limit if are_many else limit
     if among is None:
-        ids = [row[0] for row in connection.execute(CANDIDATES_BY_BM25, (plan.match, limit))]
+        found = connection.execute(CANDIDATES_BY_BM25, (plan.match, depth))
     else:
-        ids = [row[0] for row in connection.execute(CANDIDATES_AMONG, (plan.match, _json(among), limit))]
-    if len(also) > limit:
-        more = connection.execute(CANDIDATES_AMONG, (plan.match, _json(also), limit))
-        ids = [*dict.fromkeys([*ids, *(row[0] for row in more)])]
-    elif also:
-        ids = [*dict.fromkeys([*ids, *also])]
+        found = connection.execute(CANDIDATES_AMONG, (plan.match, _json(among), depth))
+    best = [row[0] for row in found]
+    wanted = frozenset(also)
+    more = [id_ for id_ in best if id_ in wanted][:limit] if are_many else also
+    ids = [*dict.fromkeys([*best[:limit], *more])]
     if reserved and among is None and len(ids) == limit:
-        more = connection.execute(CANDIDATES_OF_SOURCE, (plan.match, reserved, limit))
-        ids = [*dict.fromkeys([*ids, *(row[0] for row in more)])]
+        of_source = connection.execute(CANDIDATES_OF_SOURCE, (plan.match, reserved, limit))
+        ids = [*dict.fromkeys([*ids, *(row[0] for row in of_source)])]
     places = connection.execute(PLACES, (plan.match, _json(ids), len(ids)))
-    hits = [plan.hit(passage_id, orjson.loads(found)) for passage_id, found in places]
+    hits = [plan.hit(passage_id, orjson.loads(where)) for passage_id, where in places]
     hits.sort(key=lambda hit: (-hit.bm25, hit.id))
     if also:
         matched = {hit.id for hit in hits}
-        hits += _unmatched([id_ for id_ in also[:limit] if id_ not in matched])
+        hits += _unmatched([id_ for id_ in listed if id_ not in matched])
     return KeywordAnswer(hits=hits, scale=plan.relevance.scale, rarities=plan.rarities, unknown=plan.unknown)
 
 

@@ -55,6 +55,9 @@ KEYWORD_ENGINE = "fts5"
 
 NAMED_FILES = 3
 
+WORDLESS = 16
+"""As many passages of a time are candidates without a word of a question that asks for more than a time."""
+
 DEEPER_FOR_BOTH = 4
 """So many times more neighbours are looked at where there are transcripts, so that notes are among them."""
 
@@ -311,6 +314,7 @@ class Searcher:
                 reserved=reserved,
                 among=asked.among,
                 also=asked.dated.ids if asked.dated else (),
+                wordless=None if asked.dated is None or asked.dated.asked.is_all else WORDLESS,
             )
 
         return await self._file.read(search)
