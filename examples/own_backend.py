@@ -163,7 +163,7 @@ spec = BackendSpec(
 
 MESSAGES = (
     ("Pip", "The Harbour Lane depot has charging racks for twelve bikes."),
-    ("Nadia", "I moved from the workshop to the office in Saltmarsh last week."),
+    ("Nadia", "I moved from Millrace to Saltmarsh last week."),
     ("Pip", "We decided to use Redis Streams for the dispatch queue."),
 )
 SPOKEN = MemoryTemporalMetadata(observed_at=datetime(2026, 6, 1, 9, tzinfo=UTC))
@@ -183,7 +183,7 @@ async def main():
         ) as memory:
             report = (await memory.ingest(contents))["parts"]
             print(f"{report.stored} messages, {report.entities} entities, {report.facts} facts")
-            for question in ("Where can I charge a bike?", "What does Nadia do now?"):
+            for question in ("Where can I charge a bike?", "Where does Nadia live now?"):
                 print(f"\n{question}")
                 for hit in (await memory.query(question)).results[:2]:
                     print(f"{hit.score:.2f}  {hit.path}  {hit.snippet}")

@@ -108,8 +108,11 @@ def _edge(content: MemoryContentObject, relation: ExtractedRelation, lifetime: L
         "exclusive": relation.exclusive,
         "confidence": _least(relation.confidence, lifetime.confidence),
     }
+    if relation.one_holder:
+        properties["one_holder"] = True
     if relation.valid_to is not None and relation.valid_from is None:
-        properties["ends"] = True
+        # Nobody says since when it held: not since this was said, which is when it was over.
+        properties |= {"ends": True, "told": {}}
     return GraphEdge(
         id=edge_id(relation.source, relation.type, relation.target, relation.fact),
         source_id=node_id(relation.source),

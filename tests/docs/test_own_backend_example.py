@@ -21,4 +21,4 @@ def test_the_example_of_an_own_backend_runs(tmp_path: Path) -> None:
 
     assert (done.returncode, done.stderr) == (0, "")
     assert "charging racks" in done.stdout
-    assert "Nadia: I moved from the workshop" in done.stdout
+    assert "Nadia: I moved from Millrace" in done.stdout

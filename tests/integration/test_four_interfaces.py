@@ -132,7 +132,7 @@ def folders(tmp_path: Path, state_dir: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 async def found(folders: tuple[Path, Path], parts: Parts) -> tuple[bool, bool]:
-    """Take in a note and a fact; return whether the note is found by meaning, and the fact by its words."""
+    """Take in a note and a fact; return whether the note is found by meaning, and the fact as such."""
     spec: BackendSpec = replace(graphiti, id="facts", open=parts.open_facts)
     config = {
         "embedding": {"provider": parts.embedder},
@@ -146,7 +146,9 @@ async def found(folders: tuple[Path, Path], parts: Parts) -> tuple[bool, bool]:
         notes = await memory.query(BY_MEANING, backends=["builtin"])
         facts = await memory.query(BY_FACT, backends=["facts"])
     paths = [one.path for one in notes.results]
-    return paths[:1] == ["memory/boat.md"], any(FACT in (one.snippet or "") for one in facts.results)
+    return paths[:1] == ["memory/boat.md"], any(
+        FACT in one.snippet and "fact" in one.metadata for one in facts.results
+    )
 
 
 async def test_taking_in_and_asking_enter_all_four_interfaces(folders: tuple[Path, Path]) -> None:

@@ -1,25 +1,39 @@
-"""The extractor by rules: no model, thousands of sentences a second, every sentence accounted for.
+"""The extractor by rules: no model, thousands of sentences a second, silent where it is not sure.
 
-A sentence with a known verb becomes a relation such as `LIVES_IN`; any other that states something becomes
-one fact between what it speaks of. English is read best; names, quotations, code and dates are found in any
-language that has them, and the commonest verbs in some.
+A sentence states a relation such as `LIVES_IN` where a pattern of its language is certain of it; of any other
+sentence the graph keeps the text alone. English, German, Spanish and Chinese are read.
 """
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from datetime import datetime
+from functools import partial
 from itertools import groupby
 
 from composable_memory.content import ExtractedEntity, ExtractedRelation, MemoryContentObject
 from composable_memory.ingest.extract import Extraction
 from composable_memory.ingest.lifetimes import observed_at
-from composable_memory_adapters.extractors.names import UNSURE, Mention, mentions_in
-from composable_memory_adapters.extractors.relations import Scene, relations_in
-from composable_memory_adapters.extractors.statements import Statement, statements_of, subject_of
+from composable_memory_adapters.extractors.chinese import chinese_mentions, chinese_relations, is_chinese
+from composable_memory_adapters.extractors.names import (
+    UNSURE,
+    Mention,
+    is_no_entity,
+    mentions_in,
+    without_files,
+)
+from composable_memory_adapters.extractors.relations import Scene, clauses_of, relations_in, states_nothing
+from composable_memory_adapters.extractors.sentence_times import without_times
+from composable_memory_adapters.extractors.statements import Statement, statements_of
 
 MAX_CHARS_ON_THE_LOOP = 300
 """A longer text is read in a thread; a shorter one, such as a message, takes a few milliseconds."""
+
+OWNER = "owner"
+"""Who says "I" where a content names nobody: the one whose memory it is."""
+
+ROLES_IN_TALKS = frozenset({"user", "human", "me", "i", "you", "assistant", "ai", "bot", "system"})
 
 
 class ReadingExtractor(ABC):
@@ -57,59 +71,126 @@ class HeuristicExtractor(ReadingExtractor):
 
 def read_by_rules(content: MemoryContentObject) -> Extraction:
     """Return the entities in `content` and what it says of them."""
-    statements = statements_of(content)
-    named = _named(statements)
-    scene = Scene(topic=subject_of(content), observed_at=observed_at(content))
-    relations = [
-        relation
-        for _, paragraph in groupby(zip(statements, named, strict=True), lambda pair: pair[0].paragraph)
-        for relation in _relations(list(paragraph), scene)
-    ]
-    kinds = {statement.speaker: "Person" for statement in statements if statement.speaker}
-    for mention in (mention for mentions in named for mention in mentions):
-        kinds.setdefault(mention.label, mention.kind)
-    for relation in relations:
-        for label in (relation.source, relation.target):
-            kinds.setdefault(label, UNSURE)
-    return Extraction(entities=tuple(_entities(kinds)), relations=tuple(relations))
+    said = observed_at(content)
+    owner = _owner_of(content)
+    read = [_Sentence(one, said, owner) for one in statements_of(content)]
+    known = {name.casefold() for one in read if one.speaker for name in (one.speaker, one.speaker.split()[0])}
+    _name(read, known - ROLES_IN_TALKS)
+    relations: list[ExtractedRelation] = []
+    for _, paragraph in groupby(read, lambda one: one.paragraph):
+        previous: tuple[str, ...] = ()
+        for sentence in paragraph:
+            speaker = _person(sentence.speaker, owner)
+            found = [
+                one
+                for one in sentence.relations(Scene(speaker=speaker, observed_at=said, previous=previous))
+                if not (is_no_entity(one.source) or is_no_entity(one.target))
+            ]
+            relations += found
+            people = tuple(dict.fromkeys(one.source for one in found)) or sentence.first_person
+            previous = people if people and people[0] != speaker else previous
+    return Extraction(entities=tuple(_entities(read, relations)), relations=tuple(relations))
 
 
-def _named(statements: Sequence[Statement]) -> list[list[Mention]]:
-    """Return the names in each sentence; one that may be any word counts if it is a name elsewhere."""
-    known = {
-        name.casefold() for one in statements if one.speaker for name in (one.speaker, one.speaker.split()[0])
-    }
-    found = [mentions_in(one.text, known) for one in statements]
-    kinds: dict[str, str] = {}
-    for mention in (mention for mentions in found for mention in mentions if mention.sure):
-        folded = mention.label.casefold()
-        if kinds.get(folded, UNSURE) == UNSURE:
-            kinds[folded] = mention.kind
-    return [
-        [
-            replace(mention, kind=kinds[mention.label.casefold()])
-            for mention in mentions
-            if mention.label.casefold() in kinds
+class _Sentence:
+    """A sentence with the names in each of its clauses."""
+
+    def __init__(self, statement: Statement, said: datetime | None, owner: str) -> None:
+        self.owner = owner
+        self.text = statement.text
+        self.paragraph = statement.paragraph
+        self.speaker = statement.speaker
+        self.is_chinese = is_chinese(statement.text)
+        self.clauses = [
+            without_times(clause, said)
+            for clause in (clauses_of(without_files(self.text)) if not self.is_chinese else [self.text])
         ]
-        for mentions in found
-    ]
+        self.mentions: list[list[Mention]] = []
+
+    @property
+    def first_person(self) -> tuple[str, ...]:
+        """Return whom "she" in the next sentence may be."""
+        return tuple(one.label for found in self.mentions for one in found if one.kind == "Person")[:1]
+
+    def relations(self, scene: Scene) -> list[ExtractedRelation]:
+        """Return what the sentence states."""
+        if states_nothing(self.text):
+            return []
+        fact = f"{self.speaker}: {self.text}" if self.speaker else self.text
+        if self.is_chinese:
+            return chinese_relations(self.text, fact, scene)
+        clauses = [
+            (text, time, found) for (text, time), found in zip(self.clauses, self.mentions, strict=True)
+        ]
+        return relations_in(clauses, fact, scene)
 
 
-def _relations(
-    paragraph: Sequence[tuple[Statement, Sequence[Mention]]], scene: Scene
-) -> Iterator[ExtractedRelation]:
-    """Yield what the sentences of a paragraph state; "she" is the person whom the one before spoke of."""
-    previous: str | None = None
-    for statement, mentions in paragraph:
-        yield from relations_in(statement, mentions, replace(scene, previous=previous))
-        if mentions:
-            previous = mentions[0].label
+def _name(read: Sequence[_Sentence], known: Collection[str]) -> None:
+    """Find the names in each sentence; one that may be any word counts if it is a name elsewhere."""
+    for one in read:
+        find = chinese_mentions if one.is_chinese else partial(mentions_in, known=known)
+        one.mentions = [find(text) for text, _ in one.clauses]
+    kinds: dict[str, str] = {}
+    for mention in (mention for one in read for found in one.mentions for mention in found if mention.sure):
+        if kinds.get(mention.label.casefold(), UNSURE) == UNSURE:
+            kinds[mention.label.casefold()] = mention.kind
+    for one in read:
+        one.mentions = [
+            [
+                replace(mention, kind=kinds.get(mention.label.casefold(), mention.kind),
+                        sure=mention.label.casefold() in kinds)
+                for mention in found
+            ]
+            for found in one.mentions
+        ]  # fmt: skip
 
 
-def _entities(kinds: dict[str, str]) -> Iterator[ExtractedEntity]:
-    """Yield an entity for each label, the first spelling of it."""
-    seen: set[str] = set()
-    for label, kind in kinds.items():
-        if label.casefold() not in seen:
-            seen.add(label.casefold())
-            yield ExtractedEntity(label=label, type=kind)
+def _owner_of(content: MemoryContentObject) -> str:
+    """Return the name of the owner of a memory, who is "I" wherever nobody else speaks."""
+    owner = content.metadata.get("owner")
+    return owner.strip() if isinstance(owner, str) and owner.strip() else OWNER
+
+
+def _person(speaker: str | None, owner: str) -> str:
+    return owner if speaker is None or speaker.casefold() in ROLES_IN_TALKS else speaker
+
+
+KINDS_OF_ENDS = {
+    "LIVES_IN": ("Person", "Location"),
+    "WORKS_AT": ("Person", "Organization"),
+    "MARRIED_TO": ("Person", "Person"),
+    "REPORTS_TO": ("Person", "Person"),
+    "BORN_IN": ("Person", "Location"),
+    "COMES_FROM": ("Person", "Location"),
+    "STUDIES_AT": ("Person", "Organization"),
+    "SPEAKS": ("Person", UNSURE),
+    "ALLERGIC_TO": ("Person", UNSURE),
+    "LEADS": ("Person", UNSURE),
+    "HAS_ROLE": ("Person", UNSURE),
+}
+"""What a relation tells of the kinds of its ends."""
+
+
+def _entities(read: Sequence[_Sentence], relations: Sequence[ExtractedRelation]) -> Iterator[ExtractedEntity]:
+    """Yield each entity once: who speaks, what has a name, and the ends of relations."""
+    kinds: dict[str, tuple[str, str]] = {}
+
+    def add(label: str, kind: str) -> None:
+        if is_no_entity(label):
+            return
+        known = kinds.get(label.casefold())
+        if known is None or known[1] == UNSURE:
+            kinds[label.casefold()] = (known[0] if known else label, kind)
+
+    for one in read:
+        if one.speaker and one.speaker.casefold() not in ROLES_IN_TALKS:
+            add(one.speaker, "Person")
+        for mention in (mention for found in one.mentions for mention in found if mention.sure):
+            add(mention.label, mention.kind)
+    for relation in relations:
+        source, target = KINDS_OF_ENDS.get(relation.type, (UNSURE, UNSURE))
+        people = {sentence.owner.casefold() for sentence in read}
+        for label, kind in ((relation.source, source), (relation.target, target)):
+            add(label, "Person" if label.casefold() in people else kind)
+    for label, kind in kinds.values():
+        yield ExtractedEntity(label=label, type=kind)

@@ -14,8 +14,8 @@ from composable_memory.errors import ComposableMemoryError
 from composable_memory.ingest.extract import Extraction
 from composable_memory.ingest.lifetimes import observed_at
 from composable_memory.types import JsonValue
+from composable_memory_adapters.extractors.grammar import EXCLUSIVE
 from composable_memory_adapters.extractors.heuristic import HeuristicExtractor, ReadingExtractor
-from composable_memory_adapters.extractors.verbs import EXCLUSIVE
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 MAX_TEXT_CHARS = 12_000

@@ -1,16 +1,21 @@
-"""Finds the names in a sentence and guesses the kind of each (pure)."""
+"""Finds the names in a sentence of a language with capitals, and guesses the kind of each (pure)."""
 
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
+from composable_memory_adapters.extractors.sentence_times import DAY_NAMES, MONTH_NAMES
 from composable_memory_adapters.extractors.word_lists import (
-    EMPTY_WORDS,
+    ARTICLES,
     EVENT_WORDS,
     FIRST_NAMES,
+    GERMAN_NOUNS,
     NOT_NAMES,
+    OF_A_PLACE,
+    OPENERS,
     ORGANISATION_WORDS,
+    PLACES,
     TECHNOLOGIES,
     TITLES,
     TOOLS,
@@ -23,165 +28,132 @@ UNSURE = "Concept"
 MAX_NAME_WORDS = 6
 
 # Patterns have no class for capital letters, and `\w` and `\b` see no edge between Latin and Chinese.
-_UPPER = "".join(re.escape(chr(n)) for n in range(0x530) if chr(n).isupper())
-_LETTER = r"0-9A-Za-zÀ-ÖØ-öø-ɏͰ-ԯ"
-_WORD = rf"[{_UPPER}](?:[{_LETTER}+#]|['’.&-](?=[{_LETTER}]))*"
-_LINK = r"(?:[ \t]+(?:of(?:[ \t]+the)?|the|de(?:[ \t]+la)?|del|van(?:[ \t]+der)?|von|da|do|di|du|la|le|&))?"
-_PART = rf"(?:(?:Dr|Mr|Mrs|Ms|Prof|St)\.(?=[ \t])|{_WORD})"
-_RUN = re.compile(rf"(?<![{_LETTER}'’]){_PART}(?:{_LINK}[ \t]+{_PART})*")
-_URL = re.compile(
-    r"https?://(?:www\.)?(?P<host>[\w.-]+\w)(?P<path>/[^\s)\]>\"']*)?|www\.(?P<bare>[\w.-]+\w)\S*"
+UPPER = "".join(re.escape(chr(n)) for n in range(0x530) if chr(n).isupper())
+LETTER = r"0-9A-Za-zÀ-ÖØ-öø-ɏͰ-ԯ"
+_WORD = rf"[{UPPER}](?:[{LETTER}+#]|['’.&-](?=[{LETTER}]))*"
+_NUMBER = r"(?:[ \t]+\d+(?:\.\d+)*)"
+_LINK = r"(?:[ \t]+(?:of(?:[ \t]+the)?|de(?:[ \t]+la)?|del|van(?:[ \t]+der)?|von|da|do|di|du|&))?"
+_PART = rf"(?:(?:Dr|Mr|Mrs|Ms|Prof|St|Sr|Sra)\.(?=[ \t])|{_WORD})"
+_RUN = re.compile(rf"(?<![{LETTER}'’_./-]){_PART}(?:{_LINK}[ \t]+{_PART})*{_NUMBER}?(?![{LETTER}/_])")
+_FILE_NAME = (
+    r"(?<!\w)[\w-]+\.(?:md|py|js|ts|ya?ml|toml|json|jsonl|txt|csv|xlsx?|docx?|pdf|html?|sh|sql|log|cfg|ini|png"
+    r"|jpe?g)\b(?:#L?\d+(?:-L?\d+)?)?"
 )
-_REPOSITORY = re.compile(r"/([\w.-]+/[\w.-]+?)(?:\.git)?(?:[/#?].*)?")
-_AT = re.compile(r"(?<![\w.@])@(?P<name>[A-Za-z][\w-]{1,38})")
-_QUOTED = re.compile(
-    r"[\"“„](?P<q1>[^\"“”\n]{2,60})[\"”“]|「(?P<q2>[^」\n]{1,40})」|『(?P<q3>[^』\n]{1,40})』|《(?P<q4>[^》\n]{1,40})》"
+_FILE = re.compile(rf"(?:https?://|www\.)\S+|[\w.~-]*(?:/[\w.~*-]+)+/?|{_FILE_NAME}|[^\s@]+@\S+\.\w+")
+_CODE = re.compile(r"^[^\s]*(?:\d[^\s]*-|-[^\s]*\d|_|#\d)[^\s]*$")
+_REPOSITORY = re.compile(r"(?:github|gitlab)\.com/([\w.-]+/[\w.-]+?)(?:\.git)?(?:[/#?].*)?$")
+_MARKED = re.compile(
+    r"(?<![\w.@])@(?P<Person>[A-Za-z][\w-]{1,38})|(?<![\w#&])(?P<Project>#\d{1,7}|[A-Z]{2,10}-\d+)(?![\w-])"
+    rf"|(?<![{LETTER}_-])(?P<Concept>[A-Z][A-Z0-9]*(?:-[A-Z0-9]+)*-[A-Z0-9]*\d[A-Z0-9]*(?:-[A-Z0-9]+)*)(?![\w-])"
+    rf"|(?<![{LETTER}_.])(?P<Technology>[A-Z][a-z0-9]+(?:[A-Z][a-z0-9]+)+"
+    rf"|[a-z][a-z0-9]*(?:_[a-z0-9]+)+)(?!\w)"
+    r"|[\"“„](?P<Title>[^\"“”\n]{2,60})[\"”“]"
 )
-_ISSUE = re.compile(r"(?<![\w#&])#(?P<n>\d{1,7})(?!\w)")
-_CODE = re.compile(
-    rf"(?<![{_LETTER}_-])(?:[A-Z][A-Z0-9]*(?:-[A-Z0-9]+)*-[A-Z0-9]*\d[A-Z0-9]*(?:-[A-Z0-9]+)*)(?![\w-])"
-)
-_IDENTIFIER = re.compile(
-    rf"(?<![{_LETTER}_.])(?:[A-Z][a-z0-9]+(?:[A-Z][a-z0-9]+)+|[a-z][a-z0-9]*(?:_[a-z0-9]+)+|[a-z]+[A-Z]\w*)(?![\w])"
-)
-_TICKET = re.compile(r"[A-Z]{2,10}-\d+")
-_HONORIFIC = re.compile(
-    r"(?P<ja>[\u4e00-\u9fff]{1,3}|[\u30a1-\u30fa\u30fc]{2,8})(?:さん|くん|ちゃん|様|先生)"
-    r"|(?P<zh>(?:小|老|阿)[\u4e00-\u9fff])(?![\u4e00-\u9fff]*(?:时|是|师|家|板))|(?P<ko>[\uac00-\ud7af]{2,4})(?:씨|님)"
-)
-_ASIAN_PLACE = re.compile(
-    r"(?<=[在去到从於于])(?P<zh>[\u4e00-\u9fff]{1,5}?(?P<end>大学|公司|医院|银行|市|省|县))"
-    r"|(?P<ja>[\u4e00-\u9fff\u30a1-\u30fa\u30fc]{2,6}(?P<jend>株式会社|大学|駅|市|県))"
-)
-
-_PLACE_BEFORE = re.compile(r"(?:\b(?:in|from|near|around|visit(?:ed|ing)?|leaving|reached|across)|\b(?:"
-                           r"mov|relocat|travel|driv|fl[ye]|went|go|going|gone|trip|back|return|flight|train|drove|"
-                           r"hik)\w*\s+to)\s+$", re.IGNORECASE)  # fmt: skip
 _PERSON_BEFORE = re.compile(
-    r"\b(?:with|mit|con|avec|met|told|asked|called|named|friend|sister|brother|mother|mom|mum|father|dad|wife|husband|"
-    r"partner|son|daughter|cousin|uncle|aunt|boss|manager|colleague|by)\s+$|\b(?:talk|spoke|speak)\w*\s+(?:to|with)"
-    r"\s+$",
-    re.IGNORECASE,
+    r"\b(?:met|told|asked|named|heißt|llama|(?:talk|spoke|speak)\w* (?:to|with))\s+$", re.IGNORECASE
 )
 _PERSON_AFTER = re.compile(
     r"['’]s\s+(?:wife|husband|sister|brother|mother|father|boss|birthday|son|daughter)\b"
-    r"|\s+(?:says?|said|thinks?|thought|told|asks?|asked|believes?|wants?|likes|loves|hates|married|lives)\b"
+    r"|\s+(?:says?|said|thinks?|thought|told|asks?|asked|believes?|wants?|likes|loves|hates|married"
+    r"|lives|prefers|wrote"
+    r"|opens|sagt|fragt|dice)\b"
 )
-_ORGANISATION_BEFORE = re.compile(
-    r"\b(?:works?|worked|working|employed)\s+(?:at|for)\s+$|\bjob\s+at\s+$", re.I
+_PLACE_BEFORE = re.compile(
+    r"\b(?:(?:sent|came|comes|back|flew|travelled) from|near|visit(?:ed|ing)?|(?:moved?|moving|trip"
+    r"|travel\w*|flight|went|flew|drove) to|nach)\s+$",
+    re.I,
 )
-_PROJECT_BEFORE = re.compile(r"\bproject\s+$", re.IGNORECASE)
-_PROJECT_AFTER = re.compile(r"\s+(?:project|repo|repository|codebase)\b", re.IGNORECASE)
 _VERB_AFTER = re.compile(
-    r"(?:['’]s\b|,?\s+(?:and\s+[A-Z]\w*|is|was|has|had|will|lives?|lived|works?|worked|moved?|joined|left|uses?|used|"
-    r"owns?|owned|bought|likes?|loves?|prefers?|married|knows?|met|reports?|leads?|manages?|maintains?|runs?|ran|"
-    r"plays?|wants?|plans?|decided|started|visited|went|said|says|told|thinks?|keeps?|became|got|sold|quit|studies|"
-    r"studied|teaches|vive|trabaja|lebt|wohnt|arbeitet|habite|travaille|mora|lavora)\b)"
+    r"(?:['’]s\b|, (?:the|a|an|our|my|who|ceo|cto|head|die|der|la|el)\b|\s+(?:(?:now|also|still|jetzt"
+    r"|ahora|ya|no|auch|nicht)\s+)*(?:and|y|und|is|isn['’]t|was|has|had|does"
+    r"|doesn['’]t|will|might|could|should|would|lives?|lived|works?|worked|moved?|joined|left|uses?"
+    r"|used|owns?|owned"
+    r"|bought|sold|likes?|loves?|hates|prefers?|married|knows?|met|reports?|leads?|manages?|maintains?"
+    r"|runs?|plays?"
+    r"|wants?|hopes?|dreams?|plans?|decided|started|visited|went|said|says|told|thinks?|became|got|quit"
+    r"|retired"
+    r"|studies|studied|teaches|speaks?|comes?|founded|volunteers?|replaced|caches"
+    r"|ist|hat|war|wohnt\w*|lebt\w*|arbeitet\w*|mag|spricht|kommt|zog|zieht|möchte|könnte|nutzt|leitet"
+    r"|besitzt|studiert"
+    r"|wurde|berichtet|träumt|vive|vivió|vivían?|viven|trabaja|trabajó|está|es|fue|tiene|habla|viene"
+    r"|nació|dejó|usa"
+    r"|quiere|podría|dirige|estudia|fundó|nunca|se|sigue|estuvo)\b)"
 )
 _GERMAN = re.compile(
-    r"\b(?:der|die|das|dem|den|und|ist|nicht|ein|eine|einen|wir|ich|mit|haben|hat|für)\b", re.I
+    r"\b(?:der|die|das|dem|den|und|ist|nicht|ein|eine|einen|wir|ich|mit|haben|hat|für|bei|nach|wohnt"
+    r"|arbeitet|arbeite"
+    r"|wohne|mag|spricht|am|im|zum|vom|steht|stehen|zweimal|heißt|wurde|war|vielleicht|jetzt|nutzen"
+    r"|kommt|zog|studiert"
+    r"|statt|falls|wenn|angeblich|kein\w*|mein\w*|unser\w*|neue\w*|noch|nie|auf|um|siehe|lief)\b",
+    re.IGNORECASE,
 )
-_NO_NAME_ENDING = re.compile(r".{3,}(?:ing|ed|ly)$")
+_NAME_BEFORE = re.compile(r"(?:^|\s)(?:in|nach|bei|von|aus|mit|und|wohnt|arbeitet|heißt|statt)\s+$")
+_ARTICLE_BEFORE = re.compile(rf"(?:^|\s)(?:{'|'.join(ARTICLES)})\s+(?:[a-zäöü]+e[nmrs]?\s+)?$", re.IGNORECASE)
+_NO_ENTITY = re.compile(
+    rf"[\d\s.:/,-]+|(?:{'|'.join((*MONTH_NAMES, *DAY_NAMES))})\.?(?: \d.*)?"
+    r"|.*\d月.*|\d+[年日号]|(?:星期|周|礼拜)[一二三四五六日天]"
+    rf"|memory|.?|{_FILE_NAME}",
+    re.IGNORECASE,
+)
+_PLAIN_LETTERS = str.maketrans("áéíóúàèâêôñçü", "aeiouaeaeoncu")
+_NO_NAME_ENDING = re.compile(r".{3,}(?:ing|ed|ly|ung|heit|keit|schaft|ción)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mention:
-    """A name where it stands; one that only opens the sentence is not `sure`: any word may stand there."""
+    """A name where it stands; one that is not `sure` may be any word, unless it is found elsewhere."""
 
     start: int
     end: int
     label: str
-    kind: str
+    kind: str = UNSURE
     sure: bool = True
+
+
+def is_no_entity(label: str) -> bool:
+    """Return whether a label is a date, a day, a number, or the name of a file, which nothing is about."""
+    return _NO_ENTITY.fullmatch(label.strip()) is not None
+
+
+def without_files(text: str) -> str:
+    """Return a sentence in which addresses and names of files are left out; repositories stay."""
+
+    def kept(match: re.Match[str]) -> str:
+        repository = _REPOSITORY.search(match[0])
+        return f"“{repository[1]}”" if repository else "␣"
+
+    return _FILE.sub(kept, text) if any(mark in text for mark in "./@") else text
 
 
 def mentions_in(text: str, known: Collection[str] = ()) -> list[Mention]:
     """Return the names in a sentence in their order, none within another.
 
-    `known` are casefolded names of people that are certain, such as those who speak. A mention that is not
-    sure is worth something only if the same name is found elsewhere.
+    `known` are casefolded names of people that are certain, such as those who speak.
     """
     found: list[Mention] = []
-    taken: list[tuple[int, int]] = []
-    for mention in _candidates(text, known):
-        if all(mention.end <= start or mention.start >= end for start, end in taken):
+    candidates = (*_marked(text), *_capitalised(text, known))
+    # A ticket in "Ticket DSP-118" is the name; "GitHub" in "GitHub Actions" is a part of one.
+    for mention in sorted(candidates, key=lambda one: (not _CODE.search(one.label), one.start - one.end)):
+        if all(mention.end <= one.start or mention.start >= one.end for one in found):
             found.append(mention)
-            taken.append((mention.start, mention.end))
-    found.sort(key=lambda mention: mention.start)
-    return found
+    return sorted(found, key=lambda mention: mention.start)
 
 
-def _candidates(text: str, known: Collection[str]) -> Iterator[Mention]:
-    """Yield the surest kinds of names first."""
-    for find in (_urls, _handles, _quotations, _issues, _codes, _identifiers):
-        yield from find(text)
-    yield from _capitalised(text, known)
-    if not text.isascii():
-        yield from _asian(text)
-
-
-# --- names that are marked as such --------------------------------------------------------------------------
-
-
-def _urls(text: str) -> Iterator[Mention]:
-    """Yield the repositories that addresses lead to, else their hosts."""
-    if "://" not in text and "www." not in text:
-        return
-    for match in _URL.finditer(text):
-        host = (match["host"] or match["bare"]).lower()
-        is_forge = host in ("github.com", "gitlab.com")
-        repository = _REPOSITORY.fullmatch(match["path"] or "") if is_forge else None
-        yield _at(match, repository[1], "Project") if repository else _at(match, host, "Tool")
-
-
-def _handles(text: str) -> Iterator[Mention]:
-    if "@" in text:
-        yield from (_at(match, match["name"], "Person") for match in _AT.finditer(text))
-
-
-def _quotations(text: str) -> Iterator[Mention]:
-    for match in _QUOTED.finditer(text):
-        title = next(group for group in match.groups() if group)
-        if _is_title(title):
-            yield _at(match, title.strip(), UNSURE)
-
-
-def _is_title(quoted: str) -> bool:
-    words = quoted.split()
-    if not quoted.isascii() and not words[0][0].islower():
-        return quoted[-1] not in "。！？.!?"
-    return 1 <= len(words) <= 8 and words[0][0].isupper() and quoted[-1] not in ".!?,"
-
-
-def _issues(text: str) -> Iterator[Mention]:
-    if "#" in text:
-        yield from (_at(match, match[0], "Project") for match in _ISSUE.finditer(text))
-
-
-def _codes(text: str) -> Iterator[Mention]:
-    for match in _CODE.finditer(text):
-        yield _at(match, match[0], "Project" if _TICKET.fullmatch(match[0]) else UNSURE)
-
-
-def _identifiers(text: str) -> Iterator[Mention]:
-    for match in _IDENTIFIER.finditer(text):
-        yield _at(match, match[0], _listed_kind(match[0].casefold()) or "Technology")
-
-
-def _asian(text: str) -> Iterator[Mention]:
-    for match in _HONORIFIC.finditer(text):
-        name = match["ja"] or match["zh"] or match["ko"]
-        yield Mention(start=match.start(), end=match.start() + len(name), label=name, kind="Person")
-    for match in _ASIAN_PLACE.finditer(text):
-        is_town = (match["end"] or match["jend"]) in ("市", "省", "县", "駅", "県")
-        yield _at(match, match["zh"] or match["ja"], "Location" if is_town else "Organization")
-
-
-def _at(match: re.Match[str], label: str, kind: str) -> Mention:
-    return Mention(start=match.start(), end=match.end(), label=label, kind=kind)
-
-
-# --- names that are known by their capitals -----------------------------------------------------------------
+def _marked(text: str) -> Iterator[Mention]:
+    """Yield names that are written as no other words are: handles, tickets, identifiers, and what is "
+    "quoted."""
+    for match in _MARKED.finditer(text):
+        kind = match.lastgroup or UNSURE
+        label = match[kind]
+        if kind == "Title":
+            kind = "Project" if re.fullmatch(r"[\w.-]+/[\w.-]+", label) else UNSURE
+            if kind == UNSURE and not (label[0].isupper() and label[-1] not in ".!?," and " " in label):
+                continue
+        if label.casefold() in PLACES | ORGANISATION_WORDS or (label.isupper() and len(label) < 3):
+            continue
+        yield Mention(
+            start=match.start(), end=match.end(), label=label, kind=_listed_kind(label.casefold()) or kind
+        )
 
 
 _Words: TypeAlias = Sequence[tuple[int, str]]
@@ -189,38 +161,67 @@ _Words: TypeAlias = Sequence[tuple[int, str]]
 
 
 def _capitalised(text: str, known: Collection[str]) -> Iterator[Mention]:
-    names = (name for run in _RUN.finditer(text) for name in _names_in_run(text, run, known))
-    if len(_GERMAN.findall(text)) > 1:  # where every noun has a capital, one alone says nothing
-        names = (name for name in names if name.kind != UNSURE or " " in name.label)
-    yield from names
+    is_german = len(_GERMAN.findall(text)) > 0
+    for run in _RUN.finditer(text):
+        opens = run.start() if not text[: run.start()].strip(" \"'“”‘(*-–—:,¿¡") else None
+        words = [(run.start() + word.start(), word[0]) for word in re.finditer(r"\S+", run[0])]
+        for part in _split(words, known, opens, is_german=is_german):
+            mention = _mention(text, part, known)
+            if mention is None:
+                continue
+            is_single = len(part) == 1 and mention.kind == UNSURE and mention.label.casefold() not in known
+            if is_german and (is_single or _ARTICLE_BEFORE.search(text, 0, mention.start)):
+                mention = _german(text, mention)
+            elif is_single and mention.label.isupper():
+                mention = replace(mention, sure=False)
+            elif is_single and mention.start == opens:
+                mention = replace(mention, sure=_opens_surely(text, mention))
+            if mention is not None:
+                yield mention
 
 
-def _names_in_run(text: str, run: re.Match[str], known: Collection[str]) -> Iterator[Mention]:
-    """Yield the names in a run of capitalised words."""
-    words = [(run.start() + word.start(), word[0]) for word in re.finditer(r"\S+", run[0])]
-    opens_sentence = not text[: run.start()].strip(" \"'“”‘(*-–—:,")
-    first = run.start() if opens_sentence else None
-    for part in _split(_trimmed(words, known, first)):
-        mention = _mention(text, part, known)
-        if mention is not None:
-            may_be_any_word = len(part) == 1 and mention.start == first
-            yield replace(mention, sure=not may_be_any_word or _is_certain(text, mention, known))
+def _german(text: str, mention: Mention) -> Mention | None:
+    """Return a name among German nouns, which all have a capital: it has no article, and often a "
+    "preposition."""
+    folded = mention.label.casefold()
+    if mention.kind == "Technology" or mention.kind == "Tool":
+        return mention
+    if _ARTICLE_BEFORE.search(text, 0, mention.start) and mention.kind not in ("Organization", "Project"):
+        return None
+    if folded in GERMAN_NOUNS or _NO_NAME_ENDING.fullmatch(folded):
+        return None
+    is_sure = bool(_NAME_BEFORE.search(text, 0, mention.start) or _VERB_AFTER.match(text, mention.end))
+    return replace(mention, sure=is_sure)
 
 
-def _trimmed(words: _Words, known: Collection[str], first: int | None) -> _Words:
-    """Return a run without the words at its ends that are no names; `first` is where the sentence begins."""
-    start, end = 0, len(words)
-    while start < end and _is_no_name(
-        words[start][1], known, opens=words[start][0] == first, is_alone=start + 1 == end
-    ):
-        start += 1
-    while end > start and _cannot_end_a_name(words[end - 1][1]):
-        end -= 1
-    return words[start:end]
+def _split(words: _Words, known: Collection[str], opens: int | None, *, is_german: bool) -> Iterator[_Words]:
+    """Cut a run at words that are no names, such as the month in "Oslo March"."""
+    part: list[tuple[int, str]] = []
+    following = [_bare(word).casefold() for _, word in words[1:]] + [""]
+    for (start, word), after in zip(words, following, strict=True):
+        folded = _bare(word).casefold()
+        is_name = folded in known or _is_first_name(folded)
+        is_none = (
+            folded in NOT_NAMES
+            or (is_german and folded in GERMAN_NOUNS)
+            or (start == opens and folded in OPENERS and folded not in PLACES)
+        )
+        if word[0].isupper() and not is_name and is_none:
+            yield from _trimmed(part)
+            part = []
+        elif part or not word.islower():
+            part.append((start, word))
+            if word.endswith(("'s", "’s")) and after not in ORGANISATION_WORDS:  # "Mirelle's Bakery" is hers
+                yield from _trimmed(part)
+                part = []
+    yield from _trimmed(part)
 
 
-def _cannot_end_a_name(word: str) -> bool:
-    return word.islower() or word.casefold().rstrip(".") in NOT_NAMES
+def _trimmed(words: _Words) -> Iterator[_Words]:
+    while words and (words[-1][1].islower() or words[-1][1] == "&"):
+        words = words[:-1]
+    if words and not words[0][1][0].isdigit():
+        yield words
 
 
 def _mention(text: str, words: _Words, known: Collection[str]) -> Mention | None:
@@ -228,42 +229,17 @@ def _mention(text: str, words: _Words, known: Collection[str]) -> Mention | None
     has_title = len(words) > 1 and _bare(words[0][1]).casefold() in TITLES
     named = words[1:] if has_title else words
     start, label = named[0][0], _bare(" ".join(word for _, word in named))
-    if len(label) < 2 or label.isdigit() or len(words) > MAX_NAME_WORDS:
+    if len(label) < 2 or label.isdigit() or len(words) > MAX_NAME_WORDS or _bare(label).casefold() in TITLES:
         return None
-    mention = Mention(start=start, end=start + len(label), label=label, kind=UNSURE)
+    mention = Mention(start=words[0][0], end=start + len(label), label=label)
     return replace(mention, kind="Person" if has_title else _kind(text, mention, known))
 
 
-def _split(words: _Words) -> Iterator[_Words]:
-    """Cut a run at words that are no names, such as the month in "Oslo March"."""
-    part: list[tuple[int, str]] = []
-    for start, word in words:
-        folded = _bare(word).casefold()
-        if word[0].isupper() and (folded in NOT_NAMES or (word.isupper() and folded in EMPTY_WORDS)):
-            if part:
-                yield part
-            part = []
-        elif part or not word.islower():
-            part.append((start, word))
-    if part:
-        yield part
-
-
-def _is_no_name(word: str, known: Collection[str], *, opens: bool, is_alone: bool) -> bool:
-    folded = _bare(word).casefold()
-    if folded in known or folded in FIRST_NAMES:
-        return False
-    if folded in EMPTY_WORDS and (opens or word.isupper()):
-        return True
-    if opens and not is_alone and _NO_NAME_ENDING.fullmatch(folded):
-        return True
-    return folded in NOT_NAMES
-
-
-def _is_certain(text: str, mention: Mention, known: Collection[str]) -> bool:
-    """Return whether the first word of a sentence is a name: a known one, or one that does something."""
+def _opens_surely(text: str, mention: Mention) -> bool:
+    """Return whether the first word of a sentence is a name: one that is written as such, or does "
+    "something."""
     folded = mention.label.casefold()
-    if mention.kind != UNSURE or folded in known or (mention.label.isupper() and len(folded) > 1):
+    if folded in PLACES:
         return True
     return bool(_VERB_AFTER.match(text, mention.end)) and not _NO_NAME_ENDING.fullmatch(folded)
 
@@ -272,37 +248,36 @@ def _kind(text: str, mention: Mention, known: Collection[str]) -> str:
     """Guess what a name stands for: by lists, by its last word, then by the words around it."""
     folded = mention.label.casefold()
     words = folded.split()
-    if folded in known or (words[0] in FIRST_NAMES and len(words) < 4):
+    if folded in known or (_is_first_name(words[0]) and len(words) < 4):
         return "Person"
-    if words[0] == "project" and len(words) > 1:
+    if words[0] in ("project", "projekt", "proyecto") and len(words) > 1:
         return "Project"
-    if listed := _listed_kind(folded):
+    if listed := _listed_kind(folded) or _listed_kind(words[0]):
         return listed
     last = words[-1].rstrip(".")
     if last in EVENT_WORDS:
         return "Event"
-    if len(words) > 1 and (last in ORGANISATION_WORDS or words[0] in ("university", "universität", "bank")):
+    if len(words) > 1 and (last in ORGANISATION_WORDS or words[0] in ORGANISATION_WORDS):
         return "Organization"
-    return _kind_by_context(text, mention)
+    if folded in PLACES or last in OF_A_PLACE:
+        return "Location"
+    before = text[max(0, mention.start - 24) : mention.start]
+    if _PLACE_BEFORE.search(before):
+        return "Location"
+    is_person = _PERSON_BEFORE.search(before) or _PERSON_AFTER.match(text, mention.end)
+    return "Person" if is_person and not mention.label.isupper() else UNSURE
+
+
+def _is_first_name(folded: str) -> bool:
+    if folded in FIRST_NAMES:
+        return True
+    return not folded.isascii() and folded.translate(_PLAIN_LETTERS) in FIRST_NAMES
 
 
 def _listed_kind(folded: str) -> str | None:
     if folded in TECHNOLOGIES:
         return "Technology"
     return "Tool" if folded in TOOLS else None
-
-
-def _kind_by_context(text: str, mention: Mention) -> str:
-    before, after = text[max(0, mention.start - 32) : mention.start], text[mention.end : mention.end + 32]
-    if _PROJECT_BEFORE.search(before) or _PROJECT_AFTER.match(after):
-        return "Project"
-    if _ORGANISATION_BEFORE.search(before):
-        return "Organization"
-    if _PLACE_BEFORE.search(before):
-        return "Location"
-    if _PERSON_BEFORE.search(before) or _PERSON_AFTER.match(after):
-        return "Person"
-    return UNSURE
 
 
 def _bare(word: str) -> str:

@@ -1,303 +1,483 @@
 """Finds the relations that a sentence states between the names in it (pure).
 
-A verb of the table gives a relation of its type; any other sentence that states something gives `STATES`.
+A relation is stated where a pattern of `grammar` is sure; a question, a guess, a wish and a rumour state
+none.
 """
 
 import re
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import field, replace
 from datetime import datetime
 from itertools import product
 
 from composable_memory.content import ExtractedRelation
+from composable_memory_adapters.extractors import grammar
+from composable_memory_adapters.extractors.grammar import EXCLUSIVE, KIN, LIST, MARK, ONE_HOLDER, ROLES
 from composable_memory_adapters.extractors.names import UNSURE, Mention
-from composable_memory_adapters.extractors.sentence_times import Validity, day_in, validity_of
-from composable_memory_adapters.extractors.statements import Statement
-from composable_memory_adapters.extractors.verbs import EXCLUSIVE, Verb, verbs_in
-from composable_memory_adapters.extractors.word_lists import EMPTY_WORDS
+from composable_memory_adapters.extractors.sentence_times import Validity
+from composable_memory_adapters.extractors.word_lists import LANGUAGES
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-STATES = "STATES"
-"""The relation of a sentence of which nothing more is known than what it speaks of."""
-
-VERB_CONFIDENCE = 0.9
-STATES_CONFIDENCE = 0.6
-LEAST_WORDS = 4
-LEAST_ASIAN_CHARACTERS = 6
-MAX_HEADING_CHARS = 60
-
-_WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
-_FIELD = re.compile(r"[^\W\d_][\w /-]{1,30}: +\S|[\u3040-\u9fff\uac00-\ud7af]{2,10}[：:] *\S")
-_ASIAN_NAME = re.compile("[\u3400-\u9fff\u30a1-\u30fa\u30fc]{2,8}?(?=[了的，。；、！\\s]|$)")
-_ASIAN = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
-_QUESTION = re.compile(r"(?:[?？][\"'”’)\]!]*|[吗嗎呢]|ですか|ますか)[。.]?$")
-_TAG = re.compile(r",\s*(?:right|isn['’]t it|don['’]t you think|you know|okay|ok|huh|eh)\?$", re.IGNORECASE)
-
-_I = r"(?:I|we)(?:['’](?:m|ve|re|ll|d))?|我们?|私は|나는"
-_FILLER = (
-    r"(?:has|have|had|is|are|was|were|been|being|be|will|now|currently|recently|also|just|finally|who|still"
-    r"|then|always|often|actually|really|already|even|both|all|officially|finally|later|first|soon|once"
-    r"|['’]s|['’]ve|['’]m|used to|no longer|not|never|[a-z]+n['’]t)"
-)
-# Possessive, for many a filler is matched by two alternatives, and trying all ways would take for ever.
-_BETWEEN = re.compile(rf"(?:[\s,]|\([^)]*\)|(?<!\w){_FILLER}(?!\w))*+", re.IGNORECASE)
-_SELF_BEFORE = re.compile(rf"(?:(?<!\w)(?:{_I})(?!\w)|我们?)(?:\s|(?<!\w){_FILLER}(?!\w))*+$", re.IGNORECASE)
-_PRONOUN_BEFORE = re.compile(
-    rf"(?<!\w)(?:he|she|it)(?:['’]s)?(?:\s|(?<!\w){_FILLER}(?!\w))*+$", re.IGNORECASE
-)
-_PRONOUN_FIRST = re.compile(r"(?:he|she)(?:['’]\w+)?\b", re.IGNORECASE)
-_THE_THING = re.compile(r"^(?:the|our|my|this)\s+((?:[\w-]+\s+){1,4})$", re.IGNORECASE)
-_AND_BEFORE = re.compile(r"(?:,|\band\b|\bbut\b|;)\s*(?:[a-z]+ly\s+|now\s+|then\s+|also\s+)?$", re.IGNORECASE)
-_AND = re.compile(r"\s*(?:,|&|,?\s*and|,?\s*y|,?\s*und|,?\s*et|、|和)\s*", re.IGNORECASE)
-_NOT = re.compile(r"(?:\bnot|\bnever|\bno longer|n['’]t)\s+(?:\w+\s+)?$|不$|没$", re.IGNORECASE)
-_NO_LONGER = re.compile(r"(?:\bno longer|\bused to)\s+$|\b(?:any\s?more|any longer)\b", re.IGNORECASE)
-_USED_TO = re.compile(r"\b(?:used to|formerly|previously)\s+$", re.IGNORECASE)
-_DETERMINER = re.compile(
-    r"[\s:]*(?:(?:the|an?|my|his|her|our|their|your|its|some|both|city of|town of)\s+)*", re.IGNORECASE
-)
-_ADJECTIVES = re.compile(r"(?:[a-z][\w-]*\s+){0,2}")
-_PHRASE_WORD = re.compile(r"\s*([a-zà-öø-ÿ][\w'’-]*|[\u4e00-\u9fff\u3040-\u30ff]{1,8})")
-_PHRASE_END = frozenset(
-    """a about after and any as at because before but by every for from here if in into it its last me
-    more much my next now of off on or our out over since so than that the their them there these
-    this those to together too until up very we when where which while who with you your his her
-    him us all also i again today yesterday tomorrow tonight how what is are was were be been has
-    have had do does did really just""".split()
-)
-_STATUS_END = frozenset(
-    "after although and because before but by due for from if since so until which while who with".split()
-)
+CONFIDENCE = 0.9
 MAX_PHRASE_WORDS = 3
-MAX_STATUS_WORDS = 5
+MAX_CLAUSE_CHARS = 300
+
+_QUESTION = re.compile(r"[?？][\"'”’)\]!]*$|[吗嗎呢][。.]?$|^¿|\[ \]")
+_TAG = re.compile(r",\s*(?:right|isn['’]t it|don['’]t you think|you know|okay|ok|huh|eh)\?$", re.IGNORECASE)
+_CLAUSE = re.compile(
+    rf"; |, (?:but|aber|pero) |,? (?:and|und|y|but) (?=(?:then |also |now |auch |jetzt |ahora "
+    rf"|también )?(?:{grammar.VERBS})\b)"
+    r"|(?:,? (?:and|und|y|but)|:) (?=(?:I|we|he|she|they|ich|wir|sie|er)\b)",
+)
+_VERB = re.compile(rf"\b(?:{grammar.VERBS}|met|got|went|had|switched|[a-z]+ed)\b", re.IGNORECASE)
+_KEEPER = re.compile(rf"^({MARK}) (?:the|der|die|el|la) (?:[a-zäöü-]+ ){{1,2}}(?=(?:{grammar.VERBS})\b)")
+_OPENERS = re.compile(
+    r"^(?:(?:and|but|so|well|yes|yeah|oh|wow|hey|hi|actually|by the way|btw|anyway|also|plus|und|aber"
+    r"|ja|y|pero|bueno|sí)[,!]? |[,–—:-] ?"
+    r"|[\"“„'(]+)+",
+    re.IGNORECASE,
+)
+_NO_LONGER = re.compile(
+    r"\b(?:no longer|any ?more|any longer|used to|formerly|previously|nicht mehr|ya no)\b,? ?", re.IGNORECASE
+)
+_NOT = re.compile(
+    r"\b(?:not|n't|never|nobody|no one|none|neither|nor|without|no|nicht|nie|niemals|kein\w*|niemand"
+    r"|nunca|jamás|nadie|tampoco"
+    r"|ohne|sin|hardly|barely)\b",
+    re.IGNORECASE,
+)
+_DO = re.compile(r"\b(?:do|does|did) (?=\w)", re.IGNORECASE)
+_BESIDE = re.compile(r"\b(?:also|too|as well|auch|außerdem|también|además)\b,? ?", re.IGNORECASE)
+_ADVERBS = re.compile(
+    r"(?<![\w-])(?:now|currently|presently|just|recently|still|always|really|absolutely|especially"
+    r"|happily|finally|officially"
+    r"|already|mostly|mainly|originally|actually|both|again|since then|these days|at the moment"
+    r"|right now|simply|totally"
+    r"|jetzt|nun|derzeit|aktuell|momentan|inzwischen|mittlerweile|seit kurzem|neuerdings|immer|gerne?"
+    r"|sehr|besonders"
+    r"|ursprünglich|bereits|schon|noch|ganz|ahora|actualmente|siempre|todavía|aún|mucho|muy"
+    r"|recientemente|ya|hoy en día)(?![\w-]),? ?",
+    re.IGNORECASE,
+)
+_CONTRACTIONS = {
+    re.compile(r"\b(I)['’]m\b"): r"\1 am",
+    re.compile(r"\b(I|we|they)['’]ve\b", re.IGNORECASE): r"\1 have",
+    re.compile(r"\b(we|they)['’]re\b", re.IGNORECASE): r"\1 are",
+    re.compile(r"\b(he|she|it)['’]s (?=been\b|got\b|moved\b|joined\b)", re.IGNORECASE): r"\1 has ",
+    re.compile(r"\b(he|she|it|that)['’]s\b", re.IGNORECASE): r"\1 is",
+    re.compile(
+        r"\b(is|are|was|were|does|do|did|has|have|would|could|should)n['’]t\b", re.IGNORECASE
+    ): r"\1 not",
+    re.compile(r"['’]ll\b"): " will",
+    re.compile(rf"\b([A-ZÄÖÜ]\w+?)s (?={grammar.KIN['SPOUSE'].pattern}|Schwester|Bruder|Chef)"): r"\1's ",
+}
+_I = re.compile(r"(?<![\w'’])(?:I|[Ww]e|[Ii]ch|[Ww]ir|[Yy]o|[Nn]osotr[oa]s)(?![\w'’])")
+_HE = re.compile(r"(?<![\w'’])(?:[Hh]e|[Ss]he|[Ee]r|[Éé]l|[Ee]lla)(?![\w'’])")
+_THEY = re.compile(r"(?<![\w'’])(?:[Tt]hey|[Bb]eide|[Ee]llos|[Ee]llas)(?![\w'’])")
+_HER = re.compile(r"\b(?:his|her|seine?|ihre?|su)\b", re.IGNORECASE)
+_CALLED = re.compile(rf"\b(?:called|named|namens|llamad[oa]) ({MARK})", re.IGNORECASE)
+_DETERMINER = re.compile(
+    r"^(?:(?:the|an?|my|his|her|our|their|some|both|all|new|ein|der|die|das|den|dem|eine?n?|el|la|los"
+    r"|las|una?|two|three|zwei|dos)\s+)+",
+    re.IGNORECASE,
+)
+_AND = re.compile(r",? (?:and|und|y|e|sowie) |, ")
+_PHRASE_END = re.compile(
+    r"\s(?:a|about|after|any|at|because|before|being|but|by|every|for|from|here|if|in|into|it|its|last"
+    r"|me|more|much|next|of|off|on"
+    r"|or|out|over|since|so|than|that|them|there|these|this|those|to|together|until|up|very|when|where"
+    r"|which|while|who|with"
+    r"|you|your|us|as|how|what|is|are|was|be|been|has|have|had|do|does|did|if|lot|most|best|auf|bei|mit"
+    r"|von|für|am|im|in|zu|weil|wenn"
+    r"|en|con|de|del|por|para|porque|cuando|que|desde|al|a)\b(?! (?:the )?mer\b).*",
+    re.IGNORECASE,
+)
+_NO_PHRASE = re.compile(
+    r"(?:it|to|people|first|second|third|fourth|that|this|them|him|her|me|you|us|being|how|when|what"
+    r"|everything|something|anything|nothing|one|all|"
+    r"sehr|dass|wie|es|que|lo|esto|eso)\b.*|.*[\d%€$␣\"“”„].*",
+    re.IGNORECASE,
+)
+_CLUB = re.compile(
+    r"club|society|association|choir|band|gym|league|party|union|verein|chor|group", re.IGNORECASE
+)
+_SOFTWARE = ("Technology", "Tool")
+
+_UNFIT = {
+    "WORKS_AT": ("Location", "Person", "Event", "Technology"),
+    "LIVES_IN": ("Person", *_SOFTWARE),
+    "BORN_IN": ("Person", *_SOFTWARE),
+    "COMES_FROM": ("Person", *_SOFTWARE),
+    "MARRIED_TO": ("Location", "Organization", "Project", *_SOFTWARE),
+    "REPORTS_TO": ("Location", "Organization", "Project", *_SOFTWARE),
+    "USES": ("Person", "Location"),
+    "VISITED": ("Person", "Project", *_SOFTWARE),
+}
+"""Kinds of names that cannot be the object of a relation."""
+_OF_PEOPLE = frozenset(
+    "LIVES_IN WORKS_AT MARRIED_TO REPORTS_TO BORN_IN COMES_FROM STUDIES_AT MEMBER_OF SPEAKS "
+    "ALLERGIC_TO".split()
+)
+_NOT_PEOPLE = ("Location", "Technology", "Tool", "Project", "Event")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """The surroundings of a sentence: what the content is about, when it was said, its last subject."""
+    """The surroundings of a sentence: who says "I", when it was said, and of whom the one before spoke."""
 
-    topic: str
+    speaker: str
     observed_at: datetime | None
-    previous: str | None = None
+    previous: tuple[str, ...] = ()
 
 
-def is_informative(sentence: str) -> bool:
-    """Return whether a sentence states something: no question, not too short, not only words of courtesy."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """A clause whose names and pronouns are marks, with the time that it speaks of."""
+
+    text: str
+    labels: dict[str, Mention]
+    validity: Validity
+    has_ended: bool = False
+    is_beside: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stated:
+    """A relation as it is read, before its time is known; `mood` is that of a frame."""
+
+    source: str
+    type: str
+    target: str
+    mood: str = "now"
+    is_unique: bool = True
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Reads the clauses of one sentence, and keeps of whom they speak."""
+
+    scene: Scene
+    subjects: tuple[str, ...] = ()
+    objects: tuple[str, ...] = ()
+    taken: list[tuple[int, int]] = field(default_factory=list)
+
+
+def states_nothing(sentence: str) -> bool:
+    """Return whether a sentence asks, guesses, hopes or repeats what people say."""
     if _QUESTION.search(sentence) and not _TAG.search(sentence):
-        return False
-    asian = len(_ASIAN.findall(sentence))
-    words = _WORD.findall(sentence)
-    if asian >= LEAST_ASIAN_CHARACTERS or _FIELD.match(sentence):
         return True
-    return len(words) >= LEAST_WORDS and any(
-        len(word) > 2 and word.casefold().replace("’", "'") not in EMPTY_WORDS for word in words
+    return grammar.HEDGES.search(sentence) is not None
+
+
+def clauses_of(sentence: str) -> list[str]:
+    """Return the clauses of a sentence, each with a verb of its own."""
+    clauses: list[str] = []
+    last = 0
+    for match in _CLAUSE.finditer(sentence):
+        # "Clara and I live in Ghent" is one clause: before the pronoun nobody does anything.
+        if _VERB.search(sentence, last, match.start()):
+            clauses.append(sentence[last : match.start()])
+            last = match.end()
+    return [*clauses, sentence[last:]]
+
+
+def relations_in(
+    clauses: Sequence[tuple[str, Validity, Sequence[Mention]]], fact: str, scene: Scene
+) -> list[ExtractedRelation]:
+    """Return what a sentence states, given its clauses without what they say of time, and their names."""
+    reader = _Reader(scene, subjects=scene.previous)
+    found: dict[tuple[str, str, str], ExtractedRelation] = {}
+    for text, validity, mentions in clauses:
+        if " " not in text.strip():
+            continue
+        said = _said(text[:MAX_CLAUSE_CHARS], validity, mentions, reader)
+        if said is None:
+            continue
+        reader.taken = []
+        if begins := re.match(rf"{LIST}(?=,? [a-zä-ü])", said.text):
+            reader.subjects = _labels(begins[0], said)
+        for stated in _stated(said, reader):
+            relation = in_time(stated, said, fact, scene.observed_at)
+            if relation is not None and relation.source.casefold() != relation.target.casefold():
+                found.setdefault(
+                    (relation.source.casefold(), relation.type, relation.target.casefold()), relation
+                )
+    return list(found.values())
+
+
+def in_time(stated: Stated, said: Said, fact: str, observed_at: datetime | None) -> ExtractedRelation | None:
+    """Return a relation with the time in which it holds; None if it is over, and nobody knows since when."""
+    time = said.validity
+    start, end = time.start, time.end
+    if stated.mood == "always":
+        start, end = None, None
+    elif stated.mood == "ended" or said.has_ended:
+        start, end = None, end or time.at or observed_at
+        if end is None:
+            return None
+    elif stated.mood == "past" and start is None:
+        start, end = (None, end) if end else (time.at, time.until)
+        if end is None:
+            return None
+    elif start is None:
+        if time.at and observed_at and time.at > observed_at:
+            return None  # it is planned
+        start = time.at
+        if end and observed_at and observed_at < end and stated.mood != "past":
+            start = observed_at
+    if start and end and end <= start:
+        end = None
+    return ExtractedRelation(
+        source=stated.source,
+        target=stated.target,
+        type=stated.type,
+        fact=fact,
+        exclusive=stated.type in EXCLUSIVE and not said.is_beside,
+        one_holder=(stated.type in ONE_HOLDER or stated.type == "HAS_ROLE")
+        and stated.is_unique
+        and not said.is_beside,
+        valid_from=start,
+        valid_to=end,
+        confidence=CONFIDENCE,
     )
 
 
-def relations_in(statement: Statement, mentions: Sequence[Mention], scene: Scene) -> list[ExtractedRelation]:
-    """Return what a sentence states: what its verbs say, else one relation between what it speaks of."""
-    if not is_informative(statement.text):
-        return []
-    sentence = _Sentence(statement, mentions, scene)
-    strong = list(_distinct(_by_verbs(sentence)))
-    if any(relation.valid_to is None or relation.valid_from is not None for relation in strong):
-        return strong
-    return [*strong, sentence.states()]
+# --- from a clause to marks ---------------------------------------------------------------------------------
 
 
-class _Sentence:
-    """A sentence with its names, its time, and what is known around it."""
+def _said(text: str, validity: Validity, mentions: Sequence[Mention], reader: _Reader) -> Said | None:
+    """Return a clause with marks for names and pronouns; None if it says that something is not so."""
+    labels: dict[str, Mention] = {}
 
-    def __init__(self, statement: Statement, mentions: Sequence[Mention], scene: Scene) -> None:
-        self.text = statement.text
-        self.mentions = mentions
-        self.speaker = statement.speaker
-        self.heading = statement.heading
-        self.scene = scene
-        self.validity = validity_of(statement.text, scene.observed_at)
+    def mark(label: str, kind: str = UNSURE) -> str:
+        sign = chr(0xE000 + len(labels))
+        labels[sign] = Mention(start=0, end=0, label=label, kind=kind)
+        return sign
 
-    @property
-    def narrator(self) -> str:
-        """Return who says "I", or what is meant where a sentence has no subject."""
-        return self.speaker or self.scene.topic
-
-    @property
-    def subject(self) -> str:
-        """Return whom the sentence as a whole is about."""
-        if self.speaker:
-            return self.speaker
-        if self.speaks_of_previous and self.scene.previous:
-            return self.scene.previous
-        return self.mentions[0].label if self.mentions else self.scene.topic
-
-    @property
-    def speaks_of_previous(self) -> bool:
-        return bool(_PRONOUN_FIRST.match(self.text))
-
-    def fact(self) -> str:
-        """Return the sentence as it can be understood alone: with who says it, or what it is about."""
-        if self.speaker:
-            return f"{self.speaker}: {self.text}"
-        if self.speaks_of_previous and self.scene.previous:
-            return f"{self.scene.previous}: {self.text}"
-        stands_alone = self.mentions and not _FIELD.match(self.text)
-        if self.heading and not stands_alone and self.heading.casefold() not in self.text.casefold():
-            return f"{self.heading[:MAX_HEADING_CHARS]}: {self.text}"
-        return self.text
-
-    def states(self) -> ExtractedRelation:
-        subject = self.subject
-        others = [*(one.label for one in self.mentions), self.heading or "", self.scene.topic]
-        target = next((one for one in others if one and one.casefold() != subject.casefold()), subject)
-        return self.relation(STATES, subject, target, STATES_CONFIDENCE)
-
-    def relation(self, type_: str, source: str, target: str, confidence: float) -> ExtractedRelation:
-        start, end = _held(self.validity, self.scene.observed_at)
-        return ExtractedRelation(
-            source=source,
-            target=target,
-            type=type_,
-            fact=self.fact(),
-            exclusive=type_ in EXCLUSIVE,
-            valid_from=start,
-            valid_to=end,
-            confidence=confidence,
-        )
-
-
-def _held(validity: Validity, observed_at: datetime | None) -> tuple[datetime | None, datetime | None]:
-    """Return since when and until when a statement holds; what is planned is stated now, not then."""
-    start = validity.start
-    if start is None and validity.at and (observed_at is None or validity.at <= observed_at):
-        start = validity.at
-    end = validity.end if validity.end and (start is None or validity.end > start) else None
-    if start is None and end is not None:
-        start = min(observed_at, end) if observed_at else None
-    return start, end
-
-
-# --- relations of verbs -------------------------------------------------------------------------------------
-
-
-def _by_verbs(sentence: _Sentence) -> Iterator[ExtractedRelation]:
-    subjects: list[str] = []
-    for start, end, verb in verbs_in(sentence.text):
-        subjects = _subjects(sentence, start, verb, subjects)
-        before, after = sentence.text[:start], sentence.text[end:]
-        has_ended = verb.ends or bool(_USED_TO.search(before) or _NO_LONGER.search(before + after))
-        if not subjects or (not has_ended and _NOT.search(before)):
-            continue
-        for target, subject in product(_objects(sentence, end, verb), subjects):
-            if subject.casefold() != target.casefold():
-                relation = sentence.relation(verb.type, subject, target, VERB_CONFIDENCE)
-                yield from _dated(relation, sentence, has_ended=has_ended)
-
-
-def _dated(
-    relation: ExtractedRelation, sentence: _Sentence, *, has_ended: bool
-) -> Iterator[ExtractedRelation]:
-    """Yield a relation with the time in which it holds; one that ended, only if it is known when."""
+    parts, last = [], 0
+    for one in mentions:
+        parts += [text[last : one.start], mark(one.label, one.kind)]
+        last = one.end
+    words = "".join([*parts, text[last:]])
+    for pattern, full in _CONTRACTIONS.items():
+        words = pattern.sub(full, words)
+    people = tuple(one.label for one in labels.values() if one.kind in ("Person", UNSURE))
+    words = _I.sub(lambda _: mark(reader.scene.speaker, "Person"), words)
+    before = reader.subjects
+    if len(before) == 1:
+        words = _HE.sub(lambda _: mark(before[0], "Person"), words)
+        words = _HER.sub(lambda _: mark(before[0], "Person") + "'s", words) if not people[:1] else words
+    several = (*before, *reader.objects)
+    if len(several) > 1:
+        words = _THEY.sub(lambda _: " and ".join(mark(one, "Person") for one in several), words)
+    has_ended = bool(_NO_LONGER.search(words)) or bool(
+        re.search(r"\b(?:not|kein\w*) .*\b(?:any ?more|any longer|mehr)\b", words)
+    )
     if has_ended:
-        moment = sentence.validity.end or sentence.validity.at or sentence.scene.observed_at
-        if moment:
-            yield replace(relation, valid_from=None, valid_to=moment)
-    elif relation.type == "SCHEDULED_FOR":  # the time is its target, and says nothing of when it was decided
-        yield replace(relation, valid_from=None, valid_to=None)
+        words = re.sub(r"\b(?:not|mehr)\b ?", "", _NO_LONGER.sub("", words))
+        words = re.sub(r"\bused to\b ?", "", words)
+    elif _NOT.search(words):
+        return None
+    words = _DO.sub("", words) if has_ended else words
+    is_beside = bool(_BESIDE.search(words))
+    words = _ADVERBS.sub("", _BESIDE.sub("", words))
+    words = re.sub(r"\s+([,.;!])", r"\1", " ".join(words.split()))
+    words = _OPENERS.sub("", words.lstrip(", "))
+    words = _KEEPER.sub(r"\1 ", words)
+    if grammar.FIRST_PERSON.match(words):
+        words = f"{mark(reader.scene.speaker, 'Person')} {words}"
+    return Said(text=words, labels=labels, validity=validity, has_ended=has_ended, is_beside=is_beside)
+
+
+# --- what the marks say -------------------------------------------------------------------------------------
+
+
+def _stated(said: Said, reader: _Reader) -> Iterator[Stated]:
+    said, kin = _of_somebody(said, reader)
+    said, roles = _of_a_role(said)
+    yield from kin
+    yield from roles
+    for one in (*kin, *roles):
+        reader.subjects = (one.source if one.source != reader.scene.speaker else one.target,)
+    for frame in grammar.frames():
+        for match in frame.pattern.finditer(said.text):
+            span = match.span()
+            if all(span[1] <= start or span[0] >= end for start, end in reader.taken):
+                found = list(_by_frame(frame, match, said, reader))
+                yield from found
+                if found:
+                    reader.taken.append(span)
+    yield from _status(said)
+
+
+def _by_frame(frame: grammar.Frame, match: re.Match[str], said: Said, reader: _Reader) -> Iterator[Stated]:
+    groups = match.groupdict()
+    if frame.type == "LISTENS_ON":
+        yield from _port(groups, said)
+        return
+    subjects = _labels(groups.get("s"), said) if groups.get("s") else reader.subjects
+    if groups.get("m"):
+        subjects = (_plain(groups["m"] or "", said),)
+    if frame.mood == "passive":
+        reader.subjects = subjects
+    if frame.type in _OF_PEOPLE:
+        kinds = {one.label: one.kind for one in said.labels.values()}
+        subjects = tuple(one for one in subjects if kinds.get(one, UNSURE) not in _NOT_PEOPLE)
+    if not subjects:
+        return
+    if frame.mood in ("parted", "joined"):
+        if len(subjects) == 2:
+            mood = "ended" if frame.mood == "parted" else "began"
+            yield Stated(source=subjects[0], type=frame.type, target=subjects[1], mood=mood)
+            yield Stated(source=subjects[1], type=frame.type, target=subjects[0], mood=mood)
+        return
+    if frame.mood == "gone" and not said.has_ended:
+        return
+    type_, targets = _targets(frame, groups, said)
+    mood = frame.mood if frame.mood in ("ended", "past") else "now" if frame.mood == "passive" else "began"
+    if frame.mood == "passive" and re.search(r"\b(?:was|were)\b", match[0]):
+        mood = "past"
+    for target, subject in product(targets, subjects):
+        yield Stated(source=subject, type=type_, target=target, mood=mood)
+    if (role := groups.get("role")) and targets:
+        words = _plain(role, said)
+        yield from (Stated(source=one, type="HAS_ROLE", target=words, is_unique=False) for one in subjects)
+    if mood == "ended" and type_ == "MARRIED_TO":
+        yield from (Stated(source=one, type=type_, target=subjects[0], mood=mood) for one in targets)
+    if groups.get("f") and targets and (type_ == "USES" or frame.mood == "moved"):
+        origin = said.labels[groups["f"] or ""].label
+        yield from (Stated(source=one, type=type_, target=origin, mood="ended") for one in subjects)
+    reader.subjects = subjects
+    reader.objects = tuple(targets) if type_ == "MARRIED_TO" else ()
+
+
+def _targets(frame: grammar.Frame, groups: dict[str, str | None], said: Said) -> tuple[str, list[str]]:
+    """Return what a frame relates its subjects to, and by which relation: software is used, not lived in."""
+    if groups.get("p"):
+        return frame.type, _phrases(frame.type, groups["p"] or "", said)
+    named = [said.labels[sign] for sign in re.findall(MARK, groups.get("o") or "")]
+    type_ = frame.type
+    if type_ == "LIVES_IN" and any(one.kind in _SOFTWARE for one in named):
+        type_ = "USES"
+    if type_ == "WORKS_AT" and frame.mood == "began" and any(_CLUB.search(one.label) for one in named):
+        type_ = "MEMBER_OF"
+    unfit = _UNFIT.get(type_, ())
+    return type_, [one.label for one in named if one.kind not in unfit]
+
+
+def _labels(signs: str | None, said: Said) -> tuple[str, ...]:
+    return tuple(said.labels[sign].label for sign in re.findall(MARK, signs or ""))
+
+
+def _plain(words: str, said: Said) -> str:
+    """Return words with the names that their marks stand for."""
+    return re.sub(MARK, lambda sign: said.labels[sign[0]].label, words).strip(" ,.;:!\"'")
+
+
+def _phrases(type_: str, words: str, said: Said) -> list[str]:
+    """Return the few words that follow a verb, up to one that begins something else."""
+    called = _CALLED.search(words)
+    if called:
+        return [said.labels[called[1]].label]
+    found: list[str] = []
+    for part in _AND.split(words):
+        bare = _DETERMINER.sub("", part.strip())
+        cut = _PHRASE_END.search(f" {bare}")
+        if cut and (cut.start() == 0 or cut[0].split()[0] in ("who", "that", "which", "que")):
+            break
+        phrase = _plain(_PHRASE_END.sub("", bare), said)
+        if type_ == "SPEAKS" and phrase.casefold() not in LANGUAGES:
+            break
+        if (
+            not phrase
+            or len(phrase.split()) > MAX_PHRASE_WORDS
+            or _NO_PHRASE.fullmatch(phrase)
+            or len(phrase) < 3
+        ):
+            break
+        if found and re.match(rf"(?:{grammar.VERBS})\b", phrase):
+            break
+        found.append(phrase)
+        if cut:
+            break
+    return found
+
+
+def _port(groups: dict[str, str | None], said: Said) -> Iterator[Stated]:
+    subject = _plain(groups["sp"] or "", said)
+    has_name = re.search(MARK, groups["sp"] or "") is not None
+    if (groups.get("d") or has_name) and not re.search(r"\b(?:it|they|and|or)\b", subject):
+        yield Stated(source=subject, type="LISTENS_ON", target=f"port {groups['num']}")
+
+
+def _status(said: Said) -> Iterator[Stated]:
+    match = grammar.STATUS.match(said.text)
+    if match is None or said.has_ended:
+        return
+    named = said.labels.get(match["sp"])
+    if named is not None and named.kind in ("Person", "Location"):
+        return
+    if named is not None or match["d"]:
+        yield Stated(source=_plain(match["sp"], said), type="IS", target=match["p"].casefold())
+
+
+def _of_somebody(said: Said, reader: _Reader) -> tuple[Said, list[Stated]]:
+    """Return who is whose sister or boss, and the clause with the name alone where it said both."""
+    found: list[Stated] = []
+    for pattern in grammar.OF_SOMEBODY:
+        while match := pattern.search(said.text):
+            groups = match.groupdict()
+            of = said.labels[groups["of"] or ""].label if groups.get("of") else reader.scene.speaker
+            found += _kin(said.labels[match["n"]].label, match["kin"], of)
+            rest = match["n"] if groups.get("apposed") else "␣"
+            said = replace(said, text=f"{said.text[: match.start()]}{rest}{said.text[match.end() :]}")
+    return said, found
+
+
+def _kin(name: str, word: str, of: str) -> Iterator[Stated]:
+    kind = next(kind for kind, pattern in KIN.items() if pattern.fullmatch(word))
+    if kind == "PET":
+        yield Stated(source=of, type="OWNS", target=name)
+    elif kind == "SPOUSE":
+        yield Stated(source=of, type="MARRIED_TO", target=name)
+    elif kind == "MANAGER":
+        yield Stated(source=of, type="REPORTS_TO", target=name)
     else:
-        yield relation
+        yield Stated(source=name, type=f"{kind}_OF", target=of, mood="always")
 
 
-def _subjects(sentence: _Sentence, verb_at: int, verb: Verb, previous: Sequence[str]) -> list[str]:
-    """Return the subjects of a verb: the names before it, "I", "she", or those of the verb before it."""
-    before = sentence.text[:verb_at]
-    if names := _names_before(sentence, verb_at):
-        return [one.label for one in names if _fits(one, verb.subject_kind)]
-    if _SELF_BEFORE.search(before):
-        return [sentence.narrator]
-    if _PRONOUN_BEFORE.search(before):
-        return [sentence.scene.previous] if sentence.scene.previous else []
-    if previous and _AND_BEFORE.search(before):
-        return list(previous)
-    if not before.strip(" -*>\"'"):
-        return [sentence.narrator]
-    thing = _THE_THING.match(before) if verb.object in ("status", "time") else None
-    return [thing[1].strip()] if thing else []
-
-
-def _names_before(sentence: _Sentence, verb_at: int) -> list[Mention]:
-    """Return the names that a verb follows, with nothing but small words between."""
-    named = [one for one in sentence.mentions if one.end <= verb_at]
-    if not named or not _BETWEEN.fullmatch(sentence.text[:verb_at], named[-1].end):
-        return []
-    return _joined_back(sentence.text, named)
-
-
-def _joined_back(text: str, named: Sequence[Mention]) -> list[Mention]:
-    """Return the last name and those joined to it: "Anna, Bob and Eve"."""
-    joined = [named[-1]]
-    for mention in reversed(named[:-1]):
-        if not _AND.fullmatch(text, mention.end, joined[0].start):
-            break
-        joined.insert(0, mention)
-    return joined
-
-
-def _objects(sentence: _Sentence, at: int, verb: Verb) -> list[str]:
-    if verb.object == "status":
-        status = _phrase_at(sentence.text, at, longest=MAX_STATUS_WORDS, ends=_STATUS_END)
-        return [status] if status else []
-    if verb.object == "time":
-        moment = day_in(sentence.text[at:], sentence.scene.observed_at)
-        return [moment.date().isoformat()] if moment else []
-    if verb.object == "anything":
-        return [next((one.label for one in sentence.mentions if one.start >= at), sentence.scene.topic)]
-    names = _names_at(sentence, at, verb)
-    if not names and (asian := _ASIAN_NAME.match(sentence.text, at)):
-        return [asian[0]]
-    if names or verb.object == "entity":
-        return names
-    phrase = _phrase_at(sentence.text, at)
-    return [phrase] if phrase else []
-
-
-def _names_at(sentence: _Sentence, at: int, verb: Verb) -> list[str]:
-    """Return the names that follow a verb, at most two small words away."""
-    start = at + len(_DETERMINER.match(sentence.text, at)[0])  # type: ignore[index]  # it matches nothing as well
-    following = [one for one in sentence.mentions if one.start >= at]
-    if not following:
-        return []
-    if following[0].start > start and not _ADJECTIVES.fullmatch(sentence.text, start, following[0].start):
-        return []
-    joined = [following[0]]
-    for mention in following[1:]:
-        if not _AND.fullmatch(sentence.text, joined[-1].end, mention.start):
-            break
-        joined.append(mention)
-    return [one.label for one in joined if _fits(one, verb.object_kind)]
-
-
-def _fits(mention: Mention, kind: str | None) -> bool:
-    return kind is None or mention.kind in (kind, UNSURE)
-
-
-def _phrase_at(
-    text: str, at: int, *, longest: int = MAX_PHRASE_WORDS, ends: Collection[str] = _PHRASE_END
-) -> str | None:
-    """Return the few words that follow a verb up to one that begins something else."""
-    at += len(_DETERMINER.match(text, at)[0])  # type: ignore[index]  # it matches nothing as well
-    words: list[str] = []
-    while len(words) < longest and (match := _PHRASE_WORD.match(text, at)):
-        if match[1].casefold() in ends:
-            break
-        words.append(match[1])
-        at = match.end()
-    phrase = " ".join(words)
-    return phrase if len(phrase) > 2 or not phrase.isascii() else None
-
-
-def _distinct(relations: Iterator[ExtractedRelation]) -> Iterator[ExtractedRelation]:
-    seen: set[tuple[str, str, str]] = set()
-    for relation in relations:
-        key = (relation.source.casefold(), relation.type, relation.target.casefold())
-        if key not in seen:
-            seen.add(key)
-            yield relation
+def _of_a_role(said: Said) -> tuple[Said, list[Stated]]:
+    """Return who is what, or what of whom, and the clause without it where it was only added."""
+    found: list[Stated] = []
+    for pattern in grammar.OF_A_ROLE:
+        match = pattern.search(said.text)
+        if match is None:
+            continue
+        groups = match.groupdict()
+        name, org, the = said.labels[match["n"]].label, groups.get("org"), groups.get("the") is not None
+        kind = next(kind for kind, one in reversed(ROLES.items()) if one.fullmatch(match["role"]))
+        mood = "past" if re.search(rf"{match['n']} was ", match[0]) else "now"
+        if org in said.labels and kind == "WORKER":
+            employer = said.labels[org or ""]
+            found.append(
+                Stated(source=name, type="HAS_ROLE", target=match["role"], mood=mood, is_unique=False)
+            )
+            if employer.kind != "Location":
+                found.append(Stated(source=name, type="WORKS_AT", target=employer.label, mood=mood))
+        elif org in said.labels:
+            target = said.labels[org or ""].label
+            found.append(Stated(source=name, type=f"{kind}_OF", target=target, mood=mood))
+        else:
+            role = said.text[match.start("role") : match.end("org" if org else "role")]
+            found.append(
+                Stated(
+                    source=name, type="HAS_ROLE", target=role, mood=mood, is_unique=the and kind != "WORKER"
+                )
+            )
+        rest = match["n"] if groups.get("apposed") is not None else "␣"
+        end = match.end()
+        if groups.get("apposed") == ",":
+            rest, end = match["n"], end + 1
+            rest += " "
+        said = replace(said, text=f"{said.text[: match.start()]}{rest}{said.text[end:]}")
+    return said, found

@@ -4,140 +4,225 @@ import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
-from composable_memory_adapters.extractors.word_lists import MONTHS, WEEKDAYS
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-_MONTH_NUMBERS = {name[:length]: n for n, name in enumerate(MONTHS, 1) for length in (3, len(name))} | {
-    "sept": 9
+_MONTHS = (
+    "january jan januar enero", "february feb februar febrero", "march mar märz marzo", "april apr abril",
+    "may mai mayo", "june jun juni junio", "july jul juli julio", "august aug agosto",
+    "september sep sept septiembre", "october oct oktober octubre", "november nov noviembre",
+    "december dec dezember diciembre",
+)  # fmt: skip
+_DAYS = (
+    "monday montag lunes", "tuesday dienstag martes", "wednesday mittwoch miércoles",
+    "thursday donnerstag jueves", "friday freitag viernes", "saturday samstag sonnabend sábado",
+    "sunday sonntag domingo",
+)  # fmt: skip
+MONTH_NAMES = {name: n for n, names in enumerate(_MONTHS, 1) for name in names.split()}
+DAY_NAMES = {name: n for n, names in enumerate(_DAYS) for name in names.split()}
+_NUMBERS = {
+    word: n
+    for n, words in enumerate(
+        "a an one ein einem einer un una|two zwei dos couple|three drei tres few|four vier cuatro|five fünf"
+        " cinco|six sechs seis|seven sieben siete|eight acht ocho|nine neun nueve|ten zehn diez".split("|"),
+        1,
+    )
+    for word in words.split()
 }
-_MONTH = rf"(?P<{{}}>{'|'.join(MONTHS)}|(?:jan|feb|mar|apr|jun|jul|aug|sept?|oct|nov|dec)\b\.?)"
-_NUMBER_WORDS = "zero one two three four five six seven eight nine ten eleven twelve".split()
-_NUMBERS = {word: n for n, word in enumerate(_NUMBER_WORDS)}
-_NUMBERS |= {"a": 1, "an": 1, "a few": 3, "a couple of": 2, "couple of": 2}
-
-_TIME = re.compile(
-    r"(?<!\w)(?:(?P<lead>since|from|starting|as of|effective|until|till|up to|through|to|by|on|in|during"
-    r"|seit|desde|depuis|bis|hasta|jusqu'au)\s+)?(?:the\s+)?(?:"
-    r"(?P<y0>\d{4})-(?P<m0>\d{2})-(?P<d0>\d{2})"
-    rf"|{_MONTH.format('m1')}\s+(?P<d1>\d{{1,2}})(?:st|nd|rd|th)?(?:,?\s+(?P<y1>\d{{4}}))?(?!\d)"
-    rf"|(?P<d2>\d{{1,2}})(?:st|nd|rd|th|\.)?\s+(?:of\s+)?{_MONTH.format('m2')}(?:,?\s+(?P<y2>\d{{4}}))?"
-    rf"|{_MONTH.format('m3')},?\s+(?P<y3>\d{{4}})"
-    r"|(?P<y4>(?:19|20)\d{2})(?![\w-])"
-    r"|(?P<ago>(?P<n>\d{1,3}|a few|a couple of|couple of|an?|one|two|three|four|five|six|seven|eight|nine|ten"
-    r"|eleven|twelve)\s+(?P<unit>day|week|month|year)s?\s+ago)"
-    rf"|(?P<last>last\s+(?:night|week|month|year|weekend|{'|'.join(WEEKDAYS)}))"
-    r"|(?P<day>yesterday|today|this morning|ayer|gestern|hier)(?!\w)"
-    r")|(?P<cjk>(?P<cy>\d{4})年(?:(?P<cm>\d{1,2})月(?:(?P<cd>\d{1,2})[日号])?)?)(?P<after>以来|起|から|まで|为止|到)?"
-    r"|(?P<cday>昨天|昨日|어제|上周|先週|지난주|上个月|先月|지난달|去年|작년)",
-    re.IGNORECASE,
-)
-_QUICK = re.compile(
-    r"\d{4}|ago\b|yesterday|last |today|this morning|ayer|gestern|hier|[昨先上去]|어제|지난|작년|"
-    rf"{'|'.join(name[:3] for name in MONTHS)}",
-    re.IGNORECASE,
-)
-_FROM = frozenset(
-    {"since", "from", "starting", "as of", "effective", "seit", "desde", "depuis", "以来", "起", "から"}
-)
-_TO = frozenset({"until", "till", "up to", "through", "to", "bis", "hasta", "jusqu'au", "まで", "为止", "到"})
-_DAYS = {"day": 1, "week": 7, "month": 30, "year": 365}
+_CHINESE_NUMBERS = {word: n for n, word in enumerate("一 二 三 四 五 六 七 八 九 十 十一 十二".split(), 1)}
+_UNITS = {"day": 1, "tag": 1, "día": 1, "week": 7, "woche": 7, "semana": 7, "month": 30, "monat": 30}
+_UNITS |= {"mes": 30, "year": 365, "jahr": 365, "año": 365, "天": 1, "周": 7, "个月": 30, "年": 365}
 _BACK = {
-    "today": 0, "this morning": 0, "yesterday": 1, "last night": 1, "ayer": 1, "gestern": 1, "hier": 1,
-    "last week": 7, "last weekend": 7, "last month": 30, "last year": 365,
-    "昨天": 1, "昨日": 1, "어제": 1, "上周": 7, "先週": 7, "지난주": 7, "上个月": 30, "先月": 30,
-    "지난달": 30, "去年": 365, "작년": 365,
+    "today": 0, "this morning": 0, "heute": 0, "hoy": 0, "今天": 0, "yesterday": 1, "last night": 1,
+    "gestern": 1, "ayer": 1, "昨天": 1, "last week": 7, "last weekend": 7, "letzte woche": 7,
+    "la semana pasada": 7, "上周": 7, "last month": 30, "letzten monat": 30, "el mes pasado": 30,
+    "上个月": 30, "last year": 365, "letztes jahr": 365, "el año pasado": 365, "去年": 365,
 }  # fmt: skip
 HALF_A_YEAR = timedelta(days=183)
 
 
+def _any_of(words: object) -> str:
+    return "|".join(sorted(map(re.escape, words), key=len, reverse=True))  # type: ignore[call-overload]
+
+
+_MONTH = f"(?:{_any_of(MONTH_NAMES)})"
+_LEAD = (
+    r"(?P<from>since|(?:starting|beginning)(?: on| in| from)?|from|as of|effective|seit|ab|von|desde"
+    r"|a partir del?)"
+    r"|(?P<to>and until|until|till|up to|through|to|und bis|bis zum|bis|y hasta|hasta|a(?= (?:\d{4}"
+    r"|[a-zé]+ de \d)))"
+    r"|(?P<at>on|in|during|by|at|am|im|um|en|el|de)"
+)
+_OF = r"(?:\s+(?:of|de|del))?"
+_TIME = re.compile(
+    rf"(?<!\w)(?:(?:{_LEAD})\s+)?(?:the\s+|dem\s+|den\s+|el\s+)?(?:"
+    r"(?P<y0>\d{4})-(?P<m0>\d{2})-(?P<d0>\d{2})(?![\w-])"
+    rf"|(?P<m1>{_MONTH})\.?\s+(?P<d1>\d{{1,2}})(?:st|nd|rd|th)?(?:,?\s+(?P<y1>\d{{4}}))?(?![\d:])"
+    rf"|(?P<d2>\d{{1,2}})(?:st|nd|rd|th|\.)?{_OF}\s+(?P<m2>{_MONTH})\b\.?(?:(?:{_OF}|,)\s+(?P<y2>\d{{4}}))?"
+    rf"|(?P<last>last|this|letzten|diesen)?\s*(?P<m3>{_MONTH})\b(?:(?:{_OF}|,)\s+(?P<y3>\d{{4}})"
+    rf"|(?P<y5>))(?!\w)"
+    r"|(?P<y4>(?:19|20)\d{2})(?![\w-])(?!\s*(?:ms|mm|kg|km|eur|%))"
+    rf"|(?:vor\s+|hace\s+)?(?P<n>\d{{1,3}}|(?:a\s+)?(?:{_any_of(_NUMBERS)}))(?:\s+of)?\s+"
+    r"(?P<unit>day|week|month|year|tag|woche|monat|jahr|día|semana|mes|año)(?:s|en|e|n|es)?(?P<ago>\s+ago)?"
+    rf"|(?P<lastday>last|letzten|this|next)?\s*(?P<weekday>{_any_of(DAY_NAMES)})s?(?:\s+pasado)?"
+    rf"|(?P<word>{_any_of(word for word in _BACK if word.isascii() or word[0] < 'ÿ')})"
+    r")(?!\w)",
+    re.IGNORECASE,
+)
+_CHINESE_DAY = r"(?P<y>\d{4})年(?:(?P<m>\d{1,2})月(?:(?P<d>\d{1,2})[日号])?)?"
+_CHINESE = re.compile(
+    rf"(?P<from>从|自从?)?(?P<to>到|至|直到)?(?:{_CHINESE_DAY}|(?P<m2>\d{{1,2}}|十[一二]?"
+    rf"|[一二三四五六七八九])月份?"
+    rf"(?:(?P<d2>\d{{1,2}})[日号])?(?![\w])?|(?P<n>\d{{1,3}}|[一二两三四五六七八九十])(?P<unit>天|周"
+    rf"|个月|年)前"
+    rf"|(?P<weekday>(?:上|下|这)?(?:周|星期|礼拜)[一二三四五六日天])"
+    rf"|(?P<word>{_any_of(w for w in _BACK if w[0] > 'ÿ')}))"
+    r"(?P<since>起|以来|开始)?(?P<till>为止|止)?，?"
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Validity:
-    """When something holds; None where the words do not say. `at` is a time of which nothing more is said."""
+    """When something holds; None where the words do not say.
+
+    `at` is a time of which nothing more is said and `until` where that ends: the month after it, for a month.
+    """
 
     start: datetime | None = None
     end: datetime | None = None
     at: datetime | None = None
+    until: datetime | None = None
 
 
-UNKNOWN = Validity()
+_Span = tuple[datetime, datetime]
+"""When a time begins, and when it is over."""
 
 
-def validity_of(text: str, observed_at: datetime | None) -> Validity:
-    """Return the time that a sentence speaks of; words such as "yesterday" count from `observed_at`."""
-    if not _QUICK.search(text):
-        return UNKNOWN
-    start = end = at = None
-    for lead, moment in _moments(text, observed_at):
-        if lead in _FROM:
-            start = start or moment
-        elif lead in _TO:
-            end = end or moment
-        else:
-            at = at or moment
-    return Validity(start=start, end=end, at=at)
+def without_times(text: str, said: datetime | None) -> tuple[str, Validity]:
+    """Return a sentence without what it says of time, and what that is; "yesterday" counts from `said`."""
+    start = end = at = until = None
+    kept, last = [], 0
+    for match in (*_found(text),):
+        span = _span(match, said) if match.re is _TIME else _chinese_span(match, said)
+        lead = _lead(match)
+        if lead == "from":
+            start = start or (span and span[0])
+        elif lead == "to":
+            end = end or (span and _end(span))
+        elif span and at is None:
+            at, until = span
+        kept.append(text[last : match.start()])
+        last = match.end()
+    rest = (" " if text[:1].isascii() else "").join([*kept, text[last:]]) if kept else text
+    if end and at and not start and at < end:  # "de 2015 a 2019"
+        start, at, until = at, None, None
+    if start and end and end <= start:  # "from May to July 2025"
+        start, end = (
+            (same, end) if (same := _date(end.year, start.month, start.day)) and same < end else (start, None)
+        )
+    return rest, Validity(start=start, end=end, at=at, until=until)
 
 
-def day_in(text: str, observed_at: datetime | None) -> datetime | None:
-    """Return the first time that a text speaks of, whatever it says of it."""
-    return next((moment for _, moment in _moments(text, observed_at)), None)
-
-
-def _moments(text: str, observed_at: datetime | None) -> Iterator[tuple[str, datetime]]:
+def _found(text: str) -> Iterator[re.Match[str]]:
     for match in _TIME.finditer(text):
-        lead = (match["lead"] or match["after"] or "").lower()
-        if (match["y4"] and not lead) or (match["m2"] or match["m1"]) == "may":
-            continue  # a bare number may be anything, and "may" without a capital is a verb
-        moment = _relative(match, observed_at) or _absolute(match, observed_at)
-        if moment is not None:
-            yield lead, moment
+        if not _is_no_time(match):
+            yield match
+    if not text.isascii():
+        yield from _CHINESE.finditer(text)
 
 
-def _absolute(match: re.Match[str], observed_at: datetime | None) -> datetime | None:
-    year = _first(match, "y0", "y1", "y2", "y3", "y4", "cy")
-    month_name = _first(match, "m1", "m2", "m3")
-    day = int(_first(match, "d0", "d1", "d2", "cd") or 1)
-    if month_name:
-        month = _MONTH_NUMBERS[month_name.lower().rstrip(".")]
-    else:
-        month = int(_first(match, "m0", "cm") or 1)
-    if year:
-        return _date(int(year), month, day)
-    return _nearest(month, day, observed_at) if month_name and observed_at else None
+def _is_no_time(match: re.Match[str]) -> bool:
+    """Return whether the words only look like a "
+    "time: "2026" by itself, "may", a number of days, "a" and "to"."""
+    if match["y4"]:
+        return not (match["from"] or match["to"] or match["at"])
+    if match["unit"]:
+        return not (match["ago"] or match[0].lower().startswith(("vor ", "hace ")))
+    month = match["m1"] or match["m2"] or match["m3"]
+    if month and month[0].islower() and (month in ("may", "mar") or match["y5"] is not None):
+        return not (match["from"] or match["to"] or match["at"]) or month == "mar"
+    if month and match["y5"] is not None and not match["last"]:
+        return not (match["from"] or match["to"] or match["at"])
+    return False
 
 
-def _first(match: re.Match[str], *groups: str) -> str | None:
-    """Return the first of these groups that matched."""
-    return next((match[group] for group in groups if match[group]), None)
+def _lead(match: re.Match[str]) -> str:
+    groups = match.groupdict()
+    if groups.get("since"):
+        return "from"
+    if groups.get("till"):
+        return "to"
+    return next((name for name in ("from", "to") if groups.get(name)), "at")
 
 
-def _nearest(month: int, day: int, observed_at: datetime) -> datetime | None:
-    """Return the day that is meant when no year is said: of this year, unless that is long to come."""
-    moment = _date(observed_at.year, month, day)
-    if moment is None:
+def _end(span: _Span) -> datetime:
+    """Return when something is over that holds until a time: with a month or a year, but before a day."""
+    return span[1] if span[1] - span[0] > timedelta(days=1) else span[0]
+
+
+def _span(match: re.Match[str], said: datetime | None) -> _Span | None:
+    if match["word"] or match["unit"] or match["weekday"]:
+        return _relative(match, said)
+    year = match["y0"] or match["y1"] or match["y2"] or match["y3"] or match["y4"]
+    name = match["m1"] or match["m2"] or match["m3"]
+    month = MONTH_NAMES[name.lower()] if name else int(match["m0"] or 0)
+    day = int(match["d0"] or match["d1"] or match["d2"] or 0)
+    return _calendar(int(year or 0), month, day, said, is_past=bool(match["last"]))
+
+
+def _calendar(
+    year: int, month: int, day: int, said: datetime | None, *, is_past: bool = False
+) -> _Span | None:
+    """Return a year, a month or a day; without a year, the one that is meant when it was said."""
+    if not year:
+        if said is None:
+            return None
+        near = _date(said.year, month, day or 1)
+        limit = timedelta(0) if is_past else HALF_A_YEAR
+        year = said.year - (near is not None and near - said > limit)
+    first = _date(year, month or 1, day or 1)
+    if first is None:
         return None
-    return _date(observed_at.year - 1, month, day) if moment - observed_at > HALF_A_YEAR else moment
+    if day:
+        return first, first + timedelta(days=1)
+    following = _date(year + 1, 1, 1) if month in (0, 12) else _date(year, month + 1, 1)
+    return (first, following) if following else None
 
 
-def _relative(match: re.Match[str], observed_at: datetime | None) -> datetime | None:
-    if observed_at is None:
+def _relative(match: re.Match[str], said: datetime | None) -> _Span | None:
+    if said is None:
         return None
-    today = observed_at.replace(hour=0, minute=0, second=0, microsecond=0)
-    if match["ago"]:
-        count = _NUMBERS.get(match["n"].lower()) or int(match["n"])
-        return _days_before(today, count * _DAYS[match["unit"].lower()])
-    phrase = " ".join((match["last"] or match["day"] or match["cday"] or "").lower().split())
-    if phrase in _BACK:
-        return _days_before(today, _BACK[phrase])
-    if phrase:
-        return _days_before(today, (today.weekday() - WEEKDAYS.index(phrase.split()[1]) - 1) % 7 + 1)
-    return None
+    if match["word"]:
+        return _days_before(said, _BACK[" ".join(match["word"].lower().split())])
+    if match["unit"]:
+        number = match["n"].lower().removeprefix("a ")
+        count = _NUMBERS.get(number) or (int(number) if number.isdigit() else 1)
+        return _days_before(said, count * _UNITS[match["unit"].lower()])
+    is_past = match["from"] or (match["lastday"] or "").lower() in ("last", "letzten") or "pasado" in match[0]
+    if not is_past:  # "on Monday" may be the last or the next
+        return None
+    return _days_before(said, (said.weekday() - DAY_NAMES[match["weekday"].lower()] - 1) % 7 + 1)
 
 
-def _days_before(moment: datetime, days: int) -> datetime | None:
+def _chinese_span(match: re.Match[str], said: datetime | None) -> _Span | None:
+    if match["y"]:
+        return _calendar(int(match["y"]), int(match["m"] or 0), int(match["d"] or 0), said)
+    if match["m2"]:
+        month = _CHINESE_NUMBERS.get(match["m2"]) or (int(match["m2"]) if match["m2"].isdigit() else 0)
+        return _calendar(0, month, int(match["d2"] or 0), said) if 0 < month <= 12 else None
+    if said is None or match["weekday"]:
+        return None
+    if match["word"]:
+        return _days_before(said, _BACK[match["word"]])
+    count = 2 if match["n"] == "两" else _CHINESE_NUMBERS.get(match["n"]) or int(match["n"])
+    return _days_before(said, count * _UNITS[match["unit"]])
+
+
+def _days_before(said: datetime, days: int) -> _Span | None:
     try:
-        return moment - timedelta(days=days)
+        first = said.replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=days)
     except OverflowError:
         return None
+    return first, first + timedelta(days=1)
 
 
 def _date(year: int, month: int, day: int) -> datetime | None:

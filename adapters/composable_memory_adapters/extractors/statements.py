@@ -1,9 +1,8 @@
-"""Splits a content into sentences: without markup, each with its speaker and its heading (pure)."""
+"""Splits a content into sentences: without markup, each with its speaker (pure)."""
 
 import re
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import PurePosixPath
 
 from composable_memory.content import MemoryContentObject
 from composable_memory.front_matter import front_matter
@@ -17,20 +16,20 @@ MAX_RULE_CHARS = 300
 
 _FENCE = re.compile(r"\s{0,3}(`{3,}|~{3,})")
 _HEADING = re.compile(r"\s{0,3}#{1,6}\s+(.*)")
-_ITEM = re.compile(r"\s*(?:[-*+•]|\d{1,3}[.)])\s+(?:\[[ xX]\]\s+)?")
+_ITEM = re.compile(r"\s*(?:[-*+•]|\d{1,3}[.)])\s+(?:\[[xX]\]\s+)?")
 _RULE = re.compile(r"\s*(?:[-*_=]\s*){3,}|[\s|:+-]*-[\s|:+-]*")
 _TURN = re.compile(
     r"(?:\[[\d:TZ .+-]{4,30}\]\s*)?(?:\*\*)?(?P<name>[^\W\d_][\w.'’-]{0,30}(?: [^\W\d_][\w.'’-]{0,30}){0,2})"
     r"(?:\*\*)?(?::(?:\*\*)?\s+|：\s*)(?P<words>\S.*)"
 )
 _MARKUP = re.compile(
-    r"!?\[([^\]\n]{0,300})\]\([^)\s]{0,2000}\)|`([^`\n]{1,300})`|\*{1,3}|(?<!\w)_{1,2}|_{1,2}(?!\w)|~~|<!--.{0,1000}?-->"
+    r"!?\[([^\]\n]{0,300})\]\([^)\s]{0,2000}\)|`([^`\n]{1,300})`|\*{1,3}|(?<!\w)_{1,2}|_{1,2}(?!\w)|~~"
+    r"|<!--.{0,1000}?-->"
 )
 # A run of marks is tried once, from its beginning: a line of dots would take the square of its length.
 _END = re.compile(r"(?<![.!?…])[.!?…]++[\"'”’)\]]*+(?=\s|$)|[。！？]+[」』”）]*")
 _NEXT = re.compile(r"\s*(\S)")
 _LAST_WORD = re.compile(r"(\S+)$")
-_DATE = re.compile(r"[\d\s.:/-]+|\d{4}年.*")
 _FIRST_PERSON = re.compile(r"\b(?:I|we|my|our|I['’]\w+|we['’]\w+|me|us)\b|[我俺私僕]", re.IGNORECASE)
 
 
@@ -41,7 +40,6 @@ class Statement:
     text: str
     paragraph: int
     speaker: str | None = None
-    heading: str | None = None
 
 
 def statements_of(content: MemoryContentObject) -> list[Statement]:
@@ -50,38 +48,13 @@ def statements_of(content: MemoryContentObject) -> list[Statement]:
     speaker = _speaker_of(content)
     turns = frozenset() if speaker else _speakers_in(text, is_message=content.kind == "message")
     found: list[Statement] = []
-    for number, (heading, words) in enumerate(_paragraphs(text, turns)):
+    for number, words in enumerate(_paragraphs(text, turns)):
         speaks, words = _turn(words, turns) if turns else (speaker, words)
         found += [
-            Statement(
-                text=sentence,
-                paragraph=number,
-                speaker=speaks,
-                heading=heading or _last_title(content.title),
-            )
+            Statement(text=sentence, paragraph=number, speaker=speaks)
             for sentence in _sentences(_plain(words))
         ]
     return found
-
-
-def subject_of(content: MemoryContentObject) -> str:
-    """Return the name of what a content as a whole is about: its title, else its file or conversation."""
-    for part in reversed((content.title or "").split(" > ")):
-        if part.strip() and not _DATE.fullmatch(part.strip()):
-            return _short(part)
-    provenance = content.provenance
-    path = content.metadata.get("path") or (provenance.source_id if provenance else None)
-    stem = PurePosixPath(str(path).partition("#")[0]).stem if path else ""
-    return _short(stem or content.title or (provenance and provenance.session_key) or "memory")
-
-
-def _short(label: str) -> str:
-    return " ".join(label.split())[:80].strip() or "memory"
-
-
-def _last_title(title: str | None) -> str | None:
-    part = (title or "").split(" > ")[-1].strip()
-    return part if part and not _DATE.fullmatch(part) else None
 
 
 # --- who speaks ---------------------------------------------------------------------------------------------
@@ -117,31 +90,28 @@ def _turn(words: str, speakers: frozenset[str]) -> tuple[str | None, str]:
 # --- from lines to paragraphs -------------------------------------------------------------------------------
 
 
-def _paragraphs(text: str, speakers: frozenset[str]) -> Iterator[tuple[str | None, str]]:
-    """Yield heading and words of each paragraph, item or turn, wrapped lines joined."""
-    heading: str | None = None
+def _paragraphs(text: str, speakers: frozenset[str]) -> Iterator[str]:
+    """Yield the words of each paragraph, item or turn, wrapped lines joined; headings state nothing."""
     held: list[str] = []
     for line in _lines_outside_code(text):
         title = _HEADING.fullmatch(line)
         item = _ITEM.match(line)
         begins = bool(title or item or _turn(line, speakers)[0])
         if held and (begins or not line.strip() or line.lstrip().startswith("|")):
-            yield heading, " ".join(held)
+            yield " ".join(held)
             held = []
-        if title:
-            heading = _plain(title[1].rstrip(" \t#")).strip() or None
-        elif line.strip() and not (len(line) < MAX_RULE_CHARS and _RULE.fullmatch(line)):
+        if line.lstrip().startswith("|"):
+            continue  # the cells of a table are no sentences
+        if not title and line.strip() and not (len(line) < MAX_RULE_CHARS and _RULE.fullmatch(line)):
             held.append(_without_mark(line))
     if held:
-        yield heading, " ".join(held)
+        yield " ".join(held)
 
 
 def _without_mark(line: str) -> str:
-    """Return a line without the mark of a list, a quotation or a table around it."""
+    """Return a line without the mark of a list or a quotation."""
     item = _ITEM.match(line)
     words = line[item.end() :] if item else line.lstrip(" \t>")
-    if words.startswith("|"):
-        words = ", ".join(cell.strip() for cell in words.strip("| \t").split("|") if cell.strip())
     return words.strip()
 
 

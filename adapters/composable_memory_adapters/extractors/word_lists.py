@@ -2,15 +2,12 @@
 
 from typing import Final
 
+from composable_memory_adapters.extractors.sentence_times import DAY_NAMES, MONTH_NAMES
+
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
-
-MONTHS: Final = (
-    "january february march april may june july august september october november december"
-).split()
-WEEKDAYS: Final = "monday tuesday wednesday thursday friday saturday sunday".split()
 
 TITLES: Final = _words("mr mrs ms miss dr prof professor sir madam herr herrn frau señor señora doña madame")
 
@@ -22,10 +19,24 @@ GREETINGS: Final = _words(
 )
 """What opens a remark and names nobody."""
 
+LANGUAGES: Final = _words(
+    """arabic bengali cantonese catalan chinese croatian czech danish dutch english esperanto estonian
+    farsi finnish flemish french gaelic german greek hebrew hindi hungarian icelandic irish italian
+    japanese korean latin latvian lithuanian mandarin norwegian persian polish portuguese punjabi
+    romanian russian serbian spanish swahili swedish tagalog tamil thai turkish ukrainian urdu
+    vietnamese welsh arabisch chinesisch dänisch deutsch englisch finnisch französisch griechisch
+    italienisch japanisch koreanisch niederländisch norwegisch polnisch portugiesisch rumänisch
+    russisch schwedisch spanisch tschechisch türkisch ukrainisch ungarisch árabe alemán catalán
+    chino coreano danés español euskera finlandés francés gallego griego holandés inglés italiano
+    japonés latín mandarín noruego polaco portugués ruso sueco turco vasco"""
+)
+"""What people speak, and where things are from: "Italian food" has no name in it."""
+
 NOT_NAMES: Final = (
     GREETINGS
-    | frozenset(MONTHS)
-    | frozenset(WEEKDAYS)
+    | LANGUAGES
+    | frozenset(MONTH_NAMES)
+    | frozenset(DAY_NAMES)
     | _words(
         """a about above after again all almost also although always am an and another any anyone anything are
     around as at back be because been before being below between both but by can can't could
@@ -45,27 +56,84 @@ NOT_NAMES: Final = (
     wherever whether which while who who's whoever whom whose why will with within without won't
     would wouldn't yesterday yet you you'd you'll you're you've your yours yourself decided decision
     todo fixme status update updates question answer example image photo bought talked met moved
-    spoke told asked said saw found left sent tried wrote ran new old big good bad best el la los
-    las un una de del que en y es por para con se su al lo como más pero sus le ya este der die das
-    und ist nicht ein eine einen dem den des mit für auf von zu im wir ich sie er es le les des une
-    et est pas dans sur avec pour nous vous je il elle ce cette"""
+    spoke told asked said saw found left sent tried wrote ran mon tue tues wed thu thur fri sat sun
+    jan feb el la los las un una de del que en y es por para con se su al lo como más pero sus le ya
+    este der die das und ist nicht ein eine einen dem den des mit für auf von zu im wir ich sie er
+    es le les des une ceo cto cfo coo hr it ok faq tl mein meine meinen meinem meiner mi mis nuestro
+    nuestra unser unsere unserem unseren wer wo wie was wann warum welche welcher jetzt ahora quien
+    desde hasta cuando nunca noch nie auch nur bei nach aus ab bis seit statt falls wenn vielleicht
+    angeblich alle alles man port puerto et est pas dans sur avec pour nous vous je il elle ce cette"""
     )
 )
 """Words that begin with a capital only where a sentence does."""
 
-EMPTY_WORDS: Final = (
-    NOT_NAMES
-    | _words(
-        """actually agree agreed amazing appreciate anyway bet big bit blast care come course curious excited
-    exciting fantastic feel forward friend fun glad good guess guys happy hear hearing heard help
-    hope hoping idea interesting kidding kind know let long look looks lot love lovely luck matter
-    mean means mind moment nice pal perfect pleasure posted pretty proud ready really say say seem
-    share sharing sound sounded sounds stay super support sweet talk talking tell telling thing
-    think thought time true try understand wait want wish wonderful words work worries worry wonder
-    yourself guy awesome keep incredible inspiring amazed welcome"""
-    )
-) - frozenset(MONTHS)
-"""Words that say nothing by themselves; a sentence of only such words states no fact."""
+OPENERS: Final = _words(
+    """new old big good bad best poor dear great actually agree amazing apparently allegedly bring congrats
+    dead dinner excited flight follow friend fun glad hear heard help hope idea imagine interesting
+    invoices know launch let look looks lot love lunch matter mean meeting nearly painting people
+    posted pretty proud read ready reading really rebuild riders routing rumour rumor say seem
+    sentence share shop shops short somebody someone sound starting station stay suppose supposing
+    sweet talk tell think thought time trip true try understand unfortunately wait walked walking
+    want wear wish wonderful words work working worry writing see send set show stop call check
+    clean cut day days give hold take turn move open close write wrote release bread bikes water
+    weather evening morning night today staging anniversary birthday dentist doctor workshop side
+    everything everyone nobody nothing ring measure change fixed opened released arrived operates
+    pays runs present older likely correct nearest sixteen seven eight nine ten twelve twenty
+    hundred none several cause effect risk option verdict reasons costs nadie qué tenía tenemos
+    después antes última último primera primero hay todo todos toda esta este dicen según quizás
+    quizá tal ojalá vuelo reunión cumpleaños dentista gracias hoy ayer mañana ver usamos vivo
+    trabajo soy somos también dejamos cambiamos desde bernardo alle bitte heute gestern morgen flug
+    zahnarzt donnerstag angeblich vielleicht falls wenn statt siehe seit trabajamos vivimos tengo
+    tenemos uso busca llama pide compra además pero así luego siempre nunca jamás me te se a le les
+    si sí cuando donde dónde cómo quién qué cuál por para sobre entre sin hasta hacia durante"""
+)
+"""Words that are no names where they open a sentence."""
+
+GERMAN_NOUNS: Final = _words(
+    """bruder brüder onkel tante oma opa neffe nichte arzt ärztin anwalt anwältin vermieter nachbar
+    nachbarin mitbewohner mitbewohnerin ingenieur ingenieurin gründer gründerin krankenhaus server
+    datenbank rechner vegetarier vegetarierin bergsteigen abend abends ampel ampeln anfang angst
+    anzeigen arbeit auto bahn bar bericht bett bild boden brot buch chef chefin dach dank datum
+    dienst dinge eis ende erde essen fahrrad fall familie farbe fenster ferien feuer fisch flug
+    folge frage frau freitag freund freundin garten gast geburtstag geld gerücht gerüchte geschichte
+    glück grün grund gruppe haus hause heft herz hilfe hof holz hund hunger idee jahr jahre job
+    kaffee kasse katze keller kind kinder kirche klasse klavier kollege kollegin kompressor kopf
+    kraft küche lampe land landkarten leben lehrer leiter leiterin leute licht liebe liste luft mal
+    mann markt mensch menschen milch minute minuten mitglied mittag monat morgen musik mutter nacht
+    nachmittag name natur norden notizen oliven opern ort osten paket papier pause plan platz
+    polizei port post preis projekt quelle rad raum recht regen reihe reise rente rezept ruhe sache
+    schiff schlaf schnee schule schwester see seite sicht sohn sommer sonne spaß spiel sport stadt
+    stelle straße strom stück stunde süden tag tage tee teil tisch tochter tod trompete tür uhr
+    urlaub vater verein versand vormittag wagen wald wand wasser weg wein welt werkstatt westen
+    wetter winter winterreifen woche wochen wohnung wort zahl zahlen zahnarzt zeit zeitung zimmer
+    zug zukunft treffen testdatenbank team arabisch französisch portugiesisch englisch deutsch
+    spanisch italienisch russisch chinesisch katzen hunde entscheidungen erdnüsse penicillin jazz
+    teamleiter teamleiterin geschäftsführer geschäftsführerin"""
+)
+"""Frequent German nouns, which have a capital as names have."""
+
+ARTICLES: Final = _words(
+    """der die das den dem des ein eine einen einem einer eines kein keine keinen keinem keiner mein meine
+    meinen meinem meiner unser unsere unseren unserem unserer dein deine sein seine seinen seinem
+    seiner ihr ihre ihren ihrem ihrer dieser diese dieses diesem diesen jeder jede jedes alle alten
+    im am zum zur vom beim ins ans gegen"""
+)
+
+PLACES: Final = _words(
+    """africa america asia europe england scotland wales ireland britain france germany spain portugal
+    italy austria switzerland netherlands belgium denmark norway sweden finland iceland poland
+    greece turkey russia ukraine china japan korea india vietnam thailand australia canada mexico
+    brazil argentina chile peru cuba egypt morocco kenya nigeria usa uk london paris berlin hamburg
+    munich münchen köln vienna wien zürich zurich amsterdam brussels oslo stockholm copenhagen
+    helsinki dublin edinburgh madrid barcelona lisbon lisboa porto rome rom milan turin venice
+    athens prague warsaw budapest moscow istanbul tokyo kyoto beijing shanghai singapore sydney
+    melbourne toronto vancouver chicago boston seattle denver austin texas california florida
+    deutschland österreich schweiz frankreich spanien italien españa francia alemania italia méxico
+    bergen malta cork bremen bonn kassel graz sevilla valencia bilbao granada murcia"""
+)
+OF_A_PLACE: Final = _words(
+    "street road lane square hill island islands bay beach lake river straße platz calle"
+)
 
 LABELS: Final = _words(
     """action actions agenda answer attendees author category caution context contact created date deadline

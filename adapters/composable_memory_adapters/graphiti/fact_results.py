@@ -8,7 +8,7 @@ from datetime import datetime
 from composable_memory.facts import Episode, Fact
 from composable_memory.types import MAX_SNIPPET_CHARS, JsonValue, MemorySearchResult, Origin, SupportingFact
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft, owner_of
-from composable_memory_adapters.graphiti.fact_stores import Question, ScoredFact
+from composable_memory_adapters.graphiti.fact_stores import Question, ScoredFact, ScoredPassage
 from composable_memory_adapters.graphiti.groups import GroupScope
 
 PATH_ROOT = "graphiti"
@@ -73,6 +73,26 @@ def as_result(scored: ScoredFact, question: Question, outdated: Sequence[Fact] =
         facts=tuple(
             _supporting(one, question.as_of, holds=question.is_true_of(one)) for one in (fact, *outdated)
         ),
+    )
+
+
+def passage_result(scored: ScoredPassage, scope: GroupScope) -> MemorySearchResult:
+    """Return a sentence of an episode as a result; its path is that of the episode."""
+    passage = scored.passage
+    known: dict[str, JsonValue] = {
+        "episode": passage.episode_id,
+        "group": passage.group_id,
+        "observed_at": _iso(passage.observed_at),
+    }
+    return MemorySearchResult(
+        path=fact_path(passage.group_id, passage.episode_id),
+        start_line=0,
+        end_line=0,
+        score=scored.score,
+        snippet=passage.text[:MAX_SNIPPET_CHARS],
+        exact=scored.exact,
+        origin=passage.origin and cited_origin(passage.origin, passage.group_id, scope),
+        metadata={name: value for name, value in known.items() if value is not None},
     )
 
 

@@ -13,7 +13,7 @@ from composable_memory.query.intent import parse_query_intent
 from composable_memory.supervision.tasks import all_of
 from composable_memory.time.windows import window_of
 from composable_memory.types import SearchAnswer, SearchOptions
-from composable_memory_adapters.graphiti.fact_results import as_result, cited
+from composable_memory_adapters.graphiti.fact_results import as_result, cited, passage_result
 from composable_memory_adapters.graphiti.fact_stores import (
     BACKEND_ID,
     STATES,
@@ -61,8 +61,10 @@ class FactSearch:
             )
             for scored in answer.facts
         ]
+        passages = [passage_result(one, self._scope) for one in answer.passages]
+        results = sorted([*results, *passages], key=lambda one: -one.score)
         kept = [one for one in results if one.exact or one.score >= options.min_score]
-        degraded = self._monitor.degradations(nothing_found=not answer.facts)
+        degraded = self._monitor.degradations(nothing_found=not results)
         return SearchAnswer(
             results=tuple(kept[: options.max_results]),
             degraded=(*answer.degraded, *degraded),

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from composable_memory.content import Health
 from composable_memory.facts import Episode, Fact, Forgotten, GraphEntity, Neighbourhood
-from composable_memory.types import Degradation, TimeWindow
+from composable_memory.types import Degradation, Origin, TimeWindow
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
@@ -60,10 +60,31 @@ class ScoredFact:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Passage:
+    """A sentence of an episode, from which no fact was taken that says it."""
+
+    episode_id: str
+    group_id: str
+    text: str
+    observed_at: datetime | None = None
+    origin: Origin | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoredPassage:
+    """A passage and how well it answers, in [0, 1]; `exact` says that it holds every content word."""
+
+    passage: Passage
+    score: float
+    exact: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FactAnswer:
-    """The facts that answer, best first, and what is missing from them."""
+    """The facts that answer, best first, the passages that no fact repeats, and what is missing."""
 
     facts: tuple[ScoredFact, ...] = ()
+    passages: tuple[ScoredPassage, ...] = ()
     degraded: tuple[Degradation, ...] = ()
     engines: Mapping[str, str] = field(default_factory=dict)
 

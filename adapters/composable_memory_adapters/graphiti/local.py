@@ -158,10 +158,14 @@ class LocalStore(FactReader):
             clock=self._services.clock,
         )
         result = await pipeline.run(
-            IngestRequest(items=[_content(draft) for draft in drafts], source=BACKEND_ID)
+            IngestRequest(items=[self._content(draft) for draft in drafts], source=BACKEND_ID)
         )
         _check(result)
         return Added(entities=result.nodes, facts=result.edges)
+
+    def _content(self, draft: EpisodeDraft) -> MemoryContentObject:
+        metadata = {"owner": self._settings.ingest.owner, **draft.content.metadata}
+        return replace(draft.content, text=draft.text, metadata=metadata)
 
     async def _read(self, drafts: Sequence[EpisodeDraft]) -> Added:
         reader = await self._open_reader()
@@ -283,10 +287,6 @@ async def _repeat_if_cut_off(work: Callable[[], Awaitable[T]]) -> T:
         return await work()
     except CutOff:
         return await work()
-
-
-def _content(draft: EpisodeDraft) -> MemoryContentObject:
-    return replace(draft.content, text=draft.text)
 
 
 def _check(result: IngestResult) -> None:

@@ -83,6 +83,9 @@ class IngestSettings(SettingsModel):
         default="auto",
         description="Who finds entities and facts; `auto` is the model where `llm` names one, else rules.",
     )
+    owner: str = Field(
+        default="owner", min_length=1, description='Who is meant by "I" where nobody else speaks.'
+    )
     group_by: Literal["agent", "user", "session"] = Field(
         default="agent", description="Whose graph a content goes to."
     )

@@ -1,6 +1,7 @@
 """Rules find who and what a text speaks of, and what it says of them."""
 
 import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -73,12 +74,15 @@ def test_a_name_is_found_and_told_what_it_is() -> None:
         ("Part number QX-7781-B fits the pump.", "QX-7781-B", "Concept"),
         ("He is reading “The Long Winter” again.", "The Long Winter", "Concept"),
         ("我在看《红楼梦》这本书。", "红楼梦", "Concept"),
-        ("田中さんは昨日ここに来ました。", "田中", "Person"),
+        ("昨天我和李娜去了腾讯公司。", "李娜", "Person"),
         ("我们用Redis做消息队列。", "Redis", "Technology"),
         ("Gestern haben wir mit Herrn Müller gesprochen.", "Müller", "Person"),
+        ("Anna wohnt bei Lübeck am Wasser.", "Lübeck", "Concept"),
+        ("Vera lives in Tarrenby.", "Tarrenby", "Location"),
+        ("Vera works at Quillon.", "Quillon", "Organization"),
     ]
     for text, label, kind in cases:
-        assert entities(text)[label] == kind
+        assert entities(text).get(label) == kind, (text, entities(text))
 
 
 def test_what_only_begins_with_a_capital_is_no_name() -> None:
@@ -89,9 +93,15 @@ def test_what_only_begins_with_a_capital_is_no_name() -> None:
         "Replaced the pump on 2026-03-01.",
         "In March it was cold outside.",
         "I SO WANT this to end.",
+        "Der Kompressor im Keller lief die ganze Nacht.",
+        "El jueves fue tranquilo.",
+        "See notes.md and memory/2026-03-01.md for it.",
+        "| Part | Number |",
+        "Cause: the pump was cold.",
+        "周一很安静。",
     ]
     for text in cases:
-        assert set(entities(text)) <= {"Notes"}
+        assert entities(text) == {}, text
 
 
 def test_a_word_at_the_beginning_is_a_name_if_it_is_one_elsewhere() -> None:
@@ -108,7 +118,7 @@ def test_a_sentence_becomes_what_it_states() -> None:
             [("Anna", "LIVES_IN", "Oslo"), ("Anna", "WORKS_AT", "Acme")],
         ),
         (
-            "Anna and Bob work on the Lantern project.",
+            "Anna and Bob work on Lantern.",
             [("Anna", "WORKS_ON", "Lantern"), ("Bob", "WORKS_ON", "Lantern")],
         ),
         ("Lantern uses Redis and Postgres.", [("Lantern", "USES", "Redis"), ("Lantern", "USES", "Postgres")]),
@@ -117,31 +127,49 @@ def test_a_sentence_becomes_what_it_states() -> None:
         ("Bob bought a red canoe in spring.", [("Bob", "OWNS", "red canoe")]),
         ("Bob was born in Tromsø.", [("Bob", "BORN_IN", "Tromsø")]),
         ("Project Lantern is now on hold.", [("Project Lantern", "IS", "on hold")]),
-        ("The budget report is now overdue again.", [("budget report", "IS", "overdue again")]),
-        (
-            "Project Lantern is scheduled for June 3, 2026.",
-            [("Project Lantern", "SCHEDULED_FOR", "2026-06-03")],
-        ),
-        ("Bob talked to Eve about it.", [("Bob", "KNOWS", "Eve")]),
+        ("The budget report is now overdue again.", [("budget report", "IS", "overdue")]),
+        ("The staging server listens on port 5433.", [("staging server", "LISTENS_ON", "port 5433")]),
         ("Bob joined the Harbour Rowing Club.", [("Bob", "MEMBER_OF", "Harbour Rowing Club")]),
+        ("My sister Ellen lives in Cork.", [("Ellen", "SISTER_OF", "owner"), ("Ellen", "LIVES_IN", "Cork")]),
+        ("Dana Field, the CEO of Acme, speaks Welsh.", [
+            ("Dana Field", "CEO_OF", "Acme"), ("Dana Field", "SPEAKS", "Welsh"),
+        ]),
         ("Ana vive en Madrid con su madre.", [("Ana", "LIVES_IN", "Madrid")]),
         ("Jonas wohnt in Kiel am Wasser.", [("Jonas", "LIVES_IN", "Kiel")]),
+        ("Seit gestern wohnt Jonas in Kiel.", [("Jonas", "LIVES_IN", "Kiel")]),
         ("小明住在上海，工作很忙。", [("小明", "LIVES_IN", "上海")]),
-        ("Bob does not live in Oslo at all.", [("Bob", "STATES", "Oslo")]),
-        ("Bob wants to live in Oslo some day.", [("Bob", "STATES", "Oslo")]),
-        ("The irrigation timer drifts by two minutes.", [("Notes", "STATES", "Notes")]),
-    ]
+    ]  # fmt: skip
     for text, expected in cases:
-        assert relations(text) == expected
+        assert relations(text) == expected, text
+
+
+def test_what_is_not_sure_states_nothing() -> None:
+    cases: list[str] = [
+        "Bob does not live in Oslo at all.",
+        "Bob wants to live in Oslo some day.",
+        "Does Bob live in Oslo?",
+        "If Bob lived in Oslo, he would work at Acme.",
+        "Bob might live in Oslo.",
+        "They say Bob lives in Oslo.",
+        "The irrigation timer drifts by two minutes.",
+        "The brother of Anna lives in Oslo.",
+        "- [ ] Bob works at Acme",
+        "Vielleicht wohnt Jonas in Kiel.",
+        "Quizás Ana vive en Madrid.",
+        "听说小明住在上海。",
+        "What is it about, then?",
+        "Thanks a lot!",
+        "```\ncode = here it is\n```",
+    ]
+    for text in cases:
+        assert relations(text) == [], text
 
 
 def test_who_speaks_is_the_subject_of_what_is_said() -> None:
     cases: list[tuple[str, tuple[str, str, str]]] = [
         ("I live in Oslo now.", ("Ida", "LIVES_IN", "Oslo")),
         ("I've been working at Acme since May.", ("Ida", "WORKS_AT", "Acme")),
-        ("We really love pottery and tea.", ("Ida", "LIKES", "pottery")),
-        ("Yesterday I met Bob at the pier.", ("Ida", "KNOWS", "Bob")),
-        ("It was a long and rainy weekend.", ("Ida", "STATES", "Notes")),
+        ("We really love pottery.", ("Ida", "LIKES", "pottery")),
     ]
     for text, expected in cases:
         relation = only(text, speaker="Ida")
@@ -150,74 +178,69 @@ def test_who_speaks_is_the_subject_of_what_is_said() -> None:
         assert relation.fact == f"Ida: {text}"
 
 
+def test_the_owner_is_who_says_i_where_nobody_else_speaks() -> None:
+    asked = replace(content("I live in Oslo."), metadata={"owner": "Vera"})
+    (relation,) = read_by_rules(asked).relations
+
+    assert relation.source == "Vera"
+    assert only("I live in Oslo.").source == "owner"
+    assert only("I live in Oslo.", speaker="user").source == "owner"
+
+
 def test_a_pronoun_stands_for_whom_the_sentence_before_was_about() -> None:
-    found = read_by_rules(content("Bob came by. He works at Acme and is fine.")).relations
-
-    assert [(one.source, one.type, one.target) for one in found] == [("Bob", "WORKS_AT", "Acme")]
-    assert found[0].fact == "Bob: He works at Acme and is fine."
-
-
-def test_a_fact_without_a_name_has_its_heading_in_front() -> None:
-    facts = [
-        one.fact for one in read_by_rules(content("# Greenhouse\n\nTomatoes need shade cloth.")).relations
+    cases: list[tuple[str, tuple[str, str, str]]] = [
+        ("Bob came by. He works at Acme and is fine.", ("Bob", "WORKS_AT", "Acme")),
+        ("Ana lives in Oslo. She works at Acme.", ("Ana", "WORKS_AT", "Acme")),
     ]
-
-    assert facts == ["Greenhouse: Tomatoes need shade cloth."]
-    assert only("Owner: Anna", title="Boat").fact == "Boat: Owner: Anna"
-
-
-def test_what_states_nothing_is_no_fact() -> None:
-    cases: list[str] = [
-        "What is it about, then?",
-        "Thanks a lot!",
-        "Great to hear that!",
-        "Yes.",
-        "```\ncode = here it is\n```",
-    ]
-    for text in cases:
-        assert relations(text, speaker="Ida") == []
+    for text, expected in cases:
+        assert relations(text)[-1] == expected
 
 
 def test_what_is_exclusive_is_marked() -> None:
     assert only("Anna lives in Oslo.").exclusive
+    assert not only("Anna also works at Acme.").exclusive
     assert not only("Anna likes herring a lot.").exclusive
-
-
-def test_a_known_verb_is_surer_than_none() -> None:
-    strong, weak = only("Anna lives in Oslo."), only("Anna and Oslo, a love story.")
-
-    assert (strong.confidence, weak.confidence) == (0.9, 0.6)
+    assert only("Anna is the CEO of Acme.").one_holder
+    assert only("Lena is now the tech lead.").one_holder
+    assert not only("Lena is an engineer.").one_holder
 
 
 def test_a_fact_holds_when_its_sentence_says() -> None:
     cases: list[tuple[str, str | None, str | None]] = [
         ("Anna moved to Oslo on 2026-03-01.", "2026-03-01", None),
         ("Anna moved to Oslo last week.", "2026-05-06", None),
-        ("Anna lives in Oslo since March 2024.", "2024-03-01", None),
+        ("Anna has lived in Oslo since March 2024.", "2024-03-01", None),
         ("Anna lives in Oslo until 2026-09-01.", "2026-05-13", "2026-09-01"),
         ("Anna works at Acme from 2026-01-01 to 2026-12-31.", "2026-01-01", "2026-12-31"),
+        ("Anna worked at Acme until June 2025.", None, "2025-07-01"),
         ("Anna lives in Oslo.", None, None),
-        ("Anna will travel to Oslo on 2026-12-24.", None, None),
     ]
     for text, valid_from, valid_to in cases:
         relation = only(text)
 
-        assert (_day(relation.valid_from), _day(relation.valid_to)) == (valid_from, valid_to)
+        assert (_day(relation.valid_from), _day(relation.valid_to)) == (valid_from, valid_to), text
 
 
-def test_what_is_over_ends_a_relation_and_is_itself_a_fact() -> None:
+def test_a_time_belongs_to_its_clause() -> None:
+    works, lives = read_by_rules(content("Anna works at Acme and lives in Oslo since 2021.")).relations
+
+    assert (_day(works.valid_from), _day(lives.valid_from)) == (None, "2021-01-01")
+
+
+def test_what_is_over_ends_a_relation() -> None:
     cases: list[tuple[str, str, str, str]] = [
         ("Bob left Acme in March 2026.", "WORKS_AT", "Acme", "2026-03-01"),
         ("Bob no longer uses Kafka for this.", "USES", "Kafka", "2026-05-13"),
         ("Bob used to live in Paris.", "LIVES_IN", "Paris", "2026-05-13"),
         ("Bob doesn't work at Globex any more.", "WORKS_AT", "Globex", "2026-05-13"),
+        ("Bob arbeitet nicht mehr bei Globex.", "WORKS_AT", "Globex", "2026-05-13"),
+        ("Bob ya no trabaja en Globex.", "WORKS_AT", "Globex", "2026-05-13"),
     ]
     for text, type_, target, ended in cases:
-        over, stated = read_by_rules(content(text)).relations
+        over = only(text)
 
         assert (over.source, over.type, over.target) == ("Bob", type_, target)
         assert (over.valid_from, _day(over.valid_to)) == (None, ended)
-        assert (stated.type, stated.fact, stated.valid_to) == ("STATES", text, None)
 
 
 async def test_relations_are_only_between_the_entities_that_are_given() -> None:
@@ -235,7 +258,6 @@ async def test_both_ends_of_every_relation_are_among_the_entities() -> None:
         ends = {end.casefold() for one in found.relations for end in (one.source, one.target)}
 
         assert ends <= labels, path
-        assert found.relations, path
 
 
 async def test_no_text_is_too_much() -> None:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from composable_memory.content import MemoryContentObject, MemoryProvenance
-from composable_memory_adapters.extractors.statements import MAX_SENTENCE_CHARS, statements_of, subject_of
+from composable_memory_adapters.extractors.statements import MAX_SENTENCE_CHARS, statements_of
 
 
 def content(text: str, *, kind: str = "document", **fields: Any) -> MemoryContentObject:
@@ -42,21 +42,7 @@ def test_markdown_is_read_as_it_is_meant() -> None:
         "The hull is painted green.",
         "see the yard",
         "second item",
-        "Part, Number",
-        "relay, QX-1",
         "quoted",
-    ]
-
-
-def test_a_sentence_knows_its_heading() -> None:
-    found = statements_of(
-        content("Alone.\n\n# Boat\n\nIt leaks.\n\n## Pump\n\nIt works.", title="Notes > Home")
-    )
-
-    assert [(one.heading, one.text) for one in found] == [
-        ("Home", "Alone."),
-        ("Boat", "It leaks."),
-        ("Pump", "It works."),
     ]
 
 
@@ -91,18 +77,6 @@ def test_a_pasted_log_is_cut() -> None:
     (sentence,) = texts("word " * 2_000)
 
     assert len(sentence) <= MAX_SENTENCE_CHARS
-
-
-def test_a_content_is_about_its_title_its_file_or_its_conversation() -> None:
-    cases: list[tuple[dict[str, Any], str]] = [
-        ({"title": "2026-03-02 > Preferences"}, "Preferences"),
-        ({"title": "2026-03-02", "metadata": {"path": "memory/boat.md"}}, "boat"),
-        ({"provenance": MemoryProvenance(source="note", source_id="memory/people.md")}, "people"),
-        ({"provenance": MemoryProvenance(source="chat", session_key="s-1")}, "s-1"),
-        ({}, "memory"),
-    ]
-    for fields, subject in cases:
-        assert subject_of(content("text", **fields)) == subject
 
 
 def test_a_long_line_of_marks_takes_no_more_than_its_length() -> None:

@@ -41,9 +41,10 @@ class FactRecord:
     """A fact between the entities `source` and `target`, which are UUIDs as `uuid` is.
 
     It ends by itself at `ends_at` and was taken back at `retired_at`; `invalid_at` is when it ends because of
-    these or of another fact, and `expired_at` when that became known. One that is `exclusive` allows no other
-    target at a time; one that `ends` says that what was stated of its entities before holds no more. `told`
-    has the episodes with the times from which each says that it holds. For the JSON texts see `EntityRecord`.
+    these or of another fact, and `expired_at` when that became known. One that is `exclusive` allows its
+    source no other target at a time, and one with `one_holder` its target no other source; one that `ends`
+    says that what was stated of its entities before holds no more. `told` has the episodes with the times
+    from which each says that it holds. For the JSON texts see `EntityRecord`.
     """
 
     uuid: str
@@ -64,6 +65,7 @@ class FactRecord:
     expires_at: datetime | None = None
     confidence: float | None = None
     exclusive: bool = False
+    one_holder: bool = False
     ends: bool = False
     properties: str = "{}"
     provenance: str | None = None
@@ -110,7 +112,8 @@ def fact_of(edge: GraphEdge, group_id: str, names: Mapping[str, str], now: datet
     times = edge.temporal or MemoryTemporalMetadata()
     observed_at = _utc(times.observed_at)
     episodes = tuple(graph_id(group_id, one) for one in texts_in(edge.properties.get("episodes")))
-    valid_at = _utc(times.valid_from) or observed_at
+    is_end = edge.properties.get("ends") is True
+    valid_at = _utc(times.valid_from) or (None if is_end else observed_at)
     stated = _stated_in(edge, group_id) or tuple((one, valid_at) for one in episodes if valid_at)
     return FactRecord(
         uuid=graph_id(group_id, edge.id),
@@ -128,7 +131,8 @@ def fact_of(edge: GraphEdge, group_id: str, names: Mapping[str, str], now: datet
         expires_at=_utc(times.expires_at),
         confidence=real_in(edge.properties.get("confidence")),
         exclusive=edge.properties.get("exclusive") is True,
-        ends=edge.properties.get("ends") is True,
+        one_holder=edge.properties.get("one_holder") is True,
+        ends=is_end,
         properties=_json(edge.properties),
         provenance=_provenance_text(edge.provenance),
         temporal=_temporal_text(edge.temporal),
@@ -172,6 +176,7 @@ def fact_record(row: Row) -> FactRecord:
         expires_at=moment_in(row["expires_at"]),
         confidence=real_in(row["confidence"]),
         exclusive=row["exclusive"] is True,
+        one_holder=row["one_holder"] is True,
         ends=row["ends"] is True,
         properties=text_in(row["properties"]) or "{}",
         provenance=_optional(row["provenance"]),

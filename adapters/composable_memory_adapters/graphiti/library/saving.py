@@ -117,6 +117,7 @@ def _entity_edge(group_id: str, record: FactRecord, vector: Vector) -> EntityEdg
             "told": [f"{episode} {moment.isoformat()}" for episode, moment in record.told],
             "confidence": record.confidence,
             "exclusive": record.exclusive,
+            "one_holder": record.one_holder,
             "ends": record.ends,
             "ends_at": _iso(record.ends_at),
             "retired_at": _iso(record.retired_at),

@@ -30,6 +30,7 @@ class Dialect:
     keyword_engine: str
     find_facts: str
     find_entities: str
+    find_episodes: str
     vector: str
     has_vector_index: bool
     any_of: Callable[[Iterable[str]], str]
@@ -71,6 +72,7 @@ _FALKORDB = Dialect(
     keyword_engine="redisearch",
     find_facts="CALL db.idx.fulltext.queryRelationships('RELATES_TO', word) YIELD relationship AS e",
     find_entities="CALL db.idx.fulltext.queryNodes('Entity', word) YIELD node AS n",
+    find_episodes="CALL db.idx.fulltext.queryNodes('Episodic', '@content:(' + word + ')') YIELD node AS p",
     vector="vecf32($vector)",
     has_vector_index=True,
     any_of="|".join,
@@ -87,6 +89,8 @@ _NEO4J = Dialect(
     find_facts="CALL db.index.fulltext.queryRelationships('edge_name_and_fact', word) "
     "YIELD relationship AS e",
     find_entities="CALL db.index.fulltext.queryNodes('node_name_and_summary', word) YIELD node AS n",
+    find_episodes="CALL db.index.fulltext.queryNodes('episode_content', 'content:(' + word + ')') "
+    "YIELD node AS p",
     vector="$vector",
     has_vector_index=False,
     any_of=_lucene,
@@ -158,10 +162,26 @@ RETURN id, null AS baseline, null AS compared {_AND_BASELINE}
     read_with_cosine: str = f"""
 MATCH ()-[e:RELATES_TO]->() WHERE {{e_in_group}} AND e.uuid IN $ids RETURN {EDGE}, {{cosine}} AS cosine
 """
+    passages: str = f"""
+UNWIND $lookups AS word {{find_episodes}} WHERE {{episode}} RETURN p.uuid AS id, word AS held
+UNION ALL
+MATCH (p:Episodic) WHERE size($parts) > 0 AND {{episode}}
+{_WITH_PARTS.format("p", "p.content")} UNWIND held AS one RETURN p.uuid AS id, one AS held
+"""
     origins: str = """
 MATCH (p:Episodic) WHERE {p_in_group} AND p.uuid IN $ids
 RETURN p.uuid AS id, p.source_description AS description
 """
+    episodes: str = """
+MATCH (p:Episodic) WHERE {p_in_group} AND p.uuid IN $ids
+RETURN p.uuid AS id, p.content AS text, p.valid_at AS observed_at, p.source_description AS description,
+  p.entity_edges AS facts
+"""
+    facts_of_episodes: str = """
+MATCH ()-[e:RELATES_TO]->() WHERE {e_in_group} AND e.uuid IN $ids
+RETURN e.uuid AS id, e.fact AS fact, startNode(e).name AS source, endNode(e).name AS target
+"""
+    count_episodes: str = "MATCH (p:Episodic) WHERE {p_in_group} RETURN count(p) AS episodes"
 
 
 @cache
@@ -172,6 +192,9 @@ def statements_for(kind: DatabaseKind, *, in_window: bool) -> Statements:
     clauses = {
         "find_facts": dialect.find_facts,
         "find_entities": dialect.find_entities,
+        "find_episodes": dialect.find_episodes,
+        "episode": f"{dialect.in_group('p')} AND p.retired_at IS NULL"
+        f" AND {dialect.until('p.valid_at', '$until')}",
         "vector": dialect.vector,
         "cosine": dialect.cosine("e.fact_embedding", dialect.vector),
         "e_in_group": dialect.in_group("e"),

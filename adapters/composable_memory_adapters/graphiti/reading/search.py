@@ -22,6 +22,7 @@ from composable_memory_adapters.graphiti.reading.fact_scoring import (
     Relevance,
     best_first,
 )
+from composable_memory_adapters.graphiti.reading.passages import find_passages
 from composable_memory_adapters.graphiti.reading.question_words import QuestionWord, question_words
 from composable_memory_adapters.graphiti.reading.rows import fact_in, with_origins
 from composable_memory_adapters.graphiti.settings import SearchSettings
@@ -72,8 +73,10 @@ async def search(
     chosen = chosen_words(words, question.when, _total(one.frequencies for one in found.values()))
     best = best_first(_scored(question, chosen, settings, found), question.limit)
     facts = await add_origins(database, [one.fact for one in best])
+    passages = await find_passages(database, replace(question, groups=tuple(groups)), chosen or words)
     return FactAnswer(
         facts=tuple(replace(one, fact=fact) for one, fact in zip(best, facts, strict=True)),
+        passages=tuple(passages),
         degraded=tuple(_degraded(found)),
         engines=_engines(database, chosen, found.values()),
     )

@@ -12,7 +12,8 @@ e.uuid AS uuid, e.own_id AS own_id, s.uuid AS source, t.uuid AS target, e.name A
 e.created_at AS created_at, e.episodes AS episodes, e.valid_at AS valid_at, e.invalid_at AS invalid_at,
 e.expired_at AS expired_at, e.ends_at AS ends_at, e.retired_at AS retired_at,
 e.reference_time AS reference_time, e.expires_at AS expires_at, e.confidence AS confidence,
-e.exclusive AS exclusive, e.ends AS ends, e.properties AS properties, e.provenance AS provenance,
+e.exclusive AS exclusive, e.one_holder AS one_holder, e.ends AS ends, e.properties AS properties,
+e.provenance AS provenance,
 e.temporal AS temporal, e.told AS told,
 coalesce(s.own_id, s.uuid) AS source_id, coalesce(t.own_id, t.uuid) AS target_id
 """
@@ -34,6 +35,10 @@ WITH e, startNode(e) AS s, endNode(e) AS t RETURN {FACT}
 """
 OF_RELATION = f"""
 UNWIND $pairs AS pair MATCH (s:Entity {{uuid: pair.source}})-[e:RELATES_TO]->(t:Entity)
+WHERE toString(e.name) = pair.relation RETURN {FACT}
+"""
+OF_HOLDERS = f"""
+UNWIND $pairs AS pair MATCH (s:Entity)-[e:RELATES_TO]->(t:Entity {{uuid: pair.target}})
 WHERE toString(e.name) = pair.relation RETURN {FACT}
 """
 BETWEEN = f"""

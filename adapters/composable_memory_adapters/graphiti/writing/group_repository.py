@@ -57,8 +57,9 @@ class GroupRepository:
     async def kin_of(self, facts: Iterable[FactRecord]) -> dict[str, FactRecord]:
         """Return what says when facts end, and what they end, with the facts that are the same.
 
-        That is all of a relation that is exclusive. Of any other, between the same two entities, it is what
-        says that something ended, and all that a fact of this kind may end: many may stand beside each other.
+        That is all of a relation that is exclusive, or has one holder. Of any other, between the same two
+        entities, it is what says that something ended, and all that a fact of this kind may end: many may
+        stand beside each other.
         """
         facts = list(facts)
         found = await self._kin(facts)
@@ -67,7 +68,7 @@ class GroupRepository:
         further = [one for one in found.values() if one.exclusive and _pair(one) not in asked]
         return found | await self._kin(further)
 
-    async def _kin(self, facts: Iterable[FactRecord]) -> dict[str, FactRecord]:
+    async def _kin(self, facts: Sequence[FactRecord]) -> dict[str, FactRecord]:
         of_pair: dict[tuple[str, str, str | None], list[FactRecord]] = {}
         for one in facts:
             of_pair.setdefault(_pair(one), []).append(one)
@@ -84,7 +85,10 @@ class GroupRepository:
         between = [pair for pair in pairs if pair["target"] is not None]
         of_relation = [pair for pair in pairs if pair["target"] is None]
         rows = await self.rows(graph_statements.BETWEEN, pairs=between)
-        return _by_uuid([*rows, *await self.rows(graph_statements.OF_RELATION, pairs=of_relation)])
+        rows += await self.rows(graph_statements.OF_RELATION, pairs=of_relation)
+        held = {(one.relation, one.target) for one in facts if one.one_holder}
+        holders = [{"relation": relation, "target": target} for relation, target in sorted(held)]
+        return _by_uuid([*rows, *await self.rows(graph_statements.OF_HOLDERS, pairs=holders)])
 
     async def rows(self, cypher: str, **lists: Sequence[object]) -> list[Row]:
         """Run a statement that reads, for a list of any length."""

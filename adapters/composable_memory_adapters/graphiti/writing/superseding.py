@@ -53,13 +53,20 @@ def split_restated(known: Mapping[str, FactRecord], group_id: str) -> dict[str, 
 def with_ends(known: Mapping[str, FactRecord], now: datetime) -> dict[str, FactRecord]:
     """Return facts with the ends that follow from all of them together, whatever the order they came in.
 
-    Where a relation is exclusive, a fact ends when the next one with another target begins; facts that begin
-    at the same time stand beside each other. A statement that something ended ends what began before.
+    A fact ends when the next exclusive one with another target begins, or with another source if there is one
+    holder at a time; facts that begin at the same time stand beside each other. A statement that something
+    ended ends what began before.
     """
     kin: dict[tuple[str, str], list[FactRecord]] = {}
+    holders: dict[tuple[str, str], list[FactRecord]] = {}
     for one in known.values():
         kin.setdefault((one.source, one.relation), []).append(one)
-    return {uuid: _with_ends(one, kin[one.source, one.relation], now) for uuid, one in known.items()}
+        if one.one_holder:
+            holders.setdefault((one.relation, one.target), []).append(one)
+    return {
+        uuid: _with_ends(one, kin[one.source, one.relation], holders.get((one.relation, one.target), []), now)
+        for uuid, one in known.items()
+    }
 
 
 def _split_restated(kin: dict[str, FactRecord], group_id: str) -> dict[str, FactRecord]:
@@ -80,7 +87,7 @@ def _split_restated(kin: dict[str, FactRecord], group_id: str) -> dict[str, Fact
 
 def _successor(fact: FactRecord, kin: Iterable[FactRecord]) -> datetime | None:
     """Return when the first fact begins that takes the place of this one."""
-    rivals = (one for one in kin if not one.ends and one.target != fact.target)
+    rivals = (one for one in kin if one.exclusive and not one.ends and one.target != fact.target)
     later = (one.valid_at for one in rivals if one.valid_at and one.valid_at > _start(fact))
     return None if fact.ends else min(later, default=None)
 
@@ -143,11 +150,14 @@ def _merged(old: FactRecord, new: FactRecord) -> FactRecord:
         expires_at=max(expiries) if len(expiries) == 2 else None,
         confidence=new.confidence if new.confidence is not None else old.confidence,
         exclusive=old.exclusive or new.exclusive,
+        one_holder=old.one_holder or new.one_holder,
     )
 
 
-def _with_ends(fact: FactRecord, kin: Sequence[FactRecord], now: datetime) -> FactRecord:
-    ended = [moment for moment in (fact.retired_at, *_ends(fact, kin)) if moment]
+def _with_ends(
+    fact: FactRecord, kin: Sequence[FactRecord], holders: Sequence[FactRecord], now: datetime
+) -> FactRecord:
+    ended = [moment for moment in (fact.retired_at, *_ends(fact, kin, holders)) if moment]
     ends = [moment for moment in (fact.ends_at, *ended) if moment]
     invalid_at = min(ends, default=None)
     is_over = bool(ended) and invalid_at is not None and invalid_at <= now
@@ -155,15 +165,19 @@ def _with_ends(fact: FactRecord, kin: Sequence[FactRecord], now: datetime) -> Fa
     return replace(fact, invalid_at=invalid_at, expired_at=expired_at)
 
 
-def _ends(fact: FactRecord, kin: Sequence[FactRecord]) -> Iterator[datetime | None]:
+def _ends(
+    fact: FactRecord, kin: Sequence[FactRecord], holders: Sequence[FactRecord]
+) -> Iterator[datetime | None]:
     """Return when others end a fact: those that say so, and those that take its place."""
     if fact.ends:
         return
-    is_exclusive = any(one.exclusive for one in kin)
     for one in kin:
         if one.ends and one.target == fact.target:
             yield one.ends_at if one.ends_at and one.ends_at > _start(fact) else None
-        elif is_exclusive and not one.ends and one.target != fact.target:
+        elif one.exclusive and not one.ends and one.target != fact.target:
+            yield one.valid_at if _start(one) > _start(fact) else None
+    for one in holders:
+        if not one.ends and one.source != fact.source:
             yield one.valid_at if _start(one) > _start(fact) else None
 
 

@@ -1,0 +1,318 @@
+"""Reads names and relations in Chinese, which has neither capitals nor spaces between words (pure)."""
+
+import re
+from collections.abc import Iterator
+from itertools import product
+
+from composable_memory.content import ExtractedRelation
+from composable_memory_adapters.extractors.names import LETTER, UNSURE, Mention, mentions_in
+from composable_memory_adapters.extractors.relations import Said, Scene, Stated, in_time
+from composable_memory_adapters.extractors.sentence_times import Validity, without_times
+
+_HAN = "[\u3400-\u9fff]"
+_KANA = re.compile("[\u3040-\u30ff\uac00-\ud7af]")
+_SURNAMES = (
+    "王李张刘陈杨黄赵吴周徐孙马朱胡郭何高林罗郑梁谢宋唐许韩冯邓曹彭曾肖田董袁潘于蒋蔡余杜叶程苏魏吕丁任沈姚卢"
+    "姜崔钟谭陆汪范金石廖贾夏韦付方白邹孟熊秦邱江尹薛闫段雷侯龙史陶黎贺顾毛郝龚邵万钱严覃武戴莫孔向汤"
+)
+_AFTER_NAME = (
+    "在|住|是|和|与|跟|、|的|喜|讨|爱|对|来自|出生|嫁|娶|负|养|创|使|用|会|想|现|从|搬|离|加|不|已|也"
+    "|还|没|自|可|去|叫|说|要"
+    "|于|担|毕|打算|希望|以前|曾|结|有|买|卖|把|被|给|换|[12]\\d{3}年|五月|[，。；！？\\s]|$"
+)
+_GIVEN = "[^\\W\\da-zA-Z了没的是在不内后再务量色灯序路名年月日上下中个种些两么什标称于和与跟有会用已也还都]"
+_PERSON = rf"(?:[{_SURNAMES}]{_GIVEN}{{1,2}}?(?={_AFTER_NAME}))"
+_PLACES = (
+    "北京 上海 天津 重庆 广州 深圳 杭州 南京 苏州 成都 武汉 西安 长沙 青岛 大连 厦门 宁波 无锡 济南 "
+    "郑州 福州 合肥 昆明"
+    " 沈阳 哈尔滨 长春 南昌 贵阳 南宁 海口 三亚 桂林 大理 丽江 拉萨 乌鲁木齐 兰州 银川 西宁 太原 石家庄 "
+    "珠海 东莞 佛山"
+    " 温州 扬州 洛阳 香港 澳门 台北 高雄 台湾 广东 浙江 江苏 四川 云南 湖南 湖北 山东 河南 河北 福建 "
+    "海南 陕西 中国 日本 韩国"
+    " 美国 英国 法国 德国 意大利 西班牙 加拿大 澳大利亚 新加坡 泰国 越南 印度 俄罗斯 东京 大阪 首尔 "
+    "纽约 伦敦 巴黎 柏林 罗马"
+    " 马德里 悉尼 旧金山 洛杉矶 西雅图 多伦多 莫斯科 曼谷"
+).split()
+_COMPANIES = (
+    "腾讯 阿里巴巴 华为 百度 小米 京东 美团 字节跳动 网易 拼多多 滴滴 联想 中兴 海尔 格力 比亚迪 吉利 "
+    "苹果公司 微软 谷歌 亚马逊"
+    " 皮克斯 特斯拉 三星 索尼 西门子 中国银行 招商银行 工商银行 建设银行 顺丰 携程 新浪 搜狐"
+).split()
+_MENTION = re.compile(
+    rf"(?P<Organization>(?:{'|'.join(_COMPANIES)})(?:公司|集团)?|(?:(?<=[在去到从的为，和。])"
+    rf"|^)[^\W在去到从的为和我你他她们\da-zA-Z]{{2,6}}?(?:公司|大学|银行|医院|集团|中学))"
+    rf"|(?:(?<=负责)|(?<=参与)|(?<=推进)|^)(?P<Project>{_HAN}{{2,4}}(?=项目))"
+    rf"|(?P<Location>{'|'.join(_PLACES)})"
+    rf"|(?:(?<=[和与跟找给由问对的叫是让请、事妹弟姐哥任长友子果说许诉])|(?<![\w]))(?P<Person>{_PERSON})"
+    rf"|(?P<Title>[《「“](?P<t>[^》」”]{{2,30}})[》」”])"
+)
+_NO_PERSON = re.compile(
+    "(?:[于万方白金石江高马任段史武向石严][^，。]?(?:是|在|的))|马上|高兴|方面|周末|周日"
+    "|周[一二三四五六天]|于是|任何|金额|石头|白天|江边|段落|毛病|万一|项目"
+)
+_LATIN = re.compile(rf"[{LETTER}][{LETTER} .+#_-]*[{LETTER}]")
+_WE = re.compile("^(?:我们?|咱们|俺)$")
+_SHE = re.compile("^[他她]$")
+_NO_SUBJECT = re.compile(
+    "今天|昨天|明天|周末|最近|大家|有人|他们|她们|它们?|[他她我你们]的|这|那|谁|请|你们?|什么|因为|所以"
+    "|但是|而且|然后|后来|食谱|数字|其余|其他|一直|和|跟|把|被"
+)
+_HEDGES = re.compile(
+    "如果|要是|假如|倘若|若是|万一|也许|或许|可能|大概|恐怕|说不定|听说|据说|据传|传闻|有人说|听闻|似乎"
+    "|好像|看来|希望|打算|计划|准备|愿意"
+    "|应该|是否|难道|谁|哪里|哪儿|什么|怎么|多少|(?<![理思梦])想(?!念|起)|要(?=[去搬住换买养])"
+    "|会(?=[去搬住离换])|吗|呢$|[?？]|差点|几乎|建议|你|您"
+)
+_ENDED = re.compile("不再|已经不|再也不|(?<=[\u3400-\u9fff])不(?=[^，。]*了[。！]?$)|以前|曾经|过去|原来")
+_NOT = re.compile("不(?!错|同)|没|未|无|别")
+_BESIDE = re.compile("也|还(?=[在是有会用])|同时|另外")
+_ADVERBS = re.compile(
+    "现在|目前|如今|已经|刚刚|刚|最近|也|还(?=[在是有会用])|同时|另外|一直|仍然|仍|非常|特别|很"
+    "|(?<![成首])都|主要|最|曾经|曾|以前|过去|原来|终于|正式|正在"
+)
+
+_X = rf"(?:我们?|咱们|[他她]|(?:{_HAN}{{2,8}}?)|[{LETTER}][{LETTER} .-]*?)"
+_S = rf"^(?P<s>{_X}(?:[和与跟、]{_X})*?)??"
+_O = r"(?P<o>[^，。；！？,.!?了]{1,24}?)"
+_END = r"了?(?=[，。；！？,.!?]|$)"
+_FRAMES = tuple(
+    (type_, mood, re.compile(pattern))
+    for type_, mood, pattern in (
+        ("USES", "switched", (rf"{_S}从(?P<f>[^，。；]{{1,16}}?)(?:换成|换到|改用|迁移到"
+                             rf"|切换到)了?{_O}{_END}")),
+        ("USES", "switched", rf"{_S}(?:用|改用){_O}(?:代替|替换|取代)了?(?P<f>[^，。；了]{{1,16}}?){_END}"),
+        ("USES", "now", (rf"{_S}(?:(?:使用|改用){_O}|用(?P<o2>[{LETTER}][{LETTER} .+-]*))(?=做|来|作"
+                        rf"|[，。；]|$)")),
+        ("LIVES_IN", "moved", rf"{_S}从(?P<f>[^，。；]{{1,8}}?)(?:搬到|搬去|迁到|移居)了?{_O}{_END}"),
+        ("LIVES_IN", "began", rf"{_S}(?:搬到|搬去|迁到|移居|定居)了?{_O}{_END}"),
+        ("LIVES_IN", "now", rf"{_S}(?:住在|居住在|生活在|定居在){_O}{_END}"),
+        ("WORKS_AT", "ended", rf"{_S}(?:离开|辞去)了?{_O}(?:的工作)?{_END}"),
+        ("WORKS_AT", "ended", rf"{_S}从{_O}(?:辞职|离职|退休){_END}"),
+        ("WORKS_AT", "began", rf"{_S}(?:加入|入职)了?{_O}{_END}"),
+        ("WORKS_AT", "now", (rf"{_S}(?:在|就职于|任职于){_O}(?:工作|上班|任职|任教|教书|实习"
+                            rf"|担任(?P<role>{_HAN}{{2,5}})|当(?P<role2>{_HAN}{{2,5}})){_END}")),
+        ("STUDIES_AT", "now", rf"{_S}(?:在|就读于){_O}(?:读书|上学|学习|念书|读研|读博){_END}"),
+        ("STUDIES_AT", "began", rf"{_S}毕业于{_O}{_END}"),
+        ("MARRIED_TO", "began", rf"{_S}(?:嫁给|娶)了?{_O}{_END}"),
+        ("MARRIED_TO", "both", rf"^(?P<s>{_X})[和与跟](?P<o>{_X})(?:结婚|结了婚){_END}"),
+        ("MARRIED_TO", "parted", rf"^(?P<s>{_X})[和与跟](?P<o>{_X})(?:离婚|离了婚|分手){_END}"),
+        ("LEADS", "now", rf"{_S}(?:负责|领导|主管|带领){_O}{_END}"),
+        ("BORN_IN", "now", rf"{_S}出生(?:在|于){_O}{_END}"),
+        ("COMES_FROM", "now", rf"{_S}来自{_O}{_END}"),
+        ("ALLERGIC_TO", "now", rf"{_S}对{_O}过敏{_END}"),
+        ("DISLIKES", "now", rf"{_S}(?:讨厌|厌恶){_O}{_END}"),
+        ("LIKES", "now", rf"{_S}(?:喜欢|热爱|喜爱|爱吃|爱喝){_O}{_END}"),
+        ("SPEAKS", "now", (rf"{_S}(?:会说|会讲|讲"
+                          rf"|说)(?P<o>[^，。；！？]*?[语文话](?:[和、][^，。；！？]*?[语文话])*){_END}")),
+        ("CREATED", "began", rf"{_S}(?:创办|创立|创建|成立|发明)了?{_O}{_END}"),
+        ("OWNS", "began", (rf"{_S}(?:养|买|拥有|有)了?(?:[一两三四]"
+                          rf"|\d)?[只条辆台套匹个头](?P<o>{_HAN}{{1,6}}?){_END}")),
+        ("LISTENS_ON", "now", (rf"{_S}(?:监听|运行在|使用|的端口是|改为监听"
+                              rf"|改用)(?:端口)?(?P<port>\d+)(?:号?端口)?{_END}")),
+    )
+)  # fmt: skip
+_KIN = {
+    "SISTER": "妹妹|姐姐",
+    "BROTHER": "哥哥|弟弟",
+    "MOTHER": "妈妈|母亲",
+    "FATHER": "爸爸|父亲",
+    "SON": "儿子",
+    "DAUGHTER": "女儿",
+    "GRANDMOTHER": "奶奶|外婆",
+    "GRANDFATHER": "爷爷|外公",
+    "AUNT": "阿姨|姑姑",
+    "UNCLE": "叔叔|舅舅",
+    "SPOUSE": "妻子|太太|老婆|丈夫|老公|爱人",
+    "PARTNER": "男朋友|女朋友|未婚妻|未婚夫",
+    "FRIEND": "好朋友|朋友|闺蜜",
+    "COLLEAGUE": "同事",
+    "NEIGHBOUR": "邻居",
+    "ROOMMATE": "室友",
+    "MANAGER": "经理|老板|上司|领导|主管",
+    "DOCTOR": "医生",
+    "DENTIST": "牙医",
+    "LAWYER": "律师",
+    "TEACHER": "老师",
+    "COACH": "教练",
+    "PET": "狗|猫|小狗|小猫|宠物",
+}
+_KIN_OF = re.compile(
+    rf"^(?P<of>我们?|我家|{_PERSON}|[他她])的?新?(?P<kin>{'|'.join(_KIN.values())})(?P<is>是|叫"
+    rf"|名叫)?(?P<n>{_PERSON}|(?<=叫){_HAN}{{2,3}}(?=[，。]|$))"
+)
+_ROLES = {
+    "CEO": "首席执行官|CEO",
+    "PRESIDENT": "总裁|总经理|主席",
+    "CHAIR": "董事长",
+    "MANAGER": "经理",
+    "LEAD": "组长|队长|班长",
+    "HEAD": "主任|部长|校长|院长|总监",
+    "FOUNDER": "创始人",
+    "WORKER": "工程师|老师|医生|护士|律师|设计师|会计|教练",
+}
+_ROLE = "|".join(_ROLES.values())
+_ROLE_OF = tuple(
+    map(
+        re.compile,
+        (
+            rf"^(?P<org>[^，。；的]{{2,10}}?)的(?:新任|新)?(?P<role>{_ROLE})(?:是|叫|由)(?P<n>{_PERSON})",
+            (
+                rf"^(?P<n>{_PERSON}|{_HAN}{{2,3}}?)(?:是|担任"
+                rf"|成为)了?(?:(?P<org>[^，。；的是]{{2,10}}?)的?)?(?:新任"
+                rf"|新)?(?P<role>{_HAN}{{0,2}}?(?:{_ROLE})){_END}"
+            ),
+        ),
+    )
+)
+_UNIQUE = {"CEO", "PRESIDENT", "CHAIR", "LEAD", "HEAD", "MANAGER"}
+_OF_MINE = re.compile("[我你他她们]")
+
+
+def is_chinese(text: str) -> bool:
+    """Return whether a sentence is in Chinese."""
+    return not text.isascii() and len(re.findall(_HAN, text)) > 2 and not _KANA.search(text)
+
+
+def chinese_mentions(text: str) -> list[Mention]:
+    """Return the names in a sentence in their order."""
+    found: list[Mention] = []
+    for match in _MENTION.finditer(text):
+        kind = match.lastgroup or UNSURE
+        label = match["t"] if match["Title"] else match[kind if kind != "t" else "Title"]
+        if match["Person"] and (_NO_PERSON.match(text, match.start()) or _NO_SUBJECT.search(label)):
+            continue
+        kind = UNSURE if match["Title"] else kind
+        found.append(Mention(start=match.start(), end=match.end(), label=label, kind=kind))
+    for run in _LATIN.finditer(text):
+        found += [
+            one for one in mentions_in(run[0] + " 。") if one.sure or one.kind != UNSURE or len(one.label) > 2
+        ]
+    return found
+
+
+def chinese_relations(sentence: str, fact: str, scene: Scene) -> list[ExtractedRelation]:
+    """Return what a sentence states."""
+    if _HEDGES.search(sentence):
+        return []
+    found: dict[tuple[str, str, str], ExtractedRelation] = {}
+    subjects = scene.previous
+    text, whole = without_times(sentence, scene.observed_at)
+    for clause in re.split("[，；;]", text):
+        has_ended = _ENDED.search(clause) is not None
+        bare = _ENDED.sub("", clause) if has_ended else clause
+        if not has_ended and _NOT.search(bare):
+            continue
+        is_beside = _BESIDE.search(bare) is not None
+        bare = re.sub(r"[。！!.]$", "", _ADVERBS.sub("", bare)).strip()
+        said = Said(
+            text=bare, labels={}, validity=whole or Validity(), has_ended=has_ended, is_beside=is_beside
+        )
+        for one in _stated(bare, scene, subjects):
+            subjects = (one.source,)
+            relation = in_time(one, said, fact, scene.observed_at)
+            if relation and relation.source != relation.target:
+                found.setdefault((relation.source, relation.type, relation.target), relation)
+    return list(found.values())
+
+
+def _stated(clause: str, scene: Scene, subjects: tuple[str, ...]) -> Iterator[Stated]:
+    if kin := _KIN_OF.match(clause):
+        of = scene.speaker if kin["of"].startswith("我") else _subject(kin["of"], scene)
+        if of:
+            yield from _kin(kin["n"], kin["kin"], of)
+        clause = kin["n"] + clause[kin.end() :]
+        if kin["is"]:
+            return
+    for pattern in _ROLE_OF:
+        if role := pattern.match(clause):
+            if not _NO_SUBJECT.search(role["n"]):
+                yield from _role(role["n"], role["role"], role["org"])
+            return
+    for type_, mood, pattern in _FRAMES:
+        if match := pattern.search(clause):
+            found = list(_by_frame(type_, mood, match, scene, subjects))
+            yield from found
+            if found:
+                return
+
+
+def _by_frame(
+    type_: str, mood: str, match: re.Match[str], scene: Scene, before: tuple[str, ...]
+) -> Iterator[Stated]:
+    groups = match.groupdict()
+    people = type_ not in ("USES", "LISTENS_ON", "LEADS")
+    parts = re.split("[和与跟、]", groups["s"]) if groups.get("s") else []
+    named = [_subject(part, scene, is_person=people) for part in parts]
+    if parts and not all(named):
+        return
+    subjects = [one for one in named if one] or [*before]
+    if groups.get("port"):
+        yield from (Stated(source=one, type=type_, target=f"port {groups['port']}") for one in subjects)
+        return
+    targets = [
+        one for one in map(_object, re.split("[和与跟、]", groups["o"] or groups.get("o2") or "")) if one
+    ]
+    if type_ == "MARRIED_TO" and mood == "parted":
+        for one, other in product(subjects, targets):
+            yield Stated(source=one, type=type_, target=other, mood="ended")
+            yield Stated(source=other, type=type_, target=one, mood="ended")
+        return
+    kind = "ended" if mood == "ended" else "began"
+    for subject, target in product(subjects, targets):
+        yield Stated(source=subject, type=type_, target=target, mood=kind)
+        if origin := _object(groups.get("f") or ""):
+            yield Stated(source=subject, type=type_, target=origin, mood="ended")
+        if role := groups.get("role") or groups.get("role2"):
+            yield Stated(source=subject, type="HAS_ROLE", target=role, is_unique=False)
+
+
+def _subject(words: str, scene: Scene, *, is_person: bool = True) -> str | None:
+    """Return whom the words before a verb name: the person at their end, or all of them if they are few."""
+    words = words.strip()
+    if _WE.match(words):
+        return scene.speaker
+    if _SHE.match(words):
+        return scene.previous[0] if len(scene.previous) == 1 else None
+    named = re.search(rf"[{_SURNAMES}]{_HAN}{{1,2}}$", words)
+    if named and len(words) != 4:
+        return words if len(words) <= 3 else named[0]
+    if _NO_SUBJECT.search(words) or len(words) < 2:
+        return None
+    return words if len(words) <= (4 if is_person else 8) or words.isascii() else None
+
+
+def _object(words: str) -> str | None:
+    """Return what the words after a verb name, without measure and "
+    "possessor: "the Tencent in Beijing" is Tencent."""
+    words = re.sub(r"^(?:了|着|过)|(?:了|啊|呀|吧)$", "", words.strip())
+    words = re.sub(r"^(?:[一两三四几]|\d)[只条辆台套匹个家座]", "", words)
+    words = words.rpartition("的")[2] if "的" in words else words
+    if (
+        not words
+        or len(words) > 16
+        or re.search(r"[他她它这那我你\d]", words)
+        or (len(words) < 2 and words not in "狗猫车船")
+    ):
+        return None
+    return words
+
+
+def _kin(name: str, word: str, of: str) -> Iterator[Stated]:
+    kind = next(kind for kind, pattern in _KIN.items() if re.fullmatch(pattern, word))
+    types = {"PET": "OWNS", "SPOUSE": "MARRIED_TO", "MANAGER": "REPORTS_TO"}
+    if kind in types:
+        yield Stated(source=of, type=types[kind], target=name)
+    else:
+        yield Stated(source=name, type=f"{kind}_OF", target=of, mood="always")
+
+
+def _role(name: str, word: str, org: str | None) -> Iterator[Stated]:
+    kind = next((kind for kind, pattern in _ROLES.items() if re.search(f"(?:{pattern})$", word)), "WORKER")
+    is_whole = re.fullmatch(_ROLES[kind], word) is not None
+    org = None if org and _OF_MINE.search(org) else org
+    if org and is_whole and kind != "WORKER":
+        yield Stated(source=name, type=f"{kind}_OF", target=org)
+        return
+    yield Stated(source=name, type="HAS_ROLE", target=word, is_unique=not org and kind in _UNIQUE)
+    if org:
+        yield Stated(source=name, type="WORKS_AT", target=org)
