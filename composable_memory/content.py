@@ -177,9 +177,9 @@ class ExtractedRelation:
     """What a text says of two entities, named by their labels.
 
     `type` is in capitals with underscores, such as `WORKS_AT`; `fact` is the statement in words. `exclusive`
-    says that `source` can have one such relation at a time: a later one ends an earlier one; `one_holder` that
-    `target` can, as a company has one head. `valid_from` is None where the text gives no time of its own;
-    `confidence` is in [0, 1].
+    says that `source` can have one such relation at a time: a later one ends an earlier one; `one_holder`
+    that `target` can, as a company has one head. `valid_from` is None where the text gives no time of its
+    own; `confidence` is in [0, 1].
     """
 
     source: str

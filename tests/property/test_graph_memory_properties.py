@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from composable_memory.content import MemoryContentObject, MemoryTemporalMetadata
 from composable_memory.interfaces import SupportsFacts
-from composable_memory.runtime.opening import Memory, open_memory
+from composable_memory.runtime.memory import Memory
+from composable_memory.runtime.opening import open_memory
 from composable_memory_adapters.extractors.grammar import EXCLUSIVE
 from composable_memory_adapters.extractors.heuristic import read_by_rules
 from tests.integration.graphiti.conftest import _kept_running, graph_parts, shared_graph_dir  # noqa: F401
