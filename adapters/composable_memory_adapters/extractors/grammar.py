@@ -28,7 +28,7 @@ LIST: Final = rf"{MARK}(?:(?:, (?:and |und |y )?| (?:and|und|y|e|&|sowie) ){MARK
 _SUBJECTS: Final = rf"{MARK}(?:(?:, {MARK})*,? (?:and|und|y|e|&|sowie) {MARK})?"
 _DET = r"(?:(?:the|an?|my|our|his|her|their|der|die|das|dem|den|ein|eine|einen|el|la|los|las|un|una|mi|su) )?"
 _PARTS = {
-    "WHO ": rf"(?:(?:^|(?<=, )|(?<=: )|(?<=– ))(?P<s>{_SUBJECTS})(?:, (?:who|which|quien|que))? |^)",
+    "WHO ": rf"(?:(?:^|(?<=, )|(?<=: )|(?<=– )|(?<=\. ))(?P<s>{_SUBJECTS})(?:, (?:who|which|quien|que))? |^)",
     "WHOM": rf"(?P<s>{_SUBJECTS})",
     "NAME": rf"{_DET}(?P<o>{LIST})(?!['’]s)",
     "FROM": rf"{_DET}(?P<f>{MARK})",
