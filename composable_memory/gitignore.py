@@ -8,6 +8,7 @@ ignored counts as ignored. Everything looks at the disk.
 
 import os
 import re
+from collections.abc import Set
 from functools import lru_cache
 from itertools import groupby
 from typing import NamedTuple
@@ -19,6 +20,7 @@ MAX_BYTES = 2**20
 FOLDER = "\0"
 """Stands behind the path of a folder; no name holds it."""
 
+_WILD = re.compile(r"[*?\]\\]")
 _SPECIAL = re.compile(r"[/*?\[\\]")
 _TOKEN = re.compile(r"\[(?P<not>[!^]?)(?P<set>\]?(?:\\.|\[:[a-z]+:\]|[^\]\\])*)\]|\\.|[^\[]", re.DOTALL)
 _CHARACTER = re.compile(r"\\?.", re.DOTALL)
@@ -41,31 +43,40 @@ class _Run(NamedTuple):
     expression: re.Pattern[str] | None
 
 
-Rules = tuple[tuple[int, _Run], ...]
-"""What decides on the entries of a folder, what comes first decides, and where in a path its part begins."""
+Runs = tuple[tuple[int, _Run], ...]
+"""Runs of patterns, what comes first decides, and where in a path the part begins that they are for."""
 
 
-def is_ignored(rules: Rules, path: str, name: str, *, is_folder: bool = False) -> bool:
-    """Return what `rules`, those of the folder that holds `path`, say of it; `name` is its last name."""
+class Rules(NamedTuple):
+    """What decides on the entries of a folder; nothing does on files of which no pattern could be true."""
+
+    files: Runs = ()
+    folders: Runs = ()
+
+
+def is_ignored(runs: Runs, path: str, name: str) -> bool:
+    """Return what the rules of a folder say of `path` in it, whose last name is given as well.
+
+    That of a folder has `FOLDER` behind it, in both.
+    """
     if os.sep != "/":
         path = path.replace(os.sep, "/")
-    if is_folder:
-        path, name = path + FOLDER, name + FOLDER
-    for start, (ignores, names, ends, expression) in rules:
+    for start, (ignores, names, ends, expression) in runs:
         if name in names or name.endswith(ends) or (expression and expression.fullmatch(path, start)):
             return ignores
     return False
 
 
 class GitIgnore:
-    """The rules of a tree, each file of which is read once.
+    """The rules of a tree for files whose names end in `suffixes`, or all, and for folders.
 
-    `unreadable` maps the path of a file that could not be read to the reason.
+    What holds rules is read once; `unreadable` maps the path of what could not be read to the reason.
     """
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, suffixes: Set[str] = frozenset()) -> None:
         self.unreadable: dict[str, str] = {}
         self._root = root
+        self._suffixes = frozenset(suffixes)
         self._rules: dict[str, Rules] = {}
 
     def rules_of(self, folder: str) -> Rules:
@@ -84,7 +95,10 @@ class GitIgnore:
         folder, name = os.path.split(path)
         if self.leaves_out(folder, is_folder=True):
             return True
-        return is_ignored(self.rules_of(folder), path, name, is_folder=is_folder)
+        rules = self.rules_of(folder)
+        if is_folder:
+            return is_ignored(rules.folders, path + FOLDER, name + FOLDER)
+        return is_ignored(rules.files, path, name)
 
     def _above_root(self) -> Rules:
         """Return the rules of the repository that holds the root, none where there is no repository."""
@@ -92,8 +106,8 @@ class GitIgnore:
         while not os.path.lexists(f"{folders[-1]}/.git"):
             folders.append(os.path.dirname(folders[-1]))  # noqa: PTH120 - see above
             if folders[-1] == folders[-2]:
-                return ()
-        rules = self._with_file(folders[-1], ".git/info/exclude", ())
+                return Rules()
+        rules = self._with_file(folders[-1], ".git/info/exclude", Rules())
         for folder in reversed(folders[1:]):
             rules = self._with_file(folder, GITIGNORE, rules)
         return rules
@@ -109,30 +123,42 @@ class GitIgnore:
             self.unreadable[path] = error.strerror or str(error)
             return above
         start = len(folder.rstrip(os.sep)) + 1
-        return (*((start, run) for run in _runs(text)), *above)
+        files, folders = (
+            (*((start, run) for run in _runs(text, self._suffixes, is_folder=of_folders)), *further)
+            for of_folders, further in ((False, above.files), (True, above.folders))
+        )
+        return Rules(files, folders)
 
 
 @lru_cache(maxsize=512)
-def _runs(text: str) -> tuple[_Run, ...]:
-    """Return the patterns of a file, the last ones first: the last that matches decides."""
+def _runs(text: str, suffixes: frozenset[str], *, is_folder: bool) -> tuple[_Run, ...]:
+    """Return the patterns of a file that may be true, the last ones first: the last that matches decides."""
     lines = [line for line in map(_without_blanks, text.split("\n")) if line and line[0] != "#"]
-    runs = groupby(reversed(lines), key=lambda line: line[0] != "!")
-    return tuple(_run(ignores, [line.removeprefix("!") for line in run]) for ignores, run in runs)
+    wanted = [line for line in reversed(lines) if is_folder or _may_end(line, suffixes)]
+    runs = groupby(wanted, key=lambda line: line[0] != "!")
+    return tuple(_run(ignores, [line.removeprefix("!") for line in run], is_folder) for ignores, run in runs)
 
 
-def _run(ignores: bool, patterns: list[str]) -> _Run:
+def _may_end(pattern: str, suffixes: frozenset[str]) -> bool:
+    """Return whether a name that ends in one of `suffixes` can match a pattern."""
+    if pattern.endswith("/"):
+        return False
+    end = _WILD.split(pattern)[-1].lower()
+    return not suffixes or any(end.endswith(one) or one.endswith(end) for one in suffixes)
+
+
+def _run(ignores: bool, patterns: list[str], is_folder: bool) -> _Run:
     names: set[str] = set()
     ends: set[str] = set()
     expressions = []
-    for pattern in patterns:
-        name = pattern.removesuffix("/")
-        endings = [FOLDER] if name != pattern else ["", FOLDER]
-        if name and not _SPECIAL.search(name):
-            names.update(name + ending for ending in endings)
-        elif name[:1] == "*" and not _SPECIAL.search(name[1:]):
-            ends.update(name[1:] + ending for ending in endings)
-        elif expression := _expression(name):
-            expressions.append(expression + (FOLDER if name != pattern else f"{FOLDER}?"))
+    ending = FOLDER if is_folder else ""
+    for pattern in (one.removesuffix("/") for one in patterns):
+        if pattern and not _SPECIAL.search(pattern):
+            names.add(pattern + ending)
+        elif pattern[:1] == "*" and not _SPECIAL.search(pattern[1:]):
+            ends.add(pattern[1:] + ending)
+        elif expression := _expression(pattern):
+            expressions.append(expression + ending)
     others = re.compile("|".join(expressions), re.DOTALL) if expressions else None
     return _Run(ignores, frozenset(names), tuple(ends), others)
 

@@ -67,7 +67,15 @@ def test_trees_with_random_patterns_are_read_as_git_reads_them(root: Path) -> No
             write(folder / ".gitignore", "\n".join((*lines, f"!{chance.choice(NAMES)}", "")))
         write(tree / ".git/info/exclude", "ab\r\n")
 
-        assert left_out(tree) == ignored_by_git(tree), number
+        ignored = ignored_by_git(tree)
+        assert left_out(tree) == ignored, number
+        logs = GitIgnore(str(tree), {".log"})
+        found = {
+            str(one.relative_to(tree))
+            for one in tree.rglob("*.log")
+            if one.is_file() and logs.leaves_out(str(one))
+        }
+        assert found == {one for one in ignored if one.endswith(".log") and (tree / one).is_file()}, number
 
 
 def test_of_a_folder_within_a_repository_the_rules_above_it_count(root: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from composable_memory.errors import BackendError
-from composable_memory.gitignore import GitIgnore, is_ignored
+from composable_memory.gitignore import FOLDER, GitIgnore, Rules, is_ignored
 from composable_memory.paths import (
     MAIN_FILES,
     MEMORY_FOLDER,
@@ -270,12 +270,12 @@ class _Walk:
         """Return the notes in a folder, at any depth; a folder that cannot be read is noted."""
         notes: list[ScannedFile] = []
         is_whole = not top_key
-        ignored = GitIgnore(top)
+        ignored = GitIgnore(top, self._suffixes)
         folders = [(top, f"{top_key}/" if top_key else "")]
         while folders:
             folder, prefix = folders.pop()
             is_memory = prefix.startswith(f"{MEMORY_FOLDER}/")
-            rules = ignored.rules_of(folder) if is_whole and not is_memory else ()
+            rules = ignored.rules_of(folder) if is_whole and not is_memory else Rules()
             kept = NEVER_IGNORED if folder == top else ()
             try:
                 with os.scandir(folder) as entries:
@@ -284,7 +284,7 @@ class _Walk:
                         if is_whole and is_left_out(name):
                             self.passed_over[OF_TOOLS if name in TOOL_FOLDERS else HIDDEN] += 1
                         elif is_note(name, self._suffixes) and entry.is_file(follow_symlinks=False):
-                            if rules and name not in kept and is_ignored(rules, entry.path, name):
+                            if rules.files and name not in kept and is_ignored(rules.files, entry.path, name):
                                 self.passed_over[IGNORED] += 1
                                 continue
                             with suppress(FileNotFoundError):  # it went after the folder was listed
@@ -292,8 +292,8 @@ class _Walk:
                                 notes.append(_scanned(f"{prefix}{name}", entry.path, found))
                         elif why := _why_passed_over(entry, is_whole=is_whole):
                             self.passed_over[why] += 1
-                        elif (
-                            rules and name not in kept and is_ignored(rules, entry.path, name, is_folder=True)
+                        elif name not in kept and is_ignored(
+                            rules.folders, entry.path + FOLDER, name + FOLDER
                         ):
                             self.passed_over[IGNORED] += 1
                         else:
