@@ -13,6 +13,8 @@ ELLIPSIS = "…"
 STEM_CHARS = 5
 """So much of a word is compared: enough for "kept" and "bicycle", and the same for "bicycles"."""
 
+WIKI_LINK = re.compile(r"!?\[\[(?P<name>[^\[\]|\n]+?)(?:\\?\|(?P<alias>[^\[\]|\n]+))?\]\]")
+
 Span: TypeAlias = tuple[int, int]
 """Where a part of a text begins and ends, counted in characters from 0."""
 
@@ -86,6 +88,47 @@ def best_lines(result: MemorySearchResult, most: int = 1, *, width: int | None =
     best = max(range(len(lines)), key=lambda at: shares[at], default=0)
     first = max(0, min(best - (most - 1) // 2, len(lines) - most))
     return lines[first : first + most]
+
+
+def readable(line: Line) -> Line:
+    """Return a line in which links of a wiki read as text: "the licence" for `[[Boat licence|the licence]]`.
+
+    Where the name of the note is what matches, it comes before: "Boat licence (the licence)".
+    """
+    parts: list[str] = []
+    moves: list[tuple[int, int]] = []
+    done = shift = 0
+    for link in WIKI_LINK.finditer(line.text):
+        for begin, end, instead in _signs_of(link, line.highlights):
+            parts += line.text[done:begin], instead
+            shift += len(instead) - (end - begin)
+            moves.append((end, shift))
+            done = end
+    if not moves:
+        return line
+    moved = ((begin + _shift(moves, begin), end + _shift(moves, end - 1)) for begin, end in line.highlights)
+    text = "".join(parts) + line.text[done:]
+    return Line(text, tuple((begin, end) for begin, end in moved if begin < end))
+
+
+def _signs_of(link: re.Match[str], highlights: Sequence[Span]) -> Iterator[tuple[int, int, str]]:
+    """Yield the parts of a link that are not to be read, and what stands there instead."""
+    name, alias = link.span("name"), link.span("alias")
+    if alias[0] < 0:
+        yield link.start(), name[0], ""
+        yield name[1], link.end(), ""
+    elif any(begin < name[1] and name[0] < end for begin, end in highlights):
+        yield link.start(), name[0], ""
+        yield name[1], alias[0], " ("
+        yield alias[1], link.end(), ")"
+    else:
+        yield link.start(), alias[0], ""
+        yield alias[1], link.end(), ""
+
+
+def _shift(moves: Sequence[tuple[int, int]], at: int) -> int:
+    """Return by how much a character moves: as far as the last change before it says."""
+    return next((shift for end, shift in reversed(moves) if end <= at), 0)
 
 
 def _between(highlights: Sequence[Span], begin: int, end: int) -> tuple[Span, ...]:

@@ -39,7 +39,7 @@ from composable_memory.cli.output import (
 )
 from composable_memory.documents import document
 from composable_memory.errors import ConfigError, InvalidArgument
-from composable_memory.highlights import Line, best_lines, lines_of, whole_text
+from composable_memory.highlights import Line, best_lines, lines_of, readable, whole_text
 from composable_memory.query.context_pack import told_facts
 from composable_memory.query.filters import parse_since, parse_until, read_filters
 from composable_memory.runtime.opening import moment_given, open_memory
@@ -392,7 +392,8 @@ def print_result(result: MemorySearchResult, lines: Sequence[Line] | None = None
 
 
 def print_line_of(line: Line, *, indent: int) -> None:
-    """Print a line of a result with what matches the question marked, on a terminal."""
+    """Print a line of a result with what matches the question marked, on a terminal; links read as text."""
+    line = readable(line)
     print_marked(" " * indent + line.text, [(begin + indent, end + indent) for begin, end in line.highlights])
 
 

@@ -208,6 +208,17 @@ def test_a_vault_is_all_notes_which_is_said_once_and_stays_so(cmem: Cmem, vault:
     assert json.loads(cmem("index", "--json").stdout)["filesRemoved"] == 3
 
 
+def test_a_link_to_a_note_is_found_by_its_name_and_its_alias_and_read_as_text(
+    cmem: Cmem, vault: Path
+) -> None:
+    (vault / "log.md").write_text("Met [[People/Tomasz Wolski|Tomek]] at the quay.", encoding="utf-8")
+    cmem("index")
+    for word, shown in (("Wolski", "Met People/Tomasz Wolski (Tomek) at"), ("Tomek", "Met Tomek at")):
+        assert shown in cmem("search", word).stdout
+        found = json.loads(cmem("search", word, "--json").stdout)["results"]
+        assert [one["snippet"] for one in found] == ["Met [[People/Tomasz Wolski|Tomek]] at the quay."]
+
+
 def test_the_workspace_may_be_named_as_an_extra_path(cmem: Cmem, vault: Path) -> None:
     (vault / "MEMORY.md").write_text("Zebras sleep.", encoding="utf-8")
     assert json.loads(cmem("index", "--json").stdout)["filesIndexed"] == 1

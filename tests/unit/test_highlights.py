@@ -2,7 +2,7 @@
 
 import re
 
-from composable_memory.highlights import Line, best_lines, lines_of, stripped, whole_text, within
+from composable_memory.highlights import Line, best_lines, lines_of, readable, stripped, whole_text, within
 from composable_memory.types import MemorySearchResult
 
 
@@ -54,3 +54,21 @@ def test_the_whole_passage_is_marked_where_the_snippet_is() -> None:
     assert marked(whole_text(result("…the trolley stands…", "trolley", text=text))) == ["trolley"]
     assert whole_text(result("…the trolley…", "trolley")).text == "…the trolley…"
     assert whole_text(result("something else", text=text)) == Line(text)
+
+
+def test_links_of_a_wiki_read_as_text_and_what_matches_stays_marked() -> None:
+    text = "Ask [[People/Tomasz Wolski|Tomek]] about ![[Boat licence]], [[A\\|b]] and [[ ]] or [[x|y|z]]."
+    for word, expected in {
+        "Ask": "Ask Tomek about Boat licence, b and   or [[x|y|z]].",
+        "Tomek": "Ask Tomek about Boat licence, b and   or [[x|y|z]].",
+        "Wolski": "Ask People/Tomasz Wolski (Tomek) about Boat licence, b and   or [[x|y|z]].",
+        "licence": "Ask Tomek about Boat licence, b and   or [[x|y|z]].",
+        "[[x": "Ask Tomek about Boat licence, b and   or [[x|y|z]].",
+    }.items():
+        begin = text.index(word)
+        shown = readable(Line(text, ((begin, begin + len(word)),)))
+        assert shown.text == expected
+        assert [shown.text[start:end] for start, end in shown.highlights] == [word]
+    across = readable(Line("see [[Boat]] now", ((0, 10),)))
+    assert (across.text, across.text[slice(*across.highlights[0])]) == ("see Boat now", "see Boat")
+    assert readable(Line("no links")) == Line("no links")
