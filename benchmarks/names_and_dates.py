@@ -1,9 +1,10 @@
-"""How often a note is found by its name or date: a vault of 200 notes that is made here, and 100 questions.
+"""How often a note is found by its name, date, title, headings or tags, in a vault that is made here.
 
 Notes and questions are made here, in English, German, Spanish and Chinese, the same in every run: a diary
-with a note for most days, meetings, clippings that have their date in the front matter, pages on topics, and
-people. A question is a hit if the first result, or one of the first three, is one of the notes that it may
-mean. Prints a table in Markdown.
+with a note for most days, meetings, clippings that have their date in the front matter, pages on topics,
+people, and handbooks: long notes with the same headings, whose texts name neither their subject nor their
+headings. A question is a hit if the first result, or one of the first three, is one of the notes that it may
+mean, and of a handbook if it is of the right section. Prints a table in Markdown.
 """
 
 import argparse
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
-from composable_memory import open_memory
+from composable_memory import MemorySearchResult, open_memory
 
 NOW = datetime(2026, 5, 20, 9, tzinfo=UTC)
 """A Wednesday."""
@@ -107,16 +108,77 @@ ROLES = {
     "es": "Dirige el segundo turno. Prefiere llamar temprano.",
     "zh": "负责第二班。喜欢早上打电话。",
 }
+HANDBOOKS = """
+en | Albatross | the old ketch | boats, summer-house
+en | Kingfisher | our dinghy | boats, lending
+en | Hawthorn Cottage | the rental | property, summer-house
+de | Eisvogel | das kleine Boot | boote, verein
+de | Haus Lindenhof | Ferienwohnung | immobilien, vermietung
+de | Motorrad Isetta | die Knutschkugel | oldtimer, verein
+es | Casa del Olivo | la finca | inmuebles, alquiler
+es | Velero Gaviota | el barco viejo | barcos, club
+es | Furgoneta Camila | la camper | vehículos, alquiler
+zh | 海鸥号 | 旧帆船 | 船只, 俱乐部
+zh | 山间小屋 | 度假房 | 房产, 出租
+zh | 绿色面包车 | 露营车 | 车辆, 出租
+"""
+"""Language, title, alias and tags."""
+SECTIONS = {
+    "en": ("Engine and fuel", "Winter storage", "Insurance papers", "Spare keys"),
+    "de": ("Motor und Tank", "Winterlager", "Versicherung", "Ersatzschlüssel"),
+    "es": ("Motor y combustible", "Invernada", "Papeles del seguro", "Llaves de repuesto"),
+    "zh": ("发动机和燃油", "冬季存放", "保险文件", "备用钥匙"),
+}
+SAYS = {
+    "en": (
+        "Ask at the counter before ten.", "The blue folder has last year's receipt.",
+        "Two litres are enough until Easter.", "It was checked twice and nothing was loose.",
+        "Wrap it in the grey cover, not the green one.", "The neighbour knows the number by heart.",
+        "Renew it a month before it ends.", "Below the bench, third hook from the left.",
+    ),
+    "de": (
+        "Vor zehn am Schalter fragen.", "Im blauen Ordner liegt die Quittung vom letzten Jahr.",
+        "Zwei Liter reichen bis Ostern.", "Zweimal geprüft, nichts war lose.",
+        "In die graue Plane wickeln, nicht in die grüne.", "Die Nachbarin weiß die Nummer auswendig.",
+        "Einen Monat vorher verlängern.", "Unter der Bank, dritter Haken von links.",
+    ),
+    "es": (
+        "Preguntar en la ventanilla antes de las diez.", "En la carpeta azul está el recibo del año pasado.",
+        "Dos litros bastan hasta Semana Santa.", "Se revisó dos veces y nada estaba suelto.",
+        "Envolver con la lona gris, no con la verde.", "La vecina sabe el número de memoria.",
+        "Renovar un mes antes.", "Debajo del banco, tercer gancho por la izquierda.",
+    ),
+    "zh": (
+        "十点以前到柜台问。", "蓝色文件夹里有去年的收据。", "两升够用到清明。", "检查过两次，没有松动。",
+        "用灰色的布包好，不要用绿色的。", "邻居记得号码。", "提前一个月续。", "在长凳下面，左边第三个钩子。",
+    ),
+}  # fmt: skip
+MENTIONS = {
+    "en": "Passed by {}, talked of nothing else on the way home.",
+    "de": "An {} vorbeigekommen, auf dem Heimweg nur davon geredet.",
+    "es": "Pasamos por {} y no hablamos de otra cosa.",
+    "zh": "路过{}，一路上都在说它。",
+}
+SECTION_LINES = 40
+"""So many that no section is one passage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A question with its kind and language, and the notes that it may mean."""
+    """A question with its kind and language, and the notes that it may mean, or the lines of one."""
 
     kind: str
     language: str
     text: str
     paths: frozenset[str]
+    lines: range | None = None
+
+    def is_answered_by(self, result: MemorySearchResult) -> bool:
+        """Return whether a result is what is asked for."""
+        if result.path not in self.paths:
+            return False
+        lines = self.lines
+        return lines is None or (result.start_line < lines.stop and result.end_line >= lines.start)
 
 
 def make_notes() -> dict[str, str]:
@@ -145,11 +207,32 @@ def make_notes() -> dict[str, str]:
     chance.shuffle(rest)
     for day in rest[: NOTES - len(notes)]:
         notes[f"memory/diary/{day}.md"] = _diary(chance, day)
+    for number, book in enumerate(_handbooks()):
+        notes[_path_of_handbook(number)] = _handbook(chance, book)
+        mention = MENTIONS[book[0]].format(book[1])
+        notes[f"memory/loose/{number:02}.md"] = "\n".join([*_lines(chance, book[0], 3), mention, ""])
     return notes
 
 
 def _topics() -> list[list[str]]:
     return [line.split(" | ") for line in TOPICS.strip().splitlines()]
+
+
+def _handbooks() -> list[list[str]]:
+    return [line.split(" | ") for line in HANDBOOKS.strip().splitlines()]
+
+
+def _path_of_handbook(number: int) -> str:
+    return f"memory/handbooks/h{number:02}.md"
+
+
+def _handbook(chance: random.Random, one: Sequence[str]) -> str:
+    language, title, alias, tags = one
+    head = ["---", "aliases:", f"  - {alias}", f"tags: [{tags}]", "---", f"# {title}", ""]
+    for section in SECTIONS[language]:
+        says = [" ".join(chance.sample(SAYS[language], 2)) for _ in range(SECTION_LINES)]
+        head += [f"## {section}", "", *says, ""]
+    return "\n".join([*head, ""])
 
 
 def _topic(one: Sequence[str]) -> str:
@@ -174,7 +257,7 @@ def _lines(chance: random.Random, language: str, count: int) -> list[str]:
 
 def make_questions(notes: Mapping[str, str]) -> list[Question]:
     """Return the questions, the same in every run."""
-    return [*_of_days(notes), *_of_stretches(notes), *_of_names()]
+    return [*_of_days(notes), *_of_stretches(notes), *_of_names(), *_of_handbooks(notes)]
 
 
 def _dated(notes: Mapping[str, str], first: date, last: date) -> frozenset[str]:
@@ -318,6 +401,38 @@ def _of_names() -> Iterator[Question]:
         )
 
 
+def _of_handbooks(notes: Mapping[str, str]) -> Iterator[Question]:
+    """Yield what only title, heading, alias and tags of a passage can answer."""
+    ask = {
+        "en": ("{1} of {0}", "where do we keep the notes on {0}, {1}?"),
+        "de": ("{1} {0}", "Was steht zu {1} bei {0}?"),
+        "es": ("{1} de {0}", "¿qué hay sobre {1} de {0}?"),
+        "zh": ("{0}{1}", "{0}的{1}怎么办？"),
+    }
+    for number, (language, title, alias, tags) in enumerate(_handbooks()):
+        path = _path_of_handbook(number)
+        note = frozenset({path})
+        yield Question(kind="handbook's title", language=language, text=title, paths=note)
+        yield Question(kind="handbook's alias", language=language, text=alias, paths=note)
+        lines = notes[path].split("\n")
+        for turn, (kind, name) in enumerate((("title and heading", title), ("alias and heading", alias))):
+            section = SECTIONS[language][(number + turn) % len(SECTIONS[language])]
+            first = lines.index(f"## {section}") + 1
+            yield Question(
+                kind=kind,
+                language=language,
+                text=ask[language][turn].format(
+                    name, section if language in ("de", "zh") else section.lower()
+                ),
+                paths=note,
+                lines=range(first, first + SECTION_LINES + 2),
+            )
+        tag = tags.split(", ")[number % 2]
+        tagged = {at for at, book in enumerate(_handbooks()) if tag in book[3].split(", ")}
+        paths = frozenset(map(_path_of_handbook, tagged))
+        yield Question(kind="tag", language=language, text=tag.replace("-", " "), paths=paths)
+
+
 async def run(notes: Mapping[str, str], questions: Sequence[Question], *, shows_misses: bool) -> None:
     """Ask all questions and print how many were hits, by kind and by language."""
     places: dict[str, list[int]] = defaultdict(list)
@@ -332,7 +447,7 @@ async def run(notes: Mapping[str, str], questions: Sequence[Question], *, shows_
             await memory.sync()
             for one in questions:
                 response = await memory.query(one.text, now=NOW, max_results=10)
-                found = [result.path in one.paths for result in response.results]
+                found = [one.is_answered_by(result) for result in response.results]
                 place = found.index(True) + 1 if True in found else 99
                 for group in (one.kind, one.language, "all"):
                     places[group].append(place)
