@@ -1,8 +1,8 @@
 """Cuts a Markdown text into overlapping chunks of whole lines, or of pieces of a line that is too long.
 
-The cut ignores headings and paragraphs. What it promises is that every line is in some chunk, that no chunk
-is longer than asked for, that a chunk names its lines and where in the first of them it begins, and that the
-same text always gives the same chunks and hashes.
+A list, a table, code or front matter that fits into a chunk stays in one piece, and a heading with what is
+below it. Every line is in some chunk, no chunk is longer than asked for, a chunk names its lines and where in
+the first of them it begins, and the same text always gives the same chunks and hashes.
 """
 
 import re
@@ -12,10 +12,15 @@ from hashlib import sha256
 from itertools import accumulate
 from unicodedata import category
 
+from composable_memory.front_matter import front_matter
+from composable_memory_adapters.text.outline import Outline, outline
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 CHARACTERS_PER_TOKEN = 4
 SMALLEST_CHUNK = 32
+
+LEAST_SHARE = 0.5
+"""So full is a chunk that ends before a paragraph which would fit into it in part, or before a heading."""
 
 _JOINER = "\u200d"
 _EMOJI_TONES = "\U0001f3fb", "\U0001f3ff"
@@ -32,7 +37,7 @@ class Chunk:
 
     Lines start at 1 and both ends are included. `start_char` counts the characters of the first line that
     come before a chunk, which begins within a line where that is too long for one chunk. No two chunks of a
-    text have the same place.
+    text have the same place. `headings` are those above its first line, outermost first, without the title.
     """
 
     start_line: int
@@ -41,6 +46,7 @@ class Chunk:
     text: str
     hash: str
     """SHA-256 of the text in UTF-8, 64 hexadecimal digits."""
+    headings: tuple[str, ...] = ()
 
 
 def chunk_markdown(text: str, *, tokens: int = 400, overlap: int = 80) -> list[Chunk]:
@@ -53,13 +59,17 @@ def chunk_markdown(text: str, *, tokens: int = 400, overlap: int = 80) -> list[C
     """
     limit = max(SMALLEST_CHUNK, tokens * CHARACTERS_PER_TOKEN)
     repeat = max(0, min(overlap, tokens - 1)) * CHARACTERS_PER_TOKEN
-    pieces = _cut_into_pieces(text, limit, repeat)
+    lines = text.split("\n")
+    structure = outline(lines, front_matter(text).lines)
+    pieces = _cut_into_pieces(text, lines, limit, repeat)
+    paths = structure.paths()
     chunks: list[Chunk] = []
-    for start, end in _group(pieces, limit, repeat):
+    for start, end in _Cutter(pieces, structure, limit, repeat).ranges():
         content = pieces.joined(start, end)
         if content and not content.isspace():
-            place = (pieces.lines[start], pieces.lines[end - 1], pieces.offsets[start])
-            chunks.append(_chunk(*place, content))
+            first = pieces.lines[start]
+            place = (first, pieces.lines[end - 1], pieces.offsets[start])
+            chunks.append(_chunk(*place, content, paths.at(first - 1)))
     return chunks
 
 
@@ -88,8 +98,7 @@ class _Pieces:
         return "\n".join(self.texts[start:end])
 
 
-def _cut_into_pieces(text: str, limit: int, repeat: int) -> _Pieces:
-    lines = text.split("\n")
+def _cut_into_pieces(text: str, lines: list[str], limit: int, repeat: int) -> _Pieces:
     # Counting UTF-16 units is 20 times dearer than len(), and few notes hold an astral character.
     astral = not text.isascii() and _ASTRAL.search(text) is not None
     costs = [_utf16_length(line) + 1 for line in lines] if astral else [len(line) + 1 for line in lines]
@@ -109,20 +118,102 @@ def _cut_into_pieces(text: str, limit: int, repeat: int) -> _Pieces:
     )
 
 
-def _group(pieces: _Pieces, limit: int, repeat: int) -> Iterator[tuple[int, int]]:
-    """Yield each chunk as a half-open range of pieces."""
-    total = [0, *accumulate(pieces.costs)]
-    start = end = 0
-    while True:
-        # A piece that fits in alone is taken: its line break, which the cost counts, does not matter.
-        end = max(end + 1, bisect_right(total, total[start] + limit) - 1)
-        if end >= len(pieces.costs):
-            yield start, len(pieces.costs)
-            return
-        yield start, end
-        repeated = bisect_right(total, total[end] - repeat) - 1
-        fitting = bisect_left(total, total[end + 1] - pieces.ends_line(end) - limit)
-        start = min(end, max(start + pieces.are_cut, repeated, fitting))
+class _Cutter:
+    """Finds where chunks begin and end; all numbers are places of pieces."""
+
+    def __init__(self, pieces: _Pieces, structure: Outline, limit: int, repeat: int) -> None:
+        self._pieces = pieces
+        self._total = [0, *accumulate(pieces.costs)]
+        self._limit = limit
+        self._repeat = repeat
+        self._blocks = structure.blocks
+        self._starts = [self._place(block.start) for block in structure.blocks]
+        self._headings = [self._place(one.start) for one in structure.blocks if one.kind == "heading"]
+        self._items = [self._place(line) for line in structure.items]
+
+    def ranges(self) -> Iterator[tuple[int, int]]:
+        """Yield each chunk as a half-open range of pieces."""
+        count = len(self._pieces.costs)
+        start = end = 0
+        while True:
+            # A piece that fits in alone is taken: its line break, which the cost counts, does not matter.
+            fitting = max(end + 1, bisect_right(self._total, self._total[start] + self._limit) - 1)
+            if fitting >= count:
+                yield start, count
+                return
+            best = self._end(start, fitting)
+            end = best if best > end else fitting
+            yield start, end
+            start = self._next_start(start, end)
+
+    def _place(self, line: int) -> int:
+        """Return the first piece of a line."""
+        return bisect_left(self._pieces.lines, line + 1) if self._pieces.are_cut else line
+
+    def _end(self, start: int, end: int) -> int:
+        """Return where it is best to end a chunk that may go up to `end`."""
+        end = self._end_before_block(start, end)
+        least = self._total[start] + LEAST_SHARE * self._limit
+        heading = bisect_right(self._headings, end) - 1
+        if heading >= 0 and self._total[self._headings[heading]] >= least:
+            end = self._headings[heading]
+        at = bisect_left(self._starts, end)
+        while at and self._is(at - 1, "heading") and self._is_start(at, end):
+            at -= 1
+            end = self._starts[at]
+        return end
+
+    def _end_before_block(self, start: int, end: int) -> int:
+        """Return `end`, or where the block begins that it would cut though it fits into a chunk."""
+        at = bisect_right(self._starts, end) - 1
+        if at < 0 or not self._starts[at] < end < self._end_of(at):
+            return end
+        first, kind = self._starts[at], self._blocks[at].kind
+        is_full = self._total[end] - self._total[first] <= (1 - LEAST_SHARE) * self._limit
+        if self._fits(at) and first > start and (is_full or kind in ("list", "whole")):
+            return first
+        item = bisect_right(self._items, end) - 1
+        return self._items[item] if kind == "list" and item >= 0 and self._items[item] > first else end
+
+    def _next_start(self, start: int, end: int) -> int:
+        """Return where the chunk begins that goes on at `end`, with what it repeats."""
+        at = bisect_right(self._starts, end) - 1
+        is_border = self._is_start(at, end)
+        if is_border and self._is(at, "heading"):
+            return end
+        total = self._total
+        needed = self._end_of(at) if is_border and self._fits(at) else end + 1
+        repeated = bisect_right(total, total[end] - self._repeat) - 1
+        fitting = bisect_left(total, total[needed] - self._pieces.ends_line(needed - 1) - self._limit)
+        first = min(end, max(start + self._pieces.are_cut, repeated, fitting))
+        return min(end, max(first, self._barrier(first, end)))
+
+    def _barrier(self, first: int, end: int) -> int:
+        """Return where a repetition may begin: at the last heading, behind what is whole, with an item."""
+        at = bisect_left(self._starts, end) - 1
+        while at >= 0 and self._end_of(at) > first:
+            if self._is(at, "heading"):
+                return self._starts[at]
+            if self._is(at, "whole"):
+                return self._end_of(at)
+            if self._is(at, "list") and self._starts[at] < first:
+                item = bisect_left(self._items, first)
+                return self._items[item] if item < len(self._items) else end
+            at -= 1
+        return first
+
+    def _is(self, at: int, kind: str) -> bool:
+        return at >= 0 and self._blocks[at].kind == kind
+
+    def _is_start(self, at: int, place: int) -> bool:
+        return 0 <= at < len(self._starts) and self._starts[at] == place
+
+    def _end_of(self, at: int) -> int:
+        return self._place(self._blocks[at].end)
+
+    def _fits(self, at: int) -> bool:
+        """Return whether a block has room in a chunk, without its last line break."""
+        return self._total[self._end_of(at)] - self._total[self._starts[at]] <= self._limit + 1
 
 
 def _split_long_line(line: str, size: int) -> Iterator[tuple[int, str]]:
@@ -164,6 +255,13 @@ def _utf16_length(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
-def _chunk(start_line: int, end_line: int, start_char: int, text: str) -> Chunk:
+def _chunk(start_line: int, end_line: int, start_char: int, text: str, headings: tuple[str, ...]) -> Chunk:
     digest = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-    return Chunk(start_line=start_line, end_line=end_line, start_char=start_char, text=text, hash=digest)
+    return Chunk(
+        start_line=start_line,
+        end_line=end_line,
+        start_char=start_char,
+        text=text,
+        hash=digest,
+        headings=headings,
+    )

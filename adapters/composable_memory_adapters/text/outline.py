@@ -1,0 +1,199 @@
+"""Finds the structure of a Markdown text: its headings, and the lines that belong together (pure).
+
+Reads one line at a time, as CommonMark does as far as cutting a text needs it. A whole parser takes as long
+for this as everything else that indexing does.
+"""
+
+import re
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+__all__ = ["Block", "Heading", "Outline", "outline"]
+
+MAX_HEADING_CHARS = 120
+MAX_PATH = 6
+
+BlockKind = Literal["heading", "paragraph", "list", "whole"]
+
+_PLAIN = re.compile(r"[^\s#`~|\-*+=:\d]")
+"""A line with such a beginning only goes on with what it stands in, or begins a paragraph."""
+_HEADING = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*))?")
+_FENCE = re.compile(r" {0,3}(`{3,}(?=[^`]*$)|~{3,})")
+_ITEM = re.compile(r"\s*(?:[-*+]|\d{1,9}[.)])(?:\s|$)")
+_UNDERLINE = re.compile(r" {0,3}(=+|-+)[ \t]*")
+_RULE = re.compile(r" {0,3}(?:(?:\*[ \t]*){3,}|(?:-[ \t]*){3,}|(?:_[ \t]*){3,})")
+_DELIMITER = re.compile(r" {0,3}\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-*:?[ \t]*)+")
+_LINK = re.compile(r"!?\[\[(?:[^\]|]*\|)?([^\]]*)\]\]|!?\[([^\]]*)\]\([^)]*\)")
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """A heading with its level from 1, and the 0-based line that it stands in."""
+
+    line: int
+    level: int
+    text: str
+
+
+@dataclass(slots=True)
+class Block:
+    """Lines that belong together, from `start` up to `end`, which is not included; blank ones may follow.
+
+    A `whole` one says nothing in parts: a table, code, front matter.
+    """
+
+    start: int
+    end: int
+    kind: BlockKind
+
+
+@dataclass(slots=True)
+class Outline:
+    """The blocks of a text in their order, its headings, and the lines at which items of lists begin."""
+
+    blocks: list[Block] = field(default_factory=list)
+    headings: list[Heading] = field(default_factory=list)
+    items: list[int] = field(default_factory=list)
+
+    @property
+    def title(self) -> str | None:
+        """Return the first heading of the first level."""
+        return next((one.text for one in self.headings if one.level == 1), None)
+
+    def paths(self) -> "HeadingPaths":
+        """Return for each line the headings above it, the first of the first level left out."""
+        return HeadingPaths(self.headings)
+
+
+class HeadingPaths:
+    """The headings that lines stand under."""
+
+    def __init__(self, headings: Sequence[Heading]) -> None:
+        self._lines = [one.line for one in headings]
+        self._paths: list[tuple[str, ...]] = []
+        title = next((one for one in headings if one.level == 1), None)
+        above: list[Heading] = []
+        for heading in headings:
+            above = [*(one for one in above if one.level < heading.level), heading]
+            self._paths.append(tuple(one.text for one in above if one is not title)[-MAX_PATH:])
+
+    def at(self, line: int) -> tuple[str, ...]:
+        """Return the headings above a line or in it, outermost first."""
+        found = bisect_right(self._lines, line)
+        return self._paths[found - 1] if found else ()
+
+
+def outline(lines: Sequence[str], head: int = 0) -> Outline:
+    """Return the structure of a text whose first `head` lines are front matter."""
+    reader = _Reader(head)
+    for number in range(head, len(lines)):
+        reader.read(number, lines[number])
+    return reader.found
+
+
+class _Reader:
+    """Reads a text line by line."""
+
+    def __init__(self, head: int) -> None:
+        self.found = Outline([Block(0, head, "whole")] if head else [])
+        self._fence = ""
+        self._is_new = True
+        """Whether the next line with text begins a block, unless it is of the list before it."""
+        self._before = ""
+
+    def read(self, number: int, line: str) -> None:
+        if self._fence:
+            self._in_code(number, line)
+        elif _PLAIN.match(line):
+            if self._is_new:
+                self._begin(number, "paragraph")
+            else:
+                self.found.blocks[-1].end = number + 1
+        elif not line or line.isspace():
+            self._is_new = True
+            return
+        else:
+            self._read_mark(number, line)
+        self._before = line
+
+    def _in_code(self, number: int, line: str) -> None:
+        self.found.blocks[-1].end = number + 1
+        bare = line.strip()
+        if bare.startswith(self._fence) and not bare.strip(self._fence[0]):
+            self._fence = ""
+            self._is_new = True
+
+    def _read_mark(self, number: int, line: str) -> None:
+        """Read a line that begins with a mark, a digit or a blank."""
+        blocks = self.found.blocks
+        last = blocks[-1] if blocks else None
+        is_in_list = last is not None and last.kind == "list"
+        if is_in_list and line[0] in " \t":
+            self._go_on(number)
+            if _ITEM.match(line):
+                self.found.items.append(number)
+        elif match := _HEADING.fullmatch(line.rstrip()):
+            self._begin(number, "heading")
+            self._name(number, len(match[1]), _unclosed(match[2] or ""))
+        elif match := _FENCE.match(line):
+            self._begin(number, "whole")
+            self._fence = match[1]
+        elif not self._is_new and last and last.kind == "paragraph" and self._is_underlined(number, line):
+            last.kind, last.end = "heading", number + 1
+            self._name(last.start, 1 if "=" in line else 2, self._before)
+            self._is_new = True
+        elif last and not self._is_new and "|" in self._before and _DELIMITER.fullmatch(line.rstrip()):
+            self._begin_table(number)
+        elif _RULE.fullmatch(line.rstrip()):
+            self._begin(number, "paragraph")
+            self._is_new = True
+        elif _ITEM.match(line):
+            if is_in_list:
+                self._go_on(number)
+            else:
+                self._begin(number, "list")
+            self.found.items.append(number)
+        elif self._is_new:
+            self._begin(number, "whole" if line.lstrip().startswith("|") else "paragraph")
+        else:
+            self._go_on(number)
+
+    def _is_underlined(self, number: int, line: str) -> bool:
+        is_one_line = number - self.found.blocks[-1].start == 1
+        return is_one_line and _UNDERLINE.fullmatch(line.rstrip()) is not None
+
+    def _begin_table(self, number: int) -> None:
+        """Begin a table with the line before, which may have ended a paragraph."""
+        last = self.found.blocks[-1]
+        if last.start == number - 1:
+            last.kind, last.end = "whole", number + 1
+        elif last.kind == "paragraph":
+            last.end = number - 1
+            self.found.blocks.append(Block(number - 1, number + 1, "whole"))
+        else:
+            self._go_on(number)
+
+    def _begin(self, number: int, kind: BlockKind) -> None:
+        self.found.blocks.append(Block(number, number + 1, kind))
+        self._is_new = kind == "heading"
+
+    def _go_on(self, number: int) -> None:
+        self.found.blocks[-1].end = number + 1
+        self._is_new = False
+
+    def _name(self, line: int, level: int, text: str) -> None:
+        text = _LINK.sub(lambda link: link[1] or link[2] or "", text)
+        text = " ".join(text.replace("`", "").replace("**", "").split())
+        if len(text) > MAX_HEADING_CHARS:
+            text = f"{text[: MAX_HEADING_CHARS - 1].rstrip()}…"
+        if text:
+            self.found.headings.append(Heading(line, level, text))
+
+
+def _unclosed(words: str) -> str:
+    """Return the words of a heading without the marks that may close it, as in `## Title ##`."""
+    bare = words.strip()
+    opened = bare.rstrip("#")
+    return bare if opened and opened[-1] not in " \t" else opened.rstrip()
