@@ -98,6 +98,7 @@ class MemorySearchResult:
     characters from 0, ascending. `text` is the whole passage, where the backend gives it. `facts` are what a
     memory of facts knows of it, each with its time: what was taken from a passage, or what the result says
     itself and after it what else was said of the same matter and does not hold at the time asked about.
+    `title` is that of its note; `headings` are those that it stands under, outermost first.
     """
 
     path: str
@@ -115,6 +116,8 @@ class MemorySearchResult:
     highlights: tuple[tuple[int, int], ...] = ()
     text: str = ""
     facts: tuple[SupportingFact, ...] = ()
+    title: str = ""
+    headings: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
@@ -239,7 +242,8 @@ class SearchFilters:
     of a transcript were said. A path passes if one of `paths` matches:
     `*` and `?` stay within a folder, `**` does not, a pattern without `/` matches in any folder, and one that
     names a folder matches all that is in it. A note passes that has all `tags`, in its front matter or as
-    `#tag`; `a` includes `a/b`. `types` are `note`, `transcript`, `fact`, or endings of files such as `md`.
+    `#tag`; `a` includes `a/b`. `types` are `note`, `transcript`, `fact`, endings of files such as `md`,
+    or what notes give as `type:` in their front matter.
     Of passages those pass that have all `phrases`, whatever the case, and none of the words in `without`.
     """
 

@@ -12,7 +12,6 @@ from hashlib import sha256
 from itertools import accumulate
 from unicodedata import category
 
-from composable_memory.front_matter import front_matter
 from composable_memory_adapters.text.outline import Outline, outline
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
@@ -50,7 +49,12 @@ class Chunk:
 
 
 def chunk_markdown(text: str, *, tokens: int = 400, overlap: int = 80) -> list[Chunk]:
-    """Cut `text` into chunks of at most `tokens`, each beginning with about `overlap` tokens of the last.
+    """Cut `text` into chunks; see `cut`."""
+    return cut(outline(text), tokens=tokens, overlap=overlap)
+
+
+def cut(structure: Outline, *, tokens: int, overlap: int) -> list[Chunk]:
+    """Cut a text into chunks of at most `tokens`, each beginning with about `overlap` tokens of the last.
 
     A token counts as four UTF-16 code units, so that positions and hashes agree with indexes written by
     JavaScript. A chunk holds at least 32 units. Whole lines are repeated, or pieces of a long one, as long as
@@ -59,9 +63,7 @@ def chunk_markdown(text: str, *, tokens: int = 400, overlap: int = 80) -> list[C
     """
     limit = max(SMALLEST_CHUNK, tokens * CHARACTERS_PER_TOKEN)
     repeat = max(0, min(overlap, tokens - 1)) * CHARACTERS_PER_TOKEN
-    lines = text.split("\n")
-    structure = outline(lines, front_matter(text).lines)
-    pieces = _cut_into_pieces(text, lines, limit, repeat)
+    pieces = _cut_into_pieces(structure.lines, limit, repeat)
     paths = structure.paths()
     chunks: list[Chunk] = []
     for start, end in _Cutter(pieces, structure, limit, repeat).ranges():
@@ -98,9 +100,9 @@ class _Pieces:
         return "\n".join(self.texts[start:end])
 
 
-def _cut_into_pieces(text: str, lines: list[str], limit: int, repeat: int) -> _Pieces:
+def _cut_into_pieces(lines: list[str], limit: int, repeat: int) -> _Pieces:
     # Counting UTF-16 units is 20 times dearer than len(), and few notes hold an astral character.
-    astral = not text.isascii() and _ASTRAL.search(text) is not None
+    astral = any(not line.isascii() and _ASTRAL.search(line) for line in lines)
     costs = [_utf16_length(line) + 1 for line in lines] if astral else [len(line) + 1 for line in lines]
     if max(costs) <= limit + 1:
         every = range(1, len(lines) + 1)

@@ -303,6 +303,8 @@ def _result_document(
         metadata=result.metadata or None,
         highlights=result.highlights or None,
         facts=result.facts or None,
+        title=result.title or None,
+        headings=result.headings or None,
         lines=[line.text for line in best_lines(result, lines)] if lines else None,
         text=whole_text(result).text if text else None,
     )
@@ -383,6 +385,9 @@ def print_result(result: MemorySearchResult, lines: Sequence[Line] | None = None
     print_line(f"{result.score:.3f} {_location(result)} [{answerer}]", bold=True)
     if lines is None:
         lines = lines_of(Line(result.snippet, result.highlights))
+    shown = "\n".join(line.text for line in lines)
+    if above := [one for one in (result.title, *result.headings) if one and one not in shown]:
+        print_line(f"  {' > '.join(above)}", dim=True)
     for line in lines:
         print_line_of(line, indent=2)
     for fact in told_facts(result):

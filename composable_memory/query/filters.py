@@ -207,12 +207,16 @@ def leading_day(text: str) -> date | None:
         return None
 
 
-def type_matches(path: str, source: str, types: Sequence[str], *, is_fact: bool = False) -> bool:
-    """Return whether something is of one of `types`; see `SearchFilters`."""
+def type_matches(
+    path: str, source: str, types: Sequence[str], *, is_fact: bool = False, told: str = ""
+) -> bool:
+    """Return whether something, which may say its type itself, is of one of `types`; see `SearchFilters`."""
     kind = "fact" if is_fact else "transcript" if source == "sessions" else "note"
     ending = path.rpartition("/")[2].rpartition(".")[2].lower()
     wanted = {one.strip().lower().removeprefix(".") for one in types}
-    return kind in wanted or (not is_fact and ending in wanted - {*NAMED_TYPES})
+    if not is_fact and {ending, told.lower()} & (wanted - {*NAMED_TYPES}):
+        return True
+    return kind in wanted
 
 
 def path_matches(path: str, patterns: Sequence[str]) -> bool:

@@ -463,6 +463,8 @@ def _result(group: Group[MemorySearchResult]) -> MemorySearchResult:
         highlights=found.highlights,
         text=found.text,
         facts=_facts(group) if group.others or group.apart else found.facts,
+        title=found.title,
+        headings=found.headings,
     )
 
 

@@ -128,7 +128,7 @@ class SearchHit(Document):
     `origin` is where a fact was taken from, `metadata` what else its backend knows of it. `start_char` is
     there for a piece of a long line: where in the line it begins, from 0. `highlights` are the parts of the
     snippet that match the query, as `[begin, end]` in characters from 0. `facts` are what is known of it with
-    the time in which that holds.
+    the time in which that holds. `title` is that of the note, `headings` are those above the passage.
     """
 
     path: str
@@ -144,12 +144,15 @@ class SearchHit(Document):
     metadata: Metadata = None
     highlights: tuple[tuple[int, int], ...] | None = None
     facts: tuple[SupportingFact, ...] | None = None
+    title: str | None = None
+    headings: tuple[str, ...] | None = None
 
     @classmethod
     def of(cls, result: MemorySearchResult) -> "SearchHit":
         """Return the document of a result."""
         hit = cls.model_validate(result, from_attributes=True)
-        unset = {name: None for name in ("start_char", "highlights", "facts") if not getattr(hit, name)}
+        optional = ("start_char", "highlights", "facts", "title", "headings")
+        unset = {name: None for name in optional if not getattr(hit, name)}
         return hit.model_copy(update=unset) if unset else hit
 
 

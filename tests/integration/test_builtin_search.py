@@ -31,7 +31,7 @@ from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSp
 from composable_memory_adapters.builtin.store.tables import LIVE
 from composable_memory_adapters.chunking import chunk_markdown
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
-from composable_memory_adapters.text.forms import index_text, passage_words
+from composable_memory_adapters.text.forms import index_text
 from composable_memory_adapters.text.query_terms import analyse
 
 Found = TypeVar("Found")
@@ -111,7 +111,7 @@ class Notes:
         ]  # fmt: skip
 
         def write(connection: Connection) -> None:
-            index_writes.write_drafts(connection, LIVE, drafts, space=None, keywords=passage_words, now_ms=0)
+            index_writes.write_drafts(connection, LIVE, drafts, space=None, has_keywords=True, now_ms=0)
 
         await self.file.write(write)
 

@@ -10,8 +10,6 @@ import unicodedata
 from collections.abc import Iterator
 from itertools import pairwise
 
-from composable_memory.paths import MAIN_FILES
-
 CJK = (
     "\u2e80-\u2fdf\u3005-\u3007\u3031-\u3035\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff"
     "\u3105-\u312f\u3131-\u318e\u31a0-\u31bf\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3"
@@ -27,10 +25,6 @@ _IRREGULAR = re.compile(
     "[\u1100-\u11ff\u2f00-\u2fdf\uf900-\ufaff\ufb50-\ufdff\ufe70-\ufefc\uff01-\uff5e\uff66-\uffdc]+"
     "|.[\u3099\u309a]"
 )
-
-_DATED = re.compile(r"^\d{4}-\d{2}-\d{2}[-_ ]?")
-_LETTER = re.compile(r"[^\W\d_]")
-_UMLAUT = re.compile(r"([aou])e", re.IGNORECASE)
 
 _ARABIC = re.compile("[\u0610-\u06ff]")
 _ARABIC_WORD = re.compile("[\u0621-\u064a]+")
@@ -55,19 +49,6 @@ def index_text(text: str) -> str:
         return text
     text = _stemmed(plain(text))
     return _RUN.sub(lambda run: f" {' '.join(tokens(run[0]))} ", text)
-
-
-def passage_words(path: str, text: str) -> str:
-    """Return what the keyword index is to hold for a passage of the file at `path`: its words and the name's.
-
-    They stand behind those of the text, whose places they leave as they are. A date at the beginning of a
-    name and a name without letters are left out: dates are found otherwise.
-    """
-    name = _DATED.sub("", path.rpartition("/")[2], count=1)
-    if name in MAIN_FILES or not _LETTER.search(name.rpartition(".")[0]):
-        return index_text(text)
-    bare = _UMLAUT.sub(r"\1", name)  # Böhm, who is looked up without dots, may be boehm in a name
-    return index_text(f"{text}\n{name}" if bare == name else f"{text}\n{name}\n{bare}")
 
 
 def plain(text: str) -> str:

@@ -7,10 +7,13 @@ for this as everything else that indexing does.
 import re
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
-__all__ = ["Block", "Heading", "Outline", "outline"]
+from composable_memory.front_matter import FrontMatter, front_matter
+from composable_memory_ops_logs.quick_dataclass import dataclass
+
+__all__ = ["Block", "Heading", "Outline", "heading_text", "outline"]
 
 MAX_HEADING_CHARS = 120
 MAX_PATH = 6
@@ -51,8 +54,10 @@ class Block:
 
 @dataclass(slots=True)
 class Outline:
-    """The blocks of a text in their order, its headings, and the lines at which items of lists begin."""
+    """The lines of a text, its front matter, its blocks and headings, and where items of lists begin."""
 
+    lines: list[str]
+    front: FrontMatter
     blocks: list[Block] = field(default_factory=list)
     headings: list[Heading] = field(default_factory=list)
     items: list[int] = field(default_factory=list)
@@ -85,19 +90,30 @@ class HeadingPaths:
         return self._paths[found - 1] if found else ()
 
 
-def outline(lines: Sequence[str], head: int = 0) -> Outline:
-    """Return the structure of a text whose first `head` lines are front matter."""
-    reader = _Reader(head)
-    for number in range(head, len(lines)):
-        reader.read(number, lines[number])
-    return reader.found
+def outline(text: str) -> Outline:
+    """Return the structure of a text."""
+    found = Outline(text.split("\n"), front_matter(text))
+    head = found.front.lines
+    if head:
+        found.blocks.append(Block(0, head, "whole"))
+    reader = _Reader(found)
+    for number, line in enumerate(found.lines[head:], head):
+        reader.read(number, line)
+    return found
+
+
+def heading_text(text: str) -> str:
+    """Return a heading or a title on one line, without links and marks, cut where it is too long."""
+    text = _LINK.sub(lambda link: link[1] or link[2] or "", text)
+    text = " ".join(text.replace("`", "").replace("**", "").split())
+    return text if len(text) <= MAX_HEADING_CHARS else f"{text[: MAX_HEADING_CHARS - 1].rstrip()}…"
 
 
 class _Reader:
     """Reads a text line by line."""
 
-    def __init__(self, head: int) -> None:
-        self.found = Outline([Block(0, head, "whole")] if head else [])
+    def __init__(self, found: Outline) -> None:
+        self.found = found
         self._fence = ""
         self._is_new = True
         """Whether the next line with text begins a block, unless it is of the list before it."""
@@ -184,11 +200,7 @@ class _Reader:
         self._is_new = False
 
     def _name(self, line: int, level: int, text: str) -> None:
-        text = _LINK.sub(lambda link: link[1] or link[2] or "", text)
-        text = " ".join(text.replace("`", "").replace("**", "").split())
-        if len(text) > MAX_HEADING_CHARS:
-            text = f"{text[: MAX_HEADING_CHARS - 1].rstrip()}…"
-        if text:
+        if text := heading_text(text):
             self.found.headings.append(Heading(line, level, text))
 
 

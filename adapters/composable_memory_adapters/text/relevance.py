@@ -25,11 +25,15 @@ STEEPNESS = 2.4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassageMatch:
-    """Where in a passage the terms of a question begin: token numbers, ascending, one sequence per term."""
+    """Where in a passage the terms of a question begin: token numbers, ascending, one sequence per term.
+
+    `length` counts the tokens of the passage. `counts` says how much each term counts there; by default, how
+    often it is there.
+    """
 
     places: Sequence[Sequence[int]]
     length: int
-    """Tokens in the passage."""
+    counts: Sequence[float] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,12 +53,16 @@ class Relevance:
         """Return the score of a passage of average length with every term once, all near each other."""
         return (1 + WINDOW_SHARE) * (sum(self.rarities) + self.missing)
 
+    def length_norm(self, length: int) -> float:
+        """Return by how much a word counts less in a passage of so many tokens than in an average one."""
+        return 1 - B + B * length / self.average_length
+
     def of(self, match: PassageMatch) -> float:
         """Return BM25 plus the rarity of the terms that stand together; 0 or more, without an upper end."""
-        penalty = K1 * (1 - B + B * match.length / self.average_length)
+        penalty = K1 * self.length_norm(match.length)
         bm25 = 0.0
-        for rarity, places in zip(self.rarities, match.places, strict=True):
-            count = len(places)
+        counts = match.counts if match.counts is not None else [len(one) for one in match.places]
+        for rarity, count in zip(self.rarities, counts, strict=True):
             bm25 += rarity * count * (K1 + 1) / (count + penalty)
         return bm25 + WINDOW_SHARE * self._densest_window(match.places)
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from composable_memory.types import MemorySource
 from composable_memory_adapters.builtin.notes.documents import Document, cut_document, reader_of
+from composable_memory_adapters.builtin.notes.fields import NO_FIELDS, NoteFields, fields_of
 from composable_memory_adapters.builtin.notes.sessions import (
     TRANSCRIPT_RECIPE,
     MessageTime,
@@ -17,14 +18,15 @@ from composable_memory_adapters.builtin.notes.sessions import (
 )
 from composable_memory_adapters.builtin.notes.sources import BY_KEY, Note, ScannedFile, ScanReport, read_note
 from composable_memory_adapters.builtin.settings import ChunkingSettings, SessionDeltaSettings
-from composable_memory_adapters.chunking import Chunk, chunk_markdown
+from composable_memory_adapters.chunking import Chunk, cut
+from composable_memory_adapters.text.outline import outline
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 GROUP_CHUNKS = 1000
 """Chunks in a transaction: as fast as all in one, and no reader or other process waits long."""
 GROUP_FILES = 1000
-CUT_VERSION = "markdown-2"
-KEYWORD_VERSION = "keywords-3"
+CUT_VERSION = "markdown-3"
+KEYWORD_VERSION = "keywords-4"
 
 
 class FileState(NamedTuple):
@@ -46,9 +48,9 @@ class FileDraft:
     """A file as it is to be indexed.
 
     `seen` is the state in the index when the change was found; if it differs by now, another process has
-    written the file and the draft is dropped. `chunks` is None if the content is unchanged. `recipe` names
-    how the chunks and their keywords were made; rows of another recipe are rewritten. `problem` is what could
-    not be read, `times` when the messages of a transcript were said.
+    written the file and the draft is dropped. `chunks` is None if the content is unchanged; its fields then
+    stay as well. `recipe` names how the chunks and their keywords were made; rows of another recipe are
+    rewritten. `problem` is what could not be read, `times` when the messages of a transcript were said.
     """
 
     key: str
@@ -60,6 +62,7 @@ class FileDraft:
     is_utf8: bool = True
     problem: str | None = None
     times: Sequence[MessageTime] = ()
+    fields: NoteFields = NO_FIELDS
     chunks: Sequence[Chunk] | None
     seen: FileState | None
 
@@ -178,6 +181,7 @@ class Drafter:
 
     def _draft(self, found: ScannedFile, note: Note | Transcript, seen: FileState | None) -> FileDraft:
         is_same = seen is not None and seen.hash == note.hash and self._matches_recipe(found.key, seen)
+        fields, chunks = (NO_FIELDS, None) if is_same else self._cut(note)
         return FileDraft(
             key=found.key,
             source=found.source,
@@ -189,16 +193,19 @@ class Drafter:
             is_utf8=note.is_utf8,
             problem=note.problem if isinstance(note, Document) else None,
             times=note.times if isinstance(note, Transcript) else (),
-            chunks=None if is_same else self._cut(note),
+            fields=fields,
+            chunks=chunks,
             seen=seen,
         )
 
-    def _cut(self, note: Note | Transcript) -> list[Chunk]:
+    def _cut(self, note: Note | Transcript) -> tuple[NoteFields, list[Chunk]]:
         if isinstance(note, Transcript):
-            return cut_transcript(note, self.chunking)
+            return NO_FIELDS, cut_transcript(note, self.chunking)
+        structure = outline(note.text)
         if isinstance(note, Document):
-            return cut_document(note, self.chunking)
-        return chunk_markdown(note.text, tokens=self.chunking.tokens, overlap=self.chunking.overlap)
+            return NoteFields(title=structure.title or ""), cut_document(note, self.chunking)
+        chunks = cut(structure, tokens=self.chunking.tokens, overlap=self.chunking.overlap)
+        return fields_of(note.text, structure), chunks
 
 
 def _reader(key: str, source: MemorySource) -> str:

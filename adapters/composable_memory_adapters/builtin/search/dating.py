@@ -15,11 +15,10 @@ from operator import itemgetter
 from statistics import fmean
 
 from composable_memory.paths import NOTE_SUFFIXES
-from composable_memory.query.filters import day_in_path
+from composable_memory.query.filters import day_in_path, leading_day
 from composable_memory.time.expressions import time_mentions
 from composable_memory.time.windows import window_of
 from composable_memory.types import QueryIntent, TimeHint
-from composable_memory_adapters.builtin.search.filtering import days_in_heads
 from composable_memory_adapters.builtin.search.hybrid import FusedHit
 from composable_memory_adapters.builtin.store.message_times import (
     SaidPassage,
@@ -47,16 +46,13 @@ FILES = """
 SELECT path, source, mtime FROM files
 WHERE (source = 'memory' AND path GLOB ?) OR (source = 'sessions' AND mtime BETWEEN ? AND ?)
 """
+WITH_DAY = "SELECT path, day FROM files WHERE day BETWEEN ? AND ?"
 PASSAGES = """
 SELECT id, path FROM chunks WHERE path IN (SELECT value FROM json_each(?))
 ORDER BY path, start_line, start_char LIMIT ?
 """
 PATHS = "SELECT id, path FROM chunks WHERE id IN (SELECT value FROM json_each(?))"
 SAYING = "SELECT rowid FROM chunks_fts WHERE chunks_fts MATCH ? LIMIT ?"
-BEGINNINGS = """
-SELECT path FROM chunks
-WHERE id IN (SELECT value FROM json_each(?)) AND start_line = 1 AND substr(text, 1, 3) = '---'
-"""
 
 _MONTHS = (
     "january januar enero", "february februar febrero", "march märz marzo", "april abril", "may mai mayo",
@@ -188,11 +184,9 @@ def _spans(hints: Sequence[TimeHint], now: datetime) -> Iterator[_Span]:
 def find_dated(connection: Connection, asked: AskedTime, *, has_keywords: bool) -> Dated:
     """Return what the index has of a time."""
     saying: frozenset[int] = frozenset()
-    heads: dict[str, date] = {}
     if has_keywords and (phrases := " OR ".join(islice(_phrases(asked.spans), 200))):
         saying = frozenset(row[0] for row in connection.execute(SAYING, (phrases, MOST_LISTED)))
-        found = connection.execute(BEGINNINGS, (json.dumps([*saying]),))
-        heads = dict(days_in_heads(connection, [path for (path,) in found if not day_in_path(path)]))
+    heads = dict(one for span in asked.spans for one in _days_in_heads(connection, span))
     short = [span for span in asked.spans if span.days <= MOST_DAYS_LISTED]
     days = {path: day for path, day in heads.items() if _is_in(day, short)}
     for span in short:
@@ -202,6 +196,14 @@ def find_dated(connection: Connection, asked: AskedTime, *, has_keywords: bool) 
     said = [one for span in short for one in _said_in(connection, span, asked.zone)]
     ids = _passages_of(connection, days, said) if days or said else []
     return Dated(asked=asked, ids=ids, days=heads | days, saying=saying)
+
+
+def _days_in_heads(connection: Connection, span: _Span) -> Iterator[tuple[str, date]]:
+    """Yield the notes whose front matter gives a day that agrees, and whose name gives none."""
+    first, last = span.first.replace(day=1), (span.last.replace(day=28) + timedelta(days=4)).replace(day=1)
+    for path, told in connection.execute(WITH_DAY, (first.isoformat(), last.isoformat())):
+        if (day := leading_day(told)) and not day_in_path(path):
+            yield path, day
 
 
 def _files_of(connection: Connection, span: _Span) -> dict[str, date]:

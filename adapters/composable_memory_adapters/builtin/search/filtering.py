@@ -7,10 +7,11 @@ import json
 from collections.abc import Iterable, Iterator, Sequence, Set
 from datetime import date, datetime, tzinfo
 
-from composable_memory.front_matter import front_matter, has_tag, tags_in
+from composable_memory.front_matter import has_tag
 from composable_memory.query.filters import (
     day_in_path,
     has_all_phrases,
+    leading_day,
     may_pass,
     path_matches,
     type_matches,
@@ -21,11 +22,7 @@ from composable_memory_adapters.sqlite_file import Connection
 from composable_memory_adapters.text.query_terms import KeywordQuery
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-FILES = "SELECT path, source, mtime FROM files"
-HEADS = """
-SELECT path, text FROM chunks
-WHERE path IN (SELECT value FROM json_each(?)) AND source = 'memory' AND start_line = 1 AND start_char = 0
-"""
+FILES = "SELECT path, source, mtime, day, tags, type FROM files"
 PASSAGES = """
 SELECT id, path, source, start_line, start_char FROM chunks
 WHERE path IN (SELECT value FROM json_each(?)) ORDER BY path, start_line, start_char
@@ -54,9 +51,6 @@ def passing(
         if (row[1], row[2]) in days and (row[1] not in timed or row[0] in said)
     ]
     search = _Texts(connection, [row[0] for row in rows], has_keywords)
-    for tag in filters.tags:
-        tagged = {path for _, path, text in search.with_words(tag) if has_tag(tags_in(text), tag)}
-        rows = [row for row in rows if row[1] in tagged]
     if filters.phrases:
         found = search.with_words(*filters.phrases)
         holding = {id_ for id_, _, text in found if has_all_phrases(_folded(text), filters.phrases)}
@@ -73,30 +67,22 @@ def passing(
 def _days_of_files(
     connection: Connection, filters: SearchFilters, zone: tzinfo | None, timed: Set[str]
 ) -> dict[File, date]:
-    """Return the files that pass by their path, source, type and day, each with its day.
+    """Return the files that pass by their path, source, tags, type and day, each with its day.
 
     Those `timed` pass on any day: of them each passage has times of its own.
     """
-    changed = {
-        (path, source): datetime.fromtimestamp(mtime / 1e9, zone).date()
-        for path, source, mtime in connection.execute(FILES)
-        if (not filters.paths or path_matches(path, filters.paths))
-        and (not filters.sources or source in filters.sources)
-        and (not filters.types or type_matches(path, source, filters.types))
-    }
-    named = {file: day for file in changed if (day := day_in_path(file[0]))}
-    undated = [path for path, source in changed if source == "memory" and (path, source) not in named]
-    days = changed | {(path, "memory"): day for path, day in days_in_heads(connection, undated)} | named
-    return {
-        file: day for file, day in days.items() if file[0] in timed or may_pass(day, filters) is not False
-    }
-
-
-def days_in_heads(connection: Connection, paths: Iterable[str]) -> Iterator[tuple[str, date]]:
-    """Yield those of some notes whose front matter gives a day, with it."""
-    for path, text in connection.execute(HEADS, (_json([*paths]),)):
-        if (head := front_matter(text)).date:
-            yield path, head.date.date()
+    days = {}
+    for path, source, mtime, told, tags, type_ in connection.execute(FILES):
+        day = day_in_path(path) or leading_day(told) or datetime.fromtimestamp(mtime / 1e9, zone).date()
+        if (
+            (not filters.paths or path_matches(path, filters.paths))
+            and (not filters.sources or source in filters.sources)
+            and (not filters.types or type_matches(path, source, filters.types, told=type_))
+            and all(has_tag(tags.split("\n"), tag) for tag in filters.tags)
+            and (path in timed or may_pass(day, filters) is not False)
+        ):
+            days[path, source] = day
+    return days
 
 
 @dataclass(frozen=True, slots=True)

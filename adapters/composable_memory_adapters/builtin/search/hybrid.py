@@ -43,12 +43,14 @@ class KeywordHit:
     """A passage that keyword search found.
 
     `bm25` is its relevance, positive and higher for better. `exact` says that it has every word of the
-    question, or everything that was quoted.
+    question, or everything that was quoted, `named` that the names of its note and the headings above it have
+    every word of the question.
     """
 
     id: int
     bm25: float
     exact: bool
+    named: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +85,8 @@ def fuse(
 
     A leg that was not asked is None, and the other one then decides alone. `scale` is the relevance that a
     good answer to this question has (`Relevance.scale`); only the absolute method uses it. `vector` should
-    also name the keyword hits. One that it does not name counts as no nearer than the farthest it does.
+    also name the keyword hits. One that it does not name counts as no nearer than the farthest it does. Where
+    a passage is asked for by its name, its text says nothing more: words decide alone, if that is better.
 
     Raises:
         ValueError: a weight is negative, or both are 0.
@@ -94,11 +97,15 @@ def fuse(
     vector_scores = _vector_scores(vector or (), method)
     share = _vector_share(keyword, vector, vector_weight / (vector_weight + text_weight))
     exact = {hit.id for hit in keyword or () if hit.exact}
+    named = {hit.id for hit in keyword or () if hit.named}
     unnamed = min(vector_scores.values(), default=0.0) if method == "absolute" else 0.0
     hits = [
         FusedHit(
             id=id_,
-            score=(1 - share) * keyword_scores.get(id_, 0.0) + share * vector_scores.get(id_, unnamed),
+            score=max(
+                (1 - share) * keyword_scores.get(id_, 0.0) + share * vector_scores.get(id_, unnamed),
+                keyword_scores[id_] if id_ in named else 0.0,
+            ),
             keyword_score=keyword_scores.get(id_),
             vector_score=vector_scores.get(id_),
             exact=id_ in exact,

@@ -1,5 +1,8 @@
 """Search by words: finds candidates with the keyword index and says how relevant each is.
 
+A word counts where it is in the text of a passage, and by a weight of their own where it is in the names of
+its note, the headings above it or the tags.
+
 SQLite scores every passage that has any of the words, at about a microsecond each. In a large index a common
 word therefore only counts in passages that also have a rarer one, and a very common one not at all.
 """
@@ -26,6 +29,12 @@ ROW_BUDGET = 8_000
 COMMON_SHARE = 0.25
 """Where the budget does not suffice, a word in more passages than this is not looked up."""
 
+FIELD_WEIGHTS = (1.0, 2.0, 1.0, 1.0)
+"""What a word counts in the text, the names, the headings and the tags of a passage."""
+
+FIELD_DISTANCE = 1_000_000
+"""So far words in two fields stand apart."""
+
 PHRASE_SHARE = 0.25
 """What a phrase adds to its words, which count already, and count more for standing together."""
 
@@ -39,17 +48,17 @@ COLLECTION = "SELECT collection_size(chunks_fts) FROM chunks_fts WHERE chunks_ft
 FREQUENCY = "SELECT count(*) FROM (SELECT 1 FROM chunks_fts WHERE chunks_fts MATCH ? LIMIT ?)"
 # Ordering by the value of bm25() keeps only the best rows while scanning; by `rank` it sorts them all.
 CANDIDATES_BY_BM25 = """
-SELECT rowid FROM chunks_fts WHERE chunks_fts MATCH ? ORDER BY bm25(chunks_fts), rowid LIMIT ?
+SELECT rowid FROM chunks_fts WHERE chunks_fts MATCH ? ORDER BY bm25(chunks_fts, ?, ?, ?, ?), rowid LIMIT ?
 """
 CANDIDATES_OF_SOURCE = """
 SELECT rowid FROM chunks_fts
 WHERE chunks_fts MATCH ? AND (SELECT source FROM chunks WHERE id = chunks_fts.rowid) = ?
-ORDER BY bm25(chunks_fts), rowid LIMIT ?
+ORDER BY bm25(chunks_fts, ?, ?, ?, ?), rowid LIMIT ?
 """
 CANDIDATES_AMONG = """
 SELECT rowid FROM chunks_fts
 WHERE chunks_fts MATCH ? AND +rowid IN (SELECT value FROM json_each(?))
-ORDER BY bm25(chunks_fts), rowid LIMIT ?
+ORDER BY bm25(chunks_fts, ?, ?, ?, ?), rowid LIMIT ?
 """
 # The plus keeps SQLite from opening the index anew for each id, which takes ten times as long.
 PLACES = """
@@ -105,15 +114,15 @@ def search(
     are_many = len(also) > ALSO_AT_ONCE * limit
     depth = ALSO_WITHIN * limit if are_many else limit
     if among is None:
-        found = connection.execute(CANDIDATES_BY_BM25, (plan.match, depth))
+        found = connection.execute(CANDIDATES_BY_BM25, (plan.match, *FIELD_WEIGHTS, depth))
     else:
-        found = connection.execute(CANDIDATES_AMONG, (plan.match, _json(among), depth))
+        found = connection.execute(CANDIDATES_AMONG, (plan.match, _json(among), *FIELD_WEIGHTS, depth))
     best = [row[0] for row in found]
     wanted = frozenset(also)
     more = [id_ for id_ in best if id_ in wanted][:limit] if are_many else also
     ids = [*dict.fromkeys([*best[:limit], *more])]
     if reserved and among is None and len(ids) == limit:
-        of_source = connection.execute(CANDIDATES_OF_SOURCE, (plan.match, reserved, limit))
+        of_source = connection.execute(CANDIDATES_OF_SOURCE, (plan.match, reserved, *FIELD_WEIGHTS, limit))
         ids = [*dict.fromkeys([*ids, *(row[0] for row in of_source)])]
     places = connection.execute(PLACES, (plan.match, _json(ids), len(ids)))
     hits = [plan.hit(passage_id, orjson.loads(where)) for passage_id, where in places]
@@ -138,6 +147,8 @@ class _Plan:
     """Of each of those asked, how many strings of the FTS5 query stand for it."""
     needed: frozenset[int] | None
     """What an exact hit has to have; None if no passage can."""
+    terms: frozenset[int]
+    """All terms of the question; nothing if some are not looked up."""
     relevance: Relevance
     rarities: Sequence[float]
     """Of each term of the question, also of those that are not looked up."""
@@ -169,20 +180,27 @@ class _Plan:
             asked=asked,
             widths=[len(lookups[at]) for at in asked],
             needed=frozenset(exact) & frozenset(asked) if all(frequencies[at] for at in exact) else None,
+            terms=frozenset(range(first_phrase)) if {*range(first_phrase)} <= {*asked} else frozenset(),
             relevance=relevance,
             rarities=[rarity(passages, count) if count else 0.0 for count in frequencies[:first_phrase]],
             unknown=rarity(passages, 0),
         )
 
-    def hit(self, passage_id: int, found: list[list[int]]) -> KeywordHit:
-        (length,), *strings = found
+    def hit(self, passage_id: int, found: list[list[list[int]]]) -> KeywordHit:
+        ((length,),), *strings = found
         following = iter(strings)
-        places = [_together([*islice(following, width)]) for width in self.widths]
+        sought = [_by_column([*islice(following, width)]) for width in self.widths]
+        places = [_in_line(columns) for columns in sought]
+        norm = self.relevance.length_norm(length)
+        in_names = {at for at, columns in zip(self.asked, sought, strict=True) if any(columns[1:3])}
         present = {at for at, positions in zip(self.asked, places, strict=True) if positions}
         return KeywordHit(
             id=passage_id,
-            bm25=self.relevance.of(PassageMatch(places=places, length=length)),
+            bm25=self.relevance.of(
+                PassageMatch(places=places, counts=[_counted(one, norm) for one in sought], length=length)
+            ),
             exact=self.needed is not None and self.needed <= present,
+            named=bool(self.terms) and self.terms <= in_names,
         )
 
 
@@ -190,9 +208,24 @@ def _flat(lookups: Sequence[Sequence[str]], numbers: Sequence[int]) -> list[str]
     return [one for at in numbers for one in lookups[at]]
 
 
-def _together(places: Sequence[list[int]]) -> list[int]:
-    """Return where any of several strings begins; one word may be what two of them look for."""
-    return places[0] if len(places) == 1 else sorted({at for one in places for at in one})
+def _by_column(strings: Sequence[list[list[int]]]) -> list[list[int]]:
+    """Return column by column where any of several strings begins; one word may be what two look for."""
+    if len(strings) == 1:
+        return strings[0]
+    return [sorted({at for one in column for at in one}) for column in zip(*strings, strict=True)]
+
+
+def _counted(columns: Sequence[list[int]], norm: float) -> float:
+    """Return how often a word is in the text, and what it counts in other fields, however long the text."""
+    fields = zip(columns[1:], FIELD_WEIGHTS[1:], strict=False)
+    return len(columns[0]) + norm * sum(weight for places, weight in fields if places)
+
+
+def _in_line(columns: Sequence[list[int]]) -> list[int]:
+    """Return the places in all columns as if each began far behind the one before."""
+    if not any(columns[1:]):
+        return columns[0]
+    return [at + number * FIELD_DISTANCE for number, places in enumerate(columns) for at in places]
 
 
 def _choose(frequencies: Sequence[int], *, row_budget: int, common: float) -> tuple[list[int], list[int]]:
@@ -223,6 +256,6 @@ def _collection_size(row: "FTS5ExtensionApi", /, *_: object) -> str:
 
 
 def _word_places(row: "FTS5ExtensionApi", /, *_: object) -> str:
-    """Return the length of the passage, then the token numbers where each string of the query begins."""
-    places = [row.phrase_column_offsets(at, 0) for at in range(row.phrase_count)]
-    return _json([[row.column_size(0)], *places])
+    """Return the length of the text, then where each string of the query begins: token numbers by column."""
+    places = [row.phrase_locations(at) for at in range(row.phrase_count)]
+    return _json([[[row.column_size(0)]], *places])

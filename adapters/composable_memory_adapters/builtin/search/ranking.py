@@ -309,4 +309,6 @@ def _result(row: PassageRow, hit: FusedHit, snippets: SnippetMaker) -> MemorySea
         exact=hit.exact,
         highlights=shown.highlights,
         text=row.text,
+        title=row.title,
+        headings=row.headings,
     )

@@ -5,10 +5,11 @@ only their lines move. Each function works on one set of tables: the live ones, 
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from composable_memory_adapters.builtin.notes.drafts import FileDraft, FileState
+from composable_memory_adapters.builtin.notes.fields import KeywordRow, keyword_row
 from composable_memory_adapters.builtin.store import embedding_cache, index_meta, schema
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.builtin.store.tables import LIVE, Tables
@@ -18,13 +19,15 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 
 INSERT_CHUNK = """
 INSERT INTO {chunks}
-  (id, path, source, start_line, end_line, start_char, hash, text, checksum, updated_at, embedding_id)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, (
-  SELECT id FROM embedding_cache WHERE hash = ?7 AND provider_key = ?11 AND model = ?12 AND provider = ?13
+  (id, path, source, start_line, end_line, start_char, hash, text, headings, checksum, updated_at,
+  embedding_id)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, (
+  SELECT id FROM embedding_cache WHERE hash = ?7 AND provider_key = ?12 AND model = ?13 AND provider = ?14
 ))
 """
 UPDATE_CHUNK = """
-UPDATE {chunks} SET start_line = ?, end_line = ?, start_char = ?, text = ?, checksum = ? WHERE id = ?
+UPDATE {chunks} SET start_line = ?, end_line = ?, start_char = ?, text = ?, headings = ?, checksum = ?
+WHERE id = ?
 """
 FILE_STATES = "SELECT path, mtime, size, chunker, hash, source, is_utf8 FROM {files}"
 UPSERT_FILE = """
@@ -33,6 +36,10 @@ ON CONFLICT (path, source) DO UPDATE SET
   hash = excluded.hash, mtime = excluded.mtime, size = excluded.size, chunker = excluded.chunker,
   is_utf8 = excluded.is_utf8
 """
+UPDATE_FIELDS = """
+UPDATE {files} SET title = ?, aliases = ?, tags = ?, type = ?, day = ? WHERE path = ? AND source = ?
+"""
+FIELDS = "SELECT title, aliases, tags, type, day FROM {files} WHERE path = ? AND source = ?"
 CHUNKS_OF_FILE = "SELECT id FROM {chunks} WHERE path = ? AND source = ?"
 COUNT_PENDING = "SELECT count(*) FROM {chunks} WHERE embedding_id IS NULL"
 TEXT_OF_CHUNK = "SELECT hash, text FROM {chunks} WHERE id = ? AND embedding_id IS NULL"
@@ -42,7 +49,8 @@ LET_GO_OF_VECTOR = """
 UPDATE embedding_cache SET updated_at = ?2 WHERE id = (SELECT embedding_id FROM {chunks} WHERE id = ?1)
 """
 ROWS_OF_FILE = """
-SELECT hash, id, start_line, end_line, start_char FROM {chunks} WHERE path = ? AND source = ? ORDER BY id DESC
+SELECT hash, id, start_line, end_line, start_char, headings FROM {chunks}
+WHERE path = ? AND source = ? ORDER BY id DESC
 """
 ADOPT_CACHED = (
     "UPDATE {chunks} SET embedding_id = cached.id FROM embedding_cache AS cached WHERE embedding_id IS NULL"
@@ -76,10 +84,10 @@ def write_drafts(
     drafts: Sequence[FileDraft],
     *,
     space: EmbeddingSpace | None,
-    keywords: Callable[[str, str], str] | None,
+    has_keywords: bool,
     now_ms: int,
 ) -> WriteCount:
-    """Make the index hold `drafts`; `keywords` turns a text into its keyword form, None leaves them out.
+    """Make the index hold `drafts`, with or without their words in the keyword index.
 
     New chunks point at their vector in `space`, or else in that of the index, if it is known already.
     """
@@ -88,9 +96,10 @@ def write_drafts(
     for draft in drafts:
         plan.add(draft)
     if plan.chunk_changes:
-        plan.write_chunks(space or index_meta.stored_space(connection), keywords, now_ms)
+        plan.write_chunks(space or index_meta.stored_space(connection), now_ms, has_keywords=has_keywords)
         _notify_readers(connection, tables)
     connection.executemany(tables.sql(UPSERT_FILE), plan.files)
+    connection.executemany(tables.sql(UPDATE_FIELDS), plan.fields)
     return plan.count()
 
 
@@ -178,6 +187,7 @@ class _Row(NamedTuple):
     start_line: int
     end_line: int
     start_char: int
+    headings: str
 
 
 class _Plan:
@@ -191,6 +201,7 @@ class _Plan:
         self._connection = connection
         self._tables = tables
         self.files: list[tuple[str, str, str, int, int, str, bool]] = []
+        self.fields: list[tuple[str, ...]] = []
         self._deleted: list[int] = []
         self._moved: list[tuple[int, FileDraft, Chunk]] = []
         self._rewritten: list[tuple[int, FileDraft, Chunk]] = []
@@ -224,6 +235,8 @@ class _Plan:
             draft.is_utf8,
         )
         self.files.append(row)
+        if draft.chunks is not None:
+            self.fields.append((*draft.fields, draft.key, draft.source))
 
     def _match(self, draft: FileDraft, chunks: Sequence[Chunk], state: FileState) -> None:
         """Keep the rows of texts that stay, even if rewritten: a running search may hold their ids.
@@ -234,21 +247,21 @@ class _Plan:
         query = self._tables.sql(ROWS_OF_FILE)
         for digest, *row in self._connection.execute(query, (draft.key, draft.source)):
             kept[digest].append(_Row(*row))
-        is_current = state.recipe == draft.recipe
+        fields = self._connection.execute(self._tables.sql(FIELDS), (draft.key, draft.source)).fetchone()
+        is_current = state.recipe == draft.recipe and fields == draft.fields
         for chunk in chunks:
             if not kept[chunk.hash]:
                 self._inserted.append((draft, chunk))
                 continue
             row = kept[chunk.hash].pop()
-            if not is_current:
+            headings = "\n".join(chunk.headings)
+            if not is_current or row.headings != headings:
                 self._rewritten.append((row.id, draft, chunk))
-            elif row[1:] != (chunk.start_line, chunk.end_line, chunk.start_char):
+            elif row[1:4] != (chunk.start_line, chunk.end_line, chunk.start_char):
                 self._moved.append((row.id, draft, chunk))
         self._deleted += [row.id for rows in kept.values() for row in rows]
 
-    def write_chunks(
-        self, space: EmbeddingSpace | None, keywords: Callable[[str, str], str] | None, now_ms: int
-    ) -> None:
+    def write_chunks(self, space: EmbeddingSpace | None, now_ms: int, *, has_keywords: bool) -> None:
         connection, tables = self._connection, self._tables
         _delete_keywords(connection, tables, [row_id for row_id, *_ in self._rewritten])
         _delete_chunks(connection, tables, sorted(self._deleted), now_ms)
@@ -260,6 +273,7 @@ class _Plan:
                     chunk.end_line,
                     chunk.start_char,
                     chunk.text,
+                    "\n".join(chunk.headings),
                     _checksum(draft, chunk),
                     row_id,
                 )
@@ -268,12 +282,12 @@ class _Plan:
         )
         self._first_id = _next_chunk_id(connection, tables)
         connection.executemany(tables.sql(INSERT_CHUNK), self._chunk_rows(space, now_ms))
-        if keywords is not None:
-            texts = [(row_id, draft.key, chunk.text) for row_id, draft, chunk in self._rewritten]
-            texts += [(row_id, draft.key, chunk.text) for row_id, (draft, chunk) in self._new_rows()]
+        if has_keywords:
+            rows = [(row_id, draft, chunk) for row_id, (draft, chunk) in self._new_rows()]
+            rows = sorted([*rows, *self._rewritten], key=lambda row: row[0])
             connection.executemany(
-                tables.sql("INSERT INTO {keywords} (rowid, text) VALUES (?, ?)"),
-                [(row_id, keywords(path, text)) for row_id, path, text in sorted(texts)],
+                tables.sql(schema.INSERT_KEYWORDS),
+                [(row_id, *_keywords(draft, chunk)) for row_id, draft, chunk in rows],
             )
 
     def _new_rows(self) -> Iterator[tuple[int, tuple[FileDraft, Chunk]]]:
@@ -283,7 +297,8 @@ class _Plan:
         identity = space.identity if space else ("", "", "")
         for row_id, (draft, chunk) in self._new_rows():
             place = (draft.key, draft.source, chunk.start_line, chunk.end_line, chunk.start_char)
-            yield (row_id, *place, chunk.hash, chunk.text, _checksum(draft, chunk), now_ms, *identity)
+            headings, checksum = "\n".join(chunk.headings), _checksum(draft, chunk)
+            yield (row_id, *place, chunk.hash, chunk.text, headings, checksum, now_ms, *identity)
 
     def count(self) -> WriteCount:
         reused = self._tables.sql("SELECT count(embedding_id) FROM {chunks} WHERE id >= ?")
@@ -302,8 +317,12 @@ def _file_state(connection: Connection, tables: Tables, key: str, source: str) -
 
 
 def _checksum(draft: FileDraft, chunk: Chunk) -> int:
-    place = (draft.key, draft.source, chunk.start_line, chunk.end_line, chunk.start_char)
-    return schema.checksum_of(*place, chunk.hash)
+    place = (draft.key, draft.source, chunk.start_line, chunk.end_line, chunk.start_char, chunk.hash)
+    return schema.checksum_of(*place, title=draft.fields.title, headings="\n".join(chunk.headings))
+
+
+def _keywords(draft: FileDraft, chunk: Chunk) -> KeywordRow:
+    return keyword_row(draft.key, draft.fields, "\n".join(chunk.headings), chunk.text)
 
 
 def _next_chunk_id(connection: Connection, tables: Tables) -> int:

@@ -13,15 +13,16 @@ from hashlib import sha256
 from itertools import zip_longest
 
 from composable_memory_adapters.builtin.notes.drafts import KEYWORD_VERSION
+from composable_memory_adapters.builtin.notes.fields import NoteFields, keyword_row
 from composable_memory_adapters.builtin.store import index_meta, schema
 from composable_memory_adapters.builtin.store.tables import LIVE
 from composable_memory_adapters.sqlite_file import Connection, Unreadable
-from composable_memory_adapters.text.forms import passage_words
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 PASSAGES = """
-SELECT id, path, source, start_line, end_line, start_char, hash, CAST(text AS BLOB), checksum
-FROM chunks ORDER BY id
+SELECT id, path, source, start_line, end_line, start_char, chunks.hash, CAST(text AS BLOB), checksum,
+  headings, title, aliases, tags, type, day
+FROM chunks LEFT JOIN files USING (path, source) ORDER BY id
 """
 VECTORS = "SELECT id, embedding, dims, checksum FROM embedding_cache"
 WHOLE_VECTORS = """
@@ -76,12 +77,14 @@ def is_whole(
     digest: str,
     text: bytes | None,
     checksum: int | None,
+    headings: str,
+    title: str | None,
 ) -> bool:
     """Return whether a passage is as it was written; old ones have no checksum."""
     if text is None or sha256(text).hexdigest() != digest:
         return False
-    place = schema.checksum_of(path, source, start_line, end_line, start_char, digest)
-    return checksum is None or checksum == place
+    place = (path, source, start_line, end_line, start_char, digest)
+    return checksum in (None, schema.checksum_of(*place, title=title or "", headings=headings))
 
 
 def examine(connection: Connection, *, passages_too: bool = True) -> Findings:
@@ -179,14 +182,13 @@ def _passages_and_words(connection: Connection) -> tuple[dict[int, tuple[str, st
     try:
         schema.create_passages(fresh, LIVE)
         fresh.execute("BEGIN")
-        for id_, *row in connection.execute(PASSAGES):
+        for id_, *row, aliases, tags, type_, day in connection.execute(PASSAGES):
             if not is_whole(*row):
                 damaged[id_] = (row[0], row[1])
             elif is_comparable:
-                fresh.execute(
-                    "INSERT INTO chunks_fts (rowid, text) VALUES (?, ?)",
-                    (id_, passage_words(row[0], row[6].decode())),
-                )
+                fields = NoteFields(row[9], aliases, tags, type_, day)
+                row_words = keyword_row(row[0], fields, row[8], row[6].decode())
+                fresh.execute(LIVE.sql(schema.INSERT_KEYWORDS), (id_, *row_words))
         if not is_comparable:
             return damaged, False
         words = zip_longest(_words(fresh, damaged), _words(connection, damaged))

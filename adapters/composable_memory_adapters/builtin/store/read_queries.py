@@ -15,8 +15,9 @@ from composable_memory_adapters.sqlite_file import Connection
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 PASSAGES = """
-SELECT id, path, source, start_line, end_line, start_char, hash, CAST(text AS BLOB), checksum FROM chunks
-WHERE id IN (SELECT value FROM json_each(?))
+SELECT id, path, source, start_line, end_line, start_char, chunks.hash, CAST(text AS BLOB), checksum,
+  headings, title
+FROM chunks LEFT JOIN files USING (path, source) WHERE id IN (SELECT value FROM json_each(?))
 """
 ORIGINS = """
 SELECT id, path, source, mtime FROM chunks LEFT JOIN files USING (path, source)
@@ -48,7 +49,10 @@ STATE = f"SELECT ({GENERATION}), ({REVISION})"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassageRow:
-    """A stored passage with its place: file, source, 1-based lines, and the character it begins at."""
+    """A stored passage with its place: file, source, 1-based lines, and the character it begins at.
+
+    `title` is that of its note, `headings` are those above it, outermost first.
+    """
 
     id: int
     path: str
@@ -57,6 +61,8 @@ class PassageRow:
     end_line: int
     start_char: int
     text: str
+    title: str
+    headings: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +99,7 @@ def passages(connection: Connection, ids: Iterable[int]) -> Passages:
     """Return those of the passages `ids` that still exist and are what was written."""
     rows, damaged = {}, set()
     for id_, *row in connection.execute(PASSAGES, (_json(ids),)):
-        path, source, start_line, end_line, start_char, _, text, _ = row
+        path, source, start_line, end_line, start_char, _, text, _, headings, title = row
         if not integrity.is_whole(*row):
             damaged.add(path)
             continue
@@ -105,6 +111,8 @@ def passages(connection: Connection, ids: Iterable[int]) -> Passages:
             end_line=end_line,
             start_char=start_char,
             text=text.decode(),
+            title=title or "",
+            headings=tuple(headings.split("\n")) if headings else (),
         )
     return Passages(rows=rows, damaged=frozenset(damaged))
 

@@ -5,7 +5,8 @@ one vector per provider, model and text. A chunk refers to its vector by `embedd
 none. Every transaction that changes chunks or vectors raises `meta.revision`: readers of all processes then
 know that what they hold in memory is out of date.
 
-Checksums are CRC-32; rows written before version 2 have none.
+Checksums are CRC-32; rows written before version 2 have none. The fields of notes and passages came with
+version 3; those of an older index are read from the texts that it holds, until a rebuild reads the notes.
 """
 
 import zlib
@@ -14,10 +15,12 @@ from functools import lru_cache
 from pathlib import Path
 
 from composable_memory.errors import IndexDamaged, IndexProblem, IndexTooNew
+from composable_memory_adapters.builtin.notes.fields import NO_FIELDS, fields_of, keyword_row
 from composable_memory_adapters.builtin.store.tables import LIVE, Tables
 from composable_memory_adapters.sqlite_file import Connection
+from composable_memory_adapters.text.outline import outline
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 APPLICATION_ID = 0x636D656D
 """Marks the file as ours: the letters "cmem"."""
@@ -56,6 +59,11 @@ CREATE TABLE IF NOT EXISTS {files} (
   size INTEGER NOT NULL,
   chunker TEXT NOT NULL,       -- identity of the chunker that cut the file
   is_utf8 INTEGER NOT NULL DEFAULT 1,
+  title TEXT NOT NULL DEFAULT '',   -- of its front matter, or its first heading of the first level
+  aliases TEXT NOT NULL DEFAULT '', -- one a line, as are tags
+  tags TEXT NOT NULL DEFAULT '',
+  type TEXT NOT NULL DEFAULT '',
+  day TEXT NOT NULL DEFAULT '',     -- of its front matter, YYYY-MM-DD
   PRIMARY KEY (path, source)
 ) WITHOUT ROWID;
 
@@ -70,26 +78,50 @@ CREATE TABLE IF NOT EXISTS {chunks} (
   embedding_id INTEGER,
   updated_at INTEGER NOT NULL, -- milliseconds
   start_char INTEGER NOT NULL DEFAULT 0, -- of the first line, where a chunk begins within it
-  checksum INTEGER             -- of place and hash
-);
-
-CREATE VIRTUAL TABLE IF NOT EXISTS {keywords} USING fts5(
-  text, content='', contentless_delete=1, tokenize='porter unicode61 remove_diacritics 2'
+  checksum INTEGER,            -- of place, hash, title and headings
+  headings TEXT NOT NULL DEFAULT '' -- above the passage, outermost first, one a line
 );
 """
+KEYWORDS = """
+CREATE VIRTUAL TABLE IF NOT EXISTS {keywords} USING fts5(
+  text, names, headings, tags,
+  content='', contentless_delete=1, tokenize='porter unicode61 remove_diacritics 2'
+);
+"""
+INSERT_KEYWORDS = "INSERT INTO {keywords} (rowid, text, names, headings, tags) VALUES (?, ?, ?, ?, ?)"
 INDEXES = """
 CREATE INDEX IF NOT EXISTS idx_{chunks}_path{suffix} ON {chunks}(path, source);
 CREATE INDEX IF NOT EXISTS idx_{chunks}_embedding{suffix} ON {chunks}(embedding_id);
 """
-FROM_VERSION_1 = """
+DROP_REBUILD = """
 DROP TABLE IF EXISTS next_files; DROP TABLE IF EXISTS next_chunks; DROP TABLE IF EXISTS next_chunks_fts;
 DELETE FROM meta WHERE key = 'rebuild';
+"""
+FROM_VERSION_1 = """
 ALTER TABLE files ADD COLUMN is_utf8 INTEGER NOT NULL DEFAULT 1;
 ALTER TABLE chunks ADD COLUMN start_char INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE chunks ADD COLUMN checksum INTEGER;
 ALTER TABLE embedding_cache ADD COLUMN checksum INTEGER;
 UPDATE embedding_cache SET checksum = crc32(embedding);
-PRAGMA user_version = 2;
+"""
+FROM_VERSION_2 = """
+ALTER TABLE files ADD COLUMN title TEXT NOT NULL DEFAULT '';
+ALTER TABLE files ADD COLUMN aliases TEXT NOT NULL DEFAULT '';
+ALTER TABLE files ADD COLUMN tags TEXT NOT NULL DEFAULT '';
+ALTER TABLE files ADD COLUMN type TEXT NOT NULL DEFAULT '';
+ALTER TABLE files ADD COLUMN day TEXT NOT NULL DEFAULT '';
+ALTER TABLE chunks ADD COLUMN headings TEXT NOT NULL DEFAULT '';
+DROP TABLE chunks_fts;
+"""
+TEXTS_OF_NOTE = """
+SELECT CAST(text AS BLOB) FROM chunks WHERE path = ? AND source = 'memory' ORDER BY start_line, start_char
+"""
+SOME_PASSAGES = """
+SELECT id, path, source, start_line, end_line, start_char, hash, CAST(text AS BLOB), checksum FROM chunks
+WHERE id > ? ORDER BY id LIMIT 500
+"""
+SET_FIELDS = """
+UPDATE files SET title = ?, aliases = ?, tags = ?, type = ?, day = ? WHERE path = ? AND source = 'memory'
 """
 COLUMNS = """
 SELECT made.name, field.name, field.type, field."notnull", field.dflt_value, field.pk
@@ -119,7 +151,7 @@ def check(connection: Connection, path: Path) -> bool:
     application = connection.execute("PRAGMA application_id").get
     if application == APPLICATION_ID and SCHEMA_VERSION < found <= MAX_VERSION:
         raise IndexTooNew(path, found=found, supported=SCHEMA_VERSION)
-    if (found, application) == (1, APPLICATION_ID):
+    if 0 < found < SCHEMA_VERSION and application == APPLICATION_ID:
         return False
     is_whole = _shape_as_made() <= _shape(connection)
     if is_whole and (found, application) == (SCHEMA_VERSION, APPLICATION_ID):
@@ -154,9 +186,14 @@ def create(connection: Connection, path: Path) -> None:
     """
     if check(connection, path):  # another process was faster
         return
-    if connection.execute("PRAGMA user_version").get == 1:
-        connection.create_scalar_function("crc32", _crc32, 1)
-        connection.execute(FROM_VERSION_1)
+    version = connection.execute("PRAGMA user_version").get
+    if version:
+        connection.execute(DROP_REBUILD)
+        if version == 1:
+            connection.create_scalar_function("crc32", _crc32, 1)
+            connection.execute(FROM_VERSION_1)
+        _add_fields(connection)
+        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         check(connection, path)
         return
     if connection.execute("SELECT count(*) FROM sqlite_schema").get:
@@ -172,17 +209,62 @@ def _crc32(*values: object) -> int:
     return zlib.crc32(blob) if isinstance(blob, bytes) else 0
 
 
+def _add_fields(connection: Connection) -> None:
+    """Add the fields of notes to an index of version 2, as far as they can be read from its texts."""
+    has_keywords = connection.execute("SELECT count(*) FROM (SELECT 1 FROM chunks_fts LIMIT 1)").get
+    connection.execute(FROM_VERSION_2)
+    connection.execute(LIVE.sql(KEYWORDS))
+    fields = {}
+    for (path,) in connection.execute("SELECT path FROM files WHERE source = 'memory'").fetchall():
+        passages = (_decoded(row[0]) for row in connection.execute(TEXTS_OF_NOTE, (path,)))
+        text = "\n".join(passages)
+        fields[path] = fields_of(text, outline(text))
+    connection.executemany(SET_FIELDS, [(*one, path) for path, one in fields.items()])
+    last = 0
+    while rows := list(connection.execute(SOME_PASSAGES, (last,))):
+        last = rows[-1][0]
+        checksums, words = [], []
+        for id_, *place, text, checksum in rows:
+            path, source = place[:2]
+            note = fields.get(path, NO_FIELDS) if source == "memory" else NO_FIELDS
+            if checksum == _checksum_of_version_2(*place):  # what is damaged stays so
+                checksums.append((checksum_of(*place, title=note.title, headings=""), id_))
+            words.append((id_, *keyword_row(path, note, "", _decoded(text))))
+        connection.executemany("UPDATE chunks SET checksum = ? WHERE id = ?", checksums)
+        if has_keywords:
+            connection.executemany(LIVE.sql(INSERT_KEYWORDS), words)
+
+
+def _decoded(text: bytes) -> str:
+    return text.decode("utf-8", "replace")
+
+
 def is_marked(header: bytes) -> bool:
     """Return whether a file with this beginning is an index of ours, however damaged the rest is."""
     return header.startswith(b"SQLite format 3\0") and header[68:72] == APPLICATION_ID.to_bytes(4)
 
 
-def checksum_of(path: str, source: str, start_line: int, end_line: int, start_char: int, digest: str) -> int:
-    """Return the checksum of a passage: its place, and the hash of its text."""
-    return zlib.crc32(f"{path}\0{source}\0{start_line}\0{end_line}\0{start_char}\0{digest}".encode())
+def checksum_of(
+    path: str,
+    source: str,
+    start_line: int,
+    end_line: int,
+    start_char: int,
+    digest: str,
+    *,
+    title: str,
+    headings: str,
+) -> int:
+    """Return the checksum of a passage: its place, the hash of its text, and what is shown with it."""
+    place = f"{path}\0{source}\0{start_line}\0{end_line}\0{start_char}"
+    return zlib.crc32(f"{place}\0{digest}\0{title}\0{headings}".encode("utf-8", "surrogatepass"))
+
+
+def _checksum_of_version_2(path: str, source: str, start: int, end: int, start_char: int, digest: str) -> int:
+    return zlib.crc32(f"{path}\0{source}\0{start}\0{end}\0{start_char}\0{digest}".encode())
 
 
 def create_passages(connection: Connection, tables: Tables, suffix: str = "") -> None:
     """Make one set of tables for files, chunks and keywords; `suffix` tells its indexes from others."""
-    connection.execute(tables.sql(PASSAGES))
+    connection.execute(tables.sql(PASSAGES + KEYWORDS))
     connection.execute(INDEXES.format(chunks=tables.chunks, suffix=suffix))

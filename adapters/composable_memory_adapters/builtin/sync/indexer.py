@@ -27,7 +27,6 @@ from composable_memory_adapters.builtin.store.index_writes import WriteCount
 from composable_memory_adapters.builtin.store.tables import Tables
 from composable_memory_adapters.builtin.sync.document_texts import AT_ONCE, read_documents
 from composable_memory_adapters.sqlite_file import SqliteFile
-from composable_memory_adapters.text.forms import passage_words
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 GROUP_REMOVALS = 200
@@ -139,7 +138,7 @@ class Indexer:
             self.tables,
             group.drafts,
             space=self.space,
-            keywords=passage_words if self.settings.store.fts.enabled else None,
+            has_keywords=self.settings.store.fts.enabled,
             now_ms=milliseconds(self.clock()),
         )
         notes.add(group, written)
