@@ -1712,7 +1712,7 @@ INTERFACES = document(
             kept("own:check:vectors", "vectors that are whole outlast a file that is set aside",
                  f"{DAMAGE}vectors_that_are_whole_outlast_a_file_that_is_set_aside"),
             kept("own:check:migration", "an index of the version before is taken over with its vectors",
-                 f"{DAMAGE}an_index_of_the_version_before_is_taken_over_with_its_vectors"),
+                 f"{DAMAGE}an_index_of_an_older_version_is_taken_over_with_its_vectors"),
         ],
     ),
     (

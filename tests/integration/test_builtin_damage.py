@@ -1,5 +1,7 @@
 """Bits that change in an index: no search serves them, a check names them, the next sync mends them."""
 
+import asyncio
+import zlib
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -12,25 +14,55 @@ from benchmarks import corruption
 from composable_memory.content import EmbedderInput
 from composable_memory.interfaces import BackendServices
 from composable_memory.testing import HashEmbedder
-from composable_memory.types import SearchAnswer
+from composable_memory.types import SearchAnswer, SearchFilters, SearchOptions
 from composable_memory_adapters.builtin.backend import open_builtin
 from composable_memory_adapters.builtin.settings import BuiltinSettings
 from composable_memory_adapters.builtin.store import integrity, schema
-from composable_memory_adapters.sqlite_file import SqliteFile
+from composable_memory_adapters.sqlite_file import Connection, SqliteFile
 from tests.rounds import rounds
 
 ROUNDS = rounds(1, explore=20)
 NO_SYNC = BuiltinSettings.model_validate({"sync": {"onSearch": False}})
 CODE = "The code of the harbour gate is 487."
 HARBOUR = "SELECT count(*) FROM chunks_fts WHERE chunks_fts MATCH 'harbour'"
-FROM_VERSION_2 = """
+TO_VERSION_2 = """
+ALTER TABLE files DROP COLUMN title;
+ALTER TABLE files DROP COLUMN aliases;
+ALTER TABLE files DROP COLUMN tags;
+ALTER TABLE files DROP COLUMN type;
+ALTER TABLE files DROP COLUMN day;
+ALTER TABLE chunks DROP COLUMN headings;
+DROP TABLE chunks_fts;
+CREATE VIRTUAL TABLE chunks_fts USING fts5(
+  text, content='', contentless_delete=1, tokenize='porter unicode61 remove_diacritics 2'
+);
+INSERT INTO chunks_fts (rowid, text) SELECT id, text FROM chunks;
+UPDATE chunks SET checksum = crc32(
+  path || char(0) || source || char(0) || start_line || char(0) || end_line || char(0) || start_char
+  || char(0) || hash
+);
+UPDATE files SET chunker = replace(replace(chunker, 'markdown-3', 'markdown-2'), 'keywords-4', 'keywords-3');
+UPDATE meta SET value = replace(replace(value, 'markdown-3', 'markdown-2'), 'keywords-4', 'keywords-3')
+WHERE key = 'recipe';
+PRAGMA user_version = 2;
+"""
+TO_VERSION_1 = """
 ALTER TABLE files DROP COLUMN is_utf8;
 ALTER TABLE chunks DROP COLUMN start_char;
 ALTER TABLE chunks DROP COLUMN checksum;
 ALTER TABLE embedding_cache DROP COLUMN checksum;
-UPDATE files SET chunker = replace(chunker, 'markdown-2', 'markdown-1');
-UPDATE meta SET value = replace(value, 'markdown-2', 'markdown-1') WHERE key = 'recipe';
 PRAGMA user_version = 1;
+"""
+OLDER = {1: TO_VERSION_2 + TO_VERSION_1, 2: TO_VERSION_2}
+TRIP = """---
+title: Four days by the river
+aliases: [escapade]
+tags: [travel/portugal]
+date: 2026-03-04
+---
+# Lisbon
+
+A room above the harbour, and a #sketchbook.
 """
 
 
@@ -70,6 +102,7 @@ async def index_of(services: BackendServices) -> Path:
 
 def damage(path: Path, statement: str) -> None:
     with closing(apsw.Connection(str(path))) as connection:
+        connection.create_scalar_function("crc32", lambda text: zlib.crc32(str(text).encode()), 1)
         connection.execute(statement)
 
 
@@ -181,22 +214,72 @@ async def test_only_the_latest_damaged_file_is_kept(services: BackendServices) -
     assert aside.read_bytes() == b"two" * 1000
 
 
-async def test_an_index_of_the_version_before_is_taken_over_with_its_vectors(
-    handed: BackendServices,
+@pytest.mark.parametrize("version", OLDER)
+async def test_an_index_of_an_older_version_is_taken_over_with_its_vectors(
+    handed: BackendServices, version: int
 ) -> None:
     path = await index_of(handed)
-    damage(path, FROM_VERSION_2)
+    damage(path, OLDER[version])
 
     async with open_builtin(NO_SYNC, handed) as memory:
         report = await memory.sync()
         answer = await memory.answer("code of the harbour gate")
 
         assert (report.embedded, report.problems) == (0, ())
-        assert answer.results[0].path == "memory/gate.md"
+        assert (answer.results[0].path, answer.results[0].title) == ("memory/gate.md", "Gate")
         assert await memory.check() == ()
     with closing(apsw.Connection(str(path))) as connection:
         assert connection.pragma("user_version") == schema.SCHEMA_VERSION
         assert not connection.execute("SELECT count(*) FROM embedding_cache WHERE checksum IS NULL").get
+
+
+@pytest.mark.parametrize("version", OLDER)
+async def test_an_older_index_that_is_dear_to_rebuild_has_its_fields_at_once(
+    handed: BackendServices, version: int
+) -> None:
+    (handed.workspace_dir / "memory" / "2026-05-01-boarding-house.md").write_text(TRIP, encoding="utf-8")
+    embedder = Remote()
+    remote = replace(handed, embedder=embedder, embedder_is_local=False)
+    path = await index_of(remote)
+    damage(path, OLDER[version])
+    damage(path, "UPDATE chunks SET text = 'never written' WHERE path LIKE '%boat-0%'")
+    embedder.paid.clear()
+
+    async with open_builtin(NO_SYNC, remote) as memory:
+        await memory.sync()
+        for asked in ("escapade", "boarding house", "four days by the river"):
+            answer = await memory.answer(asked)
+            best = answer.results[0]
+            assert "rebuild-due" in {one.code for one in answer.degraded}
+            assert (best.path, best.title) == (
+                "memory/2026-05-01-boarding-house.md",
+                "Four days by the river",
+            )
+        for tag in ("travel", "sketchbook"):
+            filters = SearchFilters(tags=(tag,))
+            found = await memory.answer("harbour", SearchOptions(max_results=9, min_score=0, filters=filters))
+            assert [one.title for one in found.results] == ["Four days by the river"]
+        damaged = await memory.check()
+
+    assert embedder.paid == []
+    assert "boat-0" in " ".join(damaged)
+
+
+async def test_an_upgrade_that_was_interrupted_begins_anew(handed: BackendServices) -> None:
+    path = await index_of(handed)
+    damage(path, TO_VERSION_2)
+
+    def upgrade_without_commit() -> None:
+        with closing(Connection(str(path))) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            schema.create(connection, path)
+            assert connection.pragma("user_version") == schema.SCHEMA_VERSION
+
+    await asyncio.to_thread(upgrade_without_commit)
+
+    async with open_builtin(NO_SYNC, handed) as memory:
+        assert (await memory.answer("code of the harbour gate")).results[0].path == "memory/gate.md"
+        assert await memory.check() == ()
 
 
 @pytest.mark.parametrize("kind", corruption.KINDS)
