@@ -21,16 +21,12 @@ from retrieval import Floats, interval
 
 from composable_memory.types import MAX_SNIPPET_CHARS
 from composable_memory_adapters.builtin.search import keyword_leg
+from composable_memory_adapters.builtin.store import schema
+from composable_memory_adapters.builtin.store.tables import LIVE
 from composable_memory_adapters.chunking import Chunk, chunk_markdown
 from composable_memory_adapters.text.forms import index_text
 from composable_memory_adapters.text.query_terms import analyse
 from composable_memory_adapters.text.snippets import SnippetMaker
-
-CREATE = """
-CREATE VIRTUAL TABLE chunks_fts USING fts5(
-  text, content='', contentless_delete=1, tokenize='porter unicode61 remove_diacritics 2'
-)
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +52,7 @@ def load(folder: Path) -> Workspace:
         chunks[name], lines[name] = chunk_markdown(text), text.split("\n")
     connection = apsw.Connection(":memory:")
     keyword_leg.prepare(connection)
-    connection.execute(CREATE)
+    connection.execute(LIVE.sql(schema.KEYWORDS))
     rows = [(index_text(one.text),) for found in chunks.values() for one in found]
     connection.executemany("INSERT INTO chunks_fts (text) VALUES (?)", rows)
     return Workspace(chunks=chunks, lines=lines, connection=connection)

@@ -100,9 +100,13 @@ async def index_of(services: BackendServices) -> Path:
         return Path(memory.status().db_path or "")
 
 
+def _crc32(*values: object) -> int:
+    return zlib.crc32(str(values[0]).encode())
+
+
 def damage(path: Path, statement: str) -> None:
     with closing(apsw.Connection(str(path))) as connection:
-        connection.create_scalar_function("crc32", lambda text: zlib.crc32(str(text).encode()), 1)
+        connection.create_scalar_function("crc32", _crc32, 1)
         connection.execute(statement)
 
 

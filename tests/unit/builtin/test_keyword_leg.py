@@ -8,6 +8,8 @@ import pytest
 from composable_memory_adapters.builtin.search import keyword_leg
 from composable_memory_adapters.builtin.search.hybrid import FusedHit, fuse
 from composable_memory_adapters.builtin.search.keyword_leg import KeywordAnswer
+from composable_memory_adapters.builtin.store import schema
+from composable_memory_adapters.builtin.store.tables import LIVE
 from composable_memory_adapters.text.forms import index_text
 from composable_memory_adapters.text.query_terms import analyse
 
@@ -21,10 +23,7 @@ NOTES = [
 def index(texts: Iterable[str]) -> apsw.Connection:
     connection = apsw.Connection(":memory:")
     keyword_leg.prepare(connection)
-    connection.execute(
-        "CREATE VIRTUAL TABLE chunks_fts USING fts5("
-        "text, content='', contentless_delete=1, tokenize='porter unicode61 remove_diacritics 2')"
-    )
+    connection.execute(LIVE.sql(schema.KEYWORDS))
     rows = [(number, index_text(text)) for number, text in enumerate(texts)]
     connection.executemany("INSERT INTO chunks_fts (rowid, text) VALUES (?, ?)", rows)
     return connection

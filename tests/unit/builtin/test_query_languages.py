@@ -6,6 +6,8 @@ import apsw
 import pytest
 
 from composable_memory_adapters.builtin.search import keyword_leg
+from composable_memory_adapters.builtin.store import schema
+from composable_memory_adapters.builtin.store.tables import LIVE
 from composable_memory_adapters.text.forms import index_text
 from composable_memory_adapters.text.query_terms import analyse
 
@@ -71,10 +73,7 @@ def best(notes: Mapping[str, str], question: str) -> str | None:
     """Return the name of the note that keyword search puts first."""
     connection = apsw.Connection(":memory:")
     keyword_leg.prepare(connection)
-    connection.execute(
-        "CREATE VIRTUAL TABLE chunks_fts USING fts5("
-        "text, content='', contentless_delete=1, tokenize='porter unicode61 remove_diacritics 2')"
-    )
+    connection.execute(LIVE.sql(schema.KEYWORDS))
     rows = [(number, index_text(text)) for number, text in enumerate(notes.values())]
     connection.executemany("INSERT INTO chunks_fts (rowid, text) VALUES (?, ?)", rows)
     hits = keyword_leg.search(connection, analyse(question)).hits

@@ -8,7 +8,6 @@ word therefore only counts in passages that also have a rarer one, and a very co
 """
 
 from collections.abc import Sequence
-from itertools import islice
 from typing import TYPE_CHECKING
 
 import orjson
@@ -188,17 +187,28 @@ class _Plan:
 
     def hit(self, passage_id: int, found: list[list[list[int]]]) -> KeywordHit:
         ((length,),), *strings = found
-        following = iter(strings)
-        sought = [_by_column([*islice(following, width)]) for width in self.widths]
-        places = [_in_line(columns) for columns in sought]
         norm = self.relevance.length_norm(length)
-        in_names = {at for at, columns in zip(self.asked, sought, strict=True) if any(columns[1:3])}
+        places: list[list[int]] = []
+        counts: list[float] = []
+        in_names: set[int] = set()
+        begin = 0
+        for at, width in zip(self.asked, self.widths, strict=True):
+            columns = strings[begin] if width == 1 else _by_column(strings[begin : begin + width])
+            begin += width
+            text, names, headings, tags = columns
+            count: float = len(text)
+            if names or headings or tags:
+                # However long the text is: its length is held against words in the text alone.
+                count += norm * _weight_of_fields(names, headings, tags)
+                text = _in_line(columns)
+                if names or headings:
+                    in_names.add(at)
+            places.append(text)
+            counts.append(count)
         present = {at for at, positions in zip(self.asked, places, strict=True) if positions}
         return KeywordHit(
             id=passage_id,
-            bm25=self.relevance.of(
-                PassageMatch(places=places, counts=[_counted(one, norm) for one in sought], length=length)
-            ),
+            bm25=self.relevance.of(PassageMatch(places=places, counts=counts, length=length)),
             exact=self.needed is not None and self.needed <= present,
             named=bool(self.terms) and self.terms <= in_names,
         )
@@ -210,21 +220,18 @@ def _flat(lookups: Sequence[Sequence[str]], numbers: Sequence[int]) -> list[str]
 
 def _by_column(strings: Sequence[list[list[int]]]) -> list[list[int]]:
     """Return column by column where any of several strings begins; one word may be what two look for."""
-    if len(strings) == 1:
-        return strings[0]
-    return [sorted({at for one in column for at in one}) for column in zip(*strings, strict=True)]
+    there = [columns for columns in strings if any(columns)]
+    if len(there) < 2:
+        return there[0] if there else strings[0]
+    return [sorted({at for one in column for at in one}) for column in zip(*there, strict=True)]
 
 
-def _counted(columns: Sequence[list[int]], norm: float) -> float:
-    """Return how often a word is in the text, and what it counts in other fields, however long the text."""
-    fields = zip(columns[1:], FIELD_WEIGHTS[1:], strict=False)
-    return len(columns[0]) + norm * sum(weight for places, weight in fields if places)
+def _weight_of_fields(*fields: list[int]) -> float:
+    return sum(weight for weight, places in zip(FIELD_WEIGHTS[1:], fields, strict=True) if places)
 
 
 def _in_line(columns: Sequence[list[int]]) -> list[int]:
     """Return the places in all columns as if each began far behind the one before."""
-    if not any(columns[1:]):
-        return columns[0]
     return [at + number * FIELD_DISTANCE for number, places in enumerate(columns) for at in places]
 
 

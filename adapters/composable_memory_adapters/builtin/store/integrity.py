@@ -37,7 +37,7 @@ MADE_OTHERWISE = "SELECT EXISTS (SELECT 1 FROM files WHERE chunker NOT LIKE '%/'
 VOCABULARY = "CREATE VIRTUAL TABLE temp.words USING fts5vocab(main, chunks_fts, instance)"
 WORDS = """
 SELECT term, count(*), sum(doc), sum("offset"), sum(doc * "offset") FROM temp.words
-WHERE doc NOT IN (SELECT value FROM json_each(?)) GROUP BY term
+WHERE doc NOT IN (SELECT value FROM json_each(?)) GROUP BY term, col
 """
 READ_AGAIN = "UPDATE files SET chunker = '' WHERE path = ? AND source = ?"
 LET_GO = "UPDATE chunks SET embedding_id = NULL WHERE embedding_id = ?"
