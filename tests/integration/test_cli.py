@@ -313,16 +313,17 @@ def test_search_as_json_has_the_documented_keys(indexed: Cmem) -> None:
     assert list(document) == ["traceId", "results", "backends", "degraded", "intent", "tookMs"]
     assert list(first_of(document["results"])) == [
         "path", "startLine", "endLine", "score", "snippet", "source", "citation", "sourceBackend",
-        "highlights",
+        "highlights", "title",
     ]  # fmt: skip
 
 
 def test_search_shows_as_much_of_a_result_as_is_wanted(indexed: Cmem) -> None:
-    (line,) = indexed("search", "shade cloth", "-n", "1", "--lines", "1").stdout.splitlines()[1:-1]
+    above, line = indexed("search", "shade cloth", "-n", "1", "--lines", "1").stdout.splitlines()[1:-1]
     hit = first_of(indexed.json("search", "shade cloth", "--lines", "1", "--text")["results"])
     whole = indexed("search", "shade cloth", "-n", "1", "--text").stdout
 
     assert line == "  Tomatoes need shade cloth in July."
+    assert above == f"  {hit['title']}"
     assert hit["lines"] == ["Tomatoes need shade cloth in July."]
     assert str(hit["snippet"]).strip("…") in str(hit["text"])
     assert all(f"  {one}" in whole.splitlines() for one in str(hit["text"]).splitlines() if one)

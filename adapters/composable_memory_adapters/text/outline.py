@@ -13,8 +13,6 @@ from typing import Literal
 from composable_memory.front_matter import FrontMatter, front_matter
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-__all__ = ["Block", "Heading", "Outline", "heading_text", "outline"]
-
 MAX_HEADING_CHARS = 120
 MAX_PATH = 6
 

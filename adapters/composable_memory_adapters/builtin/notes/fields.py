@@ -13,8 +13,6 @@ from composable_memory.paths import MAIN_FILES
 from composable_memory_adapters.text.forms import index_text
 from composable_memory_adapters.text.outline import Outline, heading_text
 
-__all__ = ["NO_FIELDS", "KeywordRow", "NoteFields", "fields_of", "keyword_row"]
-
 MAX_ALIASES = 32
 MAX_TAGS = 500
 MAX_INDEXED_TAGS = 32
