@@ -50,7 +50,7 @@ def test_a_result_keeps_all_that_its_backend_said_of_it() -> None:
         path="p.md", start_line=3, end_line=3, start_char=7, score=0.6, snippet="a text", source="sessions",
         citation="p.md#L3", source_backend="other", exact=True, origin=Origin(path="q.md"),
         metadata={"answered_by": "c"}, highlights=((0, 1),), text="a text and more",
-        facts=(SupportingFact(text="a fact"),),
+        facts=(SupportingFact(text="a fact"),), title="a title", headings=("a heading",),
     )  # fmt: skip
     usual = {one.name: one.default for one in fields(MemorySearchResult)}
     assert all(getattr(told, name) != default for name, default in usual.items())
