@@ -37,7 +37,7 @@ pythons: ## Run the unit, property, contract and security tests on Python 3.12 a
 SEED := $(shell date +%s)
 explore: $(VENV)/.test ## Run the tests with new examples and in random order; SEED=… repeats an order.
 	@echo "SEED=$(SEED)"
-	HYPOTHESIS_PROFILE=explore $(RUN)python -m pytest -q -n auto --maxprocesses 4 --dist loadfile --shuffle $(SEED)
+	HYPOTHESIS_PROFILE=explore $(RUN)python -m pytest -q -n auto --maxprocesses 4 --dist loadfile --shuffle $(SEED) --timeout 1200
 
 llama: $(VENV)/.llama ## Build llama.cpp (some minutes) and install a small model, for the tests of local models.
 
