@@ -166,8 +166,9 @@ def _came_from(before: Sequence[Sequence[str]], after: Sequence[Sequence[str]]) 
             found[place] = old
             del free[old]
 
+    stood = {keys[0]: at for at, keys in enumerate(before)}
     for place, keys in enumerate(after):
-        pair(place, next((at for at, old in free.items() if old[0] == keys[0]), None))
+        pair(place, stood.pop(keys[0], None))
     for place, keys in enumerate(after):
         if place not in found:
             pair(place, next((at for at, old in free.items() if not set(old).isdisjoint(keys)), None))
