@@ -70,14 +70,12 @@ WHERE chunks_fts MATCH ? AND +rowid IN (SELECT value FROM json_each(?)) LIMIT ?
 class KeywordAnswer:
     """The passages that words were found in, best first, and the relevance that a good answer has.
 
-    `rarities` belong to the terms of the question, 0 for one that no passage has; `unknown` is what such a
-    one would have.
+    `rarities` belong to the terms of the question, 0 for one that no passage has.
     """
 
     hits: Sequence[KeywordHit]
     scale: float
     rarities: Sequence[float] = ()
-    unknown: float = 1.0
 
 
 def prepare(connection: Connection) -> None:
@@ -129,7 +127,7 @@ def search(
     if also:
         matched = {hit.id for hit in hits}
         hits += _unmatched([id_ for id_ in listed if id_ not in matched])
-    return KeywordAnswer(hits=hits, scale=plan.relevance.scale, rarities=plan.rarities, unknown=plan.unknown)
+    return KeywordAnswer(hits=hits, scale=plan.relevance.scale, rarities=plan.rarities)
 
 
 def _unmatched(ids: Sequence[int]) -> list[KeywordHit]:
@@ -151,7 +149,6 @@ class _Plan:
     relevance: Relevance
     rarities: Sequence[float]
     """Of each term of the question, also of those that are not looked up."""
-    unknown: float
 
     @classmethod
     def of(
@@ -182,7 +179,6 @@ class _Plan:
             terms=frozenset(range(first_phrase)) if {*range(first_phrase)} <= {*asked} else frozenset(),
             relevance=relevance,
             rarities=[rarity(passages, count) if count else 0.0 for count in frequencies[:first_phrase]],
-            unknown=rarity(passages, 0),
         )
 
     def hit(self, passage_id: int, found: list[list[list[int]]]) -> KeywordHit:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import TypeVar
 
 from composable_memory.errors import BackendUnavailable, EmbeddingError
@@ -399,11 +400,15 @@ def _engines(found: Candidates) -> dict[str, str]:
 
 
 def _weights(keywords: KeywordQuery, found: KeywordAnswer | None) -> Mapping[str, float]:
-    """Return how much each word of the question tells, as far as the keyword index knows."""
-    if found is None or not found.rarities:
+    """Return how much each word of the question tells, as far as the keyword index knows.
+
+    A word that no passage has may mean what another one says, and counts as an ordinary one.
+    """
+    if found is None or not any(found.rarities):
         return {}
+    ordinary = fmean(rarity for rarity in found.rarities if rarity)
     told = zip(keywords.terms, found.rarities, strict=True)
-    return {folded(term): rarity or found.unknown for term, rarity in told}
+    return {folded(term): rarity or ordinary for term, rarity in told}
 
 
 async def _nothing() -> None:
