@@ -89,6 +89,9 @@ Now = Annotated[
     AwareDatetime | None,
     Field(description='The time that "yesterday" is counted from, with its zone; default: the present.'),
 ]
+Weak = Annotated[
+    bool | None, Field(description="Also return the nearest passages where none matches the question well.")
+]
 
 
 def serve(workspace: Path, state_dir: Path | None, *, session_key: str | None = None) -> None:
@@ -147,6 +150,7 @@ async def memory_search(
         Score | None,
         Field(validation_alias="minScore", description="Leave out passages that score lower, from 0 to 1."),
     ] = None,
+    weak: Weak = None,
     since: Since = None,
     until: Until = None,
     path: PathGlob = None,
@@ -168,6 +172,7 @@ async def memory_search(
         query=query,
         max_results=max_results,
         min_score=min_score,
+        weak=weak,
         session_key=service.session_key,
         **_filters(since, until, path, tag, source, type, now),
     )
@@ -188,6 +193,7 @@ async def memory_context(
             description="How many characters at most, in place of tokens; 2000 if neither is given.",
         ),
     ] = None,
+    weak: Weak = None,
     since: Since = None,
     until: Until = None,
     path: PathGlob = None,
@@ -207,6 +213,7 @@ async def memory_context(
         query=query,
         max_chars=None if max_tokens else max_chars,
         max_tokens=max_tokens,
+        weak=weak,
         session_key=service.session_key,
         **_filters(since, until, path, tag, source, type, now),
     )

@@ -360,7 +360,7 @@ class Attribution:
     support: float = 0.0
 
 
-DropReason = Literal["duplicate", "overlap", "near-duplicate", "min-score", "weight-zero"]
+DropReason = Literal["duplicate", "overlap", "near-duplicate", "min-score", "weight-zero", "weak"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -378,7 +378,9 @@ class QueryResponse:
     """The merged answer and everything needed to see why it is what it is.
 
     `attributions` runs parallel to `results`. `dropped` lists what was found and ruled out, `overflow` what
-    came after the last result, in order. `latency_ms` is wall time of the whole query.
+    came after the last result, in order. `weak` says that no result matches the question well: they are the
+    nearest there are; where a least score was given, that decides instead. `latency_ms` is wall time of the
+    whole query.
     """
 
     trace_id: str
@@ -389,6 +391,7 @@ class QueryResponse:
     answers: tuple[BackendAnswer, ...] = ()
     degraded: tuple[Degradation, ...] = ()
     intent: QueryIntent | None = None
+    weak: bool = False
     weights_version: str = ""
     latency_ms: float = 0.0
 

@@ -98,6 +98,8 @@ Now = Annotated[
     ),
 ]
 
+Weak = Annotated[bool, typer.Option("--weak", help="Show the nearest results also where none matches well.")]
+
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 _SPAN = re.compile(r"(\d+)\s*([smhdw])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}

@@ -24,6 +24,7 @@ from composable_memory.cli.options import (
     Tags,
     Types,
     UntilThen,
+    Weak,
     check_names,
 )
 from composable_memory.cli.output import (
@@ -51,6 +52,7 @@ from composable_memory.tools import (
     memory_get,
     query_cited,
     why_unavailable,
+    why_weak,
 )
 from composable_memory.types import (
     Attribution,
@@ -61,6 +63,8 @@ from composable_memory.types import (
     QueryResponse,
 )
 
+SEE_WEAK = "ask with other words, or see them with --weak"
+NEAREST = "these are the nearest"
 WHERE_TO_LOOK = "hint: `cmem index` brings the index up to date, `cmem status` shows what is in it"
 
 app = typer.Typer()
@@ -82,6 +86,7 @@ async def search(
             help="Drop results scoring lower, from 0 to 1; one with every word is kept.",
         ),
     ] = None,
+    weak: Weak = False,
     backend: OnlyBackends = None,
     explain: Annotated[
         bool,
@@ -110,6 +115,7 @@ async def search(
         query=query,
         max_results=max_results,
         min_score=min_score,
+        weak=weak or None,
         session_key=session,
         backends=tuple(backend) if backend else None,
         **filters,
@@ -125,7 +131,9 @@ async def search(
         _print_response(response, explain=explain, lines=lines, text=text)
     warn_degraded(response.degraded)
     tell_scope(status)
-    if not response.results:
+    if response.weak:
+        warn(_told_of_weak(response))
+    elif not response.results:
         warn_if_empty(status)
     if failure is not None:
         error(failure)
@@ -156,6 +164,7 @@ async def pack(
         ),
     ] = None,
     max_results: MaxResults = None,
+    weak: Weak = False,
     backend: OnlyBackends = None,
     since: FromThen = None,
     until: UntilThen = None,
@@ -178,6 +187,7 @@ async def pack(
         max_chars=max_chars,
         max_tokens=max_tokens,
         max_results=max_results,
+        weak=weak or None,
         session_key=session,
         backends=tuple(backend) if backend else None,
         **filters,
@@ -191,9 +201,11 @@ async def pack(
     elif reply.pack:
         print_text(f"{reply.pack}\n")
     elif not reply.unavailable:
-        print_line("No matches.")
+        print_line("Nothing matched well." if reply.weak else "No matches.")
     warn_degraded(reply.degraded or ())
-    if not reply.pack:
+    if reply.weak:
+        warn(f"{reply.warning}; {SEE_WEAK if not reply.pack else NEAREST}")
+    elif not reply.pack:
         warn_if_empty(status)
     if reply.unavailable:
         error(reply.error or "the memory cannot be searched")
@@ -284,7 +296,8 @@ def search_document(
     """
     return document(
         trace_id=response.trace_id,
-        results=[_result_document(one, lines, text=text) for one in response.results],
+        weak=response.weak or None,
+        results=[_result_document(one, lines, text=text, weak=response.weak) for one in response.results],
         backends=[_answer_document(one) for one in response.answers],
         degraded=response.degraded,
         intent=response.intent or QueryIntent(),
@@ -294,7 +307,7 @@ def search_document(
 
 
 def _result_document(
-    result: MemorySearchResult, lines: int | None = None, *, text: bool = False
+    result: MemorySearchResult, lines: int | None = None, *, text: bool = False, weak: bool = False
 ) -> dict[str, JsonValue]:
     return document(
         result,
@@ -307,6 +320,7 @@ def _result_document(
         headings=result.headings or None,
         lines=[line.text for line in best_lines(result, lines)] if lines else None,
         text=whole_text(result).text if text else None,
+        weak=weak or None,
     )
 
 
@@ -341,12 +355,19 @@ def _explanation(response: QueryResponse) -> dict[str, JsonValue]:
 def _dropped(
     response: QueryResponse,
 ) -> Iterator[tuple[str, MemorySearchResult, DropReason | str, str]]:
-    """Yield what was not returned, and why: first what came too late, in order, then what was ruled out."""
-    total = len(response.results) + len(response.overflow)
-    for place, (backend_id, result) in enumerate(response.overflow, len(response.results) + 1):
+    """Yield what was not returned, and why: first by its place in the ranking, then what was ruled out."""
+    ruled_out = [(one.backend_id, one.result, one.reason, one.detail) for one in response.dropped]
+    weak = [one for one in ruled_out if one[2] == "weak"]
+    yield from weak
+    shown = len(response.results) + len(weak)
+    total = shown + len(response.overflow)
+    for place, (backend_id, result) in enumerate(response.overflow, shown + 1):
         yield backend_id, result, "max-results", f"place {place} of {total}"
-    for one in response.dropped:
-        yield one.backend_id, one.result, one.reason, one.detail
+    yield from ruled_out[len(weak) :]
+
+
+def _told_of_weak(response: QueryResponse) -> str:
+    return f"{why_weak(response)}; {SEE_WEAK if not response.results else NEAREST}"
 
 
 # --- as text ------------------------------------------------------------------------------------------------
@@ -356,7 +377,7 @@ def _print_response(
     response: QueryResponse, *, explain: bool, lines: int | None = None, text: bool = False
 ) -> None:
     if not response.results:
-        print_line("No matches.")
+        print_line("Nothing matched well." if response.weak else "No matches.")
         if any(one.code != "scope-denied" for one in response.degraded):
             warn(WHERE_TO_LOOK)
     attributions: Sequence[Attribution | None] = response.attributions if explain else ()

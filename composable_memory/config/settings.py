@@ -48,6 +48,9 @@ class QuerySettings(SettingsModel):
     min_score: float = Field(
         default=0.0, ge=0, le=1, description="Least calibrated score; an exact keyword hit is never cut."
     )
+    show_weak: bool = Field(
+        default=False, description="Show the nearest results also where none matches the question well."
+    )
     fusion: Literal["weighted", "rrf", "convex"] = Field(
         default="weighted", description="How the lists of several backends become one."
     )

@@ -6,9 +6,15 @@ is part of the answer and of the log.
 
 from collections.abc import Sequence
 from enum import StrEnum
+from statistics import median
 
 RANK_HALF = 8
 """The rank method halves a score about every eight places."""
+
+STRONG = 0.46
+"""From this strength on a list has an answer; `benchmarks/weak_answers.py` fits it and shows its price."""
+LEAD_SHARE = 0.3
+"""What the lead of the best over the rest of its list adds to its score."""
 
 
 class Calibration(StrEnum):
@@ -38,6 +44,18 @@ def calibrate(
     if method is Calibration.AUTO:
         method = _resolve(scores, absolute=absolute)
     return _METHODS[method](scores), method
+
+
+def strength(scores: Sequence[float]) -> float:
+    """Return how much the best of a list stands for, from its calibrated scores, best first.
+
+    A question that the notes do not answer finds passages that share a word or two with it: their scores are
+    low, and none stands out.
+    """
+    if not scores:
+        return 0.0
+    best, *rest = scores
+    return best + LEAD_SHARE * (best - (median(rest) if rest else 0.0))
 
 
 def _resolve(scores: Sequence[float], *, absolute: bool) -> Calibration:

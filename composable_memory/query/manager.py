@@ -36,7 +36,7 @@ from composable_memory.query.interleaving import rank_active
 from composable_memory.query.live_weights import LiveWeights, WeightTable
 from composable_memory.query.query_context import QueryContext
 from composable_memory.query.query_log import QueryLogger, log_context_pack
-from composable_memory.query.ranking import CalibrationRule, MergePolicy, depth_for
+from composable_memory.query.ranking import CalibrationRule, MergePolicy, depth_for, is_weak
 from composable_memory.query.routing import IntentParser, read_intent, route
 from composable_memory.supervision.breaker import Breaker
 from composable_memory.types import (
@@ -209,12 +209,13 @@ class ComposableMemoryManager:
         """
         self.require_usable("search")
         request = self._request(request, max_results, min_score, session_key, backends, filters, now)
+        is_cut = min_score is not None or request.options.min_score > 0.0
         self._check_names(request.backends)
         started = perf_counter()
         with trace(session_key=request.options.session_key) as trace_id:
             if not request.query.strip() and not request.options.filters:
                 return QueryResponse(trace_id=trace_id, results=(), weights_version=self._weights.now.version)
-            return await self._ask_all(request, trace_id, started)
+            return await self._ask_all(request, trace_id, started, is_cut=is_cut)
 
     async def context_pack(
         self,
@@ -358,7 +359,9 @@ class ComposableMemoryManager:
         if failures:
             raise BackendError(self.id, "close", "; ".join(failures))
 
-    async def _ask_all(self, request: QueryRequest, trace_id: str, started: float) -> QueryResponse:
+    async def _ask_all(
+        self, request: QueryRequest, trace_id: str, started: float, *, is_cut: bool
+    ) -> QueryResponse:
         text, filters = read_filters(request.query, request.now or self.asked_at())
         filters = joined(request.options.filters, filters)
         intent, troubles = read_intent(self._intent_parser, text, manager_id=self.id)
@@ -376,6 +379,12 @@ class ComposableMemoryManager:
         )
         answers = await self._fan_out.ask_all(plan.asked, text, options, log.backend_result)
         answers += [BackendAnswer(backend_id=one, skipped=why) for one, why in plan.skipped.items()]
+        weak = not is_cut and is_weak(
+            {one.backend_id: one.results for one in answers},
+            terms.rules,
+            weights=terms.weights,
+            policy=self._policy,
+        )
         ranking, draw = rank_active(answers, terms, request.options, min_depth=depth, trace_id=trace_id)
         response = QueryResponse(
             trace_id=trace_id,
@@ -386,6 +395,7 @@ class ComposableMemoryManager:
             answers=tuple(answers),
             degraded=self._degradations(answers, (*troubles, *plan.troubles)),
             intent=intent,
+            weak=weak,
             weights_version=terms.active_weights.version,
             latency_ms=(perf_counter() - started) * 1000,
         )

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Generic
 
-from composable_memory.query.calibration import Calibration, calibrate
+from composable_memory.query.calibration import STRONG, Calibration, calibrate, strength
 from composable_memory.query.fusion import DEFAULT_RRF_K, BackendList, Dedup, Fusion, Merged, T, merge
 from composable_memory.query.near_duplicates import NearTexts
 from composable_memory.types import SearchOptions
@@ -101,6 +101,32 @@ def rank(
         reached *= 2
         ranking = _append(ranking, one_tier(reached, None))
     return _cut(ranking, options.max_results)
+
+
+def is_weak(
+    found: Mapping[str, Sequence[T]],
+    rules: Mapping[str, CalibrationRule],
+    *,
+    weights: Mapping[str, float],
+    policy: MergePolicy,
+) -> bool:
+    """Return whether something was found, and nothing that matches the question well.
+
+    Scores of a backend that only order its own list cannot tell: what it found counts as good.
+    """
+    lists = [
+        (rules[id_], results[: policy.depth])
+        for id_, results in found.items()
+        if results and weights[id_] > 0.0
+    ]
+    return bool(lists) and not any(_has_strong(rule, results) for rule, results in lists)
+
+
+def _has_strong(rule: CalibrationRule, results: Sequence[T]) -> bool:
+    scores = [result.score for result in results]
+    calibrated, method = calibrate(scores, rule.method, absolute=rule.is_absolute)
+    is_telling = method is Calibration.IDENTITY
+    return not is_telling or any(one.exact for one in results) or strength(sorted(calibrated)[::-1]) >= STRONG
 
 
 def _append(first: Ranking[T], deeper: Ranking[T]) -> Ranking[T]:

@@ -31,7 +31,7 @@ from composable_memory.tools.tool_documents import (
     SearchHit,
     SearchProbe,
 )
-from composable_memory.types import MemoryFileSlice, QueryResponse
+from composable_memory.types import DroppedCandidate, MemoryFileSlice, QueryResponse
 from composable_memory_ops_logs import QueryDelivered, trace
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ __all__ = [
     "unreadable",
     "why_empty",
     "why_unavailable",
+    "why_weak",
 ]
 
 ReplyT = TypeVar("ReplyT", MemorySearchReply, MemoryContextPackReply)
@@ -85,7 +86,7 @@ async def memory_search(memory: "Memory", request: MemorySearchRequest) -> Memor
         return unavailable_search(failure).model_copy(update=known)
     status = memory.status()
     reply = MemorySearchReply(
-        results=tuple(SearchHit.of(with_source_line(result)) for result in response.results),
+        results=tuple(SearchHit.of(with_source_line(one), weak=response.weak) for one in response.results),
         provider=status.provider,
         model=status.model,
         fallback=status.fallback,
@@ -94,7 +95,7 @@ async def memory_search(memory: "Memory", request: MemorySearchRequest) -> Memor
         trace_id=response.trace_id,
         degraded=response.degraded,
     )
-    return reply if response.results else _with_word_on_notes(memory, reply)
+    return _explained(memory, reply, response)
 
 
 async def memory_context_pack(memory: "Memory", request: MemoryContextPackRequest) -> MemoryContextPackReply:
@@ -106,6 +107,7 @@ async def memory_context_pack(memory: "Memory", request: MemoryContextPackReques
     search = MemorySearchRequest(
         **{name: getattr(request, name) for name in FilterRequest.model_fields},
         max_results=request.max_results or max(query.depth, query.max_results),
+        weak=request.weak,
         session_key=request.session_key,
         backends=request.backends,
     )
@@ -130,7 +132,7 @@ async def memory_context_pack(memory: "Memory", request: MemoryContextPackReques
         trace_id=packed.trace_id,
         degraded=response.degraded,
     )
-    return reply if response.results else _with_word_on_notes(memory, reply)
+    return _explained(memory, reply, response)
 
 
 def why_empty(memory: "Memory") -> str | None:
@@ -141,9 +143,22 @@ def why_empty(memory: "Memory") -> str | None:
     return f"there are no notes in {memory.workspace_dir}; notes are {NOTES}"
 
 
-def _with_word_on_notes(memory: "Memory", reply: ReplyT) -> ReplyT:
-    """Return a reply without results; of a workspace without notes it says so."""
-    warning = why_empty(memory)
+def why_weak(response: QueryResponse) -> str | None:
+    """Return that nothing matched well, and how many passages were left out for it; None if something did."""
+    if not response.weak:
+        return None
+    left_out = sum(one.reason == "weak" for one in response.dropped)
+    return "nothing matched well" + (f"; {left_out} nearest left out" if left_out else "")
+
+
+def _explained(memory: "Memory", reply: ReplyT, response: QueryResponse) -> ReplyT:
+    """Return a reply that says what to do where nothing was found, or nothing that matches well."""
+    if (weak := why_weak(response)) is not None:
+        action = "Ask with other words, or again with `weak` to see the nearest passages."
+        if response.results:
+            action = "Take these passages for what lies nearest, not for an answer."
+        return reply.model_copy(update={"weak": True, "warning": weak, "action": action})
+    warning = None if response.results else why_empty(memory)
     if warning is None:
         return reply
     action = "Check that the memory was opened for the right folder (`--workspace`)."
@@ -216,6 +231,8 @@ async def _log_trouble(memory: "Memory") -> OpsLogTrouble | None:
 async def query_cited(memory: "Memory", request: MemorySearchRequest) -> QueryResponse:
     """Ask all memories; the results carry citations where the settings want them.
 
+    Where none matches the question well, they are in `dropped`, unless the request wants them all the same.
+
     Raises:
         ConfigError: a named backend does not exist.
         InvalidArgument: a filter is none.
@@ -231,10 +248,22 @@ async def query_cited(memory: "Memory", request: MemorySearchRequest) -> QueryRe
             filters=request.filters(memory.manager.asked_at()),
             now=request.now,
         )
+        wants_weak = memory.settings.memory.query.show_weak if request.weak is None else request.weak
+        if response.weak and not wants_weak:
+            response = _without_results(response)
         paths = tuple(result.path for result in response.results)
         memory.ops_log.emit(QueryDelivered(result_count=len(paths), paths=paths))
     cited = cite(response.results, memory.settings.memory.citations, request.session_key)
     return replace(response, results=cited)
+
+
+def _without_results(response: QueryResponse) -> QueryResponse:
+    """Return a response whose results were dropped because none matches well."""
+    weak = [
+        DroppedCandidate(backend_id=how.backend_id, result=one, reason="weak", detail="nothing matched well")
+        for one, how in zip(response.results, response.attributions, strict=True)
+    ]
+    return replace(response, results=(), attributions=(), dropped=(*weak, *response.dropped))
 
 
 def why_unavailable(response: QueryResponse) -> str | None:

@@ -114,10 +114,14 @@ class FilterRequest(Document):
 
 
 class MemorySearchRequest(FilterRequest):
-    """What to search for; what is not given comes from the settings."""
+    """What to search for; what is not given comes from the settings.
+
+    `weak` asks for the nearest passages also where none matches the question well.
+    """
 
     max_results: ResultCount | None = None
     min_score: Score | None = None
+    weak: bool | None = None
     session_key: str | None = None
     backends: tuple[str, ...] | None = None
 
@@ -128,7 +132,8 @@ class SearchHit(Document):
     `origin` is where a fact was taken from, `metadata` what else its backend knows of it. `start_char` is
     there for a piece of a long line: where in the line it begins, from 0. `highlights` are the parts of the
     snippet that match the query, as `[begin, end]` in characters from 0. `facts` are what is known of it with
-    the time in which that holds. `title` is that of the note, `headings` are those above the passage.
+    the time in which that holds. `title` is that of the note, `headings` are those above the passage. `weak`
+    is there where no passage matches the question well.
     """
 
     path: str
@@ -146,18 +151,22 @@ class SearchHit(Document):
     facts: tuple[SupportingFact, ...] | None = None
     title: str | None = None
     headings: tuple[str, ...] | None = None
+    weak: bool | None = None
 
     @classmethod
-    def of(cls, result: MemorySearchResult) -> "SearchHit":
+    def of(cls, result: MemorySearchResult, *, weak: bool = False) -> "SearchHit":
         """Return the document of a result."""
         hit = cls.model_validate(result, from_attributes=True)
         optional = ("start_char", "highlights", "facts", "title", "headings")
-        unset = {name: None for name in optional if not getattr(hit, name)}
-        return hit.model_copy(update=unset) if unset else hit
+        changed = {name: None for name in optional if not getattr(hit, name)}
+        return hit.model_copy(update=changed | {"weak": weak or None})
 
 
 class MemorySearchReply(Document):
-    """The answer to a search, or, with `unavailable`, why there is none and what to do about it."""
+    """The answer to a search, or, with `unavailable`, why there is none and what to do about it.
+
+    With `weak` no passage matches the question well; `warning` and `action` then say what to do.
+    """
 
     results: tuple[SearchHit, ...]
     provider: str | None = None
@@ -167,6 +176,7 @@ class MemorySearchReply(Document):
     mode: str | None = None
     trace_id: str | None = None
     degraded: tuple[Degradation, ...] | None = None
+    weak: bool | None = None
     disabled: bool | None = None
     unavailable: bool | None = None
     error: str | None = None
@@ -175,8 +185,12 @@ class MemorySearchReply(Document):
 
 
 class MemoryContextPackRequest(FilterRequest):
-    """What to pack: at most `max_chars` characters or `max_tokens` tokens, not both."""
+    """What to pack: at most `max_chars` characters or `max_tokens` tokens, not both.
 
+    `weak` asks for the nearest passages also where none matches the question well.
+    """
+
+    weak: bool | None = None
     max_chars: PackSize | None = None
     max_tokens: PackSize | None = None
     max_results: ResultCount | None = None
@@ -218,6 +232,7 @@ class MemoryContextPackReply(Document):
     tokens: int = 0
     trace_id: str | None = None
     degraded: tuple[Degradation, ...] | None = None
+    weak: bool | None = None
     unavailable: bool | None = None
     error: str | None = None
     warning: str | None = None

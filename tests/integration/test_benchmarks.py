@@ -57,3 +57,16 @@ def test_a_federation_finds_what_one_index_finds(small_set: Path) -> None:
         ("builtin + builtin, 50:50", fusion) for fusion in ("weighted", "rrf", "convex")
     ]
     assert all(float(row[6]) == 1.0 for row in split)  # each note is in one of the two
+
+
+def test_a_question_about_something_else_is_recognised(small_set: Path) -> None:
+    other = small_set.parent / "jsquad"
+    small_set.rename(other)
+
+    rows = rows_of("weak_answers.py", "--data", str(other.parent), "--ways", "keywords", "--fit")
+
+    by_set = {row[1]: row[2:] for row in rows[:3]}
+    assert by_set.keys() == {"jsquad", "vault", "**all sets**"}
+    assert by_set["jsquad"][0].startswith("0 of 2 ")  # half of the notes are left out, with their questions
+    assert by_set["vault"][0].startswith("0 of 100 ")
+    assert [row[0] for row in rows[-4:]] == ["keywords"] * 4

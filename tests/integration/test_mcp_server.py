@@ -72,7 +72,7 @@ async def test_arguments_and_answers_have_declared_shapes(workspace: Path, state
 
     search, get = tools["memory_search"], tools["memory_get"]
     filters = ["since", "until", "path", "tag", "source", "type", "now"]
-    assert list(search.input_schema["properties"]) == ["query", "maxResults", "minScore", *filters]
+    assert list(search.input_schema["properties"]) == ["query", "maxResults", "minScore", "weak", *filters]
     assert list(get.input_schema["properties"]) == ["path", "from", "lines"]
     assert (search.input_schema["required"], get.input_schema["required"]) == (["query"], ["path"])
     for tool, key in ((search, "results"), (get, "text"), (tools["memory_status"], "status")):

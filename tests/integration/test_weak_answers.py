@@ -1,0 +1,140 @@
+"""Where nothing in the notes matches a question well, that is said; the nearest are shown only on request."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from composable_memory import open_memory
+from composable_memory.query.backend_handle import ComposableBackendEntry
+from composable_memory.query.calibration import Calibration, strength
+from composable_memory.query.manager import ComposableMemoryManager
+from composable_memory.runtime.memory import Memory
+from composable_memory.testing.fakes import InMemoryBackend
+from composable_memory.tools import (
+    MemoryContextPackRequest,
+    MemorySearchRequest,
+    memory_context_pack,
+    memory_search,
+)
+from composable_memory.types import QueryRequest, SearchOptions
+from composable_memory_ops_logs import OpsLogReader
+
+SUBJECTS = ("oak", "harbour", "violin", "kettle", "ferry", "ledger", "comet", "orchard", "saddle", "tunnel")
+FOREIGN = "Which city hosts the parliament of Australia?"
+OWN = "Who repaired the violin?"
+
+
+@pytest.fixture
+async def memory(tmp_path: Path, state_dir: Path) -> AsyncIterator[Memory]:
+    notes = tmp_path / "vault" / "memory"
+    notes.mkdir(parents=True)
+    for number, one in enumerate(SUBJECTS):
+        text = f"Person{number} repaired the {one} in the city.\n\nThe {one} stands in room {number}.\n"
+        (notes / f"{one}.md").write_text(text, encoding="utf-8")
+    async with open_memory(tmp_path / "vault", state_dir, environ={}, long_lived=False) as opened:
+        await opened.sync()
+        yield opened
+
+
+async def test_an_answer_without_a_good_match_is_weak_and_still_has_its_results(memory: Memory) -> None:
+    foreign, own = await memory.query(FOREIGN), await memory.query(OWN)
+
+    assert foreign.weak
+    assert foreign.results
+    assert not own.weak
+    assert own.results[0].path == "memory/violin.md"
+
+
+async def test_an_agent_is_told_that_nothing_matched_well_and_gets_the_nearest_on_request(
+    memory: Memory,
+) -> None:
+    told = (await memory_search(memory, MemorySearchRequest(query=FOREIGN))).as_json()
+    shown = (await memory_search(memory, MemorySearchRequest(query=FOREIGN, weak=True))).as_json()
+    own = (await memory_search(memory, MemorySearchRequest(query=OWN))).as_json()
+
+    assert told["results"] == []
+    assert told["weak"] is shown["weak"] is True
+    assert "`weak`" in told["action"]
+    assert all(one["weak"] is True for one in shown["results"])
+    assert shown["results"]
+    assert "weak" not in own
+    assert not any("weak" in one for one in own["results"])
+
+
+async def test_a_pack_of_weak_results_is_empty_and_says_why(memory: Memory) -> None:
+    told = await memory_context_pack(memory, MemoryContextPackRequest(query=FOREIGN))
+    shown = await memory_context_pack(memory, MemoryContextPackRequest(query=FOREIGN, weak=True))
+
+    assert (told.pack, told.weak) == ("", True)
+    assert told.warning
+    assert told.action
+    assert shown.pack
+    assert shown.weak
+
+
+async def test_a_least_score_that_is_given_decides_instead(memory: Memory) -> None:
+    all_of_them = await memory_search(memory, MemorySearchRequest(query=FOREIGN, min_score=0.0))
+    cut = await memory.query(FOREIGN, min_score=0.99)
+    by_options = QueryRequest(query=FOREIGN, options=SearchOptions(min_score=0.01))
+
+    assert all_of_them.results
+    assert all_of_them.weak is None
+    assert cut.results == ()
+    assert not cut.weak
+    assert not (await memory.query(by_options)).weak
+
+
+async def test_the_settings_can_show_weak_results(memory: Memory) -> None:
+    query = memory.settings.memory.query.model_copy(update={"show_weak": True})
+    settings = memory.settings.model_copy(
+        update={"memory": memory.settings.memory.model_copy(update={"query": query})}
+    )
+    shows = replace(memory, loaded=replace(memory.loaded, settings=settings))
+
+    reply = await memory_search(shows, MemorySearchRequest(query=FOREIGN))
+
+    assert reply.weak
+    assert reply.results
+    hides = await memory_search(shows, MemorySearchRequest(query=FOREIGN, weak=False))
+    assert hides.results == ()
+
+
+async def test_what_was_left_out_counts_as_not_delivered(memory: Memory) -> None:
+    reply = await memory_search(memory, MemorySearchRequest(query=FOREIGN))
+    await memory.ops_log.flush()
+
+    found = await asyncio.to_thread(lambda: [*OpsLogReader(memory.ops_log_dir).trace(reply.trace_id or "")])
+    events = {one.action: one for one in found}
+    assert events["query.delivered"].detail["resultCount"] == 0
+    assert events["query.merged"].detail["finalResults"]  # what a replay ranks again
+
+
+async def test_scores_that_only_order_their_list_are_never_called_weak() -> None:
+    notes = {"a.md": "The kettle is old.", "b.md": "The ferry is late and the kettle is new."}
+    for method, weak in ((Calibration.AUTO, True), (Calibration.MAX, False), (Calibration.RANK, False)):
+        entry = ComposableBackendEntry(id="small", manager=InMemoryBackend(notes), calibration=method)
+        composite = ComposableMemoryManager([entry])
+
+        answer = await composite.query("kettle one two three four five six seven eight")
+
+        assert answer.results
+        assert answer.weak is weak, method
+
+
+async def test_one_backend_with_a_good_match_suffices() -> None:
+    poor = InMemoryBackend({"a.md": "The kettle is old."})
+    good = InMemoryBackend({"b.md": "The parliament of Australia sits in the city of Canberra."})
+    entries = [ComposableBackendEntry(id=f"{at}", manager=one) for at, one in enumerate((poor, good))]
+    composite = ComposableMemoryManager(entries)
+
+    assert not (await composite.query("In which city sits the parliament of Australia?")).weak
+    assert (await composite.query("Which old men of all the world play chess in the rain?")).weak
+
+
+def test_a_result_that_stands_out_is_stronger() -> None:
+    assert strength([]) == 0.0
+    assert strength([0.4, 0.1, 0.1]) > strength([0.4, 0.4, 0.4]) == pytest.approx(0.4)
+    assert strength([0.5, 0.1]) > strength([0.4, 0.1])
