@@ -3,14 +3,16 @@
 import asyncio
 import os
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from composable_memory.query.intent import parse_query_intent
 from composable_memory.types import MAX_SNIPPET_CHARS, MemorySearchResult, SearchOptions
 from composable_memory_adapters.chunking import chunk_markdown
 from composable_memory_adapters.qmd.documents import hit_reader, passages
-from composable_memory_adapters.qmd.documents.passage_scoring import FOUND_SCORE, StemCache
+from composable_memory_adapters.qmd.documents.passage_scoring import FOUND_SCORE, AskedDays, StemCache
 from composable_memory_adapters.qmd.documents.passages import passages_of
 from composable_memory_adapters.qmd.runtime.installation import find_command, probe
 from composable_memory_adapters.qmd.settings import LimitSettings, SearchMode
@@ -61,6 +63,7 @@ async def passages_in(
     more: Sequence[Collection] = (),
     options: SearchOptions | None = None,
     cache: StemCache | None = None,
+    asked_days: AskedDays | None = None,
     **limits: int,
 ) -> list[MemorySearchResult]:
     memory = Collection(name="memory-dir", path=workspace / "memory", pattern="**/*.md")
@@ -73,6 +76,7 @@ async def passages_in(
         limits=LimitSettings.model_validate(limits),
         options=options,
         cache=cache,
+        asked_days=asked_days,
     )
 
 
@@ -103,6 +107,28 @@ async def test_the_passage_that_answers_best_comes_first_whatever_qmd_thinks(wor
 
     assert [one.path for one in found] == ["memory/gateway.md", "memory/garden.md"]
     assert found[0].score > found[1].score
+
+
+async def test_a_note_of_the_time_that_is_asked_for_gains(workspace: Path) -> None:
+    hits = [hit("gateway.md"), hit("2026-05-03.md"), hit("2026-05-20.md")]
+    for one in hits[1:]:
+        (workspace / "memory" / one.path).write_text(GATEWAY, encoding="utf-8")
+    asked = {}
+    for query in ("rate limit on 2026-05-03", "rate limit in May 2026", "rate limit", "rate limit in 2019"):
+        asked[query] = AskedDays.of(parse_query_intent(query), datetime(2026, 6, 1, tzinfo=UTC))
+
+    gains = {}
+    for query, days in asked.items():
+        plain, dated = [
+            await passages_in(workspace, hits, "rate limit", asked_days=one) for one in (None, days)
+        ]
+        scores = {one.path: one.score for one in plain}
+        gains[query] = {one.path[7:]: one.score - scores[one.path] for one in dated}
+
+    day, month, none, other = gains.values()
+    assert day["2026-05-03.md"] > day["2026-05-20.md"] > day["gateway.md"] == 0.0
+    assert month["2026-05-03.md"] == month["2026-05-20.md"] > month["gateway.md"] == 0.0
+    assert {*none.values(), *other.values()} == {0.0}
 
 
 async def test_equal_passages_keep_the_order_of_qmd(workspace: Path) -> None:

@@ -13,6 +13,7 @@ from composable_memory_adapters.qmd.documents.passage_scoring import (
     FOUND_SCORE,
     KEYWORD_WEIGHT,
     VECTOR_WEIGHT,
+    AskedDays,
     Scored,
     StemCache,
     rank_score,
@@ -43,17 +44,22 @@ async def passages_of(
     limits: LimitSettings,
     options: SearchOptions | None = None,
     cache: StemCache | None = None,
+    asked_days: AskedDays | None = None,
 ) -> list[MemorySearchResult]:
     """Return the passages in the documents of `hits` that answer `query`, best first.
 
     Ties keep QMD's order. Documents that are gone, or may not be read, are left out. If a file contains
     neither what QMD found in it any more nor any word of the query, QMD's own lines are returned, with
     `stale` in the metadata. `limits` bound the length of all snippets together, `options` number and score.
-    `cache` holds the stems of earlier queries.
+    `cache` holds the stems of earlier queries. Notes of `asked_days` gain.
     """
     reader = DocumentReader(collections, workspace)
     return await asyncio.to_thread(
-        lambda: [*_wanted(_passages_of(hits, reader, query, mode, limits, cache or StemCache()), options)]
+        lambda: [
+            *_wanted(
+                _passages_of(hits, reader, query, mode, limits, cache or StemCache(), asked_days), options
+            )
+        ]
     )
 
 
@@ -74,12 +80,15 @@ def _passages_of(
     mode: SearchMode,
     limits: LimitSettings,
     cache: StemCache,
+    asked_days: AskedDays | None,
 ) -> Iterator[MemorySearchResult]:
     keywords = analyse(query)
     documents = reader.documents(hits)
     found = _with_words(keywords, documents, cache)
     found |= _named(keywords, [one for one in documents if one.rank not in found])
     ranked = [one for document in documents for one in _ranked(document, found[document.rank], mode)]
+    if asked_days is not None:
+        ranked = [_of_its_time(one, asked_days) for one in ranked]
     ranked.sort(key=lambda one: -one.score)
     best = ranked[: max(MAX_PASSAGES, len(hits))]
     snippets = SnippetMaker(keywords)
@@ -133,6 +142,11 @@ def _ranked(
         by_words = KEYWORD_WEIGHT[mode] * scored.words or FOUND_SCORE
         yield _Ranked(document=document, passage=passage, score=by_words + by_rank, exact=scored.exact)
         by_rank = 0.0  # QMD's rank counts only once for each document
+
+
+def _of_its_time(ranked: _Ranked, asked: AskedDays) -> _Ranked:
+    gain = asked.bonus(ranked.document.path)
+    return replace(ranked, score=min(1.0, ranked.score + gain)) if gain else ranked
 
 
 def _result(ranked: _Ranked, snippets: SnippetMaker, most_chars: int) -> MemorySearchResult:
