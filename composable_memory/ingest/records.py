@@ -42,10 +42,10 @@ def graph_of(
 ) -> GraphPart:
     """Return the part of a graph that a content stands for.
 
-    A node is an entity, by its label; an edge a statement, by its two entities, its type and its words. What
-    the content says of its own validity holds for a statement that has no time of its own. Among the
-    properties of an edge, `told` has since when each episode says that it holds; `ends` says that the same
-    relation, stated before, holds no more.
+    A node is an entity, by its label, with the episodes that name it; an edge a statement, by its two
+    entities, its type and its words. What the content says of its own validity holds for a statement that has
+    no time of its own. Among the properties of an edge, `told` has since when each episode says that it
+    holds; `ends` says that the same relation, stated before, holds no more.
     """
     lifetime = lifetime_of(content, decision)
     relations = [one for one in relations if one.source.strip() and one.target.strip()]
@@ -60,7 +60,8 @@ def joined(parts: Iterable[GraphPart]) -> GraphPart:
     for part in parts:
         for node in part.nodes:
             known = nodes.get(node.id)
-            nodes[node.id] = node if known is None or not known.properties["kind"] else known
+            better = node if known is None or not known.properties["kind"] else known
+            nodes[node.id] = better if known is None else _mentioned_in(better, known, node)
         for edge in part.edges:
             twin = edges.get(edge.id)
             edges[edge.id] = edge if twin is None else _with_episodes(twin, edge)
@@ -91,7 +92,12 @@ def _nodes(
             node = GraphNode(
                 id=node_id(entity.label),
                 label=" ".join(entity.label.split()),
-                properties={**entity.properties, "kind": entity.type or "", "text": ""},
+                properties={
+                    **entity.properties,
+                    "kind": entity.type or "",
+                    "text": "",
+                    "episodes": [content.id],
+                },
                 provenance=_provenance(content),
                 temporal=MemoryTemporalMetadata(observed_at=observed_at(content)),
             )
@@ -146,13 +152,19 @@ def _with_episodes(edge: GraphEdge, other: GraphEdge) -> GraphEdge:
     return replace(edge, properties={**edge.properties, "episodes": list(episodes), "told": told})
 
 
+def _mentioned_in(node: GraphNode, *others: GraphNode) -> GraphNode:
+    """Return a node with the episodes of all that stand for the same."""
+    episodes = dict.fromkeys(episode for one in others for episode in _episodes(one))
+    return replace(node, properties={**node.properties, "episodes": list(episodes)})
+
+
 def _told(edge: GraphEdge) -> dict[str, "JsonValue"]:
     told = edge.properties.get("told")
     return told if isinstance(told, dict) else {}
 
 
-def _episodes(edge: GraphEdge) -> list[str]:
-    episodes = edge.properties.get("episodes")
+def _episodes(part: GraphNode | GraphEdge) -> list[str]:
+    episodes = part.properties.get("episodes")
     return [one for one in episodes if isinstance(one, str)] if isinstance(episodes, list) else []
 
 

@@ -187,6 +187,34 @@ async def test_forgetting_needs_something_to_forget(folders: tuple[Path, Path]) 
             await memory.facts_of().forget("nobody")
 
 
+async def test_a_sentence_that_no_fact_says_is_found_by_its_words(folders: tuple[Path, Path]) -> None:
+    drifting = said(
+        "timer", "The irrigation timer drifts by two minutes. Mirela works at Quay.", "2026-02-01"
+    )
+    async with opened(folders, [*JOBS, drifting]) as memory:
+        found = (await memory.query("How much does the irrigation timer drift?")).results
+        jobs = (await memory.query("Where does Mirela work?", backends=["graphiti"])).results
+
+    ours = [one for one in found if one.path.startswith("graphiti/")]
+    assert [one.snippet for one in ours] == ["The irrigation timer drifts by two minutes."]
+    assert ours[0].origin is not None
+    assert ours[0].origin.path == NOTE
+    assert all("fact" in one.metadata for one in jobs), "a sentence that a fact says is not told twice"
+
+
+async def test_a_name_without_facts_is_forgotten_with_the_text_that_has_it(
+    folders: tuple[Path, Path],
+) -> None:
+    async with opened(folders, [*JOBS, said("call", "We called Tamsin Ferncliff.", "2026-02-01")]) as memory:
+        graph = memory.facts_of()
+        before = {one.name for one in await graph.entities()}
+        gone = await graph.forget("call")
+        after = {one.name for one in await graph.entities()}
+
+    assert gone.entities == 1
+    assert before - after == {"Tamsin Ferncliff"}
+
+
 async def test_each_step_is_an_event_under_one_trace(folders: tuple[Path, Path]) -> None:
     async with opened(folders, JOBS) as memory:
         response = await memory.query("Where does Mirela work?")

@@ -52,8 +52,8 @@ def test_an_edge_says_what_was_stated_where_and_for_how_long() -> None:
     (edge,) = part.edges
 
     assert [(node.id, node.label, node.properties) for node in part.nodes] == [
-        ("entity:anna", "Anna", {"kind": "Person", "text": ""}),
-        ("entity:oslo", "Oslo", {"kind": "", "text": ""}),
+        ("entity:anna", "Anna", {"kind": "Person", "text": "", "episodes": ["c1"]}),
+        ("entity:oslo", "Oslo", {"kind": "", "text": "", "episodes": ["c1"]}),
     ]
     assert (edge.source_id, edge.type, edge.target_id) == ("entity:anna", "LIVES_IN", "entity:oslo")
     assert edge.properties == {

@@ -101,7 +101,8 @@ def entity_of(node: GraphNode, group_id: str, now: datetime) -> EntityRecord:
         created_at=now,
         summary=text_in(node.properties.get("text")),
         kind=text_in(node.properties.get("kind") or node.properties.get("type")),
-        properties=_json(node.properties),
+        # Which episodes name it is kept as links, so that one more of them changes nothing here.
+        properties=_json({name: value for name, value in node.properties.items() if name != "episodes"}),
         provenance=_provenance_text(node.provenance),
         temporal=_temporal_text(node.temporal),
     )

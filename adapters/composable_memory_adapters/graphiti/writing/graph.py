@@ -11,7 +11,7 @@ from composable_memory.content import GraphEdge, GraphNode, GraphQuery, GraphQue
 from composable_memory.errors import BackendRejected
 from composable_memory.facts import Forgotten
 from composable_memory.interfaces import Clock, EmbedderAdapter
-from composable_memory_adapters.graphiti.database.cypher import CypherDatabase, Row
+from composable_memory_adapters.graphiti.database.cypher import CypherDatabase, Row, texts_in
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft, graph_id
 from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID
 from composable_memory_adapters.graphiti.library.graph_records import (
@@ -71,12 +71,18 @@ class GraphitiGraph:
         self._repository = GroupRepository(database, group_id, embedder)
 
     async def upsert_nodes(self, nodes: Sequence[GraphNode]) -> None:
-        """Store entities, replacing those with the same id."""
+        """Store entities, replacing those with the same id, and link them to the episodes that name them."""
         now = self._clock()
         wanted = {record.uuid: record for record in (entity_of(node, self._group_id, now) for node in nodes)}
         async with self._lock:
             known = await self._repository.entities(wanted)
             await self._repository.save_entities(_changed_entities(wanted, known))
+            mentions = [
+                (graph_id(self._group_id, episode), graph_id(self._group_id, node.id))
+                for node in nodes
+                for episode in texts_in(node.properties.get("episodes"))
+            ]
+            await self._repository.link(mentions, now)
 
     async def upsert_edges(self, edges: Sequence[GraphEdge]) -> None:
         """Store facts between entities that are there, and settle until when each holds.
