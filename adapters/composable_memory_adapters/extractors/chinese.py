@@ -88,6 +88,9 @@ _FRAMES = tuple(
         ("LIVES_IN", "now", rf"{_S}(?:住在|居住在|生活在|定居在){_O}{_END}"),
         ("WORKS_AT", "ended", rf"{_S}(?:离开|辞去)了?{_O}(?:的工作)?{_END}"),
         ("WORKS_AT", "ended", rf"{_S}从{_O}(?:辞职|离职|退休){_END}"),
+        ("WORKS_AT", "began", rf"{_S}从(?P<f>[^，。；]{{1,10}}?)(?:跳槽到|跳槽去)了?{_O}{_END}"),
+        ("COMES_FROM", "now", rf"{_S}是(?P<o>{'|'.join(_PLACES)})人{_END}"),
+        ("PLAYS", "now", rf"{_S}会弹{_O}{_END}"),
         ("WORKS_AT", "began", rf"{_S}(?:加入|入职)了?{_O}{_END}"),
         ("WORKS_AT", "now", (rf"{_S}(?:在|就职于|任职于){_O}(?:工作|上班|任职|任教|教书|实习"
                             rf"|担任(?P<role>{_HAN}{{2,5}})|当(?P<role2>{_HAN}{{2,5}})){_END}")),
@@ -136,6 +139,8 @@ _KIN = {
     "COACH": "教练",
     "PET": "狗|猫|小狗|小猫|宠物",
 }
+_KIN_WORDS = frozenset("|".join(_KIN.values()).split("|"))
+_IS_KIN = re.compile(rf"^(?P<n>{_PERSON})是(?P<of>我|{_PERSON})的(?P<kin>{'|'.join(_KIN.values())})$")
 _KIN_OF = re.compile(
     rf"^(?P<of>我们?|我家|{_PERSON}|[他她])的?新?(?P<kin>{'|'.join(_KIN.values())})(?P<is>是|叫"
     rf"|名叫)?(?P<n>{_PERSON}|(?<=叫){_HAN}{{2,3}}(?=[，。]|$))"
@@ -223,6 +228,9 @@ def _stated(clause: str, scene: Scene, subjects: tuple[str, ...]) -> Iterator[St
         clause = kin["n"] + clause[kin.end() :]
         if kin["is"]:
             return
+    if kin := _IS_KIN.match(clause):
+        yield from _kin(kin["n"], kin["kin"], scene.speaker if kin["of"] == "我" else kin["of"])
+        return
     for pattern in _ROLE_OF:
         if role := pattern.match(clause):
             if not _NO_SUBJECT.search(role["n"]):
@@ -276,7 +284,7 @@ def _subject(words: str, scene: Scene, *, is_person: bool = True) -> str | None:
     named = re.search(rf"[{_SURNAMES}]{_HAN}{{1,2}}$", words)
     if named and len(words) != 4:
         return words if len(words) <= 3 else named[0]
-    if _NO_SUBJECT.search(words) or len(words) < 2:
+    if _NO_SUBJECT.search(words) or len(words) < 2 or words[0] in "我你他她" or words in _KIN_WORDS:
         return None
     return words if len(words) <= (4 if is_person else 8) or words.isascii() else None
 

@@ -27,8 +27,11 @@ MARK: Final = "[\ue000-\uf7ff]"
 LIST: Final = rf"{MARK}(?:(?:, (?:and |und |y )?| (?:and|und|y|e|&|sowie) ){MARK})*"
 _SUBJECTS: Final = rf"{MARK}(?:(?:, {MARK})*,? (?:and|und|y|e|&|sowie) {MARK})?"
 _DET = r"(?:(?:the|an?|my|our|his|her|their|der|die|das|dem|den|ein|eine|einen|el|la|los|las|un|una|mi|su) )?"
+_GOES_ON = r"|(?<=, )(?=(?:is|are|lives|works|speaks|uses|owns) ))"
+"""After what was put between commas: "Omar, who leads Falcon, is based in Cairo"."""
 _PARTS = {
-    "WHO ": rf"(?:(?:^|(?<=, )|(?<=: )|(?<=– )|(?<=\. ))(?P<s>{_SUBJECTS})(?:, (?:who|which|quien|que))? |^)",
+    "WHO ": rf"(?:(?:^|(?<=, )|(?<=: )|(?<=– )|(?<=\. ))(?P<s>{_SUBJECTS})(?:, (?:who|which|quien"
+    rf"|que))? |^" + _GOES_ON,
     "WHOM": rf"(?P<s>{_SUBJECTS})",
     "NAME": rf"{_DET}(?P<o>{LIST})(?!['’]s)",
     "FROM": rf"{_DET}(?P<f>{MARK})",
@@ -86,25 +89,25 @@ LIVES_IN   moved    WHO se (?:mudó|mudaron|trasladó|trasladaron) de FROM a NAM
 LIVES_IN   ended    WHO {_HAVE}?moved (?:away|out)(?: from| of) NAME
 LIVES_IN   ended    WHO {_HAVE}?moved from NAME
 LIVES_IN   now      WHO (?:lives?|resides?|{_BE} (?:based|living)|{_HAVE}(?:been )?(?:living|lived
-                    |settled)) in NAME
+                    |settled))(?: with [\w ]{{3,25}})? in NAME
 LIVES_IN   began    WHO {_HAVE}?(?:moved|relocated|emigrated|settled)(?: back)? (?:to|in) NAME
 LIVES_IN   past     WHO (?:lived|live|was living|were living) in NAME
 LIVES_IN   began    WHO {_HAT} nach NAME (?:um)?gezogen
 LIVES_IN   began    WHO (?:zog|zogen|zieht|ziehen) nach NAME
-LIVES_IN   now      WHO (?:wohnt|wohne|wohnen|lebt|lebe|leben) (?:in|auf) NAME
+LIVES_IN   now      WHO (?:wohnt|wohne|wohnen|lebt|lebe|leben) (?:mit [\w ]{{3,25}} )?(?:in|auf) NAME
 LIVES_IN   now      (?:wohnt|wohne|wohnen|lebt|lebe|leben) WHOM (?:in|auf) NAME
 LIVES_IN   past     WHO (?:wohnten?|lebten?) in NAME
 LIVES_IN   past     WHO (?:hat|habe|haben) in NAME (?:gewohnt|gelebt)
 LIVES_IN   began    WHO se (?:mudó|mudaron|trasladó|trasladaron) a NAME
 LIVES_IN   began    WHO me (?:mudé|trasladé) a NAME
 LIVES_IN   began    WHO nos (?:mudamos|trasladamos) a NAME
-LIVES_IN   now      WHO (?:vive|viven|vivo|vivimos|reside|residen|resido) en NAME
+LIVES_IN   now      WHO (?:vive|viven|vivo|vivimos|reside|residen|resido) (?:con [\w ]{{3,25}} )?en NAME
 LIVES_IN   past     WHO (?:vivió|vivía|vivían|vivieron|viví) en NAME
 LIVES_IN   now      WHO (?:habite|vit|mora|abita) (?:à|a|em) NAME
 WORKS_AT   ended    WHO {_HAVE}?(?:quit|left|resigned from|retired from|stopped working (?:at|for)
                     |was (?:fired|laid off) (?:by|from)|left (?:his|her|their|my) job at) NAME
-WORKS_AT   now      WHO (?:works?|{_BE} (?:working|employed)|{_HAVE}(?:been )?(?:working|worked)|teaches
-                    |interns) (?:at|for|by) NAME
+WORKS_AT   now      WHO (?:works?|{_BE} (?:working|employed)|{_HAVE}(?:been )?(?:working|worked)
+                    |teaches(?: \w+)?|interns) (?:at|for|by) NAME
 WORKS_AT   began    WHO {_HAVE}?(?:got|started|found|accepted|took|has|have) (?:an?|the) (?:new )?(?:job
                     |position|role) (?:at|with) NAME
 WORKS_AT   began    WHO {_HAVE}?(?:started|began)(?: working)? at NAME
@@ -124,21 +127,22 @@ WORKS_AT   now      (?:arbeitet|arbeite|arbeiten) WHOM (?:bei|für) NAME
 WORKS_AT   past     WHO (?:arbeiteten?) (?:bei|für) NAME
 WORKS_AT   past     WHO (?:hat|habe|haben) bei NAME gearbeitet
 WORKS_AT   began    WHO (?:empezó|empezaron|empecé|comenzó|comencé) a trabajar (?:en|para) NAME
-WORKS_AT   ended    WHO (?:dejó|dejaron|dejé|renunció a) NAME
+WORKS_AT   ended    WHO (?:dejó|dejaron|dejé)(?: de trabajar en)? NAME
+WORKS_AT   ended    WHO renunció a NAME
 WORKS_AT   now      WHO (?:trabajan?|trabajo|trabajamos|trabalha) (?:en|para|na|no|em) NAME
 WORKS_AT   past     WHO (?:trabajó|trabajaba|trabajaron|trabajé) (?:en|para) NAME
 WORKS_AT   now      WHO (?:travaille (?:chez|pour)|lavora (?:per|presso)) NAME
-MARRIED_TO ended    WHO {_HAVE}?(?:divorced|split up with|separated from) NAME
+MARRIED_TO ended    WHO {_HAVE}?(?:(?:got |is )?divorced(?: from)?|split up with|separated from) NAME
 MARRIED_TO now      WHO (?:{_BE}|was|got) (?:married|engaged) to NAME
 MARRIED_TO began    WHO {_HAVE}?married NAME
 MARRIED_TO now      WHO (?:ist|bin) mit NAME (?:verheiratet|verlobt)
 MARRIED_TO began    WHO (?:hat|habe) NAME geheiratet
 MARRIED_TO now      WHO (?:está|estoy) (?:casad[oa]|comprometid[oa]) con NAME
 MARRIED_TO began    WHO se casó con NAME
-MARRIED_TO joined   WHO {_HAVE}?(?:got |are |were )?married
+MARRIED_TO joined   WHO {_HAVE}?(?:got |are |were )?(?:married|engaged)(?=[.,;!]|$)
 MARRIED_TO joined   WHO (?:haben|sind) (?:geheiratet|verheiratet)
 MARRIED_TO joined   WHO se casaron
-MARRIED_TO parted   WHO {_HAVE}?(?:got |are |were )?divorced
+MARRIED_TO parted   WHO {_HAVE}?(?:got |are |were )?divorced(?=[.,;!]|$)
 MARRIED_TO parted   WHO (?:sind|haben sich|wurden) (?:geschieden|getrennt|scheiden lassen)
 MARRIED_TO parted   WHO se (?:divorciaron|separaron)
 REPORTS_TO now      WHO (?:reports?|{_BE} reporting) to NAME
@@ -146,7 +150,10 @@ REPORTS_TO now      WHO (?:berichtet|berichte) an NAME
 REPORTS_TO now      WHO (?:reporta|responde|reporto) (?:a|ante) NAME
 LEADS      now      WHO (?:leads|lead|manages|manage|heads|{_BE} (?:leading|managing)|leitet|leite|dirigen?
                     |dirijo|lidera) (?:(?:das |el |the )?(?:projekt |proyecto |project ))?NAME
-LEADS      passive  (?P<o>{MARK}) (?:is|are|was|were) (?:led|managed|headed|run) by WHOM
+LEADS      passive  (?P<o>{MARK}) (?:is|are|was|were|has been|have been) (?:led|managed|headed|run) by WHOM
+LEADS      passive  ^(?:the|our) (?P<p>[\w-]+(?: [\w-]+)?) (?:is|are|was|were|has been|have been) (?:led
+                    |managed|headed|run) by WHOM
+LEADS      now      WHO (?:leads|manages|heads) (?:the|our) WORDS
 LEADS      passive  (?P<o>{MARK}) wird von WHOM geleitet
 LEADS      past     WHO (?:led|managed|headed|leitete|dirigió) NAME
 WORKS_ON   now      WHO (?:works? on|maintains?|{_BE} (?:building|working on)|contributes? to|arbeitet an
@@ -155,6 +162,7 @@ MEMBER_OF  now      WHO (?:{_BE}|{_HAVE}been|was) (?:an? )?(?:\w+ )?member of WO
 MEMBER_OF  now      WHO (?:plays?|volunteers?) (?:for|at|with) WORDS
 MEMBER_OF  now      WHO (?:ist|bin|sind) mitglied (?:im|in der|beim|bei|von) WORDS
 MEMBER_OF  now      WHO (?:es|soy|son) (?:miembro|socia|socio) (?:del|de la|de) WORDS
+STUDIES_AT now      WHO attends? NAME
 STUDIES_AT now      WHO (?:stud(?:y|ies)|{_BE} (?:studying|enrolled)|enrolled) at NAME
 STUDIES_AT began    WHO {_HAVE}?(?:graduated from|enrolled at) NAME
 STUDIES_AT now      WHO (?:studiert|studiere) an NAME
@@ -189,6 +197,8 @@ OWNS       now      WHO (?:hat|habe|haben) (?:eine?n?|zwei
 OWNS       began    WHO (?:hat|habe|haben) WORDS gekauft
 OWNS       now      WHO (?:tiene|tengo|compró|compré|posee) (?:un|una|dos|tres) WORDS
 PLAYS      now      WHO plays? the WORDS
+PLAYS      now      WHO (?:toca (?:el|la)|spielt) WORDS
+HAS_ROLE   now      WHO (?:works?|{_BE} working) as an? WORDS
 """
 
 STATUS: Final = re.compile(
@@ -276,7 +286,8 @@ OF_SOMEBODY: Final = tuple(
 """Who somebody is to the one who speaks, or to somebody else: "my sister Ellen", "Tom's wife is Rosa"."""
 
 _THE = r"(?P<the>the|der|die|el|la|our|unser\w*|nuestr[oa])"
-_AT = rf"(?: (?:of|at|for|von|bei|del|de|der|des) {_DET}(?P<org>{MARK}|[\w-]+))?"
+_OF_ORG = r"(?: (?:of|at|for|von|bei|del|de|der|des) " + _DET + r"(?:(?:firma|company|empresa|compañía) )?"
+_AT = rf"{_OF_ORG}(?P<org>{MARK}|[\w-]+))?"
 OF_A_ROLE: Final = tuple(
     re.compile(pattern, re.IGNORECASE)
     for pattern in (
@@ -286,7 +297,8 @@ OF_A_ROLE: Final = tuple(
             rf"|fue nombrad[oa]) (?:(?:{_THE}|an?|eine?|una?) )?"
             rf"{_NEW}(?P<role>{ROLE}){_AT}(?=[ ,.;!]|$)"
         ),
-        rf"\b{_THE} {_NEW}(?P<role>{ROLE}){_AT} (?:is|ist|es) (?P<n>{MARK})",
+        rf"\b{_THE} {_NEW}(?P<role>{ROLE}){_AT} (?:is|ist|es|is called|heißt|se llama) (?P<n>{MARK})",
+        rf"(?P<n>{MARK}) \((?P<role>{ROLE})(?P<the>){_AT}(?P<apposed>)\)",
         rf"(?P<org>{MARK})['’]s {_NEW}(?P<role>{ROLE})(?P<the>) (?:is|ist) (?P<n>{MARK})",
         rf"^ist (?P<n>{MARK}) {_THE} {_NEW}(?P<role>{ROLE}){_AT}(?=[ ,.;!]|$)",
         (

@@ -36,7 +36,8 @@ _LINK = r"(?:[ \t]+(?:of(?:[ \t]+the)?|de(?:[ \t]+la)?|del|van(?:[ \t]+der)?|von
 _PART = rf"(?:(?:Dr|Mr|Mrs|Ms|Prof|St|Sr|Sra)\.(?=[ \t])|{_WORD})"
 _RUN = re.compile(rf"(?<![{LETTER}'’_./-]){_PART}(?:{_LINK}[ \t]+{_PART})*{_NUMBER}?(?![{LETTER}/_])")
 _FILE_NAME = (
-    r"(?<!\w)[\w-]+\.(?:md|py|js|ts|ya?ml|toml|json|jsonl|txt|csv|xlsx?|docx?|pdf|html?|sh|sql|log|cfg|ini|png"
+    r"(?<!\w)[\w-]+\.(?:md|py|js|ts|ya?ml|toml|json|jsonl|txt|csv|xlsx?|docx?|pdf|html?|sh|sql|log|cfg"
+    r"|ini|png"
     r"|jpe?g)\b(?:#L?\d+(?:-L?\d+)?)?"
 )
 _FILE = re.compile(rf"(?:https?://|www\.)\S+|[\w.~-]*(?:/[\w.~*-]+)+/?|{_FILE_NAME}|[^\s@]+@\S+\.\w+")
@@ -46,7 +47,7 @@ _MARKED = re.compile(
     r"(?<![\w.@])@(?P<Person>[A-Za-z][\w-]{1,38})|(?<![\w#&])(?P<Project>#\d{1,7}|[A-Z]{2,10}-\d+)(?![\w-])"
     rf"|(?<![{LETTER}_-])(?P<Concept>[A-Z][A-Z0-9]*(?:-[A-Z0-9]+)*-[A-Z0-9]*\d[A-Z0-9]*(?:-[A-Z0-9]+)*)(?![\w-])"
     rf"|(?<![{LETTER}_.])(?P<Technology>[A-Z][a-z0-9]+(?:[A-Z][a-z0-9]+)+"
-    rf"|[a-z][a-z0-9]*(?:_[a-z0-9]+)+)(?!\w)"
+    rf"|[a-z][a-z0-9]*(?:_[a-z0-9]+)+|[a-z]{{1,3}}[A-Z][a-z]\w+)(?!\w)"
     r"|[\"“„](?P<Title>[^\"“”\n]{2,60})[\"”“]"
 )
 _PERSON_BEFORE = re.compile(

@@ -27,7 +27,7 @@ _TAG = re.compile(r",\s*(?:right|isn['’]t it|don['’]t you think|you know|oka
 _CLAUSE = re.compile(
     rf"; |, (?:but|aber|pero) |,? (?:and|und|y|but) (?=(?:then |also |now |auch |jetzt |ahora "
     rf"|también )?(?:{grammar.VERBS})\b)"
-    r"|(?:,? (?:and|und|y|but)|:) (?=(?:I|we|he|she|they|ich|wir|sie|er)\b)",
+    r"|: (?=(?:now|jetzt|ahora) )|(?:,? (?:and|und|y|but)|:) (?=(?:I|we|he|she|they|ich|wir|sie|er)\b)",
 )
 _VERB = re.compile(rf"\b(?:{grammar.VERBS}|met|got|went|had|switched|[a-z]+ed)\b", re.IGNORECASE)
 _KEEPER = re.compile(rf"^({MARK}) (?:the|der|die|el|la) (?:[a-zäöü-]+ ){{1,2}}(?=(?:{grammar.VERBS})\b)")
@@ -105,15 +105,16 @@ _SOFTWARE = ("Technology", "Tool")
 
 _UNFIT = {
     "WORKS_AT": ("Location", "Person", "Event", "Technology"),
-    "LIVES_IN": ("Person", *_SOFTWARE),
-    "BORN_IN": ("Person", *_SOFTWARE),
-    "COMES_FROM": ("Person", *_SOFTWARE),
+    "LIVES_IN": _SOFTWARE,
+    "BORN_IN": _SOFTWARE,
+    "COMES_FROM": _SOFTWARE,
     "MARRIED_TO": ("Location", "Organization", "Project", *_SOFTWARE),
     "REPORTS_TO": ("Location", "Organization", "Project", *_SOFTWARE),
     "USES": ("Person", "Location"),
     "VISITED": ("Person", "Project", *_SOFTWARE),
 }
 """Kinds of names that cannot be the object of a relation."""
+_PLACED = frozenset({"LIVES_IN", "BORN_IN", "COMES_FROM", "LOCATED_IN"})
 _OF_PEOPLE = frozenset(
     "LIVES_IN WORKS_AT MARRIED_TO REPORTS_TO BORN_IN COMES_FROM STUDIES_AT MEMBER_OF SPEAKS "
     "ALLERGIC_TO".split()
@@ -334,11 +335,17 @@ def _by_frame(frame: grammar.Frame, match: re.Match[str], said: Said, reader: _R
     if frame.mood == "gone" and not said.has_ended:
         return
     type_, targets = _targets(frame, groups, said)
+    if (
+        type_ == "USES"
+        and frame.mood == "switched"
+        and _changes_jobs(match[0], subjects, groups, said, reader)
+    ):
+        type_ = "WORKS_AT"
     mood = frame.mood if frame.mood in ("ended", "past") else "now" if frame.mood == "passive" else "began"
     if frame.mood == "passive" and re.search(r"\b(?:was|were)\b", match[0]):
         mood = "past"
     for target, subject in product(targets, subjects):
-        yield Stated(source=subject, type=type_, target=target, mood=mood)
+        yield Stated(source=subject, type=type_, target=target, mood=mood, is_unique=type_ != "HAS_ROLE")
     if (role := groups.get("role")) and targets:
         words = _plain(role, said)
         yield from (Stated(source=one, type="HAS_ROLE", target=words, is_unique=False) for one in subjects)
@@ -351,12 +358,26 @@ def _by_frame(frame: grammar.Frame, match: re.Match[str], said: Said, reader: _R
     reader.objects = tuple(targets) if type_ == "MARRIED_TO" else ()
 
 
+def _changes_jobs(
+    words: str, subjects: tuple[str, ...], groups: dict[str, str | None], said: Said, reader: _Reader
+) -> bool:
+    """Return whether a person moves from one company to another, rather than from one tool to another."""
+    kinds = {one.label: one.kind for one in said.labels.values()}
+    signs = re.findall(MARK, (groups.get("o") or "") + (groups.get("f") or ""))
+    is_software = any(said.labels[sign].kind in _SOFTWARE for sign in signs)
+    is_person = all(kinds.get(one) == "Person" and one != reader.scene.speaker for one in subjects)
+    changes = re.search("moved|switched|changed|gewechselt|cambi|pas", words) is not None
+    return changes and is_person and not is_software
+
+
 def _targets(frame: grammar.Frame, groups: dict[str, str | None], said: Said) -> tuple[str, list[str]]:
     """Return what a frame relates its subjects to, and by which relation: software is used, not lived in."""
     if groups.get("p"):
         return frame.type, _phrases(frame.type, groups["p"] or "", said)
     named = [said.labels[sign] for sign in re.findall(MARK, groups.get("o") or "")]
     type_ = frame.type
+    if type_ in _PLACED and ", " in (groups.get("o") or "") and not re.search(r"[a-z]", groups["o"] or ""):
+        named = named[:1]  # "in Berlin, Germany"
     if type_ == "LIVES_IN" and any(one.kind in _SOFTWARE for one in named):
         type_ = "USES"
     if type_ == "WORKS_AT" and frame.mood == "began" and any(_CLUB.search(one.label) for one in named):
@@ -427,19 +448,23 @@ def _of_somebody(said: Said, reader: _Reader) -> tuple[Said, list[Stated]]:
     for pattern in grammar.OF_SOMEBODY:
         while match := pattern.search(said.text):
             groups = match.groupdict()
-            of = said.labels[groups["of"] or ""].label if groups.get("of") else reader.scene.speaker
-            found += _kin(said.labels[match["n"]].label, match["kin"], of)
+            of = said.labels[groups["of"] or ""] if groups.get("of") else None
+            whose = of.label if of else reader.scene.speaker
+            of_company = of is not None and of.kind != "Person" and match.re is grammar.OF_SOMEBODY[3]
+            found += _kin(said.labels[match["n"]].label, match["kin"], whose, of_company=of_company)
             rest = match["n"] if groups.get("apposed") else "␣"
             said = replace(said, text=f"{said.text[: match.start()]}{rest}{said.text[match.end() :]}")
     return said, found
 
 
-def _kin(name: str, word: str, of: str) -> Iterator[Stated]:
+def _kin(name: str, word: str, of: str, *, of_company: bool) -> Iterator[Stated]:
     kind = next(kind for kind, pattern in KIN.items() if pattern.fullmatch(word))
     if kind == "PET":
         yield Stated(source=of, type="OWNS", target=name)
     elif kind == "SPOUSE":
         yield Stated(source=of, type="MARRIED_TO", target=name)
+    elif kind == "MANAGER" and of_company:
+        yield Stated(source=name, type="BOSS_OF", target=of)
     elif kind == "MANAGER":
         yield Stated(source=of, type="REPORTS_TO", target=name)
     else:
