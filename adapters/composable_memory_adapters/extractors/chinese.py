@@ -294,6 +294,7 @@ def _object(words: str) -> str | None:
     "possessor: "the Tencent in Beijing" is Tencent."""
     words = re.sub(r"^(?:了|着|过)|(?:了|啊|呀|吧)$", "", words.strip())
     words = re.sub(r"^(?:[一两三四几]|\d)[只条辆台套匹个家座]", "", words)
+    words = re.sub(r"[里内]$", "", words)
     words = words.rpartition("的")[2] if "的" in words else words
     if (
         not words

@@ -29,7 +29,7 @@ _CLAUSE = re.compile(
     rf"|también )?(?:{grammar.VERBS})\b)"
     r"|: (?=(?:now|jetzt|ahora) )|(?:,? (?:and|und|y|but)|:) (?=(?:I|we|he|she|they|ich|wir|sie|er)\b)",
 )
-_VERB = re.compile(rf"\b(?:{grammar.VERBS}|met|got|went|had|switched|[a-z]+ed)\b", re.IGNORECASE)
+_VERB = re.compile(rf"\b(?:{grammar.VERBS}|met|got|went|had|switched|[a-z]+ed|[a-z]+ó)\b", re.IGNORECASE)
 _KEEPER = re.compile(rf"^({MARK}) (?:the|der|die|el|la) (?:[a-zäöü-]+ ){{1,2}}(?=(?:{grammar.VERBS})\b)")
 _OPENERS = re.compile(
     r"^(?:(?:and|but|so|well|yes|yeah|oh|wow|hey|hi|actually|by the way|btw|anyway|also|plus|und|aber"
@@ -351,7 +351,7 @@ def _by_frame(frame: grammar.Frame, match: re.Match[str], said: Said, reader: _R
         yield from (Stated(source=one, type="HAS_ROLE", target=words, is_unique=False) for one in subjects)
     if mood == "ended" and type_ == "MARRIED_TO":
         yield from (Stated(source=one, type=type_, target=subjects[0], mood=mood) for one in targets)
-    if groups.get("f") and targets and (type_ == "USES" or frame.mood == "moved"):
+    if groups.get("f") and targets and frame.mood in ("moved", "switched"):
         origin = said.labels[groups["f"] or ""].label
         yield from (Stated(source=one, type=type_, target=origin, mood="ended") for one in subjects)
     reader.subjects = subjects

@@ -68,24 +68,25 @@ NOT_NAMES: Final = (
 """Words that begin with a capital only where a sentence does."""
 
 OPENERS: Final = _words(
-    """new old big good bad best poor dear great actually agree amazing apparently allegedly bring congrats
-    dead dinner excited flight follow friend fun glad hear heard help hope idea imagine interesting
-    invoices know launch let look looks lot love lunch matter mean meeting nearly painting people
-    posted pretty proud read ready reading really rebuild riders routing rumour rumor say seem
-    sentence share shop shops short somebody someone sound starting station stay suppose supposing
-    sweet talk tell think thought time trip true try understand unfortunately wait walked walking
-    want wear wish wonderful words work working worry writing see send set show stop call check
-    clean cut day days give hold take turn move open close write wrote release bread bikes water
-    weather evening morning night today staging anniversary birthday dentist doctor workshop side
-    everything everyone nobody nothing ring measure change fixed opened released arrived operates
-    pays runs present older likely correct nearest sixteen seven eight nine ten twelve twenty
-    hundred none several cause effect risk option verdict reasons costs nadie qué tenía tenemos
-    después antes última último primera primero hay todo todos toda esta este dicen según quizás
-    quizá tal ojalá vuelo reunión cumpleaños dentista gracias hoy ayer mañana ver usamos vivo
-    trabajo soy somos también dejamos cambiamos desde bernardo alle bitte heute gestern morgen flug
-    zahnarzt donnerstag angeblich vielleicht falls wenn statt siehe seit trabajamos vivimos tengo
-    tenemos uso busca llama pide compra además pero así luego siempre nunca jamás me te se a le les
-    si sí cuando donde dónde cómo quién qué cuál por para sobre entre sin hasta hacia durante"""
+    """nos new old big good bad best poor dear great actually agree amazing apparently allegedly bring
+    congrats dead dinner excited flight follow friend fun glad hear heard help hope idea imagine
+    interesting invoices know launch let look looks lot love lunch matter mean meeting nearly
+    painting people posted pretty proud read ready reading really rebuild riders routing rumour
+    rumor say seem sentence share shop shops short somebody someone sound starting station stay
+    suppose supposing sweet talk tell think thought time trip true try understand unfortunately wait
+    walked walking want wear wish wonderful words work working worry writing see send set show stop
+    call check clean cut day days give hold take turn move open close write wrote release bread
+    bikes water weather evening morning night today staging anniversary birthday dentist doctor
+    workshop side everything everyone nobody nothing ring measure change fixed opened released
+    arrived operates pays runs present older likely correct nearest sixteen seven eight nine ten
+    twelve twenty hundred none several cause effect risk option verdict reasons costs nadie qué
+    tenía tenemos después antes última último primera primero hay todo todos toda esta este dicen
+    según quizás quizá tal ojalá vuelo reunión cumpleaños dentista gracias hoy ayer mañana ver
+    usamos vivo trabajo soy somos también dejamos cambiamos desde bernardo alle bitte heute gestern
+    morgen flug zahnarzt donnerstag angeblich vielleicht falls wenn statt siehe seit trabajamos
+    vivimos tengo tenemos uso busca llama pide compra además pero así luego siempre nunca jamás me
+    te se a le les si sí cuando donde dónde cómo quién qué cuál por para sobre entre sin hasta hacia
+    durante"""
 )
 """Words that are no names where they open a sentence."""
 
