@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from composable_memory.citations import CitationMode, cite, read_citation, with_source_line
+from composable_memory.citations import Citation, CitationMode, cite, read_citation, with_source_line
 from composable_memory.types import MemorySearchResult, Origin
 
 
@@ -41,6 +41,10 @@ def test_a_piece_of_a_line_is_cited_by_where_it_begins_and_read_back() -> None:
     for printed in (cited, "memory/2026-05-03.md:3-3:1280", "memory/2026-05-03.md:3:3:1280"):
         assert read_citation(printed) == ("memory/2026-05-03.md", 3, 3, 1280)
     assert read_citation("a.md:3:7") == ("a.md", 3, 7, None)
+
+
+def test_lines_in_the_wrong_order_are_the_first_of_them() -> None:
+    assert read_citation("a.md#L7-L3") == read_citation("a.md:7-3") == Citation("a.md", 7, 7)
 
 
 def test_a_hit_without_lines_is_cited_by_its_path() -> None:

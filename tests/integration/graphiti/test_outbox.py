@@ -237,6 +237,17 @@ async def test_a_group_in_trouble_is_left_alone_twice_as_long_each_time(outbox: 
     assert (await outbox.counts()).last_error == "down"
 
 
+async def test_others_of_a_group_in_trouble_wait_too_unless_the_clock_was_set_back(
+    outbox: Outbox, clock: Clock
+) -> None:
+    await outbox.enqueue([draft(1), draft(2)])
+    await outbox.postpone(await outbox.due("main", limit=1), "down", pause_s=30, max_attempts=None)
+
+    assert await due(outbox) == []
+    clock.advance(-24 * 3600)
+    assert await due(outbox) == ["1"]
+
+
 async def test_one_that_went_wrong_before_comes_alone(outbox: Outbox, clock: Clock) -> None:
     await outbox.enqueue([draft(number) for number in range(4)])
     await outbox.postpone(await outbox.due("main", limit=2), "slow", pause_s=1, max_attempts=3)

@@ -189,10 +189,10 @@ def fused_hits(*scores: float) -> list[FusedHit]:
     ]
 
 
-def test_a_judgement_counts_four_tenths() -> None:
+def test_a_judgement_counts_half() -> None:
     hits = reranked(fused_hits(0.8, 0.6), {0: 0.0, 1: 1.0})
 
-    assert [(hit.id, round(hit.score, 9)) for hit in hits] == [(1, 0.76), (0, 0.48)]
+    assert [(hit.id, round(hit.score, 9)) for hit in hits] == [(1, 0.8), (0, 0.4)]
 
 
 def test_a_reranker_that_finds_all_alike_counts_less() -> None:

@@ -327,11 +327,12 @@ def test_texts_that_share_half_their_words_stay_two_results() -> None:
 
 
 def test_the_minimum_score_acts_before_weights() -> None:
-    lists = [backend("a", 1.0, hit("p.md", 1, 5, 0.2)), backend("b", 0.1, hit("q.md", 1, 5, 0.9))]
+    best = backend("b", 0.1, hit("q.md", 1, 5, 0.9), hit("just.md", 1, 5, 0.5))
+    lists = [backend("a", 1.0, hit("p.md", 1, 5, 0.2)), best]
 
     merged = merge(lists, min_score=0.5)
 
-    assert places(merged) == [("q.md", 0.09)]
+    assert places(merged) == [("q.md", 0.09), ("just.md", 0.05)]
     assert [(one.result.path, one.reason) for one in merged.dropped] == [("p.md", "min-score")]
 
 
