@@ -49,7 +49,6 @@ from composable_memory_adapters.builtin.notes.sources import (
 from composable_memory_adapters.builtin.settings import ENGINES, BuiltinSettings, filled_in
 from composable_memory_adapters.builtin.status import MemoryState, describe
 from composable_memory_adapters.builtin.sync.debounce import Debounce
-from composable_memory_adapters.builtin.sync.document_texts import read_documents
 from composable_memory_adapters.builtin.sync.sync_scheduler import FolderWatch, SyncScheduler
 from composable_memory_adapters.builtin.sync.watch_scope import survey
 from composable_memory_adapters.excerpts import excerpt
@@ -189,6 +188,9 @@ class BuiltinMemory:
         self, rel_path: str, target: Path, from_line: int | None, lines: int | None
     ) -> str:
         """Return the text of some lines of a document, from the index where it was read before."""
+        # Imported late: what runs a process is needed for no other note.
+        from composable_memory_adapters.builtin.sync.document_texts import read_documents
+
         index = self._index.current("read a file").file if await self._index.exists() else None
         document = (await read_documents(index, {rel_path: str(target)}))[rel_path]
         with _reading(rel_path):

@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 
 from composable_memory.interfaces import Clock
-from composable_memory_adapters.builtin.notes.documents import note_suffixes, reader_of
+from composable_memory_adapters.builtin.notes.documents import Document, note_suffixes, reader_of
 from composable_memory_adapters.builtin.notes.drafts import (
     ChangedNote,
     Drafter,
@@ -25,7 +25,6 @@ from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSp
 from composable_memory_adapters.builtin.store.index_meta import milliseconds
 from composable_memory_adapters.builtin.store.index_writes import WriteCount
 from composable_memory_adapters.builtin.store.tables import Tables
-from composable_memory_adapters.builtin.sync.document_texts import AT_ONCE, read_documents
 from composable_memory_adapters.sqlite_file import SqliteFile
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
@@ -126,7 +125,7 @@ class Indexer:
 
     async def write_group(self, notes: NotesPass) -> None:
         """Read, cut and write the next changed notes, in one transaction."""
-        read = await read_documents(self.file, self._next_documents(notes), keep=True)
+        read = await self._read_documents(notes) if self.settings.documents else {}
         group = await asyncio.to_thread(self.drafter.group, notes.changed, notes.done, read)
         times = {
             one.key: one.times for one in group.drafts if one.source == "sessions" and one.chunks is not None
@@ -153,12 +152,14 @@ class Indexer:
                 index_writes.remove_files, self.tables, part, now_ms=now_ms
             )
 
-    def _next_documents(self, notes: NotesPass) -> dict[str, str]:
-        """Return the next documents that changed, by their keys, and where they are."""
-        if not self.settings.documents:
-            return {}
+    async def _read_documents(self, notes: NotesPass) -> dict[str, Document | OSError]:
+        """Read the next documents that changed."""
+        # Imported late: what runs a process is needed for no other note.
+        from composable_memory_adapters.builtin.sync.document_texts import AT_ONCE, read_documents
+
         coming = (found for found, _ in islice(notes.changed, notes.done, None) if reader_of(found.key))
-        return {found.key: found.path for found in islice(coming, AT_ONCE)}
+        paths = {found.key: found.path for found in islice(coming, AT_ONCE)}
+        return await read_documents(self.file, paths, keep=True) if paths else {}
 
     def _look(self, known: Mapping[str, FileState], problems: Mapping[str, str]) -> NotesPass:
         found = scan(
