@@ -160,10 +160,8 @@ class _Cutter:
         if heading >= 0 and self._total[self._headings[heading]] >= least:
             end = self._headings[heading]
         at = bisect_left(self._starts, end)
-        while at and self._is(at - 1, "heading") and self._is_start(at, end):
-            at -= 1
-            end = self._starts[at]
-        return end
+        top = self._top(at) if self._is_start(at, end) else end
+        return top if top > start else end
 
     def _end_before_block(self, start: int, end: int) -> int:
         """Return `end`, or where the block begins that it would cut though it fits into a chunk."""
@@ -172,7 +170,8 @@ class _Cutter:
             return end
         first, kind = self._starts[at], self._blocks[at].kind
         is_full = self._total[end] - self._total[first] <= (1 - LEAST_SHARE) * self._limit
-        if self._fits(at) and first > start and (is_full or kind in ("list", "whole")):
+        may_end = first > start if kind in ("list", "whole") else is_full and self._top(at) > start
+        if self._fits(at) and may_end:
             return first
         item = bisect_right(self._items, end) - 1
         return self._items[item] if kind == "list" and item >= 0 and self._items[item] > first else end
@@ -186,7 +185,9 @@ class _Cutter:
         total = self._total
         needed = self._end_of(at) if is_border and self._fits(at) else end + 1
         repeated = bisect_right(total, total[end] - self._repeat) - 1
-        fitting = bisect_left(total, total[needed] - self._pieces.ends_line(needed - 1) - self._limit)
+        # Of one more piece the line break does not matter; of more it does, as it does to `ranges`.
+        spare = self._pieces.ends_line(end) if needed == end + 1 else 0
+        fitting = bisect_left(total, total[needed] - spare - self._limit)
         first = min(end, max(start + self._pieces.are_cut, repeated, fitting))
         return min(end, max(first, self._barrier(first, end)))
 
@@ -204,6 +205,12 @@ class _Cutter:
             at -= 1
         return first
 
+    def _top(self, at: int) -> int:
+        """Return where the headings right above a block begin, or the block itself."""
+        while self._is(at - 1, "heading"):
+            at -= 1
+        return self._starts[at]
+
     def _is(self, at: int, kind: str) -> bool:
         return at >= 0 and self._blocks[at].kind == kind
 
@@ -214,8 +221,8 @@ class _Cutter:
         return self._place(self._blocks[at].end)
 
     def _fits(self, at: int) -> bool:
-        """Return whether a block has room in a chunk, without its last line break."""
-        return self._total[self._end_of(at)] - self._total[self._starts[at]] <= self._limit + 1
+        """Return whether a block has room in a chunk, with its last line break, which counts."""
+        return self._total[self._end_of(at)] - self._total[self._starts[at]] <= self._limit
 
 
 def _split_long_line(line: str, size: int) -> Iterator[tuple[int, str]]:

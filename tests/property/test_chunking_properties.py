@@ -1,15 +1,25 @@
 """Laws of chunking that hold for any text."""
 
 from hashlib import sha256
+from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from composable_memory_adapters.chunking import SMALLEST_CHUNK, chunk_markdown
+from composable_memory_adapters.text.outline import outline
 
-TEXTS = st.text(
+ANY = st.text(
     st.one_of(st.sampled_from("ab \n\n\r\t，部\U0001f680"), st.characters(codec=None)), max_size=400
 )
+NOTES = st.lists(
+    st.sampled_from(
+        ["", "", "# Title", "## Part", "text", "more text, a little longer", "- item", "  of an item",
+         "1. first", "| a | b |", "|---|---|", "```", "---", "tags: [x]", "==="]
+    ),
+    max_size=60,
+).map("\n".join)  # fmt: skip
+TEXTS = st.one_of(ANY, NOTES)
 TOKENS = st.integers(1, 30)
 OVERLAPS = st.integers(0, 40)
 
@@ -62,6 +72,43 @@ def test_what_is_repeated_does_not_grow_from_chunk_to_chunk(text: str, tokens: i
 
     for chunk in chunk_markdown(text, tokens=tokens, overlap=overlap):
         assert len(utf16(chunk.text)) // 2 <= 3 * limit + 2
+
+
+@given(text=NOTES, tokens=TOKENS, overlap=OVERLAPS)
+def test_what_belongs_together_is_in_one_chunk_where_it_fits(text: str, tokens: int, overlap: int) -> None:
+    limit = max(SMALLEST_CHUNK, 4 * tokens)
+    lines, blocks = text.split("\n"), outline(text).blocks
+    chunks = [
+        range(chunk.start_line - 1, chunk.end_line)
+        for chunk in chunk_markdown(text, tokens=tokens, overlap=overlap)
+    ]
+
+    def is_torn(start: int, end: int) -> bool:
+        fits = sum(len(line) + 1 for line in lines[start:end]) <= limit
+        return fits and not any(start in chunk and end - 1 in chunk for chunk in chunks)
+
+    assert not any(is_torn(one.start, one.end) for one in blocks if one.kind in ("list", "whole"))
+    kinds = ["", *(one.kind for one in blocks)]
+    for before, heading, below in zip(kinds, blocks, blocks[1:], strict=False):
+        if before != "heading" == heading.kind != below.kind:
+            # Of a paragraph the first line is enough: it may be cut where the chunk would else be half empty.
+            end = below.start + 1 if below.kind == "paragraph" else below.end
+            assert not is_torn(heading.start, end)
+
+
+@given(text=NOTES, tokens=TOKENS)
+def test_nothing_is_repeated_across_a_heading_nor_from_within_what_is_whole(text: str, tokens: int) -> None:
+    structure = outline(text)
+    whole = {
+        line for one in structure.blocks if one.kind == "whole" for line in range(one.start + 1, one.end)
+    }
+    headings = {one.start for one in structure.blocks if one.kind == "heading"}
+    chunks = chunk_markdown(text, tokens=tokens, overlap=tokens // 2)
+
+    for before, chunk in pairwise(chunks):
+        repeated = set(range(chunk.start_line - 1, before.end_line))
+        assert not repeated or chunk.start_line - 1 not in whole
+        assert not (repeated - {chunk.start_line - 1}) & headings
 
 
 @given(text=TEXTS, tokens=TOKENS, overlap=OVERLAPS)
