@@ -347,7 +347,7 @@ FIRST_PERSON: Final = re.compile(
     re.IGNORECASE,
 )
 VERBS: Final = (
-    r"lives?|works?|moved|joined|owns?|uses?|likes?|loves?|hates?|speaks?|plays?|reports?|is|are|was"
+    r"lives?|works?|moved|joined|owns?|uses?|likes|loves|hates|speaks?|plays?|reports?|is|are|was"
     r"|has|have|leads?|manages?|left"
     r"|quit|bought|sold|studies|studied|comes|wohn(?:t|en|e)|leb(?:t|e)|arbeite[tn]?|mag|spricht|nutzt"
     r"|ist|hat|leitet|zog|kommt"

@@ -47,7 +47,7 @@ _MARKED = re.compile(
     r"(?<![\w.@])@(?P<Person>[A-Za-z][\w-]{1,38})|(?<![\w#&])(?P<Project>#\d{1,7}|[A-Z]{2,10}-\d+)(?![\w-])"
     rf"|(?<![{LETTER}_-])(?P<Concept>[A-Z][A-Z0-9]*(?:-[A-Z0-9]+)*-[A-Z0-9]*\d[A-Z0-9]*(?:-[A-Z0-9]+)*)(?![\w-])"
     rf"|(?<![{LETTER}_.])(?P<Technology>[A-Z][a-z0-9]+(?:[A-Z][a-z0-9]+)+"
-    rf"|[a-z][a-z0-9]*(?:_[a-z0-9]+)+|[a-z]{{1,3}}[A-Z][a-z]\w+)(?!\w)"
+    rf"|[a-z][a-z0-9]*(?:_[a-z0-9]+)+|[a-z][A-Z][a-z]\w+)(?!\w)"
     r"|[\"“„](?P<Title>[^\"“”\n]{2,60})[\"”“]"
 )
 _PERSON_BEFORE = re.compile(

@@ -74,7 +74,11 @@ _CONTRACTIONS = {
 _I = re.compile(r"(?<![\w'’])(?:I|[Ww]e|[Ii]ch|[Ww]ir|[Yy]o|[Nn]osotr[oa]s)(?![\w'’])")
 _HE = re.compile(r"(?<![\w'’])(?:[Hh]e|[Ss]he|[Ee]r|[Éé]l|[Ee]lla)(?![\w'’])")
 _THEY = re.compile(r"(?<![\w'’])(?:[Tt]hey|[Bb]eide|[Ee]llos|[Ee]llas)(?![\w'’])")
-_HER = re.compile(r"\b(?:his|her|seine?|ihre?|su)\b", re.IGNORECASE)
+_HER = re.compile(
+    rf"\b(?:his|her|seine?|ihre?"
+    rf"|su)\b(?= (?:\w+ )?(?:{'|'.join(one.pattern for one in KIN.values())})\b)",
+    re.I,
+)
 _CALLED = re.compile(rf"\b(?:called|named|namens|llamad[oa]) ({MARK})", re.IGNORECASE)
 _DETERMINER = re.compile(
     r"^(?:(?:the|an?|my|his|her|our|their|some|both|all|new|ein|der|die|das|den|dem|eine?n?|el|la|los"
@@ -87,17 +91,25 @@ _PHRASE_END = re.compile(
     r"|me|more|much|next|of|off|on"
     r"|or|out|over|since|so|than|that|them|there|these|this|those|to|together|until|up|very|when|where"
     r"|which|while|who|with"
-    r"|you|your|us|as|how|what|is|are|was|be|been|has|have|had|do|does|did|if|lot|most|best|auf|bei|mit"
+    r"|you|your|us|as|how|what|is|are|was|be|been|has|have|had|do|does|did|if|lot|like|such|most|best"
+    r"|auf|bei|mit"
     r"|von|für|am|im|in|zu|weil|wenn"
     r"|en|con|de|del|por|para|porque|cuando|que|desde|al|a)\b(?! (?:the )?mer\b).*",
     re.IGNORECASE,
 )
 _NO_PHRASE = re.compile(
-    r"(?:it|to|people|first|second|third|fourth|that|this|them|him|her|me|you|us|being|how|when|what"
+    r"(?:it|to|people|they|he|she|we|there|but|so|first|second|third|fourth|that|this|them|him|her|me"
+    r"|you|us|being|how|when|what"
     r"|everything|something|anything|nothing|one|all|"
     r"sehr|dass|wie|es|que|lo|esto|eso)\b.*|.*[\d%€$␣\"“”„].*",
     re.IGNORECASE,
 )
+_OF_HERE = re.compile(
+    r"\s*(?:(?:all )?the|this|that|these|those|his|her|their|your|its"
+    r"|how)\b",
+    re.IGNORECASE,
+)
+"""How words begin that mean something only where they stand: "I love the color"."""
 _CLUB = re.compile(
     r"club|society|association|choir|band|gym|league|party|union|verein|chor|group", re.IGNORECASE
 )
@@ -161,6 +173,7 @@ class _Reader:
     subjects: tuple[str, ...] = ()
     objects: tuple[str, ...] = ()
     taken: list[tuple[int, int]] = field(default_factory=list)
+    goes_on: bool = False
 
 
 def states_nothing(sentence: str) -> bool:
@@ -188,15 +201,15 @@ def relations_in(
     """Return what a sentence states, given its clauses without what they say of time, and their names."""
     reader = _Reader(scene, subjects=scene.previous)
     found: dict[tuple[str, str, str], ExtractedRelation] = {}
-    for text, validity, mentions in clauses:
+    for number, (text, validity, mentions) in enumerate(clauses):
         if " " not in text.strip():
             continue
         said = _said(text[:MAX_CLAUSE_CHARS], validity, mentions, reader)
         if said is None:
             continue
-        reader.taken = []
+        reader.taken, reader.goes_on = [], number > 0
         if begins := re.match(rf"{LIST}(?=,? [a-zä-ü])", said.text):
-            reader.subjects = _labels(begins[0], said)
+            reader.subjects, reader.goes_on = _labels(begins[0], said), True
         for stated in _stated(said, reader):
             relation = in_time(stated, said, fact, scene.observed_at)
             if relation is not None and relation.source.casefold() != relation.target.casefold():
@@ -300,6 +313,7 @@ def _stated(said: Said, reader: _Reader) -> Iterator[Stated]:
     yield from roles
     for one in (*kin, *roles):
         reader.subjects = (one.source if one.source != reader.scene.speaker else one.target,)
+        reader.goes_on = True
     for frame in grammar.frames():
         for match in frame.pattern.finditer(said.text):
             span = match.span()
@@ -316,7 +330,8 @@ def _by_frame(frame: grammar.Frame, match: re.Match[str], said: Said, reader: _R
     if frame.type == "LISTENS_ON":
         yield from _port(groups, said)
         return
-    subjects = _labels(groups.get("s"), said) if groups.get("s") else reader.subjects
+    before = reader.subjects if reader.goes_on else ()
+    subjects = _labels(groups.get("s"), said) if groups.get("s") else before
     if groups.get("m"):
         subjects = (_plain(groups["m"] or "", said),)
     if frame.mood == "passive":
@@ -392,7 +407,7 @@ def _labels(signs: str | None, said: Said) -> tuple[str, ...]:
 
 def _plain(words: str, said: Said) -> str:
     """Return words with the names that their marks stand for."""
-    return re.sub(MARK, lambda sign: said.labels[sign[0]].label, words).strip(" ,.;:!\"'")
+    return re.sub(MARK, lambda sign: said.labels[sign[0]].label, words).strip(" ,.;:!\"'–—-")
 
 
 def _phrases(type_: str, words: str, said: Said) -> list[str]:
@@ -402,10 +417,14 @@ def _phrases(type_: str, words: str, said: Said) -> list[str]:
         return [said.labels[called[1]].label]
     found: list[str] = []
     for part in _AND.split(words):
+        if type_ in ("LIKES", "DISLIKES") and (_OF_HERE.match(part) or (found and _is_called(part, said))):
+            break
         bare = _DETERMINER.sub("", part.strip())
         cut = _PHRASE_END.search(f" {bare}")
         if cut and (cut.start() == 0 or cut[0].split()[0] in ("who", "that", "which", "que")):
             break
+        if cut and re.match(r"\w+ing\b", bare):
+            break  # "having them around" is not "having"
         phrase = _plain(_PHRASE_END.sub("", bare), said)
         if type_ == "SPEAKS" and phrase.casefold() not in LANGUAGES:
             break
@@ -422,6 +441,12 @@ def _phrases(type_: str, words: str, said: Said) -> list[str]:
         if cut:
             break
     return found
+
+
+def _is_called(words: str, said: Said) -> bool:
+    """Return whether words are a name by which somebody is called: "sounds fun, Nate"."""
+    mention = said.labels.get(words.strip(" .!"))
+    return mention is not None and mention.kind == "Person"
 
 
 def _port(groups: dict[str, str | None], said: Said) -> Iterator[Stated]:

@@ -59,34 +59,34 @@ NOT_NAMES: Final = (
     spoke told asked said saw found left sent tried wrote ran mon tue tues wed thu thur fri sat sun
     jan feb el la los las un una de del que en y es por para con se su al lo como más pero sus le ya
     este der die das und ist nicht ein eine einen dem den des mit für auf von zu im wir ich sie er
-    es le les des une ceo cto cfo coo hr it ok faq tl mein meine meinen meinem meiner mi mis nuestro
+    es le les des une ceo cto cfo coo hr it ok faq mein meine meinen meinem meiner mi mis nuestro
     nuestra unser unsere unserem unseren wer wo wie was wann warum welche welcher jetzt ahora quien
     desde hasta cuando nunca noch nie auch nur bei nach aus ab bis seit statt falls wenn vielleicht
-    angeblich alle alles man port puerto et est pas dans sur avec pour nous vous je il elle ce cette"""
+    angeblich port puerto et est pas dans sur avec pour nous vous je il elle ce cette"""
     )
 )
 """Words that begin with a capital only where a sentence does."""
 
 OPENERS: Final = _words(
-    """nos new old big good bad best poor dear great actually agree amazing apparently allegedly bring
-    congrats dead dinner excited flight follow friend fun glad hear heard help hope idea imagine
-    interesting invoices know launch let look looks lot love lunch matter mean meeting nearly
-    painting people posted pretty proud read ready reading really rebuild riders routing rumour
-    rumor say seem sentence share shop shops short somebody someone sound starting station stay
-    suppose supposing sweet talk tell think thought time trip true try understand unfortunately wait
-    walked walking want wear wish wonderful words work working worry writing see send set show stop
-    call check clean cut day days give hold take turn move open close write wrote release bread
-    bikes water weather evening morning night today staging anniversary birthday dentist doctor
-    workshop side everything everyone nobody nothing ring measure change fixed opened released
-    arrived operates pays runs present older likely correct nearest sixteen seven eight nine ten
-    twelve twenty hundred none several cause effect risk option verdict reasons costs nadie qué
-    tenía tenemos después antes última último primera primero hay todo todos toda esta este dicen
-    según quizás quizá tal ojalá vuelo reunión cumpleaños dentista gracias hoy ayer mañana ver
-    usamos vivo trabajo soy somos también dejamos cambiamos desde bernardo alle bitte heute gestern
-    morgen flug zahnarzt donnerstag angeblich vielleicht falls wenn statt siehe seit trabajamos
-    vivimos tengo tenemos uso busca llama pide compra además pero así luego siempre nunca jamás me
-    te se a le les si sí cuando donde dónde cómo quién qué cuál por para sobre entre sin hasta hacia
-    durante"""
+    """sounds looks feels seems sound nature worries themes dedication rest man nos new old big good bad
+    best poor dear great actually agree amazing apparently allegedly bring congrats dead dinner
+    excited flight follow friend fun glad hear heard help hope idea imagine interesting invoices
+    know launch let look looks lot love lunch matter mean meeting nearly painting people posted
+    pretty proud read ready reading really rebuild riders routing rumour rumor say seem sentence
+    share shop shops short somebody someone sound starting station stay suppose supposing sweet talk
+    tell think thought time trip true try understand unfortunately wait walked walking want wear
+    wish wonderful words work working worry writing see send set show stop call check clean cut day
+    days give hold take turn move open close write wrote release bread bikes water weather evening
+    morning night today staging anniversary birthday dentist doctor workshop side everything
+    everyone nobody nothing ring measure change fixed opened released arrived operates pays runs
+    present older likely correct nearest sixteen seven eight nine ten twelve twenty hundred none
+    several cause effect risk option verdict reasons costs nadie qué tenía tenemos después antes
+    última último primera primero hay todo todos toda esta este dicen según quizás quizá tal ojalá
+    vuelo reunión cumpleaños dentista gracias hoy ayer mañana ver usamos vivo trabajo soy somos
+    también dejamos cambiamos desde bernardo alle bitte heute gestern morgen flug zahnarzt
+    donnerstag angeblich vielleicht falls wenn statt siehe seit trabajamos vivimos tengo tenemos uso
+    busca llama pide compra además pero así luego siempre nunca jamás me te se a le les si sí cuando
+    donde dónde cómo quién qué cuál por para sobre entre sin hasta hacia durante"""
 )
 """Words that are no names where they open a sentence."""
 
@@ -170,14 +170,14 @@ TECHNOLOGIES: Final = _words(
     postgres postgresql mysql mariadb sqlite redis mongodb cassandra kafka rabbitmq nats
     elasticsearch opensearch neo4j falkordb clickhouse duckdb snowflake bigquery docker kubernetes
     k8s terraform ansible helm linux debian ubuntu fedora macos windows ios android aws azure gcp
-    graphql grpc rest http websocket oauth openai gpt llama claude gemini mistral pytorch tensorflow
+    graphql grpc http websocket oauth openai gpt llama claude gemini mistral pytorch tensorflow
     numpy pandas cuda wasm webassembly html css sql nginx apache prometheus grafana opentelemetry
     celery airflow spark hadoop pydantic sqlalchemy pytest"""
 )
 
 TOOLS: Final = _words(
     """slack notion jira confluence trello asana linear figma miro github gitlab bitbucket jenkins vscode
-    vim emacs intellij pycharm xcode excel word powerpoint outlook gmail zoom teams discord telegram
+    vim emacs intellij pycharm xcode excel powerpoint outlook gmail zoom teams discord telegram
     whatsapp signal dropbox airtable obsidian evernote photoshop blender zapier salesforce hubspot
     stripe shopify spotify netflix youtube instagram facebook twitter reddit tiktok linkedin google
     wikipedia strava"""
