@@ -54,7 +54,7 @@ _LATIN = re.compile(rf"[{LETTER}][{LETTER} .+#_-]*[{LETTER}]")
 _WE = re.compile("^(?:我们?|咱们|俺)$")
 _SHE = re.compile("^[他她]$")
 _NO_SUBJECT = re.compile(
-    "今天|昨天|明天|周末|最近|大家|有人|他们|她们|它们?|[他她我你们]的|这|那|谁|请|你们?|什么|因为|所以"
+    "今天|昨天|许多|很多|人们|明天|周末|最近|大家|有人|他们|她们|它们?|[他她我你们]的|这|那|谁|请|你们?|什么|因为|所以"
     "|但是|而且|然后|后来|食谱|数字|其余|其他|一直|和|跟|把|被"
 )
 _HEDGES = re.compile(
@@ -65,6 +65,7 @@ _HEDGES = re.compile(
 )
 _ENDED = re.compile("不再|已经不|再也不|(?<=[\u3400-\u9fff])不(?=[^，。]*了[。！]?$)|以前|曾经|过去|原来")
 _NOT = re.compile("不(?!错|同)|没|未|无|别")
+_OPENERS = re.compile("^(?:其实|不过|但是|但|而且|所以|哈哈|嗯|恩|是的|对了|当然)+")
 _BESIDE = re.compile("也|还(?=[在是有会用])|同时|另外")
 _ADVERBS = re.compile(
     "现在|目前|如今|已经|刚刚|刚|最近|也|还(?=[在是有会用])|同时|另外|一直|仍然|仍|非常|特别|很"
@@ -108,7 +109,7 @@ _FRAMES = tuple(
         ("SPEAKS", "now", (rf"{_S}(?:会说|会讲|讲"
                           rf"|说)(?P<o>[^，。；！？]*?[语文话](?:[和、][^，。；！？]*?[语文话])*){_END}")),
         ("CREATED", "began", rf"{_S}(?:创办|创立|创建|成立|发明)了?{_O}{_END}"),
-        ("OWNS", "began", (rf"{_S}(?:养|买|拥有|有)了?(?:[一两三四]"
+        ("OWNS", "began", (rf"{_S}(?:养|买|拥有)了?(?:[一两三四]"
                           rf"|\d)?[只条辆台套匹个头](?P<o>{_HAN}{{1,6}}?){_END}")),
         ("LISTENS_ON", "now", (rf"{_S}(?:监听|运行在|使用|的端口是|改为监听"
                               rf"|改用)(?:端口)?(?P<port>\d+)(?:号?端口)?{_END}")),
@@ -208,6 +209,7 @@ def chinese_relations(sentence: str, fact: str, scene: Scene) -> list[ExtractedR
         if not has_ended and _NOT.search(bare):
             continue
         is_beside = _BESIDE.search(bare) is not None
+        bare = _OPENERS.sub("", bare)
         bare = re.sub(r"[。！!.]$", "", _ADVERBS.sub("", bare)).strip()
         said = Said(
             text=bare, labels={}, validity=whole or Validity(), has_ended=has_ended, is_beside=is_beside

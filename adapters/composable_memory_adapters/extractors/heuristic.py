@@ -33,7 +33,8 @@ MAX_CHARS_ON_THE_LOOP = 300
 OWNER = "owner"
 """Who says "I" where a content names nobody: the one whose memory it is."""
 
-ROLES_IN_TALKS = frozenset({"user", "human", "me", "i", "you", "assistant", "ai", "bot", "system"})
+PROGRAMS = frozenset({"assistant", "ai", "bot", "system", "tool"})
+ROLES_IN_TALKS = PROGRAMS | {"user", "human", "me", "i", "you"}
 
 
 class ReadingExtractor(ABC):
@@ -152,7 +153,11 @@ def _owner_of(content: MemoryContentObject) -> str:
 
 
 def _person(speaker: str | None, owner: str) -> str:
-    return owner if speaker is None or speaker.casefold() in ROLES_IN_TALKS else speaker
+    """Return who "I" is: who speaks, or the owner, and nobody at all where a program speaks."""
+    folded = (speaker or "").casefold()
+    if folded in PROGRAMS:
+        return ""
+    return speaker if speaker and folded not in ROLES_IN_TALKS else owner
 
 
 KINDS_OF_ENDS = {

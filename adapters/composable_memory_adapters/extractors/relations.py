@@ -98,7 +98,7 @@ _PHRASE_END = re.compile(
     re.IGNORECASE,
 )
 _NO_PHRASE = re.compile(
-    r"(?:it|to|people|they|he|she|we|there|but|so|first|second|third|fourth|that|this|them|him|her|me"
+    r"(?:it|to|people|then|variety|bit|they|he|she|we|there|but|so|first|second|third|fourth|that|this|them|him|her|me"
     r"|you|us|being|how|when|what"
     r"|everything|something|anything|nothing|one|all|"
     r"sehr|dass|wie|es|que|lo|esto|eso)\b.*|.*[\d%€$␣\"“”„].*",
@@ -423,7 +423,11 @@ def _phrases(type_: str, words: str, said: Said) -> list[str]:
         cut = _PHRASE_END.search(f" {bare}")
         if cut and (cut.start() == 0 or cut[0].split()[0] in ("who", "that", "which", "que")):
             break
-        if cut and re.match(r"\w+ing\b", bare):
+        if (
+            cut
+            and re.match(r"\w+ing\b", bare)
+            and cut[0].split()[0] not in ("a", "very", "so", "most", "best")
+        ):
             break  # "having them around" is not "having"
         phrase = _plain(_PHRASE_END.sub("", bare), said)
         if type_ == "SPEAKS" and phrase.casefold() not in LANGUAGES:

@@ -185,6 +185,8 @@ def test_the_owner_is_who_says_i_where_nobody_else_speaks() -> None:
     assert relation.source == "Vera"
     assert only("I live in Oslo.").source == "owner"
     assert only("I live in Oslo.", speaker="user").source == "owner"
+    assert relations("I love jazz.", speaker="assistant") == []
+    assert relations("Ana lives in Oslo.", speaker="assistant") == [("Ana", "LIVES_IN", "Oslo")]
 
 
 def test_a_pronoun_stands_for_whom_the_sentence_before_was_about() -> None:
