@@ -33,12 +33,18 @@ class DocumentText(NamedTuple):
     problem: str | None = None
 
 
-def stored(connection: Connection, wanted: Iterable[tuple[str, str]]) -> dict[tuple[str, str], DocumentText]:
-    """Return the texts that are there of those `wanted`, named by hash and reader."""
+def stored(
+    connection: Connection, wanted: Iterable[tuple[str, str]], *, failed: bool
+) -> dict[tuple[str, str], DocumentText]:
+    """Return the texts that are there of those `wanted`, named by hash and reader.
+
+    What could not be read, and so has no text, is among them if `failed`.
+    """
     if not connection.execute(EXISTS).get:
         return {}
     rows = ((one, connection.execute(FIND, one).fetchone()) for one in wanted)
-    return {one: DocumentText(json.loads(row[0]), row[1]) for one, row in rows if row}
+    texts = {one: DocumentText(json.loads(row[0]), row[1]) for one, row in rows if row}
+    return {one: text for one, text in texts.items() if failed or text.lines}
 
 
 def store(connection: Connection, texts: dict[tuple[str, str], DocumentText]) -> None:

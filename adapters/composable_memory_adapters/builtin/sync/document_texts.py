@@ -1,7 +1,7 @@
 """Reads documents in processes of their own, within limits, and keeps what was read.
 
-A document that cannot be read is kept without text and with the reason, until it or what reads it changes: so
-a hostile file costs its minute once.
+A document that cannot be read is kept without text and with the reason: so a hostile file costs its minute
+once, until it or what reads it changes, or the index is rebuilt.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from composable_memory.errors import BackendError, BackendTimeout
+from composable_memory.errors import BackendError, BackendTimeout, BackendUnavailable
 from composable_memory.supervision.run_command import run_command
 from composable_memory_adapters.builtin.notes.documents import (
     Document,
@@ -49,25 +49,28 @@ async def read_documents(
 ) -> dict[str, Document | OSError]:
     """Return for each key the document at its path, or why it could not be opened.
 
-    What was read before comes from the index in `file`; with `keep`, what is read now goes there.
+    What was read before comes from the index in `file`; with `keep`, what is read now goes there, and what
+    could not be read before is read again.
     """
     found = await asyncio.to_thread(_fingerprints, paths)
     names = {
         key: (one.hash, reader_of(key) or "") for key, one in found.items() if isinstance(one, Fingerprint)
     }
-    stored = await file.read(documents.stored, [*names.values()]) if file else {}
+    stored = await file.read(documents.stored, [*names.values()], failed=not keep) if file else {}
     texts = {key: stored[name] for key, name in names.items() if name in stored}
     read = await _read_all([paths[key] for key in names if key not in texts], time_limit_s)
     for key in names.keys() - texts.keys():
-        if (one := read[paths[key]]).hash in (None, names[key][0]):
+        one = read[paths[key]]
+        if one.hash in (None, names[key][0]):
             texts[key] = one.text
-    if (
-        file
-        and keep
-        and (new := {names[key]: text for key, text in texts.items() if names[key] not in stored})
-    ):
+        else:
+            found[key] = OSError(errno.EBUSY, one.text.problem or CHANGED)
+    new = {names[key]: text for key, text in texts.items() if names[key] not in stored}
+    if file and keep and new:
         await file.write(documents.store, new)
-    return {key: _document(one, texts.get(key)) for key, one in found.items()}
+    return {
+        key: _document(one, texts[key]) if isinstance(one, Fingerprint) else one for key, one in found.items()
+    }
 
 
 def _fingerprints(paths: Mapping[str, str]) -> dict[str, Fingerprint | OSError]:
@@ -80,11 +83,7 @@ def _fingerprints(paths: Mapping[str, str]) -> dict[str, Fingerprint | OSError]:
     return found
 
 
-def _document(found: Fingerprint | OSError, text: DocumentText | None) -> Document | OSError:
-    if isinstance(found, OSError):
-        return found
-    if text is None:
-        return OSError(errno.EBUSY, CHANGED)
+def _document(found: Fingerprint, text: DocumentText) -> Document:
     return Document(
         text="\n".join(line for _, line in text.lines),
         lines=[number for number, _ in text.lines],
@@ -138,6 +137,8 @@ async def _run(paths: Sequence[str], time_limit_s: int) -> list[_Read] | str:
             max_output_bytes=MAX_OUTPUT_BYTES,
             has_grace=False,
         )
+    except BackendUnavailable as error:  # no process can be started, which says nothing about the files
+        return [_Read("", DocumentText((), str(error)))] * len(paths)
     except BackendTimeout:
         return f"reading it takes longer than {time_limit_s} s"
     except BackendError as error:
