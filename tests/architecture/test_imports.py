@@ -63,7 +63,7 @@ DOORS = {
         "composable_memory_feedback.advice.statistical",
     ),
     "onnxruntime": ("composable_memory_adapters.rerankers.token_states",),
-    "orjson": ("composable_memory_adapters.builtin.search.keyword_leg", "composable_memory_ops_logs"),
+    "orjson": ("composable_memory_adapters.builtin.search", "composable_memory_ops_logs"),
     "platformdirs": ("composable_memory.config.layers",),
     "pytest": ("composable_memory.testing",),
     "pypdf": ("composable_memory_adapters.builtin.notes.document_reader",),

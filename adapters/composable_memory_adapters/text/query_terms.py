@@ -2,7 +2,8 @@
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import field
 from functools import cached_property
 
 from composable_memory_adapters.text import inflection, stop_words
@@ -42,10 +43,14 @@ _FIRST_SYLLABLE, _SYLLABLES_A_VOWEL = 0xAC00, 28
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """Words that stand one after the other; where `is_open`, the last one is the beginning of a word."""
+    """Words that stand one after the other; where `is_open`, the last one is the beginning of a word.
+
+    `counts_less` says that it is a word that only ends in what was asked for.
+    """
 
     words: tuple[str, ...]
     is_open: bool = False
+    counts_less: bool = False
 
     @property
     def fts5(self) -> str:
@@ -60,25 +65,42 @@ class KeywordQuery:
     `terms` are words, pairs of Asian characters, or single ones where nothing else was asked. `phrases` are
     what was quoted and what is written like an identifier, a path or a date; their words are terms as well.
     `language` is that of the question; where the index does not stem it, other forms of a term are looked up
-    as well.
+    as well. `compounds` are words of the index that end in a term: they stand in for a term that is `unknown`
+    to the index, and count less than one that is known.
     """
 
     terms: tuple[str, ...]
     phrases: tuple[str, ...]
     language: str = "en"
+    compounds: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    unknown: frozenset[str] = frozenset()
 
     @cached_property
     def sought(self) -> tuple[tuple[Lookup, ...], ...]:
         """Return the alternatives to look up for each term, as it is written first, then for each phrase."""
         return (
-            *((_sequence(term), *_other_forms(term, self.language)) for term in self.terms),
+            *(
+                (_sequence(term), *_other_forms(term, self.language), *self._compounds_of(term))
+                for term in self.terms
+            ),
             *((_sequence(phrase),) for phrase in self.phrases),
         )
 
+    def _compounds_of(self, term: str) -> Iterator[Lookup]:
+        for word in self.compounds.get(term, ()):
+            yield Lookup((word,), counts_less=term not in self.unknown)
+
     @cached_property
     def lookups(self) -> tuple[tuple[str, ...], ...]:
-        """Return the FTS5 strings of each term, any of which will do, then those of each phrase."""
-        return tuple(tuple(one.fts5 for one in alternatives) for alternatives in self.sought)
+        """Return the FTS5 strings of each term, any of which will do, then those of each phrase.
+
+        Behind them come those that count less.
+        """
+        less = (tuple(one.fts5 for one in each if one.counts_less) for each in self.sought)
+        return (
+            *(tuple(one.fts5 for one in each if not one.counts_less) for each in self.sought),
+            *filter(None, less),
+        )
 
     def match_any(self) -> str | None:
         """Return the FTS5 query for texts with any term; None if there is nothing to look up."""

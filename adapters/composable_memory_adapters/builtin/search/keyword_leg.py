@@ -43,6 +43,9 @@ ALSO_AT_ONCE = 2
 ALSO_WITHIN = 10
 """These are looked for among so many times the limit: a second scan would take as long as the first."""
 
+COMPOUND_SHARE = 0.3
+"""What a word that ends in one of the question counts: a Speisekarte is a Karte, but seldom the one meant."""
+
 COLLECTION = "SELECT collection_size(chunks_fts) FROM chunks_fts WHERE chunks_fts MATCH ? LIMIT 1"
 FREQUENCY = "SELECT count(*) FROM (SELECT 1 FROM chunks_fts WHERE chunks_fts MATCH ? LIMIT ?)"
 # Ordering by the value of bm25() keeps only the best rows while scanning; by `rank` it sorts them all.
@@ -162,15 +165,16 @@ class _Plan:
         scored, counted = _choose(frequencies, row_budget=row_budget, common=passages * COMMON_SHARE)
         asked = [*scored, *counted]
         first_phrase = len(query.terms)
+        first_compound = first_phrase + len(query.phrases)
+        shares = [1.0] * first_phrase + [PHRASE_SHARE] * len(query.phrases)
+        shares += [COMPOUND_SHARE] * (len(lookups) - first_compound)
         missing = frequencies[:first_phrase].count(0)
         relevance = Relevance(
-            rarities=[
-                rarity(passages, frequencies[at]) * (1 if at < first_phrase else PHRASE_SHARE) for at in asked
-            ],
+            rarities=[rarity(passages, frequencies[at]) * shares[at] for at in asked],
             missing=missing * rarity(passages, 0),
             average_length=max(1.0, tokens / passages),
         )
-        exact = range(first_phrase, len(lookups)) if query.phrases else range(len(lookups))
+        exact = range(first_phrase if query.phrases else 0, first_compound)
         return cls(
             match=_match(_flat(lookups, scored), _flat(lookups, counted)),
             asked=asked,

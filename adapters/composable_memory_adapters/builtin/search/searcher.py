@@ -25,6 +25,7 @@ from composable_memory.types import (
     VectorStatus,
 )
 from composable_memory_adapters.builtin.search import hybrid, keyword_leg
+from composable_memory_adapters.builtin.search.compound_words import with_compounds
 from composable_memory_adapters.builtin.search.dating import Dated, asked_time, find_dated
 from composable_memory_adapters.builtin.search.filtering import passing
 from composable_memory_adapters.builtin.search.hybrid import FusedHit
@@ -44,6 +45,7 @@ from composable_memory_adapters.builtin.settings import BuiltinSettings
 from composable_memory_adapters.builtin.store import read_queries
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
+from composable_memory_adapters.text import compounds
 from composable_memory_adapters.text.forms import folded
 from composable_memory_adapters.text.query_terms import KeywordQuery, analyse
 from composable_memory_ops_logs.quick_dataclass import dataclass
@@ -141,7 +143,7 @@ class Searcher:
         options = options or SearchOptions(max_results=defaults.max_results, min_score=defaults.min_score)
         if not text:
             return await self._listed(options) if options.filters else SearchAnswer(results=())
-        asked = _Asked(text=text, keywords=analyse(text), among=await self._among(options))
+        asked = _Asked(text=text, keywords=await self._keywords(text), among=await self._among(options))
         asked.dated = await self._dated(text, options, asked.among)
         depth, page, policy = self._depth, Page(), self._policy(options.now)
         generation, has_caught_up = await self._known_generation(), False
@@ -181,6 +183,13 @@ class Searcher:
             engines=_engines(found) | ({"rerank": asked.reranked_by} if asked.reranked_by else {}),
             is_filtered=True,
         )
+
+    async def _keywords(self, text: str) -> KeywordQuery:
+        """Return what to look up."""
+        query = analyse(text)
+        if not self._has_keywords or query.language not in compounds.ENDINGS:
+            return query
+        return await self._file.read(partial(with_compounds, query=query))
 
     async def _among(self, options: SearchOptions) -> Sequence[int] | None:
         return await self._passing(options) if options.filters else None

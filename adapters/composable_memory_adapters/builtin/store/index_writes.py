@@ -15,6 +15,7 @@ from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSp
 from composable_memory_adapters.builtin.store.tables import LIVE, Tables
 from composable_memory_adapters.chunking import Chunk
 from composable_memory_adapters.sqlite_file import Connection
+from composable_memory_adapters.text.compounds import long_words
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 INSERT_CHUNK = """
@@ -285,6 +286,8 @@ class _Plan:
         if has_keywords:
             rows = [(row_id, draft, chunk) for row_id, (draft, chunk) in self._new_rows()]
             rows = sorted([*rows, *self._rewritten], key=lambda row: row[0])
+            words = long_words(chunk.text for _, _, chunk in rows)
+            schema.add_long_words(connection, tables, words)
             connection.executemany(
                 tables.sql(schema.INSERT_KEYWORDS),
                 [(row_id, *_keywords(draft, chunk)) for row_id, draft, chunk in rows],

@@ -40,9 +40,11 @@ REPLACE = "".join(
         (LIVE.files, NEXT.files),
         (LIVE.chunks, NEXT.chunks),
         (LIVE.keywords, NEXT.keywords),
+        (LIVE.words, NEXT.words),
     )
 )
-DROP = "".join(f"DROP TABLE IF EXISTS {name};" for name in (NEXT.files, NEXT.chunks, NEXT.keywords))
+OF_REBUILD = (NEXT.files, NEXT.chunks, NEXT.keywords, NEXT.words)
+DROP = "".join(f"DROP TABLE IF EXISTS {name};" for name in OF_REBUILD)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,9 +7,11 @@ know that what they hold in memory is out of date.
 
 Checksums are CRC-32; rows written before version 2 have none. The fields of notes and passages came with
 version 3; those of an older index are read from the texts that it holds, until a rebuild reads the notes.
+Version 4 brought `long_words`, which may hold words of notes that are gone until a rebuild.
 """
 
 import zlib
+from collections.abc import Iterable
 from contextlib import closing
 from functools import lru_cache
 from pathlib import Path
@@ -18,9 +20,10 @@ from composable_memory.errors import IndexDamaged, IndexProblem, IndexTooNew
 from composable_memory_adapters.builtin.notes.fields import NO_FIELDS, fields_of, keyword_row
 from composable_memory_adapters.builtin.store.tables import LIVE, Tables
 from composable_memory_adapters.sqlite_file import Connection
+from composable_memory_adapters.text import compounds
 from composable_memory_adapters.text.outline import outline
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 APPLICATION_ID = 0x636D656D
 """Marks the file as ours: the letters "cmem"."""
@@ -88,6 +91,12 @@ CREATE VIRTUAL TABLE IF NOT EXISTS {keywords} USING fts5(
   content='', contentless_delete=1, tokenize='porter unicode61 remove_diacritics 2'
 );
 """
+LONG_WORDS = """
+CREATE TABLE IF NOT EXISTS {words} (
+  backwards TEXT PRIMARY KEY   -- so that those with the same end are neighbours
+) WITHOUT ROWID;
+"""
+INSERT_LONG_WORD = "INSERT OR IGNORE INTO {words} (backwards) VALUES (?)"
 INSERT_KEYWORDS = "INSERT INTO {keywords} (rowid, text, names, headings, tags) VALUES (?, ?, ?, ?, ?)"
 INDEXES = """
 CREATE INDEX IF NOT EXISTS idx_{chunks}_path{suffix} ON {chunks}(path, source);
@@ -95,6 +104,7 @@ CREATE INDEX IF NOT EXISTS idx_{chunks}_embedding{suffix} ON {chunks}(embedding_
 """
 DROP_REBUILD = """
 DROP TABLE IF EXISTS next_files; DROP TABLE IF EXISTS next_chunks; DROP TABLE IF EXISTS next_chunks_fts;
+DROP TABLE IF EXISTS next_long_words;
 DELETE FROM meta WHERE key = 'rebuild';
 """
 FROM_VERSION_1 = """
@@ -192,7 +202,9 @@ def create(connection: Connection, path: Path) -> None:
         if version == 1:
             connection.create_scalar_function("crc32", _crc32, 1)
             connection.execute(FROM_VERSION_1)
-        _add_fields(connection)
+        if version < 3:
+            _add_fields(connection)
+        _add_long_words(connection)
         connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         check(connection, path)
         return
@@ -235,6 +247,19 @@ def _add_fields(connection: Connection) -> None:
             connection.executemany(LIVE.sql(INSERT_KEYWORDS), words)
 
 
+def _add_long_words(connection: Connection) -> None:
+    """Add the long words of the texts to an index of version 3."""
+    connection.execute(LIVE.sql(LONG_WORDS))
+    texts = (_decoded(text) for (text,) in connection.execute("SELECT CAST(text AS BLOB) FROM chunks"))
+    add_long_words(connection, LIVE, compounds.long_words(texts))
+
+
+def add_long_words(connection: Connection, tables: Tables, words: Iterable[str]) -> None:
+    """Add words that may be compounds."""
+    rows = [(backwards,) for backwards in sorted(word[::-1] for word in words)]
+    connection.executemany(tables.sql(INSERT_LONG_WORD), rows)
+
+
 def _decoded(text: bytes) -> str:
     return text.decode("utf-8", "replace")
 
@@ -266,5 +291,5 @@ def _checksum_of_version_2(path: str, source: str, start: int, end: int, start_c
 
 def create_passages(connection: Connection, tables: Tables, suffix: str = "") -> None:
     """Make one set of tables for files, chunks and keywords; `suffix` tells its indexes from others."""
-    connection.execute(tables.sql(PASSAGES + KEYWORDS))
+    connection.execute(tables.sql(PASSAGES + KEYWORDS + LONG_WORDS))
     connection.execute(INDEXES.format(chunks=tables.chunks, suffix=suffix))

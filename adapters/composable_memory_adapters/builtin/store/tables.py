@@ -22,11 +22,12 @@ class Tables:
     files: str
     chunks: str
     keywords: str
+    words: str
     owner: str | None = None
 
     def sql(self, template: str) -> str:
-        """Return an SQL template with `{files}`, `{chunks}` and `{keywords}` filled in."""
-        return _filled(self.files, self.chunks, self.keywords, template)
+        """Return an SQL template with `{files}`, `{chunks}`, `{keywords}` and `{words}` filled in."""
+        return _filled(self.files, self.chunks, self.keywords, self.words, template)
 
     def check_owner(self, connection: Connection) -> None:
         """Check, within a transaction that writes, that the tables are still the owner's.
@@ -39,13 +40,13 @@ class Tables:
             raise IndexProblem(path, "another process took over its rebuild; the old index answers")
 
 
-LIVE = Tables("files", "chunks", "chunks_fts")
+LIVE = Tables("files", "chunks", "chunks_fts", "long_words")
 """What searches read."""
 
-NEXT = Tables("next_files", "next_chunks", "next_chunks_fts")
+NEXT = Tables("next_files", "next_chunks", "next_chunks_fts", "next_long_words")
 """What a rebuild fills until it is whole and takes the place of the live tables."""
 
 
 @lru_cache(maxsize=128)
-def _filled(files: str, chunks: str, keywords: str, template: str) -> str:
-    return template.format(files=files, chunks=chunks, keywords=keywords)
+def _filled(files: str, chunks: str, keywords: str, words: str, template: str) -> str:
+    return template.format(files=files, chunks=chunks, keywords=keywords, words=words)
