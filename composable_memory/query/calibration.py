@@ -11,7 +11,7 @@ from statistics import median
 RANK_HALF = 8
 """The rank method halves a score about every eight places."""
 
-STRONG = 0.44
+STRONG = 0.43
 """From this strength on a list has an answer; `benchmarks/weak_answers.py` fits it and shows its price."""
 LEAD_SHARE = 0.3
 """What the lead of the best over the rest of its list adds to its score."""
