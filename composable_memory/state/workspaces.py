@@ -321,7 +321,7 @@ def _add_folder(registry: sqlite3.Connection, here: _Folder, workspace_id: str) 
 
 def _named(registry: sqlite3.Connection, name: str) -> str | None:
     found = registry.execute(
-        "SELECT id FROM workspaces WHERE name = ?1 OR id = ?1 ORDER BY name IS NULL", (name,)
+        "SELECT id FROM workspaces WHERE ? IN (name, id) ORDER BY name IS NULL", (name,)
     ).fetchone()
     return str(found[0]) if found else None
 
