@@ -387,7 +387,7 @@ def _damaged(where: Place, store: str, trace: str, environ: dict[str, str], tria
     texts = [(one["path"], one["snippet"]) for one in found.data.get("results") or ()]  # type: ignore[attr-defined]
     for path, snippet in texts:
         note = where.root / "notes" / path
-        lines = snippet.split("\n\nSource: ")[0].splitlines()
+        lines = snippet.split("\n\nSource: ")[0].strip("…").splitlines()
         if note.is_file() and not all(line in note.read_text(encoding="utf-8") for line in lines):
             wrong.append(f"served what {path} does not say")
     deep = where.run("status", "--deep", **environ)
