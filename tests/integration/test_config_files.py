@@ -299,6 +299,7 @@ WORKSPACE_MAY_SET = {
     "memory.fallback": "none",
     "memory.citations": "never",
     "memory.query.max_results": "9",
+    "memory.query.show_weak": "true",
     "memory.query.min_score": "0.1",
     "memory.query.fusion": "rrf",
     "memory.query.dedup": "exact",
