@@ -1,4 +1,4 @@
-"""Ask the sample workspace a question from Python: `python examples/ask.py [workspace]`."""
+"""Ask the sample workspace a question from Python: `python examples/ask.py [workspace [question]]`."""
 
 import asyncio
 import sys
@@ -20,13 +20,16 @@ async def ask(workspace: Path, question: str) -> None:
     for hit in response.results:
         answer = "".join(line.text for line in best_lines(hit, width=100))
         print(f"{hit.score:.2f}  {hit.path}:{hit.start_line}-{hit.end_line}  {answer}")
-    print("degraded:", response.degraded or "nothing")
+    if response.weak:
+        print("nothing matched well")
+    for one in response.degraded:
+        print("degraded:", one.backend_id, one.reason)
 
 
 def main() -> None:
-    """Take the workspace from the command line, or the sample next to this file."""
+    """Take workspace and question from the command line, or ask the sample next to this file."""
     workspace = Path(sys.argv[1]) if len(sys.argv) > 1 else SAMPLE_WORKSPACE
-    asyncio.run(ask(workspace, QUESTION))
+    asyncio.run(ask(workspace, sys.argv[2] if len(sys.argv) > 2 else QUESTION))
 
 
 if __name__ == "__main__":

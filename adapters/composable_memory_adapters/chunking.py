@@ -19,7 +19,7 @@ CHARACTERS_PER_TOKEN = 4
 SMALLEST_CHUNK = 32
 
 LEAST_SHARE = 0.5
-"""So full is a chunk that ends before a paragraph which would fit into it in part, or before a heading."""
+"""A chunk ends before a heading, or a paragraph that fits only in part, if it is at least this full."""
 
 _JOINER = "\u200d"
 _EMOJI_TONES = "\U0001f3fb", "\U0001f3ff"

@@ -32,7 +32,10 @@ from composable_memory_adapters.text.forms import folded
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 BONUS = 0.2
-"""What a score gains where month and year agree, twice that where the day does too; see docs/measurements."""
+"""What a score gains where month and year agree, and twice that where the day does too.
+
+Measured in docs/retrieval-measurements.md.
+"""
 SAYING_BONUS = 0.1
 """What it gains where only the text names the time."""
 MOST_DAYS = 400

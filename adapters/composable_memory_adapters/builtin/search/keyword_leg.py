@@ -32,13 +32,13 @@ FIELD_WEIGHTS = (1.0, 2.0, 1.0, 1.0)
 """What a word counts in the text, the names, the headings and the tags of a passage."""
 
 FIELD_DISTANCE = 1_000_000
-"""So far words in two fields stand apart."""
+"""The distance assumed between words in different fields, so that they never count as near each other."""
 
 PHRASE_SHARE = 0.25
 """What a phrase adds to its words, which count already, and count more for standing together."""
 
 ALSO_AT_ONCE = 2
-"""Of more times the limit that are to be looked at in any case, those are that have the most of the words."""
+"""If more than this many times the limit must be scored, only those with the most words of the query are."""
 
 ALSO_WITHIN = 10
 """These are looked for among so many times the limit: a second scan would take as long as the first."""
