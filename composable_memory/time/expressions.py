@@ -219,6 +219,7 @@ _SEASON = rf"\b(?P<season>{'|'.join(name for name in _SEASONS if name.isascii() 
 _SEASON_NAME = "|".join(sorted({name[:4] for name in _SEASONS}))
 _MONTH_NAME = "|".join(sorted({name[:3] for name in _MONTHS}))
 _WORD = "|".join(sorted({name[:3] for name in (*_WORDS, *_WEEKDAYS, *_QUARTERS)}))
+_WEEKDAY = rf"\b(?P<weekday>{'|'.join(_WEEKDAYS)})\b"
 _WAY = "last|past|previous|this|next|últim|ago|hace|il y a|vor|letzten|vergangenen"
 
 _RULES: tuple[tuple[str, str, str], ...] = (
@@ -275,7 +276,14 @@ _RULES: tuple[tuple[str, str, str], ...] = (
     (_WAY, r"\b(?P<way>last|past|previous|this|next)\s+(?P<unit>day|week|month|year)\b", ""),
     (_WORD, rf"(?P<word>{_any_of(_WORDS)})", ""),
     (_DIGIT, r"\bQ(?P<quarter>[1-4])\b(?!\s*\d)", _BEFORE_A_YEAR),
-    (_WORD, rf"\b(?P<weekday>{'|'.join(_WEEKDAYS)})\b", _BEFORE_A_WEEKDAY),
+    (
+        _WORD,
+        r"\b(?:(?:the|am|el)\s+)?(?P<back>last|past|previous|(?:letzt|vergangen|vorig)e[nm]|pasado)\s+"
+        rf"{_WEEKDAY}",
+        "",
+    ),
+    (_WORD, rf"\b(?:(?:el|le)\s+)?{_WEEKDAY}\s+(?P<back>pasado|dernier)\b", ""),
+    (_WORD, _WEEKDAY, _BEFORE_A_WEEKDAY),
     (_DIGIT, rf"{_NOT_INSIDE}{_YEAR}-(?P<number>0[1-9]|1[0-2])(?![\d/-]|\.\w)", _BEFORE_A_YEAR),
     (_DIGIT, rf"{_NOT_INSIDE}{_YEAR}(?![A-Za-z_%:/-]|[.,]\d){_COUNTED_THINGS}", _BEFORE_A_YEAR),
     (_SEASON_NAME, _SEASON, _BEFORE_A_MONTH),
@@ -383,7 +391,8 @@ def _hint(match: re.Match[str]) -> TimeHint | None:
     if "season" in said:
         return _season(_SEASONS[said["season"]], said.get("year", "-"))
     named = _date(said)
-    return TimeHint(phrase="", type="absolute", date=named) if named else None
+    back = -1 if "back" in said else None
+    return TimeHint(phrase="", type="absolute", date=named, offset=back) if named else None
 
 
 def _season(month: int, year: str) -> TimeHint:

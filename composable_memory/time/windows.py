@@ -138,6 +138,8 @@ def _days(hint: TimeHint, today: date, latest: date) -> _Days | None:
         return (
             _counted_span(hint.unit, hint.offset, today) if is_span else _unit(hint.unit, hint.offset, today)
         )
+    if hint.offset and latest == today:  # "last Monday", said on a Monday, is that of the week before
+        latest = _moved(latest, hint.offset)
     first = _named(hint.date, latest)
     if first is None or hint.until is None:
         return first

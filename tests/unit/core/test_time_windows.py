@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from composable_memory.query.intent import parse_query_intent
-from composable_memory.time.windows import FAR_PAST, window_of
+from composable_memory.time.windows import FAR_PAST, named_window, window_of
 from composable_memory.types import TimeHint, TimeWindow
 
 NOW = datetime(2026, 6, 10, 12, tzinfo=UTC)  # a Wednesday
@@ -15,9 +15,9 @@ def window(query: str, now: datetime = NOW) -> TimeWindow | None:
     return window_of(parse_query_intent(query).time_hints, now)
 
 
-def days(query: str) -> tuple[str, str]:
+def days(query: str, now: datetime = NOW) -> tuple[str, str]:
     """Return the first and the last day of the window, as dates."""
-    found = window(query)
+    found = window(query, now)
     assert found is not None
     return found.start.date().isoformat(), found.end.date().isoformat()
 
@@ -123,3 +123,17 @@ def test_a_weekday_is_that_of_the_week_that_is_named() -> None:
         found = window(query, wednesday)
         assert found is not None
         assert found.start.date().isoformat() == found.end.date().isoformat() == "2026-05-11", query
+
+
+def test_last_monday_is_never_today() -> None:
+    monday = datetime(2026, 6, 8, 9, tzinfo=UTC)
+    last = ("last Monday", "letzten Montag", "am vergangenen Montag", "el lunes pasado", "el pasado lunes",
+            "lundi dernier")  # fmt: skip
+    for query in last:
+        assert days(query, monday) == ("2026-06-01", "2026-06-01"), query
+        assert days(query, monday + timedelta(days=1)) == ("2026-06-08", "2026-06-08"), query
+        assert named_window(query, monday) == window(query, monday), query
+    for query in ("on Monday", "am Montag", "el lunes"):
+        assert days(query, monday) == ("2026-06-08", "2026-06-08"), query
+    assert days("since last Monday", monday) == ("2026-06-01", "2026-06-08")
+    assert days("the last Tuesday in March 2026", monday) == ("2026-03-31", "2026-03-31")
