@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
+from composable_memory.front_matter import front_matter
 from composable_memory.types import MemorySearchResult
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
@@ -56,13 +57,17 @@ def stripped(result: MemorySearchResult) -> MemorySearchResult:
 
 def whole_text(result: MemorySearchResult) -> Line:
     """Return the passage of a result, marked where the snippet is; the snippet where there is no more."""
-    shown = result.snippet.removeprefix(ELLIPSIS)
-    removed = len(result.snippet) - len(shown)
-    begin = result.text.find(shown.removesuffix(ELLIPSIS))
-    if not result.text or begin < 0:
+    shift = _place_of_snippet(result)
+    if shift is None:
         return Line(result.text or result.snippet, () if result.text else result.highlights)
-    shift = begin - removed
     return Line(result.text, tuple((start + shift, end + shift) for start, end in result.highlights))
+
+
+def _place_of_snippet(result: MemorySearchResult) -> int | None:
+    """Return where in the passage the snippet begins; None if it is not from there, or there is no more."""
+    shown = result.snippet.removeprefix(ELLIPSIS)
+    begin = result.text.find(shown.removesuffix(ELLIPSIS)) if result.text else -1
+    return begin - (len(result.snippet) - len(shown)) if begin >= 0 else None
 
 
 def lines_of(line: Line, width: int | None = None) -> list[Line]:
@@ -78,8 +83,9 @@ def best_lines(result: MemorySearchResult, most: int = 1, *, width: int | None =
     """Return at most `most` neighbouring lines of the snippet: those that hold most of what was asked.
 
     Words that few of the lines hold count more. With `width`, lines are cut between words to that length.
+    Front matter is passed over, as long as the passage holds anything else.
     """
-    lines = lines_of(Line(result.snippet, result.highlights), width)
+    lines = lines_of(_without_front_matter(result), width)
     said = [
         {line.text[begin:end].casefold()[:STEM_CHARS] for begin, end in line.highlights} for line in lines
     ]
@@ -88,6 +94,15 @@ def best_lines(result: MemorySearchResult, most: int = 1, *, width: int | None =
     best = max(range(len(lines)), key=lambda at: shares[at], default=0)
     first = max(0, min(best - (most - 1) // 2, len(lines) - most))
     return lines[first : first + most]
+
+
+def _without_front_matter(result: MemorySearchResult) -> Line:
+    """Return what the snippet says below the front matter of its note, or else what the passage does."""
+    snippet, place = Line(result.snippet, result.highlights), _place_of_snippet(result)
+    passage = snippet if place is None else whole_text(result)
+    head = front_matter(passage.text).length if result.start_line <= 1 else 0
+    bodies = (_from(snippet, max(0, head - (place or 0))), _from(passage, head))
+    return next((body for body in bodies if body.text.strip()), snippet)
 
 
 def readable(line: Line) -> Line:
@@ -129,6 +144,10 @@ def _signs_of(link: re.Match[str], highlights: Sequence[Span]) -> Iterator[tuple
 def _shift(moves: Sequence[tuple[int, int]], at: int) -> int:
     """Return by how much a character moves: as far as the last change before it says."""
     return next((shift for end, shift in reversed(moves) if end <= at), 0)
+
+
+def _from(line: Line, begin: int) -> Line:
+    return Line(line.text[begin:], _between(line.highlights, begin, len(line.text)))
 
 
 def _between(highlights: Sequence[Span], begin: int, end: int) -> tuple[Span, ...]:

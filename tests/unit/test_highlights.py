@@ -40,6 +40,21 @@ def test_the_lines_that_hold_most_of_the_question_are_shown() -> None:
     assert best_lines(result("")) == []
 
 
+def test_front_matter_is_shown_only_where_there_is_nothing_else() -> None:
+    head = "---\ntitle: Trolley\ntags: [dock]\n---\n"
+    text = f"{head}# Dock\nthe trolley is spare\n"
+
+    assert [line.text for line in best_lines(result(text))] == ["# Dock"]
+    best = best_lines(result(text, "(?i)trolley"))
+    assert [(line.text, marked(line)) for line in best] == [("the trolley is spare", ["trolley"])]
+    assert [line.text for line in best_lines(result(text), 9)] == ["# Dock", "the trolley is spare"]
+    assert [line.text for line in best_lines(result("…Trolley\ntags: [dock]\n---\n# Dock…", text=text))] == [
+        "# Dock…"
+    ]
+    assert [line.text for line in best_lines(result(head.strip(), text=text))] == ["# Dock"]
+    assert [line.text for line in best_lines(result(head, "Trolley"))] == ["title: Trolley"]
+
+
 def test_long_lines_are_cut_between_words_and_keep_their_marks() -> None:
     lines = lines_of(Line("one two three fourteen", ((4, 7), (14, 22))), width=9)
 
