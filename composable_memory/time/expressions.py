@@ -220,6 +220,7 @@ _SEASON_NAME = "|".join(sorted({name[:4] for name in _SEASONS}))
 _MONTH_NAME = "|".join(sorted({name[:3] for name in _MONTHS}))
 _WORD = "|".join(sorted({name[:3] for name in (*_WORDS, *_WEEKDAYS, *_QUARTERS)}))
 _WEEKDAY = rf"\b(?P<weekday>{'|'.join(_WEEKDAYS)})\b"
+_LAST = "last|past|previous|(?:letzt|vergangen|vorig)e[nm]|pasado"
 _WAY = "last|past|previous|this|next|últim|ago|hace|il y a|vor|letzten|vergangenen"
 
 _RULES: tuple[tuple[str, str, str], ...] = (
@@ -276,12 +277,7 @@ _RULES: tuple[tuple[str, str, str], ...] = (
     (_WAY, r"\b(?P<way>last|past|previous|this|next)\s+(?P<unit>day|week|month|year)\b", ""),
     (_WORD, rf"(?P<word>{_any_of(_WORDS)})", ""),
     (_DIGIT, r"\bQ(?P<quarter>[1-4])\b(?!\s*\d)", _BEFORE_A_YEAR),
-    (
-        _WORD,
-        r"\b(?:(?:the|am|el)\s+)?(?P<back>last|past|previous|(?:letzt|vergangen|vorig)e[nm]|pasado)\s+"
-        rf"{_WEEKDAY}",
-        "",
-    ),
+    (_WORD, rf"\b(?:(?:the|am|el)\s+)?(?P<back>{_LAST})\s+{_WEEKDAY}", ""),
     (_WORD, rf"\b(?:(?:el|le)\s+)?{_WEEKDAY}\s+(?P<back>pasado|dernier)\b", ""),
     (_WORD, _WEEKDAY, _BEFORE_A_WEEKDAY),
     (_DIGIT, rf"{_NOT_INSIDE}{_YEAR}-(?P<number>0[1-9]|1[0-2])(?![\d/-]|\.\w)", _BEFORE_A_YEAR),
