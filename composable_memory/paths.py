@@ -106,15 +106,33 @@ def has_memory_files(workspace: Path) -> bool:
 
 def no_such_note(name: str, workspace: Path) -> str:
     """Return that there is no note of this name, with those of a similar one; looks at the disk."""
+    names = _names_of_notes(workspace, everywhere=not has_memory_files(workspace))
+    return f"there is no {name!r}{_meant(difflib.get_close_matches(name, names, n=3))}"
+
+
+def notes_called(name: str, workspace: Path, *, everywhere: bool) -> str:
+    """Return a question after the notes that a wiki link to `name` leads to; looks at the disk.
+
+    Blank where there are none. They are looked for `everywhere` in the workspace, or in its `memory/`.
+    """
+    wanted = f"/{name}".casefold()
+    names = _names_of_notes(workspace, everywhere=everywhere)
+    return _meant([one for one in names if f"/{posixpath.splitext(one)[0]}".casefold().endswith(wanted)][:3])
+
+
+def _names_of_notes(workspace: Path, *, everywhere: bool) -> list[str]:
     names = [one for one in MAIN_FILES if (workspace / one).is_file()]
-    start = workspace / MEMORY_FOLDER if has_memory_files(workspace) else workspace
-    for folder, below, files in os.walk(start):
+    for folder, below, files in os.walk(workspace if everywhere else workspace / MEMORY_FOLDER):
         below[:] = [one for one in below if not is_left_out(one)]
-        names.extend(relative_key(Path(folder, one), workspace) for one in files if is_note(one))
+        found = (relative_key(Path(folder, one), workspace) for one in files if is_note(one))
+        names.extend(one for one in found if one not in MAIN_FILES)
         if len(names) > MOST_NAMES:
             break
-    near = difflib.get_close_matches(name, names, n=3)
-    return f"there is no {name!r}" + (f"; did you mean {' or '.join(map(repr, near))}?" if near else "")
+    return names
+
+
+def _meant(names: Sequence[str]) -> str:
+    return f"; did you mean {' or '.join(map(repr, names))}?" if names else ""
 
 
 def extra_root(path: Path, workspace: Path) -> Path:
@@ -157,7 +175,10 @@ def resolve_memory_file(
 
 
 def _describe(root: Path, extras: Sequence[Path]) -> list[str]:
-    return [*MAIN_FILES, f"{MEMORY_FOLDER}/**", *(_shown(extra, root) for extra in extras)]
+    shown = [_shown(extra, root) for extra in extras]
+    if "**" in shown:
+        return ["**", *filter(leads_outside, shown)]
+    return [*MAIN_FILES, f"{MEMORY_FOLDER}/**", *shown]
 
 
 def _shown(extra: Path, root: Path) -> str:

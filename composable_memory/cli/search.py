@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from pydantic import JsonValue
 
-from composable_memory.citations import format_place
+from composable_memory.citations import format_place, read_citation
 from composable_memory.cli.command import Target, command
 from composable_memory.cli.exit_codes import ExitCode
 from composable_memory.cli.options import (
@@ -41,6 +41,7 @@ from composable_memory.cli.output import (
 from composable_memory.documents import document
 from composable_memory.errors import ConfigError, InvalidArgument
 from composable_memory.highlights import Line, best_lines, lines_of, readable, whole_text
+from composable_memory.paths import is_note
 from composable_memory.query.context_pack import told_facts
 from composable_memory.query.filters import parse_since, parse_until, read_filters
 from composable_memory.runtime.opening import moment_given, open_memory
@@ -233,16 +234,31 @@ async def get(
     request = MemoryGetRequest(path=path, from_=from_line, lines=lines)
     async with open_memory(target.workspace, target.state_dir, long_lived=False) as memory:
         reply = await memory_get(memory, request)
+        is_empty = not reply.text and reply.error is None
+        whole = await memory_get(memory, MemoryGetRequest(path=reply.path)) if is_empty else reply
     if as_json:
         print_json(reply.as_json())
     if reply.error is not None:
         error(reply.error)
         return ExitCode.FAILED
+    cited = read_citation(path)
+    first = from_line or (cited.start_line if cited else 0)
     if not as_json:
-        print_text(reply.text)
-    if not reply.text:
-        warn(f"{reply.path}: there is no such file, or no such lines, or nothing in them")
+        is_open = (first or lines) and reply.text and not reply.text.endswith("\n")
+        print_text(f"{reply.text}\n" if is_open else reply.text)
+    if is_empty:
+        warn(f"{reply.path}: {_why_empty(reply.path, whole.text, first)}")
     return ExitCode.FINE
+
+
+def _why_empty(path: str, whole: str, first: int) -> str:
+    """Return why there is no text from line `first` on; `whole` is the text of the file."""
+    if not whole.strip():
+        return "there is nothing in this file"
+    count = whole.removesuffix("\n").count("\n") + 1
+    if is_note(path) and first > count:  # those of a transcript or a PDF are not the lines of its text
+        return f"there is no line {first}; the file has {count} {'line' if count == 1 else 'lines'}"
+    return "there is nothing in these lines"
 
 
 def _filters(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from composable_memory.citations import CitationMode, cite, read_citation, with_source_line
 from composable_memory.errors import ComposableMemoryError, InvalidArgument, MemoryPathError
-from composable_memory.paths import NOTES, no_such_note
+from composable_memory.paths import NOTES, no_such_note, notes_called
 from composable_memory.query.context_pack import PackBudget, estimate_tokens
 from composable_memory.tools.tool_documents import (
     DeepProbe,
@@ -178,7 +178,9 @@ async def memory_get(memory: "Memory", request: MemoryGetRequest) -> MemoryGetRe
                 text="", path=part.path, status="error", code="MEMORY_NOT_FOUND", error=error
             )
     except MemoryPathError as error:
-        return unreadable(request.path, "MEMORY_PATH_NOT_ALLOWED", str(error))
+        workspace, is_all_notes = memory.workspace_dir, "**" in error.allowed
+        meant = await asyncio.to_thread(notes_called, error.path, workspace, everywhere=is_all_notes)
+        return unreadable(request.path, "MEMORY_PATH_NOT_ALLOWED", f"{error}{meant}")
     except (ComposableMemoryError, OSError) as error:
         return unreadable(request.path, "MEMORY_READ_FAILED", str(error))
     return MemoryGetReply(text=part.text, path=part.path)

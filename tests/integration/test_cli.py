@@ -219,6 +219,16 @@ def test_a_link_to_a_note_is_found_by_its_name_and_its_alias_and_read_as_text(
         assert [one["snippet"] for one in found] == ["Met [[People/Tomasz Wolski|Tomek]] at the quay."]
 
 
+def test_the_name_that_links_write_leads_to_the_path_of_a_note(cmem: Cmem, vault: Path) -> None:
+    for name in ("Schlüssel und Tür", "2026/schlüssel und tür"):
+        result = cmem("get", name)
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert "did you mean 'Täglich/2026/Schlüssel und Tür.md'?" in result.stderr
+        assert "readable are **;" in result.stderr
+    assert "did you mean" not in cmem("get", "und Tür").stderr
+    assert "did you mean" not in cmem("get", "../Boat licence").stderr
+
+
 def test_the_workspace_may_be_named_as_an_extra_path(cmem: Cmem, vault: Path) -> None:
     (vault / "MEMORY.md").write_text("Zebras sleep.", encoding="utf-8")
     assert json.loads(cmem("index", "--json").stdout)["filesIndexed"] == 1
@@ -649,10 +659,24 @@ def test_a_missing_file_is_an_error_that_names_the_nearest(cmem: Cmem) -> None:
 
 
 def test_lines_beyond_the_end_are_remarked_upon(cmem: Cmem) -> None:
-    result = cmem("get", "MEMORY.md", "--from", "900")
+    cmem.write("memory/short.md", "One.\n\nThree.\n")
+    cmem.write("memory/empty.md", "")
+    for args in (["memory/short.md", "--from", "4"], ["memory/short.md:4"], ["memory/short.md#L4-L9"]):
+        result = cmem("get", *args)
+        assert (result.exit_code, result.stdout) == (0, ""), args
+        assert re.search(r"memory/short\.md: .*\b4\b.*\b3 lines", result.stderr), args
+    for args in (["memory/short.md:2"], ["memory/empty.md"]):
+        result = cmem("get", *args)
+        assert (result.exit_code, result.stdout) == (0, ""), args
+        assert not re.search(r"\d", result.stderr.replace(args[0], "")), args
 
-    assert (result.exit_code, result.stdout) == (0, "")
-    assert "MEMORY.md" in result.stderr
+
+def test_lines_end_with_a_line_break(cmem: Cmem) -> None:
+    cmem.write("memory/short.md", "One.\nTwo.")
+    for args in (["memory/short.md", "--from", "1", "--lines", "1"], ["memory/short.md:1"]):
+        assert cmem("get", *args).stdout == "One.\n", args
+    assert cmem("get", "memory/short.md", "--from", "2").stdout == "Two.\n"
+    assert cmem("get", "memory/short.md").stdout == "One.\nTwo."
 
 
 def test_every_place_that_is_printed_can_be_read(indexed: Cmem) -> None:

@@ -223,3 +223,10 @@ def test_what_is_no_file_to_read_is_named(root: Path, kind: str, problem: str) -
 
     with pytest.raises(OSError, match=problem), opened_file(path, max_bytes=10):
         pass
+
+
+def test_of_a_workspace_that_is_all_notes_only_that_and_what_lies_outside_is_told(root: Path) -> None:
+    with pytest.raises(MemoryPathError) as refused:
+        resolve_memory_file("a.png", workspace=root, extra_paths=[root, root / "sub", Path("../extra")])
+
+    assert refused.value.allowed == ("**", "../extra")
