@@ -132,9 +132,9 @@ async def search(
         _print_response(response, explain=explain, lines=lines, text=text)
     warn_degraded(response.degraded)
     tell_scope(status)
-    if response.weak:
+    if response.weak and (as_json or response.results):
         warn(_told_of_weak(response))
-    elif not response.results:
+    elif not response.weak and not response.results:
         warn_if_empty(status)
     if failure is not None:
         error(failure)
@@ -202,11 +202,11 @@ async def pack(
     elif reply.pack:
         print_text(f"{reply.pack}\n")
     elif not reply.unavailable:
-        print_line("Nothing matched well." if reply.weak else "No matches.")
+        print_line("No matches." if not reply.weak else f"{reply.warning}; {SEE_WEAK}".capitalize())
     warn_degraded(reply.degraded or ())
-    if reply.weak:
+    if reply.weak and (as_json or reply.pack):
         warn(f"{reply.warning}; {SEE_WEAK if not reply.pack else NEAREST}")
-    elif not reply.pack:
+    elif not reply.weak and not reply.pack:
         warn_if_empty(status)
     if reply.unavailable:
         error(reply.error or "the memory cannot be searched")
@@ -393,7 +393,7 @@ def _print_response(
     response: QueryResponse, *, explain: bool, lines: int | None = None, text: bool = False
 ) -> None:
     if not response.results:
-        print_line("Nothing matched well." if response.weak else "No matches.")
+        print_line(_told_of_weak(response).capitalize() if response.weak else "No matches.")
         if any(one.code != "scope-denied" for one in response.degraded):
             warn(WHERE_TO_LOOK)
     attributions: Sequence[Attribution | None] = response.attributions if explain else ()

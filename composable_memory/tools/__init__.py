@@ -5,12 +5,16 @@ None of them raises for a memory that fails: the reply then says what is wrong a
 
 import asyncio
 import re
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import compress
+from operator import not_
 from typing import TYPE_CHECKING, TypeVar
 
 from composable_memory.citations import CitationMode, cite, read_citation, with_source_line
 from composable_memory.errors import ComposableMemoryError, InvalidArgument, MemoryPathError
 from composable_memory.paths import NOTES, no_such_note, notes_called
+from composable_memory.query.calibration import NOISE
 from composable_memory.query.context_pack import PackBudget, estimate_tokens
 from composable_memory.tools.tool_documents import (
     DeepProbe,
@@ -31,7 +35,13 @@ from composable_memory.tools.tool_documents import (
     SearchHit,
     SearchProbe,
 )
-from composable_memory.types import DroppedCandidate, MemoryFileSlice, QueryResponse
+from composable_memory.types import (
+    Attribution,
+    DroppedCandidate,
+    MemoryFileSlice,
+    MemorySearchResult,
+    QueryResponse,
+)
 from composable_memory_ops_logs import QueryDelivered, trace
 
 if TYPE_CHECKING:
@@ -148,7 +158,7 @@ def why_weak(response: QueryResponse) -> str | None:
     if not response.weak:
         return None
     left_out = sum(one.reason == "weak" for one in response.dropped)
-    return "nothing matched well" + (f"; {left_out} nearest left out" if left_out else "")
+    return "nothing matched well" + (f", {left_out} nearest left out" if left_out else "")
 
 
 def _explained(memory: "Memory", reply: ReplyT, response: QueryResponse) -> ReplyT:
@@ -250,22 +260,41 @@ async def query_cited(memory: "Memory", request: MemorySearchRequest) -> QueryRe
             filters=request.filters(memory.manager.asked_at()),
             now=request.now,
         )
-        wants_weak = memory.settings.memory.query.show_weak if request.weak is None else request.weak
-        if response.weak and not wants_weak:
-            response = _without_results(response)
+        query = memory.settings.memory.query
+        wants_weak = query.show_weak if request.weak is None else request.weak
+        if not wants_weak and response.weak:
+            response = _only(response, [False] * len(response.results), why="nothing matched well")
+        elif not wants_weak and request.min_score is None and query.min_score == 0.0:
+            good = [*map(_is_no_noise, response.results, response.attributions)]
+            response = _only(response, good, why="hardly matches")
         paths = tuple(result.path for result in response.results)
         memory.ops_log.emit(QueryDelivered(result_count=len(paths), paths=paths))
     cited = cite(response.results, memory.settings.memory.citations, request.session_key)
     return replace(response, results=cited)
 
 
-def _without_results(response: QueryResponse) -> QueryResponse:
-    """Return a response whose results were dropped because none matches well."""
-    weak = [
-        DroppedCandidate(backend_id=how.backend_id, result=one, reason="weak", detail="nothing matched well")
-        for one, how in zip(response.results, response.attributions, strict=True)
+def _is_no_noise(result: MemorySearchResult, how: Attribution) -> bool:
+    """Return whether a result has something of the question; scores that only order a list cannot tell."""
+    is_absolute = how.calibrated_score == how.raw_score
+    return result.exact or not is_absolute or how.calibrated_score >= NOISE
+
+
+def _only(response: QueryResponse, good: Sequence[bool], *, why: str) -> QueryResponse:
+    """Return a response with those of its results that are good; the others are dropped as weak."""
+    if all(good):
+        return response
+    pairs = [*zip(response.results, response.attributions, strict=True)]
+    dropped = [
+        DroppedCandidate(backend_id=how.backend_id, result=one, reason="weak", detail=why)
+        for one, how in compress(pairs, map(not_, good))
     ]
-    return replace(response, results=(), attributions=(), dropped=(*weak, *response.dropped))
+    kept = [*compress(pairs, good)]
+    return replace(
+        response,
+        results=tuple(one for one, _ in kept),
+        attributions=tuple(how for _, how in kept),
+        dropped=(*dropped, *response.dropped),
+    )
 
 
 def why_unavailable(response: QueryResponse) -> str | None:

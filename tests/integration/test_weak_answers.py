@@ -9,7 +9,7 @@ import pytest
 
 from composable_memory import open_memory
 from composable_memory.query.backend_handle import ComposableBackendEntry
-from composable_memory.query.calibration import Calibration, strength
+from composable_memory.query.calibration import NOISE, Calibration, strength
 from composable_memory.query.manager import ComposableMemoryManager
 from composable_memory.runtime.memory import Memory
 from composable_memory.testing.fakes import InMemoryBackend
@@ -18,6 +18,7 @@ from composable_memory.tools import (
     MemorySearchRequest,
     memory_context_pack,
     memory_search,
+    query_cited,
 )
 from composable_memory.types import QueryRequest, SearchOptions
 from composable_memory_ops_logs import OpsLogReader
@@ -60,6 +61,22 @@ async def test_an_agent_is_told_that_nothing_matched_well_and_gets_the_nearest_o
     assert shown.results
     assert {one.weak for one in shown.results} == {True}
     assert {one.weak for one in own.results} == {None}
+
+
+async def test_what_hardly_matches_is_left_out_below_what_does(memory: Memory) -> None:
+    asked = MemorySearchRequest(query="How old is the orchard?")
+    response = await query_cited(memory, asked)
+    everything = await query_cited(memory, asked.model_copy(update={"weak": True}))
+    without_least = await query_cited(memory, asked.model_copy(update={"min_score": 0.0}))
+
+    left_out = [one.result for one in response.dropped if one.detail == "hardly matches"]
+    assert response.results[0].path == "memory/orchard.md"
+    assert left_out
+    assert {one.score for one in left_out} < {one.score for one in everything.results}
+    assert all(one.score < NOISE for one in left_out)
+    assert all(one.score >= NOISE for one in response.results)
+    assert everything.results == without_least.results
+    assert len(response.results) == len(response.attributions) == len(everything.results) - len(left_out)
 
 
 async def test_a_pack_of_weak_results_is_empty_and_says_why(memory: Memory) -> None:
