@@ -84,6 +84,7 @@ PROBE_QUERY = "ping"
 
 async def memory_search(memory: "Memory", request: MemorySearchRequest) -> MemorySearchReply:
     """Search; where the settings want citations, each snippet ends with its own."""
+    first = _first_index(memory)
     try:
         response = await query_cited(memory, request)
     except InvalidArgument as error:
@@ -105,7 +106,7 @@ async def memory_search(memory: "Memory", request: MemorySearchRequest) -> Memor
         trace_id=response.trace_id,
         degraded=response.degraded,
     )
-    return _explained(memory, reply, response)
+    return _explained(memory, reply, response, first)
 
 
 async def memory_context_pack(memory: "Memory", request: MemoryContextPackRequest) -> MemoryContextPackReply:
@@ -121,6 +122,7 @@ async def memory_context_pack(memory: "Memory", request: MemoryContextPackReques
         session_key=request.session_key,
         backends=request.backends,
     )
+    first = _first_index(memory)
     try:
         response = await query_cited(memory, search)
     except InvalidArgument as error:
@@ -142,7 +144,7 @@ async def memory_context_pack(memory: "Memory", request: MemoryContextPackReques
         trace_id=packed.trace_id,
         degraded=response.degraded,
     )
-    return _explained(memory, reply, response)
+    return _explained(memory, reply, response, first)
 
 
 def why_empty(memory: "Memory") -> str | None:
@@ -161,15 +163,31 @@ def why_weak(response: QueryResponse) -> str | None:
     return "nothing matched well" + (f", {left_out} nearest left out" if left_out else "")
 
 
-def _explained(memory: "Memory", reply: ReplyT, response: QueryResponse) -> ReplyT:
+def _first_index(memory: "Memory") -> str | None:
+    """Return the backend whose index of the notes has never been filled; None if it has, or keeps none."""
+    status = memory.status()
+    return status.backend if status.custom.get("lastSync", "") is None else None
+
+
+def _is_first_indexing(memory: "Memory", response: QueryResponse, first: str | None) -> bool:
+    """Return whether an answer came before the first sync, begun but not ended, had indexed the notes."""
+    is_behind = any(one.code == "stale" and one.backend_id == first for one in response.degraded)
+    return is_behind and "lastSyncError" not in memory.status().custom
+
+
+def _explained(memory: "Memory", reply: ReplyT, response: QueryResponse, first: str | None) -> ReplyT:
     """Return a reply that says what to do where nothing was found, or nothing that matches well."""
     if (weak := why_weak(response)) is not None:
         action = "Ask with other words, or again with `weak` to see the nearest passages."
         if response.results:
             action = "Take these passages for what lies nearest, not for an answer."
         return reply.model_copy(update={"weak": True, "warning": weak, "action": action})
-    warning = None if response.results else why_empty(memory)
-    if warning is None:
+    if response.results:
+        return reply
+    if _is_first_indexing(memory, response, first):
+        warning, action = "the notes are being indexed for the first time", "Search again in a few seconds."
+        return reply.model_copy(update={"warning": warning, "action": action})
+    if (warning := why_empty(memory)) is None:
         return reply
     action = "Check that the memory was opened for the right folder (`--workspace`)."
     return reply.model_copy(update={"warning": warning, "action": action})

@@ -18,7 +18,16 @@ from mcp.client.stdio import stdio_client
 from mcp.types import CallToolResult, TextContent
 
 from composable_memory.mcp_server import build_server
-from composable_memory.tools import MemoryContextPackReply, MemoryGetReply, MemorySearchReply
+from composable_memory.runtime.opening import open_memory
+from composable_memory.tools import (
+    MemoryContextPackReply,
+    MemoryContextPackRequest,
+    MemoryGetReply,
+    MemorySearchReply,
+    MemorySearchRequest,
+    memory_context_pack,
+    memory_search,
+)
 
 PAGE = Path(__file__).parents[2] / "docs" / "mcp.md"
 PROGRAM = [sys.executable, "-m", "composable_memory.cli", "mcp"]
@@ -114,6 +123,35 @@ async def test_a_search_answers_with_cited_passages(workspace: Path, state_dir: 
     best = reply.results[0]
     assert best.snippet.endswith(f"\n\nSource: {best.citation}")
     assert "shade" in {best.snippet[begin:end].lower() for begin, end in best.highlights or ()}
+
+
+async def test_the_first_search_of_a_server_finds_the_notes(workspace: Path, state_dir: Path) -> None:
+    async with a_client(workspace, state_dir) as client:
+        answer = content(await client.call_tool("memory_search", dict(QUESTION)))
+
+    assert answer["results"]
+    assert "warning" not in answer
+
+
+async def test_an_answer_before_the_notes_are_indexed_is_not_taken_for_none(
+    workspace: Path, state_dir: Path, tmp_path: Path
+) -> None:
+    hasty = "memory: {embedding: {provider: none}, builtin: {sync: {on_search_wait_ms: 0}}}"
+    (tmp_path / "config.yaml").write_text(hasty, encoding="utf-8")
+    async with open_memory(workspace, tmp_path / "other") as memory:
+        packed = await memory_context_pack(memory, MemoryContextPackRequest(query="tomatoes"))
+    async with open_memory(workspace, state_dir) as memory:
+        searched = await memory_search(memory, MemorySearchRequest(query="tomatoes"))
+        await memory.sync()
+        found = await memory_search(memory, MemorySearchRequest(query="tomatoes"))
+        none = await memory_search(memory, MemorySearchRequest(query="qqxyzzy", weak=False))
+
+    for reply in (packed, searched):
+        assert "first time" in str(reply.warning)
+        assert "again" in str(reply.action)
+    assert found.results
+    assert found.warning is None
+    assert "first time" not in str(none.warning)
 
 
 async def test_a_context_is_one_text_within_its_budget(workspace: Path, state_dir: Path) -> None:

@@ -53,6 +53,9 @@ from composable_memory_adapters.builtin.sync.sync_scheduler import FolderWatch, 
 from composable_memory_adapters.builtin.sync.watch_scope import survey
 from composable_memory_adapters.excerpts import excerpt
 
+FIRST_WAIT_S = 2.0
+"""How long a search waits for the first sync of all, before which nothing can be found."""
+
 
 @asynccontextmanager
 async def open_builtin(
@@ -266,6 +269,8 @@ class BuiltinMemory:
         """Start a sync if one is due or a conversation begins, and wait a moment for it."""
         is_new_session = self._scheduler.is_new_session(session_key)
         if not is_new_session and not self._is_check_due():
+            if (running := self._first_sync()) is not None:
+                await self._wait_for_notes(running)
             return
         self._index.checked_at = self._services.clock()
         if is_new_session:
@@ -276,7 +281,18 @@ class BuiltinMemory:
             await self._index.reopen_if_replaced()
             await self._index.take_stock()
             return
+        await self._wait_for_notes(self._first_sync() or flight)
+
+    def _first_sync(self) -> Flight | None:
+        """Return the sync that runs while the index has never been filled, if searches sync at all."""
+        is_unfilled = self._index.snapshot.mark is None
+        return self._flights.current if is_unfilled and self._settings.sync.on_search else None
+
+    async def _wait_for_notes(self, flight: Flight) -> None:
+        """Wait a moment until a sync has indexed the notes; longer where nothing can be found before."""
         wait_s = self._settings.sync.on_search_wait_ms / 1000
+        if wait_s and self._index.snapshot.mark is None:
+            wait_s = max(wait_s, FIRST_WAIT_S)
         await asyncio.wait([flight.notes_indexed], timeout=wait_s)
         await self._index.take_stock()
 
@@ -382,7 +398,7 @@ def _reading(rel_path: str) -> Iterator[None]:
 
 def _sync_progress(flight: Flight) -> str:
     if flight.progress is None or not flight.progress.total:
-        return "the notes are being looked at"
+        return "checking the notes for changes"
     progress = flight.progress
     return f"the notes are being indexed: {progress.completed} of {progress.total} changed ones are in"
 
