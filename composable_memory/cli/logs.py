@@ -148,8 +148,10 @@ async def resolve_trace(target: Target, trace_id: str, *, memory: str | None = N
     """
     if trace_id != LAST:
         return trace_id
-    queries = _reader(target).events(EventFilter(action="query.start"))
-    found = await asyncio.to_thread(next, (one.trace_id for one in queries if _is_of(one, memory)), None)
+    reader = _reader(target)
+    queries = (one for one in reader.events(EventFilter(action="query.start")) if _is_of(one, memory))
+    asked = (one.trace_id for one in queries if not _is_probe(one, reader))
+    found = await asyncio.to_thread(next, asked, None)
     if found is None:
         raise OpsLogError("there was no query yet", subject=LAST, advice="`cmem search` makes one")
     return found
@@ -157,6 +159,15 @@ async def resolve_trace(target: Target, trace_id: str, *, memory: str | None = N
 
 def _is_of(event: OpsEvent, memory: str | None) -> bool:
     return memory is None or (isinstance(event.detail, Mapping) and event.detail.get("memory") == memory)
+
+
+def _is_probe(event: OpsEvent, reader: OpsLogReader) -> bool:
+    """Return whether a query is that of `cmem status --deep`, whose results nobody was given."""
+    from composable_memory.tools import PROBE_QUERY  # late, because `cmem --help` imports this module
+
+    if not (isinstance(event.detail, Mapping) and event.detail.get("query") == PROBE_QUERY):
+        return False
+    return all(one.action != "query.delivered" for one in reader.trace(event.trace_id))
 
 
 def _reader(target: Target) -> OpsLogReader:
