@@ -357,7 +357,7 @@ def test_a_timeline_goes_from_the_first_to_the_last(told: Cmem) -> None:
 
     assert lines[::2] == [
         "2026-01-05 to 2026-03-01  Alice works at Acme",
-        "2026-03-01 to             Alice works at Beacon",
+        "since 2026-03-01          Alice works at Beacon",
     ]
 
 
@@ -533,7 +533,7 @@ def graph(cmem: Cmem) -> Cmem:
 def test_a_real_graph_tells_what_held_when_and_where_it_is_from(graph: Cmem) -> None:
     lines = graph("graph", "timeline", "alice moreau").stdout.splitlines()
 
-    assert [line[:24] for line in lines[::2]] == ["2026-01-05 to 2026-03-01", "2026-03-01 to           "]
+    assert [line[:24] for line in lines[::2]] == ["2026-01-05 to 2026-03-01", "since 2026-03-01        "]
     assert [line.rpartition("from ")[2] for line in lines[1::2]] == [
         "memory/2026-01-05.md#L2",
         "memory/2026-03-01.md#L2",

@@ -185,7 +185,7 @@ def test_who_alone_used_the_state_folder_keeps_all_of_it(cmem: Cmem, tmp_path: P
     restored("sole", tmp_path)
 
     timeline = cmem("A", "graph", "timeline", "Alice Moreau")
-    assert "2026-01-05 to             Alice Moreau works at Acme." in timeline
+    assert "since 2026-01-05          Alice Moreau works at Acme." in timeline
     assert "graphiti/main/" in timeline
     assert f"from {NOTE}#L1" in timeline
     assert "1 judged query" in cmem("A", "feedback", "stats")

@@ -57,11 +57,12 @@ def print_fact(fact: Fact, path: str, now: datetime) -> None:
 
 
 def print_on_timeline(fact: Fact, path: str, now: datetime) -> None:
-    """Print a fact behind the time in which it holds; `?` is an end that is not known."""
+    """Print a fact behind the time in which it holds; `?` is a begin or an end that is not known."""
     is_current = fact.is_current(now)
     since = format_day(fact.valid_at) or "?"
     until = format_day(fact.invalid_at) or ("" if is_current else "?")
-    print_line(f"{since:<10} to {until:<10}  {one_line(fact.text)}", bold=is_current, dim=not is_current)
+    span = f"{since:<10} to {until}" if until else f"since {since}"
+    print_line(f"{span:<24}  {one_line(fact.text)}", bold=is_current, dim=not is_current)
     print_line(f"{'':26}{one_line(path)}{_from(fact)}", dim=True)
 
 
