@@ -1,6 +1,7 @@
 """`cmem search`, `cmem pack` and `cmem get`."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -62,6 +63,7 @@ from composable_memory.types import (
     MemorySearchResult,
     QueryIntent,
     QueryResponse,
+    SupportingFact,
 )
 
 SEE_WEAK = "ask with other words, or see them with --weak"
@@ -129,7 +131,7 @@ async def search(
     if as_json:
         print_json(search_document(response, explain=explain, lines=lines, text=text))
     elif failure is None:
-        _print_response(response, explain=explain, lines=lines, text=text)
+        print_response(response, explain=explain, lines=lines, text=text)
     warn_degraded(response.degraded)
     tell_scope(status)
     if response.weak and (as_json or response.results):
@@ -389,16 +391,20 @@ def _told_of_weak(response: QueryResponse) -> str:
 # --- as text ------------------------------------------------------------------------------------------------
 
 
-def _print_response(
-    response: QueryResponse, *, explain: bool, lines: int | None = None, text: bool = False
+def print_response(
+    response: QueryResponse, *, explain: bool = False, lines: int | None = None, text: bool = False
 ) -> None:
+    """Print the results; a fact that a result above is, is not told again as what supports another."""
     if not response.results:
         print_line(_told_of_weak(response).capitalize() if response.weak else "No matches.")
         if any(one.code != "scope-denied" for one in response.degraded):
             warn(WHERE_TO_LOOK)
     attributions: Sequence[Attribution | None] = response.attributions if explain else ()
+    said: set[tuple[object, ...]] = set()
     for number, result in enumerate(response.results):
-        print_result(result, _shown(result, lines, text=text))
+        untold = tuple(fact for fact in result.facts if _identity(fact) not in said)
+        said.update(_identity(fact) for fact in result.facts if result.snippet.startswith(fact.text))
+        print_result(replace(result, facts=untold), _shown(result, lines, text=text))
         if explain and (attribution := attributions[number]):
             _print_attribution(attribution)
         print_line()
@@ -407,6 +413,11 @@ def _print_response(
             print_line(f"dropped {_location(result)} [{backend_id}] {reason}: {detail}", dim=True)
         took = f"{response.latency_ms:.1f} ms"
         print_line(f"trace {response.trace_id}, weights {response.weights_version}, {took}", dim=True)
+
+
+def _identity(fact: SupportingFact) -> tuple[object, ...]:
+    """Return what tells a fact from others, wherever it was taken from."""
+    return fact.text, fact.valid_from, fact.valid_to
 
 
 def _shown(result: MemorySearchResult, lines: int | None, *, text: bool) -> Sequence[Line] | None:
