@@ -11,7 +11,7 @@ import typer
 
 from composable_memory.cli.command import Target, command
 from composable_memory.cli.options import AsJson, Here, Session, StateDir, Workspace
-from composable_memory.cli.output import print_json, print_line, warn, warn_degraded, warn_if_empty
+from composable_memory.cli.output import counted, print_json, print_line, warn, warn_degraded, warn_if_empty
 from composable_memory.documents import document
 from composable_memory.errors import BackendUnavailable, ConfigError
 from composable_memory.runtime.memory import Memory
@@ -173,7 +173,8 @@ def _format_means(memory: Memory) -> str:
 def _format_one(one: Mapping[str, JsonValue]) -> str:
     roots, words = one.get("roots"), []
     if one["state"] in WATCHING and isinstance(roots, list):
-        words.append(f"{len(roots)} folders and what is in them are watched")
+        whose = "its" if len(roots) == 1 else "their"
+        words.append(f"{counted(len(roots), 'folder')} watched, with {whose} subfolders")
     else:
         words.append(f"not watched ({one.get('reason', 'memory.builtin.sync.watch is off')})")
     if "intervalMinutes" in one:

@@ -79,7 +79,7 @@ def watching(place: list[str], *options: str) -> Iterator[Watch]:
 def test_it_tells_of_every_sync_that_changed_something(place: list[str], workspace: Path) -> None:
     with watching(place) as watch:
         assert watch.line() == (
-            f"Watching {workspace.resolve()}: 2 folders and what is in them are watched. End with Ctrl-C.\n"
+            f"Watching {workspace.resolve()}: 2 folders watched, with their subfolders. End with Ctrl-C.\n"
         )
         figures = r"\d+ files indexed, 0 removed, \d+ chunks, 0 embedded, 0 to embed, in \d+ ms\n"
         assert re.fullmatch(r"\d\d:\d\d:\d\d  boot: " + figures, watch.line())
@@ -186,7 +186,7 @@ def test_where_several_follow_the_notes_each_says_how(
     settings.write_text(f"memory: {{embedding: {{provider: none}}, backends: {backends}}}", encoding="utf-8")
     with watching(place) as watch:
         told = watch.line()
-        assert "builtin: 2 folders and what is in them are watched; qmd: not watched" in told
+        assert "builtin: 2 folders watched, with their subfolders; qmd: not watched" in told
         assert ", looked at every 5 minutes. End with" in told
 
 

@@ -100,6 +100,6 @@ def _holds_a_note(workspace: Path) -> bool:
 
 def _refusal(workspace: Path) -> str:
     return (
-        f"{workspace} holds a home folder, so all of it is hardly notes; name the folder of your"
+        f"{workspace} holds a home folder, so probably not all of it is notes; name the folder of your"
         " notes with --workspace, or put them into its memory/, or set memory.builtin.scope to folder"
     )
