@@ -177,17 +177,16 @@ def _is_first_indexing(memory: "Memory", response: QueryResponse, first: str | N
 
 def _explained(memory: "Memory", reply: ReplyT, response: QueryResponse, first: str | None) -> ReplyT:
     """Return a reply that says what to do where nothing was found, or nothing that matches well."""
+    if not response.results and _is_first_indexing(memory, response, first):
+        told = {"warning": "the notes are being indexed for the first time"}
+        return reply.model_copy(update=told | {"action": "Search again in a few seconds."})
     if (weak := why_weak(response)) is not None:
         action = "Ask with other words, or again with `weak` to see the nearest passages."
         if response.results:
             action = "Take these passages for what lies nearest, not for an answer."
         return reply.model_copy(update={"weak": True, "warning": weak, "action": action})
-    if response.results:
-        return reply
-    if _is_first_indexing(memory, response, first):
-        warning, action = "the notes are being indexed for the first time", "Search again in a few seconds."
-        return reply.model_copy(update={"warning": warning, "action": action})
-    if (warning := why_empty(memory)) is None:
+    warning = None if response.results else why_empty(memory)
+    if warning is None:
         return reply
     action = "Check that the memory was opened for the right folder (`--workspace`)."
     return reply.model_copy(update={"warning": warning, "action": action})
