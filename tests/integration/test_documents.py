@@ -130,6 +130,32 @@ async def test_documents_follow_their_files_and_the_settings(services: BackendSe
             assert (await memory.sync()).files_removed == removed
 
 
+async def test_a_folder_of_nothing_but_documents_is_all_notes(
+    services: BackendServices, folder: Path
+) -> None:
+    put(folder, {"a.html": b"<p>The hull", "b.pdf": pdf("The mast")})
+    automatic = ALL.model_copy(update={"scope": "auto"})
+    for one, files in ((settings().model_copy(update={"scope": "auto"}), 0), (automatic, 2)):
+        async with open_builtin(one, services) as memory:
+            assert (await memory.sync()).files_indexed == files
+    async with open_builtin(automatic, services) as memory:
+        assert await paths(memory, "hull") == {"a.html"}
+
+
+async def test_a_file_that_is_renamed_to_another_kind_is_read_anew(
+    services: BackendServices, folder: Path
+) -> None:
+    put(folder, {"a.html": b"<p>The hull"})
+    async with open_builtin(ALL, services) as memory:
+        assert (await memory.sync()).problems == ()
+        (folder / "a.html").rename(folder / "a.docx")
+        assert [one.split(":")[0] for one in (await memory.sync()).problems] == ["a.docx"]
+        assert await paths(memory, "hull") == set()
+        (folder / "a.docx").rename(folder / "a.html")
+        assert (await memory.sync()).problems == ()
+        assert await paths(memory, "hull") == {"a.html"}
+
+
 async def test_what_cannot_be_read_is_named_once_read_and_stops_no_other(
     services: BackendServices, folder: Path
 ) -> None:

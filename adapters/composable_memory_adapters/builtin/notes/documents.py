@@ -62,11 +62,14 @@ def note_suffixes(kinds: Iterable[DocumentKind]) -> frozenset[str]:
 
 
 def reader_of(key: str) -> str | None:
-    """Return what reads a document, with its version; None for a note that is none."""
+    """Return what reads a document, with its version; None for a note that is none.
+
+    Each kind has its own: a file that is renamed to another kind is read anew.
+    """
     suffix = key[key.rfind(".") :].lower()
     if suffix == ".pdf":
         return f"{READER}/pypdf-{pypdf_version()}"
-    return READER if any(suffix in suffixes for suffixes in SUFFIXES.values()) else None
+    return next((f"{READER}-{kind}" for kind, suffixes in SUFFIXES.items() if suffix in suffixes), None)
 
 
 def hint_of(kinds: Sequence[DocumentKind], passed_over: Iterable[str]) -> str | None:

@@ -7,12 +7,14 @@ made yet; to a folder that has been all notes they are added. Blocks; call it fr
 """
 
 import os
+from collections.abc import Set
 from contextlib import suppress
 from pathlib import Path
 
 from composable_memory.interfaces import BackendServices
 from composable_memory.paths import has_memory_files, is_left_out, is_note
 from composable_memory.state.workspaces import keep_note_scope, kept_note_scope
+from composable_memory_adapters.builtin.notes.documents import note_suffixes
 from composable_memory_adapters.builtin.settings import BuiltinSettings
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
@@ -57,7 +59,7 @@ def choose(settings: BuiltinSettings, services: BackendServices) -> NoteScope:
     if not has_memory_files(workspace):
         if _holds_a_home(workspace):
             return NoteScope(is_folder=False, by="now", settings=settings, refusal=_refusal(workspace))
-        if _holds_a_note(workspace):
+        if _holds_a_note(workspace, note_suffixes(settings.documents)):
             return _scope(settings, "folder", by="now")
     return _scope(settings, "memory", by="now")
 
@@ -89,10 +91,10 @@ def _holds_a_home(workspace: Path) -> bool:
     return real == real.parent
 
 
-def _holds_a_note(workspace: Path) -> bool:
+def _holds_a_note(workspace: Path, suffixes: Set[str]) -> bool:
     """Return whether there is any; a folder without notes is not decided on before it has some."""
     for _, below, files in os.walk(workspace):
-        if any(is_note(one) and not is_left_out(one) for one in files):
+        if any(is_note(one, suffixes) and not is_left_out(one) for one in files):
             return True
         below[:] = [one for one in below if not is_left_out(one)]
     return False
