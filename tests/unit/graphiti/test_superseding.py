@@ -145,6 +145,17 @@ def test_a_statement_that_something_ended_ends_it_and_nothing_else(is_first: boo
     assert (known["a-id"].invalid_at, known["b-id"].invalid_at) == (day(5), None)
 
 
+@pytest.mark.parametrize("is_first", [True, False])
+def test_an_end_holds_for_no_time_where_it_is_known_when_its_fact_began(is_first: bool) -> None:
+    left = fact("a", None, uuid="left", own_id="left", ends=True, ends_at=day(5))
+    for begun, since in ((fact("a", 1), day(5)), (fact("a", 7), None), (fact("b", 1), None)):
+        known = after([left, begun] if is_first else [begun, left])
+
+        assert (known["left"].valid_at, known["left"].invalid_at) == (since, day(5))
+    forgotten = with_ends({"left": replace(left, valid_at=day(5))}, NOW)
+    assert forgotten["left"].valid_at is None
+
+
 def test_what_was_taken_back_holds_again_when_something_else_states_it() -> None:
     retired = fact("a", 1, retired_at=day(5))
 

@@ -51,7 +51,7 @@ RETURN {FACT}
 SET_TIMES = """
 UNWIND $facts AS fact MATCH ()-[e:RELATES_TO {uuid: fact.uuid}]->()
 SET e.invalid_at = fact.invalid_at WITH fact, e SET e.expired_at = fact.expired_at
-WITH fact, e SET e.retired_at = fact.retired_at
+WITH fact, e SET e.retired_at = fact.retired_at WITH fact, e SET e.valid_at = fact.valid_at
 """
 DELETE_FACTS = """
 UNWIND $uuids AS uuid MATCH ()-[e:RELATES_TO {uuid: uuid}]->() DELETE e

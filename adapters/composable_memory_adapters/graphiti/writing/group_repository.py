@@ -106,10 +106,11 @@ class GroupRepository:
             await self.database.write(self.group_id, cypher, **{name: batch}, **parameters)
 
     async def set_times(self, facts: Iterable[FactRecord]) -> None:
-        """Store since when facts hold no more, and nothing else of them."""
+        """Store when facts hold, and nothing else of them."""
         rows = [
             {
                 "uuid": one.uuid,
+                "valid_at": one.valid_at,
                 "invalid_at": one.invalid_at,
                 "expired_at": one.expired_at,
                 "retired_at": one.retired_at.isoformat() if one.retired_at else None,

@@ -55,7 +55,7 @@ def with_ends(known: Mapping[str, FactRecord], now: datetime) -> dict[str, FactR
 
     A fact ends when the next exclusive one with another target begins, or with another source if there is one
     holder at a time; facts that begin at the same time stand beside each other. A statement that something
-    ended ends what began before.
+    ended ends what began before, and itself holds for no time then: before, what it ended is what held.
     """
     kin: dict[tuple[str, str], list[FactRecord]] = {}
     holders: dict[tuple[str, str], list[FactRecord]] = {}
@@ -162,7 +162,14 @@ def _with_ends(
     invalid_at = min(ends, default=None)
     is_over = bool(ended) and invalid_at is not None and invalid_at <= now
     expired_at = None if invalid_at is None else fact.expired_at or (now if is_over else None)
-    return replace(fact, invalid_at=invalid_at, expired_at=expired_at)
+    valid_at = _start_of_end(fact, kin, invalid_at) if fact.ends else fact.valid_at
+    return replace(fact, valid_at=valid_at, invalid_at=invalid_at, expired_at=expired_at)
+
+
+def _start_of_end(end: FactRecord, kin: Sequence[FactRecord], invalid_at: datetime | None) -> datetime | None:
+    """Return since when an end holds: for no time where the fact that it ended says since when it did."""
+    ended = (one for one in kin if not one.ends and one.target == end.target and one.valid_at)
+    return invalid_at if any(end.ends_at and _start(one) < end.ends_at for one in ended) else None
 
 
 def _ends(
