@@ -14,7 +14,17 @@ ELLIPSIS = "…"
 STEM_CHARS = 5
 """So much of a word is compared: enough for "kept" and "bicycle", and the same for "bicycles"."""
 
-WIKI_LINK = re.compile(r"!?\[\[(?P<name>[^\[\]|\n]+?)(?:\\?\|(?P<alias>[^\[\]|\n]+))?\]\]")
+WIKI_LINK = re.compile(  # neither `a[[i]]` and `${x[[1]]}` nor `[[ -f x ]]`, which are code
+    r"(?:(?<![\\\w])!|(?<![A-Za-z0-9_$\[{\\]))\[\["
+    r"(?!\s)(?P<name>[^\[\]|\n]+?)(?<!\s)(?:\\?\|(?P<alias>[^\[\]|\n]+))?\]\]"
+)
+CODE = re.compile(
+    r"^[ \t>]*(?:(?:[-*+]|\d+[.)])[ \t]+)?(?P<fence>`{3,}(?=[^`\n]*$)|~{3,})[^\n]*"
+    r"(?:\n.*?(?:^[ \t>]*(?P=fence)[`~]*[ \t]*$|\Z)|\Z)"
+    r"|(?<![`\\])(?P<ticks>`+)(?!`)(?:(?!\n[ \t>]*(?:\n|```|~~~)).)+?(?<!`)(?P=ticks)(?!`)",
+    re.MULTILINE | re.DOTALL,
+)
+"""Blocks within fences, and code within a paragraph."""
 
 Span: TypeAlias = tuple[int, int]
 """Where a part of a text begins and ends, counted in characters from 0."""
@@ -22,10 +32,12 @@ Span: TypeAlias = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of text, and the parts of it that match the query."""
+    """A line of text, the parts of it that match the query, and those that are code."""
 
     text: str
     highlights: tuple[Span, ...] = ()
+    code: tuple[Span, ...] | None = None
+    """What of it is code, where the lines around it were looked at for that."""
 
 
 def within(highlights: object, length: int) -> tuple[Span, ...]:
@@ -55,6 +67,14 @@ def stripped(result: MemorySearchResult) -> MemorySearchResult:
     )
 
 
+def snippet_of(result: MemorySearchResult) -> Line:
+    """Return the snippet of a result; the passage shows what of it is code."""
+    snippet, place = Line(result.snippet, result.highlights), _place_of_snippet(result)
+    if place is None:
+        return snippet
+    return replace(snippet, code=_between(_code_of(Line(result.text)), place, place + len(snippet.text)))
+
+
 def whole_text(result: MemorySearchResult) -> Line:
     """Return the passage of a result, marked where the snippet is; the snippet where there is no more."""
     shift = _place_of_snippet(result)
@@ -72,11 +92,9 @@ def _place_of_snippet(result: MemorySearchResult) -> int | None:
 
 def lines_of(line: Line, width: int | None = None) -> list[Line]:
     """Return the lines of a text, where `width` is given cut between words to at most so many characters."""
-    found = []
-    for begin, end in _breaks(line.text, width):
-        if piece := line.text[begin:end].rstrip("\r\n"):
-            found.append(Line(piece, _between(line.highlights, begin, begin + len(piece))))
-    return found
+    whole = replace(line, code=_code_of(line))
+    pieces = ((begin, line.text[begin:end].rstrip("\r\n")) for begin, end in _breaks(line.text, width))
+    return [_part(whole, begin, begin + len(piece)) for begin, piece in pieces if piece]
 
 
 def best_lines(result: MemorySearchResult, most: int = 1, *, width: int | None = None) -> list[Line]:
@@ -98,22 +116,29 @@ def best_lines(result: MemorySearchResult, most: int = 1, *, width: int | None =
 
 def _without_front_matter(result: MemorySearchResult) -> Line:
     """Return what the snippet says below the front matter of its note, or else what the passage does."""
-    snippet, place = Line(result.snippet, result.highlights), _place_of_snippet(result)
+    snippet, place = snippet_of(result), _place_of_snippet(result)
     passage = snippet if place is None else whole_text(result)
     head = front_matter(passage.text).length if result.start_line <= 1 else 0
-    bodies = (_from(snippet, max(0, head - (place or 0))), _from(passage, head))
+    bodies = (
+        _part(one, begin, len(one.text))
+        for one, begin in ((snippet, max(0, head - (place or 0))), (passage, head))
+    )
     return next((body for body in bodies if body.text.strip()), snippet)
 
 
 def readable(line: Line) -> Line:
     """Return a line in which links of a wiki read as text: "the licence" for `[[Boat licence|the licence]]`.
 
-    Where the name of the note is what matches, it comes before: "Boat licence (the licence)".
+    Where the name of the note is what matches, it comes before: "Boat licence (the licence)". Code stays as
+    it is.
     """
     parts: list[str] = []
     moves: list[tuple[int, int]] = []
     done = shift = 0
+    code = _code_of(line)
     for link in WIKI_LINK.finditer(line.text):
+        if any(begin <= link.start() < end for begin, end in code):
+            continue
         for begin, end, instead in _signs_of(link, line.highlights):
             parts += line.text[done:begin], instead
             shift += len(instead) - (end - begin)
@@ -146,8 +171,14 @@ def _shift(moves: Sequence[tuple[int, int]], at: int) -> int:
     return next((shift for end, shift in reversed(moves) if end <= at), 0)
 
 
-def _from(line: Line, begin: int) -> Line:
-    return Line(line.text[begin:], _between(line.highlights, begin, len(line.text)))
+def _code_of(line: Line) -> tuple[Span, ...]:
+    return tuple(found.span() for found in CODE.finditer(line.text)) if line.code is None else line.code
+
+
+def _part(line: Line, begin: int, end: int) -> Line:
+    """Return a part of a line, with what of it matches and is code."""
+    code = _between(_code_of(line), begin, end)
+    return Line(line.text[begin:end], _between(line.highlights, begin, end), code)
 
 
 def _between(highlights: Sequence[Span], begin: int, end: int) -> tuple[Span, ...]:

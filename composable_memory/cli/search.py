@@ -41,7 +41,7 @@ from composable_memory.cli.output import (
 )
 from composable_memory.documents import document
 from composable_memory.errors import ConfigError, InvalidArgument
-from composable_memory.highlights import Line, best_lines, lines_of, readable, whole_text
+from composable_memory.highlights import Line, best_lines, lines_of, readable, snippet_of, whole_text
 from composable_memory.paths import is_note
 from composable_memory.query.context_pack import told_facts
 from composable_memory.query.filters import parse_since, parse_until, read_filters
@@ -432,7 +432,7 @@ def print_result(result: MemorySearchResult, lines: Sequence[Line] | None = None
     answerer = f"{stand_in} for {backend}" if stand_in else backend
     print_line(f"{result.score:.3f} {_location(result)} [{answerer}]", bold=True)
     if lines is None:
-        lines = lines_of(Line(result.snippet, result.highlights))
+        lines = lines_of(snippet_of(result))
     shown = "\n".join(line.text for line in lines)
     if above := [one for one in (result.title, *result.headings) if one and one not in shown]:
         print_line(f"  {' > '.join(above)}", dim=True)

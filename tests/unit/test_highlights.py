@@ -2,7 +2,16 @@
 
 import re
 
-from composable_memory.highlights import Line, best_lines, lines_of, readable, stripped, whole_text, within
+from composable_memory.highlights import (
+    Line,
+    best_lines,
+    lines_of,
+    readable,
+    snippet_of,
+    stripped,
+    whole_text,
+    within,
+)
 from composable_memory.types import MemorySearchResult
 
 
@@ -74,11 +83,11 @@ def test_the_whole_passage_is_marked_where_the_snippet_is() -> None:
 def test_links_of_a_wiki_read_as_text_and_what_matches_stays_marked() -> None:
     text = "Ask [[People/Tomasz Wolski|Tomek]] about ![[Boat licence]], [[A\\|b]] and [[ ]] or [[x|y|z]]."
     for word, expected in {
-        "Ask": "Ask Tomek about Boat licence, b and   or [[x|y|z]].",
-        "Tomek": "Ask Tomek about Boat licence, b and   or [[x|y|z]].",
-        "Wolski": "Ask People/Tomasz Wolski (Tomek) about Boat licence, b and   or [[x|y|z]].",
-        "licence": "Ask Tomek about Boat licence, b and   or [[x|y|z]].",
-        "[[x": "Ask Tomek about Boat licence, b and   or [[x|y|z]].",
+        "Ask": "Ask Tomek about Boat licence, b and [[ ]] or [[x|y|z]].",
+        "Tomek": "Ask Tomek about Boat licence, b and [[ ]] or [[x|y|z]].",
+        "Wolski": "Ask People/Tomasz Wolski (Tomek) about Boat licence, b and [[ ]] or [[x|y|z]].",
+        "licence": "Ask Tomek about Boat licence, b and [[ ]] or [[x|y|z]].",
+        "[[x": "Ask Tomek about Boat licence, b and [[ ]] or [[x|y|z]].",
     }.items():
         begin = text.index(word)
         shown = readable(Line(text, ((begin, begin + len(word)),)))
@@ -87,3 +96,34 @@ def test_links_of_a_wiki_read_as_text_and_what_matches_stays_marked() -> None:
     across = readable(Line("see [[Boat]] now", ((0, 10),)))
     assert (across.text, across.text[slice(*across.highlights[0])]) == ("see Boat now", "see Boat")
     assert readable(Line("no links")) == Line("no links")
+
+
+def test_code_is_no_link_of_a_wiki() -> None:
+    for text in (
+        "run `if [[ -f /etc/harbour.conf ]]; then` or ``[[Boat]] ` ``",
+        "if [[ -f /etc/harbour.conf ]]; then",
+        "[[ Boat]] and [[Boat ]] and [[Boat |licence]]",
+        "${x[[1]]} and a[[i|j]] and $[[i]] and {[[i]]} and [[[i]]]",
+        r"as \[[nolink]] says",
+        "```sh\n[[Boat]]\n\n[[Boat|licence]]\n```",
+        "- ~~~\n  [[Boat]]\n  ~~~",
+    ):
+        assert [readable(line).text for line in lines_of(Line(text))] == [
+            one for one in text.split("\n") if one
+        ]
+    for text, shown in (
+        ("`a` [[Boat]] `b` ([[x|y]])", "`a` Boat `b` (y)"),
+        ("`a [[Boat]]\n\n`[[x]]`", "`a Boat\n`[[x]]`"),
+        ("```\n[[a]]\n```\n![[Boat]]", "```\n[[a]]\n```\nBoat"),
+        ("see [[Boat|the `x`]]; 見[[x|y]]", "see the `x`; 見y"),
+    ):
+        assert [readable(line).text for line in lines_of(Line(text))] == shown.split("\n")
+
+
+def test_a_snippet_within_a_block_of_code_is_code() -> None:
+    text = "See [[Boat]].\n```sh\nfirst [[a]]\nsecond [[a]] trolley\n```\nSee [[Boat]]."
+    for snippet in ("second [[a]] trolley", "…[[a]]\nsecond [[a]] trolley…"):
+        found = result(snippet, "trolley", text=text)
+        assert [readable(one) for one in best_lines(found, 9)] == best_lines(found, 9)
+        assert [readable(one) for one in lines_of(snippet_of(found))] == lines_of(snippet_of(found))
+    assert readable(lines_of(snippet_of(result("See [[Boat]].", text=text)))[0]).text == "See Boat."
