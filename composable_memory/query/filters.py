@@ -14,7 +14,8 @@ LONGEST_READ = 8_000
 """Only this many characters of a query are read for filters."""
 NAMED_TYPES = ("fact", "note", "transcript")
 
-_NAMED = re.compile(r'(?<!\S)(path|tag|after|before):("[^"\n]*"|\S+)')
+_ENDS = "?!.,;…？！。、，；"
+_NAMED = re.compile(rf'(?<!\S)(path|tag|after|before):("[^"\n]*"[{_ENDS}]*|\S+)')
 _QUOTED = re.compile(r'(?<!\S)"([^"\n]*\w[^"\n]*)"(?![\w"])')
 _EXCLUDED = re.compile(r"(?<!\S)-([^\W\d_][\w'’-]*)(?!\S)")
 _PROSE_END = re.compile(r"[.?!。？！…]\s*$")
@@ -25,7 +26,8 @@ def read_filters(query: str, now: datetime) -> tuple[str, SearchFilters]:
     """Return what is left of a query to look for, and the filters in it; times are counted from `now`.
 
     A query that ends like a sentence is one: quotation marks and hyphens in it are no filters, as in `who
-    sang "Yesterday"?`. A phrase that has to be there is still looked for.
+    sang "Yesterday"?`. A phrase that has to be there is still looked for. Marks that end a sentence or a part
+    of one do not belong to the filter before them, unless they stand in quotation marks.
 
     Raises:
         InvalidArgument: the value of a filter is none.
@@ -33,9 +35,9 @@ def read_filters(query: str, now: datetime) -> tuple[str, SearchFilters]:
     if not any(sign in query for sign in (":", '"', "-")):
         return query, SearchFilters()
     head, tail = query[:LONGEST_READ], query[LONGEST_READ:]
-    named = [(match[1], match[2].strip('"')) for match in _NAMED.finditer(head)]
+    named = [(match[1], _value_of(match[2])) for match in _NAMED.finditer(head)]
     left = _NAMED.sub(" ", head) if named else head
-    is_prose = _PROSE_END.search(left) is not None
+    is_prose = any(_PROSE_END.search(text) for text in (head, left))
     phrases = () if is_prose else tuple(" ".join(match[1].split()) for match in _QUOTED.finditer(left))
     unquoted = _QUOTED.sub(" ", left)
     without = () if is_prose else tuple(match[1] for match in _EXCLUDED.finditer(unquoted))
@@ -57,6 +59,11 @@ def read_filters(query: str, now: datetime) -> tuple[str, SearchFilters]:
         without=without,
     )
     return " ".join((left + tail).split()), filters
+
+
+def _value_of(written: str) -> str:
+    """Return the value of a filter without the marks that end the sentence it stands in."""
+    return (written.rstrip(_ENDS) or written).strip('"')
 
 
 def _parts_of(text: str) -> Iterator[str]:

@@ -33,6 +33,11 @@ def test_filters_are_taken_out_of_a_query() -> None:
             "budget",
             {"until": datetime(2026, 4, 1, tzinfo=UTC) - timedelta(microseconds=1)},
         ),
+        "what is in tag:work?": ("what is in", {"tags": ("work",)}),
+        "tag:work, path:Daily;": ("", {"tags": ("work",), "paths": ("Daily",)}),
+        "what changed after:2026-04?": ("what changed", {"since": datetime(2026, 4, 1, tzinfo=UTC)}),
+        'what is in path:"20?"?': ("what is in", {"paths": ("20?",)}),
+        'who sang "Yesterday" in tag:music?': ('who sang "Yesterday" in', {"tags": ("music",)}),
     }
     for query, (left, named) in cases.items():
         assert read_filters(query, NOW) == (left, SearchFilters(**named)), query  # type: ignore[arg-type]
