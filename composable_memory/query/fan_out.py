@@ -102,6 +102,8 @@ async def _sound_answer(handle: BackendHandle, query: str, options: SearchOption
         results, unknown = filter_results(results, options.filters)
         if unknown:
             troubles = (*troubles, _unfiltered(handle, unknown))
+        elif not raw.results and not query.strip():
+            troubles = (*troubles, _unlisted(handle))
     return BackendAnswer(
         backend_id=handle.entry.id,
         results=results[: options.max_results],
@@ -112,6 +114,11 @@ async def _sound_answer(handle: BackendHandle, query: str, options: SearchOption
 
 def _unfiltered(handle: BackendHandle, unknown: Sequence[str]) -> Degradation:
     reason = f"it cannot filter by {', '.join(unknown)}, so some of its results may not be what was asked for"
+    return Degradation(backend_id=handle.entry.id, code="not-filtered", reason=reason)
+
+
+def _unlisted(handle: BackendHandle) -> Degradation:
+    reason = "it cannot list by filters alone; ask for some words as well"
     return Degradation(backend_id=handle.entry.id, code="not-filtered", reason=reason)
 
 

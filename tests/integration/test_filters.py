@@ -98,11 +98,14 @@ async def test_a_backend_that_knows_no_filters_is_corrected() -> None:
 
     by_path = await manager.query("fence path:memory")
     by_tag = await manager.query("fence tag:x path:memory/a.md")
+    by_filter_alone = await manager.query("path:memory")
 
     assert {one.path for one in by_path.results} == {"memory/2026-04-14.md", "memory/a.md"}
     assert by_path.degraded == ()
     assert [one.path for one in by_tag.results] == ["memory/a.md"]
     assert [(one.code, "tag" in one.reason) for one in by_tag.degraded] == [("not-filtered", True)]
+    assert by_filter_alone.results == ()
+    assert [(one.backend_id, one.code) for one in by_filter_alone.degraded] == [("plain", "not-filtered")]
 
 
 async def test_the_time_of_the_asker_is_given_and_logged(vault: Path, state_dir: Path) -> None:
