@@ -1,7 +1,7 @@
 """Values of search, sync and status: what goes into a memory and what comes out of it."""
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from datetime import datetime
 from typing import Literal, TypeAlias, get_args
 
@@ -273,6 +273,11 @@ class SearchFilters:
     def __bool__(self) -> bool:
         return self != _NO_FILTERS
 
+    @property
+    def narrow(self) -> bool:
+        """Return whether they say what a result has to be, rather than only what it must not have."""
+        return bool(replace(self, without=()))
+
 
 _NO_FILTERS = SearchFilters()
 
@@ -380,8 +385,8 @@ class QueryResponse:
 
     `attributions` runs parallel to `results`. `dropped` lists what was found and ruled out, `overflow` what
     came after the last result, in order. `weak` says that no result matches the question well: they are the
-    nearest there are; where a least score was given, that decides instead. `latency_ms` is wall time of the
-    whole query.
+    nearest there are; where a least score or a filter was given, that decides instead. `narrowed` says that
+    a filter told what a result has to be. `latency_ms` is wall time of the whole query.
     """
 
     trace_id: str
@@ -393,6 +398,7 @@ class QueryResponse:
     degraded: tuple[Degradation, ...] = ()
     intent: QueryIntent | None = None
     weak: bool = False
+    narrowed: bool = False
     weights_version: str = ""
     latency_ms: float = 0.0
 

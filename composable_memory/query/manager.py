@@ -379,7 +379,7 @@ class ComposableMemoryManager:
         )
         answers = await self._fan_out.ask_all(plan.asked, text, options, log.backend_result)
         answers += [BackendAnswer(backend_id=one, skipped=why) for one, why in plan.skipped.items()]
-        weak = not is_cut and is_weak(
+        weak = not (is_cut or filters.narrow or any(map(_is_by_vectors_alone, answers))) and is_weak(
             {one.backend_id: one.results for one in answers},
             terms.rules,
             weights=terms.weights,
@@ -396,6 +396,7 @@ class ComposableMemoryManager:
             degraded=self._degradations(answers, (*troubles, *plan.troubles)),
             intent=intent,
             weak=weak,
+            narrowed=filters.narrow,
             weights_version=terms.active_weights.version,
             latency_ms=(perf_counter() - started) * 1000,
         )
@@ -547,6 +548,11 @@ def _listed(backends: Sequence[str]) -> tuple[str, ...]:
 
 def _weights_of(table: WeightTable, backend_ids: Iterable[str], kind: IntentKind | None) -> dict[str, float]:
     return {backend_id: table.of(backend_id, kind) for backend_id in backend_ids}
+
+
+def _is_by_vectors_alone(answer: BackendAnswer) -> bool:
+    """Return whether vectors alone found something: nobody knows then whether it has the words asked for."""
+    return bool(answer.results) and any(one.code == "vector-only" for one in answer.degraded)
 
 
 def _engine_names(answer: BackendAnswer) -> str:

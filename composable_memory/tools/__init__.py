@@ -281,7 +281,7 @@ async def query_cited(memory: "Memory", request: MemorySearchRequest) -> QueryRe
         wants_weak = query.show_weak if request.weak is None else request.weak
         if not wants_weak and response.weak:
             response = _only(response, [False] * len(response.results), why="nothing matched well")
-        elif not wants_weak and request.min_score is None and query.min_score == 0.0:
+        elif not (wants_weak or response.narrowed) and request.min_score is None and query.min_score == 0.0:
             good = [*map(_is_no_noise, response.results, response.attributions)]
             response = _only(response, good, why="hardly matches")
         paths = tuple(result.path for result in response.results)

@@ -79,6 +79,37 @@ async def test_what_hardly_matches_is_left_out_below_what_does(memory: Memory) -
     assert len(response.results) == len(response.attributions) == len(everything.results) - len(left_out)
 
 
+async def test_who_narrows_the_question_is_shown_what_passes(memory: Memory) -> None:
+    narrowed = (f"{FOREIGN} path:memory", f"{FOREIGN} after:2020", f'{FOREIGN.rstrip("?")} "in the city"')
+    for query in narrowed:
+        response = await query_cited(memory, MemorySearchRequest(query=query, max_results=20))
+        assert not response.weak, query
+        assert len(response.results) == len(SUBJECTS), query
+    by_request = await memory_search(memory, MemorySearchRequest(query=FOREIGN, paths=("memory",)))
+    without = await memory_search(memory, MemorySearchRequest(query=f"{FOREIGN.rstrip('?')} -kettle"))
+
+    assert by_request.results
+    assert (without.results, without.weak) == ((), True)
+
+
+async def test_what_vectors_alone_found_is_never_called_weak(tmp_path: Path, state_dir: Path) -> None:
+    vault = tmp_path / "vault"
+    (vault / "memory").mkdir(parents=True)
+    note = (
+        "Anna wrote that the plumber comes on Friday to look at the boiler, the pipes and the tap; "
+        "the key is with the neighbour, the gate has the code 4711.\n"
+    )
+    (vault / "MEMORY.md").write_text("Gate code 4711\n", encoding="utf-8")
+    (vault / "memory" / "plumber.md").write_text(note, encoding="utf-8")
+    config = {"memory": {"builtin": {"query": {"hybrid": {"enabled": False}}}}}
+    async with open_memory(vault, state_dir, config, environ={}, long_lived=False) as opened:
+        await opened.sync()
+        reply = await memory_search(opened, MemorySearchRequest(query="neighbour Friday"))
+
+    assert reply.weak is None
+    assert reply.results[0].path == "memory/plumber.md"
+
+
 async def test_a_pack_of_weak_results_is_empty_and_says_why(memory: Memory) -> None:
     told = await memory_context_pack(memory, MemoryContextPackRequest(query=FOREIGN))
     shown = await memory_context_pack(memory, MemoryContextPackRequest(query=FOREIGN, weak=True))
