@@ -3,9 +3,11 @@
 import os
 from dataclasses import replace
 from importlib import metadata
+from io import BytesIO
 from pathlib import Path
 
 import pytest
+from pypdf import PdfWriter
 
 from composable_memory import open_memory
 from composable_memory.citations import cite
@@ -45,6 +47,14 @@ def services(services: BackendServices, folder: Path) -> BackendServices:
 def put(folder: Path, files: dict[str, bytes]) -> None:
     for name, data in files.items():
         (folder / name).write_bytes(data)
+
+
+def locked_pdf() -> bytes:
+    data, writer = BytesIO(), PdfWriter()
+    writer.add_blank_page(100, 100)
+    writer.encrypt("the password", algorithm="RC4-128")
+    writer.write(data)
+    return data.getvalue()
 
 
 async def paths(memory: BuiltinMemory, query: str) -> set[str]:
@@ -164,26 +174,34 @@ async def test_what_cannot_be_read_is_named_once_read_and_stops_no_other(
     )
     hostile = {
         "bomb.docx": archive({"word/document.xml": b" " * 200_000_000}),
+        "empty.html": b"<p>",
         "empty.pdf": pdf(""),
         "entities.docx": archive({"word/document.xml": entities.format(WORD)}),
+        "locked.pdf": locked_pdf(),
         "no.epub": b"PK",
         "no.pdf": b"no pdf",
         "part.pdf": pdf("The first page."),
     }
     put(folder, hostile | {"good.html": b"<p>The hull", "good.pdf": pdf("The mast")})
     (folder / "link.pdf").symlink_to(folder / "good.pdf")
-    for indexed in (8, 0):
+    for indexed in (10, 0):
         async with open_builtin(ALL, services) as memory:
             report = await memory.sync()
             assert report.files_indexed == indexed
-            assert [one.split(":")[0] for one in report.problems] == sorted({*hostile} - {"part.pdf"})
+            told = dict(one.split(": ", 1) for one in report.problems)
+            assert [*told] == sorted({*hostile} - {"part.pdf"})
+            assert not any("Error" in one or "BadZip" in one for one in report.problems)
+            assert ("100 MB" in told["bomb.docx"], "entities" in told["entities.docx"]) == (True, True)
+            assert "encrypted" in told["locked.pdf"]
+            assert ("EPUB" in told["no.epub"], "PDF" in told["no.pdf"]) == (True, True)
+            assert ("pictures" in told["empty.pdf"], "pictures" in told["empty.html"]) == (True, False)
             assert (await paths(memory, "hull"), await paths(memory, "mast")) == ({"good.html"}, {"good.pdf"})
             with pytest.raises(MemoryPathError, match="cannot be read"):
                 await memory.read_file("no.pdf")
     put(folder, {"no.pdf": pdf("The rope.")})
     async with open_builtin(ALL, services) as memory:
         report = await memory.sync(force=True)
-        assert (report.files_indexed, len(report.problems)) == (8, 4)
+        assert (report.files_indexed, len(report.problems)) == (10, 6)
         assert await paths(memory, "rope") == {"no.pdf"}
 
 

@@ -39,6 +39,10 @@ class _IncompleteError(Exception):
     """Tells which part of a file was not read, after what was read of it."""
 
 
+class _RefusedError(Exception):
+    """Tells why nothing of a file is read."""
+
+
 # --- PDF ----------------------------------------------------------------------------------------------------
 
 _LIGATURES = {code: unicodedata.normalize("NFKC", chr(code)) for code in range(0xFB00, 0xFB07)}
@@ -48,10 +52,15 @@ _HYPHENATED = re.compile(r"(?<=[^\W\d_])-\n(?=[^\W\d_A-Z])")
 def _pdf_lines(data: bytes) -> Iterator[Line]:
     """Yield the lines of each page, with words put together that are parted at the end of a line."""
     from pypdf import PdfReader  # for the other kinds it need not be installed
+    from pypdf.errors import DependencyError
 
-    reader = PdfReader(BytesIO(data))
-    if reader.is_encrypted and not reader.decrypt(""):
-        raise ValueError("it is encrypted")
+    try:
+        reader = PdfReader(BytesIO(data))
+        is_locked = reader.is_encrypted and not reader.decrypt("")
+    except DependencyError:  # what decrypts it is not installed
+        is_locked = True
+    if is_locked:
+        raise _RefusedError("it is encrypted")
     bad: list[int] = []
     for number, page in enumerate(islice(reader.pages, MAX_PAGES), start=1):
         try:
@@ -185,7 +194,7 @@ class _Archive:
             data = part.read(self._left + 1)
         self._left -= len(data)
         if self._left < 0:
-            raise ValueError(f"it holds more than {MAX_UNPACKED_BYTES >> 20} MB when it is unpacked")
+            raise _RefusedError(f"it holds more than {MAX_UNPACKED_BYTES >> 20} MB when it is unpacked")
         return data
 
     def elements(self, name: str) -> Iterator[tuple[str, Mapping[str, str]]]:
@@ -218,7 +227,7 @@ def _parse(
 
 
 def _refuse_entities(*_: object) -> None:
-    raise ValueError("it declares entities, as no such file needs to")
+    raise _RefusedError("it declares entities, as no such file needs to")
 
 
 def _local(name: str) -> str:
@@ -230,7 +239,7 @@ def _epub_lines(data: bytes) -> Iterator[Line]:
     archive = _Archive(data)
     algorithms = _ALGORITHM.findall(archive.read("META-INF/encryption.xml"))
     if set(algorithms) - {*_OBFUSCATED_FONTS}:
-        raise ValueError("it is encrypted")
+        raise _RefusedError("it is encrypted")
     roots = (
         found["full-path"] for tag, found in archive.elements("META-INF/container.xml") if tag == "rootfile"
     )
@@ -350,10 +359,28 @@ def main(arguments: Sequence[str]) -> None:
     _limit_resources(int(seconds))
     for path in map(Path, paths):
         data = path.read_bytes()
-        lines, problem = _within_limits(_READERS.get(path.suffix.lower(), _html_lines)(data))
+        lines, problem = _read(data, path.suffix.lower())
         found = {"hash": hashlib.sha256(data).hexdigest(), "lines": lines, "problem": problem}
         sys.stdout.write(json.dumps(found, ensure_ascii=False) + "\n")
         sys.stdout.flush()
+
+
+def _read(data: bytes, suffix: str) -> tuple[list[Line], str | None]:
+    """Return the lines of a file, and what is missing; end the program where that fails."""
+    try:
+        lines, problem = _within_limits(_READERS.get(suffix, _html_lines)(data))
+    except (ImportError, OSError):  # is not due to the file
+        raise
+    except MemoryError:
+        sys.exit(f"reading it takes more than {MAX_MEMORY_BYTES >> 30} GB of memory")
+    except _RefusedError as error:
+        sys.exit(str(error))
+    except Exception:  # noqa: BLE001 - a damaged file may raise anything
+        sys.exit(f"it is no {suffix[1:].upper()} file, or a damaged one")
+    if problem or any(line for _, line in lines):
+        return lines, problem
+    pictures = "; pages that are pictures are not read" if suffix == ".pdf" else ""
+    return lines, f"it holds no text{pictures}"
 
 
 def _within_limits(lines: Iterable[Line]) -> tuple[list[Line], str | None]:
@@ -369,8 +396,7 @@ def _within_limits(lines: Iterable[Line]) -> tuple[list[Line], str | None]:
             kept.append((number, line.encode("utf-8", "replace").decode().replace("\0", " ").rstrip()))
     except _IncompleteError as error:
         return kept, str(error)
-    is_empty = not any(line for _, line in kept)
-    return kept, "it holds no text; pages that are pictures are not read" if is_empty else None
+    return kept, None
 
 
 def _limit_resources(seconds: int) -> None:
