@@ -150,14 +150,16 @@ async def test_a_cancelled_call_leaves_the_embedder_usable(embedder: WordLlamaEm
 
 
 async def test_closing_ends_the_thread_and_may_be_repeated() -> None:
+    before = {*threading.enumerate()}  # another test may have left one
     embedder = WordLlamaEmbedder()
     await embedder.embed(EmbedderInput(text="hello"))
-    assert any(thread.name.startswith("wordllama") for thread in threading.enumerate())
+    own = {thread for thread in threading.enumerate() if thread.name.startswith("wordllama")} - before
+    assert own
 
     await embedder.close()
     await embedder.close()
 
-    assert not any(thread.name.startswith("wordllama") for thread in threading.enumerate())
+    assert not own & {*threading.enumerate()}
     with pytest.raises(EmbedderUnavailable, match="closed"):
         await embedder.embed(EmbedderInput(text="hello"))
 
