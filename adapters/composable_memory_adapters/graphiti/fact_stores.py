@@ -27,7 +27,7 @@ Label = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$")]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What is looked for, and among the facts of which groups; with a `window`, facts that held within it.
+    """What is looked for, and among the facts of which groups; with a `window`, what was true within it.
 
     `when` holds the words of `text` that name the window, `entities` the names in it.
     """
@@ -48,6 +48,10 @@ class Question:
     def is_true_of(self, fact: Fact) -> bool:
         """Return whether a fact held at the time it is about."""
         return fact.is_current(self.now) if self.window is None else fact.holds_within(self.window)
+
+    def admits(self, fact: Fact) -> bool:
+        """Return whether a fact began before the end of the time it is about, though it may be over."""
+        return self.window is None or fact.valid_at is None or fact.valid_at <= self.window.end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

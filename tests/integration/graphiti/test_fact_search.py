@@ -336,7 +336,7 @@ async def test_words_that_name_the_window_are_expected_of_no_fact(
     assert held == await ask.score("PostgreSQL 16", window=window)
 
 
-async def test_a_window_admits_what_held_in_it_alone(
+async def test_what_held_in_a_window_ranks_above_what_ended_before_and_nothing_later_is_found(
     graph_database: CypherDatabase, group_id: str, ask: Asking
 ) -> None:
     old = Planted(text="Ann lives in Bergen", valid_at=day("2020-01-01"), invalid_at=day("2024-01-01"))
@@ -345,12 +345,16 @@ async def test_a_window_admits_what_held_in_it_alone(
     await plant(graph_database, group_id, old, new, coming)
     year = TimeWindow(start=day("2022-01-01"), end=day("2022-12-31"))
     turn = TimeWindow(start=day("2023-12-01"), end=day("2024-02-01"))
+    later = TimeWindow(start=day("2025-01-01"), end=day("2025-12-31"))
 
     past = await ask.answer("Where does Ann live?", window=year)
 
     (only,) = past.facts
     assert only.fact.text == "Ann lives in Bergen"
     assert only.score == pytest.approx(1.0)
+    held, ended = (await ask.answer("Where does Ann live?", window=later)).facts
+    assert (held.fact.text, ended.fact.text) == ("Ann lives in Oslo", "Ann lives in Bergen")
+    assert ended.score == pytest.approx(0.5 * held.score)
     assert await ask.texts("Ann lives", window=turn) == ["Ann lives in Oslo", "Ann lives in Bergen"]
 
 
@@ -369,7 +373,11 @@ async def test_dates_are_compared_as_times_whatever_the_probe(
         start = day("2026-01-01") + timedelta(hours=chance.randint(0, 24 * 100))
         window = TimeWindow(start=start, end=start + timedelta(minutes=chance.choice([0, 0, 30, 5000])))
         expected = {one.text for one in facts if _held_within(one, window)}
-        assert {*await ask.texts("probe", limit=50, window=window)} == expected
+        answer = await ask.answer("probe", limit=50, window=window)
+        best = {one.fact.text for one in answer.facts if one.score == answer.facts[0].score}
+        begun = {one.text for one in facts if one.valid_at is None or one.valid_at <= window.end}
+        assert {one.fact.text for one in answer.facts} == begun
+        assert best == (expected or begun)
 
 
 async def test_what_is_not_to_be_told_any_more_is_not_told(

@@ -28,7 +28,7 @@ def relevance(question: str, *, facts: int = 10, **frequencies: int) -> Relevanc
         frequencies=frequencies or {word.text: 1 for word in question_words(question)},
         vector_weight=0.5,
         superseded_factor=0.5,
-        now=NOW,
+        holds=lambda fact: fact.is_current(NOW),
     )
 
 
@@ -109,9 +109,11 @@ def test_confidence_is_worth_half_of_the_score(confidence: float | None, expecte
     ],
     ids=["over", "to come", "withdrawn"],
 )
-def test_what_does_not_hold_now_counts_half(fact: Fact) -> None:
+def test_what_does_not_hold_counts_half(fact: Fact) -> None:
     assert score("tea", fact) == pytest.approx(0.5)
-    assert replace(relevance("tea"), now=None).of(Candidate(fact=fact)).score == pytest.approx(1.0)
+    assert replace(relevance("tea"), holds=lambda _: True).of(Candidate(fact=fact)).score == pytest.approx(
+        1.0
+    )
 
 
 def test_a_word_that_every_fact_holds_still_counts() -> None:

@@ -6,8 +6,9 @@ which others may have made, it compares texts wrongly. Its full-text index score
 of some alternatives by one of them alone; so words are asked for one by one, and weighted here.
 
 Statements that choose facts return ids alone, best first, and only of facts that may be returned at `$now`
-and, where the question names a time, held from `$start` to `$end`. Facts that do not hold any more rank lower
-by the factor `$superseded`, so that a long history does not crowd out what is true now."""
+and, where the question names a time from `$start` to `$end`, began before its end. Facts that do not hold
+any more, or did not then, rank lower by the factor `$superseded`, so that a long history does not crowd out
+what is true."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -189,6 +190,7 @@ def statements_for(kind: DatabaseKind, *, in_window: bool) -> Statements:
     """Return the statements for a kind of database, and for a question with or without a time."""
     dialect = dialect_of(kind)
     visible = dialect.visible("e")
+    holds = dialect.held("e") if in_window else dialect.current("e")
     clauses = {
         "find_facts": dialect.find_facts,
         "find_entities": dialect.find_entities,
@@ -200,10 +202,8 @@ def statements_for(kind: DatabaseKind, *, in_window: bool) -> Statements:
         "e_in_group": dialect.in_group("e"),
         "n_in_group": dialect.in_group("n"),
         "p_in_group": dialect.in_group("p"),
-        "wanted": f"{visible} AND {dialect.held('e')}" if in_window else visible,
-        "rank_factor": "1.0"
-        if in_window
-        else f"(CASE WHEN {dialect.current('e')} THEN 1.0 ELSE $superseded END)",
+        "wanted": f"{visible} AND {dialect.until('e.valid_at', '$end')}" if in_window else visible,
+        "rank_factor": f"(CASE WHEN {holds} THEN 1.0 ELSE $superseded END)",
     }
     templates = Statements()
     return Statements(

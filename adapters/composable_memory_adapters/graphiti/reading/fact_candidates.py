@@ -74,7 +74,7 @@ class _Request:
 async def find_candidates(
     database: CypherDatabase, group_id: str, query: GraphQuery, settings: SearchSettings, *, now: datetime
 ) -> Candidates:
-    """Return the facts of a group that may answer a query, and hold in its time.
+    """Return the facts of a group that may answer a query, and began in its time or before.
 
     Raises:
         BackendError: the database cannot be reached.
@@ -261,12 +261,10 @@ class _Search:
 
     async def _ask(self, statement: str, **parameters: object) -> list[Row]:
         window = self._request.query.window
-        given = {"now": iso(self._request.now), "count": self._count()} | parameters
-        if window is None:
-            given["superseded"] = self._request.settings.superseded_factor
-        else:
-            given |= {"start": iso(window.start), "end": iso(window.end)}
-        return await self._request.read(statement, **given)
+        superseded = self._request.settings.superseded_factor
+        given = {"now": iso(self._request.now), "count": self._count(), "superseded": superseded}
+        times = {"start": iso(window.start), "end": iso(window.end)} if window else {}
+        return await self._request.read(statement, **given, **times, **parameters)
 
     def _count(self) -> int:
         return max(MIN_CANDIDATES, CANDIDATES_PER_RESULT * self._request.query.limit)

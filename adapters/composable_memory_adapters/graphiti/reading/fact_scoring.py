@@ -6,7 +6,7 @@ vectors, one that holds half of the words has about a half. What has less than `
 A REST service ranks by words and by meaning, but returns no scores: the nearest facts come even to a question
 that the graph knows nothing about. So a rank alone is worth little there, and words decide."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from datetime import datetime
 from math import isfinite, log
@@ -46,8 +46,8 @@ class Relevance:
 
     `frequencies` tell how many of the `facts` of a graph hold a word. `baseline` is the cosine of a fact that
     does not answer; embedders differ much in it. `vector_weight` is the share of likeness, in [0, 1], and
-    `superseded_factor` what the score of a fact that does not hold at `now` is multiplied by; None for `now`
-    where the time does not matter.
+    `superseded_factor` what the score of a fact is multiplied by that does not hold, by `holds`, at the time
+    asked about.
     """
 
     words: Sequence[QuestionWord]
@@ -56,7 +56,7 @@ class Relevance:
     baseline: float = BASELINE_COSINE
     vector_weight: float
     superseded_factor: float
-    now: datetime | None = None
+    holds: Callable[[Fact], bool]
     _rarities: Mapping[str, float] = field(init=False, repr=False)
     _expected: float = field(init=False, repr=False)
 
@@ -78,7 +78,7 @@ class Relevance:
             score += self.vector_weight * (self.likeness(candidate.cosine) - share)
         if fact.confidence is not None:
             score *= 0.5 + 0.5 * min(1.0, max(0.0, fact.confidence))
-        if self.now is not None and not fact.is_current(self.now):
+        if not self.holds(fact):
             score *= self.superseded_factor
         return ScoredFact(fact=fact, score=min(1.0, max(0.0, score)), exact=is_exact)
 
@@ -142,13 +142,12 @@ HALF_PLACE = 10
 class RankScoring:
     """Scores the facts that a service brings for one question.
 
-    The score of what does not hold at `now` is multiplied by `superseded_factor`; None for `now` where the
-    time does not matter.
+    The score of what does not hold, by `holds`, at the time asked about is multiplied by `superseded_factor`.
     """
 
     words: Sequence[QuestionWord]
     superseded_factor: float
-    now: datetime | None = None
+    holds: Callable[[Fact], bool]
 
     def of(self, fact: Fact, place: int) -> ScoredFact:
         """Return a fact with its score, in [0, 1], by its place in the service's list, counted from 0.
@@ -159,6 +158,6 @@ class RankScoring:
         held = sum(map(held_words.hold, self.words))
         share = held / len(self.words) if self.words else 0.0
         score = PLACE_WEIGHT / (1 + place / HALF_PLACE) + (1 - PLACE_WEIGHT) * share
-        if self.now is not None and not fact.is_current(self.now):
+        if not self.holds(fact):
             score *= self.superseded_factor
         return ScoredFact(fact=fact, score=score, exact=bool(self.words) and held == len(self.words))

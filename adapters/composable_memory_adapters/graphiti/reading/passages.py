@@ -58,6 +58,7 @@ async def find_passages(
         frequencies=frequencies,
         vector_weight=0.0,
         superseded_factor=1.0,
+        holds=question.is_true_of,
     )
     best = (_best_of(row, one, relevance) for one in found for row in one.rows)
     scored = sorted(filter(None, best), key=lambda one: (-one.score, one.passage.episode_id))

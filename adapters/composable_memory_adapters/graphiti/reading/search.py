@@ -47,8 +47,9 @@ async def search(
     """Return the facts of all groups that answer a question, best first, with their origins.
 
     What may answer is what the graphs of the groups return. `vector` is that of the question, None to go by
-    words alone; `space` names the embedder that made it, as the graph does. With a window, only facts that
-    held within it; without, those that do not hold now score less. Facts that have expired are left out.
+    words alone; `space` names the embedder that made it, as the graph does. Facts that did not hold in the
+    window, or without one do not hold now, score less; those that began after the window, and those that have
+    expired, are left out.
 
     Raises:
         BackendError: the database cannot be reached.
@@ -127,7 +128,7 @@ def _scored(
         baseline=_baseline(found.values()),
         vector_weight=settings.vector_weight,
         superseded_factor=settings.superseded_factor,
-        now=question.now if question.window is None else None,
+        holds=question.is_true_of,
     )
     candidates = (one for group, part in found.items() for one in _candidates(group, part))
     return [relevance.of(candidate) for candidate in candidates if _is_visible(candidate.fact, question)]
@@ -144,8 +145,7 @@ def _candidates(group_id: str, found: Candidates) -> Iterator[Candidate]:
 
 def _is_visible(fact: Fact, question: Question) -> bool:
     """Check again what the statements ask for: texts compare like times only if all are in one form."""
-    in_time = question.window is None or fact.holds_within(question.window)
-    return in_time and not fact.is_forgotten(question.now)
+    return question.admits(fact) and not fact.is_forgotten(question.now)
 
 
 def _total(of_groups: Iterable[Mapping[str, int]]) -> Mapping[str, int]:

@@ -223,18 +223,14 @@ class ServiceStore(BeyondService):
         return [as_fact(group_id, one) for one in found]
 
     async def _scored(self, group_id: str, question: Question) -> list[ScoredFact]:
-        """Score facts; those that hold no more, or not yet, come lower, unless a time is asked for."""
+        """Score facts; those that do not hold at the time asked about come lower."""
         placing = RankScoring(
             words=question_words(question.text),
             superseded_factor=self._superseded_factor,
-            now=question.now if question.window is None else None,
+            holds=question.is_true_of,
         )
         found = await self._asked(group_id, question.text, max(CANDIDATES, question.limit))
-        return [
-            placing.of(fact, place)
-            for place, fact in enumerate(found)
-            if question.window is None or fact.holds_within(question.window)
-        ]
+        return [placing.of(fact, place) for place, fact in enumerate(found) if question.admits(fact)]
 
     async def _with_origins(self, facts: Sequence[Fact]) -> tuple[list[Fact], tuple[Degradation, ...]]:
         try:
