@@ -67,6 +67,8 @@ class SupportingFact:
     def validity(self) -> str:
         """Return the time in which it holds, in words; nothing where nothing is known of it."""
         since, until = _day(self.valid_from), _day(self.valid_to)
+        if until and self.valid_from == self.valid_to:  # the text says that something ended then
+            return f"ended {until}"
         if self.holds:
             return " ".join(part for part in (since and f"since {since}", until and f"until {until}") if part)
         if self.valid_from is not None and self.as_of is not None and self.valid_from > self.as_of:

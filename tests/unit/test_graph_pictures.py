@@ -257,6 +257,7 @@ def test_an_empty_graph_has_a_page_as_well() -> None:
         ({"valid_at": MARCH, "invalid_at": MAY}, "2026-03-01 to 2026-05-01"),
         ({"invalid_at": MAY}, "until 2026-05-01"),
         ({"expired_at": MAY}, "no longer"),
+        ({"valid_at": MARCH, "invalid_at": MARCH}, "ended 2026-03-01"),
         ({"valid_at": MARCH, "expired_at": MAY}, "since 2026-03-01, no longer"),
         ({"valid_at": datetime(2026, 9, 1, tzinfo=UTC)}, "from 2026-09-01"),
     ],

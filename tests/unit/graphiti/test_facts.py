@@ -56,6 +56,7 @@ def fact(**known: object) -> Fact:
             {"valid_at": MARCH, "expired_at": JUNE},
             "Ines works at Acme. (since 2026-03-01; no longer holds)",
         ),
+        ({"valid_at": JUNE, "invalid_at": JUNE}, "Ines works at Acme. (ended 2026-06-01)"),
         ({"valid_at": NEXT_YEAR}, "Ines works at Acme. (from 2027-01-01)"),
     ],
 )

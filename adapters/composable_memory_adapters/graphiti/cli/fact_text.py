@@ -24,6 +24,8 @@ def format_day(moment: datetime | None) -> str:
 def format_validity(fact: Fact, now: datetime) -> str:
     """Return the time in which a fact holds, in words; empty where nothing is known of it."""
     since, until = format_day(fact.valid_at), format_day(fact.invalid_at)
+    if until and fact.valid_at == fact.invalid_at:
+        return f"ended {until}"
     if fact.valid_at is not None and fact.valid_at > now:
         return f"{since} to {until}" if until else f"from {since}"
     if since and until:
