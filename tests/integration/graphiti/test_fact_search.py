@@ -336,7 +336,7 @@ async def test_words_that_name_the_window_are_expected_of_no_fact(
     assert held == await ask.score("PostgreSQL 16", window=window)
 
 
-async def test_what_held_in_a_window_ranks_above_what_ended_before_and_nothing_later_is_found(
+async def test_what_held_in_a_window_ranks_above_what_ended_before(
     graph_database: CypherDatabase, group_id: str, ask: Asking
 ) -> None:
     old = Planted(text="Ann lives in Bergen", valid_at=day("2020-01-01"), invalid_at=day("2024-01-01"))

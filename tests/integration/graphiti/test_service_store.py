@@ -155,7 +155,7 @@ async def test_what_holds_no_more_or_not_yet_comes_lower(service: GraphService, 
     assert all(one.score < 0.6 for one in answer.facts[1:])
 
 
-async def test_a_question_about_a_time_gets_what_held_then_first_and_nothing_later(
+async def test_a_question_about_a_time_gets_what_held_then_first(
     service: GraphService, store: ServiceStore
 ) -> None:
     service.tell(GROUP, "Ada works at Hooli", valid_at=at("2023-01-01"), invalid_at=at("2024-01-01"))
