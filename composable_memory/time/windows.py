@@ -7,6 +7,7 @@ from datetime import UTC, date, datetime, time, timedelta
 
 from composable_memory.time.expressions import time_mentions
 from composable_memory.types import TimeHint, TimeUnit, TimeWindow
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 FAR_PAST = datetime(1, 1, 1, tzinfo=UTC)
 """Where the time before something begins."""
@@ -24,6 +25,46 @@ _NAMED = re.compile(r"(?P<year>\d{4}|-)(?:-(?:Q(?P<quarter>[1-4])|(?P<month>\d\d
 _WEEKDAY = re.compile(r"-W-([1-7])")
 _SPAN = re.compile(r"(\d{1,6})\s*([smhdw])", re.IGNORECASE)
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+
+
+MOST_DAYS = 400
+"""A longer stretch tells no notes apart."""
+SHORT_DAYS = 7
+TIME_BONUS = 0.2
+"""What the score of a note gains for each level by which its day agrees with the days asked for.
+
+Measured in docs/retrieval-measurements.md.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DaySpan:
+    """A stretch of days that a question asks for, both ends included; with `any_year`, in whatever year."""
+
+    first: date
+    last: date
+    any_year: bool = False
+
+    @property
+    def days(self) -> int:
+        """Return how many days it has."""
+        return (self.last - self.first).days + 1
+
+    @property
+    def is_year(self) -> bool:
+        """Return whether it is one whole year of the calendar."""
+        return (self.first.month, self.first.day) == (1, 1) and self.last == date(self.first.year, 12, 31)
+
+    def level(self, day: date) -> float:
+        """Return how well a day agrees: 2 for the day or the week, 1 for the month, 0 for not at all."""
+        if self.first <= day <= self.last:
+            return 2.0 if self.days <= SHORT_DAYS else 1.0
+        is_same_month = (day.year, day.month) == (self.first.year, self.first.month)
+        if self.days == 1 and is_same_month:
+            return 1.0
+        if self.any_year and day.month == self.first.month:
+            return 0.5
+        return 0.0
 
 
 def window_of(hints: Sequence[TimeHint], now: datetime) -> TimeWindow | None:

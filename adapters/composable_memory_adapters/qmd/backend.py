@@ -29,7 +29,7 @@ from composable_memory_adapters.qmd.documents.collections import (
     newest_change,
     plan_collections,
 )
-from composable_memory_adapters.qmd.documents.passage_scoring import AskedDays, StemCache
+from composable_memory_adapters.qmd.documents.passage_scoring import StemCache, days_asked
 from composable_memory_adapters.qmd.documents.passages import passages_of
 from composable_memory_adapters.qmd.maintenance.index_commands import IndexCommands
 from composable_memory_adapters.qmd.maintenance.scheduler import MaintenanceScheduler
@@ -185,7 +185,7 @@ class QmdMemory:
             limits=self._settings.limits,
             options=replace(options, max_results=most),
             cache=self._stems,
-            asked_days=AskedDays.of(options.intent, options.now or self._services.clock().astimezone()),
+            asked_days=days_asked(options.intent, options.now or self._services.clock().astimezone()),
         )
         return SearchAnswer(
             results=tuple(results),

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from composable_memory.query.intent import parse_query_intent
+from composable_memory.time.windows import DaySpan
 from composable_memory.types import MAX_SNIPPET_CHARS, MemorySearchResult, SearchOptions
 from composable_memory_adapters.chunking import chunk_markdown
 from composable_memory_adapters.qmd.documents import hit_reader, passages
-from composable_memory_adapters.qmd.documents.passage_scoring import FOUND_SCORE, AskedDays, StemCache
+from composable_memory_adapters.qmd.documents.passage_scoring import FOUND_SCORE, StemCache, days_asked
 from composable_memory_adapters.qmd.documents.passages import passages_of
 from composable_memory_adapters.qmd.runtime.installation import find_command, probe
 from composable_memory_adapters.qmd.settings import LimitSettings, SearchMode
@@ -63,7 +64,7 @@ async def passages_in(
     more: Sequence[Collection] = (),
     options: SearchOptions | None = None,
     cache: StemCache | None = None,
-    asked_days: AskedDays | None = None,
+    asked_days: DaySpan | None = None,
     **limits: int,
 ) -> list[MemorySearchResult]:
     memory = Collection(name="memory-dir", path=workspace / "memory", pattern="**/*.md")
@@ -115,7 +116,7 @@ async def test_a_note_of_the_time_that_is_asked_for_gains(workspace: Path) -> No
         (workspace / "memory" / one.path).write_text(GATEWAY, encoding="utf-8")
     asked = {}
     for query in ("rate limit on 2026-05-03", "rate limit in May 2026", "rate limit", "rate limit in 2019"):
-        asked[query] = AskedDays.of(parse_query_intent(query), datetime(2026, 6, 1, tzinfo=UTC))
+        asked[query] = days_asked(parse_query_intent(query), datetime(2026, 6, 1, tzinfo=UTC))
 
     gains = {}
     for query, days in asked.items():

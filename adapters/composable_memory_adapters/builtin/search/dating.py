@@ -17,7 +17,7 @@ from statistics import fmean
 from composable_memory.paths import NOTE_SUFFIXES
 from composable_memory.query.filters import day_in_path, leading_day
 from composable_memory.time.expressions import time_mentions
-from composable_memory.time.windows import window_of
+from composable_memory.time.windows import MOST_DAYS, SHORT_DAYS, TIME_BONUS, DaySpan, window_of
 from composable_memory.types import QueryIntent, TimeHint
 from composable_memory_adapters.builtin.search.hybrid import FusedHit
 from composable_memory_adapters.builtin.store.message_times import (
@@ -31,19 +31,11 @@ from composable_memory_adapters.text import stop_words
 from composable_memory_adapters.text.forms import folded
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-BONUS = 0.2
-"""What a score gains where month and year agree, and twice that where the day does too.
-
-Measured in docs/retrieval-measurements.md.
-"""
 SAYING_BONUS = 0.1
 """What it gains where only the text names the time."""
-MOST_DAYS = 400
-"""A longer stretch tells nothing apart."""
 MOST_DAYS_LISTED = 62
 """Of so short a stretch all notes are candidates, whatever their words are."""
 MOST_LISTED = 400
-DAYS_ASKED_ONE_BY_ONE = 7
 
 FILES = """
 SELECT path, source, mtime FROM files
@@ -83,37 +75,10 @@ _DAY_IN_NAME = re.compile(rf"(?<![\w-])(?:[\w.-]+/)*(\d{{4}}-\d{{2}}-\d{{2}})(?:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Span:
-    """A stretch of days that is asked for, both ends included; with `any_year`, in whatever year."""
-
-    first: date
-    last: date
-    any_year: bool = False
-
-    @property
-    def days(self) -> int:
-        return (self.last - self.first).days + 1
-
-    @property
-    def is_year(self) -> bool:
-        return (self.first.month, self.first.day) == (1, 1) and self.last == date(self.first.year, 12, 31)
-
-    def level(self, day: date) -> float:
-        if self.first <= day <= self.last:
-            return 2.0 if self.days <= DAYS_ASKED_ONE_BY_ONE else 1.0
-        is_same_month = (day.year, day.month) == (self.first.year, self.first.month)
-        if self.days == 1 and is_same_month:
-            return 1.0
-        if self.any_year and day.month == self.first.month:
-            return 0.5
-        return 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AskedTime:
     """The time that a question asks for, in the asker's time zone; with `is_all` it asks for nothing else."""
 
-    spans: tuple[_Span, ...]
+    spans: tuple[DaySpan, ...]
     is_all: bool
     zone: tzinfo | None = None
 
@@ -149,7 +114,7 @@ def asked_time(query: str, intent: QueryIntent | None, now: datetime) -> AskedTi
     for hint in hints:
         rest = rest.replace(hint.phrase, " ", 1)
     if not hints and (named := _DAY_IN_NAME.search(rest)) and (day := day_in_path(named[1])):
-        spans, rest = (_Span(first=day, last=day),), rest.replace(named[0], " ", 1)
+        spans, rest = (DaySpan(first=day, last=day),), rest.replace(named[0], " ", 1)
     if not spans:
         return None
     words = (word for word in _WORD.findall(_ONLY_ASKS_HAN.sub(" ", rest)) if word not in _ONLY_ASKS)
@@ -157,7 +122,7 @@ def asked_time(query: str, intent: QueryIntent | None, now: datetime) -> AskedTi
     return AskedTime(spans=spans, is_all=is_all, zone=now.tzinfo)
 
 
-def _spans(hints: Sequence[TimeHint], now: datetime) -> Iterator[_Span]:
+def _spans(hints: Sequence[TimeHint], now: datetime) -> Iterator[DaySpan]:
     """Yield what all hints share; where they share nothing, what each asks for."""
     each = [window for hint in hints if (window := window_of([hint], now))]
     shared = window_of(hints, now)
@@ -179,7 +144,7 @@ def _spans(hints: Sequence[TimeHint], now: datetime) -> Iterator[_Span]:
         first, last = shared.start.astimezone(zone).date(), shared.end.astimezone(zone).date()
     except OverflowError:  # at an edge of the calendar
         return
-    yield _Span(
+    yield DaySpan(
         first=first, last=last, any_year=len(hints) == 1 and re.fullmatch(r"--\d\d", named) is not None
     )
 
@@ -201,7 +166,7 @@ def find_dated(connection: Connection, asked: AskedTime, *, has_keywords: bool) 
     return Dated(asked=asked, ids=ids, days=heads | days, saying=saying)
 
 
-def _days_in_heads(connection: Connection, span: _Span) -> Iterator[tuple[str, date]]:
+def _days_in_heads(connection: Connection, span: DaySpan) -> Iterator[tuple[str, date]]:
     """Yield the notes whose front matter gives a day that agrees, and whose name gives none."""
     first, last = span.first.replace(day=1), (span.last.replace(day=28) + timedelta(days=4)).replace(day=1)
     for path, told in connection.execute(WITH_DAY, (first.isoformat(), last.isoformat())):
@@ -209,7 +174,7 @@ def _days_in_heads(connection: Connection, span: _Span) -> Iterator[tuple[str, d
             yield path, day
 
 
-def _files_of(connection: Connection, span: _Span) -> dict[str, date]:
+def _files_of(connection: Connection, span: DaySpan) -> dict[str, date]:
     midnight = datetime.combine(span.first, datetime.min.time()).astimezone()
     first_ns = int(midnight.timestamp() * 1e9)
     last_ns = first_ns + span.days * 86_400 * 10**9 - 1
@@ -222,7 +187,7 @@ def _files_of(connection: Connection, span: _Span) -> dict[str, date]:
     return found
 
 
-def _said_in(connection: Connection, span: _Span, zone: tzinfo | None) -> Iterator[tuple[date, str, int]]:
+def _said_in(connection: Connection, span: DaySpan, zone: tzinfo | None) -> Iterator[tuple[date, str, int]]:
     """Yield the passages of transcripts with messages of a time: first day, path and id of each."""
     first, last = (datetime.combine(day, time.min).replace(tzinfo=zone) for day in (span.first, span.last))
     earliest: dict[int, SaidPassage] = {}
@@ -240,7 +205,7 @@ def _day_of_change(mtime_ns: int) -> date:
     return datetime.fromtimestamp(mtime_ns / 1e9).astimezone().date()
 
 
-def _is_in(day: date, spans: Sequence[_Span]) -> bool:
+def _is_in(day: date, spans: Sequence[DaySpan]) -> bool:
     return any(span.first <= day <= span.last for span in spans)
 
 
@@ -259,10 +224,10 @@ def _passages_of(
     return [id_ for _, id_ in (*sorted(firsts.values(), key=itemgetter(0)), *sorted(others))]
 
 
-def _phrases(spans: Sequence[_Span]) -> Iterator[str]:
+def _phrases(spans: Sequence[DaySpan]) -> Iterator[str]:
     """Yield FTS5 strings for the spellings of days, or of months where whole ones are asked for."""
     for span in spans:
-        if span.days <= DAYS_ASKED_ONE_BY_ONE:
+        if span.days <= SHORT_DAYS:
             for number in range(span.days):
                 yield from _spellings(span.first + timedelta(days=number), in_words=span.days == 1)
             continue
@@ -298,7 +263,7 @@ def rescored(connection: Connection, hits: Sequence[FusedHit], dated: Dated) -> 
     places = {id_: place for place, id_ in enumerate(dated.ids)}
     scored = []
     for hit in hits:
-        gain = max(BONUS * levels.get(hit.id, 0.0), SAYING_BONUS if hit.id in dated.saying else 0.0)
+        gain = max(TIME_BONUS * levels.get(hit.id, 0.0), SAYING_BONUS if hit.id in dated.saying else 0.0)
         score = hit.score + gain
         if dated.asked.is_all:
             # Where nothing but a time is asked for, words and meaning of the question say nothing more.

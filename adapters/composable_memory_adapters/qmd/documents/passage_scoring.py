@@ -6,10 +6,10 @@ the rarity of a word is estimated from these documents. Of vector similarity, on
 """
 
 from collections.abc import Mapping, Sequence
-from datetime import date, datetime
+from datetime import datetime
 
 from composable_memory.query.filters import day_in_path
-from composable_memory.time.windows import window_of
+from composable_memory.time.windows import MOST_DAYS, TIME_BONUS, DaySpan, window_of
 from composable_memory.types import QueryIntent
 from composable_memory_adapters.qmd.settings import SearchMode
 from composable_memory_adapters.text.query_terms import KeywordQuery, Lookup
@@ -38,13 +38,6 @@ FOUND_SCORE = 0.05
 PHRASE_SHARE = 0.25
 """Weight of a phrase in addition to its words, which are counted already."""
 
-TIME_BONUS = 0.2
-"""What the score of a note of the time that is asked for gains, twice for a week or less; as in the builtin
-index: without it, that one's notes of the time would always go before QMD's."""
-SHORT_DAYS = 7
-MOST_DAYS = 400
-"""A longer stretch tells nothing apart."""
-
 MIN_PREFIX = 3
 """A word that occurs nowhere is taken for a prefix if it has at least so many letters."""
 
@@ -62,30 +55,23 @@ class Scored:
     exact: bool
 
 
-@dataclass(frozen=True, slots=True)
-class AskedDays:
-    """The days that a question asks for, both ends included."""
+def days_asked(intent: QueryIntent | None, now: datetime) -> DaySpan | None:
+    """Return the days of a question as whoever asks has read it; None if it asks for no time."""
+    window = window_of(intent.time_hints, now) if intent and intent.time_hints else None
+    if window is None or (window.end - window.start).days > MOST_DAYS:
+        return None
+    return DaySpan(
+        first=window.start.astimezone(now.tzinfo).date(), last=window.end.astimezone(now.tzinfo).date()
+    )
 
-    first: date
-    last: date
 
-    @classmethod
-    def of(cls, intent: QueryIntent | None, now: datetime) -> "AskedDays | None":
-        """Return the days of a question as whoever asks has read it; None if it asks for no time."""
-        window = window_of(intent.time_hints, now) if intent and intent.time_hints else None
-        if window is None or (window.end - window.start).days > MOST_DAYS:
-            return None
-        return cls(window.start.astimezone(now.tzinfo).date(), window.end.astimezone(now.tzinfo).date())
+def time_bonus(asked: DaySpan, path: str) -> float:
+    """Return what a note gains by the day in its path, or in that of its folder, as in the builtin index.
 
-    def bonus(self, path: str) -> float:
-        """Return what a note gains by the day in its path, or in that of its folder."""
-        day = day_in_path(path)
-        if day is None:
-            return 0.0
-        if self.first <= day <= self.last:
-            return TIME_BONUS * (2 if (self.last - self.first).days < SHORT_DAYS else 1)
-        is_same_month = (day.year, day.month) == (self.first.year, self.first.month)
-        return TIME_BONUS if self.first == self.last and is_same_month else 0.0
+    Without it, that one's notes of the time would always go before QMD's.
+    """
+    day = day_in_path(path)
+    return TIME_BONUS * asked.level(day) if day else 0.0
 
 
 class StemCache:

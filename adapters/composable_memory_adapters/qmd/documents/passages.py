@@ -7,17 +7,18 @@ from itertools import islice
 from pathlib import Path
 
 from composable_memory.highlights import within
+from composable_memory.time.windows import DaySpan
 from composable_memory.types import JsonValue, MemorySearchResult, SearchOptions
 from composable_memory_adapters.qmd.documents.hit_reader import Document, DocumentReader, Passage
 from composable_memory_adapters.qmd.documents.passage_scoring import (
     FOUND_SCORE,
     KEYWORD_WEIGHT,
     VECTOR_WEIGHT,
-    AskedDays,
     Scored,
     StemCache,
     rank_score,
     score,
+    time_bonus,
 )
 from composable_memory_adapters.qmd.settings import LimitSettings, SearchMode
 from composable_memory_adapters.qmd.types import Collection, Hit
@@ -44,7 +45,7 @@ async def passages_of(
     limits: LimitSettings,
     options: SearchOptions | None = None,
     cache: StemCache | None = None,
-    asked_days: AskedDays | None = None,
+    asked_days: DaySpan | None = None,
 ) -> list[MemorySearchResult]:
     """Return the passages in the documents of `hits` that answer `query`, best first.
 
@@ -80,7 +81,7 @@ def _passages_of(
     mode: SearchMode,
     limits: LimitSettings,
     cache: StemCache,
-    asked_days: AskedDays | None,
+    asked_days: DaySpan | None,
 ) -> Iterator[MemorySearchResult]:
     keywords = analyse(query)
     documents = reader.documents(hits)
@@ -144,8 +145,8 @@ def _ranked(
         by_rank = 0.0  # QMD's rank counts only once for each document
 
 
-def _of_its_time(ranked: _Ranked, asked: AskedDays) -> _Ranked:
-    gain = asked.bonus(ranked.document.path)
+def _of_its_time(ranked: _Ranked, asked: DaySpan) -> _Ranked:
+    gain = time_bonus(asked, ranked.document.path)
     return replace(ranked, score=min(1.0, ranked.score + gain)) if gain else ranked
 
 
