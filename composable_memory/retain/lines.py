@@ -1,0 +1,134 @@
+"""Reads and writes retained lines, such as `- O(c=0.9) @Peter: Prefers short replies. #style ^m4k29x` (pure).
+
+A line has a type (`W` world, `B` experience, `O` opinion, `S` observation), a confidence if it is known, the
+entities it is about, a sentence that can stand alone, tags, and an id written as Markdown's block ids are,
+which stays when the note around it changes. All but type and sentence may be missing. Retained lines are the
+items below a heading `Retain`. People write them too, so an item that is none is left alone.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Literal, get_args
+
+from composable_memory_ops_logs.quick_dataclass import dataclass
+
+RETAIN_HEADING = "## Retain"
+
+MemoryType = Literal["world", "experience", "opinion", "observation"]
+"""A fact of the world, what the agent lived or did, a preference or judgement, or a summary."""
+
+MEMORY_TYPES: tuple[MemoryType, ...] = get_args(MemoryType)
+
+_LETTERS: dict[MemoryType, str] = {"world": "W", "experience": "B", "opinion": "O", "observation": "S"}
+_TYPES = {letter: name for name, letter in _LETTERS.items()}
+
+_ENTITY = r"@(?:\[\[([^\[\]\n]+)\]\]|([^\s:：@,\[\]]+))"
+_LINE = re.compile(
+    r"[ \t]{0,3}[-*+][ \t]+(?P<letter>[WBOS])(?:\(c=(?P<confidence>[01]?\.?\d+)\))?"
+    rf"(?P<entities>(?:[ \t,]+{_ENTITY})*)[ \t]*[:：][ \t]*(?P<rest>\S.*?)[ \t]*"
+)
+_ENTITIES = re.compile(_ENTITY)
+_ENDING = re.compile(
+    r"(?P<text>.*?)(?P<tags>(?:[ \t]+#(?=[\w/-]*[^\W\d])[\w/-]+)*)(?:[ \t]+\^(?P<id>[A-Za-z0-9-]+))?"
+)
+_HEADING = re.compile(r" {0,3}(#{1,6})[ \t]+(.*?)[ \t#]*")
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+_CONTINUED = re.compile(r"(?:[ ]{2,}|\t)[ \t]*(?![-*+][ \t])(\S.*?)[ \t]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetainedLine:
+    """One retained line; `text` is its sentence alone, on one line.
+
+    `confidence` is in [0, 1]. `tags` have no `#`. `start_line` and `end_line` are its 1-based place in the
+    note, 0 where it is in none yet; a person may have broken it over several lines.
+    """
+
+    type: MemoryType
+    text: str
+    entities: tuple[str, ...] = ()
+    confidence: float | None = None
+    tags: tuple[str, ...] = ()
+    id: str | None = None
+    start_line: int = 0
+    end_line: int = 0
+
+
+def format_retained_line(line: RetainedLine) -> str:
+    """Return the line of Markdown for `line`, without a line break."""
+    confidence = "" if line.confidence is None else f"(c={round(line.confidence, 2):g})"
+    about = "".join(f" {_mention(name)}" for name in line.entities)
+    tags = "".join(f" #{tag}" for tag in line.tags)
+    block_id = f" ^{line.id}" if line.id else ""
+    return f"- {_LETTERS[line.type]}{confidence}{about}: {' '.join(line.text.split())}{tags}{block_id}"
+
+
+def read_retained_line(text: str) -> RetainedLine | None:
+    """Return what one line of Markdown retains; None where it is no retained line."""
+    match = _LINE.fullmatch(text)
+    ending = _ENDING.fullmatch(match["rest"]) if match else None
+    if match is None or ending is None or not ending["text"].strip():
+        return None
+    confidence = float(match["confidence"]) if match["confidence"] else None
+    if confidence is not None and confidence > 1:
+        return None
+    names = (linked or bare for linked, bare in _ENTITIES.findall(match["entities"]))
+    return RetainedLine(
+        type=_TYPES[match["letter"]],
+        text=ending["text"].strip(),
+        entities=tuple(dict.fromkeys(name.strip() for name in names)),
+        confidence=confidence,
+        tags=tuple(tag.lstrip("#") for tag in ending["tags"].split()),
+        id=ending["id"],
+    )
+
+
+def retained_lines(note: str, *, everywhere: bool = False) -> Iterator[RetainedLine]:
+    """Yield the retained lines of a note, with their places: those below a heading `Retain`, or all of them.
+
+    Examples in code are none. A line that is indented below an item goes on with it.
+    """
+    lines = note.split("\n")
+    wanted, level, fence = everywhere, 0, ""
+    for number, text in enumerate(lines):
+        if fence or _FENCE.match(text):
+            fence = _fence_after(text, fence)
+        elif heading := _HEADING.fullmatch(text):
+            if not level or len(heading[1]) <= level:
+                level = len(heading[1]) if heading[2].strip().lower() == "retain" else 0
+            wanted = everywhere or level > 0
+        elif wanted and _LINE.fullmatch(text):
+            yield from _whole(lines, number)
+
+
+def _whole(lines: Sequence[str], first: int) -> Iterator[RetainedLine]:
+    end = first + 1
+    parts = [lines[first]]
+    while end < len(lines) and (more := _CONTINUED.fullmatch(lines[end])):
+        parts.append(more[1])
+        end += 1
+    if line := read_retained_line(" ".join(parts)):
+        yield RetainedLine(
+            type=line.type,
+            text=line.text,
+            entities=line.entities,
+            confidence=line.confidence,
+            tags=line.tags,
+            id=line.id,
+            start_line=first + 1,
+            end_line=end,
+        )
+
+
+def _fence_after(text: str, fence: str) -> str:
+    """Return the mark of the code that is open after a line, empty where none is."""
+    match = _FENCE.match(text)
+    if not fence:
+        return match[1] if match else ""
+    closes = match is not None and match[1].startswith(fence) and not text.strip().strip(fence[0])
+    return "" if closes else fence
+
+
+def _mention(name: str) -> str:
+    bare = " ".join(name.split())
+    return f"@{bare}" if _ENTITIES.fullmatch(f"@{bare}") else f"@[[{bare}]]"
