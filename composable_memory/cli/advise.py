@@ -21,7 +21,7 @@ from composable_memory.cli.weight_tables import (
     opened_learning,
     table_document,
 )
-from composable_memory.documents import document
+from composable_memory.json_documents import document
 from composable_memory.learning import Advice
 from composable_memory_feedback.advice.values import AdvisorName, Proposal
 from composable_memory_feedback.intents import IntentKind

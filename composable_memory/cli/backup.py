@@ -9,7 +9,7 @@ import typer
 from composable_memory.cli.command import Target, command
 from composable_memory.cli.options import AsJson
 from composable_memory.cli.output import print_json, print_line
-from composable_memory.documents import document
+from composable_memory.json_documents import document
 from composable_memory.runtime import backup as runtime
 from composable_memory.runtime.backup import BackupReport
 

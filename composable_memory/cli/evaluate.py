@@ -22,7 +22,7 @@ from composable_memory.cli.output import (
     warn_if_empty,
 )
 from composable_memory.cli.render import print_table
-from composable_memory.documents import document
+from composable_memory.json_documents import document
 from composable_memory.learning import GoldenRun, QuestionScore
 from composable_memory.runtime.opening import open_memory
 from composable_memory_feedback.golden import GoldenComparison, read_questions

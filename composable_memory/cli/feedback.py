@@ -40,7 +40,7 @@ from composable_memory.cli.weight_tables import (
     opened_learning,
 )
 from composable_memory.cli.weights import weights_document
-from composable_memory.documents import document
+from composable_memory.json_documents import document
 from composable_memory.learning import EvaluationRun, Learning, LearningStats, WeightsReport
 from composable_memory.runtime.opening import open_memory
 from composable_memory_feedback.intents import IntentKind

@@ -18,7 +18,7 @@ from composable_memory.cli.output import (
     warn_if_empty,
 )
 from composable_memory.cli.render import progress_bar
-from composable_memory.documents import document
+from composable_memory.json_documents import document
 from composable_memory.runtime.memory import Memory
 from composable_memory.runtime.opening import open_memory
 from composable_memory.types import MemorySyncProgressUpdate, SyncReport

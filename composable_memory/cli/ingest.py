@@ -19,8 +19,8 @@ from composable_memory.cli.options import AsJson, Backend, Strict, check_names, 
 from composable_memory.cli.output import counted, error, print_json, print_line, warn, warn_degraded
 from composable_memory.cli.render import progress_bar
 from composable_memory.content import IngestReport
-from composable_memory.documents import document
 from composable_memory.ingest.note_reader import WrittenSource, contents_of
+from composable_memory.json_documents import document
 from composable_memory.runtime.memory import Memory
 from composable_memory.runtime.opening import open_memory
 from composable_memory_ops_logs import utc_now

@@ -15,7 +15,7 @@ from composable_memory.cli.options import TIME_HELP, AsJson, Limit, parse_time
 from composable_memory.cli.output import can_draw, print_json, print_line, warn
 from composable_memory.cli.render import print_table
 from composable_memory.config.layers import default_state_dir
-from composable_memory.documents import document
+from composable_memory.json_documents import document
 from composable_memory.query.waterfall import Step, bar, note_on, waterfall
 from composable_memory.state.folders import OPS_LOG_FOLDER
 from composable_memory_ops_logs import EventFilter, OpsEvent, OpsLogError, OpsLogReader

@@ -2,7 +2,7 @@
 
 Such a command is a `typer.Typer` behind an entry point of the group `composable_memory.commands`, which is
 named as the command. `cmem --help` imports its module for the help text, unless the entry point is that of a
-`CommandSpec`. `composable_memory.documents` makes the JSON.
+`CommandSpec`. `composable_memory.json_documents` makes the JSON.
 """
 
 from composable_memory.cli.command import Target, command

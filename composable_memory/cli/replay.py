@@ -19,7 +19,7 @@ from composable_memory.cli.weight_tables import (
     opened_learning,
     table_document,
 )
-from composable_memory.documents import document
+from composable_memory.json_documents import document
 from composable_memory.learning import ReplayRun
 from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.replay import Judged, Move, PolicyChange, QueryReplay, ReplayReport

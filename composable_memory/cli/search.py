@@ -39,9 +39,9 @@ from composable_memory.cli.output import (
     warn_degraded,
     warn_if_empty,
 )
-from composable_memory.documents import document
 from composable_memory.errors import ConfigError, InvalidArgument
 from composable_memory.highlights import Line, best_lines, lines_of, readable, snippet_of, whole_text
+from composable_memory.json_documents import document
 from composable_memory.paths import is_note
 from composable_memory.query.context_pack import told_facts
 from composable_memory.query.filters import parse_since, parse_until, read_filters

@@ -23,9 +23,9 @@ from composable_memory.config.layers import (
     load_settings,
     validate_backend_options,
 )
-from composable_memory.documents import document
 from composable_memory.errors import ConfigError
 from composable_memory.interfaces import EmbedderServices
+from composable_memory.json_documents import document
 from composable_memory.registry import FoundBackend, Registry, discover_backends
 from composable_memory.runtime.embedder_choice import EmbedderPlan, plan_embedder
 from composable_memory.runtime.opening import open_memory, require_log_to_learn

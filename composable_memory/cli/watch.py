@@ -12,8 +12,8 @@ import typer
 from composable_memory.cli.command import Target, command
 from composable_memory.cli.options import AsJson, Here, Session, StateDir, Workspace
 from composable_memory.cli.output import counted, print_json, print_line, warn, warn_degraded, warn_if_empty
-from composable_memory.documents import document
 from composable_memory.errors import BackendUnavailable, ConfigError
+from composable_memory.json_documents import document
 from composable_memory.runtime.memory import Memory
 from composable_memory.runtime.opening import open_memory
 from composable_memory.types import JsonValue

@@ -8,7 +8,7 @@ from pydantic import JsonValue
 
 from composable_memory.cli.command import Target
 from composable_memory.cli.output import warn
-from composable_memory.documents import document
+from composable_memory.json_documents import document
 from composable_memory.learning import Learning, open_learning
 from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.weights import WeightTable

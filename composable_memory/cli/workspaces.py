@@ -15,9 +15,9 @@ from composable_memory.cli.command import Target, command
 from composable_memory.cli.options import AsJson, StateDir
 from composable_memory.cli.output import format_bytes, print_json, print_line
 from composable_memory.config.layers import default_state_dir, load_settings
-from composable_memory.documents import document
 from composable_memory.errors import ConfigError
 from composable_memory.interfaces import KeptStore
+from composable_memory.json_documents import document
 from composable_memory.registry import discover_backends
 from composable_memory.state.feedback_stores import feedback_stores
 from composable_memory.state.folders import existing_folder, made_folder

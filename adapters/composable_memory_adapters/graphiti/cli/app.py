@@ -30,10 +30,10 @@ from composable_memory.cli.plugin_api import (
     warn,
     warn_degraded,
 )
-from composable_memory.documents import document
 from composable_memory.errors import ConfigError
 from composable_memory.facts import Episode, Fact
 from composable_memory.interfaces import Capability, MemorySearchManager, SupportsAdoption, SupportsFacts
+from composable_memory.json_documents import document
 from composable_memory.runtime.opening import open_memory
 from composable_memory_adapters.graphiti.cli import graph as spec
 from composable_memory_adapters.graphiti.cli.fact_text import (
