@@ -636,7 +636,8 @@ class EmbedderSpec:
     that it works without a network; only such providers are chosen by `provider: auto`. `missing` returns
     what the machine lacks and how to get it, `lacks` what the settings and the environment lack. `trusted`
     says that the settings file of a workspace may choose it: it starts no program, reads no file that is
-    named in settings, and loads nothing from elsewhere.
+    named in settings, and loads nothing from elsewhere. `languages` are those that it reads, as ISO 639-1
+    codes; None where that depends on the model, or is not known.
     """
 
     id: str
@@ -645,6 +646,7 @@ class EmbedderSpec:
     open: OpenEmbedder
     local: bool
     trusted: bool = False
+    languages: frozenset[str] | None = None
     missing: Callable[[], str | None] = field(default=lambda: None)
     lacks: Readiness = field(default=lambda _settings, _services: None)
 

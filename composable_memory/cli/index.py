@@ -40,6 +40,7 @@ async def index(
             _warn_of_cost(memory)
         report, took_ms = await sync(memory, force=force)
         degraded, status = memory.unavailable(), memory.status()
+        languages = await memory.language_hint()
     without_vectors = status.embedder_problem
     if as_json:
         print_json(index_document(report, took_ms))
@@ -54,6 +55,8 @@ async def index(
         warn(f"problem: nothing is embedded: {without_vectors}")
     warn_degraded(degraded)
     tell_scope(status)
+    if languages:
+        warn(f"hint: {languages}")
     warn_if_empty(status)
     is_partial = bool(report.problems or degraded or report.embeddings_pending or without_vectors)
     return ExitCode.DEGRADED if strict and is_partial else ExitCode.FINE

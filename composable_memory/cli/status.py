@@ -65,11 +65,13 @@ async def status(
     as_json: AsJson = False,
 ) -> ExitCode:
     """Show the status of the memory and of each backend."""
-    reply = await _status_of(target, deep=deep)
+    reply, languages = await _status_of(target, deep=deep)
     if as_json:
         print_json(reply.as_json())
     else:
         _print_status(reply)
+    if languages:
+        warn(f"hint: {languages}")
     degraded = (*reply.unavailable, *(reply.probe.search.degraded if reply.probe else ()))
     warn_degraded(dict.fromkeys(degraded))
     if reply.probe and (problems := _problems_of(reply.probe)):
@@ -79,9 +81,11 @@ async def status(
     return ExitCode.DEGRADED if strict and degraded else ExitCode.FINE
 
 
-async def _status_of(target: Target, *, deep: bool = False) -> MemoryStatusReply:
+async def _status_of(target: Target, *, deep: bool = False) -> tuple[MemoryStatusReply, str | None]:
+    """Return the status, and a hint about languages that the embedding provider cannot read."""
     async with open_memory(target.workspace, target.state_dir, long_lived=False) as memory:
-        return await memory_status(memory, MemoryStatusRequest(deep=deep))
+        reply = await memory_status(memory, MemoryStatusRequest(deep=deep))
+        return reply, await memory.language_hint()
 
 
 def _problems_of(probe: DeepProbe) -> list[str]:
@@ -196,7 +200,8 @@ def _backend(found: FoundBackend, loaded: LoadedSettings) -> _Backend:
 async def _states(target: Target) -> Mapping[str, ProviderStatus]:
     """Return the status of the backends that can be opened; warn of one that cannot."""
     (reply,) = await asyncio.gather(_status_of(target), return_exceptions=True)
-    if isinstance(reply, MemoryStatusReply):
+    if isinstance(reply, tuple):
+        reply, _ = reply
         for lost in reply.unavailable:
             warn(f"note: {lost.backend_id} cannot be opened: {lost.reason}")
         return reply.backends

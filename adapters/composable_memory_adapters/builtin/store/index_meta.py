@@ -34,12 +34,16 @@ CHUNKS_OF_SOURCES = "SELECT source, count(*) FROM chunks GROUP BY source"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncMark:
-    """When all notes were last indexed, which could not be read, all problems, and what was passed over."""
+    """When all notes were last indexed, which could not be read, all problems, and what was passed over.
+
+    `languages` are the shares of the languages among a sample of the passages.
+    """
 
     finished_ms: int
     unreadable: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     passed_over: Mapping[str, int] = field(default_factory=dict)
+    languages: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,6 +207,7 @@ def _parse_mark(stored: str) -> SyncMark:
             unreadable=tuple(fields["unreadable"]),
             problems=tuple(fields["problems"]),
             passed_over=dict(fields.get("passed_over", {})),
+            languages=dict(fields.get("languages", {})),
         )
 
 

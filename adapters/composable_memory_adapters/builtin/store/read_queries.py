@@ -24,10 +24,11 @@ SELECT id, path, source, mtime FROM chunks LEFT JOIN files USING (path, source)
 WHERE id IN (SELECT value FROM json_each(?))
 """
 SAMPLE = """
-SELECT DISTINCT (SELECT id FROM chunks WHERE id >= first + (last - first) * value / ?1 ORDER BY id LIMIT 1)
+SELECT DISTINCT (SELECT id FROM chunks WHERE id >= first + (last - first) * value / max(?1 - 1, 1) ORDER BY id LIMIT 1)
 FROM (SELECT min(id) AS first, max(id) AS last FROM chunks), json_each(?2)
 WHERE first IS NOT NULL
 """
+TEXTS = "SELECT CAST(text AS BLOB) FROM chunks WHERE id IN (SELECT value FROM json_each(?))"
 PASSAGES_OF_EMBEDDINGS = """
 SELECT embedding_id, id FROM chunks WHERE embedding_id IN (SELECT value FROM json_each(?)) ORDER BY id
 """
@@ -132,6 +133,12 @@ def texts_after(connection: Connection, last: int, count: int) -> list[tuple[int
 def sample(connection: Connection, count: int) -> list[int]:
     """Return the ids of at most `count` passages from all over the index, the same until it changes."""
     return [row[0] for row in connection.execute(SAMPLE, (count, _json([*range(count)])))]
+
+
+def sample_texts(connection: Connection, count: int) -> list[str]:
+    """Return the texts of up to `count` passages, spread evenly over the index."""
+    rows = connection.execute(TEXTS, (_json(sample(connection, count)),))
+    return [str(text, "utf-8", "replace") for (text,) in rows]
 
 
 def passages_of_embeddings(connection: Connection, embedding_ids: Iterable[int]) -> dict[int, list[int]]:

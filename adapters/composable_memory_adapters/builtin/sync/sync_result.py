@@ -1,6 +1,6 @@
 """What a sync found and did so far, and how that is reported: to callers, in the index, and in the log."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import field
 from pathlib import Path
 
@@ -21,6 +21,7 @@ class SyncResult:
 
     `is_full` is set if all notes are written, not only those that changed. `mended` describes repaired
     damage, `mismatch` how the index differs from the settings, `not_rebuilt` why a rebuild failed.
+    `languages` are the shares of the languages among a sample of the passages.
     """
 
     reason: str
@@ -32,6 +33,7 @@ class SyncResult:
     mended: str | None = None
     mismatch: str | None = None
     not_rebuilt: str | None = None
+    languages: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def faults(self) -> list[str]:
@@ -66,6 +68,7 @@ class SyncResult:
             unreadable=tuple(self.faults[:MAX_PROBLEMS]),
             problems=self.problems[:MAX_PROBLEMS],
             passed_over=self.notes.scan.passed_over,
+            languages=self.languages,
         )
 
     def log_files(self, ops_log: OpsLog, *, source: str, known: Collection[str]) -> None:

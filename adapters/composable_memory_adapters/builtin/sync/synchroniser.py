@@ -28,7 +28,13 @@ from composable_memory.types import MemorySyncProgressUpdate, SyncReport
 from composable_memory_adapters.builtin.notes.drafts import Drafter
 from composable_memory_adapters.builtin.notes.sessions import growth_limits
 from composable_memory_adapters.builtin.settings import BuiltinSettings
-from composable_memory_adapters.builtin.store import index_meta, index_writes, integrity, rebuild
+from composable_memory_adapters.builtin.store import (
+    index_meta,
+    index_writes,
+    integrity,
+    read_queries,
+    rebuild,
+)
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.builtin.store.index_meta import LEASE, SyncMark, milliseconds
 from composable_memory_adapters.builtin.store.rebuild import RebuildCost
@@ -43,6 +49,7 @@ from composable_memory_adapters.builtin.sync.embedding import (
 from composable_memory_adapters.builtin.sync.indexer import Indexer, NotesPass
 from composable_memory_adapters.builtin.sync.sync_result import SyncResult
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
+from composable_memory_adapters.text.languages import language_shares
 from composable_memory_ops_logs import (
     ErrorInfo,
     EventDetail,
@@ -58,6 +65,11 @@ MAX_PASSES = 3
 """Passes over the notes, at most, until nothing changes during a pass."""
 REFRESH_S = 1.0
 """Least time between two passes over the notes during embedding."""
+
+SAMPLE = 96
+"""Passages that are looked at to tell which languages the notes are in."""
+NEWS = 200
+"""Passages written in one sync, of which the languages of all may have changed."""
 
 CUT = (
     "another process cuts the notes of this index differently; "
@@ -182,6 +194,7 @@ class _Run:
             result.vectors = result.vectors.followed_by(await self._embed_live())
         await self._count_cache_use()
         await self._prune()
+        await self._sample_languages()
         await self._leave_mark(is_news=result.is_full)
         return result.report()
 
@@ -191,6 +204,7 @@ class _Run:
         """Repair damage, and compare the index with the settings."""
         await self._mend()
         self._mark = self._mark_before = await self._file.read(index_meta.read_mark)
+        self.result.languages = self._mark.languages if self._mark else {}
         self.result.is_full = self._flight.force or self._mark is None
         await self._apply_settings()
         is_full = self.result.is_full
@@ -436,6 +450,13 @@ class _Run:
         if has_news:
             await self._file.write(rebuild.prune_kept)
 
+    async def _sample_languages(self) -> None:
+        """Look at which languages the notes are in, if enough of them are new to change that."""
+        known, written = self.result.languages, self.result.tally.chunks
+        if written and (not known or self.result.is_full or written >= NEWS):
+            sample = await self._file.read(read_queries.sample_texts, count=SAMPLE)
+            self.result.languages = await asyncio.to_thread(language_shares, sample)
+
     def log_files(self) -> None:
         """Log the counts, and newly unreadable files."""
         known = self._mark_before.unreadable if self._mark_before else ()
@@ -444,5 +465,5 @@ class _Run:
 
 
 def _told(mark: SyncMark) -> tuple[object, ...]:
-    """Return what a mark tells of the notes that are not in the index."""
-    return mark.problems, mark.passed_over
+    """Return what a mark tells of the notes, and of those that are not in the index."""
+    return mark.problems, mark.passed_over, mark.languages
