@@ -24,7 +24,9 @@ SELECT id, path, source, mtime FROM chunks LEFT JOIN files USING (path, source)
 WHERE id IN (SELECT value FROM json_each(?))
 """
 SAMPLE = """
-SELECT DISTINCT (SELECT id FROM chunks WHERE id >= first + (last - first) * value / max(?1 - 1, 1) ORDER BY id LIMIT 1)
+SELECT DISTINCT (
+  SELECT id FROM chunks WHERE id >= first + (last - first) * value / max(?1 - 1, 1) ORDER BY id LIMIT 1
+)
 FROM (SELECT min(id) AS first, max(id) AS last FROM chunks), json_each(?2)
 WHERE first IS NOT NULL
 """
