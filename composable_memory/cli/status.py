@@ -201,10 +201,10 @@ async def _states(target: Target) -> Mapping[str, ProviderStatus]:
     """Return the status of the backends that can be opened; warn of one that cannot."""
     (reply,) = await asyncio.gather(_status_of(target), return_exceptions=True)
     if isinstance(reply, tuple):
-        reply, _ = reply
-        for lost in reply.unavailable:
+        state, _ = reply
+        for lost in state.unavailable:
             warn(f"note: {lost.backend_id} cannot be opened: {lost.reason}")
-        return reply.backends
+        return state.backends
     if not isinstance(reply, Exception):
         raise reply
     warn(f"note: the memory cannot be opened: {reply}")
