@@ -58,12 +58,13 @@ async def evaluate(
             "--keep/--no-keep",
             help="Keep the answers as a floor: weights that do worse on them are not adopted.",
         ),
-    ] = True,
+    ] = False,
     as_json: AsJson = False,
 ) -> ExitCode:
     """Ask questions with known answers; show recall, MRR and nDCG overall and per backend.
 
-    Fail if the active weights rank the kept answers worse than when they were kept.
+    Nothing is kept without --keep. Fail if the active weights rank the kept answers worse than when they were
+    kept.
     """
     asked = await asyncio.to_thread(read_questions, questions)
     async with open_memory(target.workspace, target.state_dir, long_lived=False) as memory:

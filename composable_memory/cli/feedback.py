@@ -53,6 +53,7 @@ from composable_memory_ops_logs import utc_now
 ALL_CHANGES = 10_000
 """More changes of weights than anybody makes: the gain of one counts from the first."""
 QUESTION_CHARS = 60
+STDOUT = Path("-")
 GROUPS: tuple[tuple[KindGroup, str], ...] = (
     ("judged", "Quality, as judged"),
     ("implicit", "Quality, by what was opened, quoted or asked again"),
@@ -402,11 +403,14 @@ async def export(
     *,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", dir_okay=False, help="Write to this file."),
+        typer.Option(
+            "--output", "-o", metavar="FILE", dir_okay=False, help="Write to this file; - is stdout."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Export judgements, weights, golden answers and experiments as JSON lines."""
+    output = None if output == STDOUT else output
     if as_json and output is None:
         raise typer.BadParameter("what is exported takes up stdout; give --output", param_hint="--json")
     async with opened_learning(target) as learning:

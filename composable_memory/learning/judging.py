@@ -56,16 +56,16 @@ class Judging:
     ) -> Judgement:
         """Keep what somebody says of a result: its relevance from 0 to 1, and whether it was used.
 
-        `result` is its place in the answer, from 1, its path, or its path and lines as in `path#L3-L5`. By
-        its lines, what a backend found and the answer did not show is judged too; its rank is the one after
-        the last that was shown.
+        `result` is its place in the answer as it was delivered, from 1, its path, or its path and lines as in
+        `path#L3-L5`. By its lines, what a backend found and the answer did not show is judged too; its rank
+        is the one after the last that was shown.
 
         Raises:
             FeedbackError: there is no such query or result, or the relevance is not from 0 to 1.
             OpsLogError: the log cannot be read, or the beginning of the trace id is not unique.
         """
-        query = await self._query(trace_id)
-        hit = named_result(query, result)
+        query, hidden = await self._query(trace_id)
+        hit = named_result(query, result, hidden=hidden)
         if not 0.0 <= relevance <= 1.0:
             raise FeedbackError("no relevance", subject=f"{relevance}", advice="give a number from 0 to 1")
         judgement = query.judged(
@@ -224,12 +224,13 @@ class Judging:
         found = await asyncio.to_thread(answers_in_transcripts, folder.expanduser(), since=since)
         return {one.trace_id: one.text for one in found}
 
-    async def _query(self, trace_id: str) -> LoggedQuery:
-        found = await from_log(self._context, partial(_queries_of, trace_id, self._context.memory_id))
+    async def _query(self, trace_id: str) -> tuple[LoggedQuery, frozenset[int]]:
+        """Return a query, and the ranks of its results that were too weak to be delivered."""
+        found, hidden = await from_log(self._context, partial(_queries_of, trace_id, self._context.memory_id))
         if not found:
             advice = "give at least 4 characters of a trace of `cmem logs query --action query.merged`"
             raise FeedbackError("no such query", subject=trace_id, advice=advice)
-        return found[-1]
+        return found[-1], hidden
 
     def _tell(self, query: LoggedQuery, outcome: EvaluationOutcome) -> None:
         evaluation = outcome.evaluation
@@ -273,13 +274,18 @@ def _in_turn(
     return [one for *_, one in nsmallest(most, each(), key=itemgetter(0, 1))], count
 
 
-def _queries_of(trace_id: str, memory: str, folder: Path) -> list[LoggedQuery]:
-    """Return the queries of one memory under a trace, of which the unique beginning will do."""
+def _queries_of(trace_id: str, memory: str, folder: Path) -> tuple[list[LoggedQuery], frozenset[int]]:
+    """Return the queries of one memory under a trace, of which the unique beginning will do.
+
+    Beside them stand the ranks of those results that were not delivered.
+    """
     events = OpsLogReader(folder).trace(trace_id)
     if not events:
-        return []
+        return [], frozenset()
     logged = read_queries(folder, since=events[0].ts, until=events[-1].ts, memory=memory)
-    return [query for query in logged.queries if query.trace_id == events[0].trace_id]
+    told = [one.detail.get("hidden") for one in events if isinstance(one.detail, Mapping)]
+    hidden = {rank for ranks in told if isinstance(ranks, list) for rank in ranks if isinstance(rank, int)}
+    return [one for one in logged.queries if one.trace_id == events[0].trace_id], frozenset(hidden)
 
 
 def _stats(

@@ -17,21 +17,23 @@ TOLD_RESULTS = 5
 _RANK = re.compile(r"[0-9]{1,6}")
 
 
-def named_result(query: LoggedQuery, name: str) -> RankedHit:
+def named_result(query: LoggedQuery, name: str, *, hidden: Collection[int] = ()) -> RankedHit:
     """Return a result by its place in the answer, from 1, its path, or its path and lines.
 
-    With its lines, as in `path#L3-L5`, `path:3-5` or `path:3:5`, a candidate is found that was not shown. A
-    piece of a long line is named by its citation, as in `path#L3:1280`; without the character it is the piece
-    with which the line begins, and where that was not found, the first that was.
+    Results of `hidden` ranks were not delivered: they have no place in the answer, and their path alone does
+    not name them. With its lines, as in `path#L3-L5`, `path:3-5` or `path:3:5`, a candidate is found that was
+    not shown. A piece of a long line is named by its citation, as in `path#L3:1280`; without the character it
+    is the piece with which the line begins, and where that was not found, the first that was.
 
     Raises:
         FeedbackError: no result is called so; the error names those that were shown.
     """
-    places = dict(enumerate(query.shown, 1))
+    delivered = [hit for rank, hit in enumerate(query.shown, 1) if rank not in hidden]
+    places = dict(enumerate(delivered, 1))
     if _RANK.fullmatch(name) and int(name) in places:
         return places[int(name)]
     found = [*query.shown, *_candidates(query)]
-    named = [hit for hit in query.shown if hit.path == name] + [hit for hit in found if hit.key == name]
+    named = [hit for hit in delivered if hit.path == name] + [hit for hit in found if hit.key == name]
     if cited := read_citation(name):
         of_lines = [hit for hit in found if (hit.path, hit.start_line, hit.end_line) == cited[:3]]
         named += [hit for hit in of_lines if hit.start_char == (cited.start_char or 0)]

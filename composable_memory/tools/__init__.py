@@ -279,13 +279,16 @@ async def query_cited(memory: "Memory", request: MemorySearchRequest) -> QueryRe
         )
         query = memory.settings.memory.query
         wants_weak = query.show_weak if request.weak is None else request.weak
+        good = [True] * len(response.results)
         if not wants_weak and response.weak:
-            response = _only(response, [False] * len(response.results), why="nothing matched well")
+            good = [False] * len(response.results)
+            response = _only(response, good, why="nothing matched well")
         elif not (wants_weak or response.narrowed) and request.min_score is None and query.min_score == 0.0:
             good = [*map(_is_no_noise, response.results, response.attributions)]
             response = _only(response, good, why="hardly matches")
         paths = tuple(result.path for result in response.results)
-        memory.ops_log.emit(QueryDelivered(result_count=len(paths), paths=paths))
+        hidden = [rank for rank, is_good in enumerate(good, 1) if not is_good]
+        memory.ops_log.emit(QueryDelivered(result_count=len(paths), paths=paths, hidden=hidden or None))
     cited = cite(response.results, memory.settings.memory.citations, request.session_key)
     return replace(response, results=cited)
 

@@ -294,6 +294,8 @@ class QueryDelivered(EventDetail):
     action: ClassVar[str] = "query.delivered"
     result_count: int
     paths: Sequence[str]
+    hidden: Sequence[int] | None = None
+    """Ranks in the merged list, from 1, of weak results that were left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Where nothing in the notes matches a question well, that is said; the nearest are shown only on request."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from composable_memory.tools import (
     query_cited,
 )
 from composable_memory.types import QueryRequest, SearchOptions
+from composable_memory_feedback.errors import FeedbackError
 from composable_memory_ops_logs import OpsLogReader
 
 SUBJECTS = ("oak", "harbour", "violin", "kettle", "ferry", "ledger", "comet", "orchard", "saddle", "tunnel")
@@ -158,7 +159,23 @@ async def test_what_was_left_out_counts_as_not_delivered(memory: Memory) -> None
     assert isinstance(delivered, Mapping)
     assert isinstance(merged, Mapping)
     assert delivered["resultCount"] == 0
-    assert merged["finalResults"]  # what a replay ranks again
+    assert isinstance(merged["finalResults"], Sequence)  # what a replay ranks again
+    assert delivered["hidden"] == [*range(1, len(merged["finalResults"]) + 1)]
+
+
+async def test_a_rating_counts_the_places_of_what_was_delivered(memory: Memory) -> None:
+    reply = await memory_search(memory, MemorySearchRequest(query=FOREIGN))
+    trace_id = reply.trace_id or ""
+    await memory.ops_log.flush()
+
+    with pytest.raises(FeedbackError, match="it showed nothing"):
+        await memory.learning.judging.judge(trace_id, "1", relevance=1.0)
+
+    shown = await memory_search(memory, MemorySearchRequest(query=FOREIGN, weak=True))
+    judged = await memory.learning.judging.judge(shown.trace_id or "", "1", relevance=1.0)
+    assert judged.path == shown.results[0].path
+    by_lines = await memory.learning.judging.judge(trace_id, judged.key, relevance=0.0)
+    assert by_lines.path == judged.path
 
 
 async def test_scores_that_only_order_their_list_are_never_called_weak() -> None:

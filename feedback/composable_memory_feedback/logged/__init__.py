@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     )
     from composable_memory_feedback.logged.traffic import (
         LoggedAnswer,
-        LoggedDelivery,
         LoggedQueries,
         LoggedRead,
         Traffic,
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 __all__ = [
     "LineTest",
     "LoggedAnswer",
-    "LoggedDelivery",
     "LoggedExperiment",
     "LoggedList",
     "LoggedQueries",
@@ -47,7 +45,7 @@ __all__ = [
 
 _MODULES = {
     "reading": "LineTest QueryStream TrafficItem read_queries",
-    "traffic": "LoggedAnswer LoggedDelivery LoggedQueries LoggedRead Traffic",
+    "traffic": "LoggedAnswer LoggedQueries LoggedRead Traffic",
 }
 """The store, which every search looks into, reads no log."""
 

@@ -172,9 +172,3 @@ class AnswerLine(Line):
 
     query_trace_id: str
     quoted: list[PlaceLine] = []
-
-
-class DeliveryLine(Line):
-    """A `query.delivered`."""
-
-    paths: list[str]

@@ -9,7 +9,6 @@ from composable_memory_feedback.logged.lines import (
     AnswerLine,
     BackendLine,
     CandidateColumns,
-    DeliveryLine,
     FinalLine,
     MergedLine,
     QueryStartLine,
@@ -22,7 +21,7 @@ from composable_memory_feedback.logged.logged_query import (
     RankedHit,
     RankingPolicy,
 )
-from composable_memory_feedback.logged.traffic import LoggedAnswer, LoggedDelivery, LoggedRead
+from composable_memory_feedback.logged.traffic import LoggedAnswer, LoggedRead
 from composable_memory_ops_logs import PIECES_TOLD, Candidate, OpsEvent
 from composable_memory_ops_logs.events import JsonValue
 
@@ -110,16 +109,6 @@ def answer_from(event: OpsEvent) -> LoggedAnswer:
     line = AnswerLine.model_validate(event.detail)
     quoted = tuple(one.place for one in line.quoted)
     return LoggedAnswer(at=event.ts, query_trace_id=line.query_trace_id, quoted=quoted)
-
-
-def delivery_from(event: OpsEvent) -> LoggedDelivery:
-    """Read a `query.delivered`.
-
-    Raises:
-        ValueError: the line lies.
-    """
-    line = DeliveryLine.model_validate(event.detail)
-    return LoggedDelivery(at=event.ts, trace_id=event.trace_id, paths=tuple(line.paths))
 
 
 def _list(backend: str, event: OpsEvent) -> LoggedList:

@@ -15,14 +15,12 @@ from composable_memory_feedback.logged.logged_query import LoggedQuery
 from composable_memory_feedback.logged.parsing import (
     MissingLines,
     answer_from,
-    delivery_from,
     query_from,
     read_from,
     start_from,
 )
 from composable_memory_feedback.logged.traffic import (
     LoggedAnswer,
-    LoggedDelivery,
     LoggedQueries,
     LoggedRead,
 )
@@ -49,7 +47,7 @@ _STEPS = ("query.backend_result", "query.merged")
 
 Read = TypeVar("Read")
 
-TrafficItem: TypeAlias = LoggedQuery | LoggedRead | LoggedAnswer | LoggedDelivery
+TrafficItem: TypeAlias = LoggedQuery | LoggedRead | LoggedAnswer
 LineTest = Callable[[OpsEvent, Sequence[OpsEvent]], bool]
 """Says by the lines of a query, its start and the rest, whether it is wanted: cheaper than to make it."""
 
@@ -92,7 +90,7 @@ class QueryStream:
         self._reading.finish()
 
     def with_traffic(self) -> Iterator[TrafficItem]:
-        """Yield the queries, and the reads, answers and deliveries of the same time among them."""
+        """Yield the queries, and the reads and answers of the same time among them."""
         reading, memory = self._reading, self._memory
         for event in _newest_first(self._directory, reading):
             if event.action == "memory.read":
@@ -100,8 +98,6 @@ class QueryStream:
                 yield from (one for one in reads if memory is None or one.memory in (None, memory))
             elif event.action == "answer.given":
                 yield from reading.others_of(event, answer_from)
-            elif event.action == "query.delivered":
-                yield from reading.others_of(event, delivery_from)
             elif (query := reading.query_of(event)) is not None:
                 yield query
         reading.finish()

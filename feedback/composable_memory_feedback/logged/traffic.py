@@ -43,15 +43,6 @@ class LoggedAnswer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoggedDelivery:
-    """The results of a search left through a face of the program."""
-
-    at: datetime
-    trace_id: str
-    paths: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedQueries:
     """Queries, oldest first. `incomplete` counts, by the reason, what could not be used."""
 
@@ -66,5 +57,4 @@ class Traffic:
     queries: tuple[LoggedQuery, ...] = ()
     reads: tuple[LoggedRead, ...] = ()
     answers: tuple[LoggedAnswer, ...] = ()
-    deliveries: tuple[LoggedDelivery, ...] = ()
     incomplete: Mapping[str, int] = field(default_factory=dict)

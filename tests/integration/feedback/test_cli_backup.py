@@ -92,6 +92,7 @@ def test_what_is_exported_is_the_same_after_an_import(judged: Place, other: Plac
 
     assert document["rows"]["judgements"] == 4 * QUERIES
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert judged.said("feedback", "export", "--output", "-").splitlines()[1:] == lines_of(judged)
     first = json.loads(other.said("feedback", "import", str(file), "--json"))
     second = json.loads(other.said("feedback", "import", str(file), "--json"))
 

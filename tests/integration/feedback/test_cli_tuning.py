@@ -279,7 +279,7 @@ def test_equal_tables_are_no_experiment(cmem: Cmem) -> None:
 
 
 def test_golden_questions_tell_what_each_backend_reaches(empty: Cmem, questions: Path) -> None:
-    result = empty("eval", str(questions))
+    result = empty("eval", str(questions), "--keep")
 
     assert result.exit_code == 0
     assert [line.split() for line in result.stdout.splitlines()[1:5]] == [
@@ -299,16 +299,16 @@ def test_weights_in_force_that_rank_the_kept_answers_worse_fail(
     config.write_text(CONFIG.replace("weight: 0.5", "weight: 2.0"), encoding="utf-8")
     with monkeypatch.context() as patched:
         patched.setenv("COMPOSABLE_MEMORY_CONFIG", str(config))
-        assert empty("eval", str(questions)).exit_code == 0
+        assert empty("eval", str(questions), "--keep").exit_code == 0
 
-    result = empty("eval", str(questions))
+    result = empty("eval", str(questions), "--keep")
 
     assert "worse: q1, q2" in result.stdout
     assert "worse than then" in error(result)
 
 
 def test_what_is_not_kept_is_no_floor(empty: Cmem, questions: Path) -> None:
-    first = empty.json("eval", str(questions), "--no-keep")
+    first = empty.json("eval", str(questions))
     second = empty.json("eval", str(questions), "--no-keep")
 
     assert (first["kept"], "floor" in second) == (0, False)

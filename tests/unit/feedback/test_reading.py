@@ -404,7 +404,6 @@ def oldest_first(stream: QueryStream) -> list[Any]:
 def test_what_came_after_a_search_is_read_with_the_queries(log: Log) -> None:
     later = NOON + timedelta(seconds=5)
     log.query()
-    log.write(QueryDelivered(result_count=1, paths=["a.md"]), at=later)
     log.write(
         MemoryRead(path="a.md", from_line=3, lines=4, chars=90, query_trace_id="t1"),
         at=later,
@@ -414,7 +413,7 @@ def test_what_came_after_a_search_is_read_with_the_queries(log: Log) -> None:
     log.write(AnswerGiven(query_trace_id="t1", chars=50, quoted=[TakenFrom("a.md", 3, 9, 160)]), at=later)
 
     stream = QueryStream(log.folder)
-    query, delivery, first, second, answer = oldest_first(stream)
+    query, first, second, answer = oldest_first(stream)
 
     assert query.query_id == "q1"
     assert (first.path, first.from_line, first.lines, first.session_key, first.query_trace_id) == (
@@ -422,7 +421,6 @@ def test_what_came_after_a_search_is_read_with_the_queries(log: Log) -> None:
     )  # fmt: skip
     assert (second.path, second.from_line, second.query_trace_id, second.at) == ("b.md", None, None, later)
     assert (answer.query_trace_id, answer.quoted) == ("t1", (TakenFrom("a.md", 3, 9, 160),))
-    assert (delivery.trace_id, delivery.paths) == ("t1", ("a.md",))
     assert stream.incomplete == {}
 
 
@@ -449,7 +447,6 @@ def test_traffic_that_lies_is_counted(log: Log) -> None:
         ("memory.read", {"path": 7}),
         ("memory.read", {"path": "a.md", "lines": "many"}),
         ("answer.given", {"queryTraceId": "t", "quoted": [{"path": "a.md"}]}),
-        ("query.delivered", {}),
     ):
         line = {"id": "e", "ts": NOON.isoformat(), "action": action, "status": "success",
                 "traceId": "t", "detail": detail}  # fmt: skip
@@ -458,4 +455,4 @@ def test_traffic_that_lies_is_counted(log: Log) -> None:
     stream = QueryStream(log.folder)
 
     assert oldest_first(stream) == []
-    assert stream.incomplete == {NOT_UNDERSTOOD: 4}
+    assert stream.incomplete == {NOT_UNDERSTOOD: 3}
