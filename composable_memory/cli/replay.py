@@ -43,6 +43,14 @@ Until = Annotated[
     str | None,
     typer.Option("--until", metavar="TIME", help="Only queries until then: an ISO time, or a time span."),
 ]
+OfMemory = Annotated[
+    str | None,
+    typer.Option(
+        "--memory",
+        metavar="ID",
+        help="Use the log and the judgements of another workspace: its id, name or folder.",
+    ),
+]
 Depth = Annotated[
     int | None,
     typer.Option(
@@ -80,6 +88,7 @@ async def replay(
     since: Since = None,
     until: Until = None,
     k: Depth = None,
+    of_memory: OfMemory = None,
     limit: Annotated[
         int,
         typer.Option("--limit", "-n", metavar="N", min=0, help="The most changed queries to show."),
@@ -91,7 +100,7 @@ async def replay(
     Without a change, verify that every logged ranking is reproduced byte for byte, and fail if not.
     """
     start, end = parse_time(since, "--since"), parse_time(until, "--until")
-    async with opened_learning(target) as learning:
+    async with opened_learning(target, of_memory) as learning:
         change = PolicyChange(
             table=None if weights is None else await learning.weights.named(weights),
             fusion=fusion,
@@ -269,6 +278,7 @@ async def gate(
     ] = 0.0,
     since: Since = None,
     k: Depth = None,
+    of_memory: OfMemory = None,
     as_json: AsJson = False,
 ) -> ExitCode:
     """Test weights on judged queries; exit with 1 if they may rank worse than the baseline.
@@ -277,7 +287,7 @@ async def gate(
     judged to tell.
     """
     start = parse_time(since, "--since")
-    async with opened_learning(target) as learning:
+    async with opened_learning(target, of_memory) as learning:
         before, after = await learning.weights.named(baseline), await learning.weights.named(candidate)
         depth = k or learning.settings.depth
         verdict = await learning.gate(

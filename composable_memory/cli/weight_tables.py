@@ -25,9 +25,9 @@ LEAST_PLAIN, OVER_PLAIN = 0.0005, 100_000.0
 
 
 @asynccontextmanager
-async def opened_learning(target: Target) -> AsyncIterator[Learning]:
-    """Open what a memory has learnt; a remark on its store is printed in the end."""
-    async with open_learning(target.workspace, state_dir=target.state_dir) as learning:
+async def opened_learning(target: Target, of: str | None = None) -> AsyncIterator[Learning]:
+    """Open what a memory has learnt, or that `of` another folder; remarks on its store are printed last."""
+    async with open_learning(target.workspace, of=of, state_dir=target.state_dir) as learning:
         try:
             yield learning
         finally:

@@ -24,7 +24,7 @@ from composable_memory.query.live_weights import LiveWeights
 from composable_memory.query.replay import Replayer
 from composable_memory.state.folders import existing_folder, made_folder
 from composable_memory.state.ops_log import open_ops_log
-from composable_memory.state.workspaces import identify
+from composable_memory.state.workspaces import identify, workspace_named
 from composable_memory_feedback.advice.evidence import Case, case_of, evidence_of
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.judgements import Judgement
@@ -137,6 +137,7 @@ class Learning:
 async def open_learning(
     workspace: Path | str,
     *,
+    of: str | None = None,
     state_dir: Path | str | None = None,
     config: Mapping[str, object] | Settings | None = None,
     environ: Mapping[str, str] | None = None,
@@ -144,19 +145,24 @@ async def open_learning(
 ) -> AsyncIterator[Learning]:
     """Open what the memory of a workspace has learnt, without opening any of its backends.
 
-    The arguments are those of `open_memory`.
+    `of` names another workspace of the state folder, by its id, its name or the folder where it was: its log
+    and its store are used, with the settings of `workspace`. All else is as for `open_memory`.
 
     Raises:
-        ConfigError: the workspace is not a folder, or a setting cannot be used.
+        ConfigError: the workspace is not a folder or not known, or a setting cannot be used.
     """
     environ, now = os.environ if environ is None else environ, clock or utc_now
     folder = await asyncio.to_thread(existing_folder, Path(workspace))
     loaded = await asyncio.to_thread(load_settings, folder, overrides=config, environ=environ)
     state = await asyncio.to_thread(made_folder, Path(state_dir or default_state_dir(environ)))
-    identity = await asyncio.to_thread(identify, state, folder, now=now(), name=loaded.settings.memory.id)
+    if of is not None:
+        workspace_id = await asyncio.to_thread(workspace_named, state, of)
+    else:
+        name = loaded.settings.memory.id
+        workspace_id = (await asyncio.to_thread(identify, state, folder, now=now(), name=name)).id
     async with open_ops_log(loaded.settings.memory, state_dir=state, clock=now) as ops_log:
         context = LearningContext.of(
-            loaded, workspace_id=identity.id, state_dir=state, ops_log=ops_log, clock=now
+            loaded, workspace_id=workspace_id, state_dir=state, ops_log=ops_log, clock=now
         )
         learning = Learning(context)
         try:

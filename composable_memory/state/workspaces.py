@@ -130,6 +130,20 @@ def known_workspaces(state_dir: Path) -> tuple[KnownWorkspace, ...]:
         )
 
 
+def workspace_named(state_dir: Path, name: str) -> str:
+    """Return the id of a known workspace by its id, its name, or the folder where it was seen last.
+
+    Raises:
+        ConfigError: there is none, or the registry cannot be used.
+    """
+    known, path = known_workspaces(state_dir), Path(name).expanduser()
+    for one in known:
+        if name in (one.id, one.name) or one.path in (path, path.resolve()):
+            return one.id
+    listed = ", ".join(f"{one.id} ({one.path})" for one in known) or "none"
+    raise ConfigError("workspace", f"no workspace {name!r} is known in {state_dir}; known is {listed}")
+
+
 def adopt(state_dir: Path, folder: Path, workspace_id: str, *, now: datetime) -> None:
     """Let `folder` be a known workspace from now on; folders of it that are gone are forgotten.
 

@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 from composable_memory.cli import app
 from composable_memory.learning import open_learning
 from composable_memory.runtime.opening import open_memory
+from composable_memory.state.workspaces import known_workspaces
 from tests.cli_page import assert_documented
 from tests.installed_packages import install
 from tests.integration.feedback.two_backends import ENTRY_POINTS, WRONG, sure, vague
@@ -221,6 +222,26 @@ def test_a_gate_fails_where_too_few_queries_are_judged(empty: Cmem) -> None:
     empty.ask(1, 2)
 
     assert "judged" in error(empty("gate", "--candidate", BETTER))
+
+
+def test_another_folder_can_use_the_log_and_the_judgements_of_a_memory(cmem: Cmem, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "checkout"
+    elsewhere.mkdir()
+
+    def run(*args: str) -> Result:
+        place = ("--workspace", str(elsewhere), "--state-dir", str(cmem.place["state"]))
+        return CliRunner().invoke(app, [*args, *place, "--json"])
+
+    (known,) = known_workspaces(cmem.place["state"])
+    gate = ("gate", "--baseline", BETTER, "--candidate", WORSE)
+    for name in (str(cmem.place["workspace"]), known.id):
+        assert json.loads(run("replay", "--memory", name).stdout)["total"] == QUERIES
+        assert json.loads(run(*gate, "--memory", name).stdout)["judgedQueries"] == QUERIES
+    assert known_workspaces(cmem.place["state"]) == (known,)  # the folder became no memory of its own
+
+    refused = run(*gate, "--memory", "nowhere")
+    assert refused.exit_code == 1
+    assert known.id in refused.stdout + refused.stderr
 
 
 # --- experiment ---------------------------------------------------------------------------------------------
