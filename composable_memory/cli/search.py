@@ -42,7 +42,6 @@ from composable_memory.cli.output import (
 from composable_memory.errors import ConfigError, InvalidArgument
 from composable_memory.highlights import Line, best_lines, lines_of, readable, snippet_of, whole_text
 from composable_memory.json_documents import document
-from composable_memory.paths import is_note
 from composable_memory.query.context_pack import told_facts
 from composable_memory.query.filters import parse_since, parse_until, read_filters
 from composable_memory.runtime.opening import moment_given, open_memory
@@ -236,8 +235,6 @@ async def get(
     request = MemoryGetRequest(path=path, from_=from_line, lines=lines)
     async with open_memory(target.workspace, target.state_dir, long_lived=False) as memory:
         reply = await memory_get(memory, request)
-        is_empty = not reply.text and reply.error is None
-        whole = await memory_get(memory, MemoryGetRequest(path=reply.path)) if is_empty else reply
     if as_json:
         print_json(reply.as_json())
     if reply.error is not None:
@@ -248,19 +245,9 @@ async def get(
     if not as_json:
         is_open = (first or lines) and reply.text and not reply.text.endswith("\n")
         print_text(f"{reply.text}\n" if is_open else reply.text)
-    if is_empty:
-        warn(f"{reply.path}: {_why_empty(reply.path, whole.text, first)}")
+    if reply.warning:
+        warn(f"{reply.path}: {reply.warning}")
     return ExitCode.FINE
-
-
-def _why_empty(path: str, whole: str, first: int) -> str:
-    """Return why there is no text from line `first` on; `whole` is the text of the file."""
-    if not whole.strip():
-        return "there is nothing in this file"
-    count = whole.removesuffix("\n").count("\n") + 1
-    if is_note(path) and first > count:  # those of a transcript or a PDF are not the lines of its text
-        return f"there is no line {first}; the file has {count} {'line' if count == 1 else 'lines'}"
-    return "there is nothing in these lines"
 
 
 def _filters(

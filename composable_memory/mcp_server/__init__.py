@@ -1,0 +1,5 @@
+"""The memory as an MCP server: the tools of an agent over a transport. All that imports `mcp` is in here."""
+
+from composable_memory.mcp_server.server import build_server, serve
+
+__all__ = ["build_server", "serve"]

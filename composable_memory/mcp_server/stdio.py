@@ -1,0 +1,74 @@
+"""The transport over stdin and stdout, which answers also a request that cannot be read."""
+
+import json
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, Self
+
+from mcp.server import Server
+from mcp.server.stdio import stdio_server
+from mcp.shared._stream_protocols import ReadStream, WriteStream
+from mcp.shared.message import SessionMessage
+from mcp.types import PARSE_ERROR, ErrorData, JSONRPCError
+from pydantic import ValidationError
+
+
+async def serve_stdio(server: Server[Any]) -> None:
+    """Serve one client until it closes our stdin."""
+    async with stdio_server() as (incoming, outgoing):
+        options = server.create_initialization_options()
+        await server.run(_Answered(incoming, outgoing), outgoing, options)
+
+
+class _Answered:
+    """The messages of a client; a request that cannot be read is answered with an error and left out."""
+
+    def __init__(
+        self, incoming: ReadStream[SessionMessage | Exception], outgoing: WriteStream[SessionMessage]
+    ) -> None:
+        self._incoming = incoming
+        self._outgoing = outgoing
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        await self._incoming.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        return await self._readable(self._incoming.__anext__)
+
+    async def receive(self) -> SessionMessage | Exception:
+        return await self._readable(self._incoming.receive)
+
+    async def _readable(
+        self, take: Callable[[], Awaitable[SessionMessage | Exception]]
+    ) -> SessionMessage | Exception:
+        while isinstance(message := await take(), ValidationError):
+            request_id = _request_id(message)
+            if request_id is None:  # nobody waits for an answer
+                break
+            problem = "the request cannot be read: it has to be JSON-RPC 2.0, in valid Unicode"
+            error = ErrorData(code=PARSE_ERROR, message=problem)
+            await self._outgoing.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=request_id, error=error)))
+        return message
+
+
+def _request_id(error: ValidationError) -> str | int | None:
+    """Return the id of a request that could not be read, as far as it can be found in what came in."""
+    for problem in error.errors(include_url=False):
+        request = problem["input"]
+        if problem["type"] == "json_invalid":
+            # Unlike the parser of the SDK this one takes half a surrogate pair, written as an escape.
+            with suppress(ValueError):
+                request = json.loads(request)
+        found = request.get("id") if isinstance(request, dict) and "method" in request else None
+        if isinstance(found, str | int):
+            return found
+    return None

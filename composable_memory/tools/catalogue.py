@@ -1,0 +1,51 @@
+"""All tools of an agent, with what it reads about them: whoever adds a tool adds it here."""
+
+from composable_memory.tools.context import MemoryContextPackRequest, memory_context_pack, unavailable_pack
+from composable_memory.tools.read import MemoryGetRequest, memory_get
+from composable_memory.tools.search import MemorySearchRequest, memory_search, unavailable_search
+from composable_memory.tools.status import MemoryStatusRequest, memory_status
+from composable_memory.tools.tool import Tool
+
+TOOLS: tuple[Tool, ...] = (
+    Tool(
+        name="memory_search",
+        title="Search memory",
+        description=(
+            "Search the notes for earlier work, decisions, dates, people, preferences and to-dos. Returns "
+            "the best passages with path, lines and score, best first. The query may name a time (last week, "
+            "in April 2026) and hold filters: path:projects tag:work after:2026-04-01 before:2026-05 "
+            '"exact phrase" -word.'
+        ),
+        request=MemorySearchRequest,
+        run=memory_search,
+        quotes=True,
+        unavailable=unavailable_search,
+    ),
+    Tool(
+        name="memory_context",
+        title="Pack memory",
+        description=(
+            "Pack the best notes and facts about a question into one text, with their sources. "
+            "Facts say since when and until when they hold. Filters as in memory_search."
+        ),
+        request=MemoryContextPackRequest,
+        run=memory_context_pack,
+        quotes=True,
+        unavailable=unavailable_pack,
+    ),
+    Tool(
+        name="memory_get",
+        title="Read a note",
+        description="Read a note, or some lines of it, after memory_search has found it.",
+        request=MemoryGetRequest,
+        run=memory_get,
+        quotes=True,
+    ),
+    Tool(
+        name="memory_status",
+        title="Memory status",
+        description="Report what is indexed, which backends serve, and what does not work.",
+        request=MemoryStatusRequest,
+        run=memory_status,
+    ),
+)

@@ -1,0 +1,132 @@
+"""Packing: the best notes and facts about a question as one text under a budget."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Self
+
+from pydantic import Field, model_validator
+from pydantic.json_schema import SkipJsonSchema
+
+from composable_memory.errors import ComposableMemoryError, InvalidArgument
+from composable_memory.query.context_pack import PackBudget, estimate_tokens
+from composable_memory.tools.document import Document, FilterRequest
+from composable_memory.tools.search import (
+    MemorySearchRequest,
+    explained,
+    first_index,
+    query_cited,
+    unavailable_search,
+    why_unavailable,
+)
+from composable_memory.types import Degradation, MemorySearchResult, MemorySource
+from composable_memory_ops_logs import trace
+
+if TYPE_CHECKING:
+    from composable_memory.runtime.memory import Memory
+
+
+class MemoryContextPackRequest(FilterRequest):
+    """What to pack: at most `max_chars` characters or `max_tokens` tokens, not both.
+
+    `weak` asks for the nearest passages also where none matches the question well.
+    """
+
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    max_chars: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="In place of tokens; 2000 if neither is given."
+    )
+    weak: bool | None = None
+    max_results: SkipJsonSchema[Annotated[int, Field(ge=1)] | None] = None
+    session_key: SkipJsonSchema[str | None] = None
+    backends: SkipJsonSchema[tuple[str, ...] | None] = None
+
+    @model_validator(mode="after")
+    def _one_budget(self) -> Self:
+        if self.max_chars is not None and self.max_tokens is not None:
+            raise ValueError("give a number of characters or of tokens, not both")
+        return self
+
+
+class PackedSource(Document):
+    """A result in a pack, without its text: the pack has it."""
+
+    path: str
+    start_line: int
+    end_line: int
+    score: float
+    source: MemorySource
+    citation: str | None = None
+    source_backend: str | None = None
+
+    @classmethod
+    def of(cls, result: MemorySearchResult) -> "PackedSource":
+        """Return the document of a result."""
+        return cls.model_validate(result, from_attributes=True)
+
+
+class MemoryContextPackReply(Document):
+    """The pack with its sources in the order of its pieces, or, with `unavailable`, why there is none.
+
+    `tokens` is about how many tokens a language model reads for it.
+    """
+
+    pack: str
+    sources: tuple[PackedSource, ...] = ()
+    tokens: int = 0
+    trace_id: str | None = None
+    degraded: tuple[Degradation, ...] | None = None
+    weak: bool | None = None
+    unavailable: bool | None = None
+    error: str | None = None
+    warning: str | None = None
+    action: str | None = None
+
+    @property
+    def is_error(self) -> bool:
+        """Return whether it could not be asked so; a memory that does not work is told in the reply."""
+        return self.error is not None and not self.unavailable
+
+
+async def memory_context_pack(memory: "Memory", request: MemoryContextPackRequest) -> MemoryContextPackReply:
+    """Pack the best results of all memories into one text under a budget.
+
+    Where the settings want no citations, the pack does not say where facts are from.
+    """
+    query = memory.settings.memory.query
+    search = MemorySearchRequest(
+        **{name: getattr(request, name) for name in FilterRequest.model_fields},
+        max_results=request.max_results or max(query.depth, query.max_results),
+        weak=request.weak,
+        session_key=request.session_key,
+        backends=request.backends,
+    )
+    first = first_index(memory)
+    try:
+        response = await query_cited(memory, search)
+    except InvalidArgument as error:
+        return MemoryContextPackReply(pack="", error=str(error))
+    except ComposableMemoryError as error:
+        return unavailable_pack(str(error))
+    failure = why_unavailable(response)
+    if failure is not None:
+        known = {"trace_id": response.trace_id, "degraded": response.degraded}
+        return unavailable_pack(failure).model_copy(update=known)
+    shown = tuple(one if one.citation else replace(one, origin=None) for one in response.results)
+    budget = PackBudget.of(request.max_chars, request.max_tokens)
+    with trace(session_key=request.session_key):
+        packed = memory.manager.pack(replace(response, results=shown), budget)
+    reply = MemoryContextPackReply(
+        pack=packed.pack,
+        sources=tuple(map(PackedSource.of, packed.sources)),
+        tokens=estimate_tokens(packed.pack),
+        trace_id=packed.trace_id,
+        degraded=response.degraded,
+    )
+    return explained(memory, reply, response, first)
+
+
+def unavailable_pack(error: str) -> MemoryContextPackReply:
+    """Return the reply of a memory of which nothing can be packed, with what to do about it."""
+    reply = unavailable_search(error)
+    return MemoryContextPackReply(
+        pack="", unavailable=True, error=reply.error, warning=reply.warning, action=reply.action
+    )

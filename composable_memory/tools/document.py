@@ -1,0 +1,115 @@
+"""The JSON that goes into the tools and comes out of them: keys in camelCase, what is not set is left out."""
+
+from datetime import datetime
+from typing import Annotated, Literal, Self
+
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    WithJsonSchema,
+    model_validator,
+)
+from pydantic import JsonValue as AnyJson
+
+from composable_memory.json_documents import json_name
+from composable_memory.query.filters import parse_since, parse_until
+from composable_memory.types import MemorySource, SearchFilters
+
+
+class Document(BaseModel):
+    """A JSON document of a stable shape. Values of the library inside it are written in camelCase as well."""
+
+    # Each schema is built when it is first needed: a search must not wait for those of the status.
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", alias_generator=json_name, populate_by_name=True, defer_build=True
+    )
+
+    @property
+    def is_error(self) -> bool:
+        """Return whether this is the reply of a tool that could not do what it was asked."""
+        return False
+
+    def as_json(self) -> dict[str, AnyJson]:
+        """Return the document as plain JSON values."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+class ErrorReply(Document):
+    """Why a tool did not do what it was asked."""
+
+    status: Literal["error"] = "error"
+    error: str
+
+    @property
+    def is_error(self) -> bool:
+        """Return that it is one."""
+        return True
+
+
+def _one_or_several(value: object) -> object:
+    if isinstance(value, str):
+        return (value,)
+    return () if value is None else value
+
+
+OneOrSeveral = BeforeValidator(_one_or_several)
+"""An agent gives one value, a program may give several."""
+
+TEXT = WithJsonSchema({"type": "string"})
+
+
+class FilterArguments(Document):
+    """What results have to be: see `SearchFilters`. `now` is the clock of whoever asks."""
+
+    since: str | None = Field(default=None, description="2026-05-03, 2026-05, yesterday, last week, 7d")
+    until: str | None = None
+    paths: Annotated[tuple[str, ...], OneOrSeveral, TEXT] = Field(
+        default=(), validation_alias="path", description="Folder, path, or pattern with * and **"
+    )
+    tags: Annotated[tuple[str, ...], OneOrSeveral, TEXT] = Field(default=(), validation_alias="tag")
+    sources: Annotated[
+        tuple[MemorySource, ...],
+        OneOrSeveral,
+        WithJsonSchema({"enum": ["memory", "sessions"]}),
+    ] = Field(default=(), validation_alias="source")
+    types: Annotated[tuple[str, ...], OneOrSeveral, TEXT] = Field(
+        default=(), validation_alias="type", description="note, transcript, fact, or an ending, as md"
+    )
+    now: AwareDatetime | None = Field(default=None, description='What "yesterday" is counted from')
+
+    @property
+    def is_narrow(self) -> bool:
+        """Return whether any filter is given."""
+        return bool(self.since or self.until or self.paths or self.tags or self.sources or self.types)
+
+    def filters(self, now: datetime) -> SearchFilters:
+        """Return the filters; times are counted from `now`.
+
+        Raises:
+            InvalidArgument: one of them is none.
+        """
+        now = self.now or now
+        return SearchFilters(
+            since=parse_since(self.since, now) if self.since else None,
+            until=parse_until(self.until, now) if self.until else None,
+            paths=self.paths,
+            tags=self.tags,
+            sources=self.sources,
+            types=self.types,
+        )
+
+
+class FilterRequest(FilterArguments):
+    """A query, which may be blank beside a filter, and what results have to be."""
+
+    query: Annotated[str, StringConstraints(strip_whitespace=True)]
+
+    @model_validator(mode="after")
+    def _asks_for_something(self) -> Self:
+        if not (self.query or self.is_narrow):
+            raise ValueError("a blank query needs a filter")
+        return self

@@ -1,0 +1,112 @@
+"""Reading: a note or some of its lines, named by its path or by a citation."""
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field
+
+from composable_memory.citations import read_citation
+from composable_memory.errors import ComposableMemoryError, MemoryPathError
+from composable_memory.paths import is_note, no_such_note, notes_called
+from composable_memory.tools.document import Document
+from composable_memory.types import MemoryFileSlice
+
+if TYPE_CHECKING:
+    from composable_memory.runtime.memory import Memory
+
+ReadErrorCode = Literal["MEMORY_PATH_NOT_ALLOWED", "MEMORY_NOT_FOUND", "MEMORY_READ_FAILED"]
+"""Why a file could not be read: it is not a memory file, there is none of this name, or reading it failed."""
+
+
+class MemoryGetRequest(Document):
+    """Which file to read, and from which 1-based line how many lines of it.
+
+    `path` may be a citation; lines that are given beside it go before its own.
+    """
+
+    path: str = Field(description="A path or a citation, such as notes/a.md#L3-L7")
+    from_: Annotated[int, Field(ge=1)] | None = Field(default=None, description="First line, from 1")
+    lines: Annotated[int, Field(ge=1)] | None = Field(default=None, description="How many lines")
+
+
+class MemoryGetReply(Document):
+    """The text of a file, or, with `status` "error", why it cannot be read.
+
+    `warning` says why there is no text.
+    """
+
+    text: str
+    path: str
+    disabled: bool | None = None
+    status: Literal["error"] | None = None
+    code: ReadErrorCode | None = None
+    error: str | None = None
+    warning: str | None = None
+
+    @property
+    def is_error(self) -> bool:
+        """Return whether the file could not be read."""
+        return self.status == "error"
+
+
+async def memory_get(memory: "Memory", request: MemoryGetRequest) -> MemoryGetReply:
+    """Read a memory file or some lines of it, named by its path or by a citation.
+
+    A file whose name looks like a citation goes before what is cited.
+    """
+    try:
+        part = await _read(memory, request)
+        if not part.text and await _is_missing(memory, part.path):
+            error = await asyncio.to_thread(no_such_note, part.path, memory.workspace_dir)
+            return MemoryGetReply(
+                text="", path=part.path, status="error", code="MEMORY_NOT_FOUND", error=error
+            )
+    except MemoryPathError as error:
+        workspace, is_all_notes = memory.workspace_dir, "**" in error.allowed
+        meant = await asyncio.to_thread(notes_called, error.path, workspace, everywhere=is_all_notes)
+        return unreadable(request.path, "MEMORY_PATH_NOT_ALLOWED", f"{error}{meant}")
+    except (ComposableMemoryError, OSError) as error:
+        return unreadable(request.path, "MEMORY_READ_FAILED", str(error))
+    warning = None if part.text else await _why_empty(memory, request, part.path)
+    return MemoryGetReply(text=part.text, path=part.path, warning=warning)
+
+
+def unreadable(path: str, code: ReadErrorCode, error: str) -> MemoryGetReply:
+    """Return the reply for a file that cannot be read."""
+    return MemoryGetReply(text="", path=path, disabled=True, status="error", code=code, error=error)
+
+
+async def _read(memory: "Memory", request: MemoryGetRequest) -> MemoryFileSlice:
+    """Read what a request names; where that is no file but may be a citation, what it cites."""
+    first, lines, cited = request.from_, request.lines, read_citation(request.path)
+    try:
+        part = await memory.read_file(request.path, from_line=first, lines=lines)
+        if part.text or cited is None:
+            return part
+    except MemoryPathError:
+        if cited is None:
+            raise
+    if first is None and cited.start_line:
+        first = cited.start_line
+        lines = lines or cited.end_line - cited.start_line + 1
+    return await memory.read_file(cited.path, from_line=first, lines=lines)
+
+
+async def _why_empty(memory: "Memory", request: MemoryGetRequest, path: str) -> str:
+    """Return why there is no text in the lines that were asked for."""
+    whole = (await memory.manager.read_file(path)).text
+    if not whole.strip():
+        return "there is nothing in this file"
+    cited = read_citation(request.path)
+    first = request.from_ or (cited.start_line if cited else 0)
+    count = whole.removesuffix("\n").count("\n") + 1
+    if is_note(path) and first > count:  # those of a transcript or a PDF are not the lines of its text
+        return f"there is no line {first}; the file has {count} {'line' if count == 1 else 'lines'}"
+    return "there is nothing in these lines"
+
+
+async def _is_missing(memory: "Memory", path: str) -> bool:
+    """Return whether there is no such file; one without text or without the lines asked for exists."""
+    if await asyncio.to_thread((memory.workspace_dir / path).exists):
+        return False
+    return not (await memory.manager.read_file(path)).text

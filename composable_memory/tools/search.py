@@ -1,0 +1,283 @@
+"""Searching: the best passages of all memories for a question, and why there are none."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import compress
+from operator import not_
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+from pydantic import BeforeValidator, Field
+from pydantic import JsonValue as AnyJson
+from pydantic.json_schema import SkipJsonSchema
+from pydantic_core import to_jsonable_python
+
+from composable_memory.citations import CitationMode, cite, with_source_line
+from composable_memory.errors import ComposableMemoryError, InvalidArgument
+from composable_memory.paths import NOTES
+from composable_memory.query.calibration import NOISE
+from composable_memory.tools.document import Document, FilterRequest
+from composable_memory.types import (
+    Attribution,
+    Degradation,
+    DroppedCandidate,
+    FallbackStatus,
+    MemorySearchResult,
+    MemorySource,
+    Origin,
+    QueryResponse,
+    SupportingFact,
+)
+from composable_memory_ops_logs import QueryDelivered, trace
+
+if TYPE_CHECKING:
+    from composable_memory.runtime.memory import Memory
+
+ReplyT = TypeVar("ReplyT", bound=Document)
+
+
+def _json_or_none(value: Mapping[str, object] | None) -> object:
+    """Return as JSON what a backend knows of a result, whatever it put there; None if it is nothing."""
+    return to_jsonable_python(dict(value), fallback=str, inf_nan_mode="null") if value else None
+
+
+Metadata = Annotated[dict[str, AnyJson] | None, BeforeValidator(_json_or_none)]
+
+
+class MemorySearchRequest(FilterRequest):
+    """What to search for; what is not given comes from the settings.
+
+    `weak` asks for the nearest passages also where none matches the question well.
+    """
+
+    max_results: Annotated[int, Field(ge=1)] | None = None
+    min_score: Annotated[float, Field(ge=0.0, le=1.0)] | None = Field(
+        default=None, description="From 0 to 1."
+    )
+    weak: bool | None = Field(default=None, description="Also return the nearest where none matches well.")
+    session_key: SkipJsonSchema[str | None] = None
+    backends: SkipJsonSchema[tuple[str, ...] | None] = None
+
+
+class SearchHit(Document):
+    """One passage or fact: lines are 1-based and inclusive, 0 where there are none; the score is in [0, 1].
+
+    `origin` is where a fact was taken from, `metadata` what else its backend knows of it. `start_char` is
+    there for a piece of a long line: where in the line it begins, from 0. `highlights` are the parts of the
+    snippet that match the query, as `[begin, end]` in characters from 0. `facts` are what is known of it with
+    the time in which that holds. `title` is that of the note, `headings` are those above the passage. `weak`
+    is there where no passage matches the question well.
+    """
+
+    path: str
+    start_line: int
+    end_line: int
+    score: float
+    snippet: str
+    source: MemorySource
+    citation: str | None = None
+    source_backend: str | None = None
+    origin: Origin | None = None
+    start_char: int | None = None
+    metadata: Metadata = None
+    highlights: tuple[tuple[int, int], ...] | None = None
+    facts: tuple[SupportingFact, ...] | None = None
+    title: str | None = None
+    headings: tuple[str, ...] | None = None
+    weak: bool | None = None
+
+    @classmethod
+    def of(cls, result: MemorySearchResult, *, weak: bool = False) -> "SearchHit":
+        """Return the document of a result."""
+        hit = cls.model_validate(result, from_attributes=True)
+        optional = ("start_char", "highlights", "facts", "title", "headings")
+        changed = {name: None for name in optional if not getattr(hit, name)}
+        return hit.model_copy(update=changed | {"weak": weak or None})
+
+
+class MemorySearchReply(Document):
+    """The answer to a search, or, with `unavailable`, why there is none and what to do about it.
+
+    With `weak` no passage matches the question well; `warning` and `action` then say what to do.
+    """
+
+    results: tuple[SearchHit, ...]
+    provider: str | None = None
+    model: str | None = None
+    fallback: FallbackStatus | None = None
+    citations: CitationMode | None = None
+    mode: str | None = None
+    trace_id: str | None = None
+    degraded: tuple[Degradation, ...] | None = None
+    weak: bool | None = None
+    disabled: bool | None = None
+    unavailable: bool | None = None
+    error: str | None = None
+    warning: str | None = None
+    action: str | None = None
+
+    @property
+    def is_error(self) -> bool:
+        """Return whether it could not be asked so; a memory that does not work is told in the reply."""
+        return self.error is not None and not self.unavailable
+
+
+async def memory_search(memory: "Memory", request: MemorySearchRequest) -> MemorySearchReply:
+    """Search; where the settings want citations, each snippet ends with its own."""
+    first = first_index(memory)
+    try:
+        response = await query_cited(memory, request)
+    except InvalidArgument as error:
+        return MemorySearchReply(results=(), error=str(error))
+    except ComposableMemoryError as error:
+        return unavailable_search(str(error))
+    failure = why_unavailable(response)
+    if failure is not None:
+        known = {"trace_id": response.trace_id, "degraded": response.degraded}
+        return unavailable_search(failure).model_copy(update=known)
+    status = memory.status()
+    reply = MemorySearchReply(
+        results=tuple(SearchHit.of(with_source_line(one), weak=response.weak) for one in response.results),
+        provider=status.provider,
+        model=status.model,
+        fallback=status.fallback,
+        citations=memory.settings.memory.citations,
+        mode=status.search_mode,
+        trace_id=response.trace_id,
+        degraded=response.degraded,
+    )
+    return explained(memory, reply, response, first)
+
+
+def why_empty(memory: "Memory") -> str | None:
+    """Return that there are no notes, and where they are looked for; None if there are some."""
+    status = memory.status()
+    if status.files != 0 or status.dirty:
+        return None
+    return f"there are no notes in {memory.workspace_dir}; notes are {NOTES}"
+
+
+def why_weak(response: QueryResponse) -> str | None:
+    """Return that nothing matched well, and how many passages were left out for it; None if something did."""
+    if not response.weak:
+        return None
+    left_out = sum(one.reason == "weak" for one in response.dropped)
+    return "nothing matched well" + (f", {left_out} nearest left out" if left_out else "")
+
+
+def why_unavailable(response: QueryResponse) -> str | None:
+    """Return why no memory could answer; None if one did, or if none was meant to."""
+    if not response.answers and not response.degraded:
+        return None
+    meant = [answer for answer in response.answers if answer.skipped in (None, "breaker-open")]
+    answered = any(answer.skipped is None and answer.error is None for answer in meant)
+    if answered or (response.answers and not meant):
+        return None
+    return "; ".join(f"{one.backend_id}: {one.reason}" for one in response.degraded)
+
+
+async def query_cited(memory: "Memory", request: MemorySearchRequest) -> QueryResponse:
+    """Ask all memories; the results carry citations where the settings want them.
+
+    Where none matches the question well, they are in `dropped`, unless the request wants them all the same.
+
+    Raises:
+        ConfigError: a named backend does not exist.
+        InvalidArgument: a filter is none.
+        BackendUnavailable: the memory is closed.
+    """
+    with trace(session_key=request.session_key):
+        response = await memory.query(
+            request.query,
+            max_results=request.max_results,
+            min_score=request.min_score,
+            session_key=request.session_key,
+            backends=request.backends,
+            filters=request.filters(memory.manager.asked_at()),
+            now=request.now,
+        )
+        query = memory.settings.memory.query
+        wants_weak = query.show_weak if request.weak is None else request.weak
+        good = [True] * len(response.results)
+        if not wants_weak and response.weak:
+            good = [False] * len(response.results)
+            response = _only(response, good, why="nothing matched well")
+        elif not (wants_weak or response.narrowed) and request.min_score is None and query.min_score == 0.0:
+            good = [*map(_is_no_noise, response.results, response.attributions)]
+            response = _only(response, good, why="hardly matches")
+        paths = tuple(result.path for result in response.results)
+        hidden = [rank for rank, is_good in enumerate(good, 1) if not is_good]
+        memory.ops_log.emit(QueryDelivered(result_count=len(paths), paths=paths, hidden=hidden or None))
+    cited = cite(response.results, memory.settings.memory.citations, request.session_key)
+    return replace(response, results=cited)
+
+
+def unavailable_search(error: str) -> MemorySearchReply:
+    """Return the reply of a memory that cannot be searched, with what to do about it."""
+    if re.search(r"quota|\b429\b", error, re.IGNORECASE):
+        warning = "Memory search does not work: the quota of the embedding provider is used up."
+        action = "Top up the quota or choose another embedding provider, then search again."
+    else:
+        warning = "Memory search does not work: a backend or its embedding provider failed."
+        action = "Run `cmem status --deep`, correct the settings or the service it names, then search again."
+    return MemorySearchReply(
+        results=(),
+        disabled=True,
+        unavailable=True,
+        error=error or "memory search is unavailable",
+        warning=warning,
+        action=action,
+    )
+
+
+def first_index(memory: "Memory") -> str | None:
+    """Return the backend whose index of the notes has never been filled; None if it has, or keeps none."""
+    status = memory.status()
+    return status.backend if status.custom.get("lastSync", "") is None else None
+
+
+def _is_first_indexing(memory: "Memory", response: QueryResponse, first: str | None) -> bool:
+    """Return whether an answer came before the first sync, begun but not ended, had indexed the notes."""
+    is_behind = any(one.code == "stale" and one.backend_id == first for one in response.degraded)
+    return is_behind and "lastSyncError" not in memory.status().custom
+
+
+def explained(memory: "Memory", reply: ReplyT, response: QueryResponse, first: str | None) -> ReplyT:
+    """Return a reply that says what to do where nothing was found, or nothing that matches well."""
+    if not response.results and _is_first_indexing(memory, response, first):
+        told = {"warning": "the notes are being indexed for the first time"}
+        return reply.model_copy(update=told | {"action": "Search again in a few seconds."})
+    if (weak := why_weak(response)) is not None:
+        action = "Ask with other words, or again with `weak` to see the nearest passages."
+        if response.results:
+            action = "Take these passages for what lies nearest, not for an answer."
+        return reply.model_copy(update={"weak": True, "warning": weak, "action": action})
+    warning = None if response.results else why_empty(memory)
+    if warning is None:
+        return reply
+    action = "Check that the memory was opened for the right folder (`--workspace`)."
+    return reply.model_copy(update={"warning": warning, "action": action})
+
+
+def _is_no_noise(result: MemorySearchResult, how: Attribution) -> bool:
+    """Return whether a result has something of the question; scores that only order a list cannot tell."""
+    is_absolute = how.calibrated_score == how.raw_score
+    return result.exact or not is_absolute or how.calibrated_score >= NOISE
+
+
+def _only(response: QueryResponse, good: Sequence[bool], *, why: str) -> QueryResponse:
+    """Return a response with those of its results that are good; the others are dropped as weak."""
+    if all(good):
+        return response
+    pairs = [*zip(response.results, response.attributions, strict=True)]
+    dropped = [
+        DroppedCandidate(backend_id=how.backend_id, result=one, reason="weak", detail=why)
+        for one, how in compress(pairs, map(not_, good))
+    ]
+    kept = [*compress(pairs, good)]
+    return replace(
+        response,
+        results=tuple(one for one, _ in kept),
+        attributions=tuple(how for _, how in kept),
+        dropped=(*dropped, *response.dropped),
+    )

@@ -1,0 +1,110 @@
+"""What makes a typed function a tool of an agent: its name, its arguments, and how it is called."""
+
+import difflib
+from collections.abc import Awaitable, Callable, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from pydantic import JsonValue, ValidationError
+from pydantic.alias_generators import to_camel
+
+from composable_memory.errors import ComposableMemoryError
+from composable_memory.tools.document import Document, ErrorReply, FilterArguments
+from composable_memory_feedback.errors import FeedbackError
+from composable_memory_ops_logs import OpsLogError
+from composable_memory_ops_logs.quick_dataclass import dataclass
+
+if TYPE_CHECKING:
+    from composable_memory.runtime.memory import Memory
+
+
+def _cannot(problem: str) -> Document:
+    return ErrorReply(error=problem)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    """A typed function as agents see it.
+
+    `run` takes a memory and a `request`; its arguments are the fields of the request, without those that
+    only a program sets. `writes` says that it changes something, `destroys` that something may be gone after
+    it, `quotes` that its reply has text from notes. `unavailable` makes the reply of a memory that cannot be
+    opened, out of the reason.
+    """
+
+    name: str
+    title: str
+    description: str
+    request: type[Document]
+    run: "Callable[[Memory, Any], Awaitable[Document]]"
+    writes: bool = False
+    destroys: bool = False
+    quotes: bool = False
+    unavailable: Callable[[str], Document] = _cannot
+
+    @property
+    def input_schema(self) -> dict[str, JsonValue]:
+        """Return the JSON schema of the arguments, without what says nothing to an agent."""
+        return _schema_of(self.request)
+
+    async def call(
+        self, memory: "Memory", arguments: Mapping[str, object], *, session_key: str | None = None
+    ) -> Document:
+        """Return the reply to a call; what is wrong with it or with the memory is in the reply."""
+        try:
+            request = self._read(arguments)
+            if "session_key" in type(request).model_fields:
+                request = request.model_copy(update={"session_key": session_key})
+            return await self.run(memory, request)
+        except ValidationError as error:
+            return ErrorReply(error=_told(error))
+        except (ComposableMemoryError, FeedbackError, OpsLogError) as error:
+            return ErrorReply(error=str(error))
+
+    def problem_with(self, arguments: Mapping[str, object]) -> str | None:
+        """Return which argument is not known, and the one that may be meant."""
+        known = list(_properties_of(self.request))
+        for name in sorted(arguments.keys() - set(known)):
+            near = difflib.get_close_matches(to_camel(name), known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"{self.name} takes {', '.join(known) or 'none'}"
+            return f"unknown argument {name!r}; {hint}"
+        return None
+
+    def _read(self, arguments: Mapping[str, object]) -> Document:
+        """Read the arguments; one that is null is one that is not given."""
+        return self.request.model_validate({name: one for name, one in arguments.items() if one is not None})
+
+
+@cache
+def _schema_of(request: type[Document]) -> dict[str, JsonValue]:
+    schema = request.model_json_schema(by_alias=True)
+    required = schema.get("required", [])
+    properties = schema.get("properties", {})
+    filters = FilterArguments.model_json_schema(by_alias=True)["properties"]
+    ordered = sorted(properties, key=lambda name: (name not in required, name in filters))
+    slim: dict[str, JsonValue] = {
+        "type": "object",
+        "properties": {one: _slim(properties[one]) for one in ordered},
+    }
+    return slim | ({"required": required} if required else {}) | {"additionalProperties": False}
+
+
+def _properties_of(request: type[Document]) -> Mapping[str, object]:
+    properties = _schema_of(request)["properties"]
+    assert isinstance(properties, dict)
+    return properties
+
+
+def _slim(one: dict[str, Any]) -> dict[str, JsonValue]:
+    """Return the schema of an argument without its title, its default, and that it may be null."""
+    options = [option for option in one.get("anyOf", ()) if option.get("type") != "null"]
+    whole = one if len(options) != 1 else {**options[0], **one}
+    return {name: value for name, value in whole.items() if name not in {"title", "default", "anyOf"}}
+
+
+def _told(error: ValidationError) -> str:
+    """Return which arguments are wrong and why, without the prose of the library that found out."""
+    return "; ".join(
+        ": ".join(filter(None, (".".join(map(str, one["loc"])), one["msg"].removeprefix("Value error, "))))
+        for one in error.errors(include_url=False, include_input=False, include_context=False)
+    )
