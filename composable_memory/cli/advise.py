@@ -23,7 +23,7 @@ from composable_memory.cli.weight_tables import (
 )
 from composable_memory.json_documents import document
 from composable_memory.learning import Advice
-from composable_memory_feedback.advice.values import AdvisorName, Proposal
+from composable_memory_feedback.advice.values import Proposal
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.weights import kinds_of
@@ -42,7 +42,11 @@ async def advise(
     target: Target,
     *,
     llm: Annotated[
-        bool, typer.Option("--llm", help="Ask the language model set in memory.feedback.llm.")
+        bool,
+        typer.Option(
+            "--llm",
+            help="Ask the language model set in memory.feedback.llm, whatever memory.feedback.advisor is.",
+        ),
     ] = False,
     apply_: Annotated[bool, typer.Option("--apply", help="Adopt the advice unless a check objects.")] = False,
     since: Since = None,
@@ -52,10 +56,9 @@ async def advise(
 
     The gain is measured by a replay, whoever advises. Without --apply nothing changes.
     """
-    advisor: AdvisorName = "llm" if llm else "statistical"
     start = parse_time(since, "--since")
     async with opened_learning(target) as learning:
-        advice = await learning.advising.advise(advisor, since=start)
+        advice = await learning.advising.advise("llm" if llm else None, since=start)
         applied = None
         if apply_ and advice.verdict.is_allowed:
             applied = (await learning.advising.apply(advice, actor=ACTOR)).version

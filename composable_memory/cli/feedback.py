@@ -165,7 +165,7 @@ async def evaluate(
 
 async def _advised(learning: Learning, since: datetime | None) -> WeightTable:
     """Return the weights that the statistical advice would come to in the end."""
-    proposal = (await learning.advising.advise(since=since)).proposal
+    proposal = (await learning.advising.advise("statistical", since=since)).proposal
     return proposal.destination or proposal.table
 
 

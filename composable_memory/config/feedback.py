@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr
@@ -43,6 +43,9 @@ class FeedbackSettings(SettingsModel):
     )
     auto_apply: bool = Field(
         default=False, description="Adopt what passes every check; otherwise advice waits to be applied."
+    )
+    advisor: Literal["statistical", "llm", "both"] = Field(
+        default="statistical", description="Who proposes weights: statistics, the language model, or both."
     )
     transcripts_dir: Path | None = Field(
         default=None,

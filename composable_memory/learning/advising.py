@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
-from functools import partial
+from math import inf
 
 from composable_memory.config.feedback import JudgeSettings
 from composable_memory.learning.context import LearningContext
@@ -17,10 +17,10 @@ from composable_memory.query.live_weights import WeightTable
 from composable_memory.query.replay import Replayer
 from composable_memory_feedback.advice import Objection, Proposal
 from composable_memory_feedback.advice.evidence import Case, score
-from composable_memory_feedback.advice.values import AdvisorName
+from composable_memory_feedback.advice.values import AdvisorChoice
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.golden import GoldenRecord, compare_golden
-from composable_memory_feedback.guardrails import ShadowOutcome, check, clamp_steps
+from composable_memory_feedback.guardrails import HARDLY, ShadowOutcome, check, clamp_steps, is_waiting
 from composable_memory_feedback.language_model import LanguageModel
 from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.replay import LEAST_CASES, PolicyChange, gate
@@ -89,25 +89,28 @@ class Advising:
 
     async def advise(
         self,
-        advisor: AdvisorName = "statistical",
+        advisor: AdvisorChoice | None = None,
         *,
         since: datetime | None = None,
         automatic: bool = False,
         pace: Pace = lambda: None,
     ) -> Advice:
-        """Return a proposal with what speaks against it. Nothing changes.
+        """Return a proposal with what speaks against it, by default of the advisor of the settings.
+
+        Nothing changes. Where both advisors are asked and the language model fails, a note says so.
 
         Raises:
-            FeedbackError: there is no log or store, or the language model is missing, fails or says rubbish.
+            FeedbackError: there is no log or store, or the language model is missing or fails.
             OpsLogError: the log cannot be read.
         """
         known = await self._known(since)
-        if advisor == "llm":
-            raw = await self._ask_model(known)
-            make = partial(self._judged, known, raw, automatic=automatic)
-        else:
-            make = partial(self._computed, known, automatic=automatic, pace=pace)
-        advice = await asyncio.to_thread(make)
+        match advisor or self._context.settings.advisor:
+            case "llm":
+                advice = await self._from_model(known, automatic)
+            case "both":
+                advice = await self._from_both(known, automatic, pace)
+            case _:
+                advice = await self._from_statistics(known, automatic, pace)
         self._tell(advice)
         return advice
 
@@ -154,6 +157,22 @@ class Advising:
             taken_back=taken_back,
         )
 
+    async def _from_statistics(self, known: _Known, automatic: bool, pace: Pace) -> Advice:
+        return await asyncio.to_thread(self._computed, known, automatic=automatic, pace=pace)
+
+    async def _from_model(self, known: _Known, automatic: bool) -> Advice:
+        raw = await self._ask_model(known)
+        return await asyncio.to_thread(self._judged, known, raw, automatic=automatic)
+
+    async def _from_both(self, known: _Known, automatic: bool, pace: Pace) -> Advice:
+        """Return the advice that surely gains more, of what may be adopted if anything may."""
+        computed = await self._from_statistics(known, automatic, pace)
+        try:
+            return max(computed, await self._from_model(known, automatic), key=_promise)
+        except FeedbackError as error:
+            notes = (*computed.proposal.notes, f"the language model advised nothing: {error}")
+            return replace(computed, proposal=replace(computed.proposal, notes=notes))
+
     async def _ask_model(self, known: _Known) -> Proposal:
         from composable_memory_feedback.advice.llm import propose
 
@@ -187,10 +206,20 @@ class Advising:
         return self._checked(known, proposal, automatic=automatic)
 
     def _judged(self, known: _Known, raw: Proposal, *, automatic: bool) -> Advice:
-        """Clamp a proposal that was not made from a replay, and let the replay say what it is worth."""
+        """Clamp a proposal that was not made from a replay, and let the replay say what it is worth.
+
+        Where it goes further than one step, all of the way is replayed as well.
+        """
         table, adjustments = self._clamped(raw.table, known)
-        gain = self._gain(known.cases, known.current, table)
-        proposal = replace(raw, table=table, gain=gain, sample_size=len(known.cases))
+        proposal = replace(
+            raw,
+            table=table,
+            gain=self._gain(known.cases, known.current, table),
+            sample_size=len(known.cases),
+        )
+        if not same_proportions(table, raw.table, backends=self._context.backends, tolerance=HARDLY):
+            way = self._gain(known.cases, known.current, raw.table)
+            proposal = replace(proposal, destination=raw.table, destination_gain=way)
         return self._checked(known, proposal, automatic=automatic, adjustments=adjustments)
 
     def _checked(
@@ -274,6 +303,13 @@ class Advising:
             ),
             status="success" if advice.verdict.is_allowed else "partial",
         )
+
+
+def _promise(advice: Advice) -> tuple[bool, float]:
+    """Order advice: first whether only time speaks against it, then what it gains at least in the end."""
+    gain = advice.proposal.destination_gain or advice.proposal.gain
+    may_pass = advice.verdict.is_allowed or is_waiting(advice.verdict)
+    return may_pass, -inf if gain is None else gain.low
 
 
 def _taken_back(store: FeedbackStore) -> list[WeightTable]:

@@ -99,8 +99,8 @@ class LoopWork:
         await self._context.stored(lambda store: store.clear_shadow(reason))
 
     async def advise(self) -> Proposal | None:
-        """Return what the statistical advisor proposes, if nothing but time speaks against it."""
-        advice = await self._learning.advising.advise("statistical", automatic=True, pace=self._rest)
+        """Return what the advisor of the settings proposes, if nothing but time speaks against it."""
+        advice = await self._learning.advising.advise(automatic=True, pace=self._rest)
         return advice.proposal if advice.verdict.is_allowed or is_waiting(advice.verdict) else None
 
     async def put_shadow(self, proposal: Proposal) -> None:

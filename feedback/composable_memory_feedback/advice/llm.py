@@ -43,7 +43,8 @@ backend were judged, and the queries that were answered worst. Propose weights t
 
 Rules:
 1. Weights are from 0 to 1, and the heaviest is 1. Name only the backends that are listed.
-2. Keep every backend at or above the least weight, and change none by more than the largest step.
+2. Keep every backend at or above the least weight. Propose where the weights should come to in the end: one \
+change moves none by more than the largest step, and several may follow.
 3. Little evidence is a reason for a small change or none. A backend that rarely answers may still be the \
 only one that knows something.
 4. Give a reason of one sentence per backend that refers to the figures, and a summary of one sentence.

@@ -11,6 +11,8 @@ from composable_memory_feedback.weights import WeightTable
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 AdvisorName = Literal["statistical", "llm"]
+AdvisorChoice = Literal["statistical", "llm", "both"]
+"""Who is asked; of both, the proposal that surely gains more is taken."""
 
 ObjectionCode = Literal[
     "no-change",

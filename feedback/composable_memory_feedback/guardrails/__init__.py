@@ -6,6 +6,6 @@ up to the heaviest, then another one leads.
 """
 
 from composable_memory_feedback.guardrails.checks import ShadowOutcome, check, is_waiting
-from composable_memory_feedback.guardrails.step_limits import Clamped, clamp_steps
+from composable_memory_feedback.guardrails.step_limits import HARDLY, Clamped, clamp_steps
 
-__all__ = ["Clamped", "ShadowOutcome", "check", "clamp_steps", "is_waiting"]
+__all__ = ["HARDLY", "Clamped", "ShadowOutcome", "check", "clamp_steps", "is_waiting"]

@@ -15,7 +15,7 @@ from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.judgements import JudgementKind
 from composable_memory_feedback.store import ShadowRecord
 from composable_memory_ops_logs import OpsLogReader
-from tests.integration.embedders.loopback import listening
+from tests.integration.embedders.loopback import Answerer, Reply, listening
 from tests.integration.feedback.learners import Place, Rest, ask, judge, saying
 from tests.integration.test_leaks import DESCRIPTORS, open_descriptors, threads_besides
 from tests.rounds import rounds
@@ -123,6 +123,64 @@ async def test_too_few_judgements_bring_no_proposal(place: Place) -> None:
         await rest.wake()
 
         assert await shadow_of(memory) is None
+
+
+# --- the language model as its advisor ----------------------------------------------------------------------
+
+BETTER = saying('{"weights": {"sure": 1, "vague": 0.3}}')
+WORSE = saying('{"weights": {"sure": 0.1, "vague": 1}}')
+RUBBISH = saying("Set sure to 0, it is the best that you can do.")
+
+
+@asynccontextmanager
+async def advised(answer: Answerer, place: Place, advisor: str) -> AsyncIterator[tuple[Memory, Rest]]:
+    """Open a memory whose background asks a language model, which answers so, for weights alone."""
+    async with listening(answer) as server:
+        llm = {"base_url": f"{server.url}/v1"}
+        place = place.set(**AUTOMATIC, advisor=advisor, llm=llm, evaluations_per_hour=0)
+        async with learning(place) as opened:
+            yield opened
+
+
+async def test_a_language_model_can_be_the_advisor_held_by_the_same_checks(judged: Place) -> None:
+    async with advised(BETTER, judged, "llm") as (memory, rest):
+        shadow = await shadow_of(memory)
+        early = version(memory)
+        await judge(memory, range(30, 40))
+        await rest.wake()
+
+        assert shadow is not None
+        assert (shadow.proposal.advisor, early[:5], version(memory)) == ("llm", "fixed", "v1")
+        assert shadow.proposal.destination is not None  # it wished for more than one step
+        assert shadow.proposal.destination_gain is not None
+        assert shadow.proposal.destination_gain.low > 0
+        assert abs(memory.weights.now.table["vague"] - 1.0) < 0.21
+
+
+async def test_a_language_model_in_the_loop_that_would_make_things_worse_changes_nothing(
+    judged: Place,
+) -> None:
+    for answer in (WORSE, RUBBISH):
+        async with advised(answer, judged, "llm") as (memory, rest):
+            await judge(memory, [30])
+            await rest.wake()
+
+            assert await shadow_of(memory) is None
+            assert memory.weights.now.table.weights == SETTINGS
+
+
+async def test_of_both_advisors_the_one_that_surely_gains_more_is_heard(judged: Place) -> None:
+    for answer in (WORSE, RUBBISH, lambda _: Reply(status=500)):
+        async with judged.memory() as memory:
+            alone = (await memory.learning.advising.advise("statistical")).proposal
+        async with advised(answer, judged, "both") as (memory, _):
+            shadow = await shadow_of(memory)
+            advice = await memory.learning.advising.advise()
+
+            assert shadow is not None
+            assert (shadow.proposal.advisor, advice.proposal.advisor) == ("statistical", "statistical")
+            assert shadow.proposal.table.weights == alone.table.weights
+            await memory.learning.context.stored(lambda store: store.clear_shadow("over"))
 
 
 # --- what it gathers ----------------------------------------------------------------------------------------
