@@ -211,3 +211,13 @@ async def test_a_passage_of_a_transcript_is_of_the_time_of_its_messages(
         talk.unlink()
         await memory.sync()
         assert await lines("roof") == []
+
+
+async def test_a_question_as_of_a_day_is_about_what_was_written_before(vault: Path, state_dir: Path) -> None:
+    (vault / "memory" / "2026-04-02.md").write_text("Oliver lives in Porto.\n", encoding="utf-8")
+    async with open_memory(vault, state_dir, long_lived=False) as memory:
+        await memory.sync()
+        for query in ("Where does Oliver live as of 2026-05-11?", "截至2026年5月11日，Oliver lives where?"):
+            assert await first(memory, query) == "2026-04-02.md"
+        # What happened at an end is in the notes of that time.
+        assert await first(memory, "Oliver at the end of April 2025") == "2025-04-20.md"

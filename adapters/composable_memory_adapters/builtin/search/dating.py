@@ -70,6 +70,7 @@ _ONLY_ASKS = frozenset(
 _ONLY_ASKS_HAN = re.compile("发生|什么|日记|笔记|记录|星期|[事情干做写过的了我们在有吗呢那天是都末初底周]")
 _WORD = re.compile(r"\w+")
 _STOPS = stop_words.ALWAYS.union(*stop_words.BY_LANGUAGE.values())
+_END = re.compile(r"\bend\b|\bfinal")
 _SUFFIXES = "|".join(map(re.escape, sorted(NOTE_SUFFIXES)))
 _DAY_IN_NAME = re.compile(rf"(?<![\w-])(?:[\w.-]+/)*(\d{{4}}-\d{{2}}-\d{{2}})(?:(?:{_SUFFIXES})\b)?(?!\d)")
 
@@ -106,9 +107,20 @@ class Dated:
     saying: frozenset[int]
 
 
+def subject_of(query: str, intent: QueryIntent | None) -> str:
+    """Return a question without the moment as of which it asks: what held then was written before.
+
+    Its date would only find the note of that day.
+    """
+    subject = query
+    for hint in filter(_asks_for_state, _hints(query, intent)):
+        subject = re.sub(re.escape(hint.phrase), " ", subject, count=1, flags=re.IGNORECASE)
+    return subject.strip() or query
+
+
 def asked_time(query: str, intent: QueryIntent | None, now: datetime) -> AskedTime | None:
     """Return the time that a question asks for; None if it asks for none, or for nearly all times."""
-    hints = intent.time_hints if intent else tuple(one.hint for one in time_mentions(query))
+    hints = tuple(hint for hint in _hints(query, intent) if not _asks_for_state(hint))
     spans = tuple(span for span in _spans(hints, now) if span.days <= MOST_DAYS) if hints else ()
     rest = query.lower()
     for hint in hints:
@@ -120,6 +132,15 @@ def asked_time(query: str, intent: QueryIntent | None, now: datetime) -> AskedTi
     words = (word for word in _WORD.findall(_ONLY_ASKS_HAN.sub(" ", rest)) if word not in _ONLY_ASKS)
     is_all = all(folded(word) in _STOPS or word in _STOPS for word in words)
     return AskedTime(spans=spans, is_all=is_all, zone=now.tzinfo)
+
+
+def _hints(query: str, intent: QueryIntent | None) -> tuple[TimeHint, ...]:
+    return intent.time_hints if intent else tuple(one.hint for one in time_mentions(query))
+
+
+def _asks_for_state(hint: TimeHint) -> bool:
+    """Return whether a question asks how things stood at a time; at the end of a month things happen, too."""
+    return hint.relation == "as-of" and _END.search(hint.phrase) is None
 
 
 def _spans(hints: Sequence[TimeHint], now: datetime) -> Iterator[DaySpan]:

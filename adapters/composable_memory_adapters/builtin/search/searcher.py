@@ -26,7 +26,7 @@ from composable_memory.types import (
 )
 from composable_memory_adapters.builtin.search import hybrid, keyword_leg
 from composable_memory_adapters.builtin.search.compound_words import with_compounds
-from composable_memory_adapters.builtin.search.dating import Dated, asked_time, find_dated
+from composable_memory_adapters.builtin.search.dating import Dated, asked_time, find_dated, subject_of
 from composable_memory_adapters.builtin.search.filtering import passing
 from composable_memory_adapters.builtin.search.hybrid import FusedHit
 from composable_memory_adapters.builtin.search.keyword_leg import KeywordAnswer
@@ -143,8 +143,9 @@ class Searcher:
         options = options or SearchOptions(max_results=defaults.max_results, min_score=defaults.min_score)
         if not text:
             return await self._listed(options) if options.filters else SearchAnswer(results=())
-        asked = _Asked(text=text, keywords=await self._keywords(text), among=await self._among(options))
-        asked.dated = await self._dated(text, options, asked.among)
+        subject = subject_of(text, options.intent)
+        asked = _Asked(text=subject, keywords=await self._keywords(subject), among=await self._among(options))
+        asked.dated = await self._dated(subject, options, asked.among)
         depth, page, policy = self._depth, Page(), self._policy(options.now)
         generation, has_caught_up = await self._known_generation(), False
         while True:
@@ -166,7 +167,7 @@ class Searcher:
                 self._generation = generation = made_of
                 depth, page = self._depth, Page()
                 asked.among = await self._among(options)
-                asked.dated = await self._dated(text, options, asked.among)
+                asked.dated = await self._dated(subject, options, asked.among)
                 continue
             if not has_caught_up and await self._catch_up(found, revision):
                 has_caught_up = True  # once: an index that is being written changes all the time
