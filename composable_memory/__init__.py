@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from composable_memory.query.live_weights import WeightTable
     from composable_memory.query.manager import ComposableMemoryManager
     from composable_memory.query.ranking import MergePolicy
+    from composable_memory.runtime.blocking import BlockingMemory, open_memory_sync
     from composable_memory.runtime.factory import (
         MemorySearchManagers,
         SearchManagerResult,
@@ -57,6 +58,7 @@ __all__ = [
     "BackendSpec",
     "BackendTimeout",
     "BackendUnavailable",
+    "BlockingMemory",
     "Breaker",
     "Calibration",
     "Capability",
@@ -89,6 +91,7 @@ __all__ = [
     "close_all_memory_search_managers",
     "get_memory_search_manager",
     "open_memory",
+    "open_memory_sync",
     "parse_query_intent",
     "resolve_memory_backend_config",
 ]
@@ -106,6 +109,7 @@ _MODULES = {
         "MemorySearchManagers SearchManagerResult "
         "close_all_memory_search_managers get_memory_search_manager resolve_memory_backend_config"
     ),
+    "runtime.blocking": "BlockingMemory open_memory_sync",
     "facts": "Fact",
     "runtime.failover": "FailoverMember FallbackMemoryManager",
     "query.intent": "parse_query_intent",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from composable_memory.highlights import stripped
 from composable_memory.session_keys import is_shared
-from composable_memory.types import MemorySearchResult, Origin
+from composable_memory.types import MemorySearchResult, format_citation
 
 if TYPE_CHECKING:
     from composable_memory_feedback.judgements import Judgement
@@ -27,13 +27,10 @@ def cite(
 ) -> tuple[MemorySearchResult, ...]:
     """Return `results` with a citation each, or with none.
 
-    `auto` cites except in groups and channels, where others would read the paths of private notes. A citation
-    is `path#L3-L7`, `path#L3` for a single line, `path#L3:1280` for a piece of it, and `path#p3` for a
-    page. A result that is no passage of a file is cited by its origin, or else as its backend cites it, or by
-    its path alone.
+    `auto` cites except in groups and channels, where others would read the paths of private notes.
     """
-    wanted = _is_wanted(mode, session_key)
-    return tuple(replace(result, citation=_citation(result) if wanted else None) for result in results)
+    wanted = is_wanted(mode, session_key)
+    return tuple(replace(result, citation=citation_of(result) if wanted else None) for result in results)
 
 
 class Citation(NamedTuple):
@@ -75,16 +72,23 @@ def with_source_line(result: MemorySearchResult) -> MemorySearchResult:
     return replace(result, snippet=f"{result.snippet}\n\nSource: {result.citation}")
 
 
-def _is_wanted(mode: CitationMode, session_key: str | None) -> bool:
+def is_wanted(mode: CitationMode, session_key: str | None) -> bool:
+    """Return whether whoever reads the conversation may see where things are written."""
     if mode != "auto":
         return mode in ("on", "always")
     return not is_shared(session_key)
 
 
-def _citation(result: MemorySearchResult) -> str:
+def citation_of(result: MemorySearchResult) -> str:
+    """Return the citation of a result.
+
+    It is `path#L3-L7`, `path#L3` for a single line, `path#L3:1280` for a piece of it, and `path#p3` for a
+    page. A result that is no passage of a file is cited by its origin, or else as its backend cites it, or by
+    its path alone.
+    """
     if result.origin is not None:
         return result.origin.citation
     if result.start_line < 1 and result.citation:
         return result.citation
-    lines = Origin(path=result.path, start_line=result.start_line, end_line=result.end_line).citation
+    lines = format_citation(result.path, result.start_line, result.end_line)
     return f"{lines}:{result.start_char}" if result.start_char else lines

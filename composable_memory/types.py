@@ -40,11 +40,16 @@ class Origin:
 
         What has pages or chapters instead of lines is cited by these: `report.pdf#p3-p4`.
         """
-        if self.start_line < 1:
-            return self.path
-        unit = "p" if self.path.lower().endswith(PAGED) else "L"
-        last = f"-{unit}{self.end_line}" if self.end_line > self.start_line else ""
-        return f"{self.path}#{unit}{self.start_line}{last}"
+        return format_citation(self.path, self.start_line, self.end_line)
+
+
+def format_citation(path: str, start_line: int, end_line: int) -> str:
+    """Return the citation of lines of a file, as `Origin.citation` describes it."""
+    if start_line < 1:
+        return path
+    unit = "p" if path.lower().endswith(PAGED) else "L"
+    last = f"-{unit}{end_line}" if end_line > start_line else ""
+    return f"{path}#{unit}{start_line}{last}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,17 +95,19 @@ def _day(moment: datetime | None) -> str | None:
 class MemorySearchResult:
     """One passage that answers a query.
 
-    `path` is relative to the workspace, with `/`. Lines are 1-based and inclusive; a hit without lines
-    (a fact of a graph) has 0 for both. `score` is in [0, 1], higher is better. `snippet` holds at most
-    `MAX_SNIPPET_CHARS` characters. `exact` says that the text holds every content word of the query;
-    such a hit is never cut by a minimum score. `origin` is where a result that is no passage of a file was
-    taken from, such as the note behind a fact; its citation leads there. `metadata` is what else the backend
-    knows of it. `start_char` counts from 0: where in its first line a passage begins that is a piece of it.
-    `highlights` are the parts of the snippet that match the query, as pairs of begin and end, counted in
-    characters from 0, ascending. `text` is the whole passage, where the backend gives it. `facts` are what a
-    memory of facts knows of it, each with its time: what was taken from a passage, or what the result says
-    itself and after it what else was said of the same matter and does not hold at the time asked about.
-    `title` is that of its note; `headings` are those that it stands under, outermost first.
+    `path` is relative to the workspace, with `/`. Lines are 1-based and inclusive; a hit without lines (a
+    fact of a graph) has 0 for both. `score` is in [0, 1], higher is better. `snippet` holds at most
+    `MAX_SNIPPET_CHARS` characters, `text` the whole passage; where a backend gives no text, the composite
+    returns its snippet. `citation` says where it stands, as in `memory/plan.md#L3-L7`; a memory whose
+    settings want no citations returns None. `exact` says that the text holds every content word of the
+    query; such a hit is never cut by a minimum score. `origin` is where a result that is no passage of a
+    file was taken from, such as the note behind a fact; its citation leads there. `metadata` is what else
+    the backend knows of it. `start_char` counts from 0: where in its first line a passage begins that is a
+    piece of it. `highlights` are the parts of the snippet that match the query, as pairs of begin and end,
+    counted in characters from 0, ascending. `facts` are what a memory of facts knows of it, each with its
+    time: what was taken from a passage, or what the result says itself and after it what else was said of
+    the same matter and does not hold at the time asked about. `title` is that of its note; `headings` are
+    those that it stands under, outermost first.
     """
 
     path: str

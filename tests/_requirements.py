@@ -57,6 +57,7 @@ NAMES = "tests/architecture/test_promised_names.py::test_"
 IMPORTS = "tests/architecture/test_imports.py::test_"
 RUNTIME = "tests/integration/test_runtime.py::test_"
 LEAKS = "tests/integration/test_leaks.py::test_"
+BLOCKING = "tests/integration/test_blocking_memory.py::test_"
 FILES = "tests/integration/test_config_files.py::test_"
 SETTINGS = "tests/unit/test_settings.py::test_"
 CITATIONS = "tests/unit/test_citations.py::test_"
@@ -2203,6 +2204,17 @@ INTERFACES = document(
             kept("own:trap:imports", "what it forgets to declare is told with what to install",
                  f"{GRAPHITI_CORE}a_missing_package_is_told_with_what_to_install",
                  f"{IMPORTS}importing_every_name_of_the_face_loads_nothing_heavy"),
+            kept("own:face:blocking", "open_memory_sync: the same calls for programs without an event loop",
+                 f"{FACE}a_blocking_memory_has_every_method_of_a_memory",
+                 f"{BLOCKING}a_program_ends_and_says_nothing_of_it",
+                 f"{BLOCKING}threads_share_it",
+                 f"{BLOCKING}an_interrupt_cancels_the_call_and_leaves_it_usable",
+                 f"{BLOCKING}a_closed_memory_says_so_also_to_who_waits",
+                 f"{BLOCKING}closing_has_an_end"),
+            kept("own:face:cited", "results in Python carry their citation and the whole passage",
+                 f"{BLOCKING}questions_are_answered_with_the_citation_and_the_whole_passage",
+                 f"{BLOCKING}where_the_settings_want_no_citations_results_have_none",
+                 f"{MERGE}a_result_is_cited_and_has_a_text_whatever_its_backend_gives"),
             kept("own:trap:brute-force", "an index over vectors from some size on, named in the answer",
                  f"{FACT_SEARCH}the_index_names_the_same_facts_as_an_exact_search",
                  f"{FACT_SEARCH}facts_that_come_after_the_index_are_found_through_it",

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Generic, NamedTuple, TypeVar
 
+from composable_memory.citations import citation_of
 from composable_memory.query.near_duplicates import NearTexts, are_apart, overlap, same_lines
 from composable_memory.types import (
     Attribution,
@@ -454,14 +455,14 @@ def _result(group: Group[MemorySearchResult]) -> MemorySearchResult:
         score=group.score,
         snippet=found.snippet,
         source=found.source,
-        citation=found.citation,
+        citation=citation_of(found),
         source_backend=group.best.backend_id,
         exact=group.exact,
         origin=found.origin,
         start_char=found.start_char,
         metadata=found.metadata,
         highlights=found.highlights,
-        text=found.text,
+        text=found.text or found.snippet,
         facts=_facts(group) if group.others or group.apart else found.facts,
         title=found.title,
         headings=found.headings,

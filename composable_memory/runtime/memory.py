@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from composable_memory.arguments import require_all, require_text
+from composable_memory.citations import cite, is_wanted
 from composable_memory.config.layers import LoadedSettings
 from composable_memory.config.settings import Settings
 from composable_memory.errors import ComposableMemoryError, ConfigError
@@ -129,7 +130,8 @@ class Memory:
             now=now,
         )
         self.recent.note(_words_of(query), response.trace_id, response.results)
-        return response
+        shown = self._cited_if_wanted(response.results, session_key or _session_of(query))
+        return response if shown is response.results else replace(response, results=shown)
 
     def record_answer(self, trace_id: str, answer: str, *, session_key: str | None = None) -> int:
         """Take note of what an agent answered after a search; return how many results the answer quotes.
@@ -152,7 +154,8 @@ class Memory:
         Raises:
             BackendUnavailable: every backend failed.
         """
-        return await self.manager.search(query, options)
+        found = await self.manager.search(query, options)
+        return list(self._cited_if_wanted(tuple(found), options.session_key if options else None))
 
     async def read_file(
         self, rel_path: str, *, from_line: int | None = None, lines: int | None = None
@@ -298,7 +301,15 @@ class Memory:
         """
         pack = await self.manager.context_pack(query, max_chars=max_chars, max_tokens=max_tokens)
         self.recent.note(_words_of(query), pack.trace_id, pack.sources)
-        return pack
+        shown = self._cited_if_wanted(pack.sources, _session_of(query))
+        return pack if shown is pack.sources else replace(pack, sources=shown)
+
+    def _cited_if_wanted(
+        self, results: tuple[MemorySearchResult, ...], session_key: str | None
+    ) -> tuple[MemorySearchResult, ...]:
+        """Return the results without their citations where the settings want none."""
+        mode = self.settings.memory.citations
+        return results if is_wanted(mode, session_key) else cite(results, mode, session_key)
 
     async def _hand_over(
         self,
@@ -362,3 +373,7 @@ class Memory:
 
 def _words_of(query: str | QueryRequest) -> str:
     return query if isinstance(query, str) else query.query
+
+
+def _session_of(query: str | QueryRequest) -> str | None:
+    return None if isinstance(query, str) else query.options.session_key

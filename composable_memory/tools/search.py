@@ -12,7 +12,7 @@ from pydantic import JsonValue as AnyJson
 from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import to_jsonable_python
 
-from composable_memory.citations import CitationMode, cite, with_source_line
+from composable_memory.citations import CitationMode, with_source_line
 from composable_memory.errors import ComposableMemoryError, InvalidArgument
 from composable_memory.paths import NOTES
 from composable_memory.query.calibration import NOISE
@@ -208,8 +208,7 @@ async def query_cited(memory: "Memory", request: MemorySearchRequest) -> QueryRe
         paths = tuple(result.path for result in response.results)
         hidden = [rank for rank, is_good in enumerate(good, 1) if not is_good]
         memory.ops_log.emit(QueryDelivered(result_count=len(paths), paths=paths, hidden=hidden or None))
-    cited = cite(response.results, memory.settings.memory.citations, request.session_key)
-    return replace(response, results=cited)
+    return response
 
 
 def unavailable_search(error: str) -> MemorySearchReply:

@@ -16,6 +16,7 @@ CATCH_ALL = {
     "composable_memory.supervision.backoff": "which errors may pass, the caller decides; others go on",
     "composable_memory.supervision.deadline": "the error of a stranger may raise again when it is told",
     "composable_memory.runtime.backends": "a plug-in that cannot be opened keeps nobody else out",
+    "composable_memory.runtime.blocking": "what ends a thread is raised in the one that waits for it",
     "composable_memory.registry": "the module of a stranger may raise anything when it is imported",
     "composable_memory.query.manager": "the status of a stranger may raise, and the others go on",
     "composable_memory.query.routing": "a parser or a condition of a stranger must not take the answer down",

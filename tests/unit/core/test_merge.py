@@ -57,7 +57,15 @@ def test_a_result_keeps_all_that_its_backend_said_of_it() -> None:
 
     [result] = merge([backend("a", 1.0, told)]).results
 
-    assert result == replace(told, source_backend="a")
+    assert result == replace(told, source_backend="a", citation="q.md")
+
+
+def test_a_result_is_cited_and_has_a_text_whatever_its_backend_gives() -> None:
+    bare = MemorySearchResult(path="p.md", start_line=3, end_line=7, score=0.6, snippet="a text")
+
+    [result] = merge([backend("a", 1.0, bare)]).results
+
+    assert (result.citation, result.text) == ("p.md#L3-L7", "a text")
 
 
 def test_the_attribution_names_what_was_merged() -> None:
