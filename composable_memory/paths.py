@@ -21,6 +21,9 @@ MAIN_FILES = ("MEMORY.md", "memory.md")
 MEMORY_FOLDER = "memory"
 """The folder in the workspace whose notes are memory files, at any depth."""
 
+BANK_FOLDER = "bank"
+"""The folder of the pages that sum up what was retained, one for each type and each entity."""
+
 NOTE_SUFFIXES = frozenset({".md", ".markdown", ".mdx", ".txt", ".rst", ".org"})
 """What the name of a note ends in, in small or capital letters."""
 

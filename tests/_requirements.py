@@ -74,6 +74,7 @@ SYNC_SCHEDULER = "tests/unit/builtin/test_sync_scheduler.py::test_"
 REDACTION = "tests/unit/ops_logs/test_redaction.py::test_"
 BUILTIN = "tests/integration/test_builtin_backend.py::test_"
 INDEXING = "tests/integration/test_builtin_sync.py::test_"
+RECALL = "tests/integration/test_recall.py::test_"
 REBUILD = "tests/integration/test_builtin_rebuild.py::test_"
 DAMAGE = "tests/integration/test_builtin_damage.py::test_"
 FAULTS = "tests/integration/test_builtin_faults.py::test_"
@@ -1156,6 +1157,12 @@ OVERVIEW = document(
         [
             decided("v2:research", "retain, recall, reflect; bank/ layout",
                     "exploratory in the source as well: not a promise of this library"),
+            kept("v2:recall", "entity-centric, temporal and opinion-aware retrieval",
+                 f"{RECALL}of_an_entity_the_lines_come_newest_first_and_then_what_else_names_it",
+                 f"{RECALL}a_name_is_known_by_its_part_its_alias_and_its_link",
+                 f"{RECALL}of_a_time_everything_comes_newest_first",
+                 f"{RECALL}current_facts_come_first_and_a_line_that_has_ended_says_so",
+                 f"{RECALL}the_command_shows_what_is_known_and_where"),
         ],
     ),
 )

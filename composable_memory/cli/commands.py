@@ -11,6 +11,7 @@ COMMANDS = {
     "search": ("search", "Search all memories and show the best passages."),
     "pack": ("search", "Combine the best notes and facts into one text, with their sources."),
     "get": ("search", "Show a memory file, or some of its lines."),
+    "recall": ("recall", "Show what is known of somebody, or of a time."),
     "ingest": ("ingest", "Extract facts from notes or a text and store them."),
     "status": ("status", "Show the status of the memory and of each backend."),
     "watch": ("watch", "Keep running and update the index as notes change."),

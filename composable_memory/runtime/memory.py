@@ -27,6 +27,8 @@ from composable_memory.learning.recent import RecentResults
 from composable_memory.query.context_pack import DEFAULT_MAX_CHARS
 from composable_memory.query.live_weights import LiveWeights
 from composable_memory.query.manager import ComposableMemoryManager
+from composable_memory.recall.items import DEFAULT_MAX_ITEMS, Recall
+from composable_memory.recall.notes import RetainedNotes
 from composable_memory.registry import Registry
 from composable_memory.runtime.embedder_choice import EmbedderChoice
 from composable_memory.state.folders import OPS_LOG_FOLDER
@@ -72,6 +74,8 @@ class Memory:
     """The primary with its fallback, if there is one."""
     recent: RecentResults = field(default_factory=RecentResults)
     """What was shown lately, to tell what an answer quotes."""
+    notes: RetainedNotes = field(default_factory=RetainedNotes)
+    """What the notes retain, as they were last read."""
 
     @property
     def settings(self) -> Settings:
@@ -186,6 +190,44 @@ class Memory:
         except ComposableMemoryError:
             return None
         return part.text or None
+
+    async def recall(
+        self,
+        entity: str | None = None,
+        *,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
+        types: Sequence[str] = (),
+        query: str | None = None,
+        max_results: int = DEFAULT_MAX_ITEMS,
+        now: datetime | None = None,
+    ) -> Recall:
+        """Return what is known of an entity or a time: retained lines, facts, then passages if there is room.
+
+            await memory.recall("Ellen Smith", types=["opinion"])
+            await memory.recall(since="7d")
+
+        Case does not matter, a name finds longer ones that hold it, and aliases of notes count. `since` and
+        `until` are times, or words such as "last week". `types` are kinds of `RecalledItem`. Of the words in
+        `query` an item has to have half.
+
+        Raises:
+            InvalidArgument: a time or a type is none.
+            BackendUnavailable: the memory is closed, or in use on another event loop.
+        """
+        from composable_memory.recall.asking import recall  # a search does without it
+
+        self.manager.require_usable("recall")
+        return await recall(
+            self,
+            entity,
+            since=since,
+            until=until,
+            types=types,
+            query=query,
+            max_results=max_results,
+            now=now,
+        )
 
     async def ingest(
         self, contents: "Sequence[MemoryContentObject]", *, backend: str | None = None, wait: bool = True

@@ -1,0 +1,135 @@
+"""`cmem recall`: what is known of somebody, or of a time."""
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Annotated
+
+import typer
+
+from composable_memory.cli.command import Target, command
+from composable_memory.cli.exit_codes import ExitCode
+from composable_memory.cli.options import AsJson, MaxResults, Now, Strict
+from composable_memory.cli.output import (
+    counted,
+    one_line,
+    print_json,
+    print_line,
+    warn,
+    warn_degraded,
+    warn_if_empty,
+)
+from composable_memory.documents import document
+from composable_memory.errors import ConfigError, InvalidArgument
+from composable_memory.recall.items import DEFAULT_MAX_ITEMS, RECALL_KINDS, Recall, RecalledItem
+from composable_memory.runtime.opening import moment_given, open_memory
+
+app = typer.Typer()
+
+
+@command(app, "recall", epilog='Example: cmem recall "Ellen Smith" --type opinion; cmem recall --since 7d')
+async def recall(
+    target: Target,
+    entity: Annotated[
+        str | None,
+        typer.Argument(metavar="ENTITY", help="A person or thing; without one, a time.", show_default=False),
+    ] = None,
+    *,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--since", metavar="TIME", help="Only from then on: 2026-05-03, 2026-05, last week, or 7d."
+        ),
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="TIME", help="Only until the end of then.")
+    ] = None,
+    type_: Annotated[
+        list[str] | None,
+        typer.Option("--type", metavar="TYPE", help=f"Only {', '.join(RECALL_KINDS)}; repeatable."),
+    ] = None,
+    query: Annotated[
+        str | None, typer.Option("--query", metavar="TEXT", help="Only what has most of these words.")
+    ] = None,
+    max_results: MaxResults = None,
+    now: Now = None,
+    strict: Strict = False,
+    as_json: AsJson = False,
+) -> ExitCode:
+    """Show what is known of somebody, or of a time: retained lines, facts, and passages.
+
+    Without ENTITY and times, the latest that is known.
+    """
+    moment = _moment(now)
+    async with open_memory(target.workspace, target.state_dir, long_lived=False) as memory:
+        try:
+            found = await memory.recall(
+                entity,
+                since=since,
+                until=until,
+                types=tuple(type_ or ()),
+                query=query,
+                max_results=max_results or DEFAULT_MAX_ITEMS,
+                now=moment,
+            )
+        except InvalidArgument as error:
+            option = {"types": "--type", "entity": "ENTITY"}.get(error.argument, f"--{error.argument}")
+            raise typer.BadParameter(str(error), param_hint=option) from error
+        status = memory.status()
+    if as_json:
+        print_json(document(found))
+    else:
+        print_recall(found)
+    warn_degraded(found.degraded)
+    if not found.items:
+        warn_if_empty(status)
+    return ExitCode.DEGRADED if strict and found.degraded else ExitCode.FINE
+
+
+def _moment(now: str | None) -> datetime | None:
+    try:
+        return moment_given(now, "--now") if now is not None else None
+    except ConfigError as error:
+        raise typer.BadParameter(f"{now!r} is no time; write 2026-05-03T14:00", param_hint="--now") from error
+
+
+def print_recall(found: Recall) -> None:
+    """Print what was found, or what was looked for and which known names are like it."""
+    if not found.items:
+        print_line(f"Nothing is known{_asked_for(found)}.")
+        print_line(
+            f"  {counted(found.lines, 'retained line')} in {counted(found.notes, 'note')} were read", dim=True
+        )
+    if found.nearest:
+        print_line(f"  known names like it: {', '.join(found.nearest)}")
+    if found.items and found.is_renamed:
+        warn(f"note: {found.entity!r} was taken for {', '.join(found.names)}")
+    for item in found.items:
+        print_line(" ".join(_headed(item)))
+        place = " ".join(part for part in (item.source, item.id and f"^{item.id}") if part)
+        if place:
+            print_line(f"  {place}", dim=True)
+    if found.total > len(found.items):
+        print_line(f"{len(found.items)} of {found.total}; --max-results shows more", dim=True)
+
+
+def _asked_for(found: Recall) -> str:
+    parts = [
+        (" of {}", found.entity and repr(found.entity)),
+        (" since {}", found.since and found.since.isoformat(timespec="minutes")),
+        (" until {}", found.until and found.until.isoformat(timespec="minutes")),
+        (" of type {}", " or ".join(found.types)),
+        (" with the words {}", found.query and repr(found.query)),
+    ]
+    return "".join(words.format(value) for words, value in parts if value)
+
+
+def _headed(item: RecalledItem) -> Iterator[str]:
+    """Yield the parts of an item's line: its day, its kind, whom it is about, and what it says."""
+    yield item.timestamp.date().isoformat() if item.timestamp else "no date"
+    yield item.kind if item.confidence is None else f"{item.kind} ({item.confidence:g})"
+    if item.entities and item.kind != "fact":
+        yield f"[{', '.join(item.entities)}]"
+    yield one_line(item.content)
+    yield from (f"#{tag}" for tag in item.tags)
+    if item.ended_at:
+        yield f"(ended {item.ended_at.date().isoformat()})"

@@ -1,0 +1,364 @@
+"""Collects what is known of an entity or a time from the notes, the graph and the search."""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, time
+from math import ceil
+from typing import TYPE_CHECKING
+
+from composable_memory.arguments import require_all, require_text, require_whole
+from composable_memory.citations import read_citation
+from composable_memory.errors import BackendError, ConfigError, InvalidArgument
+from composable_memory.facts import Fact
+from composable_memory.front_matter import front_matter
+from composable_memory.interfaces import SupportsFacts
+from composable_memory.query.filters import day_in_path, may_pass, parse_since, parse_until
+from composable_memory.query.near_duplicates import words_of
+from composable_memory.recall.items import (
+    DEFAULT_MAX_ITEMS,
+    RECALL_KINDS,
+    Recall,
+    RecalledItem,
+    RecallKind,
+)
+from composable_memory.recall.names import KnownNames, NameMatch, folded, is_named
+from composable_memory.recall.notes import KnownLine, Note
+from composable_memory.types import Degradation, MemorySearchResult, Origin, SearchFilters
+from composable_memory_ops_logs.quick_dataclass import dataclass
+
+if TYPE_CHECKING:
+    from composable_memory.runtime.memory import Memory
+
+MOST_GRAPH_ENTITIES = 10
+MOST_PASSAGES = 50
+MOST_QUERIES = 3
+MOST_CHARS = 600
+"""Of a passage; the rest stands at its source."""
+LEAST_WORD = 3
+"""Shorter words of a query tell nothing apart."""
+
+
+async def recall(
+    memory: "Memory",
+    entity: str | None = None,
+    *,
+    since: datetime | str | None = None,
+    until: datetime | str | None = None,
+    types: Sequence[str] = (),
+    query: str | None = None,
+    max_results: int = DEFAULT_MAX_ITEMS,
+    now: datetime | None = None,
+) -> Recall:
+    """Return what is known; see `Memory.recall`."""
+    asked = _asked(memory, entity, since, until, types, query, max_results, now)
+    notes = await asyncio.to_thread(memory.notes.read, memory.workspace_dir, memory.status().extra_paths)
+    lines = [line for note in notes.values() for line in note.lines]
+    graph, lost = await _facts(memory, asked)
+    match = await asyncio.to_thread(_match, asked, notes, graph)
+    found = await asyncio.to_thread(_chosen, asked, match.names, lines, graph)
+    items = found[: asked.most]
+    if asked.wants("passage") and len(items) < asked.most:
+        passages, degraded = await _passages(memory, asked, match.names, notes)
+        found += _ordered(asked, passages)
+        items = (found if asked.entity else _ordered(asked, found))[: asked.most]
+        lost += degraded
+    return Recall(
+        items=tuple(items),
+        entity=asked.entity,
+        names=match.names,
+        nearest=() if items else match.nearest,
+        since=asked.window.since,
+        until=asked.window.until,
+        types=asked.types,
+        query=asked.query,
+        total=len(found),
+        notes=len(notes),
+        lines=len(lines),
+        degraded=lost,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """What is asked for; `key` is the entity as names are compared, `words` are those of the query."""
+
+    entity: str | None
+    key: str
+    window: SearchFilters
+    types: tuple[RecallKind, ...]
+    query: str | None
+    words: frozenset[str]
+    most: int
+    now: datetime
+
+    def wants(self, kind: RecallKind) -> bool:
+        return not self.types or kind in self.types
+
+    def all_names(self, names: Sequence[str]) -> list[str]:
+        """Return the entity and the known names that mean it, as they are compared."""
+        return [*dict.fromkeys([self.key, *map(folded, names)])]
+
+    def is_of_time(self, moment: datetime | None) -> bool:
+        """Return whether a day lies in the time asked for; what has no day never does, unless none is."""
+        is_any = self.window.since is None and self.window.until is None
+        return is_any or may_pass(moment.date() if moment else None, self.window) is True
+
+    def has_words(self, text: str) -> bool:
+        """Return whether a text has at least half of the query's words, or forms of them."""
+        words = words_of(text)
+        found = sum(any(one.startswith(word) for one in words) or word in text for word in self.words)
+        return not self.words or found >= ceil(len(self.words) / 2)
+
+
+def _asked(
+    memory: "Memory",
+    entity: str | None,
+    since: datetime | str | None,
+    until: datetime | str | None,
+    types: Sequence[str],
+    query: str | None,
+    max_results: int,
+    now: datetime | None,
+) -> _Asked:
+    require_text("entity", entity, optional=True)
+    require_text("query", query, optional=True)
+    require_all("types", types, str, "a list of texts")
+    require_whole("max_results", max_results)
+    if entity is not None and not folded(entity):
+        raise InvalidArgument("entity", "a name", entity)
+    kinds = tuple(dict.fromkeys(one.strip().lower() for one in types))
+    if unknown := [one for one in kinds if one not in RECALL_KINDS]:
+        raise InvalidArgument("types", " or ".join(RECALL_KINDS), unknown[0])
+    present = now or memory.manager.asked_at()
+    window = SearchFilters(
+        since=parse_since(since, present) if isinstance(since, str) else since,
+        until=parse_until(until, present) if isinstance(until, str) else until,
+    )
+    words = {word.strip(".,;:!?\"'()") for word in words_of(query or "")}
+    told = {word for word in words if len(word) >= LEAST_WORD} or words - {""}
+    return _Asked(
+        entity=entity,
+        key=folded(entity or ""),
+        window=window,
+        types=tuple(one for one in RECALL_KINDS if one in kinds),
+        query=query.strip() or None if query else None,
+        words=frozenset(told),
+        most=max_results,
+        now=present,
+    )
+
+
+# --- lines and facts ----------------------------------------------------------------------------------------
+
+
+async def _facts(memory: "Memory", asked: _Asked) -> tuple[Sequence[Fact], tuple[Degradation, ...]]:
+    """Return the facts of a graph, if one is open: of the entity, or the newest of all."""
+    try:
+        graph = memory.facts_of()
+    except ConfigError:
+        return (), ()
+    try:
+        if asked.entity is None:
+            return await graph.facts(limit=5 * asked.most), ()
+        return await _facts_about(graph, asked.key), ()
+    except BackendError as error:
+        return (), (Degradation(backend_id=error.backend_id, code="failed", reason=str(error)),)
+
+
+async def _facts_about(graph: SupportsFacts, key: str) -> Sequence[Fact]:
+    entities = await graph.entities(named=key, limit=MOST_GRAPH_ENTITIES)
+    named = [one for one in entities if is_named(folded(one.name), key)]
+    facts = {fact.id: fact for one in named for fact in await graph.timeline(one.name)}
+    return [*facts.values()]
+
+
+def _match(asked: _Asked, notes: Mapping[str, Note], graph: Sequence[Fact]) -> NameMatch:
+    if asked.entity is None:
+        return NameMatch()
+    of_lines = (name for note in notes.values() for line in note.lines for name in line.line.entities)
+    of_facts = (name for fact in graph for name in (fact.source, fact.target))
+    groups = [note.names for note in notes.values() if note.names]
+    return KnownNames([*of_lines, *of_facts], groups).match(asked.entity)
+
+
+def _chosen(
+    asked: _Asked, names: Sequence[str], lines: Sequence[KnownLine], facts: Sequence[Fact]
+) -> list[RecalledItem]:
+    """Return the lines and facts that are asked for, in order; a fact that a line says is not told twice."""
+    wanted = asked.all_names(names)
+    ends, told = ends_of_lines(lines, facts, asked.now)
+    items = [
+        replace(_of_line(line), ended_at=ends.get(line.source))
+        for line in lines
+        if asked.wants(line.line.type) and (asked.entity is None or _is_about(line, wanted))
+    ]
+    if asked.wants("fact"):
+        left = (fact for fact in facts if fact.id not in told and not fact.is_forgotten(asked.now))
+        items += [_of_fact(fact, asked.now) for fact in left]
+    return _ordered(
+        asked, [one for one in items if asked.is_of_time(one.timestamp) and _holds_words(asked, one)]
+    )
+
+
+def ends_of_lines(
+    lines: Iterable[KnownLine], facts: Iterable[Fact], now: datetime
+) -> tuple[dict[str, datetime], set[str]]:
+    """Return when lines ceased to hold, by their source, and the ids of the facts that lines say.
+
+    A line has ended when all facts that were taken from it have.
+    """
+    by_path: dict[str, list[KnownLine]] = {}
+    for line in lines:
+        by_path.setdefault(line.path, []).append(line)
+    taken: dict[str, list[Fact]] = {}
+    for fact in facts:
+        for origin in fact.origins:
+            for line in by_path.get(origin.path, ()):
+                if _is_from(fact, origin, line):
+                    taken.setdefault(line.source, []).append(fact)
+    ends = {
+        source: max(filter(None, (_end_of(fact) for fact in said)), default=now)
+        for source, said in taken.items()
+        if not any(fact.is_current(now) for fact in said)
+    }
+    return ends, {fact.id for said in taken.values() for fact in said}
+
+
+def _is_from(fact: Fact, origin: Origin, line: KnownLine) -> bool:
+    """Return whether a fact was taken from a line: it has its place, which may be out of date, and names."""
+    overlaps = origin.start_line <= line.line.end_line and line.line.start_line <= origin.end_line
+    text = folded(" ".join((line.line.text, *line.line.entities)))
+    return overlaps and any(is_named(text, folded(name)) for name in (fact.source, fact.target))
+
+
+def _end_of(fact: Fact) -> datetime | None:
+    return fact.invalid_at or fact.expired_at
+
+
+def _is_about(line: KnownLine, wanted: Sequence[str]) -> bool:
+    own = {folded(name) for name in line.line.entities}
+    text = folded(line.line.text)
+    return any(name in own or is_named(text, name) for name in wanted)
+
+
+def _of_line(line: KnownLine) -> RecalledItem:
+    return RecalledItem(
+        kind=line.line.type,
+        content=line.line.text,
+        timestamp=datetime.combine(line.day, time.min, UTC),
+        entities=line.line.entities,
+        source=line.source,
+        id=line.line.id,
+        confidence=line.line.confidence,
+        tags=line.line.tags,
+    )
+
+
+def _of_fact(fact: Fact, now: datetime) -> RecalledItem:
+    return RecalledItem(
+        kind="fact",
+        content=fact.text,
+        timestamp=fact.valid_at or fact.created_at,
+        entities=tuple(dict.fromkeys((fact.source, fact.target))),
+        source=fact.origins[0].citation if fact.origins else None,
+        id=fact.id,
+        confidence=fact.confidence,
+        ended_at=None if fact.is_current(now) else _end_of(fact),
+    )
+
+
+def _holds_words(asked: _Asked, item: RecalledItem) -> bool:
+    return asked.has_words(folded(" ".join((item.content, *item.entities, *item.tags))))
+
+
+def _ordered(asked: _Asked, items: Iterable[RecalledItem]) -> list[RecalledItem]:
+    newest_first = sorted(items, key=_age)
+    if asked.entity is None:
+        return newest_first
+    return sorted(newest_first, key=lambda one: 2 if one.ended_at else int(one.kind != "fact"))
+
+
+def _age(item: RecalledItem) -> tuple[float, str, int]:
+    """Return what is less for what is newer; of a note, what stands further down has been added later."""
+    place = read_citation(item.source or "")
+    since = item.timestamp.timestamp() if item.timestamp else float("-inf")
+    return -since, place.path if place else "", -(place.start_line if place else 0)
+
+
+# --- passages -----------------------------------------------------------------------------------------------
+
+
+async def _passages(
+    memory: "Memory", asked: _Asked, names: Sequence[str], notes: Mapping[str, Note]
+) -> tuple[list[RecalledItem], tuple[Degradation, ...]]:
+    """Return what notes say of it outside of retained lines: paragraphs that name the entity, or passages."""
+    wanted = _shortest(asked.all_names(names)) if asked.entity else []
+    filters = [replace(asked.window, phrases=(name,)) for name in wanted[:MOST_QUERIES]]
+    if not filters:  # without a query, by the filter alone
+        filters = [asked.window or SearchFilters(until=asked.now)]
+    answers = await asyncio.gather(
+        *(
+            memory.query(
+                " ".join((*one.phrases, asked.query or "")).strip(),
+                filters=one,
+                max_results=MOST_PASSAGES,
+                now=asked.now,
+            )
+            for one in filters
+        )
+    )
+    items: dict[str, RecalledItem] = {}
+    for result in (result for answer in answers for result in answer.results if result.start_line):
+        is_piece = bool(result.start_char)
+        text = None if is_piece else await memory.text_of(result.path, result.start_line, result.end_line)
+        note = notes.get(result.path)
+        for item in _said_in(result, text or result.snippet, note, wanted):
+            items.setdefault(item.source or "", item)
+    degraded = {one.code + one.backend_id: one for answer in answers for one in answer.degraded}
+    return [*items.values()], tuple(degraded.values())
+
+
+def _shortest(names: Sequence[str]) -> list[str]:
+    """Return the names that hold no other: what names Ellen Smith names Ellen."""
+    return [one for one in names if not any(other != one and is_named(one, other) for other in names)]
+
+
+def _said_in(
+    result: MemorySearchResult, text: str, note: Note | None, wanted: Sequence[str]
+) -> Iterator[RecalledItem]:
+    paragraphs = [*_paragraphs(result, text, note)]
+    if wanted:
+        told = [one for one in paragraphs if any(is_named(folded(one[2]), name) for name in wanted)]
+    else:
+        told = (
+            [(paragraphs[0][0], paragraphs[-1][1], "\n".join(one[2] for one in paragraphs))]
+            if paragraphs
+            else []
+        )
+    for first, last, words in told:
+        day = note.day if note else day_in_path(result.path)
+        yield RecalledItem(
+            kind="passage",
+            content=words if len(words) <= MOST_CHARS else f"{words[: MOST_CHARS - 1].rstrip()}…",
+            timestamp=datetime.combine(day, time.min, UTC) if day else None,
+            source=Origin(path=result.path, start_line=first, end_line=last).citation,
+        )
+
+
+def _paragraphs(result: MemorySearchResult, text: str, note: Note | None) -> Iterator[tuple[int, int, str]]:
+    """Yield the paragraphs of a passage with their lines: no headings, front matter or retained lines."""
+    passed_over = {
+        number
+        for line in (note.lines if note else ())
+        for number in range(line.line.start_line, line.line.end_line + 1)
+    }
+    head = front_matter(text).lines if result.start_line == 1 else 0
+    held: list[tuple[int, str]] = []
+    for number, line in enumerate([*text.split("\n"), ""], result.start_line):
+        is_text = line.strip() and not line.startswith("#") and number not in passed_over
+        if is_text and number > head:
+            held.append((number, line))
+        elif held:
+            yield held[0][0], held[-1][0], "\n".join(one for _, one in held)
+            held = []

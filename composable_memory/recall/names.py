@@ -1,0 +1,71 @@
+"""Finds out whom a name means among those that are known (pure)."""
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from functools import lru_cache
+
+from composable_memory_ops_logs.quick_dataclass import dataclass
+
+MOST_NEAREST = 5
+
+_WIKI_LINK = re.compile(r"\[\[([^\[\]|#]+)(?:[|#][^\[\]]*)?\]\]")
+_UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u2e80-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
+"""Scripts whose words stand together without blanks."""
+
+
+@dataclass(frozen=True, slots=True)
+class NameMatch:
+    """The known names that mean what was asked for, as they are written; others like it where none does."""
+
+    names: tuple[str, ...] = ()
+    nearest: tuple[str, ...] = ()
+
+
+def folded(name: str) -> str:
+    """Return a name as it is compared: `@[[Ellen  Smith|Ellen]]` is `ellen smith`."""
+    bare = _WIKI_LINK.sub(r"\1", unicodedata.normalize("NFKC", name).strip().removeprefix("@"))
+    return " ".join(bare.split()).casefold()
+
+
+class KnownNames:
+    """Names in use, and groups of names for one thing, such as the aliases of a note."""
+
+    def __init__(self, names: Iterable[str], groups: Iterable[Sequence[str]] = ()) -> None:
+        spellings: dict[str, Counter[str]] = {}
+        self._same: dict[str, set[str]] = {}
+        for name in names:
+            spellings.setdefault(folded(name), Counter())[name] += 1
+        for group in groups:
+            keys = {folded(name) for name in group}
+            for name in group:
+                spellings.setdefault(folded(name), Counter())[name] += 1
+                self._same.setdefault(folded(name), set()).update(keys)
+        self._written = {key: count.most_common(1)[0][0] for key, count in spellings.items() if key}
+
+    def match(self, asked: str) -> NameMatch:
+        """Return whom a name means: itself in any case, longer names that hold it, and all their aliases."""
+        key = folded(asked)
+        meant = {one for one in self._written if is_named(one, key)}
+        meant = meant.union(*(self._same.get(one, ()) for one in meant))
+        if meant:
+            return NameMatch(names=self._as_written(sorted(meant, key=lambda one: (one != key, one))))
+        near = {one for one in self._written if is_named(key, one)}
+        near.update(get_close_matches(key, self._written, n=MOST_NEAREST))
+        return NameMatch(nearest=self._as_written(sorted(near))[:MOST_NEAREST])
+
+    def _as_written(self, keys: Iterable[str]) -> tuple[str, ...]:
+        return tuple(self._written[one] for one in keys)
+
+
+@lru_cache(maxsize=256)
+def _pattern(name: str) -> re.Pattern[str]:
+    body = re.escape(name)
+    return re.compile(body if _UNSPACED.search(name) else rf"(?<!\w){body}(?!\w)")
+
+
+def is_named(text: str, name: str) -> bool:
+    """Return whether a text holds a name as whole words; both are folded."""
+    return bool(name) and name in text and _pattern(name).search(text) is not None

@@ -1,0 +1,169 @@
+"""Keeps the retained lines of a workspace's notes at hand, and reads again only what has changed."""
+
+import codecs
+import os
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime
+from pathlib import Path
+from threading import Lock
+from typing import NamedTuple
+
+from composable_memory.front_matter import front_matter
+from composable_memory.gitignore import GitIgnore
+from composable_memory.paths import (
+    BANK_FOLDER,
+    MAIN_FILES,
+    MEMORY_FOLDER,
+    TOOL_FOLDERS,
+    extra_root,
+    is_left_out,
+    is_note,
+    opened_file,
+    relative_key,
+)
+from composable_memory.query.filters import day_in_path
+from composable_memory.retain.lines import RetainedLine, retained_lines
+from composable_memory.types import Origin
+from composable_memory_ops_logs.quick_dataclass import dataclass
+
+ENTITY_PAGES = f"{BANK_FOLDER}/entities/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownLine:
+    """A retained line and where it stands; `day` is that of its note, or of the last change of that."""
+
+    path: str
+    day: date
+    line: RetainedLine
+
+    @property
+    def source(self) -> str:
+        """Return its place, as `path#L3`."""
+        return Origin(path=self.path, start_line=self.line.start_line, end_line=self.line.end_line).citation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """What a note retains; `names` are names of one thing: of the note's title, and its aliases."""
+
+    path: str
+    day: date
+    lines: tuple[KnownLine, ...] = ()
+    names: tuple[str, ...] = ()
+
+
+class RetainedNotes:
+    """The notes of a workspace as they were when last read; safe to call from several threads."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[_Stamp, Note]] = {}
+        self._lock = Lock()
+
+    def read(self, workspace: Path, extra_paths: Sequence[str] = ()) -> Mapping[str, Note]:
+        """Return every note by its path; blocks, so call it from a thread. What cannot be read is left out.
+
+        Notes are `MEMORY.md`, those in `memory/` and `bank/`, and those of `extra_paths`. No links are
+        followed; where an extra path is the workspace itself, what `.gitignore` names is left out as well.
+        """
+        with self._lock:
+            before, self._known = self._known, {}
+            for file in _files(Path(os.path.realpath(workspace)), extra_paths):
+                known = before.get(file.key)
+                if known is None or known[0] != file.stamp:
+                    note = _read(file)
+                    known = (file.stamp, note) if note else None
+                if known is not None:
+                    self._known[file.key] = known
+            return {key: note for key, (_, note) in self._known.items()}
+
+
+class _Stamp(NamedTuple):
+    """Differs after every change of a file, also one that a program made by a rename."""
+
+    mtime_ns: int
+    ctime_ns: int
+    size: int
+    inode: int
+
+
+class _File(NamedTuple):
+    key: str
+    path: str
+    stamp: _Stamp
+
+
+def _files(root: Path, extra_paths: Sequence[str]) -> Iterator[_File]:
+    extras = [extra_root(Path(path), root) for path in extra_paths]
+    named = [*(root / name for name in (*MAIN_FILES, MEMORY_FOLDER, BANK_FOLDER)), *extras]
+    ignored = GitIgnore(str(root)) if root in extras else None
+    seen: set[tuple[int, int] | str] = set()
+    for top in dict.fromkeys(named):
+        for path, found in _below(top, ignored if top == root else None):
+            identity = (found.st_dev, found.st_ino) if found.st_ino else path
+            if identity not in seen:
+                seen.add(identity)
+                stamp = _Stamp(found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino)
+                yield _File(relative_key(Path(path), root), path, stamp)
+
+
+def _below(top: Path, ignored: GitIgnore | None) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield the notes at or below a path; of a workspace that is all notes, without what is ignored."""
+    try:
+        found = top.lstat()
+    except OSError:
+        return
+    if stat.S_ISREG(found.st_mode) and is_note(top.name):
+        yield str(top), found
+    if not stat.S_ISDIR(found.st_mode):
+        return
+    for folder, below, names in os.walk(top):
+        below[:] = sorted(
+            name for name in below if not _is_passed_over(f"{folder}/{name}", ignored, is_folder=True)
+        )
+        for name in sorted(filter(is_note, names)):
+            path = f"{folder}/{name}"
+            try:
+                found = os.lstat(path)
+            except OSError:  # it went meanwhile
+                continue
+            if stat.S_ISREG(found.st_mode) and not _is_passed_over(path, ignored):
+                yield path, found
+
+
+def _is_passed_over(path: str, ignored: GitIgnore | None, *, is_folder: bool = False) -> bool:
+    name = path.rpartition("/")[2]
+    if ignored is None:
+        return is_folder and name in TOOL_FOLDERS
+    return is_left_out(name) or ignored.leaves_out(path, is_folder=is_folder)
+
+
+def _read(file: _File) -> Note | None:
+    try:
+        with opened_file(file.path) as (descriptor, found), os.fdopen(os.dup(descriptor), "rb") as stream:
+            data = stream.read(found.st_size)
+    except OSError:
+        return None
+    return note_of(file.key, _decoded(data), datetime.fromtimestamp(file.stamp.mtime_ns / 1e9, UTC).date())
+
+
+def note_of(path: str, text: str, changed_on: date) -> Note:
+    """Return what a note retains; one of which no day is told is of the day it was last changed on."""
+    head = front_matter(text)
+    day = day_in_path(path) or (head.date.date() if head.date else changed_on)
+    in_bank = path.startswith(f"{BANK_FOLDER}/")
+    lines: tuple[KnownLine, ...] = ()
+    if in_bank or "retain" in text.lower():
+        found = retained_lines(text, everywhere=in_bank)
+        lines = tuple(KnownLine(path=path, day=day, line=line) for line in found)
+    stem = path.rpartition("/")[2].rpartition(".")[0]
+    names = (stem,) if path.startswith(ENTITY_PAGES) else ()
+    if head.aliases:
+        names = tuple(dict.fromkeys((head.title or stem, *names, *head.aliases)))
+    return Note(path=path, day=day, lines=lines, names=names)
+
+
+def _decoded(data: bytes) -> str:
+    is_utf16 = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    return data.decode("utf-16" if is_utf16 else "utf-8-sig", "replace")

@@ -1,0 +1,235 @@
+"""What is known of somebody, or of a time, from the notes, the graph and the search."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from composable_memory import open_memory
+from composable_memory.cli import app
+from composable_memory.config.base_model import SettingsModel
+from composable_memory.errors import InvalidArgument
+from composable_memory.facts import Fact, GraphEntity
+from composable_memory.interfaces import BackendSpec, Capability
+from composable_memory.recall import Recall
+from composable_memory.recall.names import KnownNames
+from composable_memory.recall.notes import RetainedNotes
+from composable_memory.testing import InMemoryBackend
+from composable_memory.types import Origin
+
+NOW = datetime(2026, 2, 10, 12, tzinfo=UTC)
+NOTES = {
+    "memory/2026-01-05.md": (
+        "# Monday\n\nEllen Smith brought the plans of the roof.\n\nIt rained.\n\n## Retain\n\n"
+        "- O(c=0.9) @Peter @[[Ellen Smith]]: Prefers short replies. #style ^m4k29x\n"
+        "- W @[[Ellen Smith]]: Lives in Porto. ^aaaa11\n"
+    ),
+    "memory/2026-02-09.md": "## Retain\n- B: Fixed the pump with Ellen.\n- W @Ana: Keeps bees. ^bbbb22\n",
+    "memory/2026-01-20.md": "Nothing of it, though the retainer was paid.\n\nA quiet day.\n",
+    "bank/entities/Ellen Smith.md": "---\naliases: [Ellie]\n---\n\n- S @[[Ellen Smith]]: Builds roofs.\n",
+}
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Path:
+    folder = tmp_path / "vault"
+    for path, text in NOTES.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text, encoding="utf-8")
+    return folder
+
+
+def told(found: Recall) -> list[str]:
+    return [item.content for item in found.items]
+
+
+async def test_of_an_entity_the_lines_come_newest_first_and_then_what_else_names_it(
+    vault: Path, state_dir: Path
+) -> None:
+    async with open_memory(vault, state_dir, long_lived=False) as memory:
+        await memory.sync()
+        found = await memory.recall("ellen smith", now=NOW, until="2026-02")
+        opinion = next(item for item in found.items if item.kind == "opinion")
+        assert told(found) == [
+            "Lives in Porto.",
+            "Prefers short replies.",
+            "Ellen Smith brought the plans of the roof.",
+        ]
+        assert (opinion.confidence, opinion.id, opinion.tags) == (0.9, "m4k29x", ("style",))
+        assert opinion.entities == ("Peter", "Ellen Smith")
+        assert opinion.timestamp == datetime(2026, 1, 5, tzinfo=UTC)
+        assert [item.source for item in found.items] == [
+            "memory/2026-01-05.md#L10",
+            "memory/2026-01-05.md#L9",
+            "memory/2026-01-05.md#L3",
+        ]
+        assert found.degraded == ()
+
+
+async def test_a_name_is_known_by_its_part_its_alias_and_its_link(vault: Path, state_dir: Path) -> None:
+    async with open_memory(vault, state_dir, long_lived=False) as memory:
+        await memory.sync()
+        of_ellen = await memory.recall("Ellen", types=("world", "experience", "opinion"), now=NOW)
+        assert of_ellen.names == ("Ellen Smith", "Ellie")
+        assert of_ellen.is_renamed
+        assert told(of_ellen) == [
+            "Fixed the pump with Ellen.",
+            "Lives in Porto.",
+            "Prefers short replies.",
+        ]
+        for name in ("ELLIE", "@[[Ellen Smith|her]]", "ellen  smith"):
+            by_name = await memory.recall(name, types=("world", "observation"), now=NOW)
+            assert set(told(by_name)) == {"Lives in Porto.", "Builds roofs."}, name
+        nobody = await memory.recall("Elen Smith", now=NOW)
+        assert (nobody.items, nobody.nearest) == ((), ("Ellen Smith",))
+        assert (nobody.notes, nobody.lines) == (4, 5)
+
+
+async def test_of_a_time_everything_comes_newest_first(vault: Path, state_dir: Path) -> None:
+    async with open_memory(vault, state_dir, long_lived=False) as memory:
+        await memory.sync()
+        recent = await memory.recall(since="7d", until="2026-02", now=NOW)
+        assert told(recent) == ["Keeps bees.", "Fixed the pump with Ellen."]
+        january = await memory.recall(since="2026-01", until="2026-01", now=NOW)
+        assert [item.kind for item in january.items] == ["passage", "world", "opinion", "passage"]
+        assert january.items[0].content == "Nothing of it, though the retainer was paid.\nA quiet day."
+        replies = await memory.recall(query="are replies short?", types=("opinion",), now=NOW)
+        assert told(replies) == ["Prefers short replies."]
+        cut = await memory.recall(max_results=1, now=NOW, types=("world",))
+        assert (told(cut), cut.total) == (["Keeps bees."], 2)
+
+
+async def test_what_cannot_be_asked_for_is_refused(vault: Path, state_dir: Path) -> None:
+    async with open_memory(vault, state_dir, long_lived=False) as memory:
+        for named in ({"types": ("oppinion",)}, {"since": "someday"}, {"entity": " @ "}, {"max_results": 0}):
+            with pytest.raises(InvalidArgument, match=next(iter(named)).removesuffix("s")):
+                await memory.recall(**named)
+
+
+# --- with a graph -------------------------------------------------------------------------------------------
+
+FACTS = (
+    Fact(
+        id="f1", group_id="g", text="Ellen Smith lives in Porto", relation="lives_in",
+        source="Ellen Smith", target="Porto",
+        valid_at=datetime(2026, 1, 5, tzinfo=UTC), invalid_at=datetime(2026, 2, 1, tzinfo=UTC),
+        origins=(Origin(path="memory/2026-01-05.md", start_line=10, end_line=10),),
+    ),
+    Fact(
+        id="f2", group_id="g", text="Ellen Smith lives in Faro", relation="lives_in", source="Ellen Smith",
+        target="Faro", valid_at=datetime(2026, 2, 1, tzinfo=UTC), confidence=0.8,
+        origins=(Origin(path="memory/roof.md", start_line=1, end_line=2),),
+    ),
+)  # fmt: skip
+
+
+class FactsBackend(InMemoryBackend):
+    """A memory that finds nothing and knows two facts."""
+
+    async def facts(self, *, limit: int = 20, **_: object) -> Sequence[Fact]:
+        return FACTS[:limit]
+
+    async def entities(self, *, named: str | None = None, limit: int = 50) -> Sequence[GraphEntity]:
+        return [GraphEntity(id="e", group_id="g", name="Ellen Smith")][:limit]
+
+    async def timeline(self, entity: str, *, limit: int = 100) -> Sequence[Fact]:
+        return FACTS[:limit] if entity == "Ellen Smith" else ()
+
+    async def episodes(self, **_: object) -> Sequence[object]:
+        raise NotImplementedError
+
+    neighbourhood = forget = episodes
+
+
+async def test_current_facts_come_first_and_a_line_that_has_ended_says_so(
+    vault: Path, state_dir: Path
+) -> None:
+    @asynccontextmanager
+    async def open_facts(settings: SettingsModel, services: object) -> AsyncIterator[FactsBackend]:
+        yield FactsBackend(backend_id="facts")
+
+    spec = BackendSpec(
+        id="facts", summary="knows two facts", settings=SettingsModel, open=open_facts,
+        capabilities=frozenset({Capability.FACTS}),
+    )  # fmt: skip
+    config = {"memory": {"backends": {"facts": {"enabled": True}}}}
+    async with open_memory(vault, state_dir, config, backends=[spec], long_lived=False) as memory:
+        found = await memory.recall("Ellen", types=("fact", "opinion", "world"), now=NOW)
+    assert told(found) == ["Ellen Smith lives in Faro", "Prefers short replies.", "Lives in Porto."]
+    assert [item.ended_at for item in found.items] == [None, None, datetime(2026, 2, 1, tzinfo=UTC)]
+    assert (found.items[0].source, found.items[0].confidence) == ("memory/roof.md#L1-L2", 0.8)
+
+
+# --- notes --------------------------------------------------------------------------------------------------
+
+
+def test_a_note_is_read_again_only_when_it_has_changed(vault: Path) -> None:
+    notes = RetainedNotes()
+    before = notes.read(vault)
+    assert {note.path for note in before.values()} == {*NOTES}
+    day = vault / "memory" / "2026-02-09.md"
+    day.write_text(day.read_text("utf-8") + "- W: The pump is green.\n", encoding="utf-8")
+    (vault / "memory" / "2026-01-20.md").unlink()
+    after = notes.read(vault)
+    assert {*before} - {*after} == {"memory/2026-01-20.md"}
+    assert [len(notes["memory/2026-02-09.md"].lines) for notes in (before, after)] == [2, 3]
+    assert all(after[path] is before[path] for path in {*after} - {"memory/2026-02-09.md"})
+
+
+def test_notes_are_those_of_the_memory_and_what_extra_paths_name(vault: Path, tmp_path: Path) -> None:
+    for path in ("plan.md", "drafts/a.md", ".hidden/b.md", "docs/c.md"):
+        (vault / path).parent.mkdir(exist_ok=True)
+        (vault / path).write_text("## Retain\n- W: x\n", encoding="utf-8")
+    (vault / ".gitignore").write_text("drafts/\nmemory/\n", encoding="utf-8")
+    (vault / "memory" / "link.md").symlink_to(vault / "plan.md")
+    notes = RetainedNotes()
+    assert {*notes.read(vault)} == {*NOTES}
+    assert {*notes.read(vault, ("docs",))} == {*NOTES, "docs/c.md"}
+    assert {*notes.read(vault, (".",))} == {*NOTES, "plan.md", "docs/c.md"}
+
+
+def test_names_of_every_script_are_found_in_longer_ones() -> None:
+    names = KnownNames(["山田太郎", "Ana", "Banana", "O'Neil"], [("Zoë Ash", "Zed")])
+    assert names.match("山田").names == ("山田太郎",)
+    assert names.match("ana").names == ("Ana",)
+    assert names.match("zed").names == ("Zed", "Zoë Ash")
+    assert names.match("Ana Lopes").nearest == ("Ana",)
+
+
+async def test_two_recalls_at_once_and_one_given_up_leave_the_memory_usable(
+    vault: Path, state_dir: Path
+) -> None:
+    async with open_memory(vault, state_dir, long_lived=False) as memory:
+        await memory.sync()
+        given_up = asyncio.create_task(memory.recall("Ellen", now=NOW))
+        one, other = await asyncio.gather(*(memory.recall("Ellen", now=NOW) for _ in range(2)))
+        given_up.cancel()
+        await asyncio.gather(given_up, return_exceptions=True)
+        assert one.items == other.items == (await memory.recall("Ellen", now=NOW)).items
+
+
+# --- the command --------------------------------------------------------------------------------------------
+
+
+def cmem(*args: str) -> Result:
+    return CliRunner().invoke(app, [*args])
+
+
+def test_the_command_shows_what_is_known_and_where(vault: Path, state_dir: Path) -> None:
+    where = ("--workspace", str(vault), "--state-dir", str(state_dir), "--now", NOW.isoformat())
+    shown = cmem("recall", "Ellen", "--type", "opinion", *where)
+    assert shown.exit_code == 0
+    assert "Ellen Smith" in shown.stderr
+    assert all(one in shown.stdout for one in ("2026-01-05", "memory/2026-01-05.md#L9", "^m4k29x"))
+    as_json = json.loads(cmem("recall", "--since", "7d", "--until", "2026-02", *where, "--json").stdout)
+    assert [item["kind"] for item in as_json["items"]] == ["world", "experience"]
+    assert as_json["items"][0]["timestamp"].startswith("2026-02-09")
+    nobody = cmem("recall", "Elen Smith", *where)
+    assert nobody.exit_code == 0
+    assert all(one in nobody.stdout for one in ("Elen Smith", "Ellen Smith"))
+    assert cmem("recall", "--since", "someday", *where).exit_code == 2
