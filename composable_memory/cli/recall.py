@@ -18,8 +18,8 @@ from composable_memory.cli.output import (
     warn_degraded,
     warn_if_empty,
 )
-from composable_memory.json_documents import document
 from composable_memory.errors import ConfigError, InvalidArgument
+from composable_memory.json_documents import document
 from composable_memory.recall.items import DEFAULT_MAX_ITEMS, RECALL_KINDS, Recall, RecalledItem
 from composable_memory.runtime.opening import moment_given, open_memory
 
