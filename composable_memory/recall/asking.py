@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, time
 from math import ceil
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Protocol
 
 from composable_memory.arguments import require_all, require_text, require_whole
 from composable_memory.citations import read_citation
@@ -14,6 +15,7 @@ from composable_memory.facts import Fact
 from composable_memory.front_matter import front_matter
 from composable_memory.interfaces import SupportsFacts
 from composable_memory.query.filters import day_in_path, may_pass, parse_since, parse_until
+from composable_memory.query.manager import ComposableMemoryManager
 from composable_memory.query.near_duplicates import words_of
 from composable_memory.recall.items import (
     DEFAULT_MAX_ITEMS,
@@ -23,12 +25,15 @@ from composable_memory.recall.items import (
     RecallKind,
 )
 from composable_memory.recall.names import KnownNames, NameMatch, folded, is_named
-from composable_memory.recall.notes import KnownLine, Note
-from composable_memory.types import Degradation, MemorySearchResult, Origin, SearchFilters
+from composable_memory.recall.notes import KnownLine, Note, RetainedNotes
+from composable_memory.types import (
+    Degradation,
+    MemoryProviderStatus,
+    MemorySearchResult,
+    Origin,
+    SearchFilters,
+)
 from composable_memory_ops_logs.quick_dataclass import dataclass
-
-if TYPE_CHECKING:
-    from composable_memory.runtime.memory import Memory
 
 MOST_GRAPH_ENTITIES = 10
 MOST_PASSAGES = 50
@@ -39,8 +44,22 @@ LEAST_WORD = 3
 """Shorter words of a query tell nothing apart."""
 
 
+class OpenMemory(Protocol):
+    """What is asked of an open memory here; `Memory` has it."""
+
+    @property
+    def manager(self) -> ComposableMemoryManager: ...  # noqa: D102 - see Memory
+    @property
+    def notes(self) -> RetainedNotes: ...  # noqa: D102
+    @property
+    def workspace_dir(self) -> Path: ...  # noqa: D102
+    def status(self) -> MemoryProviderStatus: ...  # noqa: D102
+    def facts_of(self, backend: str | None = None) -> SupportsFacts: ...  # noqa: D102
+    async def text_of(self, path: str, start_line: int, end_line: int) -> str | None: ...  # noqa: D102
+
+
 async def recall(
-    memory: "Memory",
+    memory: OpenMemory,
     entity: str | None = None,
     *,
     since: datetime | str | None = None,
@@ -112,7 +131,7 @@ class _Asked:
 
 
 def _asked(
-    memory: "Memory",
+    memory: OpenMemory,
     entity: str | None,
     since: datetime | str | None,
     until: datetime | str | None,
@@ -152,7 +171,7 @@ def _asked(
 # --- lines and facts ----------------------------------------------------------------------------------------
 
 
-async def _facts(memory: "Memory", asked: _Asked) -> tuple[Sequence[Fact], tuple[Degradation, ...]]:
+async def _facts(memory: OpenMemory, asked: _Asked) -> tuple[Sequence[Fact], tuple[Degradation, ...]]:
     """Return the facts of a graph, if one is open: of the entity, or the newest of all."""
     try:
         graph = memory.facts_of()
@@ -290,7 +309,7 @@ def _age(item: RecalledItem) -> tuple[float, str, int]:
 
 
 async def _passages(
-    memory: "Memory", asked: _Asked, names: Sequence[str], notes: Mapping[str, Note]
+    memory: OpenMemory, asked: _Asked, names: Sequence[str], notes: Mapping[str, Note]
 ) -> tuple[list[RecalledItem], tuple[Degradation, ...]]:
     """Return what notes say of it outside of retained lines: paragraphs that name the entity, or passages."""
     wanted = _shortest(asked.all_names(names)) if asked.entity else []
@@ -299,7 +318,7 @@ async def _passages(
         filters = [asked.window or SearchFilters(until=asked.now)]
     answers = await asyncio.gather(
         *(
-            memory.query(
+            memory.manager.query(
                 " ".join((*one.phrases, asked.query or "")).strip(),
                 filters=one,
                 max_results=MOST_PASSAGES,
