@@ -94,6 +94,7 @@ class BlockingMemory:
     read_file = _waiting(Memory.read_file)
     text_of = _waiting(Memory.text_of)
     sync = _waiting(Memory.sync)
+    recall = _waiting(Memory.recall)
     ingest = _waiting(Memory.ingest)
     ingest_source = _waiting(Memory.ingest_source)
     language_hint = _waiting(Memory.language_hint)
