@@ -48,14 +48,31 @@ class OpenMemory(Protocol):
     """What is asked of an open memory here; `Memory` has it."""
 
     @property
-    def manager(self) -> ComposableMemoryManager: ...  # noqa: D102 - see Memory
+    def manager(self) -> ComposableMemoryManager:
+        """Return what is searched."""
+        ...
+
     @property
-    def notes(self) -> RetainedNotes: ...  # noqa: D102
+    def notes(self) -> RetainedNotes:
+        """Return what the notes retain."""
+        ...
+
     @property
-    def workspace_dir(self) -> Path: ...  # noqa: D102
-    def status(self) -> MemoryProviderStatus: ...  # noqa: D102
-    def facts_of(self, backend: str | None = None) -> SupportsFacts: ...  # noqa: D102
-    async def text_of(self, path: str, start_line: int, end_line: int) -> str | None: ...  # noqa: D102
+    def workspace_dir(self) -> Path:
+        """Return the folder of the notes."""
+        ...
+
+    def status(self) -> MemoryProviderStatus:
+        """Return a snapshot of the primary."""
+        ...
+
+    def facts_of(self) -> SupportsFacts:
+        """Return the backend that keeps facts."""
+        ...
+
+    async def text_of(self, path: str, start_line: int, end_line: int) -> str | None:
+        """Return lines of a note; None where there are none."""
+        ...
 
 
 async def recall(
@@ -112,6 +129,7 @@ class _Asked:
     now: datetime
 
     def wants(self, kind: RecallKind) -> bool:
+        """Return whether items of a kind are asked for."""
         return not self.types or kind in self.types
 
     def all_names(self, names: Sequence[str]) -> list[str]:
