@@ -17,6 +17,7 @@ from pydantic import (
 
 from composable_memory.config.base_model import SettingsModel
 from composable_memory.config.feedback import FeedbackSettings
+from composable_memory.config.hooks import HooksSettings
 from composable_memory.types import DEFAULT_MAX_RESULTS
 
 DEFAULT_BACKEND = "builtin"
@@ -156,6 +157,7 @@ class MemorySettings(SettingsModel):
     embedding: EmbeddingSettings = EmbeddingSettings()
     ops_log: OpsLogSettings = OpsLogSettings()
     feedback: FeedbackSettings = FeedbackSettings()
+    hooks: HooksSettings = HooksSettings()
     builtin: BuiltinSection = BuiltinSection()
     backends: dict[PluginId, BackendSection] = Field(default={})
 

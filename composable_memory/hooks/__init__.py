@@ -1,27 +1,66 @@
-"""What happens in a session, as events, and their way into a memory."""
+"""What agents call at the turning points of a session, and what happens in one, as events, into a memory."""
 
-from composable_memory.hooks.event_json import parse_event
-from composable_memory.hooks.recorder import Recorded, SessionRecorder, TakesContents
-from composable_memory.hooks.session_events import (
-    CompactionSummary,
-    EventSource,
-    EventType,
-    MessageReceived,
-    PipelineEventEnvelope,
-    SessionPayload,
-    SessionStart,
-)
+from typing import TYPE_CHECKING
+
+from composable_memory_ops_logs.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from composable_memory.hooks.agent_json import HookCall, answer, read_call
+    from composable_memory.hooks.context import recall_for_prompt, session_recap
+    from composable_memory.hooks.event_json import parse_event
+    from composable_memory.hooks.fence import fence, own_words
+    from composable_memory.hooks.flush import flush_prompt, plan_flush
+    from composable_memory.hooks.recorder import Recorded, SessionRecorder, TakesContents
+    from composable_memory.hooks.session_events import (
+        CompactionSummary,
+        EventSource,
+        EventType,
+        MessageReceived,
+        PipelineEventEnvelope,
+        SessionPayload,
+        SessionStart,
+    )
+    from composable_memory.hooks.session_state import SessionState, SessionStates
 
 __all__ = [
     "CompactionSummary",
     "EventSource",
     "EventType",
+    "HookCall",
     "MessageReceived",
     "PipelineEventEnvelope",
     "Recorded",
     "SessionPayload",
     "SessionRecorder",
     "SessionStart",
+    "SessionState",
+    "SessionStates",
     "TakesContents",
+    "answer",
+    "fence",
+    "flush_prompt",
+    "own_words",
     "parse_event",
+    "plan_flush",
+    "read_call",
+    "recall_for_prompt",
+    "session_recap",
 ]
+
+_MODULES = {
+    "agent_json": "HookCall answer read_call",
+    "context": "recall_for_prompt session_recap",
+    "event_json": "parse_event",
+    "fence": "fence own_words",
+    "flush": "flush_prompt plan_flush",
+    "recorder": "Recorded SessionRecorder TakesContents",
+    "session_events": (
+        "CompactionSummary EventSource EventType MessageReceived PipelineEventEnvelope SessionPayload"
+        " SessionStart"
+    ),
+    "session_state": "SessionState SessionStates",
+}
+
+if not TYPE_CHECKING:
+    # A hook that only asks is not to wait for what records.
+    __getattr__, __dir__ = lazy_names(__name__, _MODULES)

@@ -27,7 +27,7 @@ from composable_memory.query.intent import parse_query_intent
 from composable_memory.query.live_weights import LiveWeights
 from composable_memory.query.manager import ComposableMemoryManager
 from composable_memory.query.ranking import MergePolicy
-from composable_memory.registry import discover_backends, load_extractor
+from composable_memory.registry import Registry, discover_backends, load_extractor
 from composable_memory.runtime.backends import BackendOpener, OpenBackends
 from composable_memory.runtime.embedder_choice import choose_embedder
 from composable_memory.runtime.memory import Memory
@@ -53,6 +53,7 @@ async def open_memory(
     *,
     backends: Sequence[BackendSpec] = (),
     embedders: Sequence[EmbedderSpec] = (),
+    registry: Registry | None = None,
     environ: Mapping[str, str] | None = None,
     clock: Clock | None = None,
     long_lived: bool = True,
@@ -61,7 +62,8 @@ async def open_memory(
 
     `workspace` is the folder with the notes. `state_dir` holds indexes and logs; by default
     `COMPOSABLE_MEMORY_STATE_DIR` or the user's state folder. `config` overrides the settings files, with the
-    same keys. `backends` and `embedders` add what is not installed as a plug-in. A backend that cannot be
+    same keys. `backends` and `embedders` add what is not installed as a plug-in; a `registry` that was made
+    before has them already. A backend that cannot be
     opened is named in `degraded` of every answer; the others serve. With `long_lived` false the notes are not
     followed in the background, which suits a single command.
 
@@ -74,7 +76,8 @@ async def open_memory(
     require("config", config, Mapping | Settings | None, "a mapping or Settings")
     environ = os.environ if environ is None else environ
     folder = await asyncio.to_thread(existing_folder, Path(workspace))
-    registry = await asyncio.to_thread(partial(discover_backends, backends, embedders=embedders))
+    if registry is None:
+        registry = await asyncio.to_thread(partial(discover_backends, backends, embedders=embedders))
     loaded = await asyncio.to_thread(
         partial(load_settings, folder, overrides=config, environ=environ, registry=registry)
     )

@@ -12,6 +12,7 @@ PUBLIC = [module for module in modules() if module.is_public]
 CATCH_ALL = {
     "composable_memory.cli": "the top of a face: what nobody foresaw becomes a message and an exit code",
     "composable_memory.cli.command_group": "a plug-in whose commands cannot be imported leaves all others",
+    "composable_memory.cli.hook": "a hook must not break the agent that calls it, whatever happens",
     "composable_memory.ingest.stage_errors": "a part handed in by a caller may raise anything",
     "composable_memory.supervision.backoff": "which errors may pass, the caller decides; others go on",
     "composable_memory.supervision.deadline": "the error of a stranger may raise again when it is told",

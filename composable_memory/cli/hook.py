@@ -1,0 +1,253 @@
+"""`cmem hook`: what the hooks of agents call; whatever goes wrong, the agent goes on."""
+
+import asyncio
+import os
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from composable_memory.cli.command import command
+from composable_memory.cli.exit_codes import ExitCode
+from composable_memory.cli.options import StateDir
+from composable_memory.cli.output import warn
+from composable_memory.config.hooks import HooksSettings
+from composable_memory.config.layers import WORKSPACE_FILES, default_state_dir, load_settings
+from composable_memory.config.settings import Settings
+from composable_memory.errors import ComposableMemoryError
+from composable_memory.hooks.agent_json import HookCall, answer, read_call
+from composable_memory.hooks.session_state import SessionState, SessionStates
+from composable_memory.paths import has_memory_files
+from composable_memory.registry import Registry, discover_backends
+from composable_memory.state.folders import existing_folder
+from composable_memory_feedback.errors import FeedbackError
+from composable_memory_ops_logs import OpsLogError
+from composable_memory_ops_logs.quick_dataclass import dataclass
+
+MOST_INPUT_BYTES = 64 * 1024 * 1024
+GRACE_S = 1.0
+"""After its deadline a hook has so long to end by itself."""
+NOW_VARIABLE = "COMPOSABLE_MEMORY_NOW"
+PROJECT_VARIABLES = ("CLAUDE_PROJECT_DIR", "CURSOR_PROJECT_DIR")
+NAMES = "session-start", "prompt", "compaction", "session-end"
+
+app = typer.Typer()
+
+
+@command(app, "hook", epilog='Example: echo \'{"prompt": "Where does Ada live?"}\' | cmem hook prompt')
+async def hook(
+    name: Annotated[str, typer.Argument(metavar="HOOK", help=f"One of {', '.join(NAMES)}.")],
+    *,
+    workspace: Annotated[
+        Path | None,
+        typer.Option(
+            "--workspace",
+            "-w",
+            metavar="DIR",
+            file_okay=False,
+            show_default="what the agent tells, if it holds a memory",
+            help="The folder with the notes.",
+        ),
+    ] = None,
+    state_dir: StateDir = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 if something goes wrong.")] = False,
+) -> ExitCode:
+    """Answer a hook of an agent: its JSON on stdin, an answer in its form on stdout.
+
+    Exits with 0 whatever happens, and says on stderr what went wrong.
+    """  # fmt: skip
+    limit = _Limit()
+    try:
+        do = _HOOKS.get(name)
+        if do is None:
+            raise ValueError(f"there is no hook {name!r}; there are {', '.join(_HOOKS)}")
+        async with asyncio.timeout(limit.start(HooksSettings().deadline_ms)):
+            call = read_call(await asyncio.to_thread(_stdin))
+            run = await asyncio.to_thread(_Run.of, call, workspace, state_dir)
+        if run is None:
+            _print(answer(call, name, None))
+            return ExitCode.FINE
+        async with asyncio.timeout(limit.start(run.limit_ms(name))):
+            context = await do(run)
+        _print(answer(call, name, context))
+        return ExitCode.FINE
+    except TimeoutError:
+        warn(f"hook {name}: not done in {limit.seconds:g} s, given up; see memory.hooks.deadline_ms")
+    except (ComposableMemoryError, FeedbackError, OpsLogError, OSError, ValueError) as problem:
+        warn(f"hook {name}: {problem}")
+    except Exception as problem:  # noqa: BLE001 - it must not break the agent that calls it
+        warn(f"hook {name}: unexpected {type(problem).__name__}: {problem}")
+    finally:
+        sys.stdout.flush()
+        limit.start(0)
+    return ExitCode.FAILED if strict else ExitCode.FINE
+
+
+class _Limit:
+    """Ends the process where it does not end by itself: a thread may hang where nothing can cancel it."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._timer: threading.Timer | None = None
+
+    def start(self, limit_ms: int) -> float:
+        """Begin anew, and return the limit in seconds."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self.seconds = limit_ms / 1000
+        self._timer = threading.Timer(self.seconds + GRACE_S, os._exit, [ExitCode.FINE])
+        self._timer.daemon = True
+        self._timer.start()
+        return self.seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Run:
+    """One call with the workspace it is about."""
+
+    call: HookCall
+    workspace: Path
+    state_dir: Path
+    settings: Settings
+    registry: Registry
+    states: SessionStates
+
+    @classmethod
+    def of(cls, call: HookCall, workspace: Path | None, state_dir: Path | None) -> "_Run | None":
+        """Return the run of a call; None in a folder that nobody made a memory of. Looks at the disk."""
+        told = next(
+            (Path(os.environ[one]) for one in PROJECT_VARIABLES if os.environ.get(one)), call.workspace
+        )
+        folder = existing_folder(workspace or told or Path())
+        if workspace is None and not _holds_memory(folder):
+            return None
+        state = state_dir or default_state_dir(os.environ)
+        registry = discover_backends()
+        return cls(
+            call=call,
+            workspace=folder,
+            state_dir=state,
+            settings=load_settings(folder, registry=registry).settings,
+            registry=registry,
+            states=SessionStates.of(state, folder),
+        )
+
+    @property
+    def hooks(self) -> HooksSettings:
+        """Return the settings of hooks."""
+        return self.settings.memory.hooks
+
+    def limit_ms(self, name: str) -> int:
+        """Return how long this hook may take; a summary by a model comes on top of it."""
+        llm = self.settings.memory.feedback.llm
+        summarises = name == "session-end" and llm.base_url is not None
+        return self.hooks.deadline_ms + (llm.timeout_ms if summarises else 0)
+
+
+def _holds_memory(folder: Path) -> bool:
+    return has_memory_files(folder) or any((folder / name).is_file() for name in WORKSPACE_FILES)
+
+
+def _print(text: str) -> None:
+    if text:
+        sys.stdout.write(f"{text}\n")
+
+
+def _stdin() -> bytes:
+    if sys.stdin.isatty():
+        raise ValueError("give the JSON of the agent's hook on stdin")
+    text = sys.stdin.buffer.read(MOST_INPUT_BYTES + 1)
+    if len(text) > MOST_INPUT_BYTES:
+        raise ValueError(f"stdin holds more than {MOST_INPUT_BYTES >> 20} MB")
+    return text
+
+
+def _now() -> datetime:
+    """Return the user's time, or the one that tests and replays ask for."""
+    if given := os.environ.get(NOW_VARIABLE):
+        return datetime.fromisoformat(given).astimezone()
+    return datetime.now().astimezone()
+
+
+async def _session_start(run: _Run) -> str | None:
+    from composable_memory.hooks.context import session_recap
+
+    await asyncio.to_thread(run.states.prune)
+    await run.states.change(run.call.session, lambda state: state.shown.clear())
+    return await asyncio.to_thread(
+        partial(session_recap, run.workspace, run.hooks, now=_now(), session_key=run.call.session_key)
+    )
+
+
+async def _prompt(run: _Run) -> str | None:
+    from composable_memory.hooks.context import recall_for_prompt
+    from composable_memory.runtime.opening import open_memory
+
+    if not run.hooks.auto_recall:
+        return None
+    state = await run.states.read(run.call.session)
+    known = len(state.shown)
+    async with open_memory(run.workspace, run.state_dir, registry=run.registry, long_lived=False) as memory:
+        told = await recall_for_prompt(memory, run.call.prompt, session_key=run.call.session_key, state=state)
+    if new := state.shown[known:]:
+        await run.states.change(run.call.session, lambda state: state.shown.extend(new))
+    return told
+
+
+async def _compaction(run: _Run) -> str | None:
+    from composable_memory.hooks.flush import plan_flush, tokens_in_transcript
+
+    call = run.call
+    if not call.session:
+        raise ValueError("name the session, as `sessionId`: it is asked once in each cycle of compaction")
+    if call.tokens is None and call.transcript is not None and not call.compacts_now:
+        used, window = await asyncio.to_thread(tokens_in_transcript, call.transcript)
+        call = replace(call, tokens=used, context_window=call.context_window or window)
+    now = _now()
+    return await run.states.change(
+        call.session, lambda state: plan_flush(call, run.hooks.flush, state, now=now)
+    )
+
+
+async def _session_end(run: _Run) -> str | None:
+    from composable_memory.hooks import session_memory
+
+    if not run.hooks.session_memory:
+        return None
+    call, now, llm = run.call, _now(), run.settings.memory.feedback.llm
+    known = await run.states.read(call.session)
+    messages = await asyncio.to_thread(partial(session_memory.messages_in, call, after=known.saved_line))
+    if not messages:
+        return None
+    kept = messages[-run.hooks.session_messages :]
+    path, written = await asyncio.to_thread(
+        partial(session_memory.write_session, run.workspace, call, kept, now=now)
+    )
+
+    def saved(state: SessionState) -> None:
+        state.saved_line = messages[-1].line
+
+    await run.states.change(call.session, saved)
+    if llm.base_url is not None:
+        try:
+            summary = await session_memory.summarise(messages, llm)
+        except FeedbackError as problem:
+            warn(f"hook session-end: the last messages are kept in place of a summary: {problem}")
+        else:
+            put = partial(session_memory.replace_by_summary, path, call, summary, written=written, now=now)
+            await asyncio.to_thread(put)
+    return path.relative_to(run.workspace).as_posix()
+
+
+_HOOKS: Mapping[str, Callable[[_Run], Awaitable[str | None]]] = {
+    "session-start": _session_start,
+    "prompt": _prompt,
+    "compaction": _compaction,
+    "session-end": _session_end,
+}

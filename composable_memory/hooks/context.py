@@ -1,0 +1,158 @@
+"""What an agent is told of its memory: a recap when a session begins, and what is known about a prompt."""
+
+import os
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from composable_memory.config.hooks import HooksSettings
+from composable_memory.errors import ComposableMemoryError
+from composable_memory.hooks.fence import CAUTION, CLOSING, OPENING, escaped, fence, own_words
+from composable_memory.hooks.session_state import SessionState, digest
+from composable_memory.paths import MAIN_FILES, MEMORY_FOLDER, opened_file, resolve_memory_file
+from composable_memory.query.context_pack import CHARS_PER_TOKEN, PackBudget
+from composable_memory.session_keys import is_shared
+
+if TYPE_CHECKING:
+    from composable_memory.runtime.memory import Memory
+    from composable_memory.types import MemorySearchResult
+
+CORE_SHARE = 0.6
+"""Of the room of a recap, at most so much is for the core memory, if there are days as well."""
+MOST_BYTES = 1_000_000
+LEAST_PROMPT_CHARS = 5
+LONGEST_QUERY = 1_000
+CUT = "…"
+
+_DAY = re.compile(r"(\d{4}-\d{2}-\d{2})(?:-.*)?\.(?:md|markdown)")
+# In a search these are signs of filters and phrases; a prompt is to be looked for as it is.
+_FILTER_SIGNS = re.compile(r'[:："]|(?<!\S)-')
+_CODE = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
+
+
+def session_recap(
+    workspace: Path, settings: HooksSettings, *, now: datetime, session_key: str | None = None
+) -> str | None:
+    """Return the core memory and the latest days of a workspace, fenced; None where there is nothing to tell.
+
+    Of the core memory (MEMORY.md or memory.md) the beginning is told, of a day's note its end; what is left
+    out is said. In a group or channel, where others would read it, there is no recap. Reads files.
+    """
+    if is_shared(session_key) or not settings.recap_tokens:
+        return None
+    budget = PackBudget(max_tokens=settings.recap_tokens)
+    room = budget.room - budget.cost(fence([]))
+    days = list(_latest_days(workspace, settings.recap_days, now))
+    parts = []
+    core = next((name for name in MAIN_FILES if (workspace / name).is_file()), None)
+    if core is not None:
+        part = _excerpt(workspace, core, int(room * CORE_SHARE) if days else room, budget)
+        parts += part
+        room -= budget.cost("".join(part))
+    for left, name in zip(range(len(days), 0, -1), days, strict=True):
+        part = _excerpt(workspace, name, room // left, budget, from_end=True)
+        parts += part
+        room -= budget.cost("".join(part))
+    return "\n".join([OPENING, CAUTION, *parts, CLOSING]) if parts else None
+
+
+def _latest_days(workspace: Path, count: int, now: datetime) -> Iterator[str]:
+    """Yield the notes of the latest days, the latest first; a day may have several."""
+    try:
+        names = sorted((one.name for one in (workspace / MEMORY_FOLDER).iterdir()), reverse=True)
+    except OSError:
+        return
+    today = now.date().isoformat()
+    dated = [(match[1], name) for name in names if (match := _DAY.fullmatch(name)) and match[1] <= today]
+    days = sorted({day for day, _ in dated}, reverse=True)[:count]
+    yield from (f"{MEMORY_FOLDER}/{name}" for day, name in dated if day in days)
+
+
+def _excerpt(
+    workspace: Path, name: str, room: int, budget: PackBudget, *, from_end: bool = False
+) -> list[str]:
+    """Return whole lines of a note, escaped, below its name and how much of it they are."""
+    try:
+        with opened_file(resolve_memory_file(name, workspace=workspace), max_bytes=MOST_BYTES) as (file, _):
+            text = os.read(file, MOST_BYTES).decode("utf-8", "replace").strip("\ufeff\n ")
+    except (OSError, ComposableMemoryError):
+        return []
+    lines = escaped(text).split("\n") if text else []
+    title = "## {}, {} of {} lines"
+    room -= budget.cost(title.format(name, len(lines), len(lines)) + "\n")
+    kept: list[str] = []
+    for line in reversed(lines) if from_end else lines:
+        if (room := room - budget.cost(f"{line}\n")) < 0:
+            break
+        kept.append(line)
+    if not kept:
+        return []
+    if len(kept) == len(lines):
+        return [f"## {name}", *lines]
+    which = f"{'last' if from_end else 'first'} {len(kept)}"
+    return [title.format(name, f"the {which}", len(lines)), *(reversed(kept) if from_end else kept)]
+
+
+async def recall_for_prompt(
+    memory: "Memory",
+    prompt: str,
+    *,
+    session_key: str | None = None,
+    state: SessionState | None = None,
+) -> str | None:
+    """Return what is known about a prompt, fenced; None where nothing matches well, or is new.
+
+    What `state` says was told in this session is not told again; what is told now is added to it.
+
+    Raises:
+        BackendUnavailable: the memory is closed.
+    """
+    from composable_memory.tools import MemorySearchRequest, query_cited
+
+    settings = memory.settings.memory.hooks
+    query = " ".join(_FILTER_SIGNS.sub(" ", _CODE.sub(" ", own_words(prompt))).split())[:LONGEST_QUERY]
+    if len(query) < LEAST_PROMPT_CHARS:
+        return None
+    request = MemorySearchRequest(
+        query=query, max_results=settings.recall_results, weak=False, session_key=session_key
+    )
+    response = await query_cited(memory, request)
+    if response.weak or not response.results:
+        return None
+    known = {_text(result): result for result in response.results}
+    state = state or SessionState()
+    told = dict(_within({text: known[text] for text in state.fresh(known)}, settings.recall_tokens))
+    state.shown += map(digest, told)
+    return fence(told.values()) if told else None
+
+
+def _text(result: "MemorySearchResult") -> str:
+    from composable_memory.highlights import snippet_of
+    from composable_memory.query.context_pack import told_facts
+
+    return "\n".join([snippet_of(result).text.strip(), *(f"- {fact}" for fact in told_facts(result))])
+
+
+def _within(told: "dict[str, MemorySearchResult]", most_tokens: int) -> Iterator[tuple[str, str]]:
+    """Yield the texts that fit into so many tokens, fence and escapes included, each with how it is told."""
+    budget = PackBudget(max_tokens=most_tokens)
+    room = budget.room - budget.cost(fence([]))
+    for number, (text, result) in enumerate(told.items(), start=1):
+        place = f" [{' '.join(result.citation.split())}]" if result.citation else ""
+        piece = f"{number}.{place} {text}"
+        cost = budget.cost(escaped(piece) + "\n")
+        if cost > room:
+            # An escaped sign is longer than the sign: cut by the share of it that fits.
+            piece = (
+                budget.beginning(piece, room * budget.cost(piece) // cost - CHARS_PER_TOKEN).rstrip() + CUT
+            )
+            if (
+                budget.cost(escaped(piece) + "\n") <= room
+                and len(piece) > len(place) + LEAST_PROMPT_CHARS * 8
+            ):
+                yield text, piece
+            return
+        room -= cost
+        yield text, piece

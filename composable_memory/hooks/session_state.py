@@ -1,0 +1,116 @@
+"""What hooks keep of each session between two calls: counts, places and hashes, and no words of it."""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, field, fields
+from hashlib import sha256
+from pathlib import Path
+from typing import TypeVar
+
+from composable_memory.state.folders import made_folder, workspace_mark
+from composable_memory.supervision.file_lock import file_lock
+from composable_memory_ops_logs.private_files import replace_file
+from composable_memory_ops_logs.quick_dataclass import dataclass
+
+FOLDER = "hooks"
+KEPT_S = 30 * 86_400.0
+MOST_HASHES = 2_000
+LOCK_PATIENCE_S = 1.0
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True, kw_only=True)
+class SessionState:
+    """What is known of one session. `flushed` is the compaction cycle in which the agent was last asked.
+
+    `shown` are hashes of passages that its context holds, `captured` those of messages already looked at;
+    `uncovered` are the messages that no summary stands for yet; `saved_line` is the last line of its
+    transcript that is in a session memory.
+    """
+
+    compactions: int = 0
+    flushed: int | None = None
+    shown: list[str] = field(default_factory=list)
+    captured: list[str] = field(default_factory=list)
+    uncovered: list[str] = field(default_factory=list)
+    saved_line: int = 0
+
+    def fresh(self, texts: Iterable[str]) -> list[str]:
+        """Return those of `texts` that are not shown already."""
+        return [text for text in texts if digest(text) not in self.shown]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionStates:
+    """The states of the sessions of one workspace, each in a file of the state folder."""
+
+    folder: Path
+    workspace: str
+
+    @classmethod
+    def of(cls, state_dir: Path, workspace: Path) -> "SessionStates":
+        """Return the states for a workspace; looks at the disk.
+
+        Raises:
+            ConfigError: the folder cannot be made.
+        """
+        return cls(folder=made_folder(state_dir / FOLDER), workspace=workspace_mark(workspace))
+
+    async def read(self, session: str) -> SessionState:
+        """Return the state of a session as it is now."""
+        return await asyncio.to_thread(_read, self._path(session)) if session else SessionState()
+
+    async def change(self, session: str, change: Callable[[SessionState], T]) -> T:
+        """Return what `change` makes of the state of a session, and keep the state; one process at a time.
+
+        Of a session without a name nothing is kept.
+
+        Raises:
+            BackendUnavailable: another process is at it for a second, or the folder cannot be written.
+        """
+        if not session:
+            return change(SessionState())
+        path = self._path(session)
+        async with file_lock(self.folder / ".lock", owner="hooks", patience_s=LOCK_PATIENCE_S):
+            state = await asyncio.to_thread(_read, path)
+            before = asdict(state)
+            result = change(state)
+            for seen in (state.shown, state.captured, state.uncovered):
+                del seen[:-MOST_HASHES]
+            if asdict(state) != before:
+                await asyncio.to_thread(_write, path, state)
+        return result
+
+    def prune(self, *, now: float | None = None) -> None:
+        """Delete the states of sessions of any workspace that were silent for 30 days; looks at the disk."""
+        oldest = (time.time() if now is None else now) - KEPT_S
+        for path in self.folder.glob("*.json"):
+            if path.stat().st_mtime < oldest:
+                path.unlink(missing_ok=True)
+
+    def _path(self, session: str) -> Path:
+        return self.folder / f"{self.workspace}-{digest(session)}.json"
+
+
+def digest(text: str) -> str:
+    """Return a hash of a text that does not depend on case and white space."""
+    words = " ".join(text.lower().split())
+    return sha256(words.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _read(path: Path) -> SessionState:
+    """Return a state; a new one where there is none, or none that can be read."""
+    try:
+        known = json.loads(path.read_bytes())
+        return SessionState(
+            **{one.name: known[one.name] for one in fields(SessionState) if one.name in known}
+        )
+    except (OSError, ValueError, TypeError):
+        return SessionState()
+
+
+def _write(path: Path, state: SessionState) -> None:
+    replace_file(path, json.dumps(asdict(state)).encode(), survives="kill")
