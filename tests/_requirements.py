@@ -259,7 +259,8 @@ INGEST = "composable_memory/testing/contracts/facts.py::IngestContract::test_"
 FACTS = "composable_memory/testing/contracts/facts.py::FactsContract::test_"
 EMBEDDER = "composable_memory/testing/contracts/embedder.py::EmbedderContract::test_"
 
-HOOKS_LATER = "hooks into the conversation of an agent"
+HOOK_ANSWERS = "tests/unit/core/test_hook_answers.py::test_"
+HOOK_PROCESSES = "tests/integration/test_agent_hooks.py::test_"
 
 # fmt: off
 
@@ -975,7 +976,9 @@ OVERVIEW = document(
             kept("files:sessions", "session transcripts (.jsonl)",
                  f"{SESSIONS}a_transcript_is_found_by_what_was_said_with_the_lines_of_its_file",
                  f"{TRANSCRIPTS}transcripts_are_the_regular_jsonl_files_of_one_folder"),
-            later("flush", "a memory flush may trigger before context compaction", HOOKS_LATER),
+            kept("flush", "a memory flush may trigger before context compaction",
+                 f"{HOOK_PROCESSES}a_session_from_its_start_to_its_end",
+                 f"{HOOK_ANSWERS}an_agent_is_asked_from_the_threshold_on_once_in_each_cycle"),
             kept("chunks:size", "chunked (default 400 tokens, 80-token overlap)",
                  f"{CHUNKS}chunks_begin_and_end_where_they_should",
                  f"{NAMES}a_setting_of_the_builtin_memory_has_its_key"),
@@ -1228,7 +1231,9 @@ QUICK_FACTS = document(
             kept("write:agent", "memory is written by the agent with the tools of the file system",
                  f"{WATCHING}every_way_to_save_is_noticed",
                  f"{MCP}four_tools_are_offered_and_all_of_them_only_read"),
-            later("write:flush", "optionally a memory flush turn before compaction", HOOKS_LATER),
+            kept("write:flush", "optionally a memory flush turn before compaction",
+                 f"{HOOK_ANSWERS}it_is_not_asked_where_it_is_off_unknown_or_goes_on_because_of_it",
+                 f"{HOOK_PROCESSES}a_session_from_its_start_to_its_end"),
             kept("write:watcher", "watcher marks index dirty on add/change/unlink; debounced sync",
                  f"{WATCHING}a_note_that_is_written_changed_and_deleted_is_followed",
                  f"{WATCHING}folders_that_come_go_and_swap_names_are_followed",
@@ -1333,7 +1338,9 @@ QUICK_FACTS = document(
     (
         "Notable ideas",
         [
-            later("ideas:flush", "pre-compaction memory flush", HOOKS_LATER),
+            kept("ideas:flush", "pre-compaction memory flush: a silent turn near the token threshold",
+                 f"{HOOK_ANSWERS}the_threshold_follows_the_window_and_the_settings",
+                 f"{HOOK_ANSWERS}the_question_has_the_date_the_rules_and_the_silent_reply"),
             kept("ideas:auto-providers", "provider auto-selection and fallback",
                  f"{CHOICE}the_first_that_is_ready_is_taken",
                  f"{CHOICE}the_fallback_stands_in_and_says_for_whom_and_why",
@@ -1464,8 +1471,14 @@ REPORT = document(
     (
         "Lifecycle",
         [
-            later("create:hook", "/new writes what was said to memory/DATE-slug.md", HOOKS_LATER),
-            later("create:flush", "the memory flush before compaction", HOOKS_LATER),
+            kept("create:hook", "/new writes what was said to memory/DATE-slug.md",
+                 f"{HOOK_PROCESSES}openclaw_ends_a_session_whose_transcript_was_moved_away",
+                 f"{HOOK_PROCESSES}a_language_model_summarises_what_was_said",
+                 f"{HOOK_PROCESSES}no_session_overwrites_the_file_of_another",
+                 f"{HOOK_PROCESSES}an_empty_transcript_writes_nothing"),
+            kept("create:flush", "the memory flush before compaction",
+                 f"{HOOK_PROCESSES}a_session_from_its_start_to_its_end",
+                 f"{HOOK_ANSWERS}the_end_of_a_transcript_tells_how_full_the_context_is"),
             kept("discover:watcher", "file watcher",
                  f"{WATCHING}a_note_that_is_written_changed_and_deleted_is_followed",
                  f"{WATCHING}every_way_to_save_is_noticed",

@@ -21,7 +21,7 @@ COMMANDS = {
     ),
     "restore": ("backup", "Restore a backup into this workspace or another."),
     "mcp": ("watch", "Serve the memory to an agent as an MCP server on stdin and stdout."),
-    "hook": ("hook", "Answer a hook of an agent: recap, recall, memory flush, session memory."),
+    "hook": ("hook", "Answer a hook of an agent: a recap, what is known of a prompt, a memory flush."),
     "demo": ("demo", "Index a sample workspace, ask it a few questions, and trace one answer."),
     "workspace": (
         "workspaces",

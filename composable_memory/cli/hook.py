@@ -58,9 +58,9 @@ async def hook(
     state_dir: StateDir = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 if something goes wrong.")] = False,
 ) -> ExitCode:
-    """Answer a hook of an agent: its JSON on stdin, an answer in its form on stdout.
+    """Answer a hook of an agent: a recap, what is known of a prompt, a memory flush.
 
-    Exits with 0 whatever happens, and says on stderr what went wrong.
+    Reads the JSON of the agent from stdin, and prints what it waits for. Exits with 0 whatever happens, and says on stderr what went wrong.
     """  # fmt: skip
     limit = _Limit()
     try:

@@ -21,6 +21,7 @@ WITHOUT_EXAMPLE = {"demo"}
 SHARED = {"--workspace", "-w", "--state-dir", "--json", "--help", "-h"}
 WITHOUT_SHARED = {
     "demo": {"--workspace", "-w", "--state-dir"},
+    "hook": {"--json"},
     "mcp": {"--json"},
     "workspace list": {"--workspace", "-w"},
     "workspace prune": {"--workspace", "-w"},

@@ -32,6 +32,7 @@ VSCODE = {
     "transcript_path": "/t/v1.json",
     "timestamp": "2026-03-10T09:30:00Z",
 }
+DAYS = ("2026-03-01", "2026-03-09", "2026-03-10-garden", "2026-03-10", "2026-03-11", "people")
 OPENCLAW = {
     "type": "command",
     "action": "new",
@@ -161,7 +162,7 @@ def test_own_words_are_without_what_was_told_to_the_agent() -> None:
 def notes(tmp_path: Path) -> Path:
     (tmp_path / "memory").mkdir()
     (tmp_path / "MEMORY.md").write_text("# Lasting\n\nAda lives in Porto.\n", "utf-8")
-    for day in ("2026-03-01", "2026-03-09", "2026-03-10-garden", "2026-03-10", "2026-03-11", "people"):
+    for day in DAYS:
         (tmp_path / "memory" / f"{day}.md").write_text(f"# {day}\n\nOn {day} it rained.\n", "utf-8")
     return tmp_path
 
@@ -171,8 +172,7 @@ def test_a_recap_has_the_core_memory_and_the_latest_days(notes: Path) -> None:
 
     assert recap is not None
     assert "Ada lives in Porto." in recap
-    told = [day for day in ("2026-03-01", "2026-03-09", "2026-03-10-garden", "2026-03-10", "2026-03-11", "people")
-            if f"On {day} it" in recap]  # fmt: skip
+    told = [day for day in DAYS if f"On {day} it" in recap]
     assert told == ["2026-03-09", "2026-03-10-garden", "2026-03-10"]
 
 
@@ -307,9 +307,9 @@ async def test_a_broken_state_begins_anew_and_old_ones_are_deleted(tmp_path: Pat
     states = await asyncio.to_thread(SessionStates.of, tmp_path / "state", tmp_path)
     await states.change("s", lambda state: state.shown.append("x"))
     (path,) = states.folder.glob("*.json")
-    states.prune(now=path.stat().st_mtime + 29 * 86_400)
+    await asyncio.to_thread(states.prune, now=path.stat().st_mtime + 29 * 86_400)
     assert path.exists()
     path.write_text("{half", "utf-8")
     assert await states.read("s") == SessionState()
-    states.prune(now=path.stat().st_mtime + 31 * 86_400)
+    await asyncio.to_thread(states.prune, now=path.stat().st_mtime + 31 * 86_400)
     assert not path.exists()
