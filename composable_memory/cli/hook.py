@@ -60,7 +60,8 @@ async def hook(
 ) -> ExitCode:
     """Answer a hook of an agent: a recap, what is known of a prompt, a memory flush.
 
-    Reads the JSON of the agent from stdin, and prints what it waits for. Exits with 0 whatever happens, and says on stderr what went wrong.
+    Reads the agent's JSON from stdin, and prints what it waits for. Exits with 0 whatever happens, and says
+    on stderr what went wrong.
     """  # fmt: skip
     limit = _Limit()
     try:
