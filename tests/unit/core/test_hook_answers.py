@@ -186,8 +186,8 @@ def test_a_long_recap_stays_within_its_tokens_and_says_what_it_leaves_out(notes:
         assert estimate_tokens(recap) <= tokens
         assert "core 0 " in recap
         assert "of 2000 lines" in recap
-    assert "day 1999" in recap
-    assert "day 3\n" not in recap
+        assert tokens < 2_000 or "day 1999" in recap
+        assert "day 3\n" not in recap
 
 
 def test_there_is_no_recap_where_others_read_along_or_nothing_is_written(notes: Path, tmp_path: Path) -> None:
