@@ -1,4 +1,4 @@
-"""The commands that stay: `cmem watch` keeps the index up to date, `cmem mcp` serves an agent."""
+"""`cmem watch`: keep the index up to date."""
 
 import asyncio
 import os
@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 import typer
 
 from composable_memory.cli.command import Target, command
-from composable_memory.cli.options import AsJson, Here, Session, StateDir, Workspace
+from composable_memory.cli.options import AsJson
 from composable_memory.cli.output import counted, print_json, print_line, warn, warn_degraded, warn_if_empty
 from composable_memory.errors import BackendUnavailable, ConfigError
 from composable_memory.json_documents import document
@@ -45,14 +45,6 @@ async def watch(target: Target, *, as_json: AsJson = False) -> None:
                 while not events.empty():
                     printer.print(events.get_nowait())
             await _notify_service_manager("STOPPING=1")
-
-
-@app.command("mcp")
-def mcp(workspace: Workspace = Here, state_dir: StateDir = None, session: Session = None) -> None:
-    """Serve the memory to an agent as an MCP server on stdin and stdout."""
-    from composable_memory.mcp_server import serve
-
-    serve(workspace, state_dir, session_key=session)
 
 
 async def _until(end: asyncio.Event, work: Coroutine[None, None, None]) -> None:

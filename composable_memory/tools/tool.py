@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from pydantic import JsonValue, ValidationError
+from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
 
 from composable_memory.errors import ComposableMemoryError
@@ -43,7 +43,7 @@ class Tool:
     unavailable: Callable[[str], Document] = _cannot
 
     @property
-    def input_schema(self) -> dict[str, JsonValue]:
+    def input_schema(self) -> dict[str, Any]:
         """Return the JSON schema of the arguments, without what says nothing to an agent."""
         return _schema_of(self.request)
 
@@ -63,7 +63,7 @@ class Tool:
 
     def problem_with(self, arguments: Mapping[str, object]) -> str | None:
         """Return which argument is not known, and the one that may be meant."""
-        known = list(_properties_of(self.request))
+        known = list(self.input_schema["properties"])
         for name in sorted(arguments.keys() - set(known)):
             near = difflib.get_close_matches(to_camel(name), known, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"{self.name} takes {', '.join(known) or 'none'}"
@@ -76,26 +76,16 @@ class Tool:
 
 
 @cache
-def _schema_of(request: type[Document]) -> dict[str, JsonValue]:
+def _schema_of(request: type[Document]) -> dict[str, Any]:
     schema = request.model_json_schema(by_alias=True)
-    required = schema.get("required", [])
-    properties = schema.get("properties", {})
+    required, properties = schema.get("required", []), schema.get("properties", {})
     filters = FilterArguments.model_json_schema(by_alias=True)["properties"]
     ordered = sorted(properties, key=lambda name: (name not in required, name in filters))
-    slim: dict[str, JsonValue] = {
-        "type": "object",
-        "properties": {one: _slim(properties[one]) for one in ordered},
-    }
+    slim = {"type": "object", "properties": {name: _slim(properties[name]) for name in ordered}}
     return slim | ({"required": required} if required else {}) | {"additionalProperties": False}
 
 
-def _properties_of(request: type[Document]) -> Mapping[str, object]:
-    properties = _schema_of(request)["properties"]
-    assert isinstance(properties, dict)
-    return properties
-
-
-def _slim(one: dict[str, Any]) -> dict[str, JsonValue]:
+def _slim(one: dict[str, Any]) -> dict[str, Any]:
     """Return the schema of an argument without its title, its default, and that it may be null."""
     options = [option for option in one.get("anyOf", ()) if option.get("type") != "null"]
     whole = one if len(options) != 1 else {**options[0], **one}

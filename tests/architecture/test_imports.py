@@ -69,11 +69,13 @@ DOORS = {
     "pypdf": ("composable_memory_adapters.builtin.notes.document_reader",),
     "redis": ("composable_memory_adapters.graphiti.database",),
     "rich": ("composable_memory.cli",),
+    "starlette": ("composable_memory.mcp_server.http",),
     "sqlite_vec": ("composable_memory_adapters.vectors.sqlite_vec",),
     "tokenizers": (
         "composable_memory_adapters.embedders.wordllama",
         "composable_memory_adapters.rerankers.token_states",
     ),
+    "uvicorn": ("composable_memory.mcp_server.http",),
     "typer": ("composable_memory.cli", "composable_memory_adapters.graphiti.cli"),
     "watchdog": ("composable_memory_adapters.builtin.sync.watcher",),
     "yaml": ("composable_memory.config.yaml_reader", "composable_memory_adapters.qmd.runtime.index_config"),

@@ -15,7 +15,7 @@ from typing import Any, cast
 import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
-from mcp.types import CallToolResult, TextContent
+from mcp.types import CallToolResult
 
 from composable_memory.mcp_server import build_server
 from composable_memory.runtime.opening import open_memory
@@ -28,6 +28,7 @@ from composable_memory.tools import (
     memory_context_pack,
     memory_search,
 )
+from tests.integration.mcp_calls import document, words_only
 
 PAGE = Path(__file__).parents[2] / "docs" / "mcp.md"
 PROGRAM = [sys.executable, "-m", "composable_memory.cli", "mcp"]
@@ -36,14 +37,12 @@ QUESTION = {"query": "tomatoes shade cloth", "maxResults": 1}
 
 @pytest.fixture(autouse=True)
 def _words_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = tmp_path / "config.yaml"
-    config.write_text("memory: {embedding: {provider: none}}", encoding="utf-8")
-    monkeypatch.setenv("COMPOSABLE_MEMORY_CONFIG", str(config))
+    words_only(tmp_path, monkeypatch)
 
 
 @asynccontextmanager
 async def a_client(workspace: Path, state_dir: Path, session: str | None = None) -> AsyncIterator[Client]:
-    async with Client(build_server(workspace, state_dir, session_key=session)) as client:
+    async with Client(build_server({"": workspace}, state_dir, session_key=session)) as client:
         yield client
 
 
@@ -58,15 +57,8 @@ async def indexed_answer(client: Client, arguments: Mapping[str, object] = QUEST
 
 def content(result: CallToolResult) -> dict[str, object]:
     assert not result.is_error, result.content
-    return document(result)
-
-
-def document(result: CallToolResult) -> dict[str, object]:
-    """Return the one document of an answer: it is in the text, and not a second time elsewhere."""
-    (block,) = result.content
-    assert isinstance(block, TextContent)
-    assert result.structured_content is None
-    found: dict[str, object] = json.loads(block.text)
+    found = document(result)
+    found.pop("notice", None)
     return found
 
 
@@ -184,7 +176,8 @@ async def test_lines_of_a_note_are_read(workspace: Path, state_dir: Path) -> Non
     async with a_client(workspace, state_dir) as client:
         result = await client.call_tool("memory_get", {"path": "MEMORY.md", "from": 3, "lines": 1})
 
-    assert content(result) == {"text": "The harbour office answers on extension 4417.", "path": "MEMORY.md"}
+    read = content(result)
+    assert (read["text"], read["path"]) == ("The harbour office answers on extension 4417.", "MEMORY.md")
 
 
 async def test_a_path_outside_is_refused_in_the_answer(workspace: Path, state_dir: Path) -> None:

@@ -1,0 +1,87 @@
+"""`cmem mcp`: serve the memory to agents."""
+
+import os
+import signal
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from composable_memory.cli.exit_codes import ExitCode, run
+from composable_memory.cli.options import Session, StateDir
+from composable_memory.cli.output import error, warn
+from composable_memory.config.layers import default_state_dir
+
+DEFAULT_PORT = 8377
+INSTALL = "pip install 'composable-memory[mcp]'"
+
+app = typer.Typer()
+
+
+@app.command("mcp", epilog="Example: cmem mcp --http --workspace work=~/work --workspace home=~/notes")
+def mcp(
+    workspace: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--workspace",
+            "-w",
+            metavar="[NAME=]DIR",
+            show_default="the current folder",
+            help="The folder with the notes; repeatable with names, which the tools then ask for.",
+        ),
+    ] = None,
+    http: Annotated[
+        bool, typer.Option("--http", help="Serve over HTTP on this machine, to clients that send the token.")
+    ] = False,
+    port: Annotated[
+        int, typer.Option("--port", metavar="N", min=0, max=65535, help="The port for --http; 0 is any free.")
+    ] = DEFAULT_PORT,
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Leave out the tools that change something.")
+    ] = False,
+    state_dir: StateDir = None,
+    session: Session = None,
+) -> None:
+    """Serve the memory to agents as an MCP server, on stdin and stdout or over HTTP."""
+    workspaces = _workspaces(workspace or ["."])
+    try:
+        from composable_memory.mcp_server import build_server, serve_http, serve_stdio
+    except ImportError as missing:
+        error(_not_installed(missing))
+        raise typer.Exit(ExitCode.FAILED) from missing
+    server = build_server(workspaces, state_dir, session_key=session, read_only=read_only)
+    if http:
+        run(serve_http(server, port, state_dir or default_state_dir(os.environ), _tell))
+    else:
+        # The SDK waits in a thread that nothing interrupts: Python's own handling would hang there.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        run(serve_stdio(server))
+
+
+def _workspaces(given: list[str]) -> Mapping[str, Path]:
+    """Return the folders by their names; the name of the only one is empty if it has none."""
+    named: dict[str, Path] = {}
+    for one in given:
+        name, mark, folder = one.partition("=")
+        if not mark or "/" in name or Path(one).is_dir():
+            name, folder = "", one
+        if name in named or (not name and len(given) > 1):
+            problem = "give each of several workspaces a name of its own: --workspace work=DIR"
+            raise typer.BadParameter(problem, param_hint="--workspace")
+        named[name] = Path(folder).expanduser()
+    return named
+
+
+def _not_installed(missing: ImportError) -> str:
+    try:
+        found = metadata.version("mcp")
+    except metadata.PackageNotFoundError:
+        return f"the MCP server is not installed; run: {INSTALL}"
+    return f"the MCP server needs mcp 2.3 or newer, not {found} ({missing}); in a new environment: {INSTALL}"
+
+
+def _tell(url: str, token: Path) -> None:
+    """Print to stderr how clients connect; the token itself stays in its file."""
+    warn(f"serving at {url}; clients send the header `Authorization: Bearer $(cat {token})`")

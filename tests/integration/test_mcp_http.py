@@ -1,0 +1,238 @@
+"""The MCP server over HTTP: who may come in, what it withstands, and that nothing of a client stays."""
+
+import asyncio
+import json
+import signal
+import socket
+import stat
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import httpx2
+import pytest
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+
+from composable_memory_ops_logs.quick_dataclass import dataclass
+from tests.integration.mcp_calls import document, words_only
+
+pytestmark = pytest.mark.security
+
+PROGRAM = [sys.executable, "-m", "composable_memory.cli", "mcp", "--http", "--port", "0"]
+JSON = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+
+
+@pytest.fixture(autouse=True)
+def _words_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words_only(tmp_path, monkeypatch)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """A server of its own process."""
+
+    process: "subprocess.Popen[str]"
+    url: str
+    token: Path
+
+    @property
+    def auth(self) -> dict[str, str]:
+        return {"authorization": f"Bearer {self.token.read_text(encoding='ascii')}"}
+
+    @asynccontextmanager
+    async def client(self, **headers: str) -> AsyncIterator[Client]:
+        async with (
+            httpx2.AsyncClient(headers={**self.auth, **headers}, timeout=60) as http,
+            Client(streamable_http_client(self.url, http_client=http)) as client,
+        ):
+            yield client
+
+    def post(self, body: bytes = b"{}", **headers: str) -> httpx.Response:
+        return httpx.post(self.url, content=body, headers={**JSON, **self.auth, **headers}, timeout=30)
+
+    def threads(self) -> int:
+        return len(list(Path(f"/proc/{self.process.pid}/task").iterdir()))
+
+    def sockets(self) -> int:
+        found = [str(one.readlink()) for one in Path(f"/proc/{self.process.pid}/fd").iterdir()]
+        return sum(one.startswith("socket:") for one in found)
+
+    def children(self) -> str:
+        tasks = Path(f"/proc/{self.process.pid}/task")
+        return "".join((one / "children").read_text() for one in tasks.iterdir())
+
+
+@contextmanager
+def running(workspace: Path, state_dir: Path, *options: str) -> Iterator[Running]:
+    command = [*PROGRAM, "-w", str(workspace), "--state-dir", str(state_dir), *options]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            told = process.stderr.readline()
+            url = next(word.rstrip(";") for word in told.split() if word.startswith("http://"))
+            yield Running(process=process, url=url, token=state_dir / "mcp-token")
+        finally:
+            process.kill()
+
+
+@pytest.fixture
+def server(workspace: Path, state_dir: Path) -> Iterator[Running]:
+    with running(workspace, state_dir) as found:
+        yield found
+
+
+async def test_only_who_knows_the_token_is_let_in(server: Running) -> None:
+    token = server.token.read_text(encoding="ascii")
+
+    assert stat.S_IMODE(server.token.stat().st_mode) == 0o600
+    for wrong in (
+        "",
+        f"Bearer {token}x",
+        f"Bearer {token[:-1]}",
+        token,
+        f"Basic {token}",
+    ):
+        answer = server.post(authorization=wrong)
+        assert answer.status_code == 401, wrong
+        assert token not in answer.text
+    async with server.client() as client:
+        assert (await client.list_tools()).tools
+
+
+def test_a_page_of_another_site_cannot_ask(server: Running) -> None:
+    port = httpx.URL(server.url).port
+
+    for host in ("evil.example", f"evil.example:{port}", f"127.0.0.1.evil.example:{port}", "127.0.0.1:1"):
+        assert server.post(host=host).status_code == 421, host
+    for origin in ("http://evil.example", "null", "https://127.0.0.1", f"http://evil.example:{port}"):
+        assert server.post(origin=origin).status_code == 403, origin
+    assert server.post(origin=f"http://127.0.0.1:{port}").status_code == 400  # it goes on to look at the body
+
+
+def test_the_server_listens_on_this_machine_alone(server: Running) -> None:
+    port = httpx.URL(server.url).port
+    assert port is not None
+    listening = Path("/proc/net/tcp").read_text(encoding="ascii").splitlines()[1:]
+    rows = [line.split() for line in listening]
+    own = [row[1] for row in rows if row[3] == "0A" and row[1].endswith(f"{port:04X}")]
+
+    assert own == [f"0100007F:{port:04X}"]
+
+
+def test_what_is_no_request_is_refused_and_the_server_goes_on(server: Running) -> None:
+    deep = b"[" * 100_000
+    for body in (b"", b"{", b"null", b"[]", deep, b"\xff\xfe", b'{"jsonrpc": "2.0", "method": "x"}' * 2):
+        assert 400 <= server.post(body).status_code < 500, body[:20]
+    assert server.post(b'"' + b"x" * 2_000_000 + b'"').status_code == 413
+    assert httpx.get(server.url, headers=server.auth).status_code == 405
+    assert httpx.delete(server.url, headers=server.auth).status_code == 405
+    assert server.post().status_code == 400
+    assert server.process.poll() is None
+
+
+def test_a_token_that_others_can_read_is_not_used(workspace: Path, state_dir: Path) -> None:
+    token = state_dir / "mcp-token"
+    for content, mode in (("x" * 43, 0o644), ("", 0o600)):
+        token.write_text(content, encoding="ascii")
+        token.chmod(mode)
+
+        done = subprocess.run(
+            [*PROGRAM, "-w", str(workspace), "--state-dir", str(state_dir)],
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+
+        assert done.returncode == 1
+        assert "mcp-token" in done.stderr
+        assert done.stderr.startswith("Error: ")
+
+
+def test_a_taken_port_is_told_in_one_line(server: Running, workspace: Path, state_dir: Path) -> None:
+    port = str(httpx.URL(server.url).port)
+
+    done = subprocess.run(
+        [*PROGRAM[:-1], port, "-w", str(workspace), "--state-dir", str(state_dir)],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 1
+    assert port in done.stderr
+    assert "--port" in done.stderr
+
+
+async def test_two_hundred_questions_at_once_are_all_answered(server: Running) -> None:
+    async with server.client() as client:
+        answers = await asyncio.gather(
+            *(client.call_tool("memory_search", {"query": f"tomatoes shade cloth {n}"}) for n in range(200))
+        )
+
+    assert {document(one)["results"][0]["path"] for one in answers} == {"memory/projects/greenhouse.md"}
+
+
+async def test_clients_that_go_leave_nothing_behind(server: Running) -> None:
+    async with server.client() as client:
+        await client.call_tool("memory_search", {"query": "tomatoes"})
+    url = httpx.URL(server.url)
+    before = server.sockets()
+    arguments = {"name": "memory_search", "arguments": {"query": "boat"}}
+    call = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": arguments}).encode()
+    headers = {"host": f"{url.host}:{url.port}", **server.auth, **JSON}
+    head = "".join(
+        [f"POST {url.path} HTTP/1.1\r\n", *(f"{name}: {one}\r\n" for name, one in headers.items())]
+    )
+    whole = f"{head}Content-Length: {len(call)}\r\n\r\n".encode() + call
+    for part in (
+        b"",
+        whole[:40],
+        whole[:-20],
+        whole,
+        f"{head}Transfer-Encoding: chunked\r\n\r\nff\r\n".encode(),
+    ):
+        for _ in range(10):
+            with socket.create_connection((url.host, url.port or 0)) as gone:
+                gone.sendall(part)
+
+    async with asyncio.timeout(30), server.client() as client:
+        while server.sockets() > before + 1:
+            await client.list_tools()
+    assert server.children() == ""
+    assert server.threads() < 40
+    async with server.client() as client:
+        assert document(await client.call_tool("memory_search", {"query": "boat"}))["results"]
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_server_with_all_it_has_open(server: Running, end: signal.Signals) -> None:
+    with socket.create_connection((httpx.URL(server.url).host, httpx.URL(server.url).port or 0)):
+        server.process.send_signal(end)
+
+        assert server.process.wait(timeout=60) == 0
+    assert server.process.stderr is not None
+    assert server.process.stderr.read() == ""
+
+
+def test_the_token_stays_over_a_restart(server: Running, workspace: Path, state_dir: Path) -> None:
+    before = server.auth
+    server.process.terminate()
+    server.process.wait(timeout=60)
+
+    with running(workspace, state_dir) as again:
+        assert again.auth == before
+
+
+async def test_a_caller_names_the_trace(server: Running) -> None:
+    in_header, in_meta = "0af7651916cd43dd8448eb211c80319c", "4bf92f3577b34da6a3ce929d0e0e4736"
+    async with server.client(traceparent=f"00-{in_header}-b7ad6b7169203331-01") as client:
+        by_header = await client.call_tool("memory_search", {"query": "boat"})
+        meta: Any = {"traceparent": f"00-{in_meta}-00f067aa0ba902b7-01"}
+        by_meta = await client.call_tool("memory_search", {"query": "boat"}, meta=meta)
+    async with server.client(traceparent=f"00-{'0' * 32}-b7ad6b7169203331-01") as client:
+        by_none = await client.call_tool("memory_search", {"query": "boat"})
+
+    assert document(by_header)["traceId"] == in_header
+    assert document(by_meta)["traceId"] == in_meta
+    assert len(document(by_none)["traceId"]) == 36
