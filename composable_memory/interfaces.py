@@ -532,7 +532,8 @@ class BackendServices:
     `state_dir` is where the backend may keep files; `embedder` is None where no embedding is configured or
     possible, and `embedder_problem` then says why. `embedder_fallback` is set when another provider stands in
     for the one that was asked for. `embedder_is_local` says that embedding costs nothing and sends nothing
-    away. `is_long_lived` is false for a single command: nothing has to be followed in the background then.
+    away. `backend_id` is the id of the backend that opens, the user's choice where settings name its kind.
+    `is_long_lived` is false for a single command: nothing has to be followed in the background then.
     `load_extractor` returns what finds entities and relations in texts; it is not for the loop, and may take
     a moment. What a backend keeps is kept under `workspace_id` as well as `agent_id`, so that no workspace
     sees what is another's; the id stays the same when the folder is moved. `inherits` says that this
@@ -550,6 +551,7 @@ class BackendServices:
     embedder_fallback: FallbackStatus | None = None
     embedder_is_local: bool = True
     requested_embedder: str = "auto"
+    backend_id: str = ""
     is_long_lived: bool = True
     load_extractor: Callable[[], EntityExtractor] | None = None
     inherits: bool = False

@@ -6,7 +6,7 @@ name is the spec's id. One that cannot be imported is listed with its reason and
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import field, replace
 from importlib.metadata import EntryPoint, entry_points
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
@@ -107,6 +107,10 @@ class Offers(Generic[SpecT]):
         """Return the ids, each once; imports nothing."""
         return tuple(dict.fromkeys(offer.id for offer in self._offers))
 
+    def preceded_by(self, made: Iterable[Found[SpecT]]) -> "Offers[SpecT]":
+        """Return these offers behind others that are known already; imports nothing."""
+        return Offers([*made, *self._offers])
+
     def of(self, id_: str) -> Found[SpecT] | None:
         """Return what counts as the offer of this id, or None; imports no other."""
         places = (place for place, offer in enumerate(self._offers) if offer.id == id_)
@@ -136,6 +140,25 @@ class Registry:
     backends: Offers[BackendSpec] = field(default_factory=Offers)
     embedders: Offers[EmbedderSpec] = field(default_factory=Offers)
     orders: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def with_kinds(self, kinds: Mapping[str, str]) -> "Registry":
+        """Return what is on offer, with the backends that settings make of a kind: `{"wiki": "mcp"}`.
+
+        Imports the kinds, so call it in a thread where an event loop runs.
+        """
+        made = [self._made_of(id_, kind) for id_, kind in kinds.items()]
+        return replace(self, backends=self.backends.preceded_by(made)) if made else self
+
+    def _made_of(self, id_: str, kind: str) -> FoundBackend:
+        found = self.backends.of(kind)
+        if found is None:
+            problem = (
+                f"no installed package offers the kind {kind!r} ({', '.join(self.backends.ids)} are there)"
+            )
+            return Found(id=id_, origin="the settings", problem=problem)
+        # What is kept of all its sections, the kind itself lists already.
+        spec = found.spec and replace(found.spec, id=id_, kept=lambda _state_dir: ())
+        return replace(found, id=id_, spec=spec)
 
     def backend(self, id_: str) -> FoundBackend | None:
         """Return what counts as the backend of this id, or None if nobody offers one."""

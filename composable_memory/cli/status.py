@@ -152,6 +152,7 @@ async def backends_list(target: Target, *, as_json: AsJson = False) -> None:
     """List all known backends: their origin, what they can do, and what they lack."""
     registry = await asyncio.to_thread(discover_backends)
     loaded = await asyncio.to_thread(load_settings, target.workspace, registry=registry)
+    registry = await asyncio.to_thread(registry.with_kinds, loaded.settings.memory.kinds)
     known = await asyncio.to_thread(_known_backends, loaded, registry)
     listed = _with_states(known, await _states(target))
     if as_json:
@@ -325,6 +326,7 @@ def _backend_options(loaded: LoadedSettings, registry: Registry) -> dict[str, Ba
     """
     require_log_to_learn(loaded)
     memory = loaded.settings.memory
+    registry = registry.with_kinds(memory.kinds)
     plan_embedder(loaded, registry, _embedder_services(None))
     specs = [
         found.spec

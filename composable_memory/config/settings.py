@@ -116,6 +116,12 @@ class BackendSection(SettingsModel):
         return self.model_extra or {}
 
 
+class ListedSection(BackendSection):
+    """The section under `backends` of a backend with an id of the user's choice, or that nobody installed."""
+
+    kind: PluginId | None = Field(default=None, description="Which of the installed backends it is.")
+
+
 class BuiltinSection(BackendSection):
     """The section of the builtin index, the one backend that is on by default."""
 
@@ -159,7 +165,7 @@ class MemorySettings(SettingsModel):
     feedback: FeedbackSettings = FeedbackSettings()
     hooks: HooksSettings = HooksSettings()
     builtin: BuiltinSection = BuiltinSection()
-    backends: dict[PluginId, BackendSection] = Field(default={})
+    backends: dict[PluginId, ListedSection] = Field(default={})
 
     @property
     def sections(self) -> dict[str, BackendSection]:
@@ -173,6 +179,11 @@ class MemorySettings(SettingsModel):
     def section_key(self, backend_id: str) -> str:
         """Return the dotted key of a backend's section."""
         return f"memory.backends.{backend_id}" if backend_id in self.backends else f"memory.{backend_id}"
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        """Return which of the installed backends each section with an id of its own is, by that id."""
+        return {id_: section.kind for id_, section in self.backends.items() if section.kind}
 
     @property
     def primary(self) -> str | None:

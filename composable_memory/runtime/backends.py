@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -85,7 +86,7 @@ class BackendOpener:
         """
         spec = self._spec(backend_id)
         options = validate_backend_options(self.loaded.settings.memory, spec, self.loaded.origins)
-        async with spec.open(options, self.services) as manager:
+        async with spec.open(options, replace(self.services, backend_id=backend_id)) as manager:
             check_capabilities(manager, spec)
             opened = BackendOpened(what=spec.summary, capabilities=sorted(spec.capabilities))
             self.services.ops_log.emit(opened, backend=backend_id)

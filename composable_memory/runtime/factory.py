@@ -68,6 +68,7 @@ def resolve_memory_backend_config(
     registry = discover_backends(backends)
     tree = gather_sections(tree_of(_overrides(config, agent_id), _CALLER), registry.backends.ids)
     memory = checked_settings(tree, registry).memory
+    registry = registry.with_kinds(memory.kinds)
     options: dict[str, Mapping[str, object]] = {}
     for backend_id, section in memory.sections.items():
         if section.enabled:

@@ -81,6 +81,7 @@ async def open_memory(
     loaded = await asyncio.to_thread(
         partial(load_settings, folder, overrides=config, environ=environ, registry=registry)
     )
+    registry = await asyncio.to_thread(registry.with_kinds, loaded.settings.memory.kinds)
     require_log_to_learn(loaded)
     state = await asyncio.to_thread(made_folder, Path(state_dir or default_state_dir(environ)))
     now = clock or utc_now

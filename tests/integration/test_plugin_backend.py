@@ -43,7 +43,8 @@ OPENED = []
 @asynccontextmanager
 async def open_wiki(settings, services):
     kind = Hiding if settings.hides_status else Wiki
-    OPENED.append(kind(settings.delay_s, {settings.page: "Tides are high on Monday."}, backend_id="wiki"))
+    notes = {settings.page: "Tides are high on Monday."}
+    OPENED.append(kind(settings.delay_s, notes, backend_id=services.backend_id))
     yield OPENED[-1]
 
 spec = BackendSpec(
@@ -290,3 +291,45 @@ def test_commands_behind_a_spec_are_imported_when_one_runs(installed: None) -> N
     assert "wiki_of_this_test_later" in sys.modules
     assert missing.exit_code == 1
     assert "nothing" in missing.output
+
+
+TWO = {"home": {"kind": "wiki", "page": "home.md"}, "work": {"kind": "wiki", "weight": 0.5}}
+
+
+async def test_sections_of_one_kind_are_backends_of_their_own(folders: tuple[Path, Path]) -> None:
+    config = {
+        "embedding": {"provider": "none"},
+        "builtin": {"enabled": False},
+        "query": {"dedup": "exact"},
+        "backends": TWO,
+    }
+    async with open_memory(*folders, config) as memory:
+        response = await memory.query("#tides high")
+    found = {(one.source_backend, one.path) for one in response.results}
+    assert found == {("home", "home.md"), ("work", "start.md")}
+
+
+def test_sections_of_one_kind_are_listed(
+    folders: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text(json.dumps({"memory": {"backends": TWO}}), encoding="utf-8")
+    monkeypatch.setenv("COMPOSABLE_MEMORY_CONFIG", str(own))
+    places = ["--workspace", str(folders[0]), "--state-dir", str(folders[1]), "--json"]
+    listed = json.loads(CliRunner().invoke(app, ["backends", "list", *places]).stdout)["backends"]
+    shown = {one["id"]: (one["enabled"], one.get("summary")) for one in listed}
+    assert shown["home"] == shown["work"] == (True, "a wiki")
+    assert shown["wiki"] == (False, "a wiki")
+
+
+async def test_a_kind_that_nobody_offers_is_named(folders: tuple[Path, Path]) -> None:
+    config = {"embedding": {"provider": "none"}, "backends": {"home": {"kind": "gopher"}}}
+    async with open_memory(*folders, config) as memory:
+        (lost,) = memory.unavailable()
+    assert (lost.backend_id, "gopher" in lost.reason, "wiki" in lost.reason) == ("home", True, True)
+
+
+async def test_an_installed_backend_is_of_its_own_kind(folders: tuple[Path, Path]) -> None:
+    with pytest.raises(ConfigError, match=r"memory\.qmd\.kind"):
+        async with open_memory(*folders, {"backends": {"qmd": {"kind": "wiki"}}}):
+            pass
