@@ -2,14 +2,18 @@
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
+from math import ceil
 
 from composable_memory_feedback.advice.values import AdviceLimits, Objection, Proposal, Verdict
 from composable_memory_feedback.golden import GoldenComparison
 from composable_memory_feedback.guardrails.step_limits import HARDLY, clamp_steps
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.metrics import Interval
-from composable_memory_feedback.weights import SAME, WeightTable, are_same, kinds_of, same_proportions
+from composable_memory_feedback.weights import WeightTable, are_same, kinds_of, same_proportions
 from composable_memory_ops_logs.quick_dataclass import dataclass
+
+MOST_WORTH_JUDGING = 10_000
+"""A gain that it takes more judged queries than these to see is none to wait for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,10 +114,9 @@ def _no_gain(proposal: Proposal) -> Iterator[Objection]:
         text = "its gain is unknown, for no judged query could be replayed; judge some queries first"
         yield Objection(code="no-gain", text=text)
     elif not _gains(proposal.gain, proposal.destination_gain):
-        text = (
-            f"the expected gain of {_said(proposal.gain)} may be nothing or a loss; wait for more judgements"
+        yield Objection(
+            code="no-gain", text=_doubt(proposal.gain, proposal.destination_gain, proposal.sample_size)
         )
-        yield Objection(code="no-gain", text=text)
     for kind, gain in sorted(proposal.gain_by_intent.items()):
         if gain.high < 0.0:
             text = f"{kind} questions would lose, {_said(gain)}; propose weights of their own for them"
@@ -121,12 +124,27 @@ def _no_gain(proposal: Proposal) -> Iterator[Objection]:
 
 
 def _gains(step: Interval, way: Interval | None) -> bool:
-    """Return whether a step surely gains, or loses nothing and leads where all of the way surely gains.
+    """Return whether a step surely gains, or does not surely lose and all of its way surely gains.
 
     A step is cut so short that hundreds of judged queries may not prove it. On a plateau it even changes no
     ranking, and only several steps together do. Written so that NaN is no gain.
     """
-    return step.low > 0.0 or (way is not None and step.mean >= -SAME and way.low > 0.0)
+    return step.low > 0.0 or (way is not None and step.high >= 0.0 and way.low > 0.0)
+
+
+def _doubt(step: Interval, way: Interval | None, samples: int) -> str:
+    """Say which gain is not sure, and how many judged queries would make it so if it is what it seems."""
+    if way is not None and way.low > 0.0:
+        lost = f"the next step would lose, {_said(step)}, though all of the way gains {_said(way)}"
+        return f"{lost}; try all of it with `cmem experiment start`"
+    gain = way or step
+    doubt = f"the expected gain of {_said(gain)} may be nothing or a loss"
+    if not gain.mean > 0.0:
+        return f"{doubt}; nothing tells that other weights are better, so keep the current ones"
+    wanted = samples * ((gain.mean - gain.low) / gain.mean) ** 2
+    if not wanted < MOST_WORTH_JUDGING:
+        return f"{doubt}; over {MOST_WORTH_JUDGING:,} judged queries would have to tell, so keep the weights"
+    return f"{doubt}; about {max(1, ceil(wanted - samples))} more judged queries would tell"
 
 
 def _below_floor(golden: GoldenComparison | None, limits: AdviceLimits) -> Iterator[Objection]:

@@ -300,10 +300,30 @@ def test_without_a_sure_gain_nothing_changes(gain: Interval | None) -> None:
 
 
 def test_a_step_too_short_to_prove_is_allowed_on_a_way_that_surely_gains() -> None:
-    unsure = Interval(mean=0.01, low=-0.01, high=0.03)
-    on_the_way = replace(proposal(gain=unsure), destination=table(1.0, 0.3, 1.0), destination_gain=GAIN)
+    for mean in (0.01, -0.001):
+        unsure = Interval(mean=mean, low=-0.01, high=0.03)
+        on_the_way = replace(proposal(gain=unsure), destination=table(1.0, 0.3, 1.0), destination_gain=GAIN)
 
-    assert objections(on_the_way) == []
+        assert objections(on_the_way) == []
+
+
+def test_an_unsure_gain_says_truthfully_what_is_missing() -> None:
+    half_known = Interval(mean=0.02, low=-0.02, high=0.06)  # four times the queries would show it
+    hardly = Interval(mean=0.0001, low=-0.02, high=0.02)
+    at_best_none = Interval(mean=-0.001, low=-0.01, high=0.008)
+    samples = proposal(gain=half_known).sample_size
+
+    def told(gain: Interval, way: Interval | None = None) -> str:
+        destination = table(1.0, 0.3, 1.0) if way else None
+        one = replace(proposal(gain=gain), destination=destination, destination_gain=way)
+        ((_, text),) = objections(one)
+        return text
+
+    assert f"{3 * samples} more judged queries" in told(half_known)
+    assert f"{3 * samples} more judged queries" in told(at_best_none, way=half_known)
+    for gain in (hardly, at_best_none):
+        assert "keep the" in told(gain)
+    assert "all of the way gains nDCG +0.0300" in told(LOSS, way=GAIN)
 
 
 def test_a_step_that_changes_no_ranking_is_allowed_on_a_way_that_surely_gains() -> None:
