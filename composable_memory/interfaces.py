@@ -22,6 +22,7 @@ from composable_memory.types import (
     MemoryFileSlice,
     MemoryProviderStatus,
     MemorySearchResult,
+    MemorySource,
     MemorySyncProgressUpdate,
     QueryIntent,
     QueryRequest,
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
         VectorRecord,
     )
     from composable_memory.facts import Adopted, Episode, Fact, Forgotten, GraphEntity, Neighbourhood
+    from composable_memory.forget.values import Forgetting, Holding
     from composable_memory_ops_logs import OpsLog
 
 ProgressCallback = Callable[[MemorySyncProgressUpdate], None]
@@ -73,6 +75,8 @@ class Capability(StrEnum):
     """`SupportsCheck`: it can look whether what it stores is still what was written."""
     FACTS = "facts"
     """`SupportsFacts`: it keeps statements about entities, which can be looked through and forgotten."""
+    FORGET = "forget"
+    """`SupportsForget`: it can remove for good what it stores of lines that go from notes."""
     INGEST = "ingest"
     """`SupportsIngest`: contents can be handed to it."""
     READ_FILE = "read-file"
@@ -299,6 +303,34 @@ class SupportsBackup(Protocol):
 
 
 @runtime_checkable
+class SupportsForget(Protocol):
+    """A memory that can remove for good what it stores of lines that go from notes.
+
+    Whatever it reads from notes and transcripts goes through `BackendServices.hide`, so that what was
+    forgotten does not come back with a copy of a note, or with what was said in a session.
+    """
+
+    async def holdings(self, wanted: Forgetting) -> Sequence[Holding]:
+        """Return what is stored of these lines, and so would go or would have to stay; nothing is changed.
+
+        Raises:
+            BackendError: it cannot be told.
+        """
+        ...
+
+    async def erase(self, wanted: Forgetting) -> Sequence[Holding]:
+        """Remove what is stored of these lines, which have gone from the notes; return what went.
+
+        Afterwards their text is in no file of this memory any more: neither in free pages of a database nor
+        in a journal, a log or a copy. Erasing again is as good as once: a call that was cut off is repeated.
+
+        Raises:
+            BackendError: it could not be done now; the caller repeats the call later.
+        """
+        ...
+
+
+@runtime_checkable
 class SupportsAdoption(Protocol):
     """A memory that may hold what was taken in before workspaces were told apart, and belongs to none."""
 
@@ -312,6 +344,7 @@ CAPABILITY_PROTOCOLS = {
     Capability.BACKUP: SupportsBackup,
     Capability.CHECK: SupportsCheck,
     Capability.FACTS: SupportsFacts,
+    Capability.FORGET: SupportsForget,
     Capability.INGEST: SupportsIngest,
     Capability.SYNC: SupportsSync,
 }
@@ -525,6 +558,15 @@ Clock = Callable[[], datetime]
 """Returns the present time, aware and in UTC."""
 
 
+HideForgotten = Callable[[str, MemorySource], str]
+"""Returns a text of a source with what was forgotten blank, and as many lines as before; reads a file."""
+
+
+def hide_nothing(text: str, _source: MemorySource) -> str:
+    """Return the text as it is: nothing was forgotten."""
+    return text
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendServices:
     """What the memory hands to a backend when it opens.
@@ -537,7 +579,8 @@ class BackendServices:
     `load_extractor` returns what finds entities and relations in texts; it is not for the loop, and may take
     a moment. What a backend keeps is kept under `workspace_id` as well as `agent_id`, so that no workspace
     sees what is another's; the id stays the same when the folder is moved. `inherits` says that this
-    workspace alone used the state folder before workspaces were told apart.
+    workspace alone used the state folder before workspaces were told apart. `hide` is what every text goes
+    through that a backend reads from notes and transcripts to store it; call it in a thread.
     """
 
     workspace_dir: Path
@@ -555,6 +598,7 @@ class BackendServices:
     is_long_lived: bool = True
     load_extractor: Callable[[], EntityExtractor] | None = None
     inherits: bool = False
+    hide: HideForgotten = hide_nothing
 
 
 OpenBackend = Callable[[Any, BackendServices], AbstractAsyncContextManager[MemorySearchManager]]

@@ -56,6 +56,7 @@ PACK = "tests/unit/core/test_context_pack.py::test_"
 NAMES = "tests/architecture/test_promised_names.py::test_"
 IMPORTS = "tests/architecture/test_imports.py::test_"
 RUNTIME = "tests/integration/test_runtime.py::test_"
+FORGETTING = "tests/integration/test_forgetting.py::test_"
 LEAKS = "tests/integration/test_leaks.py::test_"
 BLOCKING = "tests/integration/test_blocking_memory.py::test_"
 FILES = "tests/integration/test_config_files.py::test_"
@@ -3038,6 +3039,23 @@ INTERFACES = document(
                  f"{CHARTS}a_name_in_a_picture_is_text_and_never_markup_or_a_formula",
                  f"{CLI_FEEDBACK}a_plot_is_written_into_the_file",
                  f"{CLI_FEEDBACK}a_plot_without_a_file_is_drawn_in_the_terminal"),
+        ],
+    ),
+    (
+        "Forgetting",
+        [
+            kept("own:forget:exact", "exactly the lines that were shown go, with their copies, and never one more",
+                 f"{FORGETTING}exactly_the_lines_of_the_plan_go_with_their_copies",
+                 f"{FORGETTING}what_changed_since_the_plan_is_not_removed",
+                 f"{FORGETTING}a_query_lists_candidates_and_takes_only_what_is_chosen",
+                 f"{FORGETTING}the_command_shows_first_and_removes_with_yes"),
+            kept("own:forget:bytes", "no file of ours holds what was forgotten",
+                 f"{FORGETTING}no_file_of_ours_holds_the_words_afterwards"),
+            kept("own:forget:tombstones", "a tombstone without text keeps it from coming back",
+                 f"{FORGETTING}a_copy_that_comes_back_is_neither_indexed_nor_shown_until_it_is_lifted",
+                 f"{FORGETTING}tombstones_hold_no_text_and_are_keyed_by_workspace"),
+            kept("own:forget:apart", "the same text in another workspace stays",
+                 f"{FORGETTING}the_workspace_beside_it_with_the_same_text_is_untouched"),
         ],
     ),
     (

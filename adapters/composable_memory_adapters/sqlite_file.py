@@ -191,6 +191,17 @@ class SqliteFile:
             await asyncio.sleep(time.monotonic() - began)  # as long again for writers of other processes
         await self._writer.run(_empty_log, no_transaction)
 
+    async def scrub(self) -> bool:
+        """Write the file anew, so that nothing is left in it of what was deleted, and empty its log.
+
+        Returns False where the log could not be emptied, because somebody reads an older state for long.
+
+        Raises:
+            IndexProblem: the file cannot be written, or is closed.
+        """
+        await self._writer.run(_vacuum, no_transaction)
+        return await self._writer.run(_empty_log, no_transaction)
+
     def check_folder(self) -> None:
         """Check that a file that is not there yet could be made; looks at the disk, and changes nothing.
 
@@ -406,16 +417,21 @@ def _give_back(connection: Connection) -> int:
     return _free_pages(connection)
 
 
-def _empty_log(connection: Connection) -> None:
-    """Bring the log into the file and cut it to nothing, unless somebody needs it for long."""
+def _vacuum(connection: Connection) -> None:
+    connection.execute("VACUUM")
+
+
+def _empty_log(connection: Connection) -> bool:
+    """Bring the log into the file and cut it to nothing; False where somebody needs it for long."""
     usual = connection.pragma("busy_timeout")
     connection.set_busy_timeout(min(usual, EMPTYING_WAIT_MS))
     try:
         connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
     except apsw.BusyError:
-        return  # it is bounded all the same, and emptied when the file is closed
+        return False  # it is bounded all the same, and emptied when the file is closed
     finally:
         connection.set_busy_timeout(usual)
+    return True
 
 
 def _part(connection: Connection) -> None:

@@ -13,6 +13,7 @@ COMMANDS = {
     "get": ("search", "Show a memory file, or some of its lines."),
     "recall": ("recall", "Show what is known of somebody, or of a time."),
     "ingest": ("ingest", "Extract facts from notes or a text and store them."),
+    "forget": ("forget", "Forget lines of notes, with all that any store holds of them."),
     "status": ("status", "Show the status of the memory and of each backend."),
     "watch": ("watch", "Keep running and update the index as notes change."),
     "backup": (

@@ -22,6 +22,10 @@ class RecentResults:
         while len(self._shown) > KEPT_QUERIES:
             self._shown.popitem(last=False)
 
+    def clear(self) -> None:
+        """Forget all of them."""
+        self._shown.clear()
+
     def quoted_in(self, answer: str, trace_id: str) -> AnswerGiven | None:
         """Return the event that tells what an answer quotes of a query; None if the query is not known."""
         if trace_id not in self._shown:

@@ -1,7 +1,7 @@
 """Asks several backends at the same time, each under its own deadline, and turns failures into answers."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
@@ -13,6 +13,7 @@ from typing import TypeGuard, TypeVar, get_args
 from pydantic_core import to_json
 
 from composable_memory.errors import BackendGarbled
+from composable_memory.forget.tombstones import INSTEAD, Forgotten, Tombstones
 from composable_memory.highlights import within
 from composable_memory.interfaces import Capability
 from composable_memory.paths import leads_outside, problem_with_text
@@ -51,8 +52,10 @@ OnAnswer = Callable[[BackendAnswer, int], None]
 class FanOut:
     """Asks handles in parallel, none of them for longer than its own deadline."""
 
-    def __init__(self) -> None:
+    def __init__(self, forgotten: Forgotten | None = None) -> None:
+        """Ask; what is `forgotten`, as of its last look, is in no answer."""
         self._calls = BoundedCalls()
+        self._forgotten = forgotten
 
     async def ask_all(
         self, handles: Sequence[BackendHandle], query: str, options: SearchOptions, on_answer: OnAnswer
@@ -80,6 +83,8 @@ class FanOut:
         if isinstance(outcome, Failure):
             outcome = BackendAnswer(backend_id=entry.id, error=outcome.error)
         answer = replace(outcome, took_ms=(perf_counter() - began) * 1000)
+        if self._forgotten is not None and (stones := self._forgotten.known):
+            answer = replace(answer, results=tuple(_without_forgotten(answer.results, stones)))
         _take_in(handle, answer, options, on_answer)
         return answer
 
@@ -110,6 +115,20 @@ async def _sound_answer(handle: BackendHandle, query: str, options: SearchOption
         degraded=(*raw.degraded, *troubles),
         engines=raw.engines,
     )
+
+
+def _without_forgotten(
+    results: Sequence[MemorySearchResult], stones: Tombstones
+) -> Iterator[MemorySearchResult]:
+    """Yield what was not forgotten of some results: those with nothing else in them are left out."""
+    for one in results:
+        source: MemorySource = "memory" if one.start_line and one.source == "memory" else "sessions"
+        snippet, text = stones.hide(one.snippet, source), stones.hide(one.text, source)
+        facts = tuple(fact for fact in one.facts if stones.hide(fact.text, "sessions") == fact.text)
+        if (snippet, text, facts) == (one.snippet, one.text, one.facts):
+            yield one
+        elif snippet.replace(INSTEAD, "").strip():
+            yield replace(one, snippet=snippet, text=text, facts=facts, highlights=())
 
 
 def _unfiltered(handle: BackendHandle, unknown: Sequence[str]) -> Degradation:

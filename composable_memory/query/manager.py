@@ -20,6 +20,7 @@ from composable_memory.errors import (
     MemoryPathError,
     UnsupportedOperation,
 )
+from composable_memory.forget.tombstones import Forgotten
 from composable_memory.interfaces import (
     CAPABILITY_PROTOCOLS,
     Capability,
@@ -49,6 +50,7 @@ from composable_memory.types import (
     MemoryFileSlice,
     MemoryProviderStatus,
     MemorySearchResult,
+    MemorySource,
     QueryIntent,
     QueryRequest,
     QueryResponse,
@@ -84,6 +86,7 @@ class ComposableMemoryManager:
         memory_id: str | None = None,
         clock: Clock = utc_now,
         now: datetime | None = None,
+        forgotten: Forgotten | None = None,
     ) -> None:
         """Compose `backends`.
 
@@ -91,7 +94,8 @@ class ComposableMemoryManager:
         weights of the entries; what is put into a `LiveWeights` counts from the next query on. `unavailable`
         lists memories that should have been here, for every answer. `memory_id` is written to each query in
         the log, where several memories share one. `now` is the time of every request that has none of its
-        own; without it, relative times are counted from `clock`.
+        own; without it, relative times are counted from `clock`. What is `forgotten` is in no answer,
+        whatever a backend still says.
 
         Raises:
             ConfigError: two backends share an id, or `primary` is none of them.
@@ -121,7 +125,8 @@ class ComposableMemoryManager:
         self._now = now
         self._defaults = defaults or SearchOptions()
         self._unavailable = tuple(unavailable)
-        self._fan_out = FanOut()
+        self._fan_out = FanOut(forgotten)
+        self._forgotten = forgotten
         self._closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -271,11 +276,17 @@ class ComposableMemoryManager:
                 refusals.append(error)
             else:
                 if found.text:
-                    return found
+                    return await self._with_forgotten_hidden(found)
                 missing = missing or found
         if missing is None:
             raise _joined_refusal(refusals) if refusals else self._incapable("read a file")
         return missing
+
+    async def _with_forgotten_hidden(self, found: MemoryFileSlice) -> MemoryFileSlice:
+        if self._forgotten is None:
+            return found
+        source: MemorySource = "sessions" if found.path.endswith(".jsonl") else "memory"
+        return replace(found, text=await asyncio.to_thread(self._forgotten.hide, found.text, source))
 
     def status(self) -> MemoryProviderStatus:
         """Return the primary's status, with what the composite adds under `custom`."""
@@ -377,6 +388,8 @@ class ComposableMemoryManager:
             filters=filters,
             now=request.now,
         )
+        if self._forgotten is not None:
+            await asyncio.to_thread(self._forgotten.now)
         answers = await self._fan_out.ask_all(plan.asked, text, options, log.backend_result)
         answers += [BackendAnswer(backend_id=one, skipped=why) for one, why in plan.skipped.items()]
         weak = not (is_cut or filters.narrow or any(map(_is_by_vectors_alone, answers))) and is_weak(

@@ -12,6 +12,7 @@ from composable_memory.citations import cite, is_wanted
 from composable_memory.config.layers import LoadedSettings
 from composable_memory.config.settings import Settings
 from composable_memory.errors import ComposableMemoryError, ConfigError
+from composable_memory.forget.tombstones import Forgotten
 from composable_memory.interfaces import (
     BackendSpec,
     Capability,
@@ -20,6 +21,7 @@ from composable_memory.interfaces import (
     SupportsBackup,
     SupportsCheck,
     SupportsFacts,
+    SupportsForget,
     SupportsIngest,
 )
 from composable_memory.learning.context import LearningContext
@@ -50,6 +52,8 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
     from composable_memory.content import IngestReport, MemoryContentObject
+    from composable_memory.forget.forgetting import ForgettingScope
+    from composable_memory.forget.values import ForgetPlan, ForgetReport
     from composable_memory.learning import Learning
     from composable_memory.runtime.failover import FallbackMemoryManager
 
@@ -68,6 +72,8 @@ class Memory:
     workspace_dir: Path
     state_dir: Path
     ops_log: OpsLog
+    forgotten: Forgotten
+    """What was forgotten of this workspace, as hashes."""
     embedder: EmbedderChoice = field(default_factory=EmbedderChoice)
     """Who turns texts into vectors, and who was passed over for what reason."""
     pair: "FallbackMemoryManager | None" = None
@@ -276,6 +282,42 @@ class Memory:
         able = self._able_at(Capability.BACKUP)
         return {backend_id: one for backend_id, one in able.items() if isinstance(one, SupportsBackup)}
 
+    async def plan_forgetting(self, target: str, *, everything: bool = False) -> "ForgetPlan":
+        """Return what forgetting `target` would remove from notes and from every store; nothing is removed.
+
+        `target` is a place (`notes.md#L3`, `notes.md:3-7`), the id of a retained line (`^m4k29x`), or a
+        query. Where several lines fit a query the plan has them as candidates, or with `everything` all of
+        them as its lines.
+
+        Raises:
+            InvalidArgument: the target is blank.
+            MemoryPathError: it is a place in which there is nothing.
+        """
+        from composable_memory.forget import forgetting
+
+        return await forgetting.plan_forgetting(self._forgetting(), target, everything=everything)
+
+    async def forget(self, plan_or_token: "ForgetPlan | str") -> "ForgetReport":
+        """Forget exactly what a plan shows, given it or its token; a tombstone keeps it from coming back.
+
+        Where the notes have changed since, nothing is removed, and the report has a new plan. A backend that
+        cannot follow now is pending in the report, and follows when the memory is opened next.
+
+        Raises:
+            InvalidArgument: it is no token, or the plan's candidates have to be chosen from.
+            MemoryPathError: a note cannot be written; nothing else was removed.
+            BackendUnavailable: another process is forgetting something, and does not end.
+        """
+        from composable_memory.forget import forgetting
+
+        return await forgetting.forget(self._forgetting(), plan_or_token)
+
+    async def continue_forgetting(self) -> None:
+        """Go on with what was not forgotten everywhere yet: for a kill, or a backend that was down."""
+        from composable_memory.forget import forgetting
+
+        await forgetting.continue_forgetting(self._forgetting())
+
     def status(self) -> MemoryProviderStatus:
         """Return a snapshot of the primary, with what the composite adds under `custom`."""
         return self.manager.status()
@@ -353,6 +395,21 @@ class Memory:
         mode = self.settings.memory.citations
         return results if is_wanted(mode, session_key) else cite(results, mode, session_key)
 
+    def _forgetting(self) -> "ForgettingScope":
+        from composable_memory.forget.forgetting import ForgettingScope
+
+        able = self._able_at(Capability.FORGET)
+        lost = [one for one in self.unavailable() if self._declares(one.backend_id, Capability.FORGET)]
+        return ForgettingScope(
+            workspace_dir=self.workspace_dir,
+            extra_paths=self.status().extra_paths,
+            manager=self.manager,
+            forgotten=self.forgotten,
+            recent=self.recent,
+            able={id_: one for id_, one in able.items() if isinstance(one, SupportsForget)},
+            lost={one.backend_id: one.reason for one in lost},
+        )
+
     async def _hand_over(
         self,
         contents: "Sequence[MemoryContentObject]",
@@ -408,9 +465,11 @@ class Memory:
         if primary is None:
             return {}
         primary_id = self.settings.memory.backend
-        found = self.registry.backend(primary_id)
-        declared = found.spec.capabilities if found and found.spec else ()
-        return {primary_id: primary} if capability in declared else {}
+        return {primary_id: primary} if self._declares(primary_id, capability) else {}
+
+    def _declares(self, backend_id: str, capability: Capability) -> bool:
+        found = self.registry.backend(backend_id)
+        return bool(found and found.spec and capability in found.spec.capabilities)
 
 
 def _words_of(query: str | QueryRequest) -> str:

@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from datetime import datetime
 from functools import partial
 from importlib import import_module
@@ -12,7 +12,8 @@ from pathlib import Path
 from composable_memory.arguments import require
 from composable_memory.config.layers import LoadedSettings, default_state_dir, load_settings
 from composable_memory.config.settings import MemorySettings, Settings
-from composable_memory.errors import ConfigError
+from composable_memory.errors import ComposableMemoryError, ConfigError
+from composable_memory.forget.tombstones import Forgotten
 from composable_memory.interfaces import (
     BackendServices,
     BackendSpec,
@@ -89,6 +90,7 @@ async def open_memory(
     async with AsyncExitStack() as stack:
         ops_log = open_ops_log(loaded.settings.memory, state_dir=state, clock=now)
         await stack.enter_async_context(ops_log)
+        forgotten = Forgotten(state, identity.id)
         with trace():
             embedding = EmbedderServices(state_dir=state, environ=environ, ops_log=ops_log, clock=now)
             choice = await choose_embedder(loaded, registry, embedding, stack)
@@ -107,6 +109,7 @@ async def open_memory(
                 is_long_lived=long_lived,
                 load_extractor=load_extractor,
                 inherits=identity.inherits,
+                hide=forgotten.hide,
             )
             opener = BackendOpener(loaded=loaded, registry=registry, services=services)
             backends_open = await opener.open_all(stack)
@@ -118,7 +121,15 @@ async def open_memory(
         lost = (*_told_of_replacement(identity, folder), *await _weights_lost(context, live))
         asked_at = moment_given(environ[NOW_VARIABLE], NOW_VARIABLE) if environ.get(NOW_VARIABLE) else None
         manager = _composed(
-            backends_open, loaded.settings.memory, ops_log, live, lost, context.memory_id, now, asked_at
+            backends_open,
+            loaded.settings.memory,
+            ops_log,
+            live,
+            lost,
+            context.memory_id,
+            now,
+            asked_at,
+            forgotten,
         )
         manager.require_usable("open")  # from here on, on this event loop
         stack.push_async_callback(manager.close)
@@ -129,11 +140,15 @@ async def open_memory(
             workspace_dir=folder,
             state_dir=state,
             ops_log=ops_log,
+            forgotten=forgotten,
             embedder=choice,
             pair=backends_open.pair,
             context=context,
             weights=live,
         )
+        if await asyncio.to_thread(forgotten.journal_path.exists):
+            with suppress(ComposableMemoryError):  # the status tells of it, and the next opening tries again
+                await memory.continue_forgetting()
         if long_lived:
             await stack.enter_async_context(await _background_of(memory))
         yield memory
@@ -193,6 +208,7 @@ def _composed(
     memory_id: str,
     clock: Clock,
     asked_at: datetime | None,
+    forgotten: Forgotten,
 ) -> ComposableMemoryManager:
     """Return the composite of the backends that are open."""
     query = memory.query
@@ -211,6 +227,7 @@ def _composed(
         memory_id=memory_id,
         clock=clock,
         now=asked_at,
+        forgotten=forgotten,
     )
 
 

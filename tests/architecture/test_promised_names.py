@@ -46,6 +46,7 @@ METHODS: Mapping[type, Mapping[str, str]] = {
         "neighbourhood": "entity depth limit",
         "forget": "episode_id",
     },
+    interfaces.SupportsForget: {"holdings": "wanted", "erase": "wanted"},
     interfaces.SupportsBackup: {"backup": "folder", "restore": "folder replace"},
     interfaces.GraphAdapter: {"upsert_nodes": "nodes", "upsert_edges": "edges", "query": "query"},
     interfaces.VectorAdapter: {"upsert": "records", "query": "query"},

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from composable_memory.config.layers import LoadedSettings
 from composable_memory.config.settings import Settings
 from composable_memory.errors import BackendError, BackendUnavailable
+from composable_memory.forget.tombstones import Forgotten
 from composable_memory.interfaces import MemorySearchManager
 from composable_memory.query.backend_handle import ComposableBackendEntry
 from composable_memory.query.live_weights import LiveWeights
@@ -81,6 +82,7 @@ def a_memory(
         workspace_dir=Path(),
         state_dir=Path(),
         ops_log=ops_log,
+        forgotten=Forgotten(Path(), "nobody"),
         context=idle_context(ops_log),
         weights=LiveWeights({}),
     )

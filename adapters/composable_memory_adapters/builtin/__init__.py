@@ -29,7 +29,14 @@ spec = BackendSpec(
     settings=BuiltinSettings,
     open=lazy_backend(_load),
     capabilities=frozenset(
-        {Capability.ANSWER, Capability.CALIBRATED, Capability.CHECK, Capability.READ_FILE, Capability.SYNC}
+        {
+            Capability.ANSWER,
+            Capability.CALIBRATED,
+            Capability.CHECK,
+            Capability.FORGET,
+            Capability.READ_FILE,
+            Capability.SYNC,
+        }
     ),
     kept=_kept,
     trust={

@@ -15,6 +15,7 @@ from composable_memory.errors import (
     IndexProblem,
     MemoryPathError,
 )
+from composable_memory.forget.values import Forgetting, Holding
 from composable_memory.interfaces import BackendServices, ProgressCallback
 from composable_memory.paths import relative_key, resolve_memory_file
 from composable_memory.registry import load_vectors
@@ -164,6 +165,45 @@ class BuiltinMemory:
                 return ()
             await self._note_damage(found)
             return (str(IndexDamaged(self._index.path, found)),)
+
+    async def holdings(self, wanted: Forgetting) -> tuple[Holding, ...]:
+        """Return what the index holds of lines: passages, vectors, and what was said in the same words."""
+        self._index.current("say what it holds")
+        with self._failing_to("say what it holds"):
+            found = await self._index.stored(wanted)
+        if found is None:
+            return ()
+        told = [
+            Holding(store=BACKEND_ID, what="passages of notes", count=found.passages),
+            Holding(
+                store=BACKEND_ID,
+                what="passages of transcripts",
+                count=found.said,
+                examples=tuple(found.transcripts),
+            ),
+            Holding(store=BACKEND_ID, what="vectors", count=found.vectors),
+            Holding(
+                store=BACKEND_ID,
+                what="transcripts",
+                count=len(found.transcripts),
+                examples=tuple(found.transcripts),
+                stays="the agent wrote them; what is forgotten is hidden in them, and not indexed",
+            ),
+        ]
+        return tuple(one for one in told if one.count)
+
+    async def erase(self, wanted: Forgetting) -> tuple[Holding, ...]:
+        """Index without these lines, and remove all that is left of them in the file."""
+        found = await self.holdings(wanted)
+        with self._failing_to("forget"):
+            if not await self._index.exists():
+                return ()
+            await self._index.mark_unread(wanted)
+            await self.sync(reason="forget")
+            problem = await self._index.purge()
+        if problem is not None:
+            raise BackendError(BACKEND_ID, "forget", problem)
+        return found
 
     async def read_file(
         self, rel_path: str, *, from_line: int | None = None, lines: int | None = None

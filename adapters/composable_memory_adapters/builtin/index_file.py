@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from composable_memory.errors import BackendUnavailable, IndexDamaged, IndexProblem, IndexTooNew
+from composable_memory.forget.values import Forgetting
 from composable_memory.interfaces import BackendServices
 from composable_memory.supervision.single_flight import Flight
 from composable_memory.types import SyncReport
@@ -16,7 +17,7 @@ from composable_memory_adapters.builtin.notes.documents import note_suffixes
 from composable_memory_adapters.builtin.notes.sources import scan
 from composable_memory_adapters.builtin.search.searcher import Searcher
 from composable_memory_adapters.builtin.settings import BuiltinSettings
-from composable_memory_adapters.builtin.store import integrity, rebuild, schema
+from composable_memory_adapters.builtin.store import erasing, integrity, rebuild, schema
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.builtin.store.index_meta import IndexSnapshot, SyncMark, milliseconds
 from composable_memory_adapters.builtin.sync.debounce import Debounce
@@ -182,6 +183,28 @@ class IndexFile:
         )
         return not (found.files or found.unreadable or found.remarks)
 
+    # --- forgetting ---------------------------------------------------------------------------------------
+
+    async def stored(self, wanted: Forgetting) -> erasing.Stored | None:
+        """Return what is stored of lines; None where there is no index."""
+        return await self.current("forget").file.read(erasing.stored, wanted) if await self.exists() else None
+
+    async def mark_unread(self, wanted: Forgetting) -> None:
+        """Have the next sync read all files again that say what is forgotten."""
+        await self.reopen_if_replaced()
+        await self.current("forget").file.write(erasing.mark_unread, wanted)
+
+    async def purge(self) -> str | None:
+        """Remove what the last sync left of what was forgotten; return what keeps that from being whole."""
+        file = self.current("forget").file
+        if left := await file.read(erasing.unread):
+            return f"{len(left)} files cannot be read now, among them {left[0]}"
+        await file.write(erasing.purge)
+        is_log_empty = await file.scrub()
+        await asyncio.to_thread(_remove_set_aside, self.path)
+        await self.take_stock()
+        return None if is_log_empty else f"another process reads {self.path} all the time"
+
     # --- damage, and a file that was replaced -------------------------------------------------------------
 
     async def check(self) -> str | None:
@@ -270,6 +293,7 @@ class IndexFile:
             clock=self._services.clock,
             transcripts=self._transcripts,
             embedder_is_local=self._services.embedder_is_local,
+            hide=self._services.hide,
         )
         return OpenIndex(file=file, searcher=searcher, sync=sync, stack=stack)
 
@@ -297,11 +321,15 @@ async def ensure_tables(file: SqliteFile) -> None:
 
 def _set_aside(path: Path, stamp: str) -> Path:
     """Rename an index with its log and return the new path; one set aside earlier is deleted."""
-    for before in path.parent.glob(f"{glob.escape(path.name)}.damaged-*"):
-        before.unlink()
+    _remove_set_aside(path)
     aside = path.with_name(f"{path.name}.damaged-{stamp}")
     for suffix in ("", "-wal", "-shm"):
         part = path.with_name(path.name + suffix)
         if part.exists():
             part.rename(aside.with_name(aside.name + suffix))
     return aside
+
+
+def _remove_set_aside(path: Path) -> None:
+    for before in path.parent.glob(f"{glob.escape(path.name)}.damaged-*"):
+        before.unlink()

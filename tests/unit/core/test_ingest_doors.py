@@ -9,6 +9,7 @@ from composable_memory.config.layers import LoadedSettings
 from composable_memory.config.settings import Settings
 from composable_memory.content import IngestReport, MemoryContentObject
 from composable_memory.errors import BackendError, ConfigError
+from composable_memory.forget.tombstones import Forgotten
 from composable_memory.interfaces import BackendSpec, Capability, MemorySearchManager
 from composable_memory.query.backend_handle import ComposableBackendEntry
 from composable_memory.query.live_weights import LiveWeights
@@ -72,6 +73,7 @@ def a_memory(*backends: MemorySearchManager, unavailable: tuple[Degradation, ...
         workspace_dir=Path(),
         state_dir=Path(),
         ops_log=ops_log,
+        forgotten=Forgotten(Path(), "nobody"),
         context=idle_context(ops_log),
         weights=LiveWeights({}),
     )

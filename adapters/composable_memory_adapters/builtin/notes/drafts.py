@@ -1,10 +1,11 @@
 """Finds notes and transcripts that differ from the index, and reads and cuts them into chunks."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
+from composable_memory.interfaces import HideForgotten, hide_nothing
 from composable_memory.types import MemorySource
 from composable_memory_adapters.builtin.notes.documents import Document, cut_document, reader_of
 from composable_memory_adapters.builtin.notes.fields import NO_FIELDS, NoteFields, fields_of
@@ -99,13 +100,14 @@ class Drafter:
     """Makes drafts of notes and transcripts that changed.
 
     `growth_limits` is how much a transcript must grow before it is read again; None for any change. With
-    `any_cut` a file that was only cut differently counts as unchanged.
+    `any_cut` a file that was only cut differently counts as unchanged. `hide` blanks what was forgotten.
     """
 
     chunking: ChunkingSettings
     keywords: bool
     growth_limits: SessionDeltaSettings | None = None
     any_cut: bool = False
+    hide: HideForgotten = hide_nothing
 
     @property
     def recipe(self) -> str:
@@ -168,7 +170,7 @@ class Drafter:
                 break
             group.end += 1
             try:
-                note = _read(found, documents)
+                note = self._read(found, documents)
             except FileNotFoundError:
                 group.vanished = True
             except OSError as error:
@@ -178,6 +180,11 @@ class Drafter:
                 group.drafts.append(draft)
                 group.chunks += len(draft.chunks or ())
         return group
+
+    def _read(self, found: ScannedFile, documents: Mapping[str, Document | OSError]) -> Note | Transcript:
+        note = _read(found, documents)
+        shown = self.hide(note.text, found.source)
+        return note if shown is note.text else replace(note, text=shown)
 
     def _draft(self, found: ScannedFile, note: Note | Transcript, seen: FileState | None) -> FileDraft:
         is_same = seen is not None and seen.hash == note.hash and self._matches_recipe(found.key, seen)

@@ -21,7 +21,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from composable_memory.errors import IndexDamaged, IndexProblem
-from composable_memory.interfaces import Clock, EmbedderAdapter
+from composable_memory.interfaces import Clock, EmbedderAdapter, HideForgotten, hide_nothing
 from composable_memory.supervision.lease import POLL_S, Lease
 from composable_memory.supervision.single_flight import Flight, sync_complete
 from composable_memory.types import MemorySyncProgressUpdate, SyncReport
@@ -96,6 +96,7 @@ class Synchroniser:
     clock: Clock
     transcripts: Path | None = None
     embedder_is_local: bool = True
+    hide: HideForgotten = hide_nothing
     has_matched: bool = field(default=False, init=False)
     """Whether the index has matched the settings during a sync of this process.
 
@@ -114,6 +115,7 @@ class Synchroniser:
             chunking=self.settings.chunking,
             keywords=self.settings.store.fts.enabled,
             growth_limits=growth_limits(reason, self.settings.sync.sessions),
+            hide=self.hide,
         )
 
     async def run(self, flight: Flight) -> SyncReport:

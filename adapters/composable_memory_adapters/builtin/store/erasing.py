@@ -1,0 +1,86 @@
+"""What the index holds of lines that are forgotten, and removing what a sync leaves of them.
+
+A sync takes passages out. Their words stay in the segments of the keyword index and among the long words,
+their vectors in the cache, where equal texts would find them again, and their bytes in free pages.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from composable_memory.forget.values import Forgetting
+from composable_memory.forget.wording import contains, statements_of, words_of
+from composable_memory_adapters.builtin.store import documents, index_meta, rebuild, schema
+from composable_memory_adapters.builtin.store.tables import LIVE
+from composable_memory_adapters.sqlite_file import Connection
+from composable_memory_adapters.text.compounds import long_words
+
+OVERLAPPING = "SELECT id FROM chunks WHERE path = ? AND start_line <= ? AND end_line >= ?"
+WITH_WORD = "SELECT id, path, text FROM chunks WHERE source = 'sessions' AND text LIKE ? ESCAPE '!'"
+VECTORS = """
+SELECT count(DISTINCT embedding_id) FROM chunks WHERE id IN (SELECT value FROM json_each(?))
+"""
+READ_AGAIN = "UPDATE files SET chunker = '' WHERE path IN (SELECT value FROM json_each(?))"
+READ_ALL_SESSIONS = "UPDATE files SET chunker = '' WHERE source = 'sessions'"
+UNREAD = "SELECT path FROM files WHERE chunker = ''"
+UNUSED_VECTORS = """
+DELETE FROM embedding_cache
+WHERE NOT EXISTS (SELECT 1 FROM chunks WHERE chunks.embedding_id = embedding_cache.id)
+"""
+TEXTS = "SELECT text FROM chunks"
+OPTIMIZE = "INSERT INTO {keywords} ({keywords}) VALUES ('optimize')"
+
+
+class Stored(NamedTuple):
+    """What the index holds: passages of notes, passages of transcripts, vectors, and which transcripts."""
+
+    passages: int
+    said: int
+    vectors: int
+    transcripts: Sequence[str]
+
+
+def stored(connection: Connection, wanted: Forgetting) -> Stored:
+    """Return what is stored of some lines, and of what was said in the same words."""
+    own = set[int]()
+    for line in wanted.lines:
+        own.update(
+            row[0] for row in connection.execute(OVERLAPPING, (line.path, line.end_line, line.start_line))
+        )
+    said = dict(_quoting(connection, wanted.texts))
+    vectors = connection.execute(VECTORS, (json.dumps([*own, *said]),)).get
+    return Stored(len(own), len(said), vectors, sorted(set(said.values())))
+
+
+def mark_unread(connection: Connection, wanted: Forgetting) -> None:
+    """Have the next sync read all files again that say what is forgotten."""
+    paths = [*wanted.paths, *dict(_quoting(connection, wanted.texts)).values()]
+    connection.execute(READ_AGAIN, (json.dumps(paths),))
+    if not wanted.is_known:
+        connection.execute(READ_ALL_SESSIONS)
+
+
+def unread(connection: Connection) -> list[str]:
+    """Return the files that have yet to be read again."""
+    return [row[0] for row in connection.execute(UNREAD)]
+
+
+def purge(connection: Connection) -> None:
+    """Remove what no passage needs: vectors, words, documents, the merged segments of the keyword index."""
+    connection.execute(schema.DROP_REBUILD)
+    connection.execute(UNUSED_VECTORS)
+    rebuild.prune_kept(connection)
+    documents.prune(connection)
+    connection.execute(LIVE.sql("DELETE FROM {words}"))
+    schema.add_long_words(connection, LIVE, long_words(row[0] for row in connection.execute(TEXTS)))
+    connection.execute(LIVE.sql(OPTIMIZE))
+    index_meta.bump_revision(connection)
+
+
+def _quoting(connection: Connection, texts: Iterable[str]) -> Iterable[tuple[int, str]]:
+    """Yield the passages of transcripts, with their paths, in which some texts are said."""
+    for said in {one.said for text in texts for one in statements_of(text) if one.is_telling}:
+        like = max(said, key=len).replace("!", "!!").replace("%", "!%").replace("_", "!_")
+        for id_, path, text in connection.execute(WITH_WORD, (f"%{like}%",)):
+            if contains(words_of(text), said):
+                yield id_, path

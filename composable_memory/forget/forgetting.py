@@ -1,0 +1,265 @@
+"""Forgets lines of notes everywhere: plans, removes in an order that survives a kill, and goes on after one.
+
+First the tombstones and a journal are on the disk, so that nothing brings the lines back. While the notes
+still hold them, their text tells what else quotes them; then they are cut out, and the backends follow. The
+journal names places and keyed hashes. It stays until every backend is done.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+from composable_memory.arguments import require_text
+from composable_memory.errors import BackendUnavailable, ComposableMemoryError, InvalidArgument
+from composable_memory.forget import planning
+from composable_memory.forget.notes import NoteLine, Notes, without_lines
+from composable_memory.forget.planning import Marked
+from composable_memory.forget.tombstones import Forgotten
+from composable_memory.forget.values import ForgetLine, ForgetPlan, ForgetReport, Forgetting, Holding
+from composable_memory.interfaces import SupportsForget
+from composable_memory.learning.recent import RecentResults
+from composable_memory.query.manager import ComposableMemoryManager
+from composable_memory.supervision.file_lock import file_lock
+from composable_memory_ops_logs.private_files import replace_file
+from composable_memory_ops_logs.quick_dataclass import dataclass
+
+PATIENCE_S = 60.0
+"""How long to wait for another process that forgets something of the same workspace."""
+NEAREST = 5
+"""In so many passages candidates are looked for where no line has the words of a query."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForgettingScope:
+    """What forgetting works on: the notes, the stores and the caches of one open memory.
+
+    `able` are the backends that can forget, `lost` those that could if they were open, with the reasons.
+    """
+
+    workspace_dir: Path
+    extra_paths: Sequence[str]
+    manager: ComposableMemoryManager
+    forgotten: Forgotten
+    recent: RecentResults
+    able: Mapping[str, SupportsForget]
+    lost: Mapping[str, str]
+
+
+async def plan_forgetting(memory: ForgettingScope, target: str, *, everything: bool = False) -> ForgetPlan:
+    """Return what would be forgotten; with `everything` all lines that fit a query, not only a single one.
+
+    Raises:
+        InvalidArgument: the target is blank.
+        MemoryPathError: it is a place in which there is nothing.
+    """
+    require_text("target", target)
+    if not target.strip():
+        raise InvalidArgument("target", "a query, a place such as notes.md#L3, or the id of a line", target)
+    notes = await asyncio.to_thread(_notes_of, memory)
+    found = await asyncio.to_thread(partial(planning.look_up, notes, target, everything=everything))
+    if not (found.chosen or found.candidates):
+        found = found._replace(candidates=await _nearest(memory, notes, target))
+    return await _plan(memory, notes, target, found.chosen, found.candidates)
+
+
+async def forget(memory: ForgettingScope, plan_or_token: ForgetPlan | str) -> ForgetReport:
+    """Forget what a plan shows, if it is still so; else return what would go now.
+
+    Raises:
+        InvalidArgument: it is no token, or the plan's candidates have to be chosen from.
+        MemoryPathError: a note cannot be written.
+        BackendUnavailable: another process is forgetting something, and does not end.
+    """
+    token = plan_or_token.token if isinstance(plan_or_token, ForgetPlan) else plan_or_token
+    digest, lines = planning.read_token(token)
+    notes = await asyncio.to_thread(_notes_of, memory)
+    async with _alone(memory.forgotten):
+        hashing = await asyncio.to_thread(memory.forgotten.hashing)
+        if not await asyncio.to_thread(planning.is_as_shown, notes, digest, lines, hashing):
+            again = await asyncio.to_thread(planning.found_again, notes, lines, hashing)
+            target = plan_or_token.target if isinstance(plan_or_token, ForgetPlan) else ""
+            return ForgetReport(is_done=False, plan=await _plan(memory, notes, target, again, ()))
+        await asyncio.to_thread(_begin, memory.forgotten, notes, lines)
+        return await _carry_out(memory, notes, _Journal(lines=tuple(lines)))
+
+
+async def continue_forgetting(memory: ForgettingScope) -> None:
+    """Go on with what a process that was killed, or a backend that was down, has left to be forgotten."""
+    async with file_lock(memory.forgotten.lock_path, owner="forget", patience_s=0) as is_ours:
+        if is_ours and (journal := await asyncio.to_thread(_read_journal, memory.forgotten)):
+            await _carry_out(memory, await asyncio.to_thread(_notes_of, memory), journal)
+
+
+async def pending_of(forgotten: Forgotten) -> dict[str, str]:
+    """Return the backends that have yet to forget something, and why they have not."""
+    journal = await asyncio.to_thread(_read_journal, forgotten)
+    return dict(journal.pending) if journal else {}
+
+
+# --- planning -----------------------------------------------------------------------------------------------
+
+
+def _notes_of(memory: ForgettingScope) -> Notes:
+    return Notes(memory.workspace_dir, memory.extra_paths)
+
+
+async def _nearest(memory: ForgettingScope, notes: Notes, query: str) -> list[NoteLine]:
+    """Return the lines of the passages that answer a query in other words than it has."""
+    response = await memory.manager.query(query, max_results=NEAREST)
+    found = () if response.weak else response.results
+
+    def lines() -> list[NoteLine]:
+        near = [
+            line
+            for one in found
+            if one.start_line and notes.has(one.path)
+            for line in planning.lines_in(notes, one.path, one.start_line, one.end_line)
+        ]
+        return [line for line in dict.fromkeys(near) if line.statement.is_telling]
+
+    return (await asyncio.to_thread(lines))[: planning.MOST_CANDIDATES]
+
+
+async def _plan(
+    memory: ForgettingScope,
+    notes: Notes,
+    target: str,
+    chosen: Sequence[NoteLine],
+    candidates: Sequence[NoteLine],
+) -> ForgetPlan:
+    """Return the plan for lines that were chosen, or else with the candidates to choose from."""
+
+    def write() -> tuple[str, list[ForgetLine], list[ForgetLine]]:
+        hashing = memory.forgotten.hashing()
+        copies = planning.copies_of(notes, chosen)
+        lines = planning.forget_lines(chosen) + planning.forget_lines(copies, is_copy=True)
+        token = planning.token_of(notes, planning.marked([*chosen, *copies], hashing), hashing)
+        tokens = [
+            planning.token_of(
+                notes, planning.marked([one, *planning.copies_of(notes, [one])], hashing), hashing
+            )
+            for one in candidates
+        ]
+        return token if lines else "", lines, planning.forget_lines(candidates, tokens)
+
+    token, lines, shown = await asyncio.to_thread(write)
+    stores = await _holdings(memory, Forgetting(lines=lines)) if lines else []
+    return ForgetPlan(
+        target=target, token=token, lines=tuple(lines), candidates=tuple(shown), stores=tuple(stores)
+    )
+
+
+async def _holdings(memory: ForgettingScope, wanted: Forgetting) -> list[Holding]:
+    found: list[Holding] = []
+    for backend_id, backend in memory.able.items():
+        try:
+            found += await backend.holdings(wanted)
+        except ComposableMemoryError as error:
+            found.append(Holding(store=backend_id, what="unknown", count=0, pending=str(error)))
+    return found
+
+
+# --- removing -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Journal:
+    """What is being forgotten: the lines, whether they have gone from the notes, and who has yet to follow.
+
+    `pending` has the backends and the reasons; it is None before any of them was asked.
+    """
+
+    lines: tuple[Marked, ...]
+    is_cut: bool = False
+    pending: tuple[tuple[str, str], ...] = ()
+
+
+@asynccontextmanager
+async def _alone(forgotten: Forgotten) -> AsyncIterator[None]:
+    await asyncio.to_thread(forgotten.key)  # makes the folder
+    async with file_lock(forgotten.lock_path, owner="forget", patience_s=PATIENCE_S) as is_ours:
+        if not is_ours:
+            problem = "another process has been forgetting something for a long time"
+            raise BackendUnavailable("forget", problem, fix="try again when it has ended", operation="begin")
+        yield
+
+
+def _begin(forgotten: Forgotten, notes: Notes, lines: Sequence[Marked]) -> None:
+    statements = [one for _, one in _standing(forgotten, notes, lines)]
+    forgotten.bury(statements)
+    before = _read_journal(forgotten)
+    _write_journal(forgotten, _Journal(lines=(*(before.lines if before else ()), *lines)))
+
+
+def _standing(forgotten: Forgotten, notes: Notes, lines: Sequence[Marked]) -> list[NoteLine]:
+    """Return those of the lines that still stand in their notes, wherever by now."""
+    hashing, found = forgotten.hashing(), []
+    for path in dict.fromkeys(line.path for line in lines):
+        text = notes.text(path)
+        spans = set(planning.spans_to_cut(text, path, lines, hashing))
+        every = planning.lines_in(notes, path, 1, text.count("\n") + 1)
+        found += [one for one in every if (one.statement.start_line, one.statement.end_line) in spans]
+    return found
+
+
+async def _carry_out(memory: ForgettingScope, notes: Notes, journal: _Journal) -> ForgetReport:
+    forgotten, stores = memory.forgotten, list[Holding]()
+    if journal.is_cut:
+        lines = [_without_text(line) for line in journal.lines]
+    else:
+        standing = await asyncio.to_thread(_standing, forgotten, notes, journal.lines)
+        lines = planning.forget_lines(standing) or [_without_text(line) for line in journal.lines]
+        for path in dict.fromkeys(line.path for line in journal.lines):
+            await asyncio.to_thread(_cut, forgotten, notes, path, journal.lines)
+        memory.recent.clear()
+        await asyncio.to_thread(_write_journal, forgotten, _Journal(lines=journal.lines, is_cut=True))
+    stores += await _erase(memory, Forgetting(lines=lines))
+    pending = tuple((one.store, one.pending) for one in stores if one.pending)
+    rest = _Journal(lines=journal.lines, is_cut=True, pending=pending) if pending else None
+    await asyncio.to_thread(_write_journal, forgotten, rest)
+    return ForgetReport(is_done=not pending, lines=tuple(lines), stores=tuple(stores))
+
+
+def _cut(forgotten: Forgotten, notes: Notes, path: str, lines: Sequence[Marked]) -> None:
+    hashing = forgotten.hashing()
+    notes.change(path, lambda text: without_lines(text, planning.spans_to_cut(text, path, lines, hashing)))
+
+
+async def _erase(memory: ForgettingScope, wanted: Forgetting) -> list[Holding]:
+    """Have every backend forget; one that cannot now is pending, and so is one that could not be opened."""
+    stores: list[Holding] = []
+    for backend_id, backend in memory.able.items():
+        try:
+            stores += await backend.erase(wanted)
+        except ComposableMemoryError as error:
+            stores.append(Holding(store=backend_id, what="everything", count=0, pending=str(error)))
+    for backend_id, why in memory.lost.items():
+        stores.append(Holding(store=backend_id, what="everything", count=0, pending=why))
+    return stores
+
+
+def _without_text(line: Marked) -> ForgetLine:
+    return ForgetLine(path=line.path, start_line=line.start_line, end_line=line.end_line, text="")
+
+
+def _read_journal(forgotten: Forgotten) -> _Journal | None:
+    try:
+        wire = json.loads(forgotten.journal_path.read_bytes())
+        return _Journal(
+            lines=tuple(Marked(*line) for line in wire["lines"]),
+            is_cut=wire["isCut"],
+            pending=tuple((store, why) for store, why in wire["pending"]),
+        )
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _write_journal(forgotten: Forgotten, journal: _Journal | None) -> None:
+    if journal is None:
+        forgotten.journal_path.unlink(missing_ok=True)
+        return
+    wire = {"lines": journal.lines, "isCut": journal.is_cut, "pending": journal.pending}
+    replace_file(forgotten.journal_path, json.dumps(wire).encode(), survives="power cut")

@@ -1,0 +1,203 @@
+"""Finds the lines that a target means: a place, the id of a retained line, or a query (reads notes).
+
+A plan's token names the lines by their places and by keyed hashes of what they say, so that it confirms
+exactly what was shown, and holds nothing of it.
+"""
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from composable_memory.citations import read_citation
+from composable_memory.errors import InvalidArgument, MemoryPathError
+from composable_memory.forget.notes import NoteLine, Notes
+from composable_memory.forget.tombstones import Tombstones
+from composable_memory.forget.values import ForgetLine
+from composable_memory.forget.wording import Statement, statements_of, words_of
+
+MOST_CANDIDATES = 20
+ENOUGH = 0.5
+"""The share of a query's words, by their length, that a candidate has at least."""
+NEARLY_AS_GOOD = 0.75
+"""How near to the best candidate another one has to come."""
+_BEGINNING = "forget1."
+_ID = re.compile(r"\^?([A-Za-z0-9-]{2,64})")
+
+Named = Callable[[Statement], bool]
+
+
+class Marked(NamedTuple):
+    """A line of a note by its place and the keyed hash of its words, as tokens and journals name it."""
+
+    path: str
+    start_line: int
+    end_line: int
+    words: str
+
+    def is_at(self, one: Statement) -> bool:
+        """Return whether a statement stands at this place."""
+        return (one.start_line, one.end_line) == (self.start_line, self.end_line)
+
+
+class Found(NamedTuple):
+    """The lines that a target means, or those to choose from."""
+
+    chosen: Sequence[NoteLine] = ()
+    candidates: Sequence[NoteLine] = ()
+
+
+def look_up(notes: Notes, target: str, *, everything: bool) -> Found:
+    """Return what a target means; with `everything` all that fits it.
+
+    Raises:
+        MemoryPathError: it is a place in which there is nothing.
+    """
+    if placed := _at_place(notes, target):
+        return Found(placed)
+    if found := _ID.fullmatch(target.strip()):
+        name = found[1]
+        named = [*notes.saying([name.casefold()], lambda one: one.id == name)]
+        if named:
+            return _one_or_choice(named, everything)
+    return _one_or_choice(_matching(notes, target), everything)
+
+
+def lines_in(notes: Notes, path: str, first: int, last: int) -> list[NoteLine]:
+    """Return the statements that have a line between two lines of a note, these included."""
+    found = statements_of(notes.text(path))
+    return [NoteLine(path, one) for one in found if one.start_line <= last and one.end_line >= first]
+
+
+def copies_of(notes: Notes, chosen: Sequence[NoteLine]) -> list[NoteLine]:
+    """Return the other lines that say the same as those that were chosen."""
+    wanted = {line.statement.words for line in chosen if line.statement.is_telling}
+    telling = {max(words, key=len) for words in wanted}
+    found = notes.saying([*telling], lambda one: one.words in wanted) if wanted else ()
+    places = {(line.path, line.statement.start_line) for line in chosen}
+    return [line for line in found if (line.path, line.statement.start_line) not in places]
+
+
+def _at_place(notes: Notes, target: str) -> list[NoteLine]:
+    cited = read_citation(target)
+    if cited is None or not notes.has(cited.path) or not notes.text(cited.path):
+        return []
+    last = cited.end_line or len(notes.text(cited.path))
+    found = lines_in(notes, cited.path, cited.start_line, last)
+    if not found:
+        raise MemoryPathError(target, "there is nothing in these lines to forget")
+    return found
+
+
+def _one_or_choice(found: Sequence[NoteLine], everything: bool) -> Found:
+    """Return the lines as chosen if all of them are wanted, or all say the same."""
+    if everything or len({line.statement.words for line in found}) == 1:
+        return Found(found)
+    return Found((), found[:MOST_CANDIDATES])
+
+
+def _matching(notes: Notes, query: str) -> list[NoteLine]:
+    asked = words_of(query)
+    weight = sum(map(len, asked))
+    if not asked:
+        raise InvalidArgument("target", "a query, a place such as notes.md#L3, or the id of a line", query)
+
+    def share(one: Statement) -> float:
+        return sum(len(word) for word in asked if word in one.words) / weight
+
+    found = [*notes.saying(asked, lambda one: one.is_telling and share(one) >= ENOUGH)]
+    exact = [line for line in found if asked in (line.statement.words, line.statement.said)]
+    best = max((share(line.statement) for line in found), default=0.0)
+    least = 1.0 if best == 1.0 else best * NEARLY_AS_GOOD
+    near = [line for line in found if share(line.statement) >= least]
+    return exact or sorted(near, key=lambda line: -share(line.statement))
+
+
+# --- tokens -------------------------------------------------------------------------------------------------
+
+
+def marked(lines: Iterable[NoteLine], hashing: Tombstones) -> list[Marked]:
+    """Return lines as tokens and journals name them."""
+    return [
+        Marked(path, one.start_line, one.end_line, hashing.hash(one.words or (one.text,)))
+        for path, one in lines
+    ]
+
+
+def token_of(notes: Notes, lines: Sequence[Marked], hashing: Tombstones) -> str:
+    """Return the token that confirms that these lines are to go as they stand now."""
+    wire = json.dumps([_digest(notes, lines, hashing), *lines], ensure_ascii=False, separators=(",", ":"))
+    return _BEGINNING + base64.urlsafe_b64encode(wire.encode()).decode().rstrip("=")
+
+
+def read_token(token: str) -> tuple[str, list[Marked]]:
+    """Return the digest and the lines of a token.
+
+    Raises:
+        InvalidArgument: it is none.
+    """
+    try:
+        if not token.startswith(_BEGINNING):
+            raise ValueError("no token")
+        padded = token.removeprefix(_BEGINNING) + "=="
+        digest, *lines = json.loads(base64.urlsafe_b64decode(padded))
+        found = [Marked(str(path), int(first), int(last), str(words)) for path, first, last, words in lines]
+        return str(digest), found
+    except (ValueError, TypeError, binascii.Error) as error:
+        raise InvalidArgument("token", "the token of a plan, as plan_forgetting returns it", token) from error
+
+
+def is_as_shown(notes: Notes, digest: str, lines: Sequence[Marked], hashing: Tombstones) -> bool:
+    """Return whether the lines of a token are still what they were when it was made."""
+    return _digest(notes, lines, hashing) == digest
+
+
+def found_again(notes: Notes, lines: Iterable[Marked], hashing: Tombstones) -> list[NoteLine]:
+    """Return where lines stand now that say what those of a token said, in the same notes."""
+    wanted = {(line.path, line.words) for line in lines}
+    paths = dict.fromkeys(line.path for line in lines)
+    every = [NoteLine(path, one) for path in paths for one in statements_of(notes.text(path))]
+    names = marked(every, hashing)
+    return [line for line, name in zip(every, names, strict=True) if (name.path, name.words) in wanted]
+
+
+def spans_to_cut(text: str, path: str, lines: Sequence[Marked], hashing: Tombstones) -> list[tuple[int, int]]:
+    """Return where lines stand in a text that may have been edited since, as pairs of first and last.
+
+    What says nothing, such as a heading, goes only where it stood; what says something wherever it is by now,
+    but never more often than it was chosen.
+    """
+    every = [NoteLine(path, one) for one in statements_of(text)]
+    names = marked(every, hashing)
+    spans, left = [], [line for line in lines if line.path == path]
+    for is_exact in (True, False):
+        for (_, one), name in zip(every, names, strict=True):
+            fits = name in left if is_exact else one.is_telling and any(name.words == it.words for it in left)
+            if fits and (one.start_line, one.end_line) not in spans:
+                spans.append((one.start_line, one.end_line))
+                left.remove(
+                    next(it for it in left if it.words == name.words and (it == name or not is_exact))
+                )
+    return spans
+
+
+def _digest(notes: Notes, lines: Sequence[Marked], hashing: Tombstones) -> str:
+    texts = (notes.lines(line.path, line.start_line, line.end_line).hex() for line in lines)
+    return hashing.hash(texts)
+
+
+def forget_lines(
+    lines: Iterable[NoteLine], tokens: Iterable[str] = (), *, is_copy: bool = False
+) -> list[ForgetLine]:
+    """Return lines as a plan shows them."""
+    shown = [
+        ForgetLine(
+            path=path, start_line=one.start_line, end_line=one.end_line, text=one.text, is_copy=is_copy
+        )
+        for path, one in lines
+    ]
+    given = [*tokens] or [""] * len(shown)
+    return [replace(line, token=token) for line, token in zip(shown, given, strict=True)]

@@ -1,0 +1,198 @@
+"""What was forgotten of a workspace, kept as keyed hashes: it is known again, and cannot be read.
+
+The key is a file beside them that no backup, export or log holds, so whoever has the hashes alone cannot try
+out short texts; who has the whole state folder can only confirm a guess. Of the words that a statement begins
+with two bytes are kept as well, which tell nobody anything and spare most comparisons.
+"""
+
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import lru_cache
+from hashlib import blake2b
+from pathlib import Path
+
+from composable_memory.forget.wording import (
+    Statement,
+    Words,
+    can_be_quoted,
+    joined_spans,
+    statements_of,
+    without,
+    words_with_places,
+)
+from composable_memory.types import MemorySource
+from composable_memory_ops_logs.private_files import replace_file
+from composable_memory_ops_logs.quick_dataclass import dataclass
+
+FOLDER = "forgotten"
+INSTEAD = "[forgotten]"
+KEY_BYTES = 32
+BEGINNING = 2
+"""Of so many words the first hash is; no quotation is shorter."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tombstone:
+    """The hashes of one statement: of all its words, and of the `length` words that it quotes, if any."""
+
+    words: str
+    said: str = ""
+    length: int = 0
+    beginning: str = ""
+
+
+class Tombstones:
+    """The tombstones of a workspace at one moment."""
+
+    def __init__(self, key: bytes, stones: Sequence[Tombstone]) -> None:
+        self.stones = tuple(stones)
+        self._key = key
+        self._words = {one.words for one in stones}
+        self._said = {one.said: one.length for one in stones if one.said}
+        self._lengths: dict[str, set[int]] = {}
+        for one in stones:
+            if one.said:
+                self._lengths.setdefault(one.beginning, set()).add(one.length)
+        # The same passages are found again and again.
+        self._hidden: Callable[[str, MemorySource], str] = lru_cache(maxsize=2048)(self._hide)
+
+    def __bool__(self) -> bool:
+        return bool(self.stones)
+
+    def hide(self, text: str, source: MemorySource) -> str:
+        """Return a text with what was forgotten blank, and as many lines as before.
+
+        Of notes, whole lines are; of what was said in a session, also words within a line.
+        """
+        return self._hidden(text, source) if self.stones else text
+
+    def covers(self, one: Statement) -> bool:
+        """Return whether a statement was forgotten."""
+        return self.hash(one.words) in self._words
+
+    def stone_of(self, one: Statement) -> Tombstone:
+        """Return the tombstone of a statement."""
+        if not can_be_quoted(one.said):
+            return Tombstone(words=self.hash(one.words))
+        return Tombstone(
+            words=self.hash(one.words),
+            said=self.hash(one.said),
+            length=len(one.said),
+            beginning=self._beginning(one.said),
+        )
+
+    def hash(self, words: Iterable[str], *, size: int = 16) -> str:
+        """Return the keyed hash of some words."""
+        return blake2b(" ".join(words).encode(errors="replace"), digest_size=size, key=self._key).hexdigest()
+
+    def _hide(self, text: str, source: MemorySource) -> str:
+        if source == "sessions":
+            return self._without_quotations(text)
+        lines = text.split("\n")
+        for one in statements_of(text):
+            if self.covers(one):
+                lines[one.start_line - 1 : one.end_line] = [""] * (one.end_line - one.start_line + 1)
+        return "\n".join(lines)
+
+    def _without_quotations(self, text: str) -> str:
+        lines = text.split("\n")
+        for number, line in enumerate(lines):
+            places = [*words_with_places(line)]
+            words = tuple(place.word for place in places)
+            quoted = [False] * len(words)
+            for at in range(len(words) - BEGINNING + 1):
+                for size in self._lengths.get(self._beginning(words[at : at + BEGINNING]), ()):
+                    if self._said.get(self.hash(words[at : at + size])) == size:
+                        quoted[at : at + size] = [True] * size
+            if any(quoted):
+                lines[number] = without(line, joined_spans(places, quoted), INSTEAD)
+        return "\n".join(lines)
+
+    def _beginning(self, words: Words) -> str:
+        return self.hash(words[:BEGINNING], size=2)
+
+
+class Forgotten:
+    """The tombstones in the state folder of a workspace; reads and writes files, so call it in a thread.
+
+    Whoever writes holds `lock_path`. What another process wrote is noticed.
+    """
+
+    def __init__(self, state_dir: Path, workspace_id: str) -> None:
+        self.folder = state_dir / FOLDER / workspace_id
+        self.lock_path = self.folder / "lock"
+        self.journal_path = self.folder / "under-way.json"
+        self._stones_path = self.folder / "tombstones.jsonl"
+        self._state: tuple[int, ...] | None = None
+        self._now = Tombstones(b"", ())
+
+    @property
+    def known(self) -> Tombstones:
+        """Return the tombstones as of the last look, without looking."""
+        return self._now
+
+    def now(self) -> Tombstones:
+        """Return the tombstones there are."""
+        try:
+            found = self._stones_path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            self._state, self._now = None, Tombstones(b"", ())
+            return self._now
+        state = (found.st_mtime_ns, found.st_size, found.st_ino)
+        if state != self._state:
+            lines = self._stones_path.read_text().splitlines()
+            stones = [Tombstone(**json.loads(line)) for line in lines if line]
+            self._now, self._state = Tombstones(self.key(), stones), state
+        return self._now
+
+    def hide(self, text: str, source: MemorySource) -> str:
+        """Return a text with what was forgotten blank, and as many lines as before."""
+        return self.now().hide(text, source)
+
+    def hashing(self) -> Tombstones:
+        """Return tombstones that can hash, also where nothing was forgotten yet."""
+        return Tombstones(self.key(), self.now().stones)
+
+    def bury(self, statements: Iterable[Statement]) -> Sequence[Tombstone]:
+        """Keep tombstones of these statements, as far as they can be known again; return those."""
+        before = self.hashing()
+        stones = [before.stone_of(one) for one in statements if one.is_telling]
+        self._write([*dict.fromkeys((*before.stones, *stones))])
+        return stones
+
+    def lift(self, text: str) -> bool:
+        """Let the lines of a text be remembered again; return whether one of them was forgotten."""
+        before = self.now()
+        said = {before.hash(one.words) for one in statements_of(text)} if before else set()
+        kept = [one for one in before.stones if one.words not in said]
+        if len(kept) == len(before.stones):
+            return False
+        self._write(kept)
+        return True
+
+    def key(self) -> bytes:
+        """Return the key of this workspace; the first call makes it."""
+        path = self.folder / "key"
+        with suppress(FileNotFoundError):
+            if len(known := path.read_bytes()) == KEY_BYTES:
+                return known
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fresh = path.with_name(f"key.{os.urandom(6).hex()}")
+        replace_file(fresh, os.urandom(KEY_BYTES), survives="power cut")
+        try:
+            os.link(fresh, path)  # whoever comes second uses the first one's
+        except FileExistsError:
+            pass
+        finally:
+            fresh.unlink()
+        return path.read_bytes()
+
+    def _write(self, stones: Sequence[Tombstone]) -> None:
+        lines = (json.dumps(_fields(one), separators=(",", ":")) for one in stones)
+        replace_file(self._stones_path, "".join(f"{line}\n" for line in lines).encode(), survives="power cut")
+
+
+def _fields(one: Tombstone) -> Mapping[str, str | int]:
+    return {"words": one.words, "said": one.said, "length": one.length, "beginning": one.beginning}

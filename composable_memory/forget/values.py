@@ -1,0 +1,102 @@
+"""What forgetting hands around: what would go, what went, and what is left to others."""
+
+from collections.abc import Sequence
+
+from composable_memory.types import Origin
+from composable_memory_ops_logs.quick_dataclass import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForgetLine:
+    """Lines of a note: one statement. `is_copy` says that it is another line that says the same.
+
+    `token` lets this one alone be forgotten.
+    """
+
+    path: str
+    start_line: int
+    end_line: int
+    text: str
+    is_copy: bool = False
+    token: str = ""
+
+    @property
+    def citation(self) -> str:
+        """Return `path#L3`."""
+        return Origin(path=self.path, start_line=self.start_line, end_line=self.end_line).citation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holding:
+    """What a store holds of something: so many of a kind, such as 2 passages or 1 fact.
+
+    `examples` are some of them, as short texts or places. `stays` says why it cannot be removed; `pending`
+    why it was not yet.
+    """
+
+    store: str
+    what: str
+    count: int
+    examples: tuple[str, ...] = ()
+    stays: str | None = None
+    pending: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forgetting:
+    """What a backend is to forget: lines that go from notes, or have gone from them.
+
+    After a program was killed their text may not be known any more. They are without it then, and the sources
+    have to be read again: what was forgotten is hidden in what is read.
+    """
+
+    lines: Sequence[ForgetLine]
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Return the notes that the lines are of, as results name them."""
+        return tuple(dict.fromkeys(line.path for line in self.lines))
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Return the texts that are still known, each once."""
+        return tuple(dict.fromkeys(line.text for line in self.lines if line.text))
+
+    @property
+    def is_known(self) -> bool:
+        """Return whether all texts are still known."""
+        return all(line.text for line in self.lines)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForgetPlan:
+    """What would be forgotten, line by line and store by store; nothing is removed yet.
+
+    `token` confirms exactly this: it is bound to the text of the lines. It is empty where a choice has to be
+    made first: `candidates` are then the lines to choose from, each with a token of its own.
+    """
+
+    target: str
+    token: str = ""
+    lines: tuple[ForgetLine, ...] = ()
+    candidates: tuple[ForgetLine, ...] = ()
+    stores: tuple[Holding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForgetReport:
+    """What was forgotten. `is_done` is false where nothing was removed, or a store has yet to follow.
+
+    `plan` is set where the notes had changed since the plan was made: nothing was removed, and this is what
+    would go now.
+    """
+
+    is_done: bool
+    lines: tuple[ForgetLine, ...] = ()
+    stores: tuple[Holding, ...] = ()
+    plan: ForgetPlan | None = None
+
+    @property
+    def pending(self) -> tuple[Holding, ...]:
+        """Return the stores that follow as soon as they can."""
+        return tuple(one for one in self.stores if one.pending)

@@ -1,0 +1,152 @@
+"""What two texts have to have in common to say the same: their words, whatever stands between them (pure).
+
+A note is read as lines that can be forgotten: a retained line with what goes on below it, or any other line.
+The words of a retained line are those of its entities and its sentence; type, confidence, tags and id may
+change. Chinese, Japanese and Korean characters are words of their own.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+from unicodedata import normalize
+
+from composable_memory.retain.lines import retained_lines
+from composable_memory_ops_logs.quick_dataclass import dataclass
+
+Words = tuple[str, ...]
+
+_CJK = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
+_WORD = re.compile(rf"[{_CJK}]|[^\W_{_CJK}]+")
+_IS_CJK = re.compile(rf"[{_CJK}]")
+_LEAD = re.compile(r"\s*(?:[-*+]|\d{1,4}[.)])\s+(?:\[[ xX]\]\s+)?")
+_BLOCK_ID = re.compile(r"\s\^[A-Za-z0-9-]+\s*$")
+_STRUCTURE = re.compile(r"\s*(?:#{1,6}\s|`{3}|~{3}|[-*_=|: ]+$)")
+
+TELLING = 4
+"""So many words in a row are somebody's statement; fewer may stand anywhere by chance."""
+
+
+class Word(NamedTuple):
+    """A word of a text, as it is compared, and where it stands."""
+
+    word: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statement:
+    """A line of a note that can be forgotten; `words` are all it says, `said` its sentence alone.
+
+    `id` is the block id of a retained line. Headings and the like are lines, but state nothing.
+    """
+
+    start_line: int
+    end_line: int
+    text: str
+    words: Words
+    said: Words
+    id: str | None = None
+
+    @property
+    def is_telling(self) -> bool:
+        """Return whether it says enough to be known again: a heading or a single plain word does not."""
+        if _STRUCTURE.match(self.text):
+            return False
+        return len(self.words) > 1 or any(map(_has_digits, self.words))
+
+
+def words_with_places(text: str) -> Iterator[Word]:
+    """Yield the words of a text in their order."""
+    for found in _WORD.finditer(text):
+        yield Word(normalize("NFKC", found[0]).casefold(), found.start(), found.end())
+
+
+def words_of(text: str) -> Words:
+    """Return the words of a text."""
+    return tuple(word.word for word in words_with_places(text))
+
+
+def statements_of(note: str) -> Iterator[Statement]:
+    """Yield the lines of a note that are not blank, each retained line as one."""
+    note = note.replace("\r\n", "\n")
+    lines = note.split("\n")
+    retained = {line.start_line: line for line in retained_lines(note, everywhere=True)}
+    skip_to = 0
+    for number, text in enumerate(lines, 1):
+        if number <= skip_to or not text.strip():
+            continue
+        if line := retained.get(number):
+            skip_to = line.end_line
+            said = words_of(line.text)
+            whole = "\n".join(lines[number - 1 : skip_to])
+            words = (*words_of(" ".join(line.entities)), *said)
+            yield Statement(
+                start_line=number, end_line=skip_to, text=whole, words=words, said=said, id=line.id
+            )
+        else:
+            said = words_of(_BLOCK_ID.sub("", _LEAD.sub("", text, count=1)))
+            yield Statement(start_line=number, end_line=number, text=text, words=said, said=said)
+
+
+def can_be_quoted(said: Words) -> bool:
+    """Return whether these words, in a row within a longer text, are known to be a quotation."""
+    weight = sum(0.5 if _IS_CJK.match(word) else 1 for word in said)
+    return weight >= TELLING or (len(said) > 1 and any(map(_has_digits, said)))
+
+
+def contains(words: Words, said: Words) -> bool:
+    """Return whether some words stand in a row among others."""
+    joined, wanted = "\0".join(words), "\0".join(said)
+    return f"\0{wanted}\0" in f"\0{joined}\0"
+
+
+class Quotations:
+    """Finds what quotes some texts, also in part: at least `TELLING` of their words in a row, or a number."""
+
+    def __init__(self, texts: Iterable[Words]) -> None:
+        said = [words for words in texts if words]
+        self._runs = {run for words in said for run in _runs(words)}
+        self._marks = {word for words in said for word in words if len(word) > 3 and _has_digits(word)}
+
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Return the parts of a text that quote, as pairs of begin and end, ascending and apart."""
+        words = [*words_with_places(text)]
+        sizes = {len(run) for run in self._runs}
+        quoted = [False] * len(words)
+        for at in range(len(words)):
+            for size in sizes:
+                if tuple(word.word for word in words[at : at + size]) in self._runs:
+                    quoted[at : at + size] = [True] * len(quoted[at : at + size])
+            quoted[at] |= words[at].word in self._marks
+        return joined_spans(words, quoted)
+
+
+def joined_spans(words: list[Word], chosen: list[bool]) -> list[tuple[int, int]]:
+    """Return where the chosen words stand, neighbours as one."""
+    spans: list[tuple[int, int]] = []
+    for at, (word, is_chosen) in enumerate(zip(words, chosen, strict=True)):
+        if is_chosen and at and chosen[at - 1]:
+            spans[-1] = (spans[-1][0], word.end)
+        elif is_chosen:
+            spans.append((word.start, word.end))
+    return spans
+
+
+def without(text: str, spans: Iterable[tuple[int, int]], instead: str) -> str:
+    """Return a text with something else in the place of some parts of it."""
+    reached, parts = 0, []
+    for begin, end in spans:
+        parts += [text[reached:begin], instead]
+        reached = end
+    return "".join([*parts, text[reached:]])
+
+
+def _runs(words: Words) -> Iterator[Words]:
+    size = min(TELLING, len(words))
+    if size > 1 or can_be_quoted(words):
+        yield from (words[at : at + size] for at in range(len(words) - size + 1))
+
+
+def _has_digits(word: str) -> bool:
+    return any(map(str.isdigit, word))

@@ -1,0 +1,275 @@
+"""Forgetting lines of notes: exactly what was shown goes, from every file that is ours, and stays away."""
+
+import asyncio
+import gzip
+import json
+from collections.abc import Iterable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from composable_memory import open_memory
+from composable_memory.cli import app
+from composable_memory.errors import InvalidArgument, MemoryPathError
+from composable_memory.runtime.memory import Memory
+
+SECRET = "The spare key lies under the turquoise flowerpot, code zebra-99117."
+WORDS = ("turquoise", "flowerpot", "zebra", "99117", "esiouqrut", "topwolf")
+"""Of the secret, some of them also as the index has them for the ends of words."""
+NOTE = f"""# Day
+
+The ferry leaves at nine.
+
+## Retain
+- W @Peter: {SECRET} #home ^k1abc
+- O(c=0.9) @Anna: Likes short replies. ^k2abc
+"""
+
+
+class Place:
+    """A workspace with its state folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.workspace, self.state = folder / "notes", folder / "state"
+        (self.workspace / "memory").mkdir(parents=True)
+
+    @property
+    def note(self) -> Path:
+        return self.workspace / "memory" / "2026-05-03.md"
+
+    def open(self, **config: object) -> AbstractAsyncContextManager[Memory]:
+        return open_memory(self.workspace, self.state, {"memory": config}, long_lived=False, environ={})
+
+    def write(self, name: str, text: str) -> Path:
+        path = self.workspace / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    def transcript(self, *said: str) -> Path:
+        folder = self.state / "agents" / "main" / "sessions"
+        folder.mkdir(exist_ok=True, parents=True)
+        lines = [json.dumps({"message": {"role": "user", "content": text}}) for text in said]
+        path = folder / "a.jsonl"
+        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        return path
+
+
+def files_with(words: Iterable[str], *folders: Path, but: Iterable[Path] = ()) -> set[tuple[str, str]]:
+    """Return which files below some folders hold which words, compressed ones read."""
+    found = set()
+    for path in (path for folder in folders for path in folder.rglob("*")):
+        if path.is_file() and path not in but:
+            data = path.read_bytes()
+            data = (gzip.decompress(data) if path.suffix == ".gz" else data).lower()
+            found |= {(path.name, word) for word in words if word.encode() in data}
+    return found
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    place = Place(tmp_path)
+    place.note.write_text(NOTE, encoding="utf-8")
+    return place
+
+
+async def test_exactly_the_lines_of_the_plan_go_with_their_copies(place: Place) -> None:
+    copy = place.write("memory/b.md", f"Before\r\n  * peter: {SECRET.upper()}\r\nAfter\r\n")
+    async with place.open() as memory:
+        await memory.sync()
+
+        plan = await memory.plan_forgetting("^k1abc")
+        report = await memory.forget(plan.token)
+
+        shown = [(line.citation, line.is_copy) for line in plan.lines]
+        assert shown == [("memory/2026-05-03.md#L6", False), ("memory/b.md#L2", True)]
+        assert {(one.store, one.what) for one in plan.stores} >= {("builtin", "passages of notes")}
+        assert report.is_done
+        assert report.plan is None
+        assert place.note.read_text() == "".join(
+            line for line in NOTE.splitlines(keepends=True) if "spare" not in line
+        )
+        assert copy.read_bytes() == b"Before\r\nAfter\r\n"
+        assert not [one for one in (await memory.query("spare key")).results if "spare" in one.text]
+
+
+async def test_no_file_of_ours_holds_the_words_afterwards(place: Place) -> None:
+    transcript = place.transcript("hello", f"Please keep in mind: {SECRET} Thanks!", "anything else?")
+    async with place.open(builtin={"sources": ["memory", "sessions"]}) as memory:
+        await memory.sync()
+        place.note.write_text(place.note.read_text() + "- S: It was sunny. ^k3abc\n")
+        await memory.sync()  # the former passage is in free pages now, and its vector unused
+        assert files_with(WORDS, place.state, but=[transcript])
+
+        plan = await memory.plan_forgetting("memory/2026-05-03.md#L6")
+        await memory.forget(plan)
+
+        assert {one.stays is not None for one in plan.stores if one.what == "transcripts"} == {True}
+        said = (await memory.query("please keep in mind")).results
+        assert said
+        assert not [one for one in said if "turquoise" in one.text + one.snippet]
+        part = await memory.read_file("sessions/a.jsonl")
+        assert "turquoise" not in part.text
+        assert "Thanks" in part.text
+    assert files_with(WORDS, place.state / "memory", place.workspace) == set()
+    assert SECRET in transcript.read_text()
+
+
+async def test_a_copy_that_comes_back_is_neither_indexed_nor_shown_until_it_is_lifted(place: Place) -> None:
+    async with place.open() as memory:
+        await memory.forget(await memory.plan_forgetting("memory/2026-05-03.md:6"))
+    back = place.write("memory/old/2026-05-03.md", NOTE)
+    for force in (False, True):
+        async with place.open() as memory:
+            await memory.sync(force=force)
+            assert not [one for one in (await memory.query("spare key")).results if "spare" in one.text]
+            part = await memory.read_file("memory/old/2026-05-03.md", from_line=5, lines=3)
+            assert part.text.splitlines() == [*NOTE.splitlines()[4:5], "", *NOTE.splitlines()[6:7]]
+    assert files_with(WORDS, place.state / "memory") == set()
+
+    async with place.open() as memory:
+        assert await asyncio.to_thread(memory.forgotten.lift, f"- W @Peter: {SECRET}")
+        back.write_text(NOTE + "\nMore.\n")
+        await memory.sync()
+        assert [one for one in (await memory.query("spare key")).results if "spare" in one.text]
+
+
+async def test_what_changed_since_the_plan_is_not_removed(place: Place) -> None:
+    async with place.open() as memory:
+        plan = await memory.plan_forgetting("^k1abc")
+        place.note.write_text("New first line.\n" + NOTE)
+
+        moved = await memory.forget(plan)
+        place.note.write_text(NOTE.replace("turquoise", "green"))
+        edited = await memory.forget(plan)
+
+        assert not moved.is_done
+        assert moved.plan is not None
+        assert not moved.stores
+        assert [line.citation for line in moved.plan.lines] == ["memory/2026-05-03.md#L7"]
+        assert not edited.is_done
+        assert edited.plan is not None
+        assert not edited.plan.lines
+        assert place.note.read_text() == NOTE.replace("turquoise", "green")
+
+
+async def test_a_query_lists_candidates_and_takes_only_what_is_chosen(place: Place) -> None:
+    place.write(
+        "memory/keys.md", "- The bicycle key hangs in the hall.\n- The cellar key hangs in the hall.\n"
+    )
+    async with place.open() as memory:
+        several = await memory.plan_forgetting("key hangs hall")
+        single = await memory.plan_forgetting("bicycle key hangs")
+        every = await memory.plan_forgetting("key hangs hall", everything=True)
+        nothing = await memory.plan_forgetting("volcano eruption")
+
+        assert several.token == ""
+        assert not several.lines
+        assert [one.citation for one in several.candidates] == ["memory/keys.md#L1", "memory/keys.md#L2"]
+        assert [one.citation for one in single.lines] == ["memory/keys.md#L1"]
+        assert len(every.lines) == 2
+        assert every.token
+        assert not nothing.lines
+        assert not nothing.candidates
+        with pytest.raises(InvalidArgument):
+            await memory.forget(several)
+
+        await memory.forget(several.candidates[1].token)
+        assert (place.workspace / "memory/keys.md").read_text() == "- The bicycle key hangs in the hall.\n"
+
+
+async def test_places_outside_the_notes_and_empty_ones_are_refused(place: Place) -> None:
+    secret = place.write("settings/secret.md", "- Not a note at all.\n")
+    (place.workspace / "memory" / "link.md").symlink_to(secret)
+    async with place.open() as memory:
+        for target in ("memory/2026-05-03.md#L2", "memory/2026-05-03.md:400"):
+            with pytest.raises(MemoryPathError):
+                await memory.plan_forgetting(target)
+        for target in ("settings/secret.md#L1", "../notes/settings/secret.md:1", "memory/link.md:1"):
+            plan = await memory.plan_forgetting(target)
+            assert "settings/secret.md" not in {one.path for one in (*plan.lines, *plan.candidates)}
+        with pytest.raises(InvalidArgument):
+            await memory.plan_forgetting("  ")
+        with pytest.raises(InvalidArgument):
+            await memory.forget("forget1.nonsense")
+
+
+async def test_headings_and_single_words_leave_no_tombstone(place: Place) -> None:
+    place.write("memory/list.md", "## Retain\n- Milk\n- W: Peter owns a boat.\n")
+    place.write("memory/other.md", "## Retain\n- Milk\n- W: Anna owns a boat.\n")
+    async with place.open() as memory:
+        await memory.forget(await memory.plan_forgetting("memory/list.md:1-3"))
+
+        assert (place.workspace / "memory/list.md").read_text() == ""
+        assert len((await asyncio.to_thread(memory.forgotten.now)).stones) == 1
+        part = await memory.read_file("memory/other.md")
+        assert part.text.splitlines() == ["## Retain", "- Milk", "- W: Anna owns a boat."]
+
+
+async def test_the_workspace_beside_it_with_the_same_text_is_untouched(tmp_path: Path, place: Place) -> None:
+    other = Place(tmp_path / "beside")
+    other.state = place.state
+    other.note.write_text(NOTE)
+    async with other.open() as memory:
+        await memory.sync()
+    async with place.open() as memory:
+        await memory.sync()
+        await memory.forget(await memory.plan_forgetting("^k1abc"))
+
+    async with other.open() as memory:
+        await memory.sync()
+        assert [one for one in (await memory.query("spare key")).results if "turquoise" in one.text]
+    assert other.note.read_text() == NOTE
+
+
+async def test_tombstones_hold_no_text_and_are_keyed_by_workspace(tmp_path: Path, place: Place) -> None:
+    other = Place(tmp_path / "beside")
+    other.state = place.state
+    other.note.write_text(NOTE)
+    stones = []
+    for one in (place, other):
+        async with one.open() as memory:
+            await memory.forget(await memory.plan_forgetting("^k1abc"))
+            stones.append({stone.words for stone in (await asyncio.to_thread(memory.forgotten.now)).stones})
+
+    assert len(stones[0]) == len(stones[1]) == 1
+    assert not stones[0] & stones[1]
+    assert files_with(WORDS, place.state / "forgotten") == set()
+    assert all(path.stat().st_mode & 0o077 == 0 for path in (place.state / "forgotten").rglob("key"))
+
+
+def cmem(place: Place, *args: str) -> Result:
+    where = ["--workspace", str(place.workspace), "--state-dir", str(place.state)]
+    return CliRunner().invoke(app, ["forget", *args, *where])
+
+
+def test_the_command_shows_first_and_removes_with_yes(place: Place) -> None:
+    shown = cmem(place, "^k1abc")
+    again = cmem(place, "^k1abc", "--json")
+    assert (shown.exit_code, again.exit_code) == (1, 1)
+    assert "memory/2026-05-03.md#L6" in shown.stdout
+    assert place.note.read_text() == NOTE
+    assert json.loads(again.stdout)["plan"]["lines"][0]["startLine"] == 6
+
+    done = cmem(place, "^k1abc", "--yes", "--json")
+
+    assert done.exit_code == 0
+    assert json.loads(done.stdout)["report"]["isDone"] is True
+    assert "turquoise" not in place.note.read_text()
+    assert cmem(place, "^k1abc", "--yes").exit_code == 1
+
+
+def test_the_command_asks_to_choose(place: Place) -> None:
+    place.write(
+        "memory/keys.md", "- The bicycle key hangs in the hall.\n- The cellar key hangs in the hall.\n"
+    )
+
+    asked = cmem(place, "key hangs hall", "--yes")
+    done = cmem(place, "key hangs hall", "--yes", "--all")
+
+    assert (asked.exit_code, done.exit_code) == (1, 0)
+    assert "memory/keys.md#L1" in asked.stdout
+    assert "memory/keys.md#L2" in asked.stdout
+    assert (place.workspace / "memory/keys.md").read_text() == ""
