@@ -3044,7 +3044,7 @@ INTERFACES = document(
     (
         "Forgetting",
         [
-            kept("own:forget:exact", "exactly the lines that were shown go, with their copies, and never one more",
+            kept("own:forget:exact", "exactly the lines that were shown go, with their copies, and no other",
                  f"{FORGETTING}exactly_the_lines_of_the_plan_go_with_their_copies",
                  f"{FORGETTING}what_changed_since_the_plan_is_not_removed",
                  f"{FORGETTING}a_query_lists_candidates_and_takes_only_what_is_chosen",
