@@ -11,6 +11,7 @@ import posixpath
 import stat
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 
 from composable_memory.errors import MemoryPathError
@@ -19,10 +20,16 @@ MAIN_FILES = ("MEMORY.md", "memory.md")
 """Memory files directly in the workspace."""
 
 MEMORY_FOLDER = "memory"
-"""The folder in the workspace whose notes are memory files, at any depth."""
+"""The folder in the workspace that holds the notes of the days."""
 
 BANK_FOLDER = "bank"
-"""The folder of the pages that sum up what was retained, one for each type and each entity."""
+"""The folder of the pages that sum up what was retained: one for each type, one for each entity."""
+
+MEMORY_FOLDERS = (MEMORY_FOLDER, BANK_FOLDER)
+"""The folders in the workspace whose notes are memory files, at any depth."""
+
+BANK_PAGES = ("world.md", "experience.md", "opinions.md", "entities")
+"""What shows that a folder of that name is one of pages; others have a folder `bank` as well."""
 
 NOTE_SUFFIXES = frozenset({".md", ".markdown", ".mdx", ".txt", ".rst", ".org"})
 """What the name of a note ends in, in small or capital letters."""
@@ -43,8 +50,8 @@ TOOL_FOLDERS = frozenset(
 """Folders of tools, in which nobody keeps notes."""
 
 NOTES = (
-    "MEMORY.md, those in memory/ and what memory.builtin.extra_paths names; where there is none of them, all"
-    f" of the folder: files that end in {', '.join(sorted(NOTE_SUFFIXES))}"
+    "MEMORY.md, those in memory/ and bank/, and what memory.builtin.extra_paths names; where there is none of"
+    f" them, all of the folder: files that end in {', '.join(sorted(NOTE_SUFFIXES))}"
 )
 """What a note is, for people."""
 
@@ -103,8 +110,12 @@ def is_left_out(name: str) -> bool:
 
 
 def has_memory_files(workspace: Path) -> bool:
-    """Return whether a folder has a `memory/`, a `MEMORY.md` or a `memory.md`; looks at the disk."""
-    return any(os.path.lexists(workspace / one) for one in (*MAIN_FILES, MEMORY_FOLDER))
+    """Return whether a folder has a `memory/`, `MEMORY.md`, `memory.md`, or pages in `bank/`.
+
+    Looks at the disk.
+    """
+    pages = (f"{BANK_FOLDER}/{page}" for page in BANK_PAGES)
+    return any(os.path.lexists(workspace / one) for one in (*MAIN_FILES, MEMORY_FOLDER, *pages))
 
 
 def no_such_note(name: str, workspace: Path) -> str:
@@ -116,7 +127,8 @@ def no_such_note(name: str, workspace: Path) -> str:
 def notes_called(name: str, workspace: Path, *, everywhere: bool) -> str:
     """Return a question after the notes that a wiki link to `name` leads to; looks at the disk.
 
-    Blank where there are none. They are looked for `everywhere` in the workspace, or in its `memory/`.
+    Blank where there are none. They are looked for `everywhere` in the workspace, or in its
+    `memory/` and `bank/`.
     """
     wanted = f"/{name}".casefold()
     names = _names_of_notes(workspace, everywhere=everywhere)
@@ -125,7 +137,8 @@ def notes_called(name: str, workspace: Path, *, everywhere: bool) -> str:
 
 def _names_of_notes(workspace: Path, *, everywhere: bool) -> list[str]:
     names = [one for one in MAIN_FILES if (workspace / one).is_file()]
-    for folder, below, files in os.walk(workspace if everywhere else workspace / MEMORY_FOLDER):
+    tops = [workspace] if everywhere else [workspace / one for one in MEMORY_FOLDERS]
+    for folder, below, files in chain.from_iterable(map(os.walk, tops)):
         below[:] = [one for one in below if not is_left_out(one)]
         found = (relative_key(Path(folder, one), workspace) for one in files if is_note(one))
         names.extend(one for one in found if one not in MAIN_FILES)
@@ -156,10 +169,10 @@ def resolve_memory_file(
 ) -> Path:
     """Return the real path of the memory file named `rel_path`; looks at the disk.
 
-    Allowed are `MEMORY.md`, `memory.md`, everything under `memory/`, and the extra folders and files, as long
-    as the name is that of a note and no symbolic link lies on the way. Of a workspace that is itself an extra
-    folder, hidden files and folders of tools are not allowed. An absolute path to such a file is fine. The
-    file need not exist. The name of a note ends in one of `suffixes`.
+    Allowed are `MEMORY.md`, `memory.md`, everything under `memory/` and `bank/`, and the extra folders and
+    files, as long as the name is that of a note and no symbolic link lies on the way. Of a workspace that is
+    itself an extra folder, hidden files and folders of tools are not allowed. An absolute path to such a file
+    is fine. The file need not exist. The name of a note ends in one of `suffixes`.
 
     Raises:
         MemoryPathError: the path is not a memory file; the message says why and what is readable.
@@ -181,7 +194,7 @@ def _describe(root: Path, extras: Sequence[Path]) -> list[str]:
     shown = [_shown(extra, root) for extra in extras]
     if "**" in shown:
         return ["**", *filter(leads_outside, shown)]
-    return [*MAIN_FILES, f"{MEMORY_FOLDER}/**", *shown]
+    return [*MAIN_FILES, *(f"{one}/**" for one in MEMORY_FOLDERS), *shown]
 
 
 def _shown(extra: Path, root: Path) -> str:
@@ -231,7 +244,7 @@ def _problem_with_place(target: Path, root: Path, extras: Sequence[Path], suffix
 def _is_covered(target: Path, root: Path, extras: Sequence[Path]) -> bool:
     if target.is_relative_to(root):
         first, *rest = target.relative_to(root).parts or ("",)
-        if (first in MAIN_FILES and not rest) or (first == MEMORY_FOLDER and rest):
+        if (first in MAIN_FILES and not rest) or (first in MEMORY_FOLDERS and rest):
             return True
         if root in extras and not any(map(is_left_out, (first, *rest))):
             return True

@@ -253,7 +253,8 @@ class SearchFilters:
     `*` and `?` stay within a folder, `**` does not, a pattern without `/` matches in any folder, and one that
     names a folder matches all that is in it. A note passes that has all `tags`, in its front matter or as
     `#tag`; `a` includes `a/b`. `types` are `note`, `transcript`, `fact`, endings of files such as `md`,
-    or what notes give as `type:` in their front matter.
+    or what notes give as `type:` in their front matter; `world`, `experience`, `opinion` and `observation`
+    let passages with a retained line of that type pass as well.
     Of passages those pass that have all `phrases`, whatever the case, and none of the words in `without`.
     """
 
@@ -321,9 +322,9 @@ class SearchOptions:
 class QueryRequest:
     """A question to all memories; `backends` narrows it to the named ones.
 
-    `query` may hold filters: `path:`, `tag:`, `after:` and `before:`, each with a value, `"a phrase"` that
-    has to be there, and `-word` that may not; they are added to those of the options. `now` goes before that
-    of the options.
+    `query` may hold filters: `path:`, `tag:`, `type:`, `after:`, `before:`, each with a value, `"a phrase"`
+    that has to be there, and `-word` that may not; they are added to those of the options. `now` goes before
+    that of the options.
     """
 
     query: str

@@ -88,7 +88,9 @@ Source = Annotated[
 Types = Annotated[
     list[str] | None,
     typer.Option(
-        "--type", metavar="TYPE", help="Only note, transcript or fact, or files ending so, as md; repeatable."
+        "--type",
+        metavar="TYPE",
+        help="Only note, transcript or fact, with a retained opinion etc., or ending so, as md; repeatable.",
     ),
 ]
 Now = Annotated[

@@ -1,12 +1,13 @@
 """Filters of a search: reads them from a query, and applies those that a result tells enough for (pure)."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from datetime import date, datetime, time, timedelta
 from functools import lru_cache
 from typing import NamedTuple
 
 from composable_memory.errors import InvalidArgument
+from composable_memory.retain.lines import MEMORY_TYPES, retained_lines
 from composable_memory.time.windows import named_window
 from composable_memory.types import MemorySearchResult, SearchFilters
 
@@ -15,7 +16,7 @@ LONGEST_READ = 8_000
 NAMED_TYPES = ("fact", "note", "transcript")
 
 _ENDS = "?!.,;…？！。、，；"
-_NAMED = re.compile(rf'(?<!\S)(path|tag|after|before):("[^"\n]*"[{_ENDS}]*|\S+)')
+_NAMED = re.compile(rf'(?<!\S)(path|tag|type|after|before):("[^"\n]*"[{_ENDS}]*|\S+)')
 _QUOTED = re.compile(r'(?<!\S)"([^"\n]*\w[^"\n]*)"(?![\w"])')
 _EXCLUDED = re.compile(r"(?<!\S)-([^\W\d_][\w'’-]*)(?!\S)")
 _PROSE_END = re.compile(r"[.?!。？！…]\s*$")
@@ -47,7 +48,7 @@ def read_filters(query: str, now: datetime) -> tuple[str, SearchFilters]:
         left = " ".join(
             part if part.startswith('"') else _EXCLUDED.sub(" ", part) for part in _parts_of(left)
         )
-    values = {name: [value for key, value in named if key == name] for name in ("path", "tag")}
+    values = {name: [value for key, value in named if key == name] for name in ("path", "tag", "type")}
     after = [parse_since(value, now, "after:") for key, value in named if key == "after"]
     before = [_before(value, now) for key, value in named if key == "before"]
     filters = SearchFilters(
@@ -55,6 +56,7 @@ def read_filters(query: str, now: datetime) -> tuple[str, SearchFilters]:
         until=min(before, default=None),
         paths=tuple(values["path"]),
         tags=tuple(values["tag"]),
+        types=tuple(values["type"]),
         phrases=phrases,
         without=without,
     )
@@ -154,7 +156,7 @@ def _verdicts(result: MemorySearchResult, filters: SearchFilters) -> Iterator[tu
     if filters.sources:
         yield "source", result.source in filters.sources
     if filters.types:
-        yield "type", type_matches(path, result.source, filters.types, is_fact=_is_fact(result))
+        yield "type", _type_verdict(result, path, filters.types)
     if filters.since or filters.until:
         yield "date", may_pass(_day_of(result) or day_in_path(path), filters)
     if filters.tags:
@@ -224,6 +226,25 @@ def type_matches(
     if not is_fact and {ending, told.lower()} & (wanted - {*NAMED_TYPES}):
         return True
     return kind in wanted
+
+
+def _type_verdict(result: MemorySearchResult, path: str, types: Sequence[str]) -> bool | None:
+    if type_matches(path, result.source, types, is_fact=_is_fact(result)):
+        return True
+    retained = memory_types(types)
+    if not retained or _is_fact(result) or result.source != "memory":
+        return False
+    return True if holds_line_of(result.text or result.snippet, retained) else None
+
+
+def memory_types(types: Iterable[str]) -> frozenset[str]:
+    """Return those of `types` that retained lines have, such as `opinion`."""
+    return frozenset(one.strip().lower() for one in types) & {*MEMORY_TYPES}
+
+
+def holds_line_of(text: str, types: Set[str]) -> bool:
+    """Return whether a text holds a retained line of one of `types`."""
+    return any(line.type in types for line in retained_lines(text, everywhere=True))
 
 
 def path_matches(path: str, patterns: Sequence[str]) -> bool:

@@ -14,7 +14,7 @@ from composable_memory.gitignore import GitIgnore
 from composable_memory.paths import (
     BANK_FOLDER,
     MAIN_FILES,
-    MEMORY_FOLDER,
+    MEMORY_FOLDERS,
     TOOL_FOLDERS,
     extra_root,
     is_left_out,
@@ -96,7 +96,7 @@ class _File(NamedTuple):
 
 def _files(root: Path, extra_paths: Sequence[str]) -> Iterator[_File]:
     extras = [extra_root(Path(path), root) for path in extra_paths]
-    named = [*(root / name for name in (*MAIN_FILES, MEMORY_FOLDER, BANK_FOLDER)), *extras]
+    named = [*(root / name for name in (*MAIN_FILES, *MEMORY_FOLDERS)), *extras]
     ignored = GitIgnore(str(root)) if root in extras else None
     seen: set[tuple[int, int] | str] = set()
     for top in dict.fromkeys(named):

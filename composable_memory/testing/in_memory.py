@@ -15,7 +15,7 @@ from composable_memory.config.base_model import SettingsModel
 from composable_memory.content import EmbedderInput, GraphEdge, GraphNode, GraphQuery, GraphQueryResult
 from composable_memory.errors import BackendUnavailable, MemoryPathError, UnsupportedOperation
 from composable_memory.interfaces import BackendServices, BackendSpec, Capability, EmbedderAdapter
-from composable_memory.paths import MAIN_FILES, MEMORY_FOLDER, is_note
+from composable_memory.paths import MAIN_FILES, MEMORY_FOLDERS, is_note
 from composable_memory.testing.corpus import SEED_NOTES
 from composable_memory.types import (
     MAX_SNIPPET_CHARS,
@@ -286,6 +286,8 @@ def _node_words(node: GraphNode) -> set[str]:
 
 def _check_note_path(path: str) -> None:
     parts = PurePosixPath(path).parts
-    is_inside = parts[:1] == (MEMORY_FOLDER,) or (len(parts) == 1 and parts[0] in MAIN_FILES)
+    is_inside = parts[:1] in ((one,) for one in MEMORY_FOLDERS) or parts in ((one,) for one in MAIN_FILES)
     if not is_inside or not is_note(path) or ".." in parts or "\\" in path or "\0" in path:
-        raise MemoryPathError(path, "it is not a note", allowed=(*MAIN_FILES, f"{MEMORY_FOLDER}/**"))
+        raise MemoryPathError(
+            path, "it is not a note", allowed=(*MAIN_FILES, *(f"{one}/**" for one in MEMORY_FOLDERS))
+        )

@@ -97,7 +97,9 @@ async def test_bytes_that_are_not_utf8_are_replaced(memory: BuiltinMemory, tmp_p
     "path", ["secret.md", "../secret.md", "memory/../secret.md", "/etc/passwd", "memory/a.csv", "", "memory"]
 )
 async def test_nothing_else_is_read(memory: BuiltinMemory, path: str) -> None:
-    with pytest.raises(MemoryPathError, match=r"readable are MEMORY.md, memory.md, memory/\*\*, ../team"):
+    with pytest.raises(
+        MemoryPathError, match=r"readable are MEMORY.md, memory.md, memory/\*\*, bank/\*\*, ../team"
+    ):
         await memory.read_file(path)
 
 

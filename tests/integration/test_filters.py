@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -11,11 +12,12 @@ import pytest
 from composable_memory import open_memory
 from composable_memory.errors import ConfigError, InvalidArgument
 from composable_memory.query.backend_handle import ComposableBackendEntry
+from composable_memory.query.filters import filter_results
 from composable_memory.query.manager import ComposableMemoryManager
 from composable_memory.runtime.memory import Memory
 from composable_memory.testing.fakes import InMemoryBackend
 from composable_memory.tools import MemorySearchRequest, memory_search
-from composable_memory.types import QueryRequest, SearchFilters, SearchOptions
+from composable_memory.types import MemorySearchResult, QueryRequest, SearchFilters, SearchOptions
 from composable_memory_ops_logs import OpsLogReader
 
 NOTES = {
@@ -36,6 +38,14 @@ def vault(tmp_path: Path) -> Path:
         (folder / path).write_text(text, encoding="utf-8")
         os.utime(folder / path, (1_750_000_000, 1_750_000_000))  # in June 2025
     return folder
+
+
+RETAINED = {
+    "memory/2026-05-03.md": "## Retain\n\n- O(c=0.8) @Ana: Finds the fence ugly.\n- W: A fence has posts.\n",
+    "memory/2026-05-04.md": "## Retain\n\n- W: The fence is of oak.\n",
+    "memory/plain.md": "The fence: an O, a W and a B.\n",
+    "bank/opinions.md": "---\ntype: opinion\n---\n\nThe fence pleases nobody.\n",
+}
 
 
 def found(memory_paths: Mapping[str, str], *names: str) -> set[str]:
@@ -147,3 +157,35 @@ async def test_a_wrong_filter_is_an_error_that_names_it(vault: Path, state_dir: 
         reply = await memory_search(memory, MemorySearchRequest(query="fence", since="lunch"))
         assert (reply.unavailable, reply.results) == (None, ())
         assert "lunch" in (reply.error or "")
+
+
+async def test_passages_with_retained_lines_of_a_type_and_pages_of_a_type_pass(
+    tmp_path: Path, state_dir: Path
+) -> None:
+    for path, text in RETAINED.items():
+        (tmp_path / "notes" / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "notes" / path).write_text(text, encoding="utf-8")
+    cases = {
+        "fence type:opinion": found(RETAINED, "05-03", "bank"),
+        "fence type:opinion path:memory": found(RETAINED, "05-03"),
+        "fence type:world": found(RETAINED, "05-03", "05-04"),
+        "type:world after:2026-05-04": found(RETAINED, "05-04"),
+        "fence type:experience": set(),
+        "fence type:note": {*RETAINED},
+        "fence": {*RETAINED},
+    }
+    async with open_memory(tmp_path / "notes", state_dir, long_lived=False) as memory:
+        await memory.sync()
+        for query, expected in cases.items():
+            assert await paths(memory, query) == expected, query
+        page = await memory.read_file("bank/opinions.md")
+        assert "pleases nobody" in page.text
+
+
+def test_what_another_memory_found_passes_as_far_as_it_tells_its_type() -> None:
+    said = MemorySearchResult(path="a.md", start_line=1, end_line=3, score=1, snippet="- O @Ana: Likes it.")
+    other = replace(said, path="b.md", snippet="- W: It is so.")
+    results = [said, other, replace(other, path="sessions/c.jsonl", source="sessions")]
+    passed = filter_results(results, SearchFilters(types=("opinion",)))
+    assert [one.path for one in passed.results] == ["a.md", "b.md"]
+    assert passed.unknown == ("type",)

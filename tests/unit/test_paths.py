@@ -118,7 +118,7 @@ def test_what_is_no_memory_file_is_refused_with_the_reason(root: Path, path: str
     with pytest.raises(MemoryPathError, match=reason) as refused:
         resolve_memory_file(path, workspace=root, extra_paths=[Path("sub")])
 
-    assert refused.value.allowed == ("MEMORY.md", "memory.md", "memory/**", "sub")
+    assert refused.value.allowed == ("MEMORY.md", "memory.md", "memory/**", "bank/**", "sub")
     assert len(str(refused.value)) < 600
 
 

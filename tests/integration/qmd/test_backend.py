@@ -369,7 +369,7 @@ async def test_the_status_tells_version_way_collections_index_and_updates(
 
     assert (status.backend, status.provider, status.model) == ("qmd", "qmd", None)
     assert (status.files, status.dirty, status.workspace_dir) == (9, False, str(workspace))
-    assert (status.sources, files) == (("memory",), {"memory-root": 1, "memory-dir": 8})
+    assert (status.sources, files) == (("memory",), {"memory-root": 1, "memory-dir": 8, "bank-dir": 0})
     assert str(told["version"]).startswith("2.")
     assert (told["mode"], told["way"], told["problems"]) == ("search", "daemon", [])
     assert (daemon["state"], daemon["problem"]) == ("running", None)

@@ -149,7 +149,7 @@ async def test_a_collection_that_is_no_longer_named_is_dropped(qmd: RealQmd) -> 
     await qmd.start()
     await qmd.run("update")
 
-    assert qmd.collections() == {"memory-root", "memory-dir"}
+    assert qmd.collections() == {"memory-root", "memory-dir", "bank-dir"}
 
 
 async def test_what_was_added_by_hand_stays(qmd: RealQmd) -> None:
@@ -168,7 +168,7 @@ async def test_what_was_added_by_hand_stays(qmd: RealQmd) -> None:
     collections = config["collections"]
     assert isinstance(collections, dict)
     assert not has_written
-    assert set(collections) == {"memory-root", "memory-dir", "theirs", "memory"}
+    assert set(collections) == {"memory-root", "memory-dir", "bank-dir", "theirs", "memory"}
     assert collections["memory-dir"]["context"] == {"": "yes"}
     assert config["models"] == models != {}
     assert ("theirs", "b.md") in qmd.paths()
@@ -197,7 +197,7 @@ async def test_no_configuration_of_others_is_taken_or_touched(qmd: RealQmd, stat
     await qmd.start()
     await qmd.run("update")
 
-    assert qmd.collections() == {"memory-root", "memory-dir"}
+    assert qmd.collections() == {"memory-root", "memory-dir", "bank-dir"}
     assert [file.read_text(encoding="utf-8") for file in theirs] == [foreign] * 3
     indexes = [
         *(file.with_name("index.sqlite") for file in theirs),

@@ -41,13 +41,14 @@ def write(file: Path, text: str = "text") -> Path:
 # --- planning -----------------------------------------------------------------------------------------------
 
 
-def test_memory_files_are_two_collections_though_the_folder_is_not_there_yet(root: Path) -> None:
+def test_memory_files_are_three_collections_though_the_folders_are_not_there_yet(root: Path) -> None:
     plan = planned(root)
 
     assert plan.problems == ()
     assert plan.collections == (
         Collection(name="memory-root", path=root, pattern="{MEMORY,memory}.md"),
         Collection(name="memory-dir", path=root / "memory", pattern="**/*.md"),
+        Collection(name="bank-dir", path=root / "bank", pattern="**/*.md"),
     )
 
 
@@ -55,7 +56,7 @@ def test_a_workspace_behind_a_link_is_planned_where_it_really_is(root: Path) -> 
     link = root.parent / "link"
     link.symlink_to(root)
 
-    assert {one.path for one in planned(link).collections} == {root, root / "memory"}
+    assert {one.path for one in planned(link).collections} == {root, root / "memory", root / "bank"}
 
 
 def test_exported_sessions_are_a_collection_of_their_own_source(root: Path, tmp_path: Path) -> None:
@@ -133,14 +134,15 @@ def test_a_file_is_no_collection(root: Path) -> None:
 
     plan = planned(root, paths=["todo.md"])
 
-    assert names(plan) == ["memory-root"]
+    assert names(plan) == ["memory-root", "bank-dir"]
     assert [problem.rpartition(": ")[2] for problem in plan.problems] == ["it is not a folder"] * 2
 
 
 @pytest.mark.parametrize("target", ["outside", "workspace"])
 def test_a_memory_folder_that_is_a_link_is_left_out(root: Path, tmp_path: Path, target: str) -> None:
     (tmp_path / "outside").mkdir()
-    (root / "memory").symlink_to(tmp_path / target)
+    for folder in ("memory", "bank"):
+        (root / folder).symlink_to(tmp_path / target)
 
     plan = planned(root)
 
@@ -388,6 +390,7 @@ def test_what_no_collection_covers_is_not_read(
     assert caught.value.allowed == (
         "{MEMORY,memory}.md",
         "memory/**/*.md",
+        "bank/**/*.md",
         "docs/**/*.md,**/*.txt,!private",
         "qmd/wiki/**/*.md",
     )

@@ -17,7 +17,7 @@ from composable_memory.errors import BackendError
 from composable_memory.gitignore import FOLDER, GitIgnore, Rules, is_ignored
 from composable_memory.paths import (
     MAIN_FILES,
-    MEMORY_FOLDER,
+    MEMORY_FOLDERS,
     NOTE_SUFFIXES,
     TOOL_FOLDERS,
     extra_root,
@@ -44,7 +44,7 @@ HIDDEN, OF_TOOLS, LINK, STATE_FOLDER = "hidden", "folder of a tool", "symbolic l
 IGNORED = "ignored by .gitignore"
 NO_ENDING, OTHER_ENDINGS = "no ending", "other"
 """Why a file or folder is passed over; that a file is no note is said by its ending."""
-NEVER_IGNORED = frozenset({*MAIN_FILES, MEMORY_FOLDER})
+NEVER_IGNORED = frozenset({*MAIN_FILES, *MEMORY_FOLDERS})
 """Notes by their names: an agent's memory is often kept out of the repository that it is about."""
 TOO_MANY = (
     "there are more than {count} notes in {folder}; name a folder with fewer by --workspace, choose folders"
@@ -119,10 +119,10 @@ def scan(
 ) -> ScanReport:
     """List the files of `sources`.
 
-    `memory` is `MEMORY.md`, `memory.md`, the notes in `memory/` and those of the extra paths. Of the
-    workspace, if it is one of these, what is hidden or ignored by `.gitignore`, folders of tools and a state
-    folder are left out; `sessions` is every `*.jsonl` directly in the folder `transcripts`, which need not
-    exist. The name of a note ends in one of `suffixes`. Symbolic links are not followed. A file that is
+    `memory` is `MEMORY.md`, `memory.md`, the notes in `memory/` and `bank/`, and those of the extra paths. Of
+    the workspace, if it is one of these, what is hidden or ignored by `.gitignore`, folders of tools and a
+    state folder are left out; `sessions` is every `*.jsonl` directly in the folder `transcripts`, which need
+    not exist. The name of a note ends in one of `suffixes`. Symbolic links are not followed. A file that is
     reached twice is listed once, under its first name.
 
     Raises:
@@ -148,7 +148,7 @@ def _walk_notes(walk: "_Walk", workspace: Path, extra_paths: Sequence[Path]) -> 
         walk.unreadable[""] = f"the workspace {workspace} does not exist"
         return
     extras = [extra_root(path, root) for path in extra_paths]
-    for name in [""] if root in extras else [*MAIN_FILES, MEMORY_FOLDER]:
+    for name in [""] if root in extras else [*MAIN_FILES, *MEMORY_FOLDERS]:
         walk.add_root(root / name, name)
     for extra in extras:
         if extra != root:
@@ -274,7 +274,7 @@ class _Walk:
         folders = [(top, f"{top_key}/" if top_key else "")]
         while folders:
             folder, prefix = folders.pop()
-            is_memory = prefix.startswith(f"{MEMORY_FOLDER}/")
+            is_memory = prefix.partition("/")[0] in MEMORY_FOLDERS
             rules = ignored.rules_of(folder) if is_whole and not is_memory else Rules()
             kept = NEVER_IGNORED if folder == top else ()
             try:

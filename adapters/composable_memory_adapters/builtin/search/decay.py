@@ -7,7 +7,7 @@ is handed in. Ages are whole days, so the same question has the same answer all 
 from datetime import date
 from math import exp, isfinite, log
 
-from composable_memory.paths import MAIN_FILES, MEMORY_FOLDER
+from composable_memory.paths import MAIN_FILES, MEMORY_FOLDERS
 from composable_memory.query.filters import day_in_path
 from composable_memory.types import MemorySource
 
@@ -36,11 +36,11 @@ def written_on(path: str, *, source: MemorySource, mtime_ns: int | None) -> date
 
     A note is from the day that its name begins with, or the name of the nearest folder that does:
     `memory/2026-01-16.md`, `memory/2026-01-16-topic.md`, `memory/work/2026-01-16/plan.md`. `MEMORY.md` and
-    other notes under `memory/` do not age. Transcripts, and notes elsewhere that bear no date, are as old as
-    their last change, `mtime_ns` nanoseconds after 1970; None means that it is not known.
+    other notes under `memory/` and `bank/` do not age. Transcripts, and notes elsewhere that bear no date,
+    are as old as their last change, `mtime_ns` nanoseconds after 1970; None means that it is not known.
     """
     if source == "memory":
         day = day_in_path(path)
-        if day or path in MAIN_FILES or path.startswith(f"{MEMORY_FOLDER}/"):
+        if day or path in MAIN_FILES or path.partition("/")[0] in MEMORY_FOLDERS:
             return day
     return None if mtime_ns is None else date.fromordinal(_EPOCH + mtime_ns // _NS_A_DAY)

@@ -11,8 +11,10 @@ from composable_memory.front_matter import has_tag
 from composable_memory.query.filters import (
     day_in_path,
     has_all_phrases,
+    holds_line_of,
     leading_day,
     may_pass,
+    memory_types,
     path_matches,
     type_matches,
 )
@@ -30,6 +32,10 @@ WHERE path IN (SELECT value FROM json_each(?)) ORDER BY path, start_line, start_
 WITH_WORDS = "SELECT rowid FROM chunks_fts WHERE chunks_fts MATCH ?"
 TEXTS = "SELECT id, path, text FROM chunks WHERE id IN (SELECT value FROM json_each(?))"
 
+MAY_RETAIN = "SELECT id, text FROM chunks WHERE source = 'memory' AND text GLOB '*[-*+][ \t][WBOS][(: @,：]*'"
+
+Row = tuple[int, str, str, int, int]
+"""A passage: its id, path, source, and where it begins."""
 File = tuple[str, str]
 """The path of a file and its source."""
 
@@ -50,6 +56,8 @@ def passing(
         for row in connection.execute(PASSAGES, (_json(sorted({path for path, _ in days})),))
         if (row[1], row[2]) in days and (row[1] not in timed or row[0] in said)
     ]
+    if retained := memory_types(filters.types):
+        rows = _of_types(connection, rows, filters.types, retained)
     search = _Texts(connection, [row[0] for row in rows], has_keywords)
     if filters.phrases:
         found = search.with_words(*filters.phrases)
@@ -69,20 +77,37 @@ def _days_of_files(
 ) -> dict[File, date]:
     """Return the files that pass by their path, source, tags, type and day, each with its day.
 
-    Those `timed` pass on any day: of them each passage has times of its own.
+    Those `timed` pass on any day: of them each passage has times of its own. Where a type of retained lines
+    is wanted, all pass by their type: their passages tell.
     """
     days = {}
+    may_hold_lines = bool(memory_types(filters.types))
     for path, source, mtime, told, tags, type_ in connection.execute(FILES):
         day = day_in_path(path) or leading_day(told) or datetime.fromtimestamp(mtime / 1e9, zone).date()
         if (
             (not filters.paths or path_matches(path, filters.paths))
             and (not filters.sources or source in filters.sources)
-            and (not filters.types or type_matches(path, source, filters.types, told=type_))
+            and (not filters.types or may_hold_lines or type_matches(path, source, filters.types, told=type_))
             and all(has_tag(tags.split("\n"), tag) for tag in filters.tags)
             and (path in timed or may_pass(day, filters) is not False)
         ):
             days[path, source] = day
     return days
+
+
+def _of_types(
+    connection: Connection, rows: Iterable[Row], types: Sequence[str], retained: Set[str]
+) -> list[Row]:
+    """Return the passages of notes that are of one of `types`, and those that hold a `retained` line."""
+    files = connection.execute(FILES)
+    typed = {
+        (path, source)
+        for path, source, _, _, _, told in files
+        if type_matches(path, source, types, told=told)
+    }
+    texts = connection.execute(MAY_RETAIN)
+    holding = {id_ for id_, text in texts if holds_line_of(text, retained)}
+    return [row for row in rows if row[0] in holding or (row[1], row[2]) in typed]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from composable_memory.gitignore import GITIGNORE, GitIgnore
 from composable_memory.paths import (
     MAIN_FILES,
-    MEMORY_FOLDER,
+    MEMORY_FOLDERS,
     NOTE_SUFFIXES,
     TOOL_FOLDERS,
     extra_root,
@@ -102,7 +102,7 @@ def survey(
     """
     root = Path(os.path.realpath(workspace))
     extras = [extra_root(path, root) for path in extra_paths]
-    trees = [root / MEMORY_FOLDER, *extras]
+    trees = [*(root / name for name in MEMORY_FOLDERS), *extras]
     folders = [(root, False), *((tree, True) for tree in trees)]
     # A file is watched through its folder: editors replace files, and a watch would stay with the old one.
     folders += [(extra.parent, False) for extra in extras if is_note(extra.name, suffixes)]

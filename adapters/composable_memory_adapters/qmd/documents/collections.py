@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from composable_memory.paths import MAIN_FILES, MEMORY_FOLDER, problem_with_text
+from composable_memory.paths import BANK_FOLDER, MAIN_FILES, MEMORY_FOLDER, MEMORY_FOLDERS, problem_with_text
 from composable_memory.types import MemorySource
 from composable_memory_adapters.qmd.documents.patterns import SKIPPED_NAMES, parse_pattern
 from composable_memory_adapters.qmd.settings import DEFAULT_PATTERN, QmdSettings
@@ -30,13 +30,14 @@ def plan_collections(settings: QmdSettings, *, workspace: Path, export_dir: Path
 
     The memory files come first, then the paths in the order of the settings, then the exported transcripts in
     `export_dir`, if there are any. Left out with a problem is a folder of the workspace that a symbolic link
-    leads out of it, a path that is no folder, and a pattern that is not understood. Only `memory/` and
-    `export_dir` need not be there yet.
+    leads out of it, a path that is no folder, and a pattern that is not understood. Only `memory/`, `bank/`
+    and `export_dir` need not be there yet.
     """
     plan = _Plan(Path(os.path.realpath(workspace)))
     if settings.include_default_memory:
         plan.add("memory-root", plan.workspace, MAIN_PATTERN)
         plan.add("memory-dir", plan.workspace / MEMORY_FOLDER, may_be_missing=True)
+        plan.add("bank-dir", plan.workspace / BANK_FOLDER, may_be_missing=True)
     for one in settings.paths:
         named = os.path.expanduser(one.path)  # noqa: PTH111 - that of a Path raises where there is no home
         folder = Path(os.path.normpath(plan.workspace / named))
@@ -120,11 +121,11 @@ class _Plan:
             )
 
     def _problem_with_links(self, folder: Path) -> str | None:
-        """Refuse links that lead out of the workspace, and any link at `memory/` itself."""
+        """Refuse links that lead out of the workspace, and any link at `memory/` or `bank/` itself."""
         real = Path(os.path.realpath(folder))
         if real == folder or not folder.is_relative_to(self.workspace):
             return None
-        if real.is_relative_to(self.workspace) and folder != self.workspace / MEMORY_FOLDER:
+        if real.is_relative_to(self.workspace) and folder.name not in MEMORY_FOLDERS:
             return None
         return "a symbolic link leads elsewhere; name the folder itself"
 
