@@ -286,7 +286,8 @@ def _node_words(node: GraphNode) -> set[str]:
 
 def _check_note_path(path: str) -> None:
     parts = PurePosixPath(path).parts
-    is_inside = parts[:1] in ((one,) for one in MEMORY_FOLDERS) or parts in ((one,) for one in MAIN_FILES)
+    first = parts[0] if parts else ""
+    is_inside = first in MEMORY_FOLDERS or (len(parts) == 1 and first in MAIN_FILES)
     if not is_inside or not is_note(path) or ".." in parts or "\\" in path or "\0" in path:
         raise MemoryPathError(
             path, "it is not a note", allowed=(*MAIN_FILES, *(f"{one}/**" for one in MEMORY_FOLDERS))
