@@ -59,6 +59,7 @@ RUNTIME = "tests/integration/test_runtime.py::test_"
 FORGETTING = "tests/integration/test_forgetting.py::test_"
 LEAKS = "tests/integration/test_leaks.py::test_"
 BLOCKING = "tests/integration/test_blocking_memory.py::test_"
+TRUST = "tests/integration/test_trust.py::test_"
 FILES = "tests/integration/test_config_files.py::test_"
 SETTINGS = "tests/unit/test_settings.py::test_"
 CITATIONS = "tests/unit/test_citations.py::test_"
@@ -2308,6 +2309,21 @@ INTERFACES = document(
                  f"{FILES}a_weight_from_the_workspace_does_not_turn_a_backend_on",
                  f"{FILES}collections_of_a_workspace_stay_inside_it",
                  f"{FILES}a_pattern_of_a_workspace_names_markdown_files_inside"),
+            kept("own:trust", "what a workspace asks for is shown, and holds once its user allowed it",
+                 f"{TRUST}an_example_of_the_seeds_works_where_it_lies_once_it_is_trusted",
+                 f"{TRUST}the_seeds_example_of_qmd_asks_the_real_one",
+                 f"{TRUST}all_that_a_file_asks_for_is_shown_with_its_line_and_no_secret",
+                 f"{TRUST}nothing_is_trusted_without_a_yes"),
+            kept("own:trust:ends", "a changed file, a copy, another user's file are not trusted",
+                 f"{TRUST}a_file_that_changed_after_consent_is_not_trusted_and_told",
+                 f"{TRUST}consent_is_for_what_was_read_and_not_for_what_is_there_by_then",
+                 f"{TRUST}a_copy_of_a_trusted_workspace_is_not_trusted_and_a_moved_one_is",
+                 f"{TRUST}what_another_user_owns_is_not_trusted",
+                 f"{TRUST}consent_that_a_workspace_brings_along_does_not_count"),
+            kept("own:trust:openclaw", "what OpenClaw's file says beside memory is read or named as ignored",
+                 f"{TRUST}what_openclaw_says_elsewhere_is_read_or_named",
+                 f"{TRUST}what_openclaw_asks_for_elsewhere_waits_for_consent_and_does_not_stop_the_memory",
+                 f"{TRUST}the_first_file_counts_and_the_others_are_named"),
             kept("own:backends:shared-keys", "weight, timeout_ms, condition and settings of its own",
                  f"{PLUGIN}its_weight_counts", f"{PLUGIN}its_deadline_holds",
                  f"{PLUGIN}its_own_settings_reach_it",

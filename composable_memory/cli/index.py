@@ -16,6 +16,7 @@ from composable_memory.cli.output import (
     warn,
     warn_degraded,
     warn_if_empty,
+    warn_notes,
 )
 from composable_memory.cli.render import progress_bar
 from composable_memory.json_documents import document
@@ -41,6 +42,7 @@ async def index(
         report, took_ms = await sync(memory, force=force)
         degraded, status = memory.unavailable(), memory.status()
         languages = await memory.language_hint()
+        warn_notes(memory.loaded)
     without_vectors = status.embedder_problem
     if as_json:
         print_json(index_document(report, took_ms))

@@ -13,6 +13,7 @@ import typer
 from composable_memory.paths import NOTES
 
 if TYPE_CHECKING:
+    from composable_memory.config.layers import LoadedSettings
     from composable_memory.types import Degradation, MemoryProviderStatus
 
 # Everything a terminal could take for a command, C0 without tab and newline, delete, and C1; and what makes
@@ -68,6 +69,12 @@ def warn(text: str) -> None:
 def error(text: str) -> None:
     """Print `Error: …` as one line to stderr."""
     typer.secho(f"Error: {one_line(plain(text))}", err=True, fg="red", color=_colour())
+
+
+def warn_notes(loaded: "LoadedSettings") -> None:
+    """Print to stderr what in the settings files is ignored, or could be better."""
+    for note in loaded.notes:
+        warn(f"note: {note}")
 
 
 def warn_degraded(degraded: "Iterable[Degradation]") -> None:

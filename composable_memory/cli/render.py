@@ -3,6 +3,7 @@
 To a pipe or a file everything is plain text, and no line is cut or wrapped.
 """
 
+import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -161,3 +162,8 @@ def _parts(value: object) -> Mapping[str, object]:
 def _words(name: str) -> str:
     """Return the words of a name, be it written `like_this` or `likeThis`."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name).replace("_", " ").lower()
+
+
+def format_setting(value: object) -> str:
+    """Return a value as a settings file would have it."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

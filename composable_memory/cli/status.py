@@ -1,7 +1,6 @@
 """`cmem status`, `cmem backends list`, `cmem embedders list` and `cmem config show`."""
 
 import asyncio
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -14,8 +13,8 @@ from pydantic import BaseModel, JsonValue
 from composable_memory.cli.command import Target, command
 from composable_memory.cli.exit_codes import ExitCode
 from composable_memory.cli.options import AsJson, Strict
-from composable_memory.cli.output import error, print_json, print_line, warn, warn_degraded
-from composable_memory.cli.render import print_details, print_table
+from composable_memory.cli.output import error, print_json, print_line, warn, warn_degraded, warn_notes
+from composable_memory.cli.render import format_setting, print_details, print_table
 from composable_memory.config.layers import (
     LoadedSettings,
     default_state_dir,
@@ -84,6 +83,7 @@ async def status(
 async def _status_of(target: Target, *, deep: bool = False) -> tuple[MemoryStatusReply, str | None]:
     """Return the status, and a hint about languages that the embedding provider cannot read."""
     async with open_memory(target.workspace, target.state_dir, long_lived=False) as memory:
+        warn_notes(memory.loaded)
         reply = await memory_status(memory, MemoryStatusRequest(deep=deep))
         return reply, await memory.language_hint()
 
@@ -151,7 +151,7 @@ class _Backend:
 async def backends_list(target: Target, *, as_json: AsJson = False) -> None:
     """List all known backends: their origin, what they can do, and what they lack."""
     registry = await asyncio.to_thread(discover_backends)
-    loaded = await asyncio.to_thread(load_settings, target.workspace, registry=registry)
+    loaded = await asyncio.to_thread(_settings_of, target, registry)
     registry = await asyncio.to_thread(registry.with_kinds, loaded.settings.memory.kinds)
     known = await asyncio.to_thread(_known_backends, loaded, registry)
     listed = _with_states(known, await _states(target))
@@ -238,7 +238,7 @@ def _print_backend(one: _Backend) -> None:
 async def embedders_list(target: Target, *, as_json: AsJson = False) -> None:
     """List all known embedding providers: which one is chosen, and what the others lack."""
     registry = await asyncio.to_thread(discover_backends)
-    loaded = await asyncio.to_thread(load_settings, target.workspace, registry=registry)
+    loaded = await asyncio.to_thread(_settings_of, target, registry)
     plan = await asyncio.to_thread(plan_embedder, loaded, registry, _embedder_services(target.state_dir))
     found = await asyncio.to_thread(_embedders_document, plan, loaded)  # looking at all of them imports them
     if as_json:
@@ -305,17 +305,20 @@ async def config_show(
 ) -> None:
     """Show the effective settings, with secrets hidden."""
     registry = await asyncio.to_thread(discover_backends)
-    loaded = await asyncio.to_thread(load_settings, target.workspace, registry=registry)
+    loaded = await asyncio.to_thread(_settings_of, target, registry)
     rows = describe(loaded, await asyncio.to_thread(_backend_options, loaded, registry))
     if as_json:
         settings = [document(key=one.key, value=one.value, origin=str(one.origin)) for one in rows]
         print_json(document(settings=settings, notes=loaded.notes))
     else:
         print_table(
-            [(one.key, _format_setting(one.value), f"({one.origin})")[: 3 if origin else 2] for one in rows]
+            [(one.key, format_setting(one.value), f"({one.origin})")[: 3 if origin else 2] for one in rows]
         )
-    for note in loaded.notes:
-        warn(f"note: {note}")
+    warn_notes(loaded)
+
+
+def _settings_of(target: Target, registry: Registry) -> LoadedSettings:
+    return load_settings(target.workspace, state_dir=target.state_dir, registry=registry)
 
 
 def _backend_options(loaded: LoadedSettings, registry: Registry) -> dict[str, BaseModel]:
@@ -334,8 +337,3 @@ def _backend_options(loaded: LoadedSettings, registry: Registry) -> dict[str, Ba
         if (section.enabled or id_ == memory.fallback_id) and (found := registry.backend(id_)) and found.spec
     ]
     return {spec.id: validate_backend_options(memory, spec, loaded.origins) for spec in specs}
-
-
-def _format_setting(value: object) -> str:
-    """Return a value as a settings file would have it."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -171,7 +171,7 @@ def _adopt(target: Target, wanted: str, *, force: bool) -> tuple[Path, str, str]
     """Return the folder, the workspace that it is now, and the one that it was."""
     folder = existing_folder(target.workspace)
     state = made_folder(target.state_dir or default_state_dir(os.environ))
-    if name := load_settings(folder).settings.memory.id:
+    if name := load_settings(folder, state_dir=state).settings.memory.id:
         raise ConfigError("memory.id", f"it says already that {folder} is workspace {name!r}; unset it first")
     before = identify(state, folder, now=utc_now())
     kept = _kept_in(target.state_dir)

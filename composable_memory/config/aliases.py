@@ -1,12 +1,18 @@
 """What other programs know of the settings, under the names that they know it by.
 
 The only place of the core that calls a backend by its name: callers of `resolve_memory_backend_config` that
-were written for another program expect the settings of QMD in a field of their own.
+were written for another program expect the settings of QMD in a field of their own, and OpenClaw's file says
+beside `memory` how the memory of its agents is searched.
 """
 
+import re
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 
-from composable_memory.config.settings import CitationMode, MemorySettings
+from composable_memory.config.settings import DEFAULT_BACKEND, CitationMode, MemorySettings
+from composable_memory.config.trees import Leaf, Tree, leaves, merge, plain
+from composable_memory.config.validation import is_secret
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 
@@ -27,3 +33,73 @@ class ResolvedMemoryBackendConfig:
         return cls(
             backend=memory.backend, citations=memory.citations, options=options, qmd=options.get("qmd")
         )
+
+
+# --- OpenClaw's file ----------------------------------------------------------------------------------------
+
+_SEARCH = "agents.defaults.memory_search"
+_NEWER_SEARCH = "search"
+OPENCLAW_KEYS = (_SEARCH, "agents.defaults.compaction.memory_flush", "agents.list.*.memory_search")
+"""What OpenClaw's file says of memory beside `memory`."""
+
+_OF_THE_INDEX = """
+sources extra_paths chunking.tokens chunking.overlap store.vector.enabled cache.enabled cache.max_entries
+query.hybrid.enabled query.hybrid.vector_weight query.hybrid.text_weight query.hybrid.candidate_multiplier
+query.hybrid.mmr.enabled query.hybrid.mmr.lambda
+query.hybrid.temporal_decay.enabled query.hybrid.temporal_decay.half_life_days
+sync.on_session_start sync.on_search sync.watch sync.watch_debounce_ms sync.interval_minutes
+sync.sessions.delta_bytes sync.sessions.delta_messages
+""".split()
+_COUNTERPARTS = {
+    **{key: f"{DEFAULT_BACKEND}.{key}" for key in _OF_THE_INDEX},
+    **{key: f"embedding.{key}" for key in ("provider", "fallback", "model")},
+    **{key: key for key in ("query.max_results", "query.min_score")},
+    **{f"local.{key}": f"embedding.providers.local.{key}" for key in ("model_path", "model_cache_dir")},
+}
+"""Our key for each of `memorySearch`."""
+_VARIABLE = re.compile(r"\$\{([A-Z_][A-Z0-9_]*)\}")
+"""A value that OpenClaw takes from an environment variable."""
+
+
+def is_of_openclaw(file: Path) -> bool:
+    """Return whether a settings file has the name of OpenClaw's."""
+    return file.name.startswith("openclaw.")
+
+
+def with_openclaw(memory: Tree, content: Mapping[str, Tree]) -> tuple[Tree, list[str]]:
+    """Return what a file says under `memory` with what OpenClaw says elsewhere, and what of that is ignored.
+
+    What stands elsewhere is implied: it gives way to what anybody says under `memory`.
+    """
+    notes: list[str] = []
+    newer = memory.get(_NEWER_SEARCH)
+    if isinstance(newer, dict):
+        memory = {name: item for name, item in memory.items() if name != _NEWER_SEARCH}
+        content = {**content, _SEARCH: merge(content.get(_SEARCH, {}), newer)}
+    for section in OPENCLAW_KEYS:
+        search = content.get(section, {})
+        provider = plain(search["provider"]) if "provider" in search else None
+        for key, leaf in leaves(search):
+            ours = _counterpart(key, provider) if section == _SEARCH else None
+            if ours is None:
+                notes.append(f"{section}.{key} ({leaf.origin}) has no counterpart here and is ignored")
+            else:
+                memory = merge(_branch(ours, leaf), memory)
+    return memory, notes
+
+
+def _counterpart(key: str, provider: object) -> str | None:
+    is_remote = re.match(r"remote\.(?:base_url$|api_key$|headers\.)", key)
+    if is_remote and isinstance(provider, str) and provider not in ("auto", "none", "local"):
+        return f"embedding.providers.{provider}.{key.removeprefix('remote.')}"
+    return _COUNTERPARTS.get(key)
+
+
+def _branch(key: str, leaf: Leaf) -> Tree:
+    *parents, name = key.split(".")
+    variable = _VARIABLE.fullmatch(leaf.value) if isinstance(leaf.value, str) and is_secret(name) else None
+    value = variable[1] if variable else leaf.value
+    branch: Tree = {f"{name}_env" if variable else name: replace(leaf, value=value, is_implied=True)}
+    for parent in reversed(parents):
+        branch = {parent: branch}
+    return branch

@@ -2,12 +2,11 @@
 
 Defaults, then the user's own file, the workspace's file, environment variables, and what the caller says; a
 later layer wins. The layers are merged as plain data and validated once. What the file of a workspace may say
-is the business of `trust`, where the section of a backend may stand that of `sections`.
+is the business of `workspace_file`, where the section of a backend may stand that of `sections`.
 """
 
 import json
 import os
-import stat
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import reduce
@@ -17,16 +16,15 @@ import platformdirs
 from pydantic import BaseModel, SecretStr
 from pydantic_core import to_jsonable_python
 
-from composable_memory.config.sections import gather_sections
+from composable_memory.config.sections import gather_sections, ids_of_sections
 from composable_memory.config.settings import (
     DEFAULT_BACKEND,
     BackendSection,
     MemorySettings,
     Settings,
-    is_taken,
 )
+from composable_memory.config.settings_file import read_settings_file
 from composable_memory.config.trees import (
-    Layer,
     Leaf,
     Origin,
     Tree,
@@ -37,8 +35,8 @@ from composable_memory.config.trees import (
     plain,
     tree_of,
 )
-from composable_memory.config.trust import refuse_harmful
-from composable_memory.config.validation import check, is_secret, known_keys, unknown_key
+from composable_memory.config.validation import check, hide, hides, is_secret, known_keys, unknown_key
+from composable_memory.config.workspace_file import FileLayer, parse_file, read_workspace
 from composable_memory.errors import ConfigError
 from composable_memory.interfaces import BackendSpec, EmbedderSpec
 from composable_memory.registry import Registry, discover_backends
@@ -50,8 +48,6 @@ APP_NAME = "composable-memory"
 CONFIG_VARIABLE = "COMPOSABLE_MEMORY_CONFIG"
 STATE_VARIABLE = "COMPOSABLE_MEMORY_STATE_DIR"
 VARIABLE_PREFIX = "COMPOSABLE_MEMORY__"
-WORKSPACE_FILES = (".composable-memory.yaml", ".composable-memory.yml", "openclaw.yml", "openclaw.yaml")
-MAX_FILE_BYTES = 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,12 +74,14 @@ def load_settings(
     overrides: Mapping[str, object] | Settings | None = None,
     environ: Mapping[str, str] | None = None,
     user_file: Path | None = None,
+    state_dir: Path | None = None,
     registry: Registry | None = None,
 ) -> LoadedSettings:
     """Read and merge all layers. Reads files, so call it in a thread where an event loop runs.
 
     `overrides` has the shape of a file, with or without the root key `memory`. `user_file` stands in for the
-    user's own file. `registry` tells which backends there are; without it, those that are installed.
+    user's own file. `state_dir` knows which workspace files the user trusts; by default that of `environ`.
+    `registry` tells which backends there are; without it, those that are installed.
 
     Raises:
         ConfigError: a file cannot be read, a key is unknown or not allowed there, a value is out of range.
@@ -92,10 +90,17 @@ def load_settings(
     registry = discover_backends() if registry is None else registry
     own_file = user_file or user_config_path(environ)
     notes: list[str] = []
-    installed = _ids_of_sections(registry)
+    installed = ids_of_sections(registry)
+    own = _read_own_file(own_file, installed, required=bool(user_file or environ.get(CONFIG_VARIABLE)))
+    shared = read_workspace(
+        workspace,
+        registry,
+        own_file=own_file,
+        state_dir=(state_dir or default_state_dir(environ)).expanduser(),
+    )
     layers = (
-        _read_own_file(own_file, installed, required=bool(user_file or environ.get(CONFIG_VARIABLE))),
-        _read_workspace(workspace, own_file, registry),
+        own.tree,
+        shared.tree,
         _read_environment(environ, installed),
         _read_overrides(overrides, installed),
     )
@@ -103,7 +108,8 @@ def load_settings(
     settings = checked_settings(tree, registry)
     origins = {key: leaf.origin for key, leaf in leaves(tree, "memory")}
     origins = {**dict(_implied(settings, origins)), **origins}
-    return LoadedSettings(settings=settings, origins=origins, notes=(*notes, *_remarks(settings, origins)))
+    notes += [*own.notes, *shared.notes, *_remarks(settings, origins)]
+    return LoadedSettings(settings=settings, origins=origins, notes=tuple(notes))
 
 
 def checked_settings(tree: Tree, registry: Registry) -> Settings:
@@ -112,7 +118,7 @@ def checked_settings(tree: Tree, registry: Registry) -> Settings:
     Raises:
         ConfigError: a key is unknown or its value is out of range.
     """
-    ids = _ids_of_sections(registry)
+    ids = ids_of_sections(registry)
     shared = (key for id_ in ids for key in (f"memory.{id_}", *known_keys(BackendSection, f"memory.{id_}")))
     known = [*known_keys(Settings), *shared]
     for name, item in tree.items():
@@ -121,11 +127,6 @@ def checked_settings(tree: Tree, registry: Registry) -> Settings:
     data = {"memory": {**dict.fromkeys(ids), **{key: plain(item) for key, item in tree.items()}}}
     origins = {key: leaf.origin for key, leaf in leaves(tree, "memory")}
     return check(Settings, data, origins=origins, also_known=known)
-
-
-def _ids_of_sections(registry: Registry) -> tuple[str, ...]:
-    """Return the ids of the installed backends whose section stands under `memory` itself."""
-    return tuple(id_ for id_ in registry.backends.ids if not is_taken(id_))
 
 
 def validate_backend_options(
@@ -231,9 +232,9 @@ def _with_secrets(
         key = join(prefix, name)
         stem = name.removesuffix("_env")
         if isinstance(item, dict):
-            result[name] = _with_secrets(item, environ, notes, key, hidden=hidden or _hides(name))
+            result[name] = _with_secrets(item, environ, notes, key, hidden=hidden or hides(name))
         elif stem == name or not is_secret(stem):
-            result[name] = _hide(item, key, notes, hidden=hidden or _hides(name))
+            result[name] = _hide(item, key, notes, hidden=hidden or hides(name))
         elif stem in tree:
             raise ConfigError(key, f"{stem} is set as well; keep one of them", origin=str(item.origin))
         elif secret := environ.get(str(item.value)):
@@ -244,57 +245,21 @@ def _with_secrets(
     return result
 
 
-def _hides(name: str) -> bool:
-    return name == "headers" or is_secret(name)
-
-
 def _hide(leaf: Leaf, key: str, notes: list[str], *, hidden: bool) -> Leaf:
-    value = _hidden(leaf.value, hidden=hidden)
+    value = hide(leaf.value, hidden=hidden)
     if value != leaf.value and leaf.origin.layer == "user":
         notes.append(f"{key} ({leaf.origin}) is a secret in a file; {key}_env could name a variable instead")
     return replace(leaf, value=value)
 
 
-def _hidden(value: object, *, hidden: bool) -> object:
-    match value:
-        case dict():
-            return {name: _hidden(item, hidden=hidden or _hides(name)) for name, item in value.items()}
-        case list():
-            return [_hidden(item, hidden=hidden) for item in value]
-        case str() | int() | float() if hidden:
-            return SecretStr(str(value))
-    return value
-
-
 # Layers
 
 
-def _read_own_file(file: Path, installed: Collection[str], *, required: bool) -> Tree:
-    tree = _read_file(file, "user", installed)
-    if tree is None and required:
+def _read_own_file(file: Path, installed: Collection[str], *, required: bool) -> FileLayer:
+    found = read_settings_file(file)
+    if found is None and required:
         raise ConfigError("memory", "there is no such file", origin=str(file))
-    return tree or {}
-
-
-def _read_workspace(workspace: Path, own_file: Path, registry: Registry) -> Tree:
-    """Read the first of the workspace's files, unless it is the one that the user named as their own."""
-    for name in WORKSPACE_FILES:
-        file = workspace / name
-        if _is_same_file(file, own_file):
-            return {}
-        tree = _read_file(file, "workspace", _ids_of_sections(registry))
-        if tree is not None:
-            advice = f"set it in {own_file}, or name this file in {CONFIG_VARIABLE} if you trust it"
-            refuse_harmful(tree, workspace, registry, advice=advice)
-            return tree
-    return {}
-
-
-def _is_same_file(one: Path, other: Path) -> bool:
-    try:
-        return one.samefile(other)
-    except OSError:  # one of them is not there
-        return False
+    return parse_file(found, "user", installed) if found else FileLayer(tree={})
 
 
 def _read_environment(environ: Mapping[str, str], installed: Collection[str]) -> Tree:
@@ -334,36 +299,3 @@ def _read_overrides(overrides: Mapping[str, object] | Settings | None, installed
     if not isinstance(below, Mapping):
         raise ConfigError("memory", "expected keys and values below it", origin=str(origin))
     return gather_sections(tree_of(below, origin), installed)
-
-
-# Files
-
-
-def _read_file(file: Path, layer: Layer, installed: Collection[str]) -> Tree | None:
-    """Return what a file says under `memory`, or None if there is no file."""
-    text = _read_text(file)
-    if text is None:
-        return None
-    # Most places have no settings file, and loading the YAML reader takes a tenth as long as a search.
-    from composable_memory.config.yaml_reader import parse
-
-    return gather_sections(parse(text, file, layer), installed)
-
-
-def _read_text(file: Path) -> str | None:
-    try:
-        if not stat.S_ISREG(file.stat().st_mode):
-            raise ConfigError("memory", "not a regular file", origin=str(file))
-        with file.open("rb") as stream:
-            data = stream.read(MAX_FILE_BYTES + 1)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise ConfigError("memory", f"cannot be read: {error.strerror}", origin=str(file)) from error
-    if len(data) > MAX_FILE_BYTES:
-        raise ConfigError("memory", f"larger than {MAX_FILE_BYTES} bytes", origin=str(file))
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise ConfigError("memory", "not text in UTF-8", origin=f"{file}:{line}") from error

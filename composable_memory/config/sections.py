@@ -2,17 +2,17 @@
 
 from collections.abc import Collection
 
-from composable_memory.config.settings import DEFAULT_BACKEND
+from composable_memory.config.settings import is_taken
 from composable_memory.config.trees import Leaf, Tree, join, origin_of
 from composable_memory.errors import ConfigError
+from composable_memory.registry import Registry
 
 
 def gather_sections(tree: Tree, installed: Collection[str]) -> Tree:
     """Return what one layer says under `memory` with the section of every backend in its own place.
 
     `backends.<id>` moves to `<id>` where such a backend is installed. A section that stood under `backends`
-    counts as enabled unless some layer says otherwise. A workspace cannot enable in this way what it may not
-    enable by saying so.
+    counts as enabled unless some layer says otherwise.
 
     Raises:
         ConfigError: a key is given in both places.
@@ -22,7 +22,7 @@ def gather_sections(tree: Tree, installed: Collection[str]) -> Tree:
         return tree
     gathered = {name: item for name, item in tree.items() if name != "backends"}
     for name, section in listed.items():
-        section = _counted_as_enabled(section, name)
+        section = _counted_as_enabled(section)
         if name in installed:
             gathered[name] = _joined(gathered.get(name), section, name)
         else:
@@ -32,14 +32,16 @@ def gather_sections(tree: Tree, installed: Collection[str]) -> Tree:
     return gathered
 
 
-def _counted_as_enabled(section: Tree | Leaf, name: str) -> Tree | Leaf:
-    origin = origin_of(section)
-    if origin.layer == "workspace" and name != DEFAULT_BACKEND:
-        return section
+def ids_of_sections(registry: Registry) -> tuple[str, ...]:
+    """Return the ids of the installed backends whose section stands under `memory` itself."""
+    return tuple(id_ for id_ in registry.backends.ids if not is_taken(id_))
+
+
+def _counted_as_enabled(section: Tree | Leaf) -> Tree | Leaf:
     if isinstance(section, Leaf) and not section.is_empty:
         return section  # no section at all; the check says so
     keys = section if isinstance(section, dict) else {}
-    return {"enabled": Leaf(value=True, origin=origin, is_implied=True), **keys}
+    return {"enabled": Leaf(value=True, origin=origin_of(section), is_implied=True), **keys}
 
 
 def _joined(own: Tree | Leaf | None, listed: Tree | Leaf, key: str) -> Tree | Leaf:

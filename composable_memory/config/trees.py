@@ -1,7 +1,7 @@
 """Settings as nested mappings whose leaves know where they were set, and how to lay one over another."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -81,6 +81,18 @@ def leaves(tree: Tree, prefix: str = "") -> Iterator[tuple[str, Leaf]]:
             yield from leaves(item, key)
         else:
             yield key, item
+
+
+def without(tree: Tree, keys: Collection[str], prefix: str = "") -> Tree:
+    """Return a tree without the leaves under these dotted keys and the sections that this empties."""
+    kept: Tree = {}
+    for name, item in tree.items():
+        key = join(prefix, name)
+        if not isinstance(item, dict):
+            kept |= {} if key in keys else {name: item}
+        elif section := without(item, keys, key):
+            kept[name] = section
+    return kept
 
 
 def origin_of(item: Tree | Leaf) -> Origin:

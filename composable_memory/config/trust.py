@@ -1,34 +1,40 @@
-"""What the settings file of a workspace may say.
+"""What the settings file of a workspace may say without being trusted.
 
-A workspace may come from anywhere, with a clone or an archive, so its file may set only what cannot do harm.
+A workspace may come from anywhere, with a clone or an archive, so its file may set only what cannot do harm,
+until the user consents (`consent`).
 """
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from composable_memory.config.settings import DEFAULT_BACKEND, is_taken
-from composable_memory.config.trees import Tree, leaves
-from composable_memory.errors import ConfigError
+from composable_memory.config.trees import Leaf, Tree, leaves
 from composable_memory.interfaces import TrustRule
 from composable_memory.registry import Registry
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 
-def refuse_harmful(tree: Tree, workspace: Path, registry: Registry, *, advice: str) -> None:
-    """Check everything that a workspace's file says; `advice` tells where else it could be said.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A setting that a workspace may have only with the user's consent, and why."""
+
+    key: str
+    leaf: Leaf
+    problem: str
+
+
+def requests(tree: Tree, workspace: Path, registry: Registry) -> Iterator[Request]:
+    """Yield what a workspace's file says that is not for a workspace to set, or not to this value.
 
     Looks at the disk, to see where paths lead. A backend is imported if the file sets a key of its own.
-
-    Raises:
-        ConfigError: a key is not for a workspace to set, or not to this value.
     """
     for key, leaf in leaves(tree):
         if leaf.value == {} or (leaf.value is None and "." not in key):
             continue  # a section whose keys are all commented out
-        rule = _rule_for(key, registry)
-        if problem := rule(leaf.value, workspace):
-            raise ConfigError(f"memory.{key}", f"{problem}; {advice}", origin=str(leaf.origin))
+        if problem := _rule_for(key, registry)(leaf.value, workspace):
+            yield Request(key=f"memory.{key}", leaf=leaf, problem=problem)
 
 
 def _rule_for(key: str, registry: Registry) -> TrustRule:

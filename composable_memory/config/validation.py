@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import TypeVar, get_args
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic_core import ErrorDetails
 
 from composable_memory.errors import ConfigError
@@ -26,6 +26,23 @@ _SHAPES = {
 def is_secret(name: str) -> bool:
     """Return whether the value of a key with this last part is never to be shown."""
     return _SECRET.search(name) is not None
+
+
+def hides(name: str) -> bool:
+    """Return whether nothing below a key with this last part is to be shown."""
+    return name == "headers" or is_secret(name)
+
+
+def hide(value: object, *, hidden: bool) -> object:
+    """Return a value of a settings file with its secrets hidden, wherever in it they are."""
+    match value:
+        case dict():
+            return {name: hide(item, hidden=hidden or hides(name)) for name, item in value.items()}
+        case list():
+            return [hide(item, hidden=hidden) for item in value]
+        case str() | int() | float() if hidden:
+            return SecretStr(str(value))
+    return value
 
 
 def known_keys(model: type[BaseModel], prefix: str = "") -> list[str]:

@@ -1,7 +1,7 @@
 """The one reader of YAML: turns the text of a settings file into a tree whose leaves know their line."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
 from pathlib import Path
@@ -17,28 +17,53 @@ MAX_YAML_DEPTH = 32
 MAX_NAME = 128
 
 
-def parse(text: str, file: Path, layer: Layer) -> Tree:
-    """Return what the text of `file` says under `memory`.
+def parse(text: str, file: Path, layer: Layer, *, foreign: Collection[str] | None = None) -> dict[str, Tree]:
+    """Return what the text of `file` says under `memory`, and under each dotted key of `foreign` that it has.
+
+    Without `foreign`, which are keys of another program, the file is ours alone. JSON5 is read as well.
 
     Raises:
-        ConfigError: it is not valid YAML, too large, or says something beside `memory`.
+        ConfigError: it is not valid YAML, too large, or is ours and says something beside `memory`.
     """
-    root = _compose(text, file)
+    root = _compose(_json_as_yaml(text) if file.suffix == ".json" else text, file)
     if root is None or root.tag == f"{_CORE}null":
-        return {}
+        return {"memory": {}}
     reader = _NodeReader(file, layer)
-    tree: Tree | Leaf = {}
+    found: dict[str, Tree] = {"memory": {}}
     for name, node, origin in reader.pairs(root, ""):
         if name == "memory":
-            tree = reader.read(node, name, origin)
-        elif not file.name.startswith("openclaw."):
+            found[name] = _section(reader.read(node, name, origin))
+        elif foreign is None:
             raise ConfigError(name, "unknown key; everything stands under `memory:`", origin=str(origin))
-    match tree:
+    for key in foreign or ():
+        for node, origin in reader.find(root, key.split(".")):
+            found[key] = _section(reader.read(node, key, origin), key)
+    return found
+
+
+def _section(read: Tree | Leaf, key: str = "memory") -> Tree:
+    match read:
         case dict():
-            return tree
+            return read
         case Leaf(is_empty=True):
             return {}
-    raise ConfigError("memory", "expected keys and values below it", origin=str(tree.origin))
+    raise ConfigError(key, "expected keys and values below it", origin=str(read.origin))
+
+
+_JSON_PARTS = re.compile(r"""("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')|(//[^\n]*|/\*.*?\*/)|([:\t])""", re.DOTALL)
+"""A text in JSON5, a comment, and what YAML takes for something else where no space follows, or at all."""
+
+
+def _json_as_yaml(text: str) -> str:
+    """Return JSON5 as YAML with the same lines."""
+
+    def part(found: re.Match[str]) -> str:
+        quoted, comment, mark = found.groups()
+        if quoted is not None:
+            return str(quoted.replace(r"\/", "/"))
+        return re.sub(r"[^\n]", " ", comment) if comment else f"{mark.strip()} "
+
+    return _JSON_PARTS.sub(part, text)
 
 
 def _compose(text: str, file: Path) -> yaml.Node | None:
@@ -137,6 +162,19 @@ class _NodeReader:
                 raise ConfigError(join(key, name), "set twice in this file", origin=str(origin))
             names.add(name)
             yield name, value_node, origin
+
+    def find(self, node: yaml.Node, path: Sequence[str]) -> Iterator[tuple[yaml.Node, Origin]]:
+        """Yield what stands at a path of names, where `*` is every entry of a list, and the origin of it."""
+        name, *rest = path
+        match node:
+            case yaml.SequenceNode() if name == "*":
+                entries = [(item, self.origin(item)) for item in node.value]
+            case yaml.MappingNode():
+                entries = [(item, self.origin(at)) for at, item in node.value if snake(str(at.value)) == name]
+            case _:
+                entries = []
+        for item, origin in entries:
+            yield from self.find(item, rest) if rest else ((item, origin),)
 
     def origin(self, node: yaml.Node) -> Origin:
         """Return where a node begins."""

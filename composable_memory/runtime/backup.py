@@ -22,7 +22,8 @@ from typing import BinaryIO, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from composable_memory.config.layers import WORKSPACE_FILES, user_config_path
+from composable_memory.config.layers import user_config_path
+from composable_memory.config.workspace_file import WORKSPACE_FILES
 from composable_memory.errors import BackendUnavailable, ComposableMemoryError, ConfigError
 from composable_memory.interfaces import Capability
 from composable_memory.learning import open_learning

@@ -245,13 +245,14 @@ class _Request:
     def key(self) -> object:
         """Return what is the same for all who ask for the same memory. Reads files."""
         environ = os.environ if self.environ is None else self.environ
+        state_dir = self.state_dir or default_state_dir(environ)
         loaded = load_settings(
             self.workspace,
             overrides=self.overrides,
             environ=environ,
+            state_dir=state_dir,
             registry=discover_backends(self.backends),
         )
-        state_dir = self.state_dir or default_state_dir(environ)
         folder = existing_folder(self.workspace)
         seen = folder.stat()  # another folder at the same path is another workspace
         return (

@@ -77,14 +77,17 @@ async def open_memory(
     require("config", config, Mapping | Settings | None, "a mapping or Settings")
     environ = os.environ if environ is None else environ
     folder = await asyncio.to_thread(existing_folder, Path(workspace))
+    state_path = Path(state_dir or default_state_dir(environ))
     if registry is None:
         registry = await asyncio.to_thread(partial(discover_backends, backends, embedders=embedders))
     loaded = await asyncio.to_thread(
-        partial(load_settings, folder, overrides=config, environ=environ, registry=registry)
+        partial(
+            load_settings, folder, overrides=config, environ=environ, state_dir=state_path, registry=registry
+        )
     )
     registry = await asyncio.to_thread(registry.with_kinds, loaded.settings.memory.kinds)
     require_log_to_learn(loaded)
-    state = await asyncio.to_thread(made_folder, Path(state_dir or default_state_dir(environ)))
+    state = await asyncio.to_thread(made_folder, state_path)
     now = clock or utc_now
     identity = await asyncio.to_thread(identify, state, folder, now=now(), name=loaded.settings.memory.id)
     async with AsyncExitStack() as stack:

@@ -10,11 +10,8 @@ can be adopted.
 Looks at the disk, so call it in a thread where an event loop runs.
 """
 
-import ctypes
 import os
 import sqlite3
-import struct
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
@@ -24,6 +21,7 @@ from typing import NamedTuple
 from uuid import uuid4
 
 from composable_memory.errors import ConfigError
+from composable_memory.folder_identity import FolderIdentity
 from composable_memory.state.folders import workspace_mark
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
@@ -99,7 +97,7 @@ def identify(
     Raises:
         ConfigError: the registry cannot be used.
     """
-    here = _Folder.at(folder)
+    here = FolderIdentity.at(folder)
     with _registry(state_dir) as registry:
         found = _known(registry, here, name, now)
         if found is None:
@@ -150,7 +148,7 @@ def adopt(state_dir: Path, folder: Path, workspace_id: str, *, now: datetime) ->
     Raises:
         ConfigError: the registry cannot be used.
     """
-    here = _Folder.at(folder)
+    here = FolderIdentity.at(folder)
     with _registry(state_dir) as registry, _transaction(registry):
         for row in _folders(registry, "workspace = ?", workspace_id):
             if not row.is_there():
@@ -213,71 +211,31 @@ def keep_note_scope(state_dir: Path, workspace_id: str, scope: str) -> None:
 # --- a folder on the disk -----------------------------------------------------------------------------------
 
 
-class _Folder(NamedTuple):
-    """A folder as the disk knows it; `birth` is None where the file system does not tell."""
-
-    path: Path
-    device: str
-    inode: str
-    birth: str | None
-
-    @classmethod
-    def at(cls, path: Path) -> "_Folder":
-        real = path.resolve()
-        found = real.stat()
-        return cls(real, str(found.st_dev), str(found.st_ino), _birth_of(real, found))
-
-
 class _Row(NamedTuple):
     """A folder in the registry, and the workspace that it is."""
 
     row_id: int
-    folder: _Folder
+    folder: FolderIdentity
     workspace: str
 
     def is_there(self) -> bool:
         """Return whether this folder is still at its path."""
         try:
-            return _is_same(self.folder, _Folder.at(self.folder.path))
+            return self.folder.is_same(FolderIdentity.at(self.folder.path))
         except OSError:
             return False
 
 
-def _is_same(known: _Folder, seen: _Folder) -> bool:
-    """Return whether a folder is one that is known."""
-    if known.birth is None or seen.birth is None:
-        return known.path == seen.path
-    is_same = (known.inode, known.birth) == (seen.inode, seen.birth)
-    return is_same and (known.path == seen.path or known.device == seen.device)
-
-
-def _match(registry: sqlite3.Connection, here: _Folder) -> _Row | None:
+def _match(registry: sqlite3.Connection, here: FolderIdentity) -> _Row | None:
     """Return what the registry knows of a folder; None if it is new."""
     rows = _folders(registry, "inode = ? OR path = ?", here.inode, os.fsencode(here.path))
-    same = [row for row in rows if _is_same(row.folder, here)]
+    same = [row for row in rows if row.folder.is_same(here)]
     return max(same, key=lambda row: (row.folder.path == here.path, row.row_id), default=None)
 
 
-def _better_known(here: _Folder, row: _Row) -> _Folder:
+def _better_known(here: FolderIdentity, row: _Row) -> FolderIdentity:
     """Return a folder as it is known best: one whose birth time is not told this time keeps what it has."""
     return row.folder if here.birth is None and row.folder.birth else here
-
-
-def _birth_of(path: Path, found: os.stat_result) -> str | None:
-    """Return when a folder was made, as text; Python tells it on macOS and Windows, Linux by `statx`."""
-    told = getattr(found, "st_birthtime_ns", None) or getattr(found, "st_birthtime", None)
-    if told is not None or sys.platform != "linux":
-        return None if told is None else str(told)
-    # Of struct statx: the mask of what is told at 0, the inode at 32, the time of birth at 80.
-    at_cwd, wanted, room = -100, 0x800, ctypes.create_string_buffer(256)
-    try:
-        failed = ctypes.CDLL(None).statx(at_cwd, os.fsencode(path), 0, wanted, room)
-    except (OSError, AttributeError):  # a C library without it
-        return None
-    (mask,), (inode,) = struct.unpack_from("=I", room, 0), struct.unpack_from("=Q", room, 32)
-    seconds, nanoseconds = struct.unpack_from("=qI", room, 80)
-    is_told = not failed and mask & wanted and inode == found.st_ino and (seconds or nanoseconds)
-    return f"{seconds}.{nanoseconds:09}" if is_told else None
 
 
 # --- the registry -------------------------------------------------------------------------------------------
@@ -321,12 +279,12 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 def _folders(registry: sqlite3.Connection, where: str, *values: str | bytes) -> list[_Row]:
     return [
-        _Row(row_id, _Folder(Path(os.fsdecode(path)), device, inode, birth), workspace)
+        _Row(row_id, FolderIdentity(Path(os.fsdecode(path)), device, inode, birth), workspace)
         for row_id, path, device, inode, birth, workspace in registry.execute(FOLDERS.format(where), values)
     ]
 
 
-def _add_folder(registry: sqlite3.Connection, here: _Folder, workspace_id: str) -> None:
+def _add_folder(registry: sqlite3.Connection, here: FolderIdentity, workspace_id: str) -> None:
     registry.execute(
         "INSERT INTO folders VALUES (?, ?, ?, ?, ?)",
         (os.fsencode(here.path), here.device, here.inode, here.birth, workspace_id),
@@ -346,7 +304,7 @@ def _is_there(registry: sqlite3.Connection, workspace_id: str, name: str | None,
 
 
 def _known(
-    registry: sqlite3.Connection, here: _Folder, name: str | None, now: datetime
+    registry: sqlite3.Connection, here: FolderIdentity, name: str | None, now: datetime
 ) -> WorkspaceIdentity | None:
     """Return a workspace of which nothing has to be written down."""
     row = _match(registry, here)
@@ -364,7 +322,7 @@ def _known(
 
 def _registered(
     registry: sqlite3.Connection,
-    here: _Folder,
+    here: FolderIdentity,
     name: str | None,
     now: datetime,
     *,
@@ -404,7 +362,7 @@ def _registered(
 
 def _new(
     registry: sqlite3.Connection,
-    here: _Folder,
+    here: FolderIdentity,
     name: str | None,
     *,
     state_dir: Path,

@@ -23,6 +23,7 @@ WITHOUT_SHARED = {
     "demo": {"--workspace", "-w", "--state-dir"},
     "hook": {"--json"},
     "mcp": {"--json"},
+    "trust": {"--workspace", "-w"},
     "workspace list": {"--workspace", "-w"},
     "workspace prune": {"--workspace", "-w"},
 }

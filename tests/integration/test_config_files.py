@@ -399,7 +399,8 @@ def test_a_workspace_may_set_nothing_else(files: Files, key: str) -> None:
     error = files.refusal()
 
     assert (error.key, error.origin) == (key, f"{file}:2")
-    assert f"a file of the workspace may not set this; set it in {files.own}" in str(error)
+    assert f"`cmem trust {files.workspace}`" in str(error)
+    assert f"set it in {files.own}" in str(error)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,115 @@
+"""`cmem trust`: shows what the settings file of a workspace asks for, and remembers that it is allowed."""
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from pydantic_core import to_jsonable_python
+
+from composable_memory.cli.command import command
+from composable_memory.cli.exit_codes import ExitCode
+from composable_memory.cli.options import AsJson, StateDir
+from composable_memory.cli.output import print_json, print_line, warn
+from composable_memory.cli.render import format_setting, print_table
+from composable_memory.config.consent import give_consent, revoke_consent
+from composable_memory.config.layers import checked_settings, default_state_dir, user_config_path
+from composable_memory.config.trust import Request
+from composable_memory.config.validation import hide, hides
+from composable_memory.config.workspace_file import WORKSPACE_FILES, WorkspaceFile, find_workspace_file
+from composable_memory.json_documents import document
+from composable_memory.registry import Registry, discover_backends
+from composable_memory.state.folders import existing_folder, made_folder
+from composable_memory.types import JsonValue
+from composable_memory_ops_logs import redact_value, utc_now
+
+app = typer.Typer()
+
+
+@command(app, "trust", epilog="Example: cmem trust ~/projects/api")
+async def trust(
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DIR", file_okay=False, show_default="the current folder", help="The workspace."
+        ),
+    ] = Path(),
+    *,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    revoke: Annotated[bool, typer.Option("--revoke", help="Trust the file no longer.")] = False,
+    state_dir: StateDir = None,
+    as_json: AsJson = False,
+) -> ExitCode:
+    """Show what a workspace's settings file asks for beyond what is harmless, and allow it.
+
+    Consent is for the file as it is: if it changes, for example with a pull, it has to be given again.
+    """
+    workspace = await asyncio.to_thread(existing_folder, folder)
+    state = await asyncio.to_thread(made_folder, state_dir or default_state_dir(os.environ))
+    revoked = await asyncio.to_thread(revoke_consent, workspace, WORKSPACE_FILES, state) if revoke else ()
+    registry = await asyncio.to_thread(discover_backends)
+    found = await asyncio.to_thread(_find, workspace, state, registry)
+    if not as_json:
+        _print(found, workspace, revoked)
+    is_new = found is not None and not found.is_trusted and not revoke and (yes or not as_json)
+    if found is not None and is_new:
+        checked_settings(found.said.tree, registry)  # what nobody could use is not worth a consent
+        if not yes:
+            typer.confirm("Trust this file as it is now?", abort=True, err=True)
+        await asyncio.to_thread(give_consent, found.file, state, now=utc_now())
+        if not as_json:
+            print_line("Trusted. Programs and files that it names are not checked; `--revoke` takes it back.")
+    is_trusted = found is None or is_new or found.is_trusted
+    if as_json:
+        print_json(_document(found, workspace, revoked, is_trusted=is_trusted))
+    return ExitCode.FINE if is_trusted or revoke else ExitCode.FAILED
+
+
+def _find(workspace: Path, state_dir: Path, registry: Registry) -> WorkspaceFile | None:
+    own_file = user_config_path(os.environ)
+    return find_workspace_file(workspace, registry, own_file=own_file, state_dir=state_dir)
+
+
+def _print(found: WorkspaceFile | None, workspace: Path, revoked: tuple[str, ...]) -> None:
+    for name in revoked:
+        print_line(f"{workspace / name} is no longer trusted.")
+    if found is None:
+        print_line(f"{workspace} has no settings file that needs trust.")
+        return
+    for note in found.said.notes:
+        warn(f"note: {note}")
+    if not found.requests:
+        print_line(f"{found.file.path} asks for nothing that needs trust.")
+        return
+    state = "you do not trust it"
+    if found.consent:
+        state = "you trust it" if found.is_trusted else "it changed since you trusted it"
+    print_line(f"{found.file.path} asks for more than a workspace may set by itself, and {state}:", bold=True)
+    rows = [(one.key, format_setting(_value(one)), f"line {one.leaf.origin.line}") for one in found.requests]
+    print_table(rows, indent=2)
+
+
+def _document(
+    found: WorkspaceFile | None, workspace: Path, revoked: tuple[str, ...], *, is_trusted: bool
+) -> dict[str, JsonValue]:
+    consent = found.consent if found else None
+    asks = [
+        document(key=one.key, value=_value(one), line=one.leaf.origin.line, problem=one.problem)
+        for one in (found.requests if found else ())
+    ]
+    return document(
+        workspace=workspace,
+        file=found.file.path if found else None,
+        trusted=is_trusted,
+        changed_since=consent.given_at if consent and not consent.is_current else None,
+        asks=asks,
+        notes=found.said.notes if found else (),
+        revoked=revoked,
+    )
+
+
+def _value(asked: Request) -> JsonValue:
+    hidden = any(hides(name) for name in asked.key.split("."))
+    shown: JsonValue = redact_value(to_jsonable_python(hide(asked.leaf.value, hidden=hidden), fallback=str))
+    return shown
