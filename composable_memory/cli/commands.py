@@ -28,7 +28,10 @@ COMMANDS = {
         "workspaces",
         "List known workspaces, clean up, and reconnect one whose folder was replaced.",
     ),
-    "trust": ("trust", "Show what a workspace's settings file asks for beyond what is harmless, and allow it."),
+    "trust": (
+        "trust",
+        "Show what a workspace's settings file asks for beyond what is harmless, and allow it.",
+    ),
     "logs": ("logs", "Read the operations log: what happened, when, and in which trace."),
     "backends": ("status", "Inspect the backends."),
     "embedders": ("status", "Inspect the embedding providers."),

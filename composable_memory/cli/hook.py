@@ -18,8 +18,9 @@ from composable_memory.cli.exit_codes import ExitCode
 from composable_memory.cli.options import StateDir
 from composable_memory.cli.output import warn
 from composable_memory.config.hooks import HooksSettings
-from composable_memory.config.layers import WORKSPACE_FILES, default_state_dir, load_settings
+from composable_memory.config.layers import default_state_dir, load_settings
 from composable_memory.config.settings import Settings
+from composable_memory.config.workspace_file import WORKSPACE_FILES
 from composable_memory.errors import ComposableMemoryError
 from composable_memory.hooks.agent_json import HookCall, answer, read_call
 from composable_memory.hooks.session_state import SessionState, SessionStates
@@ -134,7 +135,7 @@ class _Run:
             call=call,
             workspace=folder,
             state_dir=state,
-            settings=load_settings(folder, registry=registry).settings,
+            settings=load_settings(folder, state_dir=state, registry=registry).settings,
             registry=registry,
             states=SessionStates.of(state, folder),
         )

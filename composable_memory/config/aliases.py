@@ -39,7 +39,8 @@ class ResolvedMemoryBackendConfig:
 
 _SEARCH = "agents.defaults.memory_search"
 _NEWER_SEARCH = "search"
-OPENCLAW_KEYS = (_SEARCH, "agents.defaults.compaction.memory_flush", "agents.list.*.memory_search")
+_COMPACTION = "agents.defaults.compaction"
+OPENCLAW_KEYS = (_SEARCH, _COMPACTION, "agents.list.*.memory_search")
 """What OpenClaw's file says of memory beside `memory`."""
 
 _OF_THE_INDEX = """
@@ -50,13 +51,17 @@ query.hybrid.temporal_decay.enabled query.hybrid.temporal_decay.half_life_days
 sync.on_session_start sync.on_search sync.watch sync.watch_debounce_ms sync.interval_minutes
 sync.sessions.delta_bytes sync.sessions.delta_messages
 """.split()
-_COUNTERPARTS = {
+_OF_THE_FLUSH = {
+    **{f"memory_flush.{key}": f"hooks.flush.{key}" for key in ("enabled", "soft_threshold_tokens", "prompt")},
+    "reserve_tokens_floor": "hooks.flush.reserve_tokens",
+}
+_OF_THE_SEARCH = {
     **{key: f"{DEFAULT_BACKEND}.{key}" for key in _OF_THE_INDEX},
     **{key: f"embedding.{key}" for key in ("provider", "fallback", "model")},
     **{key: key for key in ("query.max_results", "query.min_score")},
     **{f"local.{key}": f"embedding.providers.local.{key}" for key in ("model_path", "model_cache_dir")},
 }
-"""Our key for each of `memorySearch`."""
+"""Our key for each of `memorySearch`; above, for what of `compaction` is about memory."""
 _VARIABLE = re.compile(r"\$\{([A-Z_][A-Z0-9_]*)\}")
 """A value that OpenClaw takes from an environment variable."""
 
@@ -80,19 +85,23 @@ def with_openclaw(memory: Tree, content: Mapping[str, Tree]) -> tuple[Tree, list
         search = content.get(section, {})
         provider = plain(search["provider"]) if "provider" in search else None
         for key, leaf in leaves(search):
-            ours = _counterpart(key, provider) if section == _SEARCH else None
+            ours = _counterpart(section, key, provider)
             if ours is None:
+                if section == _COMPACTION and not key.startswith("memory_flush."):
+                    continue  # how OpenClaw compacts is its own affair
                 notes.append(f"{section}.{key} ({leaf.origin}) has no counterpart here and is ignored")
             else:
                 memory = merge(_branch(ours, leaf), memory)
     return memory, notes
 
 
-def _counterpart(key: str, provider: object) -> str | None:
+def _counterpart(section: str, key: str, provider: object) -> str | None:
+    if section != _SEARCH:
+        return _OF_THE_FLUSH.get(key) if section == _COMPACTION else None
     is_remote = re.match(r"remote\.(?:base_url$|api_key$|headers\.)", key)
     if is_remote and isinstance(provider, str) and provider not in ("auto", "none", "local"):
         return f"embedding.providers.{provider}.{key.removeprefix('remote.')}"
-    return _COUNTERPARTS.get(key)
+    return _OF_THE_SEARCH.get(key)
 
 
 def _branch(key: str, leaf: Leaf) -> Tree:

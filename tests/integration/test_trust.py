@@ -70,7 +70,8 @@ OPENCLAW_JSON = """\
         store: { path: "~/.openclaw/memory/{agentId}.sqlite" },
         remote: { apiKey: "${GEMINI_KEY}", batch: { enabled: true } },
       },
-      compaction: { memoryFlush: { enabled: false } },
+      compaction: { mode: "safeguard", reserveTokensFloor: 9000, memoryFlush: {
+        enabled: false, softThresholdTokens: 5000, systemPrompt: "x" } },
     },
     list: [{ id: "main", memorySearch: { enabled: false } }],
   },
@@ -349,12 +350,14 @@ def test_what_openclaw_says_elsewhere_is_read_or_named(place: Place) -> None:
     assert builtin["sync"] == {"watch": False, "sessions": {"delta_messages": 9}}
     assert builtin["query"] == {"hybrid": {"vector_weight": 0.6, "text_weight": 0.4, "mmr": {"lambda": 0.5}}}
     assert builtin["extra_paths"] == ["docs", "http://x"]
+    flush = memory.hooks.flush
+    assert (flush.enabled, flush.soft_threshold_tokens, flush.reserve_tokens) == (False, 5000, 9000)
     assert "secret" not in repr(memory)
     assert str(loaded.origins["memory.query.max_results"]) == f"{file}:9"
     assert [note.split(" ")[0] for note in loaded.notes] == [
         "agents.defaults.memory_search.store.path",
         "agents.defaults.memory_search.remote.batch.enabled",
-        "agents.defaults.compaction.memory_flush.enabled",
+        "agents.defaults.compaction.memory_flush.system_prompt",
         "agents.list.*.memory_search.enabled",
     ]
 
@@ -369,7 +372,10 @@ def test_what_openclaw_asks_for_elsewhere_waits_for_consent_and_does_not_stop_th
     assert loaded.settings.memory.embedding.providers == {}
     assert loaded.settings.memory.query.max_results == 4
     ignored = {note.split(" ")[0] for note in loaded.notes if "`cmem trust" in note}
+    assert not loaded.settings.memory.hooks.flush.enabled  # off is harmless
     assert ignored == {
+        "memory.hooks.flush.soft_threshold_tokens",
+        "memory.hooks.flush.reserve_tokens",
         "memory.embedding.provider",
         "memory.embedding.model",
         "memory.embedding.providers.gemini.api_key_env",
