@@ -60,6 +60,7 @@ FORGETTING = "tests/integration/test_forgetting.py::test_"
 LEAKS = "tests/integration/test_leaks.py::test_"
 BLOCKING = "tests/integration/test_blocking_memory.py::test_"
 TRUST = "tests/integration/test_trust.py::test_"
+FRAMEWORKS = "tests/integration/frameworks/"
 FILES = "tests/integration/test_config_files.py::test_"
 SETTINGS = "tests/unit/test_settings.py::test_"
 CITATIONS = "tests/unit/test_citations.py::test_"
@@ -3081,6 +3082,27 @@ INTERFACES = document(
                  f"{FACE}every_name_comes_from_its_room", f"{FACE}the_face_is_small_and_sorted",
                  f"{FACE}what_is_not_there_is_an_attribute_error",
                  f"{IMPORTS}importing_every_name_of_the_face_loads_nothing_heavy"),
+        ],
+    ),
+    (
+        "Agent frameworks",
+        [
+            kept("own:frameworks:langchain", "a retriever that passes LangChain's own tests, cited",
+                 f"{FRAMEWORKS}test_langchain.py::TestOfLangChain",
+                 f"{FRAMEWORKS}test_langchain.py::test_a_document_is_the_whole_passage_with_its_citation",
+                 f"{FRAMEWORKS}test_langchain.py::test_an_agent_calls_it_as_a_tool"),
+            kept("own:frameworks:llama-index", "a retriever for LlamaIndex",
+                 f"{FRAMEWORKS}test_llama_index.py::test_a_node_is_the_whole_passage_with_its_citation",
+                 f"{FRAMEWORKS}test_llama_index.py::"
+                 "test_a_query_engine_shows_a_model_the_passage_and_its_citation_only"),
+            kept("own:frameworks:openai-agents", "the tools of the server, for the OpenAI Agents SDK",
+                 f"{FRAMEWORKS}test_openai_agents.py::test_an_agent_searches_and_reads_on",
+                 f"{FRAMEWORKS}test_openai_agents.py::test_the_tools_are_those_of_the_server"),
+            kept("own:frameworks:pydantic-ai", "the tools of the server, for Pydantic AI",
+                 f"{FRAMEWORKS}test_pydantic_ai.py::test_an_agent_searches_and_reads_on",
+                 f"{FRAMEWORKS}test_pydantic_ai.py::test_the_tools_are_those_of_the_server"),
+            kept("own:frameworks:page", "the examples of the page run",
+                 f"{FRAMEWORKS}test_page.py::test_a_program_of_the_page_finds_what_it_asks_for"),
         ],
     ),
     (

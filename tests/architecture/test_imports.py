@@ -35,6 +35,7 @@ HEAVY = (
 """Packages that `import composable_memory` must not load: they cost time that most callers need not spend."""
 
 DOORS = {
+    "agents": ("composable_memory_adapters.integrations.openai_agents",),
     # vec0 raises errors of apsw, which only the room that loads it can tell apart.
     "apsw": (
         "composable_memory_adapters.sqlite_file",
@@ -51,6 +52,8 @@ DOORS = {
     ),
     "filelock": ("composable_memory_adapters.embedders.local",),
     "huggingface_hub": ("composable_memory_adapters.embedders.local",),
+    "langchain_core": ("composable_memory_adapters.integrations.langchain",),
+    "llama_index": ("composable_memory_adapters.integrations.llama_index",),
     "llama_cpp": ("composable_memory_adapters.embedders.local",),
     "matplotlib": ("composable_memory.cli.pictures",),
     "mcp": ("composable_memory.mcp_server",),
@@ -65,6 +68,7 @@ DOORS = {
     "onnxruntime": ("composable_memory_adapters.rerankers.token_states",),
     "orjson": ("composable_memory_adapters.builtin.search", "composable_memory_ops_logs"),
     "platformdirs": ("composable_memory.config.layers",),
+    "pydantic_ai": ("composable_memory_adapters.integrations.pydantic_ai",),
     "pytest": ("composable_memory.testing",),
     "pypdf": ("composable_memory_adapters.builtin.notes.document_reader",),
     "redis": ("composable_memory_adapters.graphiti.database",),

@@ -1,0 +1,45 @@
+"""Notes, and memories of them, for the frameworks; without a framework its tests are skipped."""
+
+import os
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from composable_memory import BlockingMemory, open_memory_sync
+
+KEYWORDS = {"memory": {"embedding": {"provider": "none"}}}
+PACKAGES = {
+    "test_langchain.py": "langchain",
+    "test_langgraph.py": "langgraph",
+    "test_llama_index.py": "llama_index",
+    "test_openai_agents.py": "agents",
+    "test_pydantic_ai.py": "pydantic_ai",
+    "test_page.py": "pydantic_ai",
+}
+
+if os.environ.get("COMPOSABLE_MEMORY_TEST_FRAMEWORKS") != "required":
+    collect_ignore = [file for file, package in PACKAGES.items() if find_spec(package) is None]
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    folder = tmp_path / "notes"
+    (folder / "memory").mkdir(parents=True)
+    notes = {
+        "MEMORY.md": "# Ports\n\nThe dock controller listens on port 8443.\n",
+        "memory/2026-05-04.md": "# Tuesday\n\nThe dock crane was repaired. #work\n",
+        "memory/2026-05-05.md": "# Wednesday\n\nThe dock was closed because of wind.\n",
+        "memory/2026-05-06.md": "# Thursday\n\nThe dock opened again at noon.\n",
+    }
+    for name, text in notes.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def memory(workspace: Path, state_dir: Path) -> Iterator[BlockingMemory]:
+    with open_memory_sync(workspace, state_dir, KEYWORDS, long_lived=False) as opened:
+        opened.sync()
+        yield opened
