@@ -25,7 +25,7 @@ from composable_memory import __version__
 from composable_memory.errors import ComposableMemoryError, InvalidArgument
 from composable_memory.runtime.memory import Memory
 from composable_memory.runtime.opening import open_memory
-from composable_memory.tools import Document, ErrorReply, why_empty
+from composable_memory.tools import ErrorReply, Reply, why_empty
 from composable_memory.tools.catalogue import TOOLS
 from composable_memory.tools.tool import Tool
 from composable_memory_ops_logs import trace
@@ -143,7 +143,7 @@ async def _call(service: Service, tool: Tool, arguments: dict[str, object]) -> C
     return _result(reply, NOTICE if tool.quotes else "")
 
 
-def _result(document: Document, notice: str = "") -> CallToolResult:
+def _result(document: Reply, notice: str = "") -> CallToolResult:
     """Return the document as JSON in text, which every client gives to its model, and nothing twice."""
     content = document.as_json()
     if notice and not document.is_error:

@@ -12,7 +12,7 @@ from composable_memory.tools.context import (
     memory_context_pack,
     unavailable_pack,
 )
-from composable_memory.tools.document import Document, ErrorReply
+from composable_memory.tools.document import Document, ErrorReply, Reply
 from composable_memory.tools.read import MemoryGetReply, MemoryGetRequest, memory_get, unreadable
 from composable_memory.tools.search import (
     MemorySearchReply,
@@ -51,6 +51,7 @@ __all__ = [
     "MemoryStatusRequest",
     "PackedSource",
     "ProviderStatus",
+    "Reply",
     "SearchHit",
     "SearchProbe",
     "cite",

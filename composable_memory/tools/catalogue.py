@@ -1,7 +1,21 @@
 """All tools of an agent, with what it reads about them: whoever adds a tool adds it here."""
 
 from composable_memory.tools.context import MemoryContextPackRequest, memory_context_pack, unavailable_pack
+from composable_memory.tools.explain import (
+    MemoryExplainRequest,
+    MemoryFeedbackRequest,
+    memory_explain,
+    memory_feedback,
+)
 from composable_memory.tools.read import MemoryGetRequest, memory_get
+from composable_memory.tools.recall import (
+    MemoryFactsRequest,
+    MemoryRecallRequest,
+    MemoryRecentRequest,
+    memory_facts,
+    memory_recall,
+    memory_recent,
+)
 from composable_memory.tools.search import MemorySearchRequest, memory_search, unavailable_search
 from composable_memory.tools.status import MemoryStatusRequest, memory_status
 from composable_memory.tools.tool import Tool
@@ -39,6 +53,46 @@ TOOLS: tuple[Tool, ...] = (
         description="Read a note, or some lines of it, after memory_search has found it.",
         request=MemoryGetRequest,
         run=memory_get,
+        quotes=True,
+    ),
+    Tool(
+        name="memory_recall",
+        title="Recall",
+        description="List what is known of a person, a thing or a time: kind, day, entities, source.",
+        request=MemoryRecallRequest,
+        run=memory_recall,
+        quotes=True,
+    ),
+    Tool(
+        name="memory_recent",
+        title="Recent memory",
+        description="List what was written in the last days, the newest first.",
+        request=MemoryRecentRequest,
+        run=memory_recent,
+        quotes=True,
+    ),
+    Tool(
+        name="memory_facts",
+        title="Facts",
+        description="List facts: the time line of an entity, or what held at a time.",
+        request=MemoryFactsRequest,
+        run=memory_facts,
+        quotes=True,
+    ),
+    Tool(
+        name="memory_feedback",
+        title="Rate a result",
+        description="Say how well a result answered, or what you answered; later searches get better.",
+        request=MemoryFeedbackRequest,
+        run=memory_feedback,
+        writes=True,
+    ),
+    Tool(
+        name="memory_explain",
+        title="Explain a search",
+        description="Tell how a search came to its results, or why a note did not come up.",
+        request=MemoryExplainRequest,
+        run=memory_explain,
         quotes=True,
     ),
     Tool(

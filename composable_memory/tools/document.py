@@ -1,7 +1,8 @@
 """The JSON that goes into the tools and comes out of them: keys in camelCase, what is not set is left out."""
 
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Protocol, Self
 
 from pydantic import (
     AwareDatetime,
@@ -18,6 +19,7 @@ from pydantic import JsonValue as AnyJson
 from composable_memory.json_documents import json_name
 from composable_memory.query.filters import parse_since, parse_until
 from composable_memory.types import MemorySource, SearchFilters
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 
 class Document(BaseModel):
@@ -36,6 +38,36 @@ class Document(BaseModel):
     def as_json(self) -> dict[str, AnyJson]:
         """Return the document as plain JSON values."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+class Reply(Protocol):
+    """What a tool answers."""
+
+    @property
+    def is_error(self) -> bool:
+        """Return whether the tool could not do what it was asked."""
+        ...
+
+    def as_json(self) -> dict[str, AnyJson]:
+        """Return it as plain JSON values."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ValueReply:
+    """A reply whose JSON was made of values of the library."""
+
+    content: dict[str, AnyJson]
+    is_error: bool = False
+
+    def as_json(self) -> dict[str, AnyJson]:
+        """Return it as plain JSON values."""
+        return self.content
+
+
+def filled(content: Mapping[str, AnyJson]) -> dict[str, AnyJson]:
+    """Return a document without what is empty in it."""
+    return {name: value for name, value in content.items() if value not in (None, "", [], {})}
 
 
 class ErrorReply(Document):

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
 
 from composable_memory.errors import ComposableMemoryError
-from composable_memory.tools.document import Document, ErrorReply, FilterArguments
+from composable_memory.tools.document import Document, ErrorReply, FilterArguments, Reply
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_ops_logs import OpsLogError
 from composable_memory_ops_logs.quick_dataclass import dataclass
@@ -36,7 +36,7 @@ class Tool:
     title: str
     description: str
     request: type[Document]
-    run: "Callable[[Memory, Any], Awaitable[Document]]"
+    run: "Callable[[Memory, Any], Awaitable[Reply]]"
     writes: bool = False
     destroys: bool = False
     quotes: bool = False
@@ -49,7 +49,7 @@ class Tool:
 
     async def call(
         self, memory: "Memory", arguments: Mapping[str, object], *, session_key: str | None = None
-    ) -> Document:
+    ) -> Reply:
         """Return the reply to a call; what is wrong with it or with the memory is in the reply."""
         try:
             request = self._read(arguments)
