@@ -44,7 +44,7 @@ def session_recap(
         return None
     budget = PackBudget(max_tokens=settings.recap_tokens)
     room = budget.room - budget.cost(fence([]))
-    days = list(_latest_days(workspace, settings.recap_days, now))
+    days = list(latest_days(workspace, settings.recap_days, now))
     parts = []
     core = next((name for name in MAIN_FILES if (workspace / name).is_file()), None)
     if core is not None:
@@ -58,7 +58,7 @@ def session_recap(
     return "\n".join([OPENING, CAUTION, *parts, CLOSING]) if parts else None
 
 
-def _latest_days(workspace: Path, count: int, now: datetime) -> Iterator[str]:
+def latest_days(workspace: Path, count: int, now: datetime) -> Iterator[str]:
     """Yield the notes of the latest days, the latest first; a day may have several."""
     try:
         names = sorted((one.name for one in (workspace / MEMORY_FOLDER).iterdir()), reverse=True)

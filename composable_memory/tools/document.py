@@ -97,10 +97,10 @@ TEXT = WithJsonSchema({"type": "string"})
 class FilterArguments(Document):
     """What results have to be: see `SearchFilters`. `now` is the clock of whoever asks."""
 
-    since: str | None = Field(default=None, description="2026-05-03, 2026-05, yesterday, last week, 7d")
+    since: str | None = Field(default=None, description="2026-05-03, 2026-05, last week, 7d")
     until: str | None = None
     paths: Annotated[tuple[str, ...], OneOrSeveral, TEXT] = Field(
-        default=(), validation_alias="path", description="Folder, path, or pattern with * and **"
+        default=(), validation_alias="path", description="Folder, path or glob"
     )
     tags: Annotated[tuple[str, ...], OneOrSeveral, TEXT] = Field(default=(), validation_alias="tag")
     sources: Annotated[
@@ -109,9 +109,9 @@ class FilterArguments(Document):
         WithJsonSchema({"enum": ["memory", "sessions"]}),
     ] = Field(default=(), validation_alias="source")
     types: Annotated[tuple[str, ...], OneOrSeveral, TEXT] = Field(
-        default=(), validation_alias="type", description="note, transcript, fact, or an ending, as md"
+        default=(), validation_alias="type", description="note, transcript, fact, or md"
     )
-    now: AwareDatetime | None = Field(default=None, description='What "yesterday" is counted from')
+    now: AwareDatetime | None = Field(default=None, description="Your clock")
 
     @property
     def is_narrow(self) -> bool:

@@ -1,0 +1,89 @@
+"""What is served: the memories that are open, by the names of their workspaces."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import TypeAlias
+
+from mcp.server.context import ServerRequestContext
+
+from composable_memory.errors import ComposableMemoryError, InvalidArgument
+from composable_memory.runtime.memory import Memory
+from composable_memory.runtime.opening import open_memory
+from composable_memory.tools import why_empty
+from composable_memory_ops_logs.quick_dataclass import dataclass
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """The memory of a workspace, or why it could not be opened."""
+
+    memory: Memory | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """The workspaces by their names, or the only one without a name, and the conversation that is served."""
+
+    workspaces: Mapping[str, Opened]
+    session_key: str | None
+
+    def workspace(self, name: object) -> Opened:
+        """Return the workspace of a name.
+
+        Raises:
+            InvalidArgument: there is none.
+        """
+        found = self.workspaces.get(name) if isinstance(name, str) else None
+        if found is None:
+            raise InvalidArgument("workspace", " or ".join(self.workspaces), name)
+        return found
+
+
+Asked: TypeAlias = ServerRequestContext[Service]
+"""A request to the server."""
+
+
+@asynccontextmanager
+async def open_service(
+    workspaces: Mapping[str, Path], state_dir: Path | None, session_key: str | None
+) -> AsyncIterator[Service]:
+    """Open the memories of all workspaces; one that cannot be opened is there with the reason."""
+    async with AsyncExitStack() as stack:
+        opened = {name: await _opened(stack, folder, state_dir) for name, folder in workspaces.items()}
+        yield Service(workspaces=opened, session_key=session_key)
+
+
+async def _opened(stack: AsyncExitStack, workspace: Path, state_dir: Path | None) -> Opened:
+    try:
+        memory = await stack.enter_async_context(open_memory(workspace, state_dir))
+        await stack.enter_async_context(_syncing(memory))
+    except ComposableMemoryError as error:
+        return Opened(problem=str(error))
+    return Opened(memory=memory)
+
+
+@asynccontextmanager
+async def _syncing(memory: Memory) -> AsyncIterator[None]:
+    """Bring the index up to date behind the requests; leaving stops it."""
+    task = asyncio.create_task(_sync(memory))
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
+
+async def _sync(memory: Memory) -> None:
+    try:
+        await memory.sync(reason="boot")
+    except ComposableMemoryError as error:
+        log.warning("the index could not be brought up to date: %s", error)
+    else:
+        if warning := why_empty(memory):
+            log.warning("%s", warning)
