@@ -92,6 +92,8 @@ SQLITE_VEC = "tests/integration/test_sqlite_vec.py::test_"
 CLI = "tests/integration/test_cli.py::test_"
 CLI_WATCH = "tests/integration/test_cli_watch.py::test_"
 MCP = "tests/integration/test_mcp_server.py::test_"
+MCP_TOOLS = "tests/integration/test_mcp_tools.py::test_"
+MCP_HTTP = "tests/integration/test_mcp_http.py::test_"
 LEVELS = "tests/contract/test_builtin.py::Test"
 CHOICE = "tests/unit/core/test_embedder_choice.py::test_"
 RETRYING = "tests/unit/supervision/test_backoff.py::test_"
@@ -1179,7 +1181,7 @@ QUICK_FACTS = document(
         "Quick facts",
         [
             kept("facts:tools", "memory_search + memory_get",
-                 f"{MCP}four_tools_are_offered_and_all_of_them_only_read",
+                 f"{MCP_TOOLS}what_changes_something_is_marked_and_can_be_left_out",
                  f"{MCP}a_search_answers_with_cited_passages",
                  f"{MCP}lines_of_a_note_are_read"),
             kept("facts:markdown", "source of truth is Markdown files in the workspace",
@@ -1233,7 +1235,7 @@ QUICK_FACTS = document(
         [
             kept("write:agent", "memory is written by the agent with the tools of the file system",
                  f"{WATCHING}every_way_to_save_is_noticed",
-                 f"{MCP}four_tools_are_offered_and_all_of_them_only_read"),
+                 f"{MCP_TOOLS}what_changes_something_is_marked_and_can_be_left_out"),
             kept("write:flush", "optionally a memory flush turn before compaction",
                  f"{HOOK_ANSWERS}it_is_not_asked_where_it_is_off_unknown_or_goes_on_because_of_it",
                  f"{HOOK_PROCESSES}a_session_from_its_start_to_its_end"),
@@ -1386,7 +1388,7 @@ REPORT = document(
         "Architecture map",
         [
             kept("map:tools", "interface layer: memory_search, memory_get, CLI",
-                 f"{MCP}four_tools_are_offered_and_all_of_them_only_read",
+                 f"{MCP_TOOLS}what_changes_something_is_marked_and_can_be_left_out",
                  f"{CLI}search_shows_score_place_backend_and_text",
                  f"{CLI}get_writes_the_lines_that_were_asked_for"),
             decided("map:factory", "the factory chooses a backend by the settings and makes the wrapper",

@@ -19,6 +19,7 @@ from composable_memory.tools.recall import (
 from composable_memory.tools.search import MemorySearchRequest, memory_search, unavailable_search
 from composable_memory.tools.status import MemoryStatusRequest, memory_status
 from composable_memory.tools.tool import Tool
+from composable_memory.tools.writing import MemoryForgetRequest, memory_forget
 
 TOOLS: tuple[Tool, ...] = (
     Tool(
@@ -77,6 +78,19 @@ TOOLS: tuple[Tool, ...] = (
         description="List facts: the time line of an entity, or what held at a time.",
         request=MemoryFactsRequest,
         run=memory_facts,
+        quotes=True,
+    ),
+    Tool(
+        name="memory_forget",
+        title="Forget",
+        description=(
+            "Forget what is noted, for good, in two steps: with a target, see what would go and get a token; "
+            "with the token, once the user has agreed, forget it."
+        ),
+        request=MemoryForgetRequest,
+        run=memory_forget,
+        writes=True,
+        destroys=True,
         quotes=True,
     ),
     Tool(

@@ -62,18 +62,6 @@ def content(result: CallToolResult) -> dict[str, object]:
     return found
 
 
-async def test_four_tools_are_offered_and_all_of_them_only_read(workspace: Path, state_dir: Path) -> None:
-    async with a_client(workspace, state_dir) as client:
-        tools = (await client.list_tools()).tools
-
-    assert [tool.name for tool in tools] == ["memory_search", "memory_context", "memory_get", "memory_status"]
-    for tool in tools:
-        assert tool.annotations is not None
-        assert tool.annotations.read_only_hint is True
-        assert tool.annotations.destructive_hint is False
-        assert tool.annotations.open_world_hint is False
-
-
 async def test_arguments_and_answers_have_declared_shapes(workspace: Path, state_dir: Path) -> None:
     async with a_client(workspace, state_dir) as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}

@@ -162,6 +162,29 @@ async def test_a_search_can_be_explained_and_rated(workspace: Path, state_dir: P
     assert "answer" in undecided
 
 
+async def test_forgetting_takes_a_preview_and_its_token(workspace: Path, state_dir: Path) -> None:
+    note = workspace / f"memory/{day(1)}.md"
+    note.write_text("# Day\n\n- The alarm code is 9931.\n- The roof is tight.\n", encoding="utf-8")
+    async with served(workspace, state_dir) as client:
+        both = await refused(client, "memory_forget", target="alarm code", token="x")
+        wrong = await refused(client, "memory_forget", token="x")
+        none = await asked(client, "memory_forget", target="zeppelin qqx")
+        shown = await asked(client, "memory_forget", target=f"memory/{day(1)}.md#L3")
+        untouched = note.read_text(encoding="utf-8")
+        done = await asked(client, "memory_forget", token=shown["token"])
+        again = await asked(client, "memory_search", query="alarm code 9931")
+
+    assert "token" in both
+    assert wrong
+    assert "token" not in none
+    assert [line["text"].strip("- ") for line in shown["lines"]] == ["The alarm code is 9931."]
+    assert "9931" in untouched
+    assert done["forgotten"] == [f"memory/{day(1)}.md#L3"]
+    assert "9931" not in note.read_text(encoding="utf-8")
+    assert "roof" in note.read_text(encoding="utf-8")
+    assert "9931" not in json.dumps(again)
+
+
 async def test_workspaces_are_kept_apart(tmp_path: Path, state_dir: Path) -> None:
     folders = {name: tmp_path / name for name in ("work", "home")}
     for name, folder in folders.items():
