@@ -1,6 +1,7 @@
 """Reads transcripts: of lines of JSON, those that say what the user or the assistant said (pure)."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 
@@ -11,6 +12,10 @@ MESSAGE_TYPES = ("message", "user", "assistant", "response_item")
 TEXT_TYPES = ("text", "input_text", "output_text")
 SPEAKERS = {"user": "User", "assistant": "Assistant"}
 """Whose messages count, by the role in a record, and how they are called."""
+MEMORY_TAG = "relevant-memories"
+"""Between these tags stands what an agent was told out of its memory, which nobody said."""
+
+_TOLD = re.compile(rf"<{MEMORY_TAG}\b.*?(?:</{MEMORY_TAG}>|\Z)", re.DOTALL | re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,9 +34,14 @@ def messages_of(text: str) -> Iterator[TranscriptMessage]:
         record = _record(line)
         message = message_in(record)
         speaker = SPEAKERS.get(str(message.get("role")))
-        words = "\n".join(texts_in(message.get("content"))).strip()
+        words = without_memories("\n".join(texts_in(message.get("content")))).strip()
         if speaker and words:
             yield TranscriptMessage(line=number, speaker=speaker, text=words, at=said_at(record))
+
+
+def without_memories(text: str) -> str:
+    """Return a text without what an agent was told out of its memory."""
+    return _TOLD.sub(" ", text)
 
 
 def _record(line: str) -> Mapping[str, object]:

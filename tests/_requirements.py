@@ -458,8 +458,12 @@ COMPOSABLE = document(
                     f"{GRAPHITI}the_page_of_a_fact_shows_history_and_sources",
                     f"{CLIENT}facts_keep_their_times_nodes_and_episodes"),
             decided("graphiti:compaction", "Compaction hook integration for episode merging",
-                    "a summary is an episode that names the messages it stands for; messages are merged by "
-                    "age, up to twenty of a session and a day, and every word of them is kept",
+                    "a summary names the messages it stands for and says none of their facts again; messages "
+                    "are merged by age, up to twenty of a session and a day, also those left over, and every "
+                    "word of them is kept",
+                    f"{RECORDING}a_summary_says_no_fact_again_of_what_it_covers",
+                    f"{RECORDING}a_message_that_was_left_over_is_merged_in_the_next_round",
+                    f"{RECORDING}processes_record_messages_and_the_summary_that_covers_them",
                     f"{HOOKS}a_summary_names_the_messages_since_the_one_before_it",
                     f"{RECORDING}a_session_is_found_as_messages_and_by_its_summary",
                     f"{RECORDING}old_messages_are_one_episode_and_their_facts_stay",

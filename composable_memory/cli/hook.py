@@ -36,7 +36,7 @@ GRACE_S = 1.0
 """After its deadline a hook has so long to end by itself."""
 NOW_VARIABLE = "COMPOSABLE_MEMORY_NOW"
 PROJECT_VARIABLES = ("CLAUDE_PROJECT_DIR", "CURSOR_PROJECT_DIR")
-NAMES = "session-start", "prompt", "compaction", "session-end"
+NAMES = "session-start", "prompt", "compaction", "message", "summary", "session-end"
 
 app = typer.Typer()
 
@@ -70,8 +70,9 @@ async def hook(
         if do is None:
             raise ValueError(f"there is no hook {name!r}; there are {', '.join(_HOOKS)}")
         async with asyncio.timeout(limit.start(HooksSettings().deadline_ms)):
-            call = read_call(await asyncio.to_thread(_stdin))
-            run = await asyncio.to_thread(_Run.of, call, workspace, state_dir)
+            text = await asyncio.to_thread(_stdin)
+            call = read_call(text)
+            run = await asyncio.to_thread(_Run.of, call, text, workspace, state_dir)
         if run is None:
             _print(answer(call, name, None))
             return ExitCode.FINE
@@ -114,6 +115,7 @@ class _Run:
     """One call with the workspace it is about."""
 
     call: HookCall
+    text: bytes
     workspace: Path
     state_dir: Path
     settings: Settings
@@ -121,7 +123,7 @@ class _Run:
     states: SessionStates
 
     @classmethod
-    def of(cls, call: HookCall, workspace: Path | None, state_dir: Path | None) -> "_Run | None":
+    def of(cls, call: HookCall, text: bytes, workspace: Path | None, state_dir: Path | None) -> "_Run | None":
         """Return the run of a call; None in a folder that nobody made a memory of. Looks at the disk."""
         told = next(
             (Path(os.environ[one]) for one in PROJECT_VARIABLES if os.environ.get(one)), call.workspace
@@ -133,6 +135,7 @@ class _Run:
         registry = discover_backends()
         return cls(
             call=call,
+            text=text,
             workspace=folder,
             state_dir=state,
             settings=load_settings(folder, state_dir=state, registry=registry).settings,
@@ -217,6 +220,27 @@ async def _compaction(run: _Run) -> str | None:
     )
 
 
+async def _record(run: _Run, name: str) -> str | None:
+    from composable_memory.hooks.event_json import event_of, parse_event
+    from composable_memory.hooks.recorder import SessionRecorder
+    from composable_memory.runtime.opening import open_memory
+
+    event = parse_event(run.text) if run.call.is_envelope else event_of(run.call, name, now=_now())
+    session = f"{event.payload.session_key}/{event.payload.session_id or ''}"
+    covers = (await run.states.read(session)).uncovered
+    async with open_memory(run.workspace, run.state_dir, registry=run.registry, long_lived=False) as memory:
+        recorded = await SessionRecorder(memory).record(event, covers=covers)
+
+    def note(state: SessionState) -> None:
+        if event.type == "compaction.summary":
+            state.uncovered = [one for one in state.uncovered if one not in covers]
+        elif recorded.content_id and recorded.content_id not in state.uncovered:
+            state.uncovered.append(recorded.content_id)
+
+    await run.states.change(session, note)
+    return recorded.content_id
+
+
 async def _session_end(run: _Run) -> str | None:
     from composable_memory.hooks import session_memory
 
@@ -251,5 +275,7 @@ _HOOKS: Mapping[str, Callable[[_Run], Awaitable[str | None]]] = {
     "session-start": _session_start,
     "prompt": _prompt,
     "compaction": _compaction,
+    "message": partial(_record, name="message"),
+    "summary": partial(_record, name="summary"),
     "session-end": _session_end,
 }

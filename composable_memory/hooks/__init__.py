@@ -7,8 +7,8 @@ from composable_memory_ops_logs.lazy_names import lazy_names
 if TYPE_CHECKING:
     from composable_memory.hooks.agent_json import HookCall, answer, read_call
     from composable_memory.hooks.context import recall_for_prompt, session_recap
-    from composable_memory.hooks.event_json import parse_event
-    from composable_memory.hooks.fence import fence, own_words
+    from composable_memory.hooks.event_json import event_of, parse_event
+    from composable_memory.hooks.fencing import fence, own_words
     from composable_memory.hooks.flush import flush_prompt, plan_flush
     from composable_memory.hooks.recorder import Recorded, SessionRecorder, TakesContents
     from composable_memory.hooks.session_events import (
@@ -37,6 +37,7 @@ __all__ = [
     "SessionStates",
     "TakesContents",
     "answer",
+    "event_of",
     "fence",
     "flush_prompt",
     "own_words",
@@ -50,8 +51,8 @@ __all__ = [
 _MODULES = {
     "agent_json": "HookCall answer read_call",
     "context": "recall_for_prompt session_recap",
-    "event_json": "parse_event",
-    "fence": "fence own_words",
+    "event_json": "event_of parse_event",
+    "fencing": "fence own_words",
     "flush": "flush_prompt plan_flush",
     "recorder": "Recorded SessionRecorder TakesContents",
     "session_events": (

@@ -19,7 +19,8 @@ class HookCall:
     """One call of a hook, whichever agent made it; what the agent does not tell is None, or empty.
 
     `event` is the agent's own name of the event. `tokens` is how full the context is, `compactions` how often
-    it was compacted. `is_again` says that the agent goes on because of a hook.
+    it was compacted. `is_again` says that the agent goes on because of a hook, `is_envelope` that the JSON is
+    an event of our own.
     """
 
     agent: AgentKind = "generic"
@@ -39,6 +40,7 @@ class HookCall:
     context_window: int | None = None
     compactions: int | None = None
     is_again: bool = False
+    is_envelope: bool = False
 
     @property
     def session(self) -> str:
@@ -86,6 +88,7 @@ def read_call(text: str | bytes) -> HookCall:
         tokens_after=said.number("tokensAfter", "tokens_after"),
         context_window=said.number("contextWindow", "context_window", "contextTokens", "context_window_size"),
         compactions=said.number("compactions", "compactionCount"),
+        is_envelope=isinstance(data.get("payload"), dict),
         is_again=data.get("stop_hook_active") is True or bool(said.number("loop_count")),
     )
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from composable_memory.config.hooks import HooksSettings
 from composable_memory.errors import ComposableMemoryError
-from composable_memory.hooks.fence import CAUTION, CLOSING, OPENING, escaped, fence, own_words
+from composable_memory.hooks.fencing import CAUTION, CLOSING, OPENING, escaped, fence, own_words
 from composable_memory.hooks.session_state import SessionState, digest
 from composable_memory.paths import MAIN_FILES, MEMORY_FOLDER, opened_file, resolve_memory_file
 from composable_memory.query.context_pack import CHARS_PER_TOKEN, PackBudget

@@ -1,12 +1,16 @@
-"""Reads an event of a session from JSON: keys in camelCase, times with their zone."""
+"""Events of a session from JSON: our own, with keys in camelCase and times with their zone, or an agent's."""
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Annotated
+from uuid import uuid4
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 from pydantic.alias_generators import to_camel
 
 from composable_memory.content import MemoryTemporalMetadata
+from composable_memory.hooks.agent_json import HookCall
+from composable_memory.hooks.fencing import own_words
 from composable_memory.hooks.session_events import (
     CompactionSummary,
     EventSource,
@@ -16,6 +20,7 @@ from composable_memory.hooks.session_events import (
     SessionPayload,
     SessionStart,
 )
+from composable_memory_ops_logs.redaction.redactor import redact
 
 _Name = Annotated[str, StringConstraints(min_length=1)]
 
@@ -34,6 +39,38 @@ def parse_event(document: str | bytes | Mapping[str, object]) -> PipelineEventEn
         return wire.event()
     except ValidationError as error:
         raise ValueError(f"not an event of a session: {_told(error)}") from None
+
+
+def event_of(call: HookCall, hook: str, *, now: datetime) -> PipelineEventEnvelope:
+    """Return what an agent's hook `message` or `summary` tells, without secrets and what the agent inserted.
+
+    Raises:
+        ValueError: the agent names no session.
+    """
+    key = call.session_key or call.session_id
+    if key is None:
+        raise ValueError("name the session, as `session` or `sessionId`: what is said belongs to one")
+    payload: SessionPayload
+    if hook == "summary":
+        payload = CompactionSummary(
+            session_key=key,
+            session_id=call.session_id,
+            summary=redact(own_words(call.summary or call.prompt)),
+            tokens_before=call.tokens,
+            tokens_after=call.tokens_after,
+            compacted_at=now,
+        )
+    else:
+        payload = MessageReceived(
+            session_key=key,
+            session_id=call.session_id,
+            body=redact(own_words(call.prompt)),
+            message_id=call.message_id,
+            channel=call.source,
+            sender_id=call.sender_id,
+            received_at=now,
+        )
+    return PipelineEventEnvelope(id=uuid4().hex, ts=now, session_key=key, payload=payload)
 
 
 def _told(error: ValidationError) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from composable_memory.config.hooks import FlushSettings
 from composable_memory.hooks.agent_json import HookCall
-from composable_memory.hooks.fence import SILENT
+from composable_memory.hooks.fencing import SILENT
 from composable_memory.hooks.session_state import SessionState
 
 TAIL_BYTES = 1_000_000

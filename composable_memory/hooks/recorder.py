@@ -58,8 +58,10 @@ class SessionRecorder:
         self._wait = wait
         self._unsummarised: dict[str, list[str]] = {}
 
-    async def record(self, event: PipelineEventEnvelope) -> Recorded:
+    async def record(self, event: PipelineEventEnvelope, *, covers: Sequence[str] = ()) -> Recorded:
         """Keep what an event says; a summary names the messages since the one before it, as `covers`.
+
+        To those that this recorder knows come the contents in `covers`, which another one has recorded.
 
         Raises:
             ConfigError: no open backend takes contents.
@@ -77,7 +79,7 @@ class SessionRecorder:
                 self._remember(session, content.id)
                 return recorded
             case CompactionSummary() as summary:
-                covered = tuple(self._unsummarised.get(session, ()))
+                covered = tuple(dict.fromkeys((*covers, *self._unsummarised.get(session, ()))))
                 recorded = await self._hand_over(_summary(event, summary, covered))
                 self._forget(session, covered)
                 return recorded

@@ -9,7 +9,7 @@ from shutil import copymode
 from typing import TYPE_CHECKING
 
 from composable_memory.config.feedback import JudgeSettings
-from composable_memory.hooks.fence import escaped, own_words
+from composable_memory.hooks.fencing import escaped, own_words
 from composable_memory.paths import MEMORY_FOLDER, opened_file, resolve_memory_file
 from composable_memory.transcripts import masked_line, messages_of
 from composable_memory_ops_logs.private_files import replacing

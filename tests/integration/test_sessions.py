@@ -111,6 +111,20 @@ async def test_a_transcript_is_found_by_what_was_said_with_the_lines_of_its_file
     assert "lantern" not in hit.snippet
 
 
+async def test_what_an_agent_was_told_out_of_its_memory_is_not_said(
+    services: BackendServices, folder: Path
+) -> None:
+    told = "<relevant-memories>\n1. The lantern glass is green.\n</relevant-memories>"
+    write(
+        folder, "talk.jsonl", [said("user", f"{told}\nWhich lighthouse?"), said("assistant", "The old one.")]
+    )
+    async with opened(services, sources=["sessions"]) as memory:
+        await memory.sync()
+
+        assert await paths(memory, "lantern glass") == set()
+        assert await paths(memory, "lighthouse") == {"sessions/talk.jsonl"}
+
+
 async def test_notes_and_transcripts_answer_together(services: BackendServices, folder: Path) -> None:
     write(folder, "talk.jsonl", [said("user", "the pump relay clicks")])
     async with opened(services) as memory:

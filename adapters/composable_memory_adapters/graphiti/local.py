@@ -31,7 +31,7 @@ from composable_memory_adapters.graphiti.database.cypher import CutOff, CypherDa
 from composable_memory_adapters.graphiti.database.falkor import FalkorDatabase
 from composable_memory_adapters.graphiti.database.graph_copies import FalkorCopies
 from composable_memory_adapters.graphiti.database.open_database import open_database
-from composable_memory_adapters.graphiti.episodes import EpisodeDraft
+from composable_memory_adapters.graphiti.episodes import EpisodeDraft, graph_id
 from composable_memory_adapters.graphiti.fact_stores import (
     BACKEND_ID,
     Added,
@@ -45,7 +45,7 @@ from composable_memory_adapters.graphiti.reading import vector_index
 from composable_memory_adapters.graphiti.reading.browsing import FactReader
 from composable_memory_adapters.graphiti.reading.search import search
 from composable_memory_adapters.graphiti.settings import GraphitiSettings
-from composable_memory_adapters.graphiti.writing.graph import GraphitiGraph
+from composable_memory_adapters.graphiti.writing.graph import GraphitiGraph, SummarisedGraph
 
 if TYPE_CHECKING:
     from composable_memory_adapters.graphiti.library.episode_reader import EpisodeReader
@@ -149,6 +149,23 @@ class LocalStore(FactReader):
         extractor = await self._rules()
         if extractor is None:
             return Added()
+        summaries = [draft for draft in drafts if _covered(draft)]
+        plain = [draft for draft in drafts if not _covered(draft)]
+        added = Added()
+        for graph_for, some in ((graph, plain), *((self._under(graph, one), [one]) for one in summaries)):
+            if some:
+                result = await self._extracted(graph_for, extractor, some)
+                added = Added(entities=added.entities + result.nodes, facts=added.facts + result.edges)
+        return added
+
+    def _under(self, graph: GraphAdapter, summary: EpisodeDraft) -> GraphAdapter:
+        """Return `graph` for a summary: a fact that is known from what it covers stays one."""
+        covered = [graph_id(summary.group_id, one) for one in _covered(summary)]
+        return SummarisedGraph(graph, self._graph(summary.group_id), covered)
+
+    async def _extracted(
+        self, graph: GraphAdapter, extractor: EntityExtractor, drafts: Sequence[EpisodeDraft]
+    ) -> IngestResult:
         pipeline = IngestPipeline(
             graph=graph,
             extractor=extractor,
@@ -161,7 +178,7 @@ class LocalStore(FactReader):
             IngestRequest(items=[self._content(draft) for draft in drafts], source=BACKEND_ID)
         )
         _check(result)
-        return Added(entities=result.nodes, facts=result.edges)
+        return result
 
     def _content(self, draft: EpisodeDraft) -> MemoryContentObject:
         metadata = {"owner": self._settings.ingest.owner, **draft.content.metadata}
@@ -305,3 +322,9 @@ def _keyword_only(why: str) -> Degradation:
     return Degradation(
         backend_id=BACKEND_ID, code="keyword-only", reason=f"facts are found by words alone: {why}"
     )
+
+
+def _covered(draft: EpisodeDraft) -> Sequence[str]:
+    """Return the ids of the contents that a summary stands for."""
+    covers = draft.content.metadata.get("covers") if draft.content.kind == "summary" else None
+    return [str(one) for one in covers] if isinstance(covers, list) else []

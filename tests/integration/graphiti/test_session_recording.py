@@ -1,9 +1,14 @@
 """What happens in a session goes into the graph memory: said, summarised, merged when it is old."""
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -126,3 +131,114 @@ async def test_old_messages_are_one_episode_and_their_facts_stay(tmp_path: Path,
         assert {fact.text for fact in await memory.facts_of().facts(limit=100)} == facts
         assert SAID[1] in await found(memory, "Where does Tomas live?")
         assert all(text in page for text in SAID)
+
+
+async def test_a_summary_says_no_fact_again_of_what_it_covers(tmp_path: Path, clock: Clock) -> None:
+    said = ("I live in Porto.", "My sister is Ellen.", "Tomas works at Acme Robotics.")
+    summary = (
+        "Ana lives in Porto, and her sister is Ellen. Mirela lives in Lisbon. Tomas works at Acme Robotics."
+    )
+    async with opened(tmp_path, clock) as memory:
+        recorder = SessionRecorder(memory)
+        for number, body in enumerate(said):
+            at = MORNING + timedelta(minutes=number)
+            message = MessageReceived(
+                session_key=KEY, message_id=f"m{number}", body=body, received_at=at, sender_id="Ana"
+            )
+            await recorder.record(event(number, message))
+        await memory.sync()
+        at = MORNING + timedelta(minutes=30)
+        recorded = await recorder.record(
+            event(30, CompactionSummary(session_key=KEY, summary=summary, compacted_at=at))
+        )
+        await memory.sync()
+        facts = await memory.facts_of().facts(limit=100)
+        (stands,) = [
+            one for one in await memory.facts_of().episodes() if one.content_id == recorded.content_id
+        ]
+
+    stated = sorted((fact.source, fact.relation, fact.target) for fact in facts)
+    assert stated == sorted(set(stated))
+    assert {"Porto", "Acme Robotics", "Lisbon"} <= {fact.target for fact in facts}
+    (home,) = [fact for fact in facts if fact.target == "Porto"]
+    assert home.text == "Ana: I live in Porto."
+    assert home.valid_at == MORNING
+    assert stands.id in home.episodes
+    assert len(home.episodes) == 2
+
+
+async def test_a_message_that_was_left_over_is_merged_in_the_next_round(tmp_path: Path, clock: Clock) -> None:
+    config = {"graphiti": {"enabled": True, "ingest": {"merge_after_days": 1}}}
+    (workspace := tmp_path / "notes").mkdir()
+    async with open_memory(workspace, tmp_path / "state", config, clock=clock, long_lived=False) as memory:
+        recorder = SessionRecorder(memory)
+        for number, body in enumerate(SAID):
+            at = MORNING + timedelta(hours=4 * number)
+            await recorder.record(
+                event(
+                    number,
+                    MessageReceived(session_key=KEY, message_id=f"m{number}", body=body, received_at=at),
+                )
+            )
+        await memory.sync()
+        facts = {fact.text for fact in await memory.facts_of().facts(limit=100)}
+        rounds = []
+        for hours in (29, 33, 60):
+            clock.now = MORNING + timedelta(hours=hours)
+            await memory.sync()
+            rounds.append([one.content_id.split(":")[0] for one in await memory.facts_of().episodes()])
+        (whole,) = await memory.facts_of().episodes()
+        page = (await memory.read_file(f"graphiti/{whole.group_id}/{whole.id}")).text
+
+        assert rounds == [["message", "merged"], ["merged"], ["merged"]]
+        assert {fact.text for fact in await memory.facts_of().facts(limit=100)} == facts
+        assert all(fact.episodes == (whole.id,) for fact in await memory.facts_of().facts(limit=100))
+        assert [page.count(text) for text in SAID] == [2, 2, 2], "in the whole, and as it was said"
+
+
+def test_processes_record_messages_and_the_summary_that_covers_them(tmp_path: Path) -> None:
+    (config := tmp_path / "config.yaml").write_text(
+        "memory: {graphiti: {enabled: true}, embedding: {provider: none}, hooks: {deadline_ms: 60000}}",
+        "utf-8",
+    )
+    environ = {
+        **os.environ,
+        "COMPOSABLE_MEMORY_CONFIG": str(config),
+        "COMPOSABLE_MEMORY_STATE_DIR": str(tmp_path / "state"),
+    }
+
+    def cmem(folder: str, *args: str, **said: object) -> dict[str, Any]:
+        (workspace := tmp_path / folder).mkdir(exist_ok=True)
+        done = subprocess.run(
+            [sys.executable, "-m", "composable_memory.cli", *args, "--workspace", str(workspace)],
+            input=json.dumps(said), env=environ, capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        document = json.loads(done.stdout)
+        assert isinstance(document, dict)
+        return document
+
+    told = "<relevant-memories>Mirela lives in Oslo.</relevant-memories> Tomas lives in Porto."
+    first = cmem("notes", "hook", "message", session="k", prompt=told, messageId="m1")
+    cmem("other", "hook", "message", session="k", prompt="Ines lives in Faro.", messageId="m2")
+    at = "2026-11-02T09:00:00Z"
+    payload = {"sessionKey": "k", "body": "Mirela works at Acme Robotics.", "receivedAt": at}
+    second = cmem("notes", "hook", "message", id="e", type="message.received", ts=at, payload=payload)
+    cmem(
+        "notes",
+        "hook",
+        "summary",
+        session="k",
+        summary="Tomas lives in Porto. Mirela works at Acme Robotics.",
+    )
+    cmem("notes", "index", "--json")
+    facts = cmem("notes", "graph", "facts", "--json")["facts"]
+    episodes = cmem("notes", "graph", "episodes", "--json")["episodes"]
+
+    assert sorted(fact["text"] for fact in facts) == [
+        "Mirela works at Acme Robotics.",
+        "Tomas lives in Porto.",
+    ]
+    assert {len(fact["episodes"]) for fact in facts} == {2}, "by what was said, and by the summary"
+    assert {first["context"], second["context"]} < {one["contentId"] for one in episodes}
+    assert len(episodes) == 3

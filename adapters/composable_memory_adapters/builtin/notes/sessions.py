@@ -34,7 +34,7 @@ from composable_memory_adapters.chunking import Chunk, chunk_markdown
 from composable_memory_ops_logs.quick_dataclass import dataclass
 from composable_memory_ops_logs.redaction.redactor import REDACTION_VERSION
 
-TRANSCRIPT_RECIPE = f"transcript-2/redaction-{REDACTION_VERSION}"
+TRANSCRIPT_RECIPE = f"transcript-3/redaction-{REDACTION_VERSION}"
 """How messages are read; rows of another recipe are rewritten."""
 
 RECURRING_REASONS = frozenset({"search", "watch", "interval", "session-delta"})

@@ -21,6 +21,7 @@ from composable_memory.interfaces import Clock
 from composable_memory.supervision.deadline import deadline
 from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID, Added, FactStore
 from composable_memory_adapters.graphiti.outbox.entry import Entry
+from composable_memory_adapters.graphiti.outbox.merging import REPLACES
 from composable_memory_adapters.graphiti.outbox.queue import Outbox
 from composable_memory_adapters.graphiti.settings import IngestSettings
 from composable_memory_ops_logs import ErrorInfo, GraphitiIngest
@@ -180,6 +181,8 @@ class Delivery:
 
     async def _merge(self, group: str, entry: Entry, report: WorkReport) -> bool:
         ids = [draft.id for draft in await self.outbox.originals(entry.id)]
+        if isinstance(replaced := entry.draft.content.metadata.get(REPLACES), str):
+            ids.append(replaced)
         answer = await self._within_limit("merge", lambda: self.store.merge(group, entry.draft, ids))
         if isinstance(answer, ComposableMemoryError):
             await self._postpone([entry], answer, report)

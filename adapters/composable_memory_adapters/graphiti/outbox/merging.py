@@ -1,4 +1,7 @@
-"""Merges old messages of a session and a day into one episode; the outbox keeps them word for word."""
+"""Merges old messages of a session and a day into one episode; the outbox keeps them word for word.
+
+A message that was left over joins, in the next round, the episode of its day.
+"""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
@@ -21,6 +24,11 @@ state = 'done' AND session_key IS NOT NULL AND merged_into IS NULL AND observed_
 """
 BY_SESSION = "group_id, session_key, observed_at, sequence"
 SET_MERGED = "UPDATE episodes SET merged_into = ? WHERE id = ?"
+MERGED_THAT_DAY = "state = 'done' AND content_id GLOB ? AND group_id = ? AND workspace = ?"
+HAND_OVER = "UPDATE episodes SET merged_into = ? WHERE merged_into = ?"
+REPLACE = "DELETE FROM episodes WHERE id = ?"
+REPLACES = "replaces"
+"""Where a merged episode names the one in whose place it is, with all that this one had merged."""
 
 
 async def plan_merges(outbox: Outbox, settings: IngestSettings, *, now: datetime) -> int:
@@ -35,24 +43,48 @@ async def plan_merges(outbox: Outbox, settings: IngestSettings, *, now: datetime
     old = await outbox.read(
         lambda connection: select(connection, OLD_MESSAGES, before, outbox.workspace, order=BY_SESSION)
     )
-    bundles = list(_bundles(old, settings.max_episode_chars))
-    for bundle in bundles:
-        await _plan(outbox, merged_draft([entry.draft for entry in bundle], now=now), bundle)
-    return len(bundles)
+    planned = 0
+    for bundle in _bundles(old, settings.max_episode_chars):
+        earlier = (
+            await _with_room(outbox, bundle[0], settings.max_episode_chars) if len(bundle) == 1 else None
+        )
+        if earlier is not None or len(bundle) > 1:
+            drafts = [entry.draft for entry in (*([earlier] if earlier else ()), *bundle)]
+            await _plan(outbox, merged_draft(drafts, now=now), bundle, earlier)
+            planned += 1
+    return planned
 
 
-async def _plan(outbox: Outbox, merged: EpisodeDraft, originals: Sequence[Entry]) -> None:
+async def _with_room(outbox: Outbox, message: Entry, max_chars: int) -> Entry | None:
+    """Return the merged episode of a message's session and day that the message can join."""
+    day = f"merged:{message.draft.observed_at:%Y-%m-%d}:*"
+    values = (day, message.draft.group_id, outbox.workspace)
+    merged = await outbox.read(lambda connection: select(connection, MERGED_THAT_DAY, *values))
+    room = max_chars - len(_line(message.draft)) - 1
+    same = (one for one in merged if _day_of_session(one) == _day_of_session(message))
+    return next(
+        (one for one in same if len(one.draft.text) <= room and len(_ids(one.draft)) < MAX_MESSAGES), None
+    )
+
+
+async def _plan(
+    outbox: Outbox, merged: EpisodeDraft, originals: Sequence[Entry], earlier: Entry | None
+) -> None:
     def work(connection: Connection) -> None:
         add(connection, merged, now=outbox.now(), workspace=outbox.workspace, state="merging")
         connection.executemany(SET_MERGED, [(merged.id, entry.id) for entry in originals])
+        if earlier is not None:
+            connection.execute(HAND_OVER, (merged.id, earlier.id))
+            connection.execute(REPLACE, (earlier.id,))
 
     await outbox.write(work)
 
 
 def merged_draft(drafts: Sequence[EpisodeDraft], *, now: datetime) -> EpisodeDraft:
-    """Return the episode that replaces messages of one session and day."""
+    """Return the episode that replaces messages of one session and day; the first may be merged itself."""
     first, last = drafts[0], drafts[-1]
-    ids = [draft.content.id for draft in drafts]
+    ids = [one for draft in drafts for one in _ids(draft)]
+    replaces = {REPLACES: first.id} if _is_merged(first) else {}
     digest = sha256("\n".join(ids).encode("utf-8", "surrogatepass")).hexdigest()[:HASH_CHARS]
     own_id = f"merged:{first.observed_at:%Y-%m-%d}:{digest}"
     source = first.content.provenance
@@ -61,7 +93,7 @@ def merged_draft(drafts: Sequence[EpisodeDraft], *, now: datetime) -> EpisodeDra
         id=own_id,
         kind="message",
         text=text,
-        metadata={"mergedFrom": list(ids)},
+        metadata={"mergedFrom": list(ids), **replaces},
         provenance=MemoryProvenance(
             source=source.source if source else "merge",
             channel=source.channel if source else None,
@@ -84,9 +116,7 @@ def merged_draft(drafts: Sequence[EpisodeDraft], *, now: datetime) -> EpisodeDra
 
 def _bundles(old: Sequence[Entry], max_chars: int) -> Iterator[list[Entry]]:
     for _, day in groupby(old, key=_day_of_session):
-        for bundle in _filled(day, max_chars):
-            if len(bundle) > 1:
-                yield bundle
+        yield from _filled(day, max_chars)
 
 
 def _filled(entries: Iterator[Entry], max_chars: int) -> Iterator[list[Entry]]:
@@ -108,6 +138,18 @@ def _day_of_session(entry: Entry) -> tuple[str, str | None, str]:
     return entry.draft.group_id, session, f"{entry.draft.observed_at:%Y-%m-%d}"
 
 
+def _is_merged(draft: EpisodeDraft) -> bool:
+    return "mergedFrom" in draft.content.metadata
+
+
+def _ids(draft: EpisodeDraft) -> list[str]:
+    """Return the ids of the messages in a draft."""
+    merged = draft.content.metadata.get("mergedFrom")
+    return [str(one) for one in merged] if isinstance(merged, list) else [draft.content.id]
+
+
 def _line(draft: EpisodeDraft) -> str:
+    if _is_merged(draft):
+        return draft.text
     actor = draft.content.provenance.actor_id if draft.content.provenance else None
     return f"{draft.observed_at:%H:%M} {f'{actor}: ' if actor else ''}{draft.text}"

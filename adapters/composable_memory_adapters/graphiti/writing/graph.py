@@ -10,7 +10,7 @@ from datetime import datetime
 from composable_memory.content import GraphEdge, GraphNode, GraphQuery, GraphQueryResult, Health
 from composable_memory.errors import BackendRejected
 from composable_memory.facts import Forgotten
-from composable_memory.interfaces import Clock, EmbedderAdapter
+from composable_memory.interfaces import Clock, EmbedderAdapter, GraphAdapter
 from composable_memory_adapters.graphiti.database.cypher import CypherDatabase, Row, texts_in
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft, graph_id
 from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID
@@ -160,6 +160,24 @@ class GraphitiGraph:
             await self._save_episodes([merged])
             await self._repository.move_facts(episode_ids, merged.id, self._clock())
 
+    async def as_stated(self, edges: Sequence[GraphEdge], episode_ids: Sequence[str]) -> list[GraphEdge]:
+        """Return edges; what one of these episodes states in other words becomes the fact that is there."""
+        known = (await self._repository.facts_of(episode_ids)).values()
+        same = {(one.source, one.relation, one.target): one for one in known if one.invalid_at is None}
+        return [
+            replace(
+                edge,
+                id=fact.own_id,
+                properties={**edge.properties, "fact": fact.fact, "exclusive": fact.exclusive},
+            )
+            if (fact := same.get(self._ends_of(edge)))
+            else edge
+            for edge in edges
+        ]
+
+    def _ends_of(self, edge: GraphEdge) -> tuple[str, str, str]:
+        return graph_id(self._group_id, edge.source_id), edge.type, graph_id(self._group_id, edge.target_id)
+
     async def forget(self, episode_id: str) -> Forgotten | None:
         """Remove an episode, named by its UUID or its content's id, with what only it supports."""
         async with self._lock:
@@ -246,6 +264,28 @@ class GraphitiGraph:
         return await self._database.read(
             self._group_id, graph_statements.TOUCHING, uuids=list(uuids), limit=limit
         )
+
+
+class SummarisedGraph:
+    """A graph that is told the facts of a summary: what it says anew of what it covers stays one fact."""
+
+    def __init__(self, inner: GraphAdapter, graph: GraphitiGraph, covered: Sequence[str]) -> None:
+        """Hand everything to `inner`; `graph` has the episodes `covered`."""
+        self._inner = inner
+        self._graph = graph
+        self._covered = covered
+
+    async def upsert_nodes(self, nodes: Sequence[GraphNode]) -> None:
+        """Store entities."""
+        await self._inner.upsert_nodes(nodes)
+
+    async def upsert_edges(self, edges: Sequence[GraphEdge]) -> None:
+        """Store facts, those that are known from what is covered as one more episode of these."""
+        await self._inner.upsert_edges(await self._graph.as_stated(edges, self._covered))
+
+    async def query(self, query: GraphQuery) -> GraphQueryResult:
+        """Ask the graph."""
+        return await self._inner.query(query)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
