@@ -229,7 +229,9 @@ async def _record(run: _Run, name: str) -> str | None:
     session = f"{event.payload.session_key}/{event.payload.session_id or ''}"
     covers = (await run.states.read(session)).uncovered
     async with open_memory(run.workspace, run.state_dir, registry=run.registry, long_lived=False) as memory:
-        recorded = await SessionRecorder(memory).record(event, covers=covers)
+        recorder = SessionRecorder(memory)
+        recorder.resume(event, covers)
+        recorded = await recorder.record(event)
 
     def note(state: SessionState) -> None:
         if event.type == "compaction.summary":

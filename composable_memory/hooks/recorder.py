@@ -58,10 +58,13 @@ class SessionRecorder:
         self._wait = wait
         self._unsummarised: dict[str, list[str]] = {}
 
-    async def record(self, event: PipelineEventEnvelope, *, covers: Sequence[str] = ()) -> Recorded:
-        """Keep what an event says; a summary names the messages since the one before it, as `covers`.
+    def resume(self, event: PipelineEventEnvelope, content_ids: Sequence[str]) -> None:
+        """Take over the messages of an event's session that another recorder has recorded."""
+        for content_id in content_ids:
+            self._remember(_session_of(event.payload), content_id)
 
-        To those that this recorder knows come the contents in `covers`, which another one has recorded.
+    async def record(self, event: PipelineEventEnvelope) -> Recorded:
+        """Keep what an event says; a summary names the messages since the one before it, as `covers`.
 
         Raises:
             ConfigError: no open backend takes contents.
@@ -79,7 +82,7 @@ class SessionRecorder:
                 self._remember(session, content.id)
                 return recorded
             case CompactionSummary() as summary:
-                covered = tuple(dict.fromkeys((*covers, *self._unsummarised.get(session, ()))))
+                covered = tuple(self._unsummarised.get(session, ()))
                 recorded = await self._hand_over(_summary(event, summary, covered))
                 self._forget(session, covered)
                 return recorded

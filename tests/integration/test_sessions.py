@@ -121,8 +121,10 @@ async def test_what_an_agent_was_told_out_of_its_memory_is_not_said(
     async with opened(services, sources=["sessions"]) as memory:
         await memory.sync()
 
-        assert await paths(memory, "lantern glass") == set()
-        assert await paths(memory, "lighthouse") == {"sessions/talk.jsonl"}
+        (hit,) = await memory.search("lighthouse")
+        text = (await memory.read_file("sessions/talk.jsonl")).text
+
+    assert hit.snippet == text == "User: Which lighthouse?\nAssistant: The old one."
 
 
 async def test_notes_and_transcripts_answer_together(services: BackendServices, folder: Path) -> None:
