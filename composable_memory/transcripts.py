@@ -34,7 +34,7 @@ def messages_of(text: str) -> Iterator[TranscriptMessage]:
         record = _record(line)
         message = message_in(record)
         speaker = SPEAKERS.get(str(message.get("role")))
-        words = without_memories("\n".join(texts_in(message.get("content")))).strip()
+        words = "\n".join(texts_in(message.get("content"))).strip()
         if speaker and words:
             yield TranscriptMessage(line=number, speaker=speaker, text=words, at=said_at(record))
 
@@ -67,15 +67,15 @@ def said_at(record: Mapping[str, object]) -> datetime | None:
 
 
 def texts_in(content: object) -> Iterator[str]:
-    """Yield the texts of a message; images, calls of tools and thoughts are left out."""
+    """Yield the texts of a message; images, calls of tools, thoughts and recalled memories are left out."""
     if isinstance(content, str):
-        yield content
+        yield without_memories(content)
     elif isinstance(content, list):
         for block in content:
             if isinstance(block, dict) and block.get("type") in TEXT_TYPES:
                 text = block.get("text")
                 if isinstance(text, str):
-                    yield text
+                    yield without_memories(text)
 
 
 def masked_line(text: str) -> str:
