@@ -3097,6 +3097,12 @@ INTERFACES = document(
                  f"{FRAMEWORKS}test_langchain.py::TestOfLangChain",
                  f"{FRAMEWORKS}test_langchain.py::test_a_document_is_the_whole_passage_with_its_citation",
                  f"{FRAMEWORKS}test_langchain.py::test_an_agent_calls_it_as_a_tool"),
+            kept("own:frameworks:langgraph", "a store that answers as LangGraph's own, kept as notes",
+                 f"{FRAMEWORKS}test_langgraph.py::test_it_answers_as_the_store_in_memory_does",
+                 f"{FRAMEWORKS}test_langgraph.py::test_an_item_is_a_note_that_a_person_can_edit",
+                 f"{FRAMEWORKS}test_langgraph.py::test_workspaces_are_kept_apart",
+                 f"{FRAMEWORKS}test_langgraph.py::test_many_puts_at_once_are_all_kept",
+                 f"{FRAMEWORKS}test_langgraph.py::test_a_graph_remembers_across_threads_on_this_loop"),
             kept("own:frameworks:llama-index", "a retriever for LlamaIndex",
                  f"{FRAMEWORKS}test_llama_index.py::test_a_node_is_the_whole_passage_with_its_citation",
                  f"{FRAMEWORKS}test_llama_index.py::"

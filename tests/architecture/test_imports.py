@@ -54,6 +54,7 @@ DOORS = {
     "huggingface_hub": ("composable_memory_adapters.embedders.local",),
     "langchain_core": ("composable_memory_adapters.integrations.langchain",),
     "llama_index": ("composable_memory_adapters.integrations.llama_index",),
+    "langgraph": ("composable_memory_adapters.integrations.langgraph",),
     "llama_cpp": ("composable_memory_adapters.embedders.local",),
     "matplotlib": ("composable_memory.cli.pictures",),
     "mcp": ("composable_memory.mcp_server",),
@@ -82,7 +83,11 @@ DOORS = {
     "uvicorn": ("composable_memory.mcp_server.http",),
     "typer": ("composable_memory.cli", "composable_memory_adapters.graphiti.cli"),
     "watchdog": ("composable_memory_adapters.builtin.sync.watcher",),
-    "yaml": ("composable_memory.config.yaml_reader", "composable_memory_adapters.qmd.runtime.index_config"),
+    "yaml": (
+        "composable_memory.config.yaml_reader",
+        "composable_memory_adapters.integrations.store_notes",
+        "composable_memory_adapters.qmd.runtime.index_config",
+    ),
 }
 """Third-party package to the modules or packages of ours that may import it."""
 

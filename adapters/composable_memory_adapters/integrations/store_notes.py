@@ -1,0 +1,177 @@
+"""Items of a key-value store as notes that a person can read and edit, one for each item."""
+
+import hashlib
+import logging
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path, PurePosixPath
+from typing import Any
+from uuid import uuid4
+
+import yaml
+
+from composable_memory.errors import InvalidArgument, MemoryPathError
+from composable_memory_ops_logs.quick_dataclass import dataclass
+
+FOLDER = PurePosixPath("memory/store")
+"""Where the notes lie in the workspace, in a folder for each namespace."""
+
+_PLAIN = re.compile(r"[a-z0-9][a-z0-9_-]{0,79}")
+_ODD = re.compile(r"[^a-z0-9]+")
+_HEAD = re.compile(r"---\n(.*?\n)---\n\n?(.*)", re.DOTALL)
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredItem:
+    """What is kept under a key of a namespace; `is_indexed` says that queries may find it."""
+
+    namespace: tuple[str, ...]
+    key: str
+    value: dict[str, Any]
+    created_at: datetime
+    updated_at: datetime
+    is_indexed: bool = True
+
+
+class StoreNotes:
+    """The items in a workspace; blocks.
+
+    A name that is no plain file name everywhere gets a hash, so that two never share a file. What is in the
+    folder and is no item, such as a note of a person, is left alone.
+    """
+
+    def __init__(self, workspace: Path) -> None:
+        self._workspace = workspace
+
+    def get(self, namespace: Sequence[str], key: str) -> StoredItem | None:
+        """Return the item, or None."""
+        return self.read(item_path(namespace, key))
+
+    def put(self, namespace: Sequence[str], key: str, value: Mapping[str, Any], *, is_indexed: bool) -> None:
+        """Write an item; one that is there keeps the time it was created at.
+
+        Raises:
+            InvalidArgument: the value holds what cannot be written as YAML.
+            MemoryPathError: the folder leads out of the workspace.
+        """
+        before, now = self.get(namespace, key), datetime.now(UTC)
+        item = StoredItem(
+            namespace=tuple(namespace),
+            key=key,
+            value=dict(value),
+            created_at=before.created_at if before else now,
+            updated_at=now,
+            is_indexed=is_indexed,
+        )
+        text, target = _format(item), self._target(item_path(namespace, key))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        draft = target.with_name(f".{target.name}.{uuid4().hex[:8]}")
+        try:
+            draft.write_text(text, encoding="utf-8")
+            draft.replace(target)
+        finally:
+            draft.unlink(missing_ok=True)
+
+    def delete(self, namespace: Sequence[str], key: str) -> None:
+        """Remove an item."""
+        self._target(item_path(namespace, key)).unlink(missing_ok=True)
+
+    def below(self, prefix: Sequence[str]) -> Iterator[StoredItem]:
+        """Return the items whose namespace begins with `prefix`, those that were changed last first."""
+        root = self._target(namespace_folder(prefix))
+        paths = (PurePosixPath(one.relative_to(self._workspace).as_posix()) for one in root.rglob("*.md"))
+        found = [item for path in paths if (item := self.read(path))]
+        yield from sorted(found, key=lambda one: (-one.updated_at.timestamp(), one.namespace, one.key))
+
+    def read(self, path: PurePosixPath) -> StoredItem | None:
+        """Return the item in a file; None where there is none, or none at its own place."""
+        try:
+            file = self._target(path)
+            item = None if file.is_symlink() else _parse(file.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, yaml.YAMLError) as error:
+            log.warning("%s is no item of the store, and is passed over: %s", path, error)
+            return None
+        return item if item and item_path(item.namespace, item.key) == path else None
+
+    def _target(self, path: PurePosixPath) -> Path:
+        target = self._workspace / path
+        if not target.parent.resolve().is_relative_to(self._workspace.resolve()):
+            raise MemoryPathError(str(path), "its folder leads out of the workspace")
+        return target
+
+
+def namespace_folder(namespace: Sequence[str]) -> PurePosixPath:
+    """Return the folder of a namespace."""
+    return FOLDER.joinpath(*map(_file_name, namespace))
+
+
+def item_path(namespace: Sequence[str], key: str) -> PurePosixPath:
+    """Return the file of an item."""
+    return namespace_folder(namespace) / f"{_file_name(key)}.md"
+
+
+def _file_name(name: str) -> str:
+    if _PLAIN.fullmatch(name):
+        return name
+    shown = _ODD.sub("-", name.lower())[:40].strip("-")
+    digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:16]
+    return f"{shown}.{digest}" if shown else digest
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes a text of several lines as such, which is easier to read, and to search."""
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def _format(item: StoredItem) -> str:
+    head = {
+        "type": "store",
+        "namespace": list(item.namespace),
+        "key": item.key,
+        "created_at": item.created_at.isoformat(),
+        "updated_at": item.updated_at.isoformat(),
+    } | ({} if item.is_indexed else {"index": False})
+    try:
+        return f"---\n{_yaml(head)}---\n\n{_yaml(item.value)}"
+    except (yaml.YAMLError, UnicodeEncodeError, RecursionError) as error:
+        raise InvalidArgument("value", "texts, numbers, lists and mappings", item.value) from error
+
+
+def _yaml(value: object) -> str:
+    text: str = yaml.dump(value, Dumper=_Dumper, allow_unicode=True, sort_keys=False, width=10**9)
+    text.encode()
+    return text
+
+
+def _parse(text: str) -> StoredItem | None:
+    """Read a note; None for one that is no item."""
+    found = _HEAD.fullmatch(text.replace("\r\n", "\n"))
+    head = yaml.load(found[1], _LOADER) if found else None  # noqa: S506 - the safe one
+    if found is None or not isinstance(head, dict) or head.get("type") != "store":
+        return None
+    value = yaml.load(found[2], _LOADER)  # noqa: S506 - the safe one
+    if not isinstance(value, dict):
+        raise ValueError("its text is no mapping")
+    try:
+        return StoredItem(
+            namespace=tuple(map(str, head["namespace"])),
+            key=str(head["key"]),
+            value=value,
+            created_at=datetime.fromisoformat(str(head["created_at"])),
+            updated_at=datetime.fromisoformat(str(head["updated_at"])),
+            is_indexed=head.get("index") is not False,
+        )
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"its head lacks {error}") from error
