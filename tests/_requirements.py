@@ -3074,6 +3074,8 @@ INTERFACES = document(
                  f"{FORGETTING}the_command_shows_first_and_removes_with_yes"),
             kept("own:forget:bytes", "no file of ours holds what was forgotten",
                  f"{FORGETTING}no_file_of_ours_holds_the_words_afterwards"),
+            kept("own:forget:log", "redacted traces keep ids, places and scores, and replay to the same order",
+                 f"{FORGETTING}the_log_and_what_was_judged_keep_all_but_the_words"),
             kept("own:forget:tombstones", "a tombstone without text keeps it from coming back",
                  f"{FORGETTING}a_copy_that_comes_back_is_neither_indexed_nor_shown_until_it_is_lifted",
                  f"{FORGETTING}tombstones_hold_no_text_and_are_keyed_by_workspace"),

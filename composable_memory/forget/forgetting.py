@@ -13,16 +13,20 @@ from functools import partial
 from pathlib import Path
 
 from composable_memory.arguments import require_text
-from composable_memory.errors import BackendUnavailable, ComposableMemoryError, InvalidArgument
+from composable_memory.errors import BackendError, BackendUnavailable, ComposableMemoryError, InvalidArgument
 from composable_memory.forget import planning
 from composable_memory.forget.notes import NoteLine, Notes, without_lines
 from composable_memory.forget.planning import Marked
-from composable_memory.forget.tombstones import Forgotten
+from composable_memory.forget.tombstones import INSTEAD, Forgotten
 from composable_memory.forget.values import ForgetLine, ForgetPlan, ForgetReport, Forgetting, Holding
+from composable_memory.forget.wording import Quotations, statements_of
 from composable_memory.interfaces import SupportsForget
+from composable_memory.learning.context import LearningContext
 from composable_memory.learning.recent import RecentResults
 from composable_memory.query.manager import ComposableMemoryManager
 from composable_memory.supervision.file_lock import file_lock
+from composable_memory_feedback.errors import FeedbackError
+from composable_memory_ops_logs.erasing import erase
 from composable_memory_ops_logs.private_files import replace_file
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
@@ -44,6 +48,7 @@ class ForgettingScope:
     manager: ComposableMemoryManager
     forgotten: Forgotten
     recent: RecentResults
+    learning: LearningContext
     able: Mapping[str, SupportsForget]
     lost: Mapping[str, str]
 
@@ -146,14 +151,14 @@ async def _plan(
         return token if lines else "", lines, planning.forget_lines(candidates, tokens)
 
     token, lines, shown = await asyncio.to_thread(write)
-    stores = await _holdings(memory, Forgetting(lines=lines)) if lines else []
+    stores = await _holdings(memory, lines) if lines else []
     return ForgetPlan(
         target=target, token=token, lines=tuple(lines), candidates=tuple(shown), stores=tuple(stores)
     )
 
 
-async def _holdings(memory: ForgettingScope, wanted: Forgetting) -> list[Holding]:
-    found: list[Holding] = []
+async def _holdings(memory: ForgettingScope, lines: Sequence[ForgetLine]) -> list[Holding]:
+    found, wanted = await _mask_records(memory, lines, is_rehearsal=True), Forgetting(lines=lines)
     for backend_id, backend in memory.able.items():
         try:
             found += await backend.holdings(wanted)
@@ -212,6 +217,7 @@ async def _carry_out(memory: ForgettingScope, notes: Notes, journal: _Journal) -
     else:
         standing = await asyncio.to_thread(_standing, forgotten, notes, journal.lines)
         lines = planning.forget_lines(standing) or [_without_text(line) for line in journal.lines]
+        stores += await _mask_records(memory, lines)
         for path in dict.fromkeys(line.path for line in journal.lines):
             await asyncio.to_thread(_cut, forgotten, notes, path, journal.lines)
         memory.recent.clear()
@@ -221,6 +227,34 @@ async def _carry_out(memory: ForgettingScope, notes: Notes, journal: _Journal) -
     rest = _Journal(lines=journal.lines, is_cut=True, pending=pending) if pending else None
     await asyncio.to_thread(_write_journal, forgotten, rest)
     return ForgetReport(is_done=not pending, lines=tuple(lines), stores=tuple(stores))
+
+
+async def _mask_records(
+    memory: ForgettingScope, lines: Sequence[ForgetLine], *, is_rehearsal: bool = False
+) -> list[Holding]:
+    """Mask what quotes the lines in the log and in the feedback store; what happened stays told there."""
+    quotations = Quotations(one for line in lines for one in statements_of(line.text))
+    if not quotations:
+        return []
+    mask, learning = partial(quotations.masked, instead=INSTEAD), memory.learning
+
+    def is_of_ours(memory_id: str) -> bool:
+        return not memory_id or memory_id.endswith(f"-{memory.forgotten.folder.name}")
+
+    def mask_log(folder: Path) -> int:
+        return erase(folder, mask, words=quotations.words, is_of=is_of_ours, is_rehearsal=is_rehearsal)
+
+    try:
+        await learning.ops_log.flush()
+        logged = await asyncio.to_thread(mask_log, learning.log_dir) if learning.log_dir else 0
+        rows = await learning.stored_if_any(lambda store: store.mask(mask, is_rehearsal=is_rehearsal))
+    except (OSError, FeedbackError) as error:
+        raise BackendError("log and feedback", "forget", f"{error}; mend that, then try again") from error
+    found = (
+        Holding(store="ops log", what="lines that quote it", count=logged),
+        Holding(store="feedback", what="judgements and questions that quote it", count=rows or 0),
+    )
+    return [one for one in found if one.count]
 
 
 def _cut(forgotten: Forgotten, notes: Notes, path: str, lines: Sequence[Marked]) -> None:

@@ -24,6 +24,8 @@ _STRUCTURE = re.compile(r"\s*(?:#{1,6}\s|`{3}|~{3}|[-*_=|: ]+$)")
 
 TELLING = 4
 """So many words in a row are somebody's statement; fewer may stand anywhere by chance."""
+EDGES = (2, 3)
+"""So many words at the end of a text that was cut are a quotation too."""
 
 
 class Word(NamedTuple):
@@ -102,24 +104,40 @@ def contains(words: Words, said: Words) -> bool:
 
 
 class Quotations:
-    """Finds what quotes some texts, also in part: at least `TELLING` of their words in a row, or a number."""
+    """Finds what quotes statements, also in part: at least `TELLING` of their words in a row, or a number.
 
-    def __init__(self, texts: Iterable[Words]) -> None:
-        said = [words for words in texts if words]
+    Where a text begins or ends, it may be cut: fewer words count there.
+    """
+
+    def __init__(self, statements: Iterable[Statement]) -> None:
+        said = {words for one in statements if one.is_telling for words in (one.said, words_of(one.text))}
         self._runs = {run for words in said for run in _runs(words)}
+        self._sizes = {len(run) for run in self._runs}
+        self._beginnings = {words[:size] for words in said for size in EDGES}
+        self._endings = {words[-size:] for words in said for size in EDGES}
         self._marks = {word for words in said for word in words if len(word) > 3 and _has_digits(word)}
+        every = frozenset(word for words in said for word in words)
+        self.words = frozenset(one for one in every if len(one) > 3 or _IS_CJK.match(one)) or every
+        """Every text that quotes has one of these words."""
 
-    def spans(self, text: str) -> list[tuple[int, int]]:
-        """Return the parts of a text that quote, as pairs of begin and end, ascending and apart."""
-        words = [*words_with_places(text)]
-        sizes = {len(run) for run in self._runs}
-        quoted = [False] * len(words)
+    def __bool__(self) -> bool:
+        return bool(self._runs)
+
+    def masked(self, text: str, instead: str) -> str:
+        """Return a text with something else in the place of what quotes."""
+        places = [*words_with_places(text)]
+        words = tuple(place.word for place in places)
+        quoted = [words[at] in self._marks for at in range(len(words))]
         for at in range(len(words)):
-            for size in sizes:
-                if tuple(word.word for word in words[at : at + size]) in self._runs:
-                    quoted[at : at + size] = [True] * len(quoted[at : at + size])
-            quoted[at] |= words[at].word in self._marks
-        return joined_spans(words, quoted)
+            for size in self._sizes:
+                if words[at : at + size] in self._runs:
+                    quoted[at : at + size] = [True] * size
+        for size in EDGES:
+            if words[:size] in self._endings:
+                quoted[:size] = [True] * size
+            if words[-size:] in self._beginnings:
+                quoted[-size:] = [True] * size
+        return without(text, joined_spans(places, quoted), instead) if any(quoted) else text
 
 
 def joined_spans(words: list[Word], chosen: list[bool]) -> list[tuple[int, int]]:

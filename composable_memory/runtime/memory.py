@@ -406,6 +406,7 @@ class Memory:
             manager=self.manager,
             forgotten=self.forgotten,
             recent=self.recent,
+            learning=self.context,
             able={id_: one for id_, one in able.items() if isinstance(one, SupportsForget)},
             lost={one.backend_id: one.reason for one in lost},
         )

@@ -28,7 +28,7 @@ if sys.platform != "win32":
 
 # O_BINARY exists on Windows only; without it every newline would become two characters there.
 BINARY = getattr(os, "O_BINARY", 0)
-_LOCK_NAME = "ops.lock"
+LOCK_NAME = "ops.lock"
 
 Judged: TypeAlias = Callable[[], Collection[str]]
 """Names the traces that were judged, or raises an `OSError` where that cannot be told."""
@@ -85,7 +85,7 @@ class Retention:
     @contextmanager
     def _turn(self) -> Iterator[bool | None]:
         """Enter with True if no other process does the chores, with None where nothing can be locked."""
-        descriptor = os.open(self._directory / _LOCK_NAME, os.O_RDWR | os.O_CREAT | BINARY, 0o600)
+        descriptor = os.open(self._directory / LOCK_NAME, os.O_RDWR | os.O_CREAT | BINARY, 0o600)
         try:
             yield lock_file(descriptor, is_patient=False)
         finally:
@@ -116,7 +116,7 @@ class Retention:
         """Put a compressed file in the place of an open one."""
         with self._held_open(segment) as file:
             if file is not None and not segment.closed_path.exists():  # somebody may have been killed here
-                yield from _written(segment.closed_path, blocks_of(file))
+                yield from write_closed(segment.closed_path, blocks_of(file))
             segment.open_path.unlink(missing_ok=True)
 
     @contextmanager
@@ -176,13 +176,13 @@ class Retention:
                 known = judged
                 kept = [line for line in lines_backwards(segment) if _trace_of(line) in judged][::-1]
                 if kept:
-                    yield from _written(segment.kept_path, [b"\n".join(kept) + b"\n"])
+                    yield from write_closed(segment.kept_path, [b"\n".join(kept) + b"\n"])
             for path in _files_of(segment):
                 path.unlink(missing_ok=True)
         yield
 
 
-def _written(path: Path, blocks: Iterable[bytes]) -> Generator[None]:
+def write_closed(path: Path, blocks: Iterable[bytes]) -> Generator[None]:
     """Write a compressed file and its index; it has its name when it is whole and on the disk."""
     scratch = path.with_name(f"{path.name}.tmp")
     descriptor = os.open(scratch, os.O_RDWR | os.O_CREAT | os.O_TRUNC | BINARY, 0o600)

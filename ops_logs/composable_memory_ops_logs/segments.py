@@ -280,6 +280,18 @@ def lines_forwards(segment: Segment, start: int, most: int) -> bytes:
         return b"" if block is None else _read_block(file, block, is_closed=True)[start - block.start :]
 
 
+def closed_blocks(path: Path) -> Iterator[bytes]:
+    """Yield the lines of a compressed file, a block at a time; what cannot be read any more is left out.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with path.open("rb") as file:
+        for block in _index_of(path, file, is_closed=True).blocks:
+            if (lines := _read_block(file, block, is_closed=True)) != DAMAGED:
+                yield lines
+
+
 def open_size(segment: Segment, *, or_else: int) -> int:
     """Return how many bytes an open file has; `or_else` where it is closed."""
     try:

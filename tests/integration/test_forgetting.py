@@ -5,6 +5,7 @@ import gzip
 import json
 from collections.abc import Iterable
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,9 @@ from typer.testing import CliRunner, Result
 from composable_memory import open_memory
 from composable_memory.cli import app
 from composable_memory.errors import InvalidArgument, MemoryPathError
+from composable_memory.query.replay import is_reproduced
 from composable_memory.runtime.memory import Memory
+from composable_memory_feedback.logged import LoggedQuery, read_queries
 
 SECRET = "The spare key lies under the turquoise flowerpot, code zebra-99117."
 WORDS = ("turquoise", "flowerpot", "zebra", "99117", "esiouqrut", "topwolf")
@@ -113,8 +116,50 @@ async def test_no_file_of_ours_holds_the_words_afterwards(place: Place) -> None:
         part = await memory.read_file("sessions/a.jsonl")
         assert "turquoise" not in part.text
         assert "Thanks" in part.text
-    assert files_with(WORDS, place.state / "memory", place.workspace) == set()
+    assert files_with(WORDS, place.state, place.workspace, but=[transcript]) == set()
     assert SECRET in transcript.read_text()
+
+
+async def ask_and_judge(memory: Memory) -> str:
+    """Ask in the words of the secret, and judge the first result in its words; return the trace."""
+    await memory.sync()
+    response = await memory.query("is the spare key under the turquoise flowerpot?")
+    reason = f"It says: {SECRET}"
+    await memory.learning.judging.judge(response.trace_id, "1", relevance=1.0)
+    judged = await memory.context.stored(lambda store: store.judgements())
+    again = [replace(one, by="somebody", rationale=reason) for one in judged]
+    await memory.context.stored(lambda store: store.add(again))
+    return response.trace_id
+
+
+async def test_the_log_and_what_was_judged_keep_all_but_the_words(place: Place) -> None:
+    async with place.open() as memory:
+        trace = await ask_and_judge(memory)
+    log = place.state / "ops-logs"
+    (open_file,) = log.glob("*.jsonl")
+    open_file.rename(log / "ops-2026-05-01.0001.jsonl")  # of an earlier day: it is closed at once
+    async with place.open() as memory:
+        await memory.query("where is the spare key?")
+        await memory.ops_log.flush()
+        before = await asyncio.to_thread(read_queries, log)
+        plan = await memory.plan_forgetting("^k1abc")
+        report = await memory.forget(plan)
+        judged = await memory.context.stored(lambda store: store.judgements())
+
+    for stores in (plan.stores, report.stores):
+        assert {"ops log", "feedback"} <= {one.store for one in stores}
+    assert files_with(WORDS, place.state, place.workspace) == set()
+    after = await asyncio.to_thread(read_queries, log)
+    assert len(after.queries) == 2
+    assert list(map(scored, after.queries)) == list(map(scored, before.queries))
+    assert [is_reproduced(one) for one in after.queries] == [True, True]
+    assert {one.trace_id for one in judged} == {trace}
+
+
+def scored(query: LoggedQuery) -> object:
+    """Return the trace, the places and the scores of a logged query."""
+    found = [(one.path, one.start_line, one.score) for each in query.lists for one in each.candidates]
+    return query.trace_id, found
 
 
 async def test_a_copy_that_comes_back_is_neither_indexed_nor_shown_until_it_is_lifted(place: Place) -> None:
@@ -212,12 +257,14 @@ async def test_the_workspace_beside_it_with_the_same_text_is_untouched(tmp_path:
     other = Place(tmp_path / "beside")
     other.state = place.state
     other.note.write_text(NOTE)
-    async with other.open() as memory:
-        await memory.sync()
+    for one in (other, place):
+        async with one.open() as memory:
+            await memory.sync()
+            await memory.query("spare key")
     async with place.open() as memory:
-        await memory.sync()
         await memory.forget(await memory.plan_forgetting("^k1abc"))
 
+    assert files_with(WORDS, place.state / "ops-logs")
     async with other.open() as memory:
         await memory.sync()
         assert [one for one in (await memory.query("spare key")).results if "turquoise" in one.text]

@@ -15,7 +15,7 @@ from typing import Self
 
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.store.checksums import fill_checksums, keep_checksums
-from composable_memory_feedback.store.copies import copy_into, copy_of, keep_copy, take_over
+from composable_memory_feedback.store.copies import copies_of, copy_into, copy_of, keep_copy, take_over
 from composable_memory_feedback.store.salvage import DAMAGE, damage_in, salvage
 from composable_memory_feedback.store.schema import APPLICATION_ID, CHECKSUMS_SINCE, MIGRATIONS, VERSION
 from composable_memory_ops_logs import utc_now
@@ -126,6 +126,16 @@ class Database:
         with self.reading() as connection:
             take_over(connection, source)
             _prepare(connection)
+
+    def scrub(self) -> None:
+        """Make the file and its newest copy anew, without what was deleted; older copies go."""
+        with self.reading() as connection:
+            connection.execute("VACUUM")
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            if copies := copies_of(self.path):
+                copy_into(connection, copies[-1])
+                for old in copies[:-1]:
+                    old.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Close the file; a second time is fine."""

@@ -14,6 +14,7 @@ from composable_memory_feedback.store.codecs import (
 from composable_memory_feedback.store.exchange import Imported, export_lines, import_lines
 from composable_memory_feedback.store.experiments import ExperimentRows
 from composable_memory_feedback.store.judgements import JudgementRows
+from composable_memory_feedback.store.masking import mask_rows
 from composable_memory_feedback.store.weights import WeightRows
 
 _PUT_GOLDEN = "INSERT INTO golden (question, query) VALUES (?, ?)"
@@ -63,6 +64,20 @@ class FeedbackStore(JudgementRows, WeightRows, ExperimentRows):
         """Set a named mark, such as how far the log was read."""
         with self.writing() as connection:
             connection.execute(_SET_MARK, (name, plain_text(value)))
+
+    # Forgetting
+
+    def mask(self, mask: Callable[[str], str], *, is_rehearsal: bool = False) -> int:
+        """Mask the texts that people and models wrote or asked; return in how many rows one changed.
+
+        Keys, places and numbers stay, and no copy of before is kept: the file and its copies are made anew,
+        so that nothing is left of the texts. In a rehearsal nothing is changed.
+        """
+        with self.reading() if is_rehearsal else self.writing() as connection:
+            found = mask_rows(connection, mask, is_rehearsal=is_rehearsal)
+        if not is_rehearsal:
+            self.scrub()
+        return found
 
     # Copies, export and import
 

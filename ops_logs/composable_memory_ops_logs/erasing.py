@@ -1,0 +1,137 @@
+"""Takes texts out of the files of a log: ids, places, scores and times of every line stay.
+
+A file is written anew beside itself and takes its own place when it is whole. One that is still open is
+closed by that: whoever waits to append to it begins another.
+"""
+
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TypeVar
+
+import orjson
+
+from composable_memory_ops_logs.retention import BINARY, LOCK_NAME, lock_file, write_closed
+from composable_memory_ops_logs.segments import Segment, blocks_of, closed_blocks, segments_in
+from composable_memory_ops_logs.wire import to_line
+
+Mask = Callable[[str], str]
+"""Returns a text without what is to go; the same text where nothing is."""
+T = TypeVar("T")
+
+
+def erase(
+    directory: Path,
+    mask: Mask,
+    *,
+    words: Collection[str],
+    is_of: Callable[[str], bool],
+    is_rehearsal: bool = False,
+) -> int:
+    """Mask the texts of all lines that hold one of some `words`, in lower case; return of how many lines.
+
+    The log of a state folder is that of several memories: lines of traces that begin in a memory of which
+    `is_of` is false stay. In a rehearsal nothing is changed.
+
+    Raises:
+        OSError: a file cannot be read or written; those before it are done, and can be done again.
+    """
+    if not directory.is_dir():
+        return 0
+    eraser = _Eraser(mask, words, is_of)
+    with _chores_of(directory):
+        return sum(_erase_in(segment, eraser, is_rehearsal) for segment in segments_in(directory))
+
+
+class _Eraser:
+    def __init__(self, mask: Mask, words: Collection[str], is_of: Callable[[str], bool]) -> None:
+        self._mask = mask
+        self._words = tuple(words)
+        self._is_of = is_of
+        self._of_others: set[object] = set()
+        self._changed = 0
+
+    def block(self, lines: bytes) -> bytes:
+        """Return whole lines without what is to go."""
+        if not self._is_suspect(lines) and b'"query.start"' not in lines:
+            return lines
+        return b"".join(map(self._line, lines.splitlines(keepends=True)))
+
+    def count(self, blocks: Iterable[bytes]) -> int:
+        """Return how many lines change."""
+        before = self._changed
+        for block in blocks:
+            self.block(block)
+        return self._changed - before
+
+    def _line(self, line: bytes) -> bytes:
+        is_start = b'"query.start"' in line
+        if not is_start and not self._is_suspect(line):
+            return line
+        try:
+            wire = orjson.loads(line)
+            trace, detail = wire["traceId"], wire["detail"]
+            if is_start and not self._is_of(detail.get("memory") or ""):
+                self._of_others.add(trace)
+        except (AttributeError, LookupError, TypeError, ValueError):  # it was cut: nobody can read it
+            if not self._is_suspect(line):
+                return line
+            self._changed += 1
+            return b""
+        if trace in self._of_others or (masked := masked_value(detail, self._mask)) == detail:
+            return line
+        self._changed += 1
+        return to_line({**wire, "detail": masked})
+
+    def _is_suspect(self, lines: bytes) -> bool:
+        text = lines.decode("utf-8", "replace").casefold()
+        return any(word in text for word in self._words)
+
+
+def masked_value(value: T, mask: Mask) -> T:
+    """Return a value of JSON with all its texts masked; names of fields stay."""
+    match value:
+        case str():
+            return mask(value)  # type: ignore[return-value]
+        case list():
+            return [masked_value(one, mask) for one in value]  # type: ignore[return-value]
+        case dict():
+            return {key: masked_value(one, mask) for key, one in value.items()}  # type: ignore[return-value]
+    return value
+
+
+def _erase_in(segment: Segment, eraser: _Eraser, is_rehearsal: bool) -> int:
+    found = 0
+    for path in (segment.closed_path, segment.kept_path):
+        if path.exists() and (changes := eraser.count(closed_blocks(path))):
+            found += changes
+            if not is_rehearsal:
+                _write(path, map(eraser.block, closed_blocks(path)))
+    if segment.closed_path.exists():
+        return found
+    with suppress(FileNotFoundError), segment.open_path.open("r+b") as file:
+        lock_file(file.fileno())
+        if os.fstat(file.fileno()).st_nlink and (changes := eraser.count(blocks_of(file))):
+            found += changes
+            if not is_rehearsal:
+                file.seek(0)
+                _write(segment.closed_path, map(eraser.block, blocks_of(file)))
+                segment.open_path.unlink()
+    return found
+
+
+def _write(path: Path, blocks: Iterable[bytes]) -> None:
+    for _ in write_closed(path, filter(None, blocks)):
+        pass
+
+
+@contextmanager
+def _chores_of(directory: Path) -> Iterator[None]:
+    """Keep other processes from compressing and deleting files of the log meanwhile."""
+    descriptor = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CREAT | BINARY, 0o600)
+    try:
+        lock_file(descriptor)
+        yield
+    finally:
+        os.close(descriptor)
