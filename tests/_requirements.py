@@ -3074,7 +3074,7 @@ INTERFACES = document(
                  f"{FORGETTING}the_command_shows_first_and_removes_with_yes"),
             kept("own:forget:bytes", "no file of ours holds what was forgotten",
                  f"{FORGETTING}no_file_of_ours_holds_the_words_afterwards"),
-            kept("own:forget:log", "redacted traces keep ids, places and scores, and replay to the same order",
+            kept("own:forget:log", "masked traces keep ids, places and scores, and replay alike",
                  f"{FORGETTING}the_log_and_what_was_judged_keep_all_but_the_words"),
             kept("own:forget:tombstones", "a tombstone without text keeps it from coming back",
                  f"{FORGETTING}a_copy_that_comes_back_is_neither_indexed_nor_shown_until_it_is_lifted",
