@@ -47,6 +47,8 @@ frameworks: $(VENV)-frameworks/.test ## Install the agent frameworks, apart from
 	COMPOSABLE_MEMORY_TEST_FRAMEWORKS=required \
 	  $(VENV)-frameworks/bin/python -m pytest -q tests/integration/frameworks
 
+mcp-clients: $(VENV)/.mcp-clients ## Install other MCP clients and the conformance suite (200 MB), for the tests of the MCP server.
+
 lint: $(VENV)/.lint ## Check style and the import contracts.
 	$(RUN)ruff check .
 	$(RUN)ruff format --check .
@@ -130,6 +132,16 @@ $(VENV)-frameworks/.test: pyproject.toml
 	$(VENV)-frameworks/bin/python -m pip install --quiet --upgrade "pip>=25.1"
 	$(VENV)-frameworks/bin/python -m pip install --quiet --group test --group frameworks \
 	  --editable '.[langchain,langgraph,llama-index,openai-agents,pydantic-ai]'
+	@touch $@
+
+# Each in an environment of its own; one of them has the library beside mcp 1.x.
+$(VENV)/.mcp-clients: $(VENV)/.test
+	@$(NPM) install --prefix $(VENV)/mcp-clients/npm --ignore-scripts --no-audit --no-fund --loglevel=error \
+	  @modelcontextprotocol/inspector@2.12.0 @modelcontextprotocol/conformance@0.1.16
+	$(RUN)python -m venv $(VENV)/mcp-clients/fastmcp
+	$(VENV)/mcp-clients/fastmcp/bin/python -m pip install --quiet 'fastmcp==4.1.2'
+	$(RUN)python -m venv $(VENV)/mcp-clients/mcp1
+	$(VENV)/mcp-clients/mcp1/bin/python -m pip install --quiet 'mcp==1.30.0' 'langchain-mcp-adapters==0.3.2' --editable .
 	@touch $@
 
 $(VENV)/.lint: $(VENV)/.installed

@@ -24,6 +24,7 @@ class _Template:
     """A prompt; `about` says that it has to be told what it is about, `has_recap` that a recap follows it."""
 
     title: str
+    description: str
     text: str
     about: str = ""
     has_recap: bool = False
@@ -32,18 +33,21 @@ class _Template:
 TEMPLATES = {
     "recap": _Template(
         title="Recap",
+        description="Where we stand: decisions, open ends, next steps",
         text="Tell me in a few sentences where we stand: what was decided, what is open, what comes next. "
         "Look at memory_recent for the last days, and search for what is unclear. Name your sources.",
         has_recap=True,
     ),
     "what_do_you_know": _Template(
         title="What do you know about …?",
+        description="What is known of a person, a project or a thing, now and before",
         text="What do you know about {about}? Call memory_recall with it as the entity, then memory_context. "
         "Tell what holds now before what has ended, with the sources, and what is not known.",
         about="A person, a project, a thing",
     ),
     "weekly_review": _Template(
         title="Weekly review",
+        description="What was done and decided in the last seven days, and what is open",
         text="Review my last seven days. Call memory_recent with days 7, and read on where it matters. List "
         "what was done, what was decided and why, what is still open, and what contradicts what was said "
         "before. Propose what is worth remembering, and remember it only when I agree.",
@@ -83,7 +87,7 @@ async def get_prompt(ctx: Asked, params: GetPromptRequestParams) -> GetPromptRes
     if template.has_recap and opened.memory is not None:
         text = "\n\n".join(filter(None, (text, await recap_of(opened.memory, service.session_key))))
     message = PromptMessage(role="user", content=TextContent(type="text", text=text))
-    return GetPromptResult(description=template.title, messages=[message])
+    return GetPromptResult(description=template.description, messages=[message])
 
 
 def _listed(name: str, template: _Template, workspaces: list[str]) -> Prompt:
@@ -93,4 +97,4 @@ def _listed(name: str, template: _Template, workspaces: list[str]) -> Prompt:
     if workspaces:
         description = " or ".join(workspaces)
         arguments.append(PromptArgument(name="workspace", description=description, required=True))
-    return Prompt(name=name, title=template.title, arguments=arguments)
+    return Prompt(name=name, title=template.title, description=template.description, arguments=arguments)

@@ -88,8 +88,8 @@ def _base(workspace: str) -> str:
 
 def _listed(base: str, memory: Memory) -> list[Resource]:
     """Return the resources of a workspace. Reads its folders."""
-    title = "The core memory and the last days, in short"
-    recap = Resource(uri=f"{base}{RECAP}", name=RECAP, title=title, mime_type=MARKDOWN)
+    told = "The core memory and the last days, in short"
+    recap = Resource(uri=f"{base}{RECAP}", name=RECAP, description=told, mime_type=MARKDOWN)
     core = [name for name in MAIN_FILES if (memory.workspace_dir / name).is_file()][:1]
     paths = (*core, *latest_days(memory.workspace_dir, LISTED_DAYS, memory.manager.asked_at()))
     notes = (Resource(uri=f"{base}{NOTES}{quote(one)}", name=one, mime_type=MARKDOWN) for one in paths)

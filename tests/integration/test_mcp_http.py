@@ -6,78 +6,22 @@ import signal
 import socket
 import stat
 import subprocess
-import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
-import httpx2
 import pytest
-from mcp import Client
-from mcp.client.streamable_http import streamable_http_client
 
-from composable_memory_ops_logs.quick_dataclass import dataclass
 from tests.integration.mcp_calls import document, words_only
+from tests.integration.mcp_server_process import JSON, PROGRAM, Running, running
 
 pytestmark = pytest.mark.security
-
-PROGRAM = [sys.executable, "-m", "composable_memory.cli", "mcp", "--http", "--port", "0"]
-JSON = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
 
 
 @pytest.fixture(autouse=True)
 def _words_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words_only(tmp_path, monkeypatch)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Running:
-    """A server of its own process."""
-
-    process: "subprocess.Popen[str]"
-    url: str
-    token: Path
-
-    @property
-    def auth(self) -> dict[str, str]:
-        return {"authorization": f"Bearer {self.token.read_text(encoding='ascii')}"}
-
-    @asynccontextmanager
-    async def client(self, **headers: str) -> AsyncIterator[Client]:
-        async with (
-            httpx2.AsyncClient(headers={**self.auth, **headers}, timeout=60) as http,
-            Client(streamable_http_client(self.url, http_client=http)) as client,
-        ):
-            yield client
-
-    def post(self, body: bytes = b"{}", **headers: str) -> httpx.Response:
-        return httpx.post(self.url, content=body, headers={**JSON, **self.auth, **headers}, timeout=30)
-
-    def threads(self) -> int:
-        return len(list(Path(f"/proc/{self.process.pid}/task").iterdir()))
-
-    def sockets(self) -> int:
-        found = [str(one.readlink()) for one in Path(f"/proc/{self.process.pid}/fd").iterdir()]
-        return sum(one.startswith("socket:") for one in found)
-
-    def children(self) -> str:
-        tasks = Path(f"/proc/{self.process.pid}/task")
-        return "".join((one / "children").read_text() for one in tasks.iterdir())
-
-
-@contextmanager
-def running(workspace: Path, state_dir: Path, *options: str) -> Iterator[Running]:
-    command = [*PROGRAM, "-w", str(workspace), "--state-dir", str(state_dir), *options]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stderr is not None
-            told = process.stderr.readline()
-            url = next(word.rstrip(";") for word in told.split() if word.startswith("http://"))
-            yield Running(process=process, url=url, token=state_dir / "mcp-token")
-        finally:
-            process.kill()
 
 
 @pytest.fixture

@@ -302,6 +302,25 @@ async def test_the_program_serves_over_stdin_and_stdout(workspace: Path, state_d
     assert MemorySearchReply.model_validate(answer).results[0].path == "memory/projects/greenhouse.md"
 
 
+def test_without_its_extra_the_server_says_what_to_install_and_all_else_works(
+    workspace: Path, state_dir: Path
+) -> None:
+    hidden = "import sys; sys.modules.update(mcp=None, starlette=None, uvicorn=None); sys.argv[0] = 'cmem'"
+    program = [sys.executable, "-c", f"{hidden}; from composable_memory.cli import main; main()"]
+    target = ["-w", str(workspace), "--state-dir", str(state_dir)]
+
+    served, found = (
+        subprocess.run([*program, *words, *target], capture_output=True, text=True, timeout=60, check=False)
+        for words in (["mcp"], ["search", "tomatoes shade cloth"])
+    )
+
+    assert (served.returncode, served.stdout) == (1, "")
+    assert "composable-memory[mcp]" in served.stderr
+    assert len(served.stderr.splitlines()) == 1
+    assert found.returncode == 0, found.stderr
+    assert "greenhouse.md" in found.stdout
+
+
 def test_nothing_but_the_protocol_goes_to_stdout(workspace: Path, state_dir: Path) -> None:
     """Also where the client goes at once, while the index is being built."""
     done = subprocess.run(
