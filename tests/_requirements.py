@@ -78,6 +78,9 @@ REDACTION = "tests/unit/ops_logs/test_redaction.py::test_"
 BUILTIN = "tests/integration/test_builtin_backend.py::test_"
 INDEXING = "tests/integration/test_builtin_sync.py::test_"
 RECALL = "tests/integration/test_recall.py::test_"
+REFLECT = "tests/integration/test_reflect.py::test_"
+OPINIONS = "tests/unit/core/test_opinions.py::test_"
+FILTERS_FOUND = "tests/integration/test_filters.py::test_"
 REBUILD = "tests/integration/test_builtin_rebuild.py::test_"
 DAMAGE = "tests/integration/test_builtin_damage.py::test_"
 FAULTS = "tests/integration/test_builtin_faults.py::test_"
@@ -1168,7 +1171,23 @@ OVERVIEW = document(
         "Memory v2 Research Direction",
         [
             decided("v2:research", "retain, recall, reflect; bank/ layout",
-                    "exploratory in the source as well: not a promise of this library"),
+                    "exploratory in the source; built here as memories of their own kinds in the notes",
+                    f"{REFLECT}the_pages_are_proposed_then_written_and_then_there_is_nothing_to_change"),
+            kept("v2:reflect",
+                 "updates entity summary pages, evolves opinion confidence, proposes edits to core memory",
+                 f"{REFLECT}the_pages_are_proposed_then_written_and_then_there_is_nothing_to_change",
+                 f"{REFLECT}what_people_write_into_pages_stays",
+                 f"{REFLECT}a_page_that_changed_since_the_diff_is_not_written_and_neither_are_the_others",
+                 f"{REFLECT}a_section_of_the_core_names_the_surest_opinions_and_the_pages",
+                 f"{REFLECT}a_model_sums_up_and_only_sentences_that_cite_their_lines_stay",
+                 f"{OPINIONS}a_confidence_stays_within_bounds",
+                 f"{OPINIONS}more_agreement_never_lowers_it_and_more_contradiction_never_raises_it",
+                 f"{OPINIONS}the_order_of_the_lines_of_a_day_makes_no_difference",
+                 f"{OPINIONS}three_contradictions_weigh_more_than_three_times_one"),
+            kept("v2:bank", "bank/ holds typed memory pages: world, experience, opinions, entities/",
+                 f"{REFLECT}a_page_is_found_by_a_search_and_said_once_in_a_recall",
+                 f"{FILTERS_FOUND}passages_with_retained_lines_of_a_type_and_pages_of_a_type_pass",
+                 f"{COLLECTIONS}memory_files_are_three_collections_though_the_folders_are_not_there_yet"),
             kept("v2:recall", "entity-centric, temporal and opinion-aware retrieval",
                  f"{RECALL}of_an_entity_the_lines_come_newest_first_and_then_what_else_names_it",
                  f"{RECALL}a_name_is_known_by_its_part_its_alias_and_its_link",

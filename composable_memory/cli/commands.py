@@ -12,6 +12,7 @@ COMMANDS = {
     "pack": ("search", "Combine the best notes and facts into one text, with their sources."),
     "get": ("search", "Show a memory file, or some of its lines."),
     "recall": ("recall", "Show what is known of somebody, or of a time."),
+    "reflect": ("reflect", "Propose pages on facts, opinions and entities from what the notes retain."),
     "ingest": ("ingest", "Extract facts from notes or a text and store them."),
     "forget": ("forget", "Forget lines of notes, with all that any store holds of them."),
     "status": ("status", "Show the status of the memory and of each backend."),

@@ -59,7 +59,7 @@ async def recall(
 
     Without ENTITY and times, the latest that is known.
     """
-    moment = _moment(now)
+    moment = moment_of_now(now)
     async with open_memory(target.workspace, target.state_dir, long_lived=False) as memory:
         try:
             found = await memory.recall(
@@ -85,7 +85,12 @@ async def recall(
     return ExitCode.DEGRADED if strict and found.degraded else ExitCode.FINE
 
 
-def _moment(now: str | None) -> datetime | None:
+def moment_of_now(now: str | None) -> datetime | None:
+    """Return the time that `--now` names.
+
+    Raises:
+        typer.BadParameter: it names none.
+    """
     try:
         return moment_given(now, "--now") if now is not None else None
     except ConfigError as error:

@@ -389,7 +389,7 @@ def _paragraphs(result: MemorySearchResult, text: str, note: Note | None) -> Ite
         number
         for line in (note.lines if note else ())
         for number in range(line.line.start_line, line.line.end_line + 1)
-    }
+    } | (note.repeated if note else frozenset())
     head = front_matter(text).lines if result.start_line == 1 else 0
     held: list[tuple[int, str]] = []
     for number, line in enumerate([*text.split("\n"), ""], result.start_line):

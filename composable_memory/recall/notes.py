@@ -23,6 +23,7 @@ from composable_memory.paths import (
     relative_key,
 )
 from composable_memory.query.filters import day_in_path
+from composable_memory.reflect.pages import is_own_line
 from composable_memory.retain.lines import RetainedLine, retained_lines
 from composable_memory.types import Origin
 from composable_memory_ops_logs.quick_dataclass import dataclass
@@ -32,11 +33,15 @@ ENTITY_PAGES = f"{BANK_FOLDER}/entities/"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownLine:
-    """A retained line and where it stands; `day` is that of its note, or of the last change of that."""
+    """A retained line and where it stands; `day` is that of its note, or of the last change of that.
+
+    `is_dated` says that the note tells its day.
+    """
 
     path: str
     day: date
     line: RetainedLine
+    is_dated: bool = True
 
     @property
     def source(self) -> str:
@@ -46,12 +51,16 @@ class KnownLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """What a note retains; `names` are names of one thing: of the note's title, and its aliases."""
+    """What a note retains; `names` are names of one thing: of the note's title, and its aliases.
+
+    `repeated` are the numbers of lines that a reflection wrote from retained lines.
+    """
 
     path: str
     day: date
     lines: tuple[KnownLine, ...] = ()
     names: tuple[str, ...] = ()
+    repeated: frozenset[int] = frozenset()
 
 
 class RetainedNotes:
@@ -151,17 +160,23 @@ def _read(file: _File) -> Note | None:
 def note_of(path: str, text: str, changed_on: date) -> Note:
     """Return what a note retains; one of which no day is told is of the day it was last changed on."""
     head = front_matter(text)
-    day = day_in_path(path) or (head.date.date() if head.date else changed_on)
+    told_day = day_in_path(path) or (head.date.date() if head.date else None)
+    day = told_day or changed_on
     in_bank = path.startswith(f"{BANK_FOLDER}/")
     lines: tuple[KnownLine, ...] = ()
     if in_bank or "retain" in text.lower():
         found = retained_lines(text, everywhere=in_bank)
-        lines = tuple(KnownLine(path=path, day=day, line=line) for line in found)
+        lines = tuple(
+            KnownLine(path=path, day=day, line=line, is_dated=told_day is not None) for line in found
+        )
     stem = path.rpartition("/")[2].rpartition(".")[0]
     names = (stem,) if path.startswith(ENTITY_PAGES) else ()
     if head.aliases:
         names = tuple(dict.fromkeys((head.title or stem, *names, *head.aliases)))
-    return Note(path=path, day=day, lines=lines, names=names)
+    is_page = in_bank or path in MAIN_FILES
+    rows = enumerate(text.split("\n"), 1) if is_page else ()
+    repeated = frozenset(number for number, row in rows if is_own_line(row))
+    return Note(path=path, day=day, lines=lines, names=names, repeated=repeated)
 
 
 def _decoded(data: bytes) -> str:

@@ -95,6 +95,8 @@ class BlockingMemory:
     text_of = _waiting(Memory.text_of)
     sync = _waiting(Memory.sync)
     recall = _waiting(Memory.recall)
+    reflect = _waiting(Memory.reflect)
+    apply_reflection = _waiting(Memory.apply_reflection)
     ingest = _waiting(Memory.ingest)
     ingest_source = _waiting(Memory.ingest_source)
     plan_forgetting = _waiting(Memory.plan_forgetting)

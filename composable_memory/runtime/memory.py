@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from composable_memory.forget.forgetting import ForgettingScope
     from composable_memory.forget.values import ForgetPlan, ForgetReport
     from composable_memory.learning import Learning
+    from composable_memory.reflect.values import Reflection
     from composable_memory.runtime.failover import FallbackMemoryManager
 
 
@@ -234,6 +235,43 @@ class Memory:
             max_results=max_results,
             now=now,
         )
+
+    async def reflect(
+        self,
+        *,
+        since: datetime | str | None = None,
+        core: bool = False,
+        llm: bool = False,
+        now: datetime | None = None,
+    ) -> "Reflection":
+        """Propose the pages of `bank/` from what the notes retain; nothing is written before it is applied.
+
+            await memory.apply_reflection(await memory.reflect(since="7d"))
+
+        With `since`, only what lines since then say is new; what is gone from the notes leaves the pages all
+        the same. `core` adds a section to `MEMORY.md`; `llm` has the model of `memory.feedback.llm` write
+        summaries.
+
+        Raises:
+            InvalidArgument: the time is none.
+            BackendUnavailable: the memory is closed, or in use on another event loop.
+        """
+        from composable_memory.reflect.reflecting import reflect
+
+        self.manager.require_usable("reflect")
+        model = self.settings.memory.feedback.llm if llm else None
+        return await reflect(self, since=since, core=core, llm=model, now=now)
+
+    async def apply_reflection(self, reflection: "Reflection") -> "Reflection":
+        """Write what was proposed, each page in one step.
+
+        Raises:
+            MemoryPathError: a page has changed since, or cannot be written.
+        """
+        from composable_memory.reflect.reflecting import apply_reflection
+
+        self.manager.require_usable("reflect")
+        return await apply_reflection(self, reflection)
 
     async def ingest(
         self, contents: "Sequence[MemoryContentObject]", *, backend: str | None = None, wait: bool = True

@@ -1,0 +1,135 @@
+"""Writes lines into pages that people edit, and knows its own again (pure).
+
+A line of ours ends with `^KEY-CHECK`: the key of what it says, which is the id of its source, and the
+beginning of a hash of the line. It may be moved anywhere in the page. Once somebody has changed it, the check
+does not fit any more: it is theirs then, stays as it is, and nothing is written for its key again.
+"""
+
+import re
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import field
+from hashlib import sha256
+
+from composable_memory_ops_logs.quick_dataclass import dataclass
+
+CHECK_CHARS = 4
+
+_OWN = re.compile(
+    rf"(?P<body>\s*[-*+]\s+.*\S)\s+\^(?P<key>[A-Za-z0-9-]+)-(?P<check>[0-9a-f]{{{CHECK_CHARS}}})\s*"
+)
+_HEADING = re.compile(r"(#{1,6})\s+(.*?)\s*#*\s*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A line that is to be in a page: its key, the heading it belongs under, and its text."""
+
+    key: str
+    section: str
+    text: str
+
+    @property
+    def line(self) -> str:
+        """Return the line as it stands in the page."""
+        body = f"- {' '.join(self.text.split())}"
+        return f"{body} ^{self.key}-{_check(body, self.key)}"
+
+
+@dataclass(slots=True, kw_only=True)
+class Page:
+    """A page that is planned: how it begins, the lines it is to have, and which of them to write now.
+
+    `name` is that of the entity that it is about.
+    """
+
+    head: str = ""
+    entries: dict[str, Entry] = field(default_factory=dict)
+    fresh: set[str] = field(default_factory=set)
+    name: str | None = None
+
+    def add(self, entry: Entry, *, is_fresh: bool) -> None:
+        """Plan a line; one that is not fresh only stays if it is there."""
+        self.entries[entry.key] = entry
+        if is_fresh:
+            self.fresh.add(entry.key)
+
+
+def revised(page: str, entries: Sequence[Entry], valid: Set[str], *, head: str) -> str:
+    """Return a page in which every entry has its line, and no line of ours has a key that is not `valid`.
+
+    A line that is there is changed where it stands; a new one comes last under its heading. An empty page
+    begins with `head`. What is not ours stays.
+    """
+    ending = "\r" if "\r\n" in page else ""
+    wanted = {entry.key: entry for entry in entries}
+    text = page or (head if entries else "")
+    lines = text.removesuffix("\n").split("\n")
+    kept, present = _kept(lines, wanted, valid)
+    for entry in wanted.values():
+        if entry.key not in present:
+            at = _end_of_section(kept, entry.section)
+            if at is None:
+                above = [] if not kept[-1].strip() else [ending]
+                kept += [*above, f"## {entry.section}{ending}", ending]
+                at = len(kept)
+            kept.insert(at, f"{entry.line}{ending}")
+    return page if kept == lines and text == page else "\n".join(kept) + "\n"
+
+
+def is_own_line(line: str) -> bool:
+    """Return whether a line was written here and is unchanged."""
+    return (found := _OWN.fullmatch(line)) is not None and _is_intact(found)
+
+
+def own_lines(page: str) -> dict[str, str]:
+    """Return the lines of a page that were written here and are unchanged, by their keys."""
+    found = (_OWN.fullmatch(line) for line in page.split("\n"))
+    return {one["key"]: one["body"] for one in found if one and _is_intact(one)}
+
+
+def made_key(prefix: str, *parts: str) -> str:
+    """Return a key for what has no id, made from what it is."""
+    digest = sha256("\0".join(parts).encode()).hexdigest()
+    return f"{prefix}{digest[:8]}"
+
+
+def _kept(lines: Sequence[str], wanted: Mapping[str, Entry], valid: Set[str]) -> tuple[list[str], set[str]]:
+    """Return the lines that stay, ours up to date, and the keys that are there."""
+    kept: list[str] = []
+    present: set[str] = set()
+    for line in lines:
+        found = _OWN.fullmatch(line)
+        if found is None:
+            kept.append(line)
+            continue
+        key = found["key"]
+        if not _is_intact(found):
+            kept.append(line)
+        elif key not in valid or key in present:
+            continue
+        else:
+            kept.append(wanted[key].line + "\r" * line.endswith("\r") if key in wanted else line)
+        present.add(key)
+    return kept, present
+
+
+def _end_of_section(lines: Sequence[str], section: str) -> int | None:
+    """Return where a line has to be put to be the last under a heading; None where there is none."""
+    level, end = 0, None
+    for number, line in enumerate(lines):
+        heading = _HEADING.fullmatch(line)
+        if level and heading and len(heading[1]) <= level:
+            break
+        if not level and heading and len(heading[1]) > 1 and heading[2] == section:
+            level, end = len(heading[1]), number + 1
+        elif level and line.strip():
+            end = number + 1
+    return end
+
+
+def _is_intact(found: re.Match[str]) -> bool:
+    return found["check"] == _check(found["body"], found["key"])
+
+
+def _check(body: str, key: str) -> str:
+    return sha256(f"{' '.join(body.split())} ^{key}".encode()).hexdigest()[:CHECK_CHARS]

@@ -1,0 +1,334 @@
+"""Proposes the pages of `bank/` from the retained lines of all notes, and writes what was agreed to.
+
+The pages are made from the lines alone, so that the same notes give the same pages: `world.md`,
+`experience.md` with observations, `opinions.md`, and one for each entity. A line that is gone from the notes,
+or of which the graph says that all that was taken from it has ended, leaves them.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import date, datetime
+from pathlib import Path
+from posixpath import relpath
+from shutil import copymode
+from urllib.parse import quote
+
+from composable_memory.arguments import require
+from composable_memory.config.feedback import JudgeSettings
+from composable_memory.errors import BackendError, ConfigError, MemoryPathError
+from composable_memory.facts import Fact
+from composable_memory.paths import BANK_FOLDER, MAIN_FILES, resolve_memory_file
+from composable_memory.query.filters import may_pass, parse_since
+from composable_memory.recall.asking import OpenMemory, ends_of_lines
+from composable_memory.recall.names import folded
+from composable_memory.recall.notes import ENTITY_PAGES, KnownLine, Note
+from composable_memory.reflect.opinions import key_of, opinions_of
+from composable_memory.reflect.pages import Entry, Page, made_key, revised
+from composable_memory.reflect.summaries import add_summaries
+from composable_memory.reflect.values import Opinion, PageChange, Reflection
+from composable_memory.types import Degradation, SearchFilters
+from composable_memory_ops_logs.private_files import replacing
+from composable_memory_ops_logs.quick_dataclass import dataclass
+
+MOST_FACTS = 5000
+GENERAL = "General"
+"""The heading of what is about nobody in particular."""
+CORE_SECTION = "From the bank"
+MOST_IN_CORE = 10
+SURE = 0.7
+"""The least confidence of an opinion in the core."""
+LONGEST_NAME = 80
+
+_PAGES = {"world": "world", "experience": "experience", "observation": "experience"}
+_SECTIONS = {"world": "World", "experience": "Experience", "observation": "Observations"}
+_NO_FILE_NAME = str.maketrans(dict.fromkeys('/\\:*?"<>|#^[]%', "-"))
+
+
+async def reflect(
+    memory: OpenMemory,
+    *,
+    since: datetime | str | None = None,
+    core: bool = False,
+    llm: JudgeSettings | None = None,
+    now: datetime | None = None,
+) -> Reflection:
+    """Propose pages; see `Memory.reflect`."""
+    present = now or memory.manager.asked_at()
+    start = parse_since(since, present) if isinstance(since, str) else since
+    notes = await asyncio.to_thread(memory.notes.read, memory.workspace_dir, memory.status().extra_paths)
+    lines = [line for note in notes.values() if not _is_in_bank(note) for line in note.lines]
+    facts, degraded = await _facts(memory)
+    ends, _ = await asyncio.to_thread(ends_of_lines, lines, facts, present)
+    plan = await asyncio.to_thread(_plan, notes, [line for line in lines if line.source not in ends], start)
+    if core:
+        _add_core(plan, next((name for name in MAIN_FILES if name in notes), MAIN_FILES[0]))
+    texts, unread = await asyncio.to_thread(_texts_of, memory.workspace_dir, plan.pages)
+    said = await add_summaries(plan.pages, texts, llm)
+    return Reflection(
+        pages=tuple(_changes(plan, texts)),
+        opinions=plan.opinions,
+        since=start,
+        lines=len(lines),
+        recent=len(plan.recent),
+        ended=len(ends),
+        dropped=said.dropped,
+        degraded=(*degraded, *unread, *said.degraded),
+    )
+
+
+async def apply_reflection(memory: OpenMemory, reflection: Reflection) -> Reflection:
+    """Write the pages; see `Memory.apply_reflection`."""
+    require("reflection", reflection, Reflection, "a Reflection")
+    await asyncio.to_thread(_write, memory.workspace_dir, reflection.pages)
+    return replace(reflection, is_applied=True)
+
+
+# --- what is to be in the pages -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    pages: dict[str, Page]
+    opinions: tuple[Opinion, ...]
+    recent: frozenset[str]
+    of_entity: Mapping[str, Sequence[KnownLine]]
+
+
+def _plan(notes: Mapping[str, Note], lines: Sequence[KnownLine], since: datetime | None) -> _Plan:
+    window = SearchFilters(since=since)
+    recent = frozenset(line.source for line in lines if may_pass(line.day, window) is not False)
+    # The day of a note that tells none is that of its last change, which writing to it would change.
+    dated = sorted(
+        (line if line.is_dated else replace(line, day=date.min) for line in lines),
+        key=lambda one: (one.day, one.path, one.line.start_line),
+    )
+    names = _names(notes.values(), dated)
+    # Pages of which nothing is left lose what was written before.
+    pages = {note.path: Page() for note in notes.values() if _is_in_bank(note) and note.repeated}
+    opinions = tuple(opinions_of(dated))
+    _plan_types(pages, dated, names, recent)
+    of_entity: dict[str, list[KnownLine]] = {}
+    for line in dated:
+        for name in dict.fromkeys(names[folded(one)] for one in line.line.entities):
+            of_entity.setdefault(name, []).append(line)
+    for name, about in of_entity.items():
+        _plan_entity(pages, name, about, names, recent)
+    _plan_opinions(pages, opinions, dated, names, recent)
+    return _Plan(pages=pages, opinions=opinions, recent=recent, of_entity=of_entity)
+
+
+def _names(notes: Iterable[Note], lines: Iterable[KnownLine]) -> dict[str, str]:
+    """Return the name of each entity: that of a page with this alias, or as it is mostly written."""
+    spellings: dict[str, Counter[str]] = {}
+    for name in (name for line in lines for name in line.line.entities):
+        spellings.setdefault(folded(name), Counter())[name] += 1
+    names = {key: max(sorted(found), key=found.__getitem__) for key, found in spellings.items()}
+    for note in notes:
+        if note.path.startswith(ENTITY_PAGES):
+            stem = note.path.rpartition("/")[2].rpartition(".")[0]
+            names.update(dict.fromkeys(map(folded, note.names), stem))
+    return names
+
+
+def _plan_types(
+    pages: dict[str, Page], lines: Iterable[KnownLine], names: Mapping[str, str], recent: frozenset[str]
+) -> None:
+    for line in lines:
+        if page := _PAGES.get(line.line.type):
+            path = f"{BANK_FOLDER}/{page}.md"
+            section = names[folded(line.line.entities[0])] if line.line.entities else GENERAL
+            entry = Entry(key=key_of(line), section=section, text=f"{line.line.text} {_link(line, path)}")
+            _page(pages, path, page, page.capitalize()).add(entry, is_fresh=line.source in recent)
+
+
+def _plan_opinions(
+    pages: dict[str, Page],
+    opinions: Iterable[Opinion],
+    lines: Iterable[KnownLine],
+    names: Mapping[str, str],
+    recent: frozenset[str],
+) -> None:
+    path = f"{BANK_FOLDER}/opinions.md"
+    sources = {key_of(line): line for line in lines}
+    fresh = {
+        f"^{line.line.id}" for line in sources.values() if line.line.id and line.source in recent
+    } | recent
+    for opinion in opinions:
+        line = sources[opinion.id]
+        is_fresh = not fresh.isdisjoint((line.source, *opinion.supporting, *opinion.contradicting))
+        section = names[folded(opinion.entities[0])] if opinion.entities else GENERAL
+        told = f"{opinion.statement} {moved(opinion)} {_link(line, path)}"
+        entry = Entry(key=opinion.id, section=section, text=told)
+        _page(pages, path, "opinion", "Opinions").add(entry, is_fresh=is_fresh)
+        for name in dict.fromkeys(names[folded(one)] for one in opinion.entities):
+            own = _entity_path(name)
+            told = f"{opinion.statement} ({opinion.confidence:.2f}) {_link(line, own)}"
+            entry = Entry(key=opinion.id, section="Opinions", text=told)
+            _entity_page(pages, name).add(entry, is_fresh=is_fresh)
+
+
+def moved(opinion: Opinion) -> str:
+    """Return a confidence and what moved it: `0.70 -> 0.78: 3 for (^a, ^b, ^c), 1 against (^d)`."""
+    evidence = [
+        f"{len(keys)} {word} ({', '.join(keys)})"
+        for word, keys in (("for", opinion.supporting), ("against", opinion.contradicting))
+        if keys
+    ]
+    if not evidence:
+        return f"{opinion.stated:.2f}."
+    updated = f", updated {opinion.updated}" if opinion.updated > date.min else ""
+    return f"{opinion.stated:.2f} -> {opinion.confidence:.2f}: {', '.join(evidence)}{updated}."
+
+
+def _plan_entity(
+    pages: dict[str, Page],
+    name: str,
+    lines: Sequence[KnownLine],
+    names: Mapping[str, str],
+    recent: frozenset[str],
+) -> None:
+    page, path = _entity_page(pages, name), _entity_path(name)
+    is_fresh = any(line.source in recent for line in lines)
+    page.add(Entry(key="about", section="About", text=_counted(name, lines, names)), is_fresh=is_fresh)
+    for line in lines:
+        if section := _SECTIONS.get(line.line.type):
+            entry = Entry(key=key_of(line), section=section, text=f"{line.line.text} {_link(line, path)}")
+            page.add(entry, is_fresh=line.source in recent)
+
+
+def _counted(name: str, lines: Sequence[KnownLine], names: Mapping[str, str]) -> str:
+    """Return how much is known of an entity, since when, and with whom."""
+    types = Counter(line.line.type for line in lines)
+    others = Counter(
+        other for line in lines for other in {names[folded(one)] for one in line.line.entities} - {name}
+    )
+    days = [line.day for line in lines if line.day > date.min]
+    since = f" from {min(days)} to {max(days)}" if len(set(days)) > 1 else f" on {days[0]}" if days else ""
+    told = ", ".join(f"{count} {type_}" for type_, count in sorted(types.items()))
+    most = sorted(others.items(), key=lambda one: (-one[1], one[0]))[:5]
+    beside = f"; with {', '.join(f'{other} ({count})' for other, count in most)}" if most else ""
+    return f"{len(lines)} retained{since}: {told}{beside}."
+
+
+def _add_core(plan: _Plan, path: str) -> None:
+    """Plan a section of the core: the surest opinions, and the pages of whom most is known."""
+    page = plan.pages[path] = Page(head="# Memory\n")
+    sure = sorted(plan.opinions, key=lambda one: (-one.confidence, one.id))
+    for opinion in [one for one in sure if one.confidence >= SURE][:MOST_IN_CORE]:
+        about = f"{', '.join(opinion.entities)}: " if opinion.entities else ""
+        told = f"{about}{opinion.statement} ({opinion.confidence:.2f})"
+        page.add(Entry(key=opinion.id, section=CORE_SECTION, text=told), is_fresh=True)
+    most = sorted(plan.of_entity.items(), key=lambda one: (-len(one[1]), one[0]))[:MOST_IN_CORE]
+    for name, lines in most:
+        told = f"[{name}]({quote(_entity_path(name))}): {len(lines)} retained"
+        page.add(Entry(key=made_key("e", folded(name)), section=CORE_SECTION, text=told), is_fresh=True)
+
+
+def _is_in_bank(note: Note) -> bool:
+    return note.path.startswith(f"{BANK_FOLDER}/")
+
+
+def _entity_path(name: str) -> str:
+    return f"{ENTITY_PAGES}{name.translate(_NO_FILE_NAME).strip('. ')[:LONGEST_NAME] or 'unnamed'}.md"
+
+
+def _entity_page(pages: dict[str, Page], name: str) -> Page:
+    page = _page(pages, _entity_path(name), "entity", name)
+    page.name = name
+    return page
+
+
+def _page(pages: dict[str, Page], path: str, type_: str, title: str) -> Page:
+    page = pages.setdefault(path, Page())
+    page.head = f"---\ntype: {type_}\n---\n\n# {title}\n"
+    return page
+
+
+def _link(line: KnownLine, page: str) -> str:
+    """Return a link from a page to where a line stands, by its id, which stays, or by its number."""
+    target = quote(relpath(line.path, page.rpartition("/")[0]))
+    place = f"^{line.line.id}" if line.line.id else f"L{line.line.start_line}"
+    label = str(line.day) if line.day > date.min else line.path.rpartition("/")[2].rpartition(".")[0]
+    return f"[{label}]({target}#{place})"
+
+
+async def _facts(memory: OpenMemory) -> tuple[Sequence[Fact], tuple[Degradation, ...]]:
+    try:
+        return await memory.facts_of().facts(limit=MOST_FACTS), ()
+    except ConfigError:  # no graph is open
+        return (), ()
+    except BackendError as error:
+        reason = f"whether lines still hold could not be asked: {error}"
+        return (), (Degradation(backend_id=error.backend_id, code="failed", reason=reason),)
+
+
+# --- the pages on the disk ----------------------------------------------------------------------------------
+
+
+def _changes(plan: _Plan, texts: Mapping[str, str]) -> Iterator[PageChange]:
+    for path, page in sorted(plan.pages.items()):
+        if path in texts:
+            entries = [entry for key, entry in page.entries.items() if key in page.fresh]
+            after = revised(texts[path], entries, page.entries.keys(), head=page.head)
+            if _is_bare(after):
+                after = ""
+            if after != texts[path]:
+                yield PageChange(path=path, before=texts[path], after=after)
+
+
+def _is_bare(text: str) -> bool:
+    """Return whether nothing is left of a page but how we begin one, and headings."""
+    head, _, rest = text.replace("\r\n", "\n").partition("\n---\n")
+    is_ours = head.startswith("---\ntype: ") and head.count("\n") == 1
+    return is_ours and all(not line.strip() or line.startswith("#") for line in rest.split("\n"))
+
+
+def _texts_of(workspace: Path, paths: Iterable[str]) -> tuple[dict[str, str], tuple[Degradation, ...]]:
+    """Return the texts of pages, empty for those that are not there, and which cannot be read."""
+    texts, unread = {}, []
+    for path in paths:
+        try:
+            texts[path] = _text(resolve_memory_file(path, workspace=workspace))
+        except (OSError, UnicodeDecodeError, MemoryPathError) as error:
+            reason = f"{path} is left as it is: {error}"
+            unread.append(Degradation(backend_id="bank", code="unreadable-files", reason=reason))
+    return texts, tuple(unread)
+
+
+def _text(target: Path) -> str:
+    try:
+        return target.read_bytes().decode()
+    except FileNotFoundError:
+        return ""
+
+
+def _write(workspace: Path, pages: Sequence[PageChange]) -> None:
+    targets = [resolve_memory_file(page.path, workspace=workspace) for page in pages]
+    try:
+        for page, target in zip(pages, targets, strict=True):
+            _require_unchanged(page, target)
+        for page, target in zip(pages, targets, strict=True):
+            _require_unchanged(page, target)
+            _put(target, page.after)
+    except (OSError, UnicodeDecodeError) as error:
+        raise MemoryPathError(page.path, f"it cannot be written ({error})") from error
+
+
+def _require_unchanged(page: PageChange, target: Path) -> None:
+    if _text(target) != page.before:
+        raise MemoryPathError(page.path, "it has changed since the diff was made; reflect again")
+
+
+def _put(target: Path, text: str) -> None:
+    if not text:
+        target.unlink(missing_ok=True)
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(target, survives="power cut") as scratch:
+        scratch.write_bytes(text.encode())
+        if target.exists():
+            copymode(target, scratch)
+        else:
+            scratch.chmod(0o644)
