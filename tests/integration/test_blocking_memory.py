@@ -15,6 +15,7 @@ from composable_memory import BlockingMemory, Memory, open_memory_sync, tools
 from composable_memory.errors import BackendTimeout, BackendUnavailable, ConfigError, MemoryPathError
 from composable_memory.tools import MemorySearchRequest
 from composable_memory.types import MAX_SNIPPET_CHARS, QueryRequest, SearchOptions
+from composable_memory_ops_logs import trace
 
 KEYWORDS = {"memory": {"embedding": {"provider": "none"}}}
 QUESTION = "which port does the dock controller use?"
@@ -124,6 +125,12 @@ def test_a_program_ends_and_says_nothing_of_it(program: str, said: str, notes: P
     )
 
     assert (done.returncode, done.stdout, done.stderr) == (0, said, "")
+
+
+def test_the_trace_of_the_caller_goes_on(memory: BlockingMemory) -> None:
+    with trace() as trace_id:
+        assert memory.query(QUESTION).trace_id == trace_id
+    assert memory.query(QUESTION).trace_id != trace_id
 
 
 def test_an_interrupt_cancels_the_call_and_leaves_it_usable(memory: BlockingMemory) -> None:
