@@ -97,6 +97,7 @@ CLI_WATCH = "tests/integration/test_cli_watch.py::test_"
 MCP = "tests/integration/test_mcp_server.py::test_"
 MCP_TOOLS = "tests/integration/test_mcp_tools.py::test_"
 MCP_HTTP = "tests/integration/test_mcp_http.py::test_"
+MCP_CLIENTS = "tests/integration/test_mcp_clients.py::test_"
 LEVELS = "tests/contract/test_builtin.py::Test"
 CHOICE = "tests/unit/core/test_embedder_choice.py::test_"
 RETRYING = "tests/unit/supervision/test_backoff.py::test_"
@@ -3109,6 +3110,50 @@ INTERFACES = document(
                  f"{FACE}every_name_comes_from_its_room", f"{FACE}the_face_is_small_and_sorted",
                  f"{FACE}what_is_not_there_is_an_attribute_error",
                  f"{IMPORTS}importing_every_name_of_the_face_loads_nothing_heavy"),
+        ],
+    ),
+    (
+        "MCP",
+        [
+            kept("own:mcp:clients", "the inspector, fastmcp and clients of mcp 1 ask over both transports",
+                 f"{MCP_CLIENTS}the_inspector_asks_over_both_transports",
+                 f"{MCP_CLIENTS}fastmcp_asks_over_both_transports",
+                 f"{MCP_CLIENTS}a_client_of_mcp_1_asks_over_both_transports"),
+            kept("own:mcp:conformance", "the conformance suite of the protocol passes",
+                 f"{MCP_CLIENTS}the_server_conforms_to_the_protocol"),
+            kept("own:mcp:extra", "without the extra, all but the server works, also beside mcp 1",
+                 f"{MCP}without_its_extra_the_server_says_what_to_install_and_all_else_works",
+                 f"{MCP_CLIENTS}the_library_is_used_beside_mcp_1"),
+            kept("own:mcp:small", "the list of tools takes at most 8 kB, and no answer comes twice",
+                 f"{MCP_TOOLS}the_list_of_tools_is_small"),
+            kept("own:mcp:recall", "what is known of somebody or a time, and of the last days",
+                 f"{MCP_TOOLS}a_recall_lists_what_is_known_of_somebody",
+                 f"{MCP_TOOLS}recent_days_are_told_newest_first"),
+            kept("own:mcp:explain", "a search can be explained and rated",
+                 f"{MCP_TOOLS}a_search_can_be_explained_and_rated"),
+            kept("own:mcp:forget", "forgetting takes a preview and its token",
+                 f"{MCP_TOOLS}forgetting_takes_a_preview_and_its_token"),
+            kept("own:mcp:apart", "several workspaces in one server are kept apart",
+                 f"{MCP_TOOLS}workspaces_are_kept_apart"),
+            kept("own:mcp:resources", "notes and a recap as resources; prompts that quote as data",
+                 f"{MCP_TOOLS}notes_and_a_recap_are_resources",
+                 f"{MCP_TOOLS}prompts_ask_for_the_tools_and_quote_as_data"),
+            kept("own:mcp:orders", "orders in notes change nothing by themselves",
+                 f"{MCP_TOOLS}orders_in_notes_change_nothing"),
+            kept("own:mcp:any-arguments", "arguments of any shape are answered, 200 calls at once too",
+                 f"{MCP_TOOLS}arguments_of_any_shape_are_answered",
+                 f"{MCP_TOOLS}two_hundred_calls_of_all_kinds_at_once",
+                 f"{MCP_HTTP}two_hundred_questions_at_once_are_all_answered"),
+            kept("own:mcp:http", "over HTTP: this machine, a token, no other Host or Origin, small requests",
+                 f"{MCP_HTTP}only_who_knows_the_token_is_let_in",
+                 f"{MCP_HTTP}a_page_of_another_site_cannot_ask",
+                 f"{MCP_HTTP}the_server_listens_on_this_machine_alone",
+                 f"{MCP_HTTP}what_is_no_request_is_refused_and_the_server_goes_on"),
+            kept("own:mcp:gone", "a client that goes leaves nothing behind, and a signal ends the server",
+                 f"{MCP_HTTP}clients_that_go_leave_nothing_behind",
+                 f"{MCP_HTTP}a_signal_ends_the_server_with_all_it_has_open"),
+            kept("own:mcp:trace", "the caller's traceparent is the trace",
+                 f"{MCP_HTTP}a_caller_names_the_trace"),
         ],
     ),
     (

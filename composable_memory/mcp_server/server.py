@@ -103,8 +103,6 @@ async def _call(service: Service, tool: Tool, arguments: dict[str, object]) -> C
         workspace = service.workspace(arguments.pop("workspace", None) if is_named else "")
     except InvalidArgument as error:
         return _result(ErrorReply(error=str(error)))
-    if problem := tool.problem_with(arguments):
-        return _result(ErrorReply(error=problem))
     if workspace.memory is None:
         return _result(tool.unavailable(workspace.problem))
     reply = await tool.call(workspace.memory, arguments, session_key=service.session_key)

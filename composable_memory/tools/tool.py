@@ -51,6 +51,8 @@ class Tool:
         self, memory: "Memory", arguments: Mapping[str, object], *, session_key: str | None = None
     ) -> Reply:
         """Return the reply to a call; what is wrong with it or with the memory is in the reply."""
+        if problem := self._unknown(arguments):
+            return ErrorReply(error=problem)
         try:
             request = self._read(arguments)
             if "session_key" in type(request).model_fields:
@@ -61,8 +63,8 @@ class Tool:
         except (ComposableMemoryError, FeedbackError, OpsLogError) as error:
             return ErrorReply(error=str(error))
 
-    def problem_with(self, arguments: Mapping[str, object]) -> str | None:
-        """Return which argument is not known, and the one that may be meant."""
+    def _unknown(self, arguments: Mapping[str, object]) -> str | None:
+        """Return which argument is none of an agent's, and the one that may be meant."""
         known = list(self.input_schema["properties"])
         for name in sorted(arguments.keys() - set(known)):
             near = difflib.get_close_matches(to_camel(name), known, n=1)

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -394,10 +395,37 @@ def test_the_program_of_the_page_runs(
     assert '"traceId"' in done.stdout
 
 
+def test_the_commands_of_the_page_serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks = re.findall(r"^```sh\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    commands = [
+        shlex.split(line) for block in blocks for line in block.splitlines() if line.startswith("cmem")
+    ]
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for folder in ("notes", "work"):
+        (tmp_path / folder).mkdir()
+
+    assert len(commands) == 3
+    for words in commands:
+        over_http = "--http" in words
+        port = ["--port", "0"] if over_http else []
+        with subprocess.Popen(
+            [*PROGRAM, *words[2:], *port, "--state-dir", str(tmp_path / "state")],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        ) as process:  # fmt: skip
+            assert process.stderr is not None
+            if over_http:
+                assert "http://127.0.0.1:" in process.stderr.readline()
+                process.terminate()
+            _, told = process.communicate(timeout=60)
+
+        assert process.returncode == 0, (words, told)
+
+
 def test_every_answer_on_the_page_has_its_declared_shape() -> None:
     blocks = re.findall(r"^```json\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
     answers = [json.loads(block) for block in blocks if "mcpServers" not in block]
 
     assert len(answers) == 3
+    assert answers[0].pop("notice")
     for answer in answers:
         (MemorySearchReply if "results" in answer else MemoryGetReply).model_validate(answer)

@@ -6,7 +6,7 @@ from typing import Concatenate, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 from composable_memory import BlockingMemory, Memory
 from composable_memory.errors import BackendUnavailable, ConfigError, InvalidArgument
-from composable_memory.tools import ErrorReply, MemorySearchRequest, SearchHit, query_cited, why_unavailable
+from composable_memory.tools import MemorySearchRequest, SearchHit, query_cited, why_unavailable
 from composable_memory.tools.catalogue import TOOLS
 from composable_memory.tools.tool import Tool
 from composable_memory.types import JsonValue
@@ -101,6 +101,4 @@ async def call_tool(
     memory: AnyMemory, tool: Tool, arguments: Mapping[str, object], session_key: str | None
 ) -> dict[str, JsonValue]:
     """Return the reply of a tool as JSON; it also says what is wrong with the call, for the agent to read."""
-    if problem := tool.problem_with(arguments):
-        return ErrorReply(error=problem).as_json()
     return (await ask(memory, tool.call, arguments, session_key=session_key)).as_json()
