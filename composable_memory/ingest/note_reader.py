@@ -12,6 +12,7 @@ from composable_memory.content import MemoryContentObject, MemoryProvenance, Mem
 from composable_memory.front_matter import front_matter
 from composable_memory.ingest.normalize import citation_of
 from composable_memory.transcripts import messages_of
+from composable_memory.reflect.pages import is_own_line
 from composable_memory.types import JsonValue, Origin
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
@@ -133,6 +134,7 @@ _Lines = list[tuple[int, str]]
 def _sections(source: WrittenSource) -> Iterator[_Passage]:
     """Cut a note at its headings, and what is between two of them at paragraphs."""
     lines = [line.rstrip("\r") for line in source.text.removeprefix("\ufeff").split("\n")]
+    lines = ["" if is_own_line(line) else line for line in lines]  # its source says it, on its own day
     head = front_matter(source.text)
     fallback = _date_in_path(source) or head.date or source.written_at
     name = source.title or head.title or source.stem

@@ -78,7 +78,8 @@ def revised(page: str, entries: Sequence[Entry], valid: Set[str], *, head: str) 
 
 def is_own_line(line: str) -> bool:
     """Return whether a line was written here and is unchanged."""
-    return (found := _OWN.fullmatch(line)) is not None and _is_intact(found)
+    found = _OWN.fullmatch(line) if "^" in line else None
+    return found is not None and _is_intact(found)
 
 
 def own_lines(page: str) -> dict[str, str]:

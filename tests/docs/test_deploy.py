@@ -22,6 +22,7 @@ from composable_memory.config.layers import load_settings
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 UNIT = DEPLOY / "cmem-watch@.service"
+REFLECT = DEPLOY / "cmem-reflect@.service"
 PAGE = (ROOT / "docs" / "service.md").read_text(encoding="utf-8")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 SHELL = [
@@ -76,6 +77,7 @@ def started() -> Iterator[tuple[str, list[str]]]:
     check = health_check()
     yield "HEALTHCHECK", check[check.index("cmem") + 1 :]
     yield "system unit", unit_values(UNIT.read_text(encoding="utf-8"), "ExecStart")[0].split()[1:]
+    yield "reflecting unit", unit_values(REFLECT.read_text(encoding="utf-8"), "ExecStart")[0].split()[1:]
     yield "user unit", unit_values(user_unit(), "ExecStart")[0].split()[1:]
     yield "launchd", agent()["ProgramArguments"][1:]  # type: ignore[index]
 
@@ -114,13 +116,16 @@ def analyze(tmp_path: Path) -> str:
     return found
 
 
-@pytest.fixture(params=["system", "user"])
+@pytest.fixture(params=["system", "reflecting", "user"])
 def unit(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Path]:
     """Return whose unit it is, and a copy that starts something which is there."""
-    text = user_unit() if request.param == "user" else UNIT.read_text(encoding="utf-8")
-    copy = tmp_path / UNIT.name
+    file = REFLECT if request.param == "reflecting" else UNIT
+    text = user_unit() if request.param == "user" else file.read_text(encoding="utf-8")
+    copy = tmp_path / file.name
     copy.write_text(re.sub(r"^ExecStart=\S+", f"ExecStart={sys.executable}", text, flags=re.M), "utf-8")
-    return request.param, copy
+    if file == REFLECT:
+        shutil.copy(REFLECT.with_suffix(".timer"), tmp_path)
+    return "user" if request.param == "user" else "system", copy
 
 
 def test_hadolint_finds_no_fault(tmp_path: Path) -> None:
@@ -135,12 +140,23 @@ def test_systemd_finds_no_fault(analyze: str, unit: tuple[str, Path]) -> None:
     assert found == (0, "")
 
 
-def test_systemd_calls_the_system_unit_safe(analyze: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("unit", [UNIT, REFLECT], ids=["watching", "reflecting"])
+def test_systemd_calls_the_system_units_safe(analyze: str, tmp_path: Path, unit: Path) -> None:
     options = ("--offline=yes", "--no-pager", f"--threshold={MOST_EXPOSED}")
 
-    code, report = said_by(analyze, "security", *options, str(UNIT), folder=tmp_path)
+    code, report = said_by(analyze, "security", *options, str(unit), folder=tmp_path)
 
     assert code == 0, report
+
+
+def test_the_timer_starts_the_unit_of_its_name_every_night() -> None:
+    timer = REFLECT.with_suffix(".timer").read_text(encoding="utf-8")
+
+    assert not unit_values(timer, "Unit")
+    assert unit_values(timer, "OnCalendar") == ["*-*-* 03:30"]
+    assert unit_values(timer, "WantedBy") == ["timers.target"]
+    (paths,) = unit_values(REFLECT.read_text(encoding="utf-8"), "BindPaths")
+    assert paths == "%f/bank"
 
 
 @pytest.mark.parametrize("words", [pytest.param(words, id=place) for place, words in started()])
@@ -237,5 +253,6 @@ def test_the_variables_of_the_page_and_of_the_health_check_are_read(tmp_path: Pa
 def test_the_page_installs_files_that_are_there() -> None:
     named = {word for words in SHELL for word in words if word.startswith("deploy/")}
 
-    assert named == {"deploy/Dockerfile", "deploy/cmem-watch@.service"}
+    units = {"deploy/cmem-watch@.service", "deploy/cmem-reflect@.service", "deploy/cmem-reflect@.timer"}
+    assert named == {"deploy/Dockerfile", *units}
     assert all((ROOT / name).is_file() for name in named)

@@ -13,6 +13,7 @@ from composable_memory import open_memory
 from composable_memory.cli import app
 from composable_memory.config.base_model import SettingsModel
 from composable_memory.errors import InvalidArgument, MemoryPathError
+from composable_memory.ingest.note_reader import WrittenSource, contents_of
 from composable_memory.interfaces import BackendSpec, Capability
 from composable_memory.runtime.memory import Memory
 from tests.integration.graphiti.chat_endpoint import Call, ChatEndpoint, Reply
@@ -93,6 +94,13 @@ async def test_a_page_is_found_by_a_search_and_said_once_in_a_recall(memory: Mem
         "memory/2026-01-05.md#L8",
         "memory/2026-01-05.md#L7",
     ]
+
+
+async def test_what_a_page_repeats_is_no_new_fact_of_its_own(memory: Memory, vault: Path) -> None:
+    await applied(memory)
+    mine = f"{text_of(vault, 'world.md')}\nEllen sails.\n"
+    contents = contents_of(WrittenSource(text=mine, written_at=NOW, path="bank/world.md"))
+    assert [content.text for content in contents] == ["Ellen sails."]
 
 
 async def test_what_people_write_into_pages_stays(memory: Memory, vault: Path) -> None:
