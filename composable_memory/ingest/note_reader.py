@@ -11,8 +11,8 @@ from pathlib import PurePosixPath
 from composable_memory.content import MemoryContentObject, MemoryProvenance, MemoryTemporalMetadata
 from composable_memory.front_matter import front_matter
 from composable_memory.ingest.normalize import citation_of
-from composable_memory.transcripts import messages_of
 from composable_memory.reflect.pages import is_own_line
+from composable_memory.transcripts import messages_of
 from composable_memory.types import JsonValue, Origin
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
