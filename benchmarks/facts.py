@@ -286,15 +286,16 @@ async def tally_of(item: Item, extractor: EntityExtractor) -> Tally:
     labels = [entity.label for extraction in extractions for entity in extraction.entities]
     labels += [label for one in relations for label in (one.source, one.target)]
     tally = Tally()
-    _count_relations(tally, item, relations)
-    _count_entities(tally, item, list(dict.fromkeys(labels)))
+    count_relations(tally, item, relations)
+    count_entities(tally, item, list(dict.fromkeys(labels)))
     if item.before is not None:
         before = await read_text(extractor, item.before.text, item.before.said)
         _count_ends(tally, item, item.before, before, read)
     return tally
 
 
-def _count_relations(tally: Tally, item: Item, relations: Sequence[ExtractedRelation]) -> None:
+def count_relations(tally: Tally, item: Item, relations: Sequence[ExtractedRelation]) -> None:
+    """Count which of the relations a sentence states, and which of those it states are among them."""
     counts, left = tally.counts, list(item.gold)
     wanted = [one for one in item.gold if not one.optional]
     counts["wanted"] += len(wanted)
@@ -326,7 +327,8 @@ def _count_relations(tally: Tally, item: Item, relations: Sequence[ExtractedRela
         counts["spoken"] += bool(relations)
 
 
-def _count_entities(tally: Tally, item: Item, labels: Sequence[str]) -> None:
+def count_entities(tally: Tally, item: Item, labels: Sequence[str]) -> None:
+    """Count which of the labels are entities of a sentence, and which of its entities are among them."""
     found = {plain(label) for label in labels} - {OWNER}
     for label in sorted(found):
         tally.counts["entities"] += 1

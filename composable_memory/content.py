@@ -179,7 +179,9 @@ class ExtractedRelation:
     `type` is in capitals with underscores, such as `WORKS_AT`; `fact` is the statement in words. `exclusive`
     says that `source` can have one such relation at a time: a later one ends an earlier one; `one_holder`
     that `target` can, as a company has one head. `valid_from` is None where the text gives no time of its
-    own; `confidence` is in [0, 1].
+    own; `confidence` is in [0, 1]. `mood` is that of a text which gives no start: it says that something
+    `ended` ("no longer lives in Kiel"), that all of this type is `over`, whatever the target was ("quit his
+    job"), or what was so in the `past` ("lived in Kiel until 2020").
     """
 
     source: str
@@ -191,6 +193,7 @@ class ExtractedRelation:
     valid_from: datetime | None = None
     valid_to: datetime | None = None
     confidence: float | None = None
+    mood: Literal["ended", "over", "past"] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

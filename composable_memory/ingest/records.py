@@ -118,7 +118,7 @@ def _edge(content: MemoryContentObject, relation: ExtractedRelation, lifetime: L
         properties["one_holder"] = True
     if relation.valid_to is not None and relation.valid_from is None:
         # Nobody says since when it held: not since this was said, which is when it was over.
-        properties |= {"ends": True, "told": {}}
+        properties |= {"ends": True, "told": {}, **({"mood": relation.mood} if relation.mood else {})}
     return GraphEdge(
         id=edge_id(relation.source, relation.type, relation.target, relation.fact),
         source_id=node_id(relation.source),

@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from itertools import product
 
 from composable_memory.content import ExtractedRelation
 from composable_memory_adapters.extractors.names import LETTER, UNSURE, Mention, mentions_in
-from composable_memory_adapters.extractors.relations import Said, Scene, Stated, in_time
+from composable_memory_adapters.extractors.relations import Said, Scene, Stated, in_time, over
 from composable_memory_adapters.extractors.sentence_times import Validity, without_times
 
 _HAN = "[\u3400-\u9fff]"
@@ -100,6 +101,8 @@ _FRAMES = tuple(
         ("MARRIED_TO", "began", rf"{_S}(?:嫁给|娶)了?{_O}{_END}"),
         ("MARRIED_TO", "both", rf"^(?P<s>{_X})[和与跟](?P<o>{_X})(?:结婚|结了婚){_END}"),
         ("MARRIED_TO", "parted", rf"^(?P<s>{_X})[和与跟](?P<o>{_X})(?:离婚|离了婚|分手){_END}"),
+        ("WORKS_AT", "over", rf"{_S}(?:辞职|离职){_END}"),
+        ("MARRIED_TO", "over", rf"{_S}(?:离婚|离了婚){_END}"),
         ("LEADS", "now", rf"{_S}(?:负责|领导|主管|带领){_O}{_END}"),
         ("BORN_IN", "now", rf"{_S}出生(?:在|于){_O}{_END}"),
         ("COMES_FROM", "now", rf"{_S}来自{_O}{_END}"),
@@ -258,6 +261,9 @@ def _by_frame(
     subjects = [one for one in named if one] or [*before]
     if groups.get("port"):
         yield from (Stated(source=one, type=type_, target=f"port {groups['port']}") for one in subjects)
+        return
+    if mood == "over":
+        yield from map(partial(over, type_), subjects)
         return
     targets = [
         one for one in map(_object, re.split("[和与跟、]", groups["o"] or groups.get("o2") or "")) if one

@@ -8,7 +8,7 @@ tried in this order, and what one has read no other reads again. What fits none 
 
 import re
 from functools import cache
-from typing import Final, Literal
+from typing import Final
 
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
@@ -20,8 +20,6 @@ ONE_HOLDER: Final = frozenset(
     " CAPTAIN_OF DOCTOR_OF DENTIST_OF LANDLORD_OF ACCOUNTANT_OF PARTNER_OF".split()
 )
 """Relations to an entity that one other has at a time."""
-
-Mood = Literal["now", "began", "past", "ended"]
 
 MARK: Final = "[\ue000-\uf7ff]"
 LIST: Final = rf"{MARK}(?:(?:, (?:and |und |y )?| (?:and|und|y|e|&|sowie) ){MARK})*"
@@ -104,8 +102,13 @@ LIVES_IN   began    WHO nos (?:mudamos|trasladamos) a NAME
 LIVES_IN   now      WHO (?:vive|viven|vivo|vivimos|reside|residen|resido) (?:con [\w ]{{3,25}} )?en NAME
 LIVES_IN   past     WHO (?:vivió|vivía|vivían|vivieron|viví) en NAME
 LIVES_IN   now      WHO (?:habite|vit|mora|abita) (?:à|a|em) NAME
+WORKS_AT   over     WHO {_HAVE}?(?:quit|left|lost|resigned from|gave up) (?:his|her|their|my
+                    |the) job(?! (?:at|with|as) )(?=[ .,;!]|$)
+WORKS_AT   over     WHO (?:hat|habe) (?:seinen|ihren|meinen) (?:job|arbeitsplatz) (?:gekündigt
+                    |aufgegeben|verloren)
+WORKS_AT   over     WHO (?:dejó|dejé|perdió|perdí|renunció a) (?:su|mi) (?:trabajo|empleo|puesto)
 WORKS_AT   ended    WHO {_HAVE}?(?:quit|left|resigned from|retired from|stopped working (?:at|for)
-                    |was (?:fired|laid off) (?:by|from)|left (?:his|her|their|my) job at) NAME
+                    |was (?:fired|laid off) (?:by|from)|(?:quit|left) (?:his|her|their|my) job at) NAME
 WORKS_AT   now      WHO (?:works?|{_BE} (?:working|employed)|{_HAVE}(?:been )?(?:working|worked)
                     |teaches(?: \w+)?|interns) (?:at|for|by) NAME
 WORKS_AT   began    WHO {_HAVE}?(?:got|started|found|accepted|took|has|have) (?:an?|the) (?:new )?(?:job
@@ -145,6 +148,10 @@ MARRIED_TO joined   WHO se casaron
 MARRIED_TO parted   WHO {_HAVE}?(?:got |are |were )?divorced(?=[.,;!]|$)
 MARRIED_TO parted   WHO (?:sind|haben sich|wurden) (?:geschieden|getrennt|scheiden lassen)
 MARRIED_TO parted   WHO se (?:divorciaron|separaron)
+MARRIED_TO over     WHO {_HAVE}?(?:got |is |was )?divorced(?=[.,;!]|$)
+MARRIED_TO over     WHO (?:ist|bin) geschieden(?=[.,;!]|$)
+MARRIED_TO over     WHO (?:hat sich|habe mich) scheiden lassen
+MARRIED_TO over     WHO (?:se divorció|está divorciad[oa])(?=[.,;!]|$)
 REPORTS_TO now      WHO (?:reports?|{_BE} reporting) to NAME
 REPORTS_TO now      WHO (?:berichtet|berichte) an NAME
 REPORTS_TO now      WHO (?:reporta|responde|reporto) (?:a|ante) NAME

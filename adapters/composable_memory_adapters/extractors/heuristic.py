@@ -194,6 +194,7 @@ def _entities(read: Sequence[_Sentence], relations: Sequence[ExtractedRelation])
             add(mention.label, mention.kind)
     for relation in relations:
         source, target = KINDS_OF_ENDS.get(relation.type, (UNSURE, UNSURE))
+        target = UNSURE if relation.mood == "over" else target
         people = {sentence.owner.casefold() for sentence in read}
         for label, kind in ((relation.source, source), (relation.target, target)):
             add(label, "Person" if label.casefold() in people else kind)

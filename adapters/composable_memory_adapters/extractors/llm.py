@@ -14,7 +14,7 @@ from composable_memory.errors import ComposableMemoryError
 from composable_memory.ingest.extract import Extraction
 from composable_memory.ingest.lifetimes import observed_at
 from composable_memory.types import JsonValue
-from composable_memory_adapters.extractors.grammar import EXCLUSIVE
+from composable_memory_adapters.extractors.grammar import EXCLUSIVE, ONE_HOLDER
 from composable_memory_adapters.extractors.heuristic import HeuristicExtractor, ReadingExtractor
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
@@ -231,6 +231,7 @@ def _relation(one: _Relation) -> ExtractedRelation:
         type=one.type,
         fact=" ".join(one.fact.split()),
         exclusive=one.type in EXCLUSIVE,
+        one_holder=one.type in ONE_HOLDER,
         valid_from=one.valid_from,
         valid_to=one.valid_to,
         confidence=one.confidence,

@@ -8,7 +8,9 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import field, replace
 from datetime import datetime
+from functools import partial
 from itertools import product
+from typing import Literal
 
 from composable_memory.content import ExtractedRelation
 from composable_memory_adapters.extractors import grammar
@@ -223,9 +225,10 @@ def in_time(stated: Stated, said: Said, fact: str, observed_at: datetime | None)
     """Return a relation with the time in which it holds; None if it is over, and nobody knows since when."""
     time = said.validity
     start, end = time.start, time.end
+    mood = _mood_without_start(stated, said)
     if stated.mood == "always":
         start, end = None, None
-    elif stated.mood == "ended" or said.has_ended:
+    elif mood in ("ended", "over"):
         start, end = None, end or time.at or observed_at
         if end is None:
             return None
@@ -253,7 +256,14 @@ def in_time(stated: Stated, said: Said, fact: str, observed_at: datetime | None)
         valid_from=start,
         valid_to=end,
         confidence=CONFIDENCE,
+        mood=mood if end and not start else None,
     )
+
+
+def _mood_without_start(stated: Stated, said: Said) -> Literal["ended", "over", "past"]:
+    if stated.mood == "over":
+        return "over"
+    return "ended" if stated.mood == "ended" or said.has_ended else "past"
 
 
 # --- from a clause to marks ---------------------------------------------------------------------------------
@@ -341,6 +351,9 @@ def _by_frame(frame: grammar.Frame, match: re.Match[str], said: Said, reader: _R
         subjects = tuple(one for one in subjects if kinds.get(one, UNSURE) not in _NOT_PEOPLE)
     if not subjects:
         return
+    if frame.mood == "over":
+        yield from map(partial(over, frame.type), subjects)
+        return
     if frame.mood in ("parted", "joined"):
         if len(subjects) == 2:
             mood = "ended" if frame.mood == "parted" else "began"
@@ -371,6 +384,12 @@ def _by_frame(frame: grammar.Frame, match: re.Match[str], said: Said, reader: _R
         yield from (Stated(source=one, type=type_, target=origin, mood="ended") for one in subjects)
     reader.subjects = subjects
     reader.objects = tuple(targets) if type_ == "MARRIED_TO" else ()
+
+
+def over(type_: str, source: str) -> Stated:
+    """Return that whatever of this type somebody had is over: the text does not say which it was."""
+    what = "job" if type_ == "WORKS_AT" else "marriage"
+    return Stated(source=source, type=type_, target=f"{source}'s {what}", mood="over")
 
 
 def _changes_jobs(

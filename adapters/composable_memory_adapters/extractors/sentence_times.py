@@ -166,7 +166,8 @@ def _span(match: re.Match[str], said: datetime | None) -> _Span | None:
     name = match["m1"] or match["m2"] or match["m3"]
     month = MONTH_NAMES[name.lower()] if name else int(match["m0"] or 0)
     day = int(match["d0"] or match["d1"] or match["d2"] or 0)
-    return _calendar(int(year or 0), month, day, said, is_past=bool(match["last"]))
+    is_past = match["last"] or (match["from"] or "").lower() in ("since", "seit", "desde")
+    return _calendar(int(year or 0), month, day, said, is_past=bool(is_past))
 
 
 def _calendar(

@@ -212,6 +212,9 @@ def test_a_fact_holds_when_its_sentence_says() -> None:
         ("Anna moved to Oslo on 2026-03-01.", "2026-03-01", None),
         ("Anna moved to Oslo last week.", "2026-05-06", None),
         ("Anna has lived in Oslo since March 2024.", "2024-03-01", None),
+        ("Anna wohnt seit Juli in Oslo.", "2025-07-01", None),
+        ("Anna has lived in Oslo since August.", "2025-08-01", None),
+        ("Anna vive en Oslo desde julio.", "2025-07-01", None),
         ("Anna lives in Oslo until 2026-09-01.", "2026-05-13", "2026-09-01"),
         ("Anna works at Acme from 2026-01-01 to 2026-12-31.", "2026-01-01", "2026-12-31"),
         ("Anna worked at Acme until June 2025.", None, "2025-07-01"),
@@ -242,7 +245,23 @@ def test_what_is_over_ends_a_relation() -> None:
         over = only(text)
 
         assert (over.source, over.type, over.target) == ("Bob", type_, target)
-        assert (over.valid_from, _day(over.valid_to)) == (None, ended)
+        assert (over.valid_from, _day(over.valid_to), over.mood) == (None, ended, "ended")
+    assert only("Bob lived in Paris until 2020.").mood == "past"
+    assert only("Bob lives in Paris.").mood is None
+
+
+def test_what_is_over_without_a_name_ends_all_of_its_kind() -> None:
+    jobs = ("Bob quit his job.", "Bob hat seinen Job gekündigt.", "Bob dejó su trabajo.", "Bob lost his job.")
+    for text in jobs:
+        over = only(text)
+        assert (over.source, over.type, over.mood) == ("Bob", "WORKS_AT", "over"), text
+        assert over.valid_from is None
+        assert _day(over.valid_to) == "2026-05-13"
+    for text in ("Bob got divorced last week.", "Bob ist geschieden.", "Bob se divorció."):
+        assert (only(text).type, only(text).mood) == ("MARRIED_TO", "over"), text
+    assert only("Bob quit his job at Acme.").target == "Acme"
+    for text in ("Bob did not quit his job.", "Bob might quit his job.", "Did Bob get divorced?"):
+        assert relations(text) == [], text
 
 
 async def test_relations_are_only_between_the_entities_that_are_given() -> None:

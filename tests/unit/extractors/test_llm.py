@@ -133,6 +133,14 @@ async def test_single_entries_that_make_no_sense_are_left_out() -> None:
     assert [(one.type, one.valid_to) for one in found.relations] == [("STATES", None)]
 
 
+async def test_what_has_one_holder_at_a_time_is_marked() -> None:
+    relation = {"source": "Anna", "target": "Acme", "fact": "Anna is its head."}
+    for type_, one_holder in (("ceo of", True), ("LEADS", True), ("WORKS_AT", False)):
+        answer = json.dumps({"entities": [], "relations": [{**relation, "type": type_}]})
+        (found,) = (await extractor(answer)[0].read(CONTENT)).relations
+        assert found.one_holder is one_holder, type_
+
+
 async def test_the_model_is_asked_once_for_entities_and_relations() -> None:
     reader, model, _ = extractor(json.dumps(GOOD))
     entities = await reader.extract(CONTENT)

@@ -1,5 +1,6 @@
 """Which fact holds when follows from all statements together, whatever the order they came in."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -154,6 +155,29 @@ def test_an_end_holds_for_no_time_where_it_is_known_when_its_fact_began(is_first
         assert (known["left"].valid_at, known["left"].invalid_at) == (since, day(5))
     forgotten = with_ends({"left": replace(left, valid_at=day(5))}, NOW)
     assert forgotten["left"].valid_at is None
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_an_end_that_says_no_more_never_holds(is_first: bool) -> None:
+    left = fact("a", None, uuid="left", own_id="left", ends=True, ends_at=day(5))
+    for mood, since in (("ended", day(5)), ("over", day(5)), ("past", None)):
+        told = replace(left, properties=json.dumps({"mood": mood}))
+        other = fact("b", 9)
+        known = after([told, other] if is_first else [other, told])
+
+        assert (known["left"].valid_at, known["left"].invalid_at) == (since, day(5))
+        assert holds_on(known["left"], 1) is (mood == "past")
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_what_is_over_whatever_it_was_ends_all_that_began_before(is_first: bool) -> None:
+    properties = json.dumps({"mood": "over"})
+    quit_ = fact("job", None, uuid="quit", own_id="quit", ends=True, ends_at=day(5), properties=properties)
+    jobs = [fact("a", 1), fact("b", 7)]
+
+    known = after([quit_, *jobs] if is_first else [*jobs, quit_])
+
+    assert (known["a-id"].invalid_at, known["b-id"].invalid_at) == (day(5), None)
 
 
 def test_what_was_taken_back_holds_again_when_something_else_states_it() -> None:

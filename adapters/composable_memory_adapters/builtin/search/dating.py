@@ -160,7 +160,7 @@ def _spans(hints: Sequence[TimeHint], now: datetime) -> Iterator[DaySpan]:
             yield from _spans([hint], now)
         return
     zone = now.tzinfo
-    named = hints[0].date or ""
+    named = hints[0].date or "" if hints[0].relation in (None, "during") else ""
     try:
         first, last = shared.start.astimezone(zone).date(), shared.end.astimezone(zone).date()
     except OverflowError:  # at an edge of the calendar

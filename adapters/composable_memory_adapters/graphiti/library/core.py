@@ -1,5 +1,7 @@
 """The one door to graphiti-core: what we use of it. Importing it takes seconds, see `loading`."""
 
+import logging
+
 from composable_memory_adapters.graphiti.library.loading import undisturbed
 
 with undisturbed():
@@ -19,6 +21,9 @@ with undisturbed():
     from graphiti_core.nodes import EntityNode, EpisodeType, EpisodicNode
     from graphiti_core.prompts.models import Message
     from graphiti_core.utils.bulk_utils import add_nodes_and_edges_bulk
+
+# Without a handler Python prints warnings of a library to stderr: those of each odd answer of a model.
+logging.getLogger("graphiti_core").addHandler(logging.NullHandler())
 
 __all__ = [
     "STOPWORDS",

@@ -71,6 +71,16 @@ class FactRecord:
     provenance: str | None = None
     temporal: str | None = None
 
+    @property
+    def says_no_start(self) -> bool:
+        """Return whether it says only that something ended, and nothing of the time before."""
+        return self.ends and _properties(self.properties).get("mood") in ("ended", "over")
+
+    def may_end(self, other: "FactRecord") -> bool:
+        """Return whether it says that another fact of its source ended: that one, or all of its relation."""
+        is_over = self.ends and _properties(self.properties).get("mood") == "over"
+        return self.ends and (is_over or self.target == other.target)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MentionRecord:

@@ -167,7 +167,9 @@ def _with_ends(
 
 
 def _start_of_end(end: FactRecord, kin: Sequence[FactRecord], invalid_at: datetime | None) -> datetime | None:
-    """Return since when an end holds: for no time where the fact that it ended says since when it did."""
+    """Return since when an end holds: for no time if it says no more, or what it ended says since when."""
+    if end.says_no_start:
+        return invalid_at
     ended = (one for one in kin if not one.ends and one.target == end.target and one.valid_at)
     return invalid_at if any(end.ends_at and _start(one) < end.ends_at for one in ended) else None
 
@@ -179,7 +181,7 @@ def _ends(
     if fact.ends:
         return
     for one in kin:
-        if one.ends and one.target == fact.target:
+        if one.may_end(fact):
             yield one.ends_at if one.ends_at and one.ends_at > _start(fact) else None
         elif one.exclusive and not one.ends and one.target != fact.target:
             yield one.valid_at if _start(one) > _start(fact) else None
