@@ -60,6 +60,8 @@ FORGETTING = "tests/integration/test_forgetting.py::test_"
 LEAKS = "tests/integration/test_leaks.py::test_"
 BLOCKING = "tests/integration/test_blocking_memory.py::test_"
 TRUST = "tests/integration/test_trust.py::test_"
+CONNECT = "tests/integration/test_connect.py::test_"
+CONNECT_TEXTS = "tests/unit/test_connect_texts.py::test_"
 FRAMEWORKS = "tests/integration/frameworks/"
 FILES = "tests/integration/test_config_files.py::test_"
 SETTINGS = "tests/unit/test_settings.py::test_"
@@ -2351,6 +2353,18 @@ INTERFACES = document(
                  f"{TRUST}what_openclaw_says_elsewhere_is_read_or_named",
                  f"{TRUST}what_openclaw_asks_for_elsewhere_waits_for_consent_and_does_not_stop_the_memory",
                  f"{TRUST}the_first_file_counts_and_the_others_are_named"),
+            kept("own:connect", "one command connects an agent, and takes it back byte for byte",
+                 f"{CONNECT}each_client_has_its_files_and_undo_leaves_nothing",
+                 f"{CONNECT}a_file_with_others_in_it_becomes_what_it_was_byte_for_byte",
+                 f"{CONNECT}nothing_is_written_without_a_yes",
+                 f"{CONNECT}a_linked_file_stays_a_link",
+                 f"{CONNECT}a_file_that_cannot_be_changed_safely_is_not_and_the_lines_are_shown",
+                 f"{CONNECT_TEXTS}everything_else_stays_as_it_is_written",
+                 f"{CONNECT_TEXTS}a_table_in_toml_is_entered_changed_and_taken_out"),
+            kept("own:connect:agents", "the agents themselves list the server",
+                 f"{CONNECT}claude_code_lists_the_server_and_reaches_it",
+                 f"{CONNECT}codex_lists_the_server",
+                 "tests/docs/test_clients_page.py::test_each_file_is_shown_as_it_is_written"),
             kept("own:backends:shared-keys", "weight, timeout_ms, condition and settings of its own",
                  f"{PLUGIN}its_weight_counts", f"{PLUGIN}its_deadline_holds",
                  f"{PLUGIN}its_own_settings_reach_it",

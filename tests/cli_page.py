@@ -35,8 +35,10 @@ FOREIGN_MAPPINGS = {
     "byIntent",
     "incomplete",
     "passedOver",
+    "server",
+    "hooks",
 }
-"""Keys of mappings whose own keys are no names of ours: those of a backend, of a weight table, of a file."""
+"""Keys of mappings whose own keys are no names of ours: of a backend, a weight table, an agent."""
 FOREIGN = {"events", "value"}
 """Keys of values that are written as they stand elsewhere: in the log, in the settings."""
 

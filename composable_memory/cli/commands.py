@@ -29,6 +29,10 @@ COMMANDS = {
         "workspaces",
         "List known workspaces, clean up, and reconnect one whose folder was replaced.",
     ),
+    "connect": (
+        "connect",
+        "Connect an agent to this memory: enter its MCP server and hooks in the agent's configuration.",
+    ),
     "trust": (
         "trust",
         "Show what a workspace's settings file asks for beyond what is harmless, and allow it.",

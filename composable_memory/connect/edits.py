@@ -1,0 +1,203 @@
+"""What `cmem connect` changes in the files of an agent: planned first, and written only by `write`."""
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+
+from composable_memory.connect import file_text
+from composable_memory.connect.clients import Client, Places, Scope
+from composable_memory.errors import ConfigError
+from composable_memory_ops_logs.private_files import replace_file, replacing
+from composable_memory_ops_logs.quick_dataclass import dataclass
+
+COPIES = "connect"
+"""The folder in the state folder with a copy of each file as it was before we were in it."""
+
+PACKAGE = "composable-memory[mcp]"
+PROGRAMS = ("cmem", "composable-memory")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edit:
+    """A file as it is, and as it is to be; None where there is none.
+
+    `had_us` says that we are in it already. One that undoes another may have a `copy` of the file as it was.
+    """
+
+    path: Path
+    before: str | None
+    after: str | None
+    had_us: bool = False
+    is_undo: bool = False
+    copy: Path | None = None
+
+    @property
+    def is_change(self) -> bool:
+        """Return whether anything changes."""
+        return self.before != self.after
+
+    @property
+    def is_toml(self) -> bool:
+        """Return whether the file is TOML; else it is JSON."""
+        return self.path.suffix == ".toml"
+
+
+def plan(
+    client: Client, places: Places, scope: Scope, words: Sequence[str], options: Sequence[str], *, hooks: bool
+) -> tuple[Edit, ...]:
+    """Return what enters a server and hooks in the files of an agent; `words` start cmem.
+
+    Raises:
+        ConfigError: a file cannot be read, or not be changed without a risk for what is in it.
+    """
+    entry = client.server([*words, "mcp", *options])
+    commands = [*hook_commands(client, words, options)]
+    server = client.servers[scope](places)
+    edits = [
+        _edit(server, client, lambda text, toml: file_text.with_server(text, client, entry, is_toml=toml))
+    ]
+    if hooks and scope in client.hook_files:
+        file = client.hook_files[scope](places)
+        edits.append(_edit(file, client, lambda text, _: file_text.with_hooks(text, client, commands)))
+    return tuple(edits)
+
+
+def plan_undo(client: Client, places: Places, scope: Scope, state_dir: Path) -> tuple[Edit, ...]:
+    """Return what takes us out of the files of an agent; one that nobody else changed becomes what it was.
+
+    Raises:
+        ConfigError: a file cannot be read.
+    """
+    files = [locate[scope](places) for locate in (client.servers, client.hook_files) if scope in locate]
+    edits = (
+        _edit(file, client, lambda text, toml: file_text.without_us(text, client, is_toml=toml))
+        for file in files
+    )
+    return tuple(_as_it_was(edit, state_dir) for edit in edits)
+
+
+def write(edit: Edit, state_dir: Path, *, is_private: bool) -> Path | None:
+    """Change a file in one step, and return where it is kept as it was; links to it stay links.
+
+    A new file is for its owner alone if `is_private`.
+
+    Raises:
+        ConfigError: somebody else changed it meanwhile.
+        OSError: it cannot be written; then it is as it was.
+    """
+    if _read(edit.path) != edit.before:
+        raise ConfigError("connect", "changed meanwhile; run the command again", origin=str(edit.path))
+    kept = None if edit.is_undo else _keep(edit, state_dir)
+    if edit.after is None:
+        edit.path.unlink()
+    elif edit.before is not None:
+        mode = edit.path.stat().st_mode & 0o7777
+        with replacing(edit.path, survives="power cut") as scratch:
+            scratch.write_bytes(edit.after.encode())
+            scratch.chmod(mode)
+    else:
+        edit.path.parent.mkdir(parents=True, exist_ok=True)
+        with os.fdopen(
+            os.open(edit.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600 if is_private else 0o666), "wb"
+        ) as new:
+            new.write(edit.after.encode())
+    if edit.copy is not None:
+        edit.copy.unlink(missing_ok=True)
+    return kept
+
+
+def hook_commands(
+    client: Client, words: Sequence[str], options: Sequence[str]
+) -> Iterator[tuple[str, str, str]]:
+    """Yield for each event of an agent the name of a hook and its command, for a shell."""
+    for event, names in client.hooks.items():
+        for name in names:
+            yield event, name, shell_command([*words, "hook", name, *options])
+
+
+def shell_command(words: Sequence[str]) -> str:
+    """Return words as a command for the shell of this system."""
+    if os.name == "nt":
+        return subprocess.list2cmdline([word.replace("\\", "/") for word in words])
+    return shlex.join(words)
+
+
+def running_command(program: str, prefix: Path, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the words that start this program again: `program` as it was called, of the Python in `prefix`.
+
+    What uvx and `pipx run` made for one run is gone by then, so there they are asked again.
+    """
+    parts = prefix.parts
+    if "uv" in parts and {"archive-v0", "environments-v2"} & set(parts):
+        uvx = Path(environ["UV"]).with_name("uvx") if environ.get("UV") else "uvx"
+        return (str(uvx), "--from", PACKAGE, "cmem")
+    if "pipx" in parts and (".cache" in parts or "cache" in parts):
+        return (shutil.which("pipx") or "pipx", "run", "--spec", PACKAGE, "cmem")
+    found = shutil.which(program) if Path(program).stem in PROGRAMS else None
+    return (str(Path(found).absolute()),) if found else (sys.executable, "-m", "composable_memory.cli")
+
+
+Change = Callable[[str, bool], str]
+"""Changes a text, which is TOML or not."""
+
+
+def _edit(path: Path, client: Client, change: Change) -> Edit:
+    path = path.resolve()  # the file of a dotfile manager is behind a link, which has to stay one
+    before, is_toml = _read(path), path.suffix == ".toml"
+    text = before or ""
+    try:
+        after = change(text, is_toml)
+        had_us = file_text.without_us(text, client, is_toml=is_toml) != text
+        if file_text.others(after, is_toml=is_toml) != file_text.others(text, is_toml=is_toml):
+            raise ValueError("something else in it would change")
+    except ValueError as problem:
+        raise ConfigError("connect", f"not changed: {problem}", origin=str(path)) from problem
+    return Edit(path=path, before=before, after=before if after == text else after, had_us=had_us)
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_bytes().decode()
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise ConfigError("connect", "not text in UTF-8", origin=str(path)) from error
+
+
+def _as_it_was(edit: Edit, state_dir: Path) -> Edit:
+    edit = replace(edit, is_undo=True)
+    if not edit.is_change or edit.before is None or edit.after is None:
+        return edit
+    copy = _copy_of(edit.path, edit.before, state_dir)
+    if copy.exists():
+        return replace(edit, after=copy.read_bytes().decode(), copy=copy)
+    rest = file_text.others(edit.after, is_toml=edit.is_toml)
+    return replace(edit, after=None) if rest is None else edit
+
+
+def _keep(edit: Edit, state_dir: Path) -> Path | None:
+    """Keep a file as it was before we were in it; a file that we change again was kept then."""
+    if edit.before is None or edit.after is None:
+        return None
+    kept, earlier = edit.before.encode(), _copy_of(edit.path, edit.before, state_dir)
+    if earlier.exists():
+        kept = earlier.read_bytes()
+        earlier.unlink()
+    elif edit.had_us:
+        return None
+    copy = _copy_of(edit.path, edit.after, state_dir)
+    copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    replace_file(copy, kept, survives="power cut")
+    return copy
+
+
+def _copy_of(path: Path, text: str, state_dir: Path) -> Path:
+    """Return where a file is kept as it was before it had this text."""
+    digests = (sha256(one.encode("utf-8", "surrogateescape")).hexdigest()[:12] for one in (str(path), text))
+    return state_dir / COPIES / f"{'-'.join(digests)}-{path.name}"

@@ -1,0 +1,153 @@
+"""Our server and our hooks in the text of a configuration file, JSON or TOML (pure)."""
+
+import json
+import re
+import tomllib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
+
+from composable_memory.connect import json_text
+from composable_memory.connect.clients import SERVER, Client
+
+_OUR_HOOK = re.compile(
+    r"(?:cmem|composable-memory|composable_memory\.cli)(?:\.exe)?[\"']? hook "
+    r"(?:session-start|prompt|turn|compaction|session-end)\b"
+)
+_TABLE = re.compile(r"^[ \t]*\[", re.MULTILINE)
+_OUR_TABLE = re.compile(
+    rf'^[ \t]*\[[ \t]*mcp_servers[ \t]*\.[ \t]*(?:{SERVER}|"{SERVER}")[ \t]*[].]', re.MULTILINE
+)
+_REMARKS = re.compile(r"(?:^[ \t]*(?:#[^\n]*)?(?:\n|\Z))*\Z", re.MULTILINE)
+"""Comments and blank lines at the end of a table: they are about what comes next."""
+
+
+def with_server(text: str, client: Client, entry: Mapping[str, object], *, is_toml: bool) -> str:
+    """Return the text with our server; what a user added to its entry stays.
+
+    Raises:
+        ValueError: the text cannot be read, or not be changed safely.
+    """
+    if is_toml:
+        return _with_table(text, client, entry)
+    path = (*client.key, SERVER)
+    found = json_text.parse(text).find(path)
+    there = found.value if found else {}
+    wanted = {**there, **entry} if isinstance(there, dict) else entry
+    return text if there == wanted else json_text.with_value(text, path, wanted)
+
+
+def without_us(text: str, client: Client, *, is_toml: bool) -> str:
+    """Return the text without our server and our hooks.
+
+    Raises:
+        ValueError: the text cannot be read.
+    """
+    if is_toml:
+        return "".join(part for is_ours, part in _tables(text) if not is_ours)
+    path = (*client.key, SERVER)
+    text = text if json_text.parse(text).find(path) is None else json_text.without(text, path)
+    return _without_hooks(text)
+
+
+def with_hooks(text: str, client: Client, commands: Iterable[tuple[str, str, str]]) -> str:
+    """Return the text with our hooks, each given by its event, its name and its command.
+
+    Raises:
+        ValueError: the text cannot be read, or something else stands where hooks belong.
+    """
+    wanted = [(event, name, command) for event, name, command in commands]
+    there = Counter((path[1], command) for path, command in _our_hooks(text))
+    if there == Counter((event, command) for event, _, command in wanted):
+        return text
+    text = _without_hooks(text)
+    if client.version is not None and json_text.parse(text).find(("version",)) is None:
+        text = json_text.with_value(text, ("version",), client.version)
+    for event, name, command in wanted:
+        text = json_text.with_entry(text, ("hooks", event), client.hook(command, name))
+    return text
+
+
+def _without_hooks(text: str) -> str:
+    while found := next(_our_hooks(text), None):
+        text = json_text.without(text, found[0])
+    return text
+
+
+def _our_hooks(text: str) -> Iterator[tuple[json_text.Path, str]]:
+    for path, node in json_text.parse(text).walk():
+        command = node.find(("command",)) if node.kind == "{" and path[0] == "hooks" else None
+        if command is not None and _is_our_hook(command.value):
+            yield path, str(command.value)
+
+
+def _is_our_hook(command: object) -> bool:
+    return isinstance(command, str) and _OUR_HOOK.search(command) is not None
+
+
+def others(text: str, *, is_toml: bool) -> object:
+    """Return what a text says of anything but us; None if nothing. Sections that are empty do not count.
+
+    Raises:
+        ValueError: the text cannot be read.
+    """
+    rest = _others(tomllib.loads(text) if is_toml else json_text.parse(text).value)
+    if isinstance(rest, dict):
+        rest = {name: item for name, item in rest.items() if (name, item) != ("version", 1)}
+    return rest or None
+
+
+def _others(value: object) -> object:
+    match value:
+        case dict():
+            if _is_our_hook(value.get("command")):
+                return None
+            kept = {name: _others(item) for name, item in value.items() if name != SERVER}
+            return {name: item for name, item in kept.items() if item not in (None, {}, [])} or None
+        case list():
+            return [item for item in map(_others, value) if item not in (None, {}, [])] or None
+    return value
+
+
+# --- TOML ---------------------------------------------------------------------------------------------------
+
+
+def table(client: Client, entry: Mapping[str, object]) -> str:
+    """Return our server as a table in TOML, whose strings may be written as those of JSON."""
+    lines = (f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in entry.items())
+    return f"[{'.'.join((*client.key, SERVER))}]\n{''.join(lines)}"
+
+
+def _with_table(text: str, client: Client, entry: Mapping[str, object]) -> str:
+    there = tomllib.loads(text).get(client.key[0], {}).get(SERVER)
+    if there is not None and {**there, **entry} == there:
+        return text
+    newline = "\r\n" if "\r\n" in text else "\n"
+    if there is None:
+        gap = newline if text.strip() else ""
+        end = "" if not text or text.endswith("\n") else newline
+        return f"{text}{end}{gap}{table(client, entry).replace(chr(10), newline)}"
+    return "".join(_with_lines(part, entry) if is_ours else part for is_ours, part in _tables(text))
+
+
+def _with_lines(part: str, entry: Mapping[str, object]) -> str:
+    for name, value in entry.items():
+        line = f"{name} = {json.dumps(value, ensure_ascii=False)}".replace("\\", r"\\")
+        part = re.sub(rf"(?m)^[ \t]*{name}[ \t]*=[^\r\n]*", line, part, count=1)
+    return part
+
+
+def _tables(text: str) -> list[tuple[bool, str]]:
+    """Return the text in parts, and which of them are our tables; a blank line before one belongs to it."""
+    starts = [0, *(found.start() for found in _TABLE.finditer(text)), len(text)]
+    parts: list[tuple[bool, str]] = []
+    for begin, end in pairwise(starts):
+        part, is_ours = text[begin:end], _OUR_TABLE.match(text, begin) is not None
+        if is_ours and parts and (gap := re.search(r"\n(\r?\n)\Z", parts[-1][1])):
+            parts[-1] = (False, parts[-1][1][: gap.start(1)])
+            part = gap[1] + part
+        below = _REMARKS.search(part)
+        assert below is not None
+        cut = below.start() if is_ours else len(part)
+        parts += [one for one in ((is_ours, part[:cut]), (False, part[cut:])) if one[1]]
+    return parts
