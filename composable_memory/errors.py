@@ -4,6 +4,7 @@
     ├─ ConfigError              a setting cannot be used: which key, from where, what instead
     ├─ InvalidArgument          a call cannot take what it was given: which argument (also a ValueError)
     ├─ MemoryPathError          a path is not allowed: which one, which roots are
+    ├─ NoteNotWritten           a note could not be changed: which one, why, and what to do
     ├─ BackendError             a backend failed: which one, doing what, in which trace
     │  ├─ BackendUnavailable    something it needs is missing, and how to get it
     │  ├─ BackendTimeout        it did not answer in time (also a TimeoutError)
@@ -61,6 +62,16 @@ class MemoryPathError(ComposableMemoryError):
         self.path = path
         self.problem = problem
         self.allowed = tuple(allowed)
+
+
+class NoteNotWritten(ComposableMemoryError):
+    """A note could not be changed; it is as it was."""
+
+    def __init__(self, path: str, problem: str, *, fix: str) -> None:
+        super().__init__(f"cannot write {path!r}: {problem}; {fix}")
+        self.path = path
+        self.problem = problem
+        self.fix = fix
 
 
 class BackendError(ComposableMemoryError):

@@ -8,8 +8,9 @@ items below a heading `Retain`. People write them too, so an item that is none i
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
+from composable_memory.front_matter import front_matter
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 RETAIN_HEADING = "## Retain"
@@ -32,7 +33,10 @@ _ENDING = re.compile(
     r"(?P<text>.*?)(?P<tags>(?:[ \t]+#(?=[\w/-]*[^\W\d])[\w/-]+)*)(?:[ \t]+\^(?P<id>[A-Za-z0-9-]+))?"
 )
 _HEADING = re.compile(r" {0,3}(#{1,6})[ \t]+(.*?)[ \t#]*")
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,}|<!--)")
+_COMMENT, _COMMENT_ENDS = "<!--", "-->"
+_TAKES_NO_ITEM = re.compile(r"(?!#{1,6}[ \t]|[ \t]|[-*+][ \t]|`{3}|~{3}).*\S.*")
+"""A line below which a list begins only after a blank one: text, a table, HTML."""
 _CONTINUED = re.compile(r"(?:[ ]{2,}|\t)[ \t]*(?![-*+][ \t])(\S.*?)[ \t]*")
 
 
@@ -86,19 +90,61 @@ def read_retained_line(text: str) -> RetainedLine | None:
 def retained_lines(note: str, *, everywhere: bool = False) -> Iterator[RetainedLine]:
     """Yield the retained lines of a note, with their places: those below a heading `Retain`, or all of them.
 
-    Examples in code are none. A line that is indented below an item goes on with it.
+    Examples in code, and what is commented out, are none. A line that is indented below an item goes on with
+    it.
     """
-    lines = note.split("\n")
-    wanted, level, fence = everywhere, 0, ""
-    for number, text in enumerate(lines):
-        if fence or _FENCE.match(text):
-            fence = _fence_after(text, fence)
-        elif heading := _HEADING.fullmatch(text):
-            if not level or len(heading[1]) <= level:
-                level = len(heading[1]) if heading[2].strip().lower() == "retain" else 0
-            wanted = everywhere or level > 0
-        elif wanted and _LINE.fullmatch(text):
+    lines = _split(note)
+    for number, place in enumerate(_places(note, lines)):
+        if (everywhere or place.is_retained) and not place.is_code and _LINE.fullmatch(lines[number]):
             yield from _whole(lines, number)
+
+
+def with_retained_line(note: str, line: RetainedLine) -> str:
+    """Return a note with a line at the end of its last section `Retain`, which is made where there is none.
+
+    Code or a comment that is still open at the end of the note is closed where the line comes below it.
+    """
+    lines = _split(note)
+    places = list(_places(note, lines))
+    written = [number for number, text in enumerate(lines) if text.strip()]
+    last = next((number for number in reversed(written) if places[number].is_retained), None)
+    new = [format_retained_line(line)]
+    if last is None:
+        last = written[-1] if written else -1
+        new = ["", RETAIN_HEADING, *new] if written else [RETAIN_HEADING, *new]
+    elif _TAKES_NO_ITEM.fullmatch(lines[last]):
+        new = ["", *new]
+    if last >= 0 and (left_open := places[last].left_open):
+        new = [_COMMENT_ENDS if left_open == _COMMENT else left_open, *new]
+    before, after = note.split("\n")[: last + 1], note.split("\n")[last + 1 :]
+    if "\r\n" in note:
+        before[-1:] = [one.removesuffix("\r") + "\r" for one in before[-1:]]
+        new = [f"{one}\r" for one in new]
+    return "\n".join([*before, *new, *(after if any(one.strip() for one in after) else [""])])
+
+
+class _Place(NamedTuple):
+    """Where a line stands: below a heading `Retain`, in code, and which code or comment it leaves open."""
+
+    is_retained: bool
+    is_code: bool
+    left_open: str
+
+
+def _places(note: str, lines: Sequence[str]) -> Iterator[_Place]:
+    level, code, head = 0, "", front_matter(note).lines
+    for number, text in enumerate(lines):
+        is_code = number >= head and bool(code or _FENCE.match(text))
+        if is_code:
+            code = _code_after(text, code)
+        elif number >= head and (heading := _HEADING.fullmatch(text)):
+            is_deeper = level and len(heading[1]) > level
+            level = level if is_deeper else len(heading[1]) * (heading[2].strip().lower() == "retain")
+        yield _Place(level > 0, is_code, code)
+
+
+def _split(note: str) -> list[str]:
+    return [line.removesuffix("\r") for line in note.removeprefix("\ufeff").split("\n")]
 
 
 def _whole(lines: Sequence[str], first: int) -> Iterator[RetainedLine]:
@@ -120,13 +166,16 @@ def _whole(lines: Sequence[str], first: int) -> Iterator[RetainedLine]:
         )
 
 
-def _fence_after(text: str, fence: str) -> str:
-    """Return the mark of the code that is open after a line, empty where none is."""
+def _code_after(text: str, code: str) -> str:
+    """Return the mark of the code or comment that is open after a line, empty where none is."""
     match = _FENCE.match(text)
-    if not fence:
-        return match[1] if match else ""
-    closes = match is not None and match[1].startswith(fence) and not text.strip().strip(fence[0])
-    return "" if closes else fence
+    if not code:
+        code = match[1] if match else ""
+        return "" if code == _COMMENT and _COMMENT_ENDS in text else code
+    if code == _COMMENT:
+        return "" if _COMMENT_ENDS in text else code
+    closes = match is not None and match[1].startswith(code) and not text.strip().strip(code[0])
+    return "" if closes else code
 
 
 def _mention(name: str) -> str:

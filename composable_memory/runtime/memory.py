@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from composable_memory.forget.values import ForgetPlan, ForgetReport
     from composable_memory.learning import Learning
     from composable_memory.reflect.values import Reflection
+    from composable_memory.retain.remember import Remembered
     from composable_memory.runtime.failover import FallbackMemoryManager
 
 
@@ -304,6 +305,41 @@ class Memory:
         require_text("path", path)
         return await self._hand_over(
             contents, backend, lambda one: one.ingest_source(path, contents, wait=wait)
+        )
+
+    async def remember(
+        self,
+        text: str,
+        *,
+        type: str | None = None,  # noqa: A002 - as in the notes, and in every face
+        entities: Sequence[str] = (),
+        confidence: float | None = None,
+        tags: Sequence[str] = (),
+        session_key: str | None = None,
+        now: datetime | None = None,
+    ) -> "Remembered":
+        """Retain a sentence as one line of the day's note; it can be found when the call returns.
+
+        `type` is `world`, `experience`, `opinion` or `observation`; without it an opinion where a confidence
+        is given, else a fact of the world. The day is that of `now` in its zone. What the notes say already
+        is not written again: `duplicate_of` is where. A backend that cannot find the line yet is in
+        `degraded`; the line is safe all the same.
+
+        Raises:
+            InvalidArgument: the text is blank, too long or only a secret, or another argument is wrong.
+            NoteNotWritten: the day's note cannot be written.
+        """
+        from composable_memory.retain.remember import remember  # a search does without
+
+        return await remember(
+            self,
+            text,
+            type=type,
+            entities=entities,
+            confidence=confidence,
+            tags=tags,
+            session_key=session_key,
+            now=now,
         )
 
     def facts_of(self, backend: str | None = None) -> SupportsFacts:

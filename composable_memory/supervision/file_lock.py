@@ -20,7 +20,8 @@ POLL_S = 0.05
 async def file_lock(path: Path, *, owner: str, patience_s: float) -> AsyncIterator[bool]:
     """Hold a lock during the block; yields whether it is ours after at most `patience_s`.
 
-    Processes that are started meanwhile do not inherit it, and its file is never removed.
+    `path` is a file, which is made where there is none and never removed, or a folder that exists. Processes
+    that are started meanwhile do not inherit the lock.
 
         async with file_lock(home / "export.lock", owner="qmd", patience_s=5.0) as is_ours:
             if is_ours:
@@ -76,7 +77,8 @@ async def _attempt(path: Path) -> int | None:
 
 def _take(path: Path) -> int | None:
     """Return a descriptor that holds the lock, or None if somebody else has it."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    flags = os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT
+    descriptor = os.open(path, flags | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

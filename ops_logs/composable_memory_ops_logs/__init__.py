@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         Intent,
         Interleaved,
         MemoryRead,
+        MemoryRemembered,
         NearPair,
         OpsEvent,
         QueryDelivered,
@@ -105,6 +106,7 @@ __all__ = [
     "Interleaved",
     "LearningFailed",
     "MemoryRead",
+    "MemoryRemembered",
     "MemorySink",
     "NearPair",
     "OpsEvent",
@@ -140,8 +142,8 @@ _MODULES = {
     "events": (
         "PIECES_TOLD QUERY_PREVIEW_CHARS SCHEMA_VERSION SNIPPET_PREVIEW_CHARS AnswerGiven BackendDegraded "
         "BackendOpened BackendRecovered BackendResult Candidate ContextPackBuild DedupStats "
-        "Degradation Dropped ErrorInfo EventDetail FinalResult Intent Interleaved MemoryRead NearPair "
-        "OpsEvent QueryDelivered QueryMerged QueryStart Status TakenFrom place_key"
+        "Degradation Dropped ErrorInfo EventDetail FinalResult Intent Interleaved MemoryRead "
+        "MemoryRemembered NearPair OpsEvent QueryDelivered QueryMerged QueryStart Status TakenFrom place_key"
     ),
     "ingest_events": (
         "GraphitiHealth GraphitiIngest GraphitiQuery "

@@ -315,6 +315,28 @@ class MemoryRead(EventDetail):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryRemembered(EventDetail):
+    """A sentence was retained in a note, or was there already; what it says is not logged."""
+
+    action: ClassVar[str] = "memory.remembered"
+    path: str
+    start_line: int
+    end_line: int
+    id: str | None = None
+    type: str
+    """World, experience, opinion or observation."""
+    chars: int
+    """How long the sentence is."""
+    entity_count: int = 0
+    is_known: bool = False
+    """Whether the note said it before, so that nothing was written."""
+    degraded: Sequence[str] = ()
+    """The backends that cannot find it yet."""
+    memory: str | None = None
+    """The mark of the memory whose note it is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerGiven(EventDetail):
     """An agent answered with what a search had brought; the answer itself is not kept."""
 

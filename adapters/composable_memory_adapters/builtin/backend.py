@@ -298,12 +298,18 @@ class BuiltinMemory:
     # --- staying up to date ---
 
     async def _update(self, flight: Flight) -> SyncReport:
+        if self._scope.is_folder:  # kept before `memory/` is made in it, which says otherwise
+            await self._keep_scope()
         report = await self._index.update(flight)
-        if self._index.snapshot.files and not self._is_scope_kept:
+        if self._index.snapshot.files:
+            await self._keep_scope()
+        return report
+
+    async def _keep_scope(self) -> None:
+        if not self._is_scope_kept:
             with suppress(ConfigError):  # a registry that cannot be used now: the next sync tries again
                 await asyncio.to_thread(keep, self._scope, self._services)
                 self._is_scope_kept = True
-        return report
 
     async def _look_for_changes(self, session_key: str | None) -> None:
         """Start a sync if one is due or a conversation begins, and wait a moment for it."""

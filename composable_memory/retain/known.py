@@ -1,0 +1,134 @@
+"""Finds the place where the notes of a workspace say already what is to be retained."""
+
+import asyncio
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from composable_memory.errors import ComposableMemoryError
+from composable_memory.interfaces import Capability, MemorySearchManager
+from composable_memory.retain.lines import RetainedLine, format_retained_line, retained_lines
+from composable_memory.retain.sameness import are_rivals, say_the_same, words_said
+from composable_memory.time.expressions import time_mentions
+from composable_memory.types import Degradation, MemorySearchResult, Origin, SearchOptions
+from composable_memory_ops_logs.quick_dataclass import dataclass
+
+if TYPE_CHECKING:
+    from composable_memory.runtime.memory import Memory
+
+LOOK_S = 5.0
+"""How long the older notes are searched for what is known."""
+MOST_RESULTS = 10
+WHOLE_NOTE = 10_000_000
+OF_A_DAY = frozenset({"experience", "observation"})
+"""What is true of the day it is of: the same on another day is another one."""
+
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}(?!.*\d{4}-\d{2}-\d{2})")
+_ITEM = re.compile(r"\s*(?:[-*+>]|\d{1,3}[.)])\s+(?:\[[ xX]\]\s+)?|\s*#{1,6}\s+")
+_SENTENCE_ENDS = re.compile(r"(?<=[.!?。！？])\s+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownLine:
+    """A sentence in a note; `line` is None where it is in plain text, `day` where the note is of none."""
+
+    origin: Origin
+    text: str
+    words: tuple[str, ...]
+    line: RetainedLine | None = None
+
+    @property
+    def day(self) -> str | None:
+        """Return the day that its note is of."""
+        found = _DAY.search(self.origin.path)
+        return found[0] if found else None
+
+
+async def find_known(
+    memory: "Memory", line: RetainedLine, day_note: str
+) -> tuple[KnownLine | None, tuple[Degradation, ...]]:
+    """Return where the notes say the same, `day_note` first, and what could not be searched for it.
+
+    What is of a day, and what names a time that depends on the day, is known only if its own note says it.
+    What a later line has contradicted in much the same words is known no more.
+    """
+    words = words_said(line.text, line.entities)
+    clue = max(words, key=len, default="")
+    searched, degraded = await _searched(memory, line.text)
+    places = [Origin(path=day_note, start_line=1, end_line=WHOLE_NOTE), *_places(searched, day_note)]
+    texts = await asyncio.gather(*(memory.text_of(one.path, one.start_line, one.end_line) for one in places))
+    known = [
+        one
+        for place, text in zip(places, texts, strict=True)
+        for one in _sentences(text or "", place.path, place.start_line, clue)
+    ]
+    same = [one for one in known if say_the_same(words, one.words)]
+    if line.type in OF_A_DAY or _depends_on_the_day(line.text):
+        same = [one for one in same if one.origin.path == day_note]
+    rivals = [one.day for one in known if one.day and are_rivals(words, one.words)]
+    standing = (one for one in same if one.day is None or not any(day > one.day for day in rivals))
+    return next(standing, None), degraded
+
+
+def index_backends(memory: "Memory") -> dict[str, MemorySearchManager]:
+    """Return the open backends that index notes, by their ids; a graph is told what it is to know."""
+    told = memory.manager.backends_with(Capability.INGEST)
+    able = memory.manager.backends_with(Capability.SYNC)
+    return {backend_id: one for backend_id, one in able.items() if backend_id not in told}
+
+
+async def _searched(memory: "Memory", text: str) -> tuple[list[MemorySearchResult], tuple[Degradation, ...]]:
+    # The backends themselves are asked: the log of questions is what weights are learnt from.
+    backends = index_backends(memory)
+    options = SearchOptions(max_results=MOST_RESULTS)
+    outcomes = await asyncio.gather(
+        *(asyncio.wait_for(one.search(text, options), LOOK_S) for one in backends.values()),
+        return_exceptions=True,
+    )
+    found: list[MemorySearchResult] = []
+    degraded: list[Degradation] = []
+    for backend_id, outcome in zip(backends, outcomes, strict=True):
+        if isinstance(outcome, ComposableMemoryError | TimeoutError):
+            reason = f"not searched for what is known already: {outcome or f'no answer in {LOOK_S:g} s'}"
+            degraded.append(Degradation(backend_id=backend_id, code="failed", reason=reason))
+        elif isinstance(outcome, BaseException):
+            raise outcome
+        else:
+            found += outcome
+    return found, tuple(degraded)
+
+
+def _places(found: Sequence[MemorySearchResult], day_note: str) -> list[Origin]:
+    """Return the passages of notes; what was only said in a conversation is not known for that."""
+    places = (
+        Origin(path=one.path, start_line=one.start_line, end_line=one.end_line)
+        for one in found
+        if one.source == "memory" and one.start_line > 0 and one.path != day_note
+    )
+    return list(dict.fromkeys(places))
+
+
+def _sentences(text: str, path: str, first: int, clue: str) -> Iterator[KnownLine]:
+    """Yield the retained lines of a passage, then the sentences of its other lines that have a word."""
+    taken: set[int] = set()
+    for line in retained_lines(text, everywhere=True):
+        taken.update(range(line.start_line, line.end_line + 1))
+        yield KnownLine(
+            origin=Origin(
+                path=path, start_line=line.start_line + first - 1, end_line=line.end_line + first - 1
+            ),
+            text=format_retained_line(line),
+            words=words_said(line.text, line.entities),
+            line=line,
+        )
+    for number, row in enumerate(text.split("\n"), start=1):
+        if number not in taken and clue in row.casefold():
+            origin = Origin(path=path, start_line=number + first - 1, end_line=number + first - 1)
+            for sentence in _SENTENCE_ENDS.split(_ITEM.sub("", row, count=1).strip()):
+                yield KnownLine(origin=origin, text=row.strip(), words=words_said(sentence))
+
+
+def _depends_on_the_day(text: str) -> bool:
+    """Return whether a sentence names a time that is another one tomorrow, such as "next week"."""
+    hints = [one.hint for one in time_mentions(text)]
+    return any(one.date is None or one.date.startswith("-") for one in hints)

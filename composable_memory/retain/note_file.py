@@ -1,0 +1,235 @@
+"""Changes a note on the disk beside others who write it: our own processes, and editors, which lock nothing.
+
+Our processes take turns by a lock on the note's folder. An editor puts a new file in the place of the note,
+or empties and writes it, at any moment. So the changed note and the note change places in one step, and what
+was there then is looked at: what an editor has saved into it meanwhile becomes the note, with the change.
+"""
+
+import asyncio
+import ctypes
+import os
+import stat
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from difflib import SequenceMatcher
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar
+
+from composable_memory.errors import BackendUnavailable, MemoryPathError, NoteNotWritten
+from composable_memory.paths import opened_file, resolve_memory_file
+from composable_memory.supervision.file_lock import file_lock
+from composable_memory.supervision.tasks import until_done
+from composable_memory_ops_logs.private_files import sync_folder
+
+T = TypeVar("T")
+
+Change = Callable[[str], str]
+"""Returns the text of a note with a change; the same text where the change is in it already."""
+
+PATIENCE_S = 10.0
+"""How long to wait for the lock, which others hold for milliseconds."""
+ATTEMPTS = 100
+"""How often a change is tried while others keep writing the note."""
+MAX_NOTE_BYTES = 8 * 1024 * 1024
+SETTLE_S = 0.01
+SETTLE_STEPS = 20
+"""So long, and so often, an editor is waited for that has emptied a note and is about to write it."""
+UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+LEFT_BEHIND = ".*.????????????.new"
+"""What is left in the folder by a process that was killed while it wrote."""
+AT_CWD, EXCHANGE = -100, 2
+
+
+class NoteFile:
+    """A note that is to be changed, and watched for what editors do to it until the block ends.
+
+    async with NoteFile(workspace, "memory/2026-03-01.md") as note:
+        await note.change(lambda text: text + "- more\\n")
+        await index(note)
+        await note.change(...)  # the same change: does nothing unless an editor has undone it
+    """
+
+    def __init__(self, workspace: Path, path: str) -> None:
+        self._workspace = workspace
+        self._path = path
+        self._replaced: list[_Seen] = []
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for one in self._replaced:
+            one.close()
+
+    async def change(self, change: Change) -> str:
+        """Change the note, which is made where there is none, and return its text; it is safe on the disk.
+
+        Raises:
+            NoteNotWritten: it cannot be written, or others keep writing it, or hold the lock.
+        """
+        try:
+            target = await asyncio.to_thread(self._place)
+            async with file_lock(target.parent, owner="notes", patience_s=PATIENCE_S) as is_ours:
+                if not is_ours:
+                    problem = f"another process has held the lock on its folder for {PATIENCE_S:g} s"
+                    raise NoteNotWritten(self._path, problem, fix="try again")
+                return await _to_the_end(partial(self._change, target, change))
+        except BackendUnavailable as error:
+            raise NoteNotWritten(
+                self._path, error.missing, fix="keep notes on a disk that knows locks"
+            ) from error
+        except OSError as error:
+            problem = error.strerror or str(error)
+            raise NoteNotWritten(self._path, problem, fix="see that this user may write there") from error
+
+    def _place(self) -> Path:
+        """Return where the note is, in a folder that exists; a link on the way is refused, as in reading."""
+        try:
+            target = resolve_memory_file(self._path, workspace=self._workspace)
+        except MemoryPathError as error:
+            raise NoteNotWritten(self._path, error.problem, fix="put a plain file in its place") from error
+        if not target.parent.is_dir():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            sync_folder(target.parent.parent)
+        return target
+
+    def _change(self, target: Path, change: Change) -> str:
+        for left in target.parent.glob(LEFT_BEHIND):
+            left.unlink(missing_ok=True)
+        for _ in range(ATTEMPTS):
+            seen = self._read(target)
+            late = next((one for one in self._replaced if one.has_changed()), None)
+            before = late.data if late else b""
+            text = seen.text if late is None else _joined(late.settled(), seen.text, before=_text(before))
+            wanted = change(text)
+            seen.close()
+            if wanted == seen.text:
+                return wanted
+            self._replaced.append(_replace(target, seen, wanted))
+        raise NoteNotWritten(
+            self._path, "something else keeps writing it", fix="close it there, and try again"
+        )
+
+    def _read(self, target: Path) -> "_Seen":
+        is_made = False
+        while True:
+            try:
+                seen = _Seen(target)
+            except FileNotFoundError:
+                os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+                is_made = True
+                continue
+            if not seen.data and not is_made:
+                seen.settled()
+            if problem := seen.problem:
+                seen.close()
+                raise NoteNotWritten(self._path, problem[0], fix=problem[1])
+            return seen
+
+
+class _Seen:
+    """A note as it was read; it stays open, to see what an editor writes to it when it is replaced."""
+
+    def __init__(self, target: Path) -> None:
+        self._open = ExitStack()
+        self._descriptor, self.found = self._open.enter_context(opened_file(target, max_bytes=MAX_NOTE_BYTES))
+        self.data = self._now()
+
+    @property
+    def text(self) -> str:
+        """Return its text; bytes that are not UTF-8 survive being written again."""
+        return _text(self.data)
+
+    @property
+    def problem(self) -> tuple[str, str] | None:
+        """Return why the note is not to be changed, and what to do about it."""
+        if not self.found.st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH):
+            return "it is read-only", "allow writing to it"
+        if self.data.startswith(UTF_16) or b"\0" in self.data:
+            return "it is not UTF-8", "save it as UTF-8"
+        return None
+
+    def has_changed(self) -> bool:
+        """Return whether the file holds something else than when it was read."""
+        return self._now() != self.data
+
+    def settled(self) -> str:
+        """Return what the file holds when nobody is about to write it any more."""
+        for _ in range(SETTLE_STEPS):
+            before, self.data = self.data, self._now()
+            if self.data and self.data == before:
+                break
+            time.sleep(SETTLE_S)
+        return self.text
+
+    def close(self) -> None:
+        """Let the file go."""
+        self._open.close()
+
+    def _now(self) -> bytes:
+        size = os.fstat(self._descriptor).st_size
+        return os.pread(self._descriptor, size + 1, 0)
+
+
+def _replace(target: Path, seen: _Seen, text: str) -> _Seen:
+    """Put a text in the place of a note; return the file that was there, as if it held what was `seen`."""
+    scratch = target.with_name(f".{target.name}.{os.urandom(6).hex()}.new")
+    try:
+        with os.fdopen(os.open(scratch, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600), "wb") as file:
+            file.write(text.encode("utf-8", "surrogateescape"))
+            os.fchmod(file.fileno(), stat.S_IMODE(seen.found.st_mode))
+            with suppress(OSError):  # only root may give files away
+                os.fchown(file.fileno(), seen.found.st_uid, seen.found.st_gid)
+            file.flush()
+            os.fsync(file.fileno())
+        replaced = _exchange(scratch, target)
+        replaced.data = seen.data
+        sync_folder(target.parent)
+        return replaced
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
+def _exchange(scratch: Path, target: Path) -> _Seen:
+    """Let two files change names in one step, as far as the system can; return what was the target."""
+    if sys.platform == "linux":
+        with suppress(AttributeError):  # a C library without it
+            rename = ctypes.CDLL(None).renameat2
+            if rename(AT_CWD, os.fsencode(scratch), AT_CWD, os.fsencode(target), EXCHANGE) == 0:
+                return _Seen(scratch)
+    replaced = _Seen(target)
+    scratch.replace(target)
+    return replaced
+
+
+def _joined(text: str, other: str, *, before: str) -> str:
+    """Return a text with the lines that another one has gained since `before`, each where it came."""
+    lines, old, new = text.split("\n"), before.split("\n"), other.split("\n")
+    for kind, _, _, start, end in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        gained = [one for one in new[start:end] if one not in lines] if kind in ("insert", "replace") else []
+        above = new[start - 1] if start else ""
+        at = len(lines) - lines[::-1].index(above) if above in lines else len(lines)
+        lines[at:at] = gained
+    return "\n".join(lines)
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")
+
+
+async def _to_the_end(work: Callable[[], T]) -> T:
+    """Run work in a thread; when cancelled, wait for it before the lock is given back."""
+    task = asyncio.ensure_future(asyncio.to_thread(work))
+    cancelled = await until_done(task)
+    if cancelled is not None and task.exception() is None:
+        raise cancelled
+    return task.result()

@@ -1,0 +1,292 @@
+"""Retains a sentence: one line in the note of the day, searchable when the call returns."""
+
+import asyncio
+import re
+import secrets
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import date, datetime
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from composable_memory.arguments import require, require_all, require_text
+from composable_memory.errors import ComposableMemoryError, InvalidArgument
+from composable_memory.interfaces import SupportsSync
+from composable_memory.paths import MEMORY_FOLDER
+from composable_memory.retain.known import KnownLine, find_known, index_backends
+from composable_memory.retain.lines import (
+    MEMORY_TYPES,
+    MemoryType,
+    RetainedLine,
+    format_retained_line,
+    read_retained_line,
+    retained_lines,
+    with_retained_line,
+)
+from composable_memory.retain.note_file import NoteFile
+from composable_memory.types import Degradation, Origin
+from composable_memory_ops_logs import redact, trace
+from composable_memory_ops_logs.events import MemoryRemembered
+from composable_memory_ops_logs.quick_dataclass import dataclass
+
+if TYPE_CHECKING:
+    from composable_memory.runtime.memory import Memory
+
+MAX_CHARS = 1000
+"""The longest sentence: one line for people, and one passage for every backend."""
+MAX_NAMES = 20
+"""The most entities, and the most tags."""
+MAX_NAME_CHARS = 80
+INDEX_S = 20.0
+"""How long an index may take to have the line."""
+WRITES = 3
+"""How often the line is written again that an editor has undone while it was indexed."""
+EPOCH = date(2020, 1, 1)
+ID_LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz"
+OWN_CHARS = 4
+
+_NO_TEXT = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+_MASK = re.compile(r"\S*(?:\*\*\*|…)\S*")
+_TAG = re.compile(r"(?=[\w/-]*[^\W\d])[\w/-]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remembered:
+    """A line that is in the notes, and where: the new one, or the one at `duplicate_of` that says the same.
+
+    `id` is None for what is known from plain text. `warnings` say what was changed in the text; `degraded`
+    says where the line, which is safe in its note, cannot be found yet.
+    """
+
+    id: str | None
+    path: str
+    start_line: int
+    end_line: int
+    citation: str
+    line: str
+    duplicate_of: str | None = None
+    warnings: tuple[str, ...] = ()
+    degraded: tuple[Degradation, ...] = ()
+    trace_id: str = ""
+
+
+async def remember(
+    memory: "Memory",
+    text: str,
+    *,
+    type: str | None,  # noqa: A002 - as in the notes, and in every face
+    entities: Sequence[str],
+    confidence: float | None,
+    tags: Sequence[str],
+    session_key: str | None,
+    now: datetime | None,
+) -> Remembered:
+    """Retain a sentence; see `Memory.remember`."""
+    memory.manager.require_usable("remember")
+    require_text("session_key", session_key, optional=True)
+    if now is not None and (not isinstance(now, datetime) or now.tzinfo is None):
+        raise InvalidArgument("now", "a time with its zone", now)
+    line, warnings = _line(text, type, entities, confidence, tags)
+    day = (now or memory.manager.asked_at()).date()
+    path = f"{MEMORY_FOLDER}/{day}.md"
+    started = perf_counter()
+    with trace(session_key=session_key) as trace_id:
+        known, unsearched = await find_known(memory, line, path)
+        if known is None:
+            done = await _write(memory, line, path, day)
+        else:
+            done = _of_known(known)
+        degraded = (*unsearched, *done.degraded)
+        done = replace(done, warnings=warnings, degraded=degraded, trace_id=trace_id)
+        _log(memory, done, line, (perf_counter() - started) * 1000)
+    return done
+
+
+async def _write(memory: "Memory", line: RetainedLine, path: str, day: date) -> Remembered:
+    """Write a line, have it indexed, and see that no editor has undone it meanwhile."""
+    addition = _Addition(line, day)
+    if not await asyncio.to_thread((memory.workspace_dir / MEMORY_FOLDER).is_dir):
+        await _index(memory)  # what the notes are is chosen before there is a folder that says otherwise
+    async with NoteFile(memory.workspace_dir, path) as note:
+        text = await note.change(addition)
+        degraded: tuple[Degradation, ...] = ()
+        for _ in range(WRITES):
+            written = addition.times
+            degraded = await _index(memory)
+            text = await note.change(addition)
+            if addition.times == written:
+                break
+    place = next(one for one in retained_lines(text) if one.id == addition.line.id)
+    origin = Origin(path=path, start_line=place.start_line, end_line=place.end_line)
+    return _remembered(place, origin, degraded=degraded)
+
+
+class _Addition:
+    """Adds a line to a note that does not have it; `times` counts how often it was added."""
+
+    def __init__(self, line: RetainedLine, day: date) -> None:
+        self.line = line
+        self.times = 0
+        self._day = day
+
+    def __call__(self, text: str) -> str:
+        if self.line.id is None:
+            self.line = replace(self.line, id=_new_id(self._day, text))
+        elif any(one.id == self.line.id for one in retained_lines(text)):
+            return text
+        self.times += 1
+        return with_retained_line(text, self.line)
+
+
+def _new_id(day: date, note: str) -> str:
+    """Return an id that no other line has: a part of the day, and one that is new in its note."""
+    while True:
+        own = "".join(secrets.choice(ID_LETTERS) for _ in range(OWN_CHARS))
+        if f"^{(found := _in_letters((day - EPOCH).days) + own)}" not in note:
+            return found
+
+
+def _in_letters(number: int) -> str:
+    number, last = divmod(max(number, 0), len(ID_LETTERS))
+    return (_in_letters(number) if number else "") + ID_LETTERS[last]
+
+
+async def _index(memory: "Memory") -> tuple[Degradation, ...]:
+    """Have every index take up what is new in the notes; return which of them could not."""
+    backends = {id_: one for id_, one in index_backends(memory).items() if isinstance(one, SupportsSync)}
+    outcomes = await asyncio.gather(
+        *(asyncio.wait_for(one.sync(reason="remember"), INDEX_S) for one in backends.values()),
+        return_exceptions=True,
+    )
+    degraded = []
+    for backend_id, outcome in zip(backends, outcomes, strict=True):
+        if isinstance(outcome, TimeoutError):
+            reason = f"the line is not indexed yet after {INDEX_S:g} s; `cmem index` goes on with it"
+            degraded.append(Degradation(backend_id=backend_id, code="timeout", reason=reason))
+        elif isinstance(outcome, ComposableMemoryError):
+            reason = f"the line is not indexed: {outcome}"
+            degraded.append(Degradation(backend_id=backend_id, code="failed", reason=reason))
+        elif isinstance(outcome, BaseException):
+            raise outcome
+    return tuple(degraded)
+
+
+def _remembered(line: RetainedLine, origin: Origin, *, degraded: tuple[Degradation, ...] = ()) -> Remembered:
+    return Remembered(
+        id=line.id,
+        path=origin.path,
+        start_line=origin.start_line,
+        end_line=origin.end_line,
+        citation=origin.citation,
+        line=format_retained_line(line),
+        degraded=degraded,
+    )
+
+
+def _of_known(known: KnownLine) -> Remembered:
+    return Remembered(
+        id=known.line.id if known.line else None,
+        path=known.origin.path,
+        start_line=known.origin.start_line,
+        end_line=known.origin.end_line,
+        citation=known.origin.citation,
+        line=known.text,
+        duplicate_of=known.origin.citation,
+    )
+
+
+def _log(memory: "Memory", done: Remembered, line: RetainedLine, took_ms: float) -> None:
+    """Log that a line was retained, without what it says."""
+    event = MemoryRemembered(
+        path=done.path,
+        start_line=done.start_line,
+        end_line=done.end_line,
+        id=done.id,
+        type=line.type,
+        chars=len(line.text),
+        entity_count=len(line.entities),
+        is_known=done.duplicate_of is not None,
+        degraded=[one.backend_id for one in done.degraded],
+        memory=memory.context.memory_id,
+    )
+    memory.ops_log.emit(event, status="partial" if done.degraded else "success", duration_ms=took_ms)
+
+
+# --- what was given -----------------------------------------------------------------------------------------
+
+
+def _line(
+    text: str, kind: object, entities: Sequence[str], confidence: object, tags: Sequence[str]
+) -> tuple[RetainedLine, tuple[str, ...]]:
+    """Return what is to be retained, without secrets, and what had to be changed in it."""
+    require("text", text, str, "a text")
+    line = RetainedLine(
+        type=_type(kind, confidence),
+        text=_sentence(text),
+        entities=_names("entities", entities),
+        confidence=_share(confidence),
+        tags=_tags(tags),
+    )
+    clean = _without_secrets(line)
+    warnings = () if clean == line else ("what looked like a secret was masked",)
+    return clean, warnings
+
+
+def _type(kind: object, confidence: object) -> MemoryType:
+    if kind is None:
+        return "world" if confidence is None else "opinion"
+    found = next((one for one in MEMORY_TYPES if one == kind), None)
+    if found is None:
+        raise InvalidArgument("type", f"one of {', '.join(MEMORY_TYPES)}", kind)
+    return found
+
+
+def _sentence(text: str) -> str:
+    """Return a text on one line, so that nothing in it is markup of the note or of the line."""
+    said = " ".join(_NO_TEXT.sub(" ", _sound(text)).split())
+    said = said.replace("<!--", "<! --").replace("-->", "-- >")
+    if not any(map(str.isalnum, said)):
+        raise InvalidArgument("text", "a sentence", said)
+    if len(said) > MAX_CHARS:
+        raise InvalidArgument("text", f"at most {MAX_CHARS} characters long", len(said))
+    read = read_retained_line(f"- W: {said}")
+    # A last word like `#general` would be read as a tag of the line, one like `^up` as its id.
+    return said if read and read.text == said else f"{said}."
+
+
+def _names(argument: str, names: Sequence[str]) -> tuple[str, ...]:
+    require_all(argument, names, str, "a list of names")
+    bare = [" ".join(re.sub(r"[\[\]|\x00-\x1f]", " ", _sound(one)).split()).lstrip("@ ") for one in names]
+    if not all(bare) or len(bare) > MAX_NAMES or max(map(len, bare), default=0) > MAX_NAME_CHARS:
+        expected = f"at most {MAX_NAMES} names of 1 to {MAX_NAME_CHARS} characters"
+        raise InvalidArgument(argument, expected, str(names))
+    return tuple(dict.fromkeys(bare))
+
+
+def _tags(tags: Sequence[str]) -> tuple[str, ...]:
+    bare = [one.lstrip("#") for one in _names("tags", tags)]
+    if wrong := next((one for one in bare if not _TAG.fullmatch(one)), None):
+        raise InvalidArgument("tags", "words of letters, digits, -, _ and /", wrong)
+    return tuple(bare)
+
+
+def _share(confidence: object) -> float | None:
+    if confidence is None:
+        return None
+    if isinstance(confidence, int | float) and not isinstance(confidence, bool) and 0 <= confidence <= 1:
+        return round(float(confidence), 2)
+    raise InvalidArgument("confidence", "a number from 0 to 1", confidence)
+
+
+def _without_secrets(line: RetainedLine) -> RetainedLine:
+    """Mask secrets, also those known by an entity or a tag; refuse what says nothing else."""
+    whole = format_retained_line(replace(line, text=redact(line.text)))
+    clean = read_retained_line(redact(whole)) if redact(whole) != whole else read_retained_line(whole)
+    if clean is None or not any(map(str.isalnum, _MASK.sub("", clean.text))):
+        raise InvalidArgument("text", "more than a secret; nothing is stored", "***")
+    return clean
+
+
+def _sound(text: str) -> str:
+    """Replace halves of surrogate pairs, which no file takes."""
+    return text.encode("utf-8", "replace").decode()
