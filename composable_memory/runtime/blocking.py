@@ -94,6 +94,7 @@ class BlockingMemory:
     read_file = _waiting(Memory.read_file)
     text_of = _waiting(Memory.text_of)
     sync = _waiting(Memory.sync)
+    remember = _waiting(Memory.remember)
     recall = _waiting(Memory.recall)
     reflect = _waiting(Memory.reflect)
     apply_reflection = _waiting(Memory.apply_reflection)
