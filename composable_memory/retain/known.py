@@ -3,18 +3,17 @@
 import asyncio
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from composable_memory.errors import ComposableMemoryError
 from composable_memory.interfaces import Capability, MemorySearchManager
+from composable_memory.query.manager import ComposableMemoryManager
 from composable_memory.retain.lines import RetainedLine, format_retained_line, retained_lines
 from composable_memory.retain.sameness import are_rivals, say_the_same, words_said
 from composable_memory.time.expressions import time_mentions
 from composable_memory.types import Degradation, MemorySearchResult, Origin, SearchOptions
+from composable_memory_ops_logs import OpsLog
 from composable_memory_ops_logs.quick_dataclass import dataclass
-
-if TYPE_CHECKING:
-    from composable_memory.runtime.memory import Memory
 
 LOOK_S = 5.0
 """How long the older notes are searched for what is known."""
@@ -26,6 +25,32 @@ OF_A_DAY = frozenset({"experience", "observation"})
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}(?!.*\d{4}-\d{2}-\d{2})")
 _ITEM = re.compile(r"\s*(?:[-*+>]|\d{1,3}[.)])\s+(?:\[[ xX]\]\s+)?|\s*#{1,6}\s+")
 _SENTENCE_ENDS = re.compile(r"(?<=[.!?。！？])\s+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenNotes:
+    """The notes of an open memory, and who searches them."""
+
+    manager: ComposableMemoryManager
+    workspace_dir: Path
+    ops_log: OpsLog
+    memory_id: str
+
+    async def text_of(self, place: Origin) -> str:
+        """Return lines of a note; nothing where there are none, or nobody may read them."""
+        try:
+            part = await self.manager.read_file(
+                place.path, from_line=place.start_line, lines=place.end_line - place.start_line + 1
+            )
+        except ComposableMemoryError:
+            return ""
+        return part.text
+
+    def indexes(self) -> dict[str, MemorySearchManager]:
+        """Return the open backends that index notes, by their ids; a graph is told what it is to know."""
+        told = self.manager.backends_with(Capability.INGEST)
+        able = self.manager.backends_with(Capability.SYNC)
+        return {backend_id: one for backend_id, one in able.items() if backend_id not in told}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +70,7 @@ class KnownLine:
 
 
 async def find_known(
-    memory: "Memory", line: RetainedLine, day_note: str
+    notes: OpenNotes, line: RetainedLine, day_note: str
 ) -> tuple[KnownLine | None, tuple[Degradation, ...]]:
     """Return where the notes say the same, `day_note` first, and what could not be searched for it.
 
@@ -54,13 +79,13 @@ async def find_known(
     """
     words = words_said(line.text, line.entities)
     clue = max(words, key=len, default="")
-    searched, degraded = await _searched(memory, line.text)
+    searched, degraded = await _searched(notes, line.text)
     places = [Origin(path=day_note, start_line=1, end_line=WHOLE_NOTE), *_places(searched, day_note)]
-    texts = await asyncio.gather(*(memory.text_of(one.path, one.start_line, one.end_line) for one in places))
+    texts = await asyncio.gather(*map(notes.text_of, places))
     known = [
         one
         for place, text in zip(places, texts, strict=True)
-        for one in _sentences(text or "", place.path, place.start_line, clue)
+        for one in _sentences(text, place.path, place.start_line, clue)
     ]
     same = [one for one in known if say_the_same(words, one.words)]
     if line.type in OF_A_DAY or _depends_on_the_day(line.text):
@@ -70,16 +95,9 @@ async def find_known(
     return next(standing, None), degraded
 
 
-def index_backends(memory: "Memory") -> dict[str, MemorySearchManager]:
-    """Return the open backends that index notes, by their ids; a graph is told what it is to know."""
-    told = memory.manager.backends_with(Capability.INGEST)
-    able = memory.manager.backends_with(Capability.SYNC)
-    return {backend_id: one for backend_id, one in able.items() if backend_id not in told}
-
-
-async def _searched(memory: "Memory", text: str) -> tuple[list[MemorySearchResult], tuple[Degradation, ...]]:
+async def _searched(notes: OpenNotes, text: str) -> tuple[list[MemorySearchResult], tuple[Degradation, ...]]:
     # The backends themselves are asked: the log of questions is what weights are learnt from.
-    backends = index_backends(memory)
+    backends = notes.indexes()
     options = SearchOptions(max_results=MOST_RESULTS)
     outcomes = await asyncio.gather(
         *(asyncio.wait_for(one.search(text, options), LOOK_S) for one in backends.values()),

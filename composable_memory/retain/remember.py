@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date, datetime
 from time import perf_counter
-from typing import TYPE_CHECKING
 
 from composable_memory.arguments import require, require_all, require_text
 from composable_memory.errors import ComposableMemoryError, InvalidArgument
 from composable_memory.interfaces import SupportsSync
 from composable_memory.paths import MEMORY_FOLDER
-from composable_memory.retain.known import KnownLine, find_known, index_backends
+from composable_memory.retain.known import KnownLine, OpenNotes, find_known
 from composable_memory.retain.lines import (
     MEMORY_TYPES,
     MemoryType,
@@ -28,9 +27,6 @@ from composable_memory.types import Degradation, Origin
 from composable_memory_ops_logs import redact, trace
 from composable_memory_ops_logs.events import MemoryRemembered
 from composable_memory_ops_logs.quick_dataclass import dataclass
-
-if TYPE_CHECKING:
-    from composable_memory.runtime.memory import Memory
 
 MAX_CHARS = 1000
 """The longest sentence: one line for people, and one passage for every backend."""
@@ -71,7 +67,7 @@ class Remembered:
 
 
 async def remember(
-    memory: "Memory",
+    notes: OpenNotes,
     text: str,
     *,
     type: str | None,  # noqa: A002 - as in the notes, and in every face
@@ -82,37 +78,37 @@ async def remember(
     now: datetime | None,
 ) -> Remembered:
     """Retain a sentence; see `Memory.remember`."""
-    memory.manager.require_usable("remember")
+    notes.manager.require_usable("remember")
     require_text("session_key", session_key, optional=True)
     if now is not None and (not isinstance(now, datetime) or now.tzinfo is None):
         raise InvalidArgument("now", "a time with its zone", now)
     line, warnings = _line(text, type, entities, confidence, tags)
-    day = (now or memory.manager.asked_at()).date()
+    day = (now or notes.manager.asked_at()).date()
     path = f"{MEMORY_FOLDER}/{day}.md"
     started = perf_counter()
     with trace(session_key=session_key) as trace_id:
-        known, unsearched = await find_known(memory, line, path)
+        known, unsearched = await find_known(notes, line, path)
         if known is None:
-            done = await _write(memory, line, path, day)
+            done = await _write(notes, line, path, day)
         else:
             done = _of_known(known)
         degraded = (*unsearched, *done.degraded)
         done = replace(done, warnings=warnings, degraded=degraded, trace_id=trace_id)
-        _log(memory, done, line, (perf_counter() - started) * 1000)
+        _log(notes, done, line, (perf_counter() - started) * 1000)
     return done
 
 
-async def _write(memory: "Memory", line: RetainedLine, path: str, day: date) -> Remembered:
+async def _write(notes: OpenNotes, line: RetainedLine, path: str, day: date) -> Remembered:
     """Write a line, have it indexed, and see that no editor has undone it meanwhile."""
     addition = _Addition(line, day)
-    if not await asyncio.to_thread((memory.workspace_dir / MEMORY_FOLDER).is_dir):
-        await _index(memory)  # what the notes are is chosen before there is a folder that says otherwise
-    async with NoteFile(memory.workspace_dir, path) as note:
+    if not await asyncio.to_thread((notes.workspace_dir / MEMORY_FOLDER).is_dir):
+        await _index(notes)  # what the notes are is chosen before there is a folder that says otherwise
+    async with NoteFile(notes.workspace_dir, path) as note:
         text = await note.change(addition)
         degraded: tuple[Degradation, ...] = ()
         for _ in range(WRITES):
             written = addition.times
-            degraded = await _index(memory)
+            degraded = await _index(notes)
             text = await note.change(addition)
             if addition.times == written:
                 break
@@ -151,9 +147,9 @@ def _in_letters(number: int) -> str:
     return (_in_letters(number) if number else "") + ID_LETTERS[last]
 
 
-async def _index(memory: "Memory") -> tuple[Degradation, ...]:
+async def _index(notes: OpenNotes) -> tuple[Degradation, ...]:
     """Have every index take up what is new in the notes; return which of them could not."""
-    backends = {id_: one for id_, one in index_backends(memory).items() if isinstance(one, SupportsSync)}
+    backends = {id_: one for id_, one in notes.indexes().items() if isinstance(one, SupportsSync)}
     outcomes = await asyncio.gather(
         *(asyncio.wait_for(one.sync(reason="remember"), INDEX_S) for one in backends.values()),
         return_exceptions=True,
@@ -195,7 +191,7 @@ def _of_known(known: KnownLine) -> Remembered:
     )
 
 
-def _log(memory: "Memory", done: Remembered, line: RetainedLine, took_ms: float) -> None:
+def _log(notes: OpenNotes, done: Remembered, line: RetainedLine, took_ms: float) -> None:
     """Log that a line was retained, without what it says."""
     event = MemoryRemembered(
         path=done.path,
@@ -207,9 +203,9 @@ def _log(memory: "Memory", done: Remembered, line: RetainedLine, took_ms: float)
         entity_count=len(line.entities),
         is_known=done.duplicate_of is not None,
         degraded=[one.backend_id for one in done.degraded],
-        memory=memory.context.memory_id,
+        memory=notes.memory_id,
     )
-    memory.ops_log.emit(event, status="partial" if done.degraded else "success", duration_ms=took_ms)
+    notes.ops_log.emit(event, status="partial" if done.degraded else "success", duration_ms=took_ms)
 
 
 # --- what was given -----------------------------------------------------------------------------------------

@@ -329,10 +329,16 @@ class Memory:
             InvalidArgument: the text is blank, too long or only a secret, or another argument is wrong.
             NoteNotWritten: the day's note cannot be written.
         """
-        from composable_memory.retain.remember import remember  # a search does without
+        from composable_memory.retain.remember import OpenNotes, remember  # a search does without
 
+        notes = OpenNotes(
+            manager=self.manager,
+            workspace_dir=self.workspace_dir,
+            ops_log=self.ops_log,
+            memory_id=self.context.memory_id,
+        )
         return await remember(
-            self,
+            notes,
             text,
             type=type,
             entities=entities,
