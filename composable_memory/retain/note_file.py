@@ -7,14 +7,17 @@ was there then is looked at: what an editor has saved into it meanwhile becomes 
 
 import asyncio
 import ctypes
+import errno
+import fcntl
 import os
+import signal
 import stat
 import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from difflib import SequenceMatcher
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
@@ -32,11 +35,11 @@ Change = Callable[[str], str]
 
 PATIENCE_S = 10.0
 """How long to wait for the lock, which others hold for milliseconds."""
-ATTEMPTS = 100
-"""How often a change is tried while others keep writing the note."""
+ATTEMPTS, PATIENT_ATTEMPTS = 200, 3
+"""How often a change is tried while others keep writing the note; after the first it is on the disk last."""
 MAX_NOTE_BYTES = 8 * 1024 * 1024
 SETTLE_S = 0.01
-SETTLE_STEPS = 20
+SETTLE_STEPS = 200
 """So long, and so often, an editor is waited for that has emptied a note and is about to write it."""
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 LEFT_BEHIND = ".*.????????????.new"
@@ -57,6 +60,7 @@ class NoteFile:
         self._workspace = workspace
         self._path = path
         self._replaced: list[_Seen] = []
+        self._saved: list[tuple[str, str]] = []
 
     async def __aenter__(self) -> Self:
         return self
@@ -105,19 +109,32 @@ class NoteFile:
     def _change(self, target: Path, change: Change) -> str:
         for left in target.parent.glob(LEFT_BEHIND):
             left.unlink(missing_ok=True)
-        for _ in range(ATTEMPTS):
+        is_synced = True
+        for attempt in range(ATTEMPTS):
             seen = self._read(target)
-            late = next((one for one in self._replaced if one.has_changed()), None)
-            before = late.data if late else b""
-            text = seen.text if late is None else _joined(late.settled(), seen.text, before=_text(before))
-            wanted = change(text)
+            wanted = change(self._with_what_editors_saved(seen.text))
             seen.close()
             if wanted == seen.text:
+                if not is_synced:
+                    _sync(target)
                 return wanted
-            self._replaced.append(_replace(target, seen, wanted))
+            # Who waits for the disk is overtaken again by somebody who writes all the time.
+            is_synced = attempt < PATIENT_ATTEMPTS
+            self._replaced.append(_replace(target, seen, wanted, is_synced=is_synced))
         raise NoteNotWritten(
             self._path, "something else keeps writing it", fix="close it there, and try again"
         )
+
+    def _with_what_editors_saved(self, text: str) -> str:
+        """Return the text of the note with what was saved into files that are the note no more."""
+        for saved, before in self._saved:  # an editor may have overwritten what was put back
+            text = _joined(text, saved, before=before)
+        for one in self._replaced:
+            before = one.text
+            if one.was_saved():
+                text = _joined(one.text, text, before=before)
+                self._saved.append((one.text, before))
+        return text
 
     def _read(self, target: Path) -> "_Seen":
         is_made = False
@@ -128,8 +145,8 @@ class NoteFile:
                 os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
                 is_made = True
                 continue
-            if not seen.data and not is_made:
-                seen.settled()
+            if seen.is_being_written() or not (seen.data or is_made):
+                seen.settle()
             if problem := seen.problem:
                 seen.close()
                 raise NoteNotWritten(self._path, problem[0], fix=problem[1])
@@ -158,18 +175,34 @@ class _Seen:
             return "it is not UTF-8", "save it as UTF-8"
         return None
 
-    def has_changed(self) -> bool:
-        """Return whether the file holds something else than when it was read."""
-        return self._now() != self.data
+    def was_saved(self) -> bool:
+        """Return whether an editor has saved something into the file since it was read, which is read now."""
+        before = self.data
+        if not self.is_being_written() and self._now() == before:
+            return False
+        self.settle()
+        return self.data != before
 
-    def settled(self) -> str:
-        """Return what the file holds when nobody is about to write it any more."""
+    def settle(self) -> None:
+        """Read the file when nobody writes it any more."""
         for _ in range(SETTLE_STEPS):
             before, self.data = self.data, self._now()
-            if self.data and self.data == before:
+            if self.data and self.data == before and not self.is_being_written():
                 break
             time.sleep(SETTLE_S)
-        return self.text
+
+    def is_being_written(self) -> bool:
+        """Return whether somebody has the file open to write it, where the system tells that (Linux)."""
+        if sys.platform != "linux":
+            return False
+        try:
+            # Whoever opens the file just then has the kernel send a signal, by default one that ends us.
+            fcntl.fcntl(self._descriptor, fcntl.F_SETSIG, signal.SIGURG)
+            fcntl.fcntl(self._descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+            fcntl.fcntl(self._descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+        except OSError as error:
+            return error.errno == errno.EAGAIN
+        return False
 
     def close(self) -> None:
         """Let the file go."""
@@ -180,7 +213,7 @@ class _Seen:
         return os.pread(self._descriptor, size + 1, 0)
 
 
-def _replace(target: Path, seen: _Seen, text: str) -> _Seen:
+def _replace(target: Path, seen: _Seen, text: str, *, is_synced: bool) -> _Seen:
     """Put a text in the place of a note; return the file that was there, as if it held what was `seen`."""
     scratch = target.with_name(f".{target.name}.{os.urandom(6).hex()}.new")
     try:
@@ -190,13 +223,22 @@ def _replace(target: Path, seen: _Seen, text: str) -> _Seen:
             with suppress(OSError):  # only root may give files away
                 os.fchown(file.fileno(), seen.found.st_uid, seen.found.st_gid)
             file.flush()
-            os.fsync(file.fileno())
+            if is_synced:
+                os.fsync(file.fileno())
         replaced = _exchange(scratch, target)
         replaced.data = seen.data
-        sync_folder(target.parent)
+        if is_synced:
+            sync_folder(target.parent)
         return replaced
     finally:
         scratch.unlink(missing_ok=True)
+
+
+def _sync(target: Path) -> None:
+    """Have a note that is in its place survive a power cut."""
+    with opened_file(target, max_bytes=MAX_NOTE_BYTES) as (descriptor, _):
+        os.fsync(descriptor)
+    sync_folder(target.parent)
 
 
 def _exchange(scratch: Path, target: Path) -> _Seen:
@@ -212,13 +254,13 @@ def _exchange(scratch: Path, target: Path) -> _Seen:
 
 
 def _joined(text: str, other: str, *, before: str) -> str:
-    """Return a text with the lines that another one has gained since `before`, each where it came."""
-    lines, old, new = text.split("\n"), before.split("\n"), other.split("\n")
-    for kind, _, _, start, end in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-        gained = [one for one in new[start:end] if one not in lines] if kind in ("insert", "replace") else []
-        above = new[start - 1] if start else ""
-        at = len(lines) - lines[::-1].index(above) if above in lines else len(lines)
-        lines[at:at] = gained
+    """Return a text with the lines that another one has gained since `before`, each below its neighbour."""
+    lines, rows = text.split("\n"), other.split("\n")
+    known = {*lines, *before.split("\n")}
+    for above, row in pairwise(["", *rows]):
+        if row not in known:
+            at = len(lines) - lines[::-1].index(above) if above in lines else len(lines)
+            lines.insert(at, row)
     return "\n".join(lines)
 
 
