@@ -161,11 +161,13 @@ def test_errors_reach_the_caller(memory: BlockingMemory) -> None:
 
 
 def test_what_cannot_be_opened_is_told_at_once_and_leaves_nothing(notes: Path, state_dir: Path) -> None:
-    before = threading.active_count()
     with pytest.raises(ConfigError, match="not_there"):
         open_memory_sync(notes / "not_there", state_dir)
 
-    assert threading.active_count() == before
+    left = [one for one in threading.enumerate() if one.name == "memory"]
+    for one in left:
+        one.join(30)
+    assert not any(one.is_alive() for one in left)
 
 
 def test_a_closed_memory_says_so_also_to_who_waits(memory: BlockingMemory) -> None:
