@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,9 +32,9 @@ from composable_memory.tools import (
     DeepProbe,
     MemoryStatusReply,
     MemoryStatusRequest,
-    ProviderStatus,
     memory_status,
 )
+from composable_memory.types import MemoryProviderStatus
 from composable_memory_ops_logs import OpsLog, utc_now
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
@@ -95,12 +95,16 @@ def _problems_of(probe: DeepProbe) -> list[str]:
     return failed + [f"{backend_id}: {one}" for backend_id, found in probe.damage.items() for one in found]
 
 
+def _fields_of(status: MemoryProviderStatus) -> dict[str, object]:
+    return {one.name: getattr(status, one.name) for one in fields(status)}
+
+
 def _print_status(reply: MemoryStatusReply) -> None:
-    print_details("memory", dict(reply.status))
+    print_details("memory", _fields_of(reply.status))
     # The memory as a whole has the status of its primary, so a single backend has nothing to add.
     for name, one in reply.backends.items() if len(reply.backends) > 1 else ():
         print_line()
-        print_details(f"backend {name}", dict(one))
+        print_details(f"backend {name}", _fields_of(one))
     for lost in reply.unavailable:
         print_line()
         print_details(f"backend {lost.backend_id}  not open", {"missing": lost.reason})
@@ -144,7 +148,7 @@ class _Backend:
     capabilities: tuple[str, ...] = ()
     missing: str | None = None
     problem: str | None = None
-    status: ProviderStatus | None = None
+    status: MemoryProviderStatus | None = None
 
 
 @command(backends, "list")
@@ -198,7 +202,7 @@ def _backend(found: FoundBackend, loaded: LoadedSettings) -> _Backend:
     )
 
 
-async def _states(target: Target) -> Mapping[str, ProviderStatus]:
+async def _states(target: Target) -> Mapping[str, MemoryProviderStatus]:
     """Return the status of the backends that can be opened; warn of one that cannot."""
     (reply,) = await asyncio.gather(_status_of(target), return_exceptions=True)
     if isinstance(reply, tuple):
@@ -212,7 +216,7 @@ async def _states(target: Target) -> Mapping[str, ProviderStatus]:
     return {}
 
 
-def _with_states(listed: Sequence[_Backend], states: Mapping[str, ProviderStatus]) -> list[_Backend]:
+def _with_states(listed: Sequence[_Backend], states: Mapping[str, MemoryProviderStatus]) -> list[_Backend]:
     """Return the backends with the status of those that are open; of several with one id the first is."""
     first = {one.id: one for one in reversed(listed)}
     return [replace(one, status=states.get(one.id)) if first[one.id] is one else one for one in listed]
@@ -222,7 +226,7 @@ def _print_backend(one: _Backend) -> None:
     role = f"stands in for {one.stands_in_for}" if one.stands_in_for else "not enabled"
     about = {"summary": one.summary, "origin": one.origin, "can": one.capabilities}
     about |= {"missing": one.missing, "problem": one.problem}
-    known = dict(one.status) if one.status else {}
+    known = _fields_of(one.status) if one.status else {}
     in_short = ("provider", "model", "files", "chunks", "dirty", "db_path", "fallback", "custom")
     rows = [*about.items(), *((name, known.get(name)) for name in in_short)]
     print_details(

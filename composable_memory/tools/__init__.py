@@ -30,7 +30,6 @@ from composable_memory.tools.status import (
     DeepProbe,
     MemoryStatusReply,
     MemoryStatusRequest,
-    ProviderStatus,
     SearchProbe,
     memory_status,
 )
@@ -50,7 +49,6 @@ __all__ = [
     "MemoryStatusReply",
     "MemoryStatusRequest",
     "PackedSource",
-    "ProviderStatus",
     "Reply",
     "SearchHit",
     "SearchProbe",

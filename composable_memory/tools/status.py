@@ -1,24 +1,18 @@
 """The status of the memory, and a deep probe of it."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from pydantic import Field
-from pydantic import JsonValue as AnyJson
+from pydantic import Field, GetPydanticSchema
+from pydantic_core import core_schema
 
 from composable_memory.errors import ComposableMemoryError
+from composable_memory.json_documents import document
 from composable_memory.tools.document import Document
 from composable_memory.tools.search import why_unavailable
 from composable_memory.types import (
-    BatchStatus,
-    CacheStatus,
     Degradation,
-    FallbackStatus,
-    FtsStatus,
     MemoryEmbeddingProbeResult,
     MemoryProviderStatus,
-    MemorySource,
-    SourceCount,
-    VectorStatus,
 )
 
 if TYPE_CHECKING:
@@ -26,39 +20,18 @@ if TYPE_CHECKING:
 
 PROBE_QUERY = "ping"
 
+_AS_DOCUMENT = core_schema.plain_serializer_function_ser_schema(document)
+Status = Annotated[
+    MemoryProviderStatus,
+    GetPydanticSchema(lambda one, _: core_schema.is_instance_schema(one, serialization=_AS_DOCUMENT)),
+]
+"""A status as it is, written in JSON with the fields of its own."""
+
 
 class MemoryStatusRequest(Document):
     """Whether to try out what the status claims."""
 
     deep: bool = False
-
-
-class ProviderStatus(Document):
-    """The status of one memory: the fields of `MemoryProviderStatus`."""
-
-    backend: str
-    provider: str
-    model: str | None = None
-    requested_provider: str | None = None
-    files: int | None = None
-    chunks: int | None = None
-    dirty: bool | None = None
-    workspace_dir: str | None = None
-    db_path: str | None = None
-    extra_paths: tuple[str, ...] = ()
-    sources: tuple[MemorySource, ...] = ()
-    source_counts: tuple[SourceCount, ...] = ()
-    cache: CacheStatus | None = None
-    fts: FtsStatus | None = None
-    fallback: FallbackStatus | None = None
-    vector: VectorStatus | None = None
-    batch: BatchStatus | None = None
-    custom: dict[str, AnyJson] = Field(default_factory=dict)
-
-    @classmethod
-    def of(cls, status: MemoryProviderStatus) -> "ProviderStatus":
-        """Return the document of a status."""
-        return cls.model_validate(status, from_attributes=True)
 
 
 class SearchProbe(Document):
@@ -98,8 +71,8 @@ class MemoryStatusReply(Document):
     `ops_log` is there only if the log had trouble since the memory was opened.
     """
 
-    status: ProviderStatus
-    backends: dict[str, ProviderStatus]
+    status: Status
+    backends: dict[str, Status]
     unavailable: tuple[Degradation, ...] = ()
     ops_log: OpsLogTrouble | None = None
     probe: DeepProbe | None = None
@@ -109,8 +82,8 @@ async def memory_status(memory: "Memory", request: MemoryStatusRequest) -> Memor
     """Report on the memory; `deep` embeds a word, searches, and looks for damage in what is stored."""
     probe = await _probe(memory) if request.deep else None
     return MemoryStatusReply(
-        status=ProviderStatus.of(memory.status()),
-        backends={name: ProviderStatus.of(status) for name, status in memory.backend_statuses().items()},
+        status=memory.status(),
+        backends=dict(memory.backend_statuses()),
         unavailable=tuple(memory.unavailable()),
         ops_log=await _log_trouble(memory),
         probe=probe,
