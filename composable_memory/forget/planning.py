@@ -17,7 +17,8 @@ from composable_memory.errors import InvalidArgument, MemoryPathError
 from composable_memory.forget.notes import NoteLine, Notes
 from composable_memory.forget.tombstones import Tombstones
 from composable_memory.forget.values import ForgetLine
-from composable_memory.forget.wording import Statement, statements_of, words_of
+from composable_memory.forget.wording import Statement, contains, statements_of, words_of
+from composable_memory.reflect.pages import is_own_line
 
 MOST_CANDIDATES = 20
 ENOUGH = 0.5
@@ -73,12 +74,24 @@ def lines_in(notes: Notes, path: str, first: int, last: int) -> list[NoteLine]:
 
 
 def copies_of(notes: Notes, chosen: Sequence[NoteLine]) -> list[NoteLine]:
-    """Return the other lines that say the same as those that were chosen."""
+    """Return the other lines that say the same as those that were chosen, or repeat them in pages."""
     wanted = {line.statement.words for line in chosen if line.statement.is_telling}
     telling = {max(words, key=len) for words in wanted}
-    found = notes.saying([*telling], lambda one: one.words in wanted) if wanted else ()
+    ids = {line.statement.id for line in chosen if line.statement.id}
+    clues = [*telling, *map(str.casefold, ids)]
+    found = (
+        notes.saying(clues, lambda one: one.words in wanted or _repeats(one, chosen, ids)) if clues else ()
+    )
     places = {(line.path, line.statement.start_line) for line in chosen}
     return [line for line in found if (line.path, line.statement.start_line) not in places]
+
+
+def _repeats(one: Statement, chosen: Iterable[NoteLine], ids: Iterable[str]) -> bool:
+    """Return whether a line that a reflection wrote is made from one that was chosen."""
+    if not is_own_line(one.text):
+        return any(re.search(rf"\^{re.escape(id_)}-[0-9a-f]{{4}}\s*$", one.text) for id_ in ids)
+    is_cited = any(re.search(rf"\^{re.escape(id_)}(?![A-Za-z0-9])", one.text) for id_ in ids)
+    return is_cited or any(contains(one.words, line.statement.said) for line in chosen)
 
 
 def _at_place(notes: Notes, target: str) -> list[NoteLine]:

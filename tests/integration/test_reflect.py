@@ -56,6 +56,10 @@ def text_of(vault: Path, name: str) -> str:
     return (vault / "bank" / name).read_text(encoding="utf-8")
 
 
+def all_text(folder: Path) -> str:
+    return "".join(path.read_text("utf-8") for path in folder.rglob("*.md"))
+
+
 async def test_the_pages_are_proposed_then_written_and_then_there_is_nothing_to_change(
     memory: Memory, vault: Path
 ) -> None:
@@ -103,6 +107,25 @@ async def test_what_a_page_repeats_is_no_new_fact_of_its_own(memory: Memory, vau
     assert [content.text for content in contents] == ["Ellen sails."]
 
 
+@pytest.mark.parametrize("target", ["^pp", "memory/2026-01-05.md#L8"])
+async def test_what_is_forgotten_goes_from_the_pages_as_well(
+    memory: Memory, vault: Path, target: str
+) -> None:
+    await applied(memory, core=True)
+    page = vault / "bank" / "entities" / "Ellen Smith.md"
+    page.write_text(page.read_text("utf-8").replace("in Porto.", "in Porto, by the river."), "utf-8")
+    if not target.startswith("^"):
+        note = vault / "memory" / "2026-01-05.md"
+        note.write_text(note.read_text("utf-8").replace(" ^pp", ""), encoding="utf-8")
+        page.unlink()
+        await applied(memory)
+    report = await memory.forget(await memory.plan_forgetting(target))
+    assert report.is_done
+    left = all_text(vault)
+    assert "Porto" not in left
+    assert "Ellen prefers short replies. (0.70)" in left
+
+
 async def test_what_people_write_into_pages_stays(memory: Memory, vault: Path) -> None:
     await applied(memory)
     page = vault / "bank" / "world.md"
@@ -147,7 +170,7 @@ async def test_only_what_is_new_is_written_and_what_is_gone_leaves(memory: Memor
     await memory.apply_reflection(changes)
     assert not (vault / "bank" / "world.md").exists()
     assert not (vault / "bank" / "entities" / "Peter.md").exists()
-    left = "".join(path.read_text("utf-8") for path in (vault / "bank").rglob("*.md"))
+    left = all_text(vault / "bank")
     assert "Porto" not in left
     assert "^aa" not in left
 
