@@ -3,7 +3,6 @@
 import asyncio
 import re
 import shlex
-from collections.abc import Awaitable, Callable
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -15,7 +14,6 @@ from composable_memory import open_memory
 from composable_memory.cli import app
 from composable_memory.reflect.opinions import Day, evolved
 from composable_memory.reflect.pages import own_lines
-from composable_memory.runtime.memory import Memory
 from composable_memory.runtime.opening import NOW_VARIABLE
 
 PAGE = (Path(__file__).parents[2] / "docs" / "recall.md").read_text(encoding="utf-8")
@@ -53,13 +51,15 @@ def test_the_commands_run_and_show_what_is_known(place: tuple[str, ...]) -> None
 
 def test_the_programs_run(place: tuple[str, ...]) -> None:
     body = "".join(f"    {line}\n" for program in PROGRAMS for line in program.splitlines())
-    names: dict[str, Callable[[Memory], Awaitable[None]]] = {}
-    exec(f"async def main(memory):\n{body}", names)  # noqa: S102 - the programs of our own page
+    names: dict[str, object] = {}
+    exec(f"async def main(memory):\n{body}", names)
+    main = names["main"]
+    assert callable(main)
 
     async def run() -> None:
         environ = {NOW_VARIABLE: "2026-01-10T12:00:00Z"}
         async with open_memory(place[1], place[3], environ=environ, long_lived=False) as memory:
-            await names["main"](memory)
+            await main(memory)
 
     said = StringIO()
     with redirect_stdout(said):
