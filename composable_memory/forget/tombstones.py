@@ -58,6 +58,13 @@ class Tombstones:
         # The same passages are found again and again.
         self._hidden: Callable[[str, MemorySource], str] = lru_cache(maxsize=2048)(self._hide)
 
+    @classmethod
+    def of(cls, texts: Iterable[str]) -> "Tombstones":
+        """Return tombstones of texts that are known, to use while they are and then throw away."""
+        bare = cls(b"", ())
+        found = (one for text in texts for one in statements_of(text) if one.is_telling)
+        return cls(b"", [bare.stone_of(one) for one in found])
+
     def __bool__(self) -> bool:
         return bool(self.stones)
 

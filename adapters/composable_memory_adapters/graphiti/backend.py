@@ -9,6 +9,7 @@ from pathlib import Path
 from composable_memory.content import EmbedderInput, Health, IngestReport, MemoryContentObject
 from composable_memory.errors import BackendUnavailable, EmbeddingError
 from composable_memory.facts import Adopted, Forgotten
+from composable_memory.forget.values import Forgetting, Holding
 from composable_memory.interfaces import BackendServices, ProgressCallback
 from composable_memory.supervision.tasks import Once
 from composable_memory.types import (
@@ -19,6 +20,7 @@ from composable_memory.types import (
     SearchOptions,
     SyncReport,
 )
+from composable_memory_adapters.graphiti.erasing import Erasing
 from composable_memory_adapters.graphiti.fact_browser import FactBrowser
 from composable_memory_adapters.graphiti.fact_search import FactSearch
 from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID, FactStore
@@ -117,6 +119,9 @@ class GraphitiMemory(FactBrowser):
         self._worker = worker
         self._adoption = adoption
         self._search = FactSearch(services, scope=scope, store=store, monitor=monitor)
+        self._erasing = Erasing(
+            store=store, outbox=outbox, worker=worker, monitor=monitor, hide=services.hide
+        )
         self._ingest = Ingest(
             _ingest_settings(settings),
             clock=services.clock,
@@ -126,6 +131,7 @@ class GraphitiMemory(FactBrowser):
             worker=worker,
             adoption=adoption,
             monitor=monitor,
+            shown=self._erasing.shown,
         )
         self._maintenance = Maintenance(
             scope=scope, store=store, outbox=outbox, worker=worker, adoption=adoption, monitor=monitor
@@ -187,6 +193,17 @@ class GraphitiMemory(FactBrowser):
         """
         self._require_open("forget an episode")
         return await self._maintenance.forget(episode_id)
+
+    async def holdings(self, wanted: Forgetting) -> tuple[Holding, ...]:
+        """Return the episodes that say some lines, and how many facts were taken from them."""
+        self._require_open("say what it holds")
+        return await self._erasing.holdings(wanted)
+
+    async def erase(self, wanted: Forgetting) -> tuple[Holding, ...]:
+        """Remove episodes that say what was forgotten, with their facts, also from the server's files."""
+        self._require_open("forget")
+        with trace():
+            return await self._erasing.erase(wanted)
 
     async def adopt(self, *, everything: bool = False) -> Adopted:
         """Adopt episodes from before workspaces were told apart, and store them with what else waits.

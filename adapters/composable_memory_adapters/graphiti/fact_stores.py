@@ -270,6 +270,10 @@ class FactStore(Protocol):
         """Bring indexes and vectors in step with the settings; return what could not be, in words."""
         ...
 
+    async def scrub(self) -> str | None:
+        """Leave nothing of what was removed in files of ours; return what is not ours and may hold it."""
+        ...
+
     def copies(self) -> GroupCopies | None:
         """Return what copies groups out and in; None where the place belongs to others too."""
         ...

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Literal
@@ -48,7 +48,9 @@ class Ingest:
         worker: Worker,
         adoption: Adoption,
         monitor: Monitor,
+        shown: Callable[[str], str],
     ) -> None:
+        """Take contents in; `shown` returns a text without what was forgotten, and may read a file."""
         self._settings = settings
         self._clock = clock
         self._scope = scope
@@ -57,6 +59,7 @@ class Ingest:
         self._worker = worker
         self._adoption = adoption
         self._monitor = monitor
+        self._shown = shown
 
     async def ingest(self, contents: Sequence[MemoryContentObject], *, wait: bool) -> IngestReport:
         """Take contents in; with `wait` they are stored in the graph before this returns."""
@@ -118,7 +121,7 @@ class Ingest:
 
     def _drafts_of(self, content: MemoryContentObject) -> tuple[EpisodeDraft, ...]:
         return drafts_of(
-            content,
+            replace(content, text=self._shown(content.text)) if content.text else content,
             group_id=self._scope.group_of(content.provenance),
             now=self._clock(),
             max_chars=self._settings.max_episode_chars,

@@ -26,11 +26,13 @@ from composable_memory.ingest import (
     resolve_coreferences,
 )
 from composable_memory.interfaces import BackendServices, EntityExtractor, GraphAdapter
+from composable_memory.supervision.deadline import deadline
 from composable_memory.types import Degradation
 from composable_memory_adapters.graphiti.database.cypher import CutOff, CypherDatabase
 from composable_memory_adapters.graphiti.database.falkor import FalkorDatabase
 from composable_memory_adapters.graphiti.database.graph_copies import FalkorCopies
 from composable_memory_adapters.graphiti.database.open_database import open_database
+from composable_memory_adapters.graphiti.database.server import JOURNAL_FOLDER
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft, graph_id
 from composable_memory_adapters.graphiti.fact_stores import (
     BACKEND_ID,
@@ -55,6 +57,10 @@ ReplaceGraph = Callable[[GraphAdapter], GraphAdapter]
 
 T = TypeVar("T")
 
+JOURNAL_FILES = 3
+"""A manifest, a base and what was written since."""
+JOURNAL_LIMIT_S = 30.0
+JOURNAL_POLL_S = 0.01
 OF_EMBEDDER = (EmbeddingError.__name__, DimensionMismatch.__name__)
 """Errors that are not the fault of the texts, though nobody knows whether they pass by themselves."""
 
@@ -232,6 +238,19 @@ class LocalStore(FactReader):
             await self._graph(group_id).reembed()
         return ()
 
+    async def scrub(self) -> str | None:
+        """Have a private server write its journal anew; what another one keeps is its owner's."""
+        folder = self._settings.private.dir
+        if self._settings.url is None and isinstance(self._database, FalkorDatabase) and folder is not None:
+            journal = folder / JOURNAL_FOLDER
+            if await asyncio.to_thread(journal.exists):
+                await self._database.rewrite_journal()
+                async with deadline(BACKEND_ID, "remove its former journal", JOURNAL_LIMIT_S):
+                    while await asyncio.to_thread(_files_in, journal) > JOURNAL_FILES:  # noqa: ASYNC110
+                        await asyncio.sleep(JOURNAL_POLL_S)
+            return None
+        return "the journals, logs and backups of the graph server are its owner's"
+
     def copies(self) -> GroupCopies | None:
         """Return what copies groups out and in; None for a server that belongs to others too."""
         if self._settings.url is None and isinstance(self._database, FalkorDatabase):
@@ -304,6 +323,10 @@ async def _repeat_if_cut_off(work: Callable[[], Awaitable[T]]) -> T:
         return await work()
     except CutOff:
         return await work()
+
+
+def _files_in(journal: Path) -> int:
+    return len(list(journal.iterdir()))
 
 
 def _check(result: IngestResult) -> None:

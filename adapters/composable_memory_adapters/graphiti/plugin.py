@@ -32,6 +32,7 @@ spec = BackendSpec(
             Capability.BACKUP,
             Capability.CALIBRATED,
             Capability.FACTS,
+            Capability.FORGET,
             Capability.INGEST,
             Capability.READ_FILE,
             Capability.SYNC,

@@ -55,6 +55,14 @@ class FalkorDatabase:
         """Let the graph of a group take the place of another one's; one that is not there is fine."""
         await (await self._ready()).rename(group_id, to)
 
+    async def rewrite_journal(self) -> None:
+        """Have the server write its journal anew, so that it says nothing of what was removed since.
+
+        Raises:
+            BackendError: it does not, or takes too long.
+        """
+        await (await self._ready()).rewrite_journal()
+
     def describe(self) -> Mapping[str, str]:
         """Return kind, place and, once it was asked, version."""
         version = self._session.version if self._session else None

@@ -145,6 +145,7 @@ class PrivateServer:
             "THREAD_COUNT": self._settings.threads,
             "OMP_THREAD_COUNT": self._settings.threads,
             "TIMEOUT_MAX": LONGEST_QUERY_MS,
+            "CMD_INFO": "no",  # or the latest queries, with all they write, are kept beside each graph
         }
         words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
         extra = [str(word) for pair in module.items() for word in pair]

@@ -94,6 +94,30 @@ class Session:
             if not is_missing_graph(error):
                 raise
 
+    async def rewrite_journal(self) -> None:
+        """Have the server write its journal anew, and wait until the former one is gone."""
+        async with deadline(BACKEND_ID, "write the journal anew", LOADING_S):
+            while await self._is_rewriting():  # noqa: ASYNC110 - one that began before may hold it yet
+                await asyncio.sleep(INDEX_POLL_S)
+            # A server that an earlier version started keeps the latest queries, with all they wrote.
+            await self.execute_command("GRAPH.CONFIG", "SET", "CMD_INFO", "no")
+            for group in await self.groups():
+                await self.execute_command("DEL", f"telemetry{{{group}}}")
+            await self.execute_command("BGREWRITEAOF")
+            while await self._is_rewriting():  # noqa: ASYNC110 - nobody tells when it is done
+                await asyncio.sleep(INDEX_POLL_S)
+            if "aof_last_bgrewrite_status:err" in await self._persistence():
+                problem = "the journal of the graph server could not be written anew"
+                fix = "see that there is room on the disk, then try again"
+                raise BackendUnavailable(BACKEND_ID, problem, fix=fix, operation="forget")
+
+    async def _is_rewriting(self) -> bool:
+        told = await self._persistence()
+        return "aof_rewrite_in_progress:1" in told or "aof_rewrite_scheduled:1" in told
+
+    async def _persistence(self) -> str:
+        return str(await self.execute_command("INFO", "persistence"))
+
     async def execute_command(self, *command: object) -> object:
         """Send a command and return the answer."""
         return await self._send(command, may_repeat=command[0] != WRITE)

@@ -109,6 +109,7 @@ FORGET = """
 UPDATE episodes SET state = 'forgotten', draft = '', last_error = NULL, since = ?
 WHERE id = ? OR merged_into = ?
 """
+DROP_HASH = "UPDATE episodes SET hash = '' WHERE id = ? OR merged_into = ?"
 GROUPS = "SELECT DISTINCT group_id FROM episodes WHERE workspace = :workspace AND state <> 'moved'"
 
 
@@ -376,14 +377,31 @@ class Outbox:
         )
         return tuple(entry.draft for entry in found)
 
-    async def forget(self, ids: Sequence[str]) -> None:
-        """Remove the texts of episodes and of those merged into them; the same text is not accepted again."""
+    async def all_entries(self) -> tuple[Entry, ...]:
+        """Return all episodes of this workspace, without forgotten ones."""
+        return await self.read(lambda connection: select(connection, "workspace = ?", self.workspace))
+
+    async def forget(self, ids: Sequence[str], *, traceless: bool = False) -> None:
+        """Remove the texts of episodes and of those merged into them; the same text is not accepted again.
+
+        What is `traceless` leaves no hash either, by which a short text could be guessed.
+        """
 
         def work(connection: Connection) -> None:
             now = self.now()
             connection.executemany(FORGET, [(now, own_id, own_id) for own_id in ids])
+            if traceless:
+                connection.executemany(DROP_HASH, [(own_id, own_id) for own_id in ids])
 
         await self.write(work)
+
+    async def scrub(self) -> None:
+        """Leave nothing of what was removed in the file, its log, or a copy that was set aside.
+
+        Raises:
+            BackendUnavailable: it cannot be done now.
+        """
+        await self._file.scrub()
 
     async def _names(self, statement: str, values: Mapping[str, str | float]) -> tuple[str, ...]:
         rows = await self.read(lambda connection: connection.execute(statement, values).fetchall())

@@ -95,6 +95,17 @@ class OutboxFile:
         except IndexProblem as cause:
             raise self._unusable(cause, doing) from cause
 
+    async def scrub(self) -> None:
+        """Write the file anew, without what was removed, and remove copies that were set aside."""
+        try:
+            is_whole = await self._file.scrub()
+        except IndexProblem as cause:
+            raise self._unusable(cause, "be written anew") from cause
+        if not is_whole:
+            problem = f"another process reads the outbox {self._file.path} all the time"
+            raise BackendUnavailable(BACKEND_ID, problem, fix="end it, then try again", operation="forget")
+        await asyncio.to_thread(_remove_set_aside, self._file.path)
+
     async def _prepare(self) -> None:
         """Create or migrate the tables, and read the file once to find damage."""
 
@@ -227,6 +238,11 @@ async def _salvage(path: Path) -> tuple[Path, int]:
             for claim in await damaged.read(lambda connection: connection.execute(CLAIMS).fetchall()):
                 await new.write(partial(_insert, statement=SAVE_CLAIM, row=claim))
     return await asyncio.to_thread(_swap, path, fresh), saved
+
+
+def _remove_set_aside(path: Path) -> None:
+    for aside in path.parent.glob(f"{FILE_NAME}{ASIDE}*"):
+        aside.unlink(missing_ok=True)
 
 
 def _read_truncated_files(connection: Connection) -> None:

@@ -38,6 +38,10 @@ class BeyondService:
         """Return None: the service shows the last episodes alone."""
         return None
 
+    async def scrub(self) -> str:
+        """Return that what the service keeps of what was removed is for its owner to delete."""
+        return "the logs, journals and backups of the Graphiti service are its owner's"
+
     def copies(self) -> None:
         """Return None: what the service keeps is for its owner to copy."""
 
