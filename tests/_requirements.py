@@ -3109,7 +3109,7 @@ INTERFACES = document(
                  f"{FORGETTING}the_command_shows_first_and_removes_with_yes"),
             kept("own:forget:bytes", "no file of ours holds what was forgotten",
                  f"{FORGETTING}no_file_of_ours_holds_the_words_afterwards"),
-            kept("own:forget:facts", "facts that rest on a line go, from the graph, its outbox and its journal",
+            kept("own:forget:facts", "facts that rest on a line go from the graph, its outbox and journal",
                  f"{FORGETTING_FACTS}facts_that_rest_on_a_line_go_and_the_others_stay"),
             kept("own:forget:log", "masked traces keep ids, places and scores, and replay alike",
                  f"{FORGETTING}the_log_and_what_was_judged_keep_all_but_the_words"),
