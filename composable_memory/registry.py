@@ -24,6 +24,9 @@ from composable_memory.interfaces import (
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 BACKEND_GROUP = "composable_memory.backends"
+KIND_GROUP = "composable_memory.backend_kinds"
+"""Entry points of backends that have no section of their own: settings name one as the `kind` of theirs."""
+
 EMBEDDER_GROUP = "composable_memory.embedders"
 EXTRACTOR_GROUP = "composable_memory.extractors"
 ORDER_GROUP = "composable_memory.embedder_orders"
@@ -138,6 +141,7 @@ class Registry:
     """
 
     backends: Offers[BackendSpec] = field(default_factory=Offers)
+    kinds: Offers[BackendSpec] = field(default_factory=Offers)
     embedders: Offers[EmbedderSpec] = field(default_factory=Offers)
     orders: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -150,11 +154,10 @@ class Registry:
         return replace(self, backends=self.backends.preceded_by(made)) if made else self
 
     def _made_of(self, id_: str, kind: str) -> FoundBackend:
-        found = self.backends.of(kind)
+        found = self.kinds.of(kind) or self.backends.of(kind)
         if found is None:
-            problem = (
-                f"no installed package offers the kind {kind!r} ({', '.join(self.backends.ids)} are there)"
-            )
+            known = ", ".join([*self.kinds.ids, *self.backends.ids])
+            problem = f"no installed package offers the kind {kind!r}; there are {known}"
             return Found(id=id_, origin="the settings", problem=problem)
         # What is kept of all its sections, the kind itself lists already.
         spec = found.spec and replace(found.spec, id=id_, kept=lambda _state_dir: ())
@@ -184,6 +187,7 @@ def discover_backends(
     installed = entry_points()
     return Registry(
         backends=_found(BackendSpec, extra, installed.select(group=BACKEND_GROUP)),
+        kinds=_found(BackendSpec, (), installed.select(group=KIND_GROUP)),
         embedders=_found(EmbedderSpec, embedders, installed.select(group=EMBEDDER_GROUP)),
         orders=dict(_orders(installed.select(group=ORDER_GROUP))),
     )

@@ -43,15 +43,16 @@ KILLED = 128 + 9
 # where the command writes, or there would be no end of that. A `wait` may have been interrupted by a signal:
 # the code counts when the command is no longer there. A command that `gets_lock` has it, our standard output,
 # as its standard input, and from then on nobody else has it: it is held exactly as long as the command lives.
+# Another `input` is the path of a pipe that the command reads.
 GUARD = """
-folder=$1 grace=$2 gets_lock=$3; shift 3
+folder=$1 grace=$2 gets_lock=$3 input=${4:-/dev/null}; shift 4
 tidy() { [ -z "$folder" ] || rm -rf "$folder"; }
 exec 3<&0 </dev/null
 trap 'trap "" TERM; kill -TERM 0' TERM
 trap 'kill -KILL "${child:-0}"' USR1
 (trap "" TERM; exec >/dev/null 2>&1; read -r _ <&3; tidy; kill -TERM 0; sleep "$grace"; kill -KILL 0) &
 watcher=$!
-if [ -n "$gets_lock" ]; then "$@" 3<&- <&1 >&2 & else "$@" 3<&- & fi
+if [ -n "$gets_lock" ]; then "$@" 3<&- <&1 >&2 & else "$@" 3<&- <"$input" & fi
 child=$!
 trap "" PIPE
 exec >/dev/null 2>&1
@@ -99,10 +100,12 @@ class GuardedProcess:
         cwd: Path,
         on_output: Callable[[int, bytes], None],
         folder: Path | None = None,
+        reads_from: int | None = None,
     ) -> "GuardedProcess":
         """Start a command; `on_output` gets what it writes, with 1 for standard output and 2 for the other.
 
-        `folder` is removed when it has ended. `owner` and `operation` are for the error.
+        `folder` is removed when it has ended. `reads_from` is the end of a pipe that it gets as its standard
+        input; without one that is empty. `owner` and `operation` are for the error.
 
         Raises:
             BackendUnavailable: no process can be started, or not in `cwd`.
@@ -116,8 +119,9 @@ class GuardedProcess:
             starting = asyncio.ensure_future(
                 asyncio.get_running_loop().subprocess_exec(
                     lambda: _Listener(on_output),
-                    *_guarded(command, owner, folder, grace_s=GRACE_S),
+                    *_guarded(command, owner, folder, grace_s=GRACE_S, reads_from=reads_from),
                     stdin=its.fileno(),
+                    pass_fds=() if reads_from is None else (reads_from,),
                     env=environ,
                     cwd=cwd,
                     start_new_session=True,  # so that Ctrl-C in a terminal is ours alone to act on
@@ -255,9 +259,16 @@ class GuardedServer:
 
 
 def _guarded(
-    command: Sequence[str], owner: str, folder: Path | None, *, grace_s: float, gets_lock: bool = False
+    command: Sequence[str],
+    owner: str,
+    folder: Path | None,
+    *,
+    grace_s: float,
+    gets_lock: bool = False,
+    reads_from: int | None = None,
 ) -> list[str]:
-    options = (str(folder or ""), f"{grace_s:g}", "lock" if gets_lock else "")
+    pipe = "" if reads_from is None else f"/dev/fd/{reads_from}"
+    options = (str(folder or ""), f"{grace_s:g}", "lock" if gets_lock else "", pipe)
     return ["/bin/sh", "-c", GUARD, owner, *options, *command]
 
 

@@ -37,6 +37,7 @@ HEAVY = (
 DOORS = {
     "agents": ("composable_memory_adapters.integrations.openai_agents",),
     # vec0 raises errors of apsw, which only the room that loads it can tell apart.
+    "anyio": ("composable_memory_adapters.external.guarded_stdio",),  # the streams of mcp
     "apsw": (
         "composable_memory_adapters.sqlite_file",
         "composable_memory_adapters.vectors.sqlite_vec",
@@ -45,7 +46,7 @@ DOORS = {
     "falkordb": ("composable_memory_adapters.graphiti.database",),
     "graphiti_core": ("composable_memory_adapters.graphiti.library",),
     "httpx": (
-        "composable_memory_adapters.embedders.remote.client",
+        "composable_memory_adapters.http_client",
         "composable_memory_adapters.graphiti.service.connection",
         "composable_memory_adapters.qmd.transport.daemon_client",
         "composable_memory_feedback.chat",
@@ -57,7 +58,11 @@ DOORS = {
     "langgraph": ("composable_memory_adapters.integrations.langgraph",),
     "llama_cpp": ("composable_memory_adapters.embedders.local",),
     "matplotlib": ("composable_memory.cli.pictures",),
-    "mcp": ("composable_memory.mcp_server",),
+    "mcp": (
+        "composable_memory.mcp_server",
+        "composable_memory_adapters.external.guarded_stdio",
+        "composable_memory_adapters.external.mcp_source",
+    ),
     "neo4j": ("composable_memory_adapters.graphiti.database.neo4j",),
     "numpy": (
         "composable_memory_adapters.embedders",

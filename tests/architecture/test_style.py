@@ -27,6 +27,8 @@ CATCH_ALL = {
     "composable_memory_adapters.builtin.notes.document_reader": "a broken page of a PDF may raise anything",
     "composable_memory_adapters.builtin.search.reranking": "a reranker of a stranger may raise anything",
     "composable_memory_adapters.builtin.search.vector_search": "a store of a stranger may raise anything",
+    "composable_memory_adapters.external.mcp_source": "the library tells a broken session in many ways",
+    "composable_memory_adapters.external.retrievers": "the retriever of a stranger may raise anything",
     "composable_memory_ops_logs.log": "a listener of a stranger may raise anything, and emit never does",
 }
 """The modules that may catch `Exception`, and why: where the code of others ends, and at the top."""

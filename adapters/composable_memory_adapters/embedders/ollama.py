@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from composable_memory_adapters.embedders.remote.batching import Kind, Vector
 from composable_memory_adapters.embedders.remote.embedder import RemoteEmbedder, remote_spec
-from composable_memory_adapters.embedders.remote.failures import FailureKind, HttpFailure
 from composable_memory_adapters.embedders.remote.settings import RemoteProvider, RemoteSettings
+from composable_memory_adapters.http_failures import FailureKind, HttpFailure
 
 
 class OllamaSettings(RemoteSettings):

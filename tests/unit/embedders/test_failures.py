@@ -2,7 +2,7 @@
 
 import json
 
-from composable_memory_adapters.embedders.remote.failures import FailureKind, failure_of_response, message_of
+from composable_memory_adapters.http_failures import FailureKind, failure_of_response, message_of
 
 CODES = [
     (400, FailureKind.REJECTED),

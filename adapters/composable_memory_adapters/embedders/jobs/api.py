@@ -14,8 +14,8 @@ from uuid import uuid4
 from pydantic import BaseModel
 
 from composable_memory_adapters.embedders.remote.batching import Kind
-from composable_memory_adapters.embedders.remote.client import Connection, HttpRequest, Reader, read_whole
 from composable_memory_adapters.embedders.remote.embedder import RemoteEmbedder
+from composable_memory_adapters.http_client import Connection, HttpRequest, Reader, read_whole
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 T = TypeVar("T")

@@ -21,8 +21,8 @@ from composable_memory_adapters.embedders.jobs.api import (
     ResultLine,
 )
 from composable_memory_adapters.embedders.remote.batching import Kind, Vector
-from composable_memory_adapters.embedders.remote.client import Reader
-from composable_memory_adapters.embedders.remote.failures import message_of
+from composable_memory_adapters.http_client import Reader
+from composable_memory_adapters.http_failures import message_of
 
 T = TypeVar("T")
 

@@ -11,7 +11,8 @@ from pydantic import ValidationError
 from composable_memory.content import EmbedderInput
 from composable_memory_adapters.embedders.jobs.api import ResultLine
 from composable_memory_adapters.embedders.remote.batching import KINDS, Kind, Vector, grouped, truncated
-from composable_memory_adapters.embedders.remote.failures import FailureKind, HttpFailure, first_problem
+from composable_memory_adapters.embedders.remote.provider_errors import first_problem
+from composable_memory_adapters.http_failures import FailureKind, HttpFailure
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 LineOf = Callable[[str, str, Kind], Mapping[str, object]]

@@ -21,15 +21,16 @@ from composable_memory.errors import DimensionMismatch, EmbedderUnavailable, Emb
 from composable_memory.interfaces import EmbedderServices, EmbedderSpec
 from composable_memory.supervision.backoff import Pace
 from composable_memory_adapters.embedders.remote.batching import Kind, Vector, request_batches
-from composable_memory_adapters.embedders.remote.failures import HttpFailure, ProviderErrors
+from composable_memory_adapters.embedders.remote.provider_errors import ProviderErrors
 from composable_memory_adapters.embedders.remote.settings import (
     RemoteProvider,
     RemoteSettings,
     is_credential,
 )
+from composable_memory_adapters.http_failures import HttpFailure
 
 if TYPE_CHECKING:
-    from composable_memory_adapters.embedders.remote.client import Connection
+    from composable_memory_adapters.http_client import Connection
 
 T = TypeVar("T")
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
@@ -280,7 +281,7 @@ class RemoteEmbedder(ABC, Generic[SettingsT]):
         return _scaled(vector) if self.normalises else vector
 
     def _connect(self) -> "Connection":
-        from composable_memory_adapters.embedders.remote.client import Connection, HttpClient
+        from composable_memory_adapters.http_client import Connection, HttpClient
 
         client = HttpClient(
             self.settings.base_url, timeout_s=self.settings.timeout_ms / 1000, clock=self._services.clock

@@ -1,4 +1,4 @@
-"""The HTTP client of the providers, and the only module that imports httpx."""
+"""The HTTP client of the adapters: redirects, limits, retries and keys."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -10,7 +10,7 @@ import httpx
 
 from composable_memory.interfaces import Clock
 from composable_memory.supervision.backoff import Pace, Verdict, retry
-from composable_memory_adapters.embedders.remote.failures import FailureKind, HttpFailure, failure_of_response
+from composable_memory_adapters.http_failures import FailureKind, HttpFailure, failure_of_response
 from composable_memory_feedback.retry_after import retry_after_s
 from composable_memory_ops_logs.quick_dataclass import dataclass
 

@@ -1,0 +1,103 @@
+"""The errors of an embedding provider: what failed, and what the user can do about it."""
+
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from composable_memory.errors import EmbedderUnavailable, EmbeddingError
+from composable_memory_adapters.embedders.remote.settings import RemoteProvider
+from composable_memory_adapters.http_failures import FailureKind, HttpFailure
+from composable_memory_ops_logs import redact
+
+AnswerT = TypeVar("AnswerT", bound=BaseModel)
+
+DETAIL_CHARS = 200
+"""How much of what the other side said stands in an error."""
+
+_LASTING = {
+    FailureKind.CLOSED,
+    FailureKind.KEY,
+    FailureKind.NOT_FOUND,
+    FailureKind.QUOTA,
+    FailureKind.REDIRECTED,
+    FailureKind.UNREACHABLE,
+}
+"""What does not end by itself, so that the provider counts as unavailable."""
+
+
+class ProviderErrors:
+    """Builds the errors of one provider with one model at one host.
+
+    `secrets` are cut out of whatever the other side said.
+    """
+
+    def __init__(self, provider: RemoteProvider, model: str, host: str, secrets: Iterable[str]) -> None:
+        self._provider = provider
+        self._model = model
+        self._host = host
+        self._secrets = sorted(filter(None, secrets), key=len, reverse=True)
+        self._advice = _advice(provider)
+
+    def failed(self, failure: HttpFailure, advice: str | None = None) -> EmbeddingError:
+        """Return the error for a failed request; `advice` counts instead of the usual one."""
+        detail = self._redacted(failure.detail)
+        what = f"{self._host} {failure.problem}" + (f": {detail}" if detail else "")
+        fix = advice or self._advice[failure.kind]
+        if failure.kind in _LASTING:
+            return self.unavailable(what, fix)
+        return EmbeddingError(self._provider.id, self._model, f"{what}; {fix}")
+
+    def unavailable(self, what: str, fix: str) -> EmbedderUnavailable:
+        """Return the error for a provider that cannot be used; the texts must not hold a secret."""
+        return EmbedderUnavailable(self._provider.id, self._model, what, fix)
+
+    def unreadable(self, problem: str) -> EmbeddingError:
+        """Return the error for an answer that cannot be used; `problem` must not hold a secret."""
+        text = f"{self._host} gave an answer that cannot be used: {problem}"
+        return EmbeddingError(self._provider.id, self._model, text)
+
+    def parsed(self, body: bytes, answer: type[AnswerT]) -> AnswerT:
+        """Return an answer as a value.
+
+        Raises:
+            EmbeddingError: it is not JSON, or of another shape.
+        """
+        try:
+            return answer.model_validate_json(body)
+        except ValidationError as error:  # quotes the answer, so it must not be in the chain of ours
+            problem = first_problem(error)
+        excerpt = self._redacted(body[:1024].decode("utf-8", "replace"))
+        raise self.unreadable(f"{problem}; it begins {excerpt!r}")
+
+    def _redacted(self, text: str) -> str:
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        text = " ".join(redact(text).split())
+        return text if len(text) <= DETAIL_CHARS else f"{text[:DETAIL_CHARS]}…"
+
+
+def first_problem(error: ValidationError) -> str:
+    """Return the first problem of a value that does not validate, without quoting the value."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    where = ".".join(map(str, first["loc"])) or "JSON"
+    return f"{where}: {first['msg']}"
+
+
+def _advice(provider: RemoteProvider) -> Mapping[FailureKind, str]:
+    key = provider.setting
+    return {
+        FailureKind.BROKEN: "try again later",
+        FailureKind.BUSY: "try again later, the trouble is the provider's",
+        FailureKind.CLOSED: "the embedder was closed meanwhile; open a new one",
+        FailureKind.JOB: "the provider's own pages on the job may tell more",
+        FailureKind.KEY: f"check the API key: {provider.key_places}",
+        FailureKind.NOT_FOUND: f"check {key('model')} and {key('base_url')}",
+        FailureKind.QUOTA: "the quota is used up: look at the plan and the billing of the account",
+        FailureKind.RATE: f"wait a little, or lower {key('max_concurrent_requests')}",
+        FailureKind.REDIRECTED: f"redirects to other hosts are not followed; correct {key('base_url')}",
+        FailureKind.REJECTED: f"check {key('model')} and the settings beside it",
+        FailureKind.SLOW: f"raise {key('timeout_ms')}, or lower {key('max_batch_texts')}",
+        FailureKind.TOO_LARGE: f"lower {key('max_batch_texts')}",
+        FailureKind.UNREACHABLE: f"check the network and {key('base_url')}",
+    }

@@ -1,0 +1,138 @@
+"""Services over HTTP as backends: `kind: http`."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from urllib.parse import urlsplit
+
+from pydantic import JsonValue
+from pydantic_core import from_json, to_json
+
+from composable_memory.errors import (
+    BackendError,
+    BackendGarbled,
+    BackendRejected,
+    BackendTimeout,
+    BackendUnavailable,
+)
+from composable_memory.interfaces import BackendServices, BackendSpec, Capability, Clock
+from composable_memory_adapters.external.memory import ExternalMemory
+from composable_memory_adapters.external.presets import filled
+from composable_memory_adapters.external.settings import HttpSettings
+from composable_memory_adapters.http_client import Connection, HttpClient, HttpRequest, read_whole
+from composable_memory_adapters.http_failures import FailureKind, HttpFailure
+from composable_memory_ops_logs import redact
+
+KIND = "http"
+
+
+class HttpSource:
+    """Keeps `Source` over a service; redirects to other hosts are not followed."""
+
+    def __init__(
+        self, settings: HttpSettings, *, backend_id: str, environ: Mapping[str, str], clock: Clock
+    ) -> None:
+        self._settings = settings
+        self._id = backend_id
+        self.provider = urlsplit(settings.url).netloc.rpartition("@")[2]
+        self._secrets = secret_headers(settings, backend_id, environ)
+        client = HttpClient(settings.url, timeout_s=settings.timeout_ms / 1000, clock=clock)
+        self._connection = Connection(client, credentials=[self._secrets], headers=settings.headers)
+
+    async def ask(self, query: str, limit: int) -> JsonValue:
+        """Return what the service answers.
+
+        Raises:
+            BackendError: it did not answer, refused, or its answer is no JSON.
+        """
+        settings = self._settings
+        body = filled(settings.body, query, limit)
+        request = HttpRequest(
+            path=urlsplit(settings.url).path or "/",
+            method=settings.method,
+            query={name: str(filled(value, query, limit)) for name, value in settings.params.items()},
+            content=b"" if body is None else to_json(body),
+            headers={} if body is None else {"content-type": "application/json"},
+        )
+        try:
+            answer = await self._connection.send(request, read_whole)
+        except HttpFailure as failure:
+            problem = self._problem(failure)
+        else:
+            return await asyncio.to_thread(self._parsed, answer)
+        raise problem
+
+    async def close(self) -> None:
+        """Close all connections; calling it again does nothing."""
+        await self._connection.close()
+
+    def _parsed(self, body: bytes) -> JsonValue:
+        try:
+            answer: JsonValue = from_json(body)
+        except ValueError:
+            excerpt = redact(body[:200].decode("utf-8", "replace"))
+            raise BackendGarbled(self._id, "search", excerpt=excerpt, expected="JSON") from None
+        return answer
+
+    def _problem(self, failure: HttpFailure) -> BackendError:
+        """Return the error for a failed request, without a secret in it."""
+        detail = failure.detail
+        for value in self._secrets.values():
+            detail = detail.replace(value, "***")
+        told = f"{self.provider} {failure.problem}" + (f": {redact(detail)[:200]}" if detail else "")
+        limit_s = self._settings.timeout_ms / 1000
+        match failure.kind:
+            case FailureKind.SLOW:
+                return BackendTimeout(self._id, "search", limit_s=limit_s, elapsed_s=limit_s)
+            case FailureKind.KEY:
+                names = ", ".join(_variables(self._settings).values()) or "`headers_env`"
+                return BackendUnavailable(self._id, told, fix=f"check {names}", operation="search")
+            case FailureKind.REJECTED | FailureKind.RATE | FailureKind.QUOTA:
+                return BackendRejected(self._id, "search", status=failure.problem, body=redact(detail))
+        return BackendUnavailable(self._id, told, fix="check its `url`, and that it runs", operation="search")
+
+
+def secret_headers(settings: HttpSettings, backend_id: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers with their secrets.
+
+    Raises:
+        BackendUnavailable: a variable is not set.
+    """
+    found = {}
+    for header, variable in _variables(settings).items():
+        if not (secret := environ.get(variable)):
+            raise BackendUnavailable(
+                backend_id, f"the variable {variable} is not set", fix="set it to the key"
+            )
+        scheme = settings.headers_env[header].rpartition(" ")[0]
+        found[header] = f"{scheme} {secret}".strip()
+    return found
+
+
+def _variables(settings: HttpSettings) -> dict[str, str]:
+    """Return the variable of each header with a secret."""
+    return {header: words.split()[-1] for header, words in settings.headers_env.items() if words.strip()}
+
+
+@asynccontextmanager
+async def _open(settings: HttpSettings, services: BackendServices) -> AsyncIterator[ExternalMemory]:
+    if not settings.url:
+        raise BackendUnavailable(services.backend_id, "it has no address", fix="set its `url`, or a `preset`")
+    make = lambda: HttpSource(  # noqa: E731 - reading the trusted certificates takes a moment
+        settings, backend_id=services.backend_id, environ=os.environ, clock=services.clock
+    )
+    memory = ExternalMemory(await asyncio.to_thread(make), settings, backend_id=services.backend_id)
+    try:
+        yield memory
+    finally:
+        await memory.close()
+
+
+spec = BackendSpec(
+    id=KIND,
+    summary="A service that is asked over HTTP",
+    settings=HttpSettings,
+    open=_open,
+    capabilities=frozenset({Capability.ANSWER}),
+)

@@ -1,0 +1,57 @@
+"""MCP servers as backends: `kind: mcp`, over a command that is started here or over an address."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from composable_memory.errors import BackendUnavailable
+from composable_memory.interfaces import BackendServices, BackendSpec, Capability
+from composable_memory_adapters.external.memory import ExternalMemory
+from composable_memory_adapters.external.settings import McpSettings
+
+KIND = "mcp"
+INSTALL = "run `pip install 'composable-memory[mcp]'`"
+
+
+def _missing() -> str | None:
+    return (
+        None
+        if find_spec("mcp")
+        else "the package mcp is not installed; run `pip install 'composable-memory[mcp]'`"
+    )
+
+
+@asynccontextmanager
+async def _open(settings: McpSettings, services: BackendServices) -> AsyncIterator[ExternalMemory]:
+    if bool(settings.command) == bool(settings.url):
+        raise BackendUnavailable(
+            services.backend_id, "it needs a command or an address", fix="set its `command`, or its `url`"
+        )
+    asked = await asyncio.to_thread(_imported)
+    source = asked(settings, backend_id=services.backend_id, environ=os.environ, folder=services.state_dir)
+    memory = ExternalMemory(source, settings, backend_id=services.backend_id)
+    try:
+        yield memory
+    finally:
+        await memory.close()
+
+
+def _imported() -> Any:
+    import_module("jsonschema")  # the library imports it with the first answer, on the event loop
+    from composable_memory_adapters.external.mcp_source import McpSource
+
+    return McpSource
+
+
+spec = BackendSpec(
+    id=KIND,
+    summary="An MCP server whose tool searches",
+    settings=McpSettings,
+    open=_open,
+    capabilities=frozenset({Capability.ANSWER}),
+    missing=_missing,
+)

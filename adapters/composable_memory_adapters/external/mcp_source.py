@@ -1,0 +1,224 @@
+"""Asks an MCP server over one long-lived session."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from mcp import Client, MCPError
+from mcp.client.stdio import get_default_environment
+from mcp.types import CONNECTION_CLOSED, Implementation, TextContent, Tool
+from pydantic import JsonValue
+from pydantic_core import from_json
+
+from composable_memory.errors import BackendError, BackendRejected, BackendUnavailable
+from composable_memory.supervision.resource import LazyResource
+from composable_memory_adapters.external.guarded_stdio import guarded_stdio
+from composable_memory_adapters.external.presets import filled
+from composable_memory_adapters.external.settings import McpSettings
+from composable_memory_ops_logs import redact
+from composable_memory_ops_logs.quick_dataclass import dataclass
+
+CONNECT_S = 60.0
+"""How long a server may take to start; some load a model first."""
+MOST_UNANSWERED = 3
+"""So many questions in a row without an answer, and the server is taken to hang."""
+
+CLIENT = Implementation(name="composable-memory", version="1")
+
+_SEARCHES = ("search", "recall", "query", "find", "retrieve")
+_QUESTIONS = ("query", "q", "question", "search_query", "text", "search", "keywords", "keyword", "input")
+_LIMITS = (
+    "limit max_results maxResults top_k topK k n_results num_results page_size max_facts max_nodes".split()
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Session:
+    """A connection to a server; `arguments` is what the tool is given."""
+
+    client: Client
+    tool: str
+    arguments: Mapping[str, JsonValue]
+
+
+class McpSource:
+    """Keeps `Source` over one session, which is opened when first needed, and anew when it has ended."""
+
+    def __init__(
+        self, settings: McpSettings, *, backend_id: str, environ: Mapping[str, str], folder: Path
+    ) -> None:
+        self._settings = settings
+        self._id = backend_id
+        self._environ = environ
+        self._folder = folder
+        self._unanswered = 0
+        self._ended_since = ""
+        self._ending: asyncio.Task[None] | None = None
+        self.provider = settings.preset or (settings.command[0] if settings.command else settings.url)
+        self._session = LazyResource(self._connected, limit_s=CONNECT_S)
+
+    async def ask(self, query: str, limit: int) -> JsonValue:
+        """Return what the tool answers: its structured content, else its text, read as JSON where it is.
+
+        A session that broke is opened anew, once.
+
+        Raises:
+            BackendError: the server cannot be started or reached, or its tool refused.
+        """
+        try:
+            return await self._ask_once(query, limit)
+        except BackendError:
+            raise
+        except Exception:  # noqa: BLE001 - the session broke, in whichever way the library tells it
+            return await self._ask_anew(query, limit)
+
+    async def _ask_anew(self, query: str, limit: int) -> JsonValue:
+        try:
+            return await self._ask_once(query, limit)
+        except BackendError:
+            raise
+        except Exception as error:
+            raise self._lost(error) from error
+
+    async def close(self) -> None:
+        """End the session and the server; calling it again does nothing."""
+        with contextlib.suppress(Exception):  # what a server does when it is told to end is its own affair
+            await self._session.close()
+
+    async def _ask_once(self, query: str, limit: int) -> JsonValue:
+        session = await self._session.get()
+        arguments = {name: filled(value, query, limit) for name, value in session.arguments.items()}
+        try:
+            result = await session.client.call_tool(session.tool, arguments)
+        except asyncio.CancelledError:
+            self._unanswered += 1
+            if self._unanswered >= MOST_UNANSWERED:  # it hangs; the next question starts it anew
+                self._ending = asyncio.create_task(self.close(), name=f"end {self._id}")
+            raise
+        except MCPError as refused:
+            if refused.code == CONNECTION_CLOSED:
+                await self._drop(session)
+                raise
+            raise BackendRejected(
+                self._id, "search", status=str(refused.code), body=redact(refused.message)
+            ) from None
+        except Exception:
+            await self._drop(session)
+            raise
+        self._unanswered = 0
+        said = "\n".join(block.text for block in result.content if isinstance(block, TextContent))
+        if result.is_error:
+            raise BackendRejected(self._id, "search", status=f"an error of {session.tool}", body=redact(said))
+        if result.structured_content is not None:
+            return _unwrapped(result.structured_content)
+        return await asyncio.to_thread(_parsed, said)
+
+    async def _drop(self, session: _Session) -> None:
+        """Close a session that broke, unless another one is open by now."""
+        if self._session.value is session:
+            await self.close()
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[_Session]:
+        settings = self._settings
+        server = settings.url or guarded_stdio(
+            settings.command,
+            environ=self._variables(),
+            cwd=self._folder,
+            owner=self._id,
+            on_end=self._note_end,
+        )
+        self._ended_since = ""
+        async with Client(
+            server, client_info=Implementation(name="composable-memory", version="1")
+        ) as client:
+            tools = (await client.list_tools()).tools
+            tool = self._tool(tools)
+            given = settings.arguments or _arguments_for(tool)
+            if not given:
+                known = ", ".join(tool.input_schema.get("properties", {}))
+                raise BackendUnavailable(
+                    self._id,
+                    f"its tool {tool.name} has no argument for a question ({known})",
+                    fix="set `arguments`",
+                )
+            yield _Session(client=client, tool=tool.name, arguments=given)
+
+    def _tool(self, tools: Sequence[Tool]) -> Tool:
+        wanted = self._settings.search_tool
+        if wanted is None:
+            found = sorted((tool for tool in tools if _searches(tool)), key=_preference)
+        else:
+            found = [tool for tool in tools if tool.name == wanted]
+        if not found:
+            names = ", ".join(tool.name for tool in tools) or "none"
+            what = f"has no tool {wanted!r}" if wanted else "has no tool that looks like a search"
+            raise BackendUnavailable(
+                self._id, f"the server {what}; its tools: {names}", fix="set `search_tool`"
+            )
+        return found[0]
+
+    def _variables(self) -> dict[str, str]:
+        """Return the environment of the command: what every program needs, and what the settings name."""
+        environ = get_default_environment()
+        for name, ours in self._settings.env.items():
+            if ours not in self._environ:
+                raise BackendUnavailable(self._id, f"the variable {ours} is not set", fix="set it")
+            environ[name] = self._environ[ours]
+        return environ
+
+    def _note_end(self, why: str) -> None:
+        self._ended_since = self._ended_since or why
+
+    def _lost(self, error: Exception) -> BackendError:
+        while isinstance(error, ExceptionGroup) and error.exceptions:
+            error = error.exceptions[0]
+        if isinstance(error, BackendError):
+            return error
+        what = self._ended_since or redact(str(error)) or type(error).__name__
+        return BackendUnavailable(
+            self._id,
+            f"{self.provider} cannot be asked: {what[:300]}",
+            fix="see that it runs",
+            operation="search",
+        )
+
+
+def _searches(tool: Tool) -> bool:
+    return any(word in tool.name.lower() for word in _SEARCHES) and bool(_arguments_for(tool))
+
+
+def _preference(tool: Tool) -> tuple[int, int]:
+    """Return how well a tool's name fits: by its verb, and then the shorter the better."""
+    name = tool.name.lower()
+    return next(place for place, word in enumerate(_SEARCHES) if word in name), len(name)
+
+
+def _arguments_for(tool: Tool) -> dict[str, JsonValue]:
+    """Return the arguments that a tool's schema asks for, as far as they can be told; empty if not."""
+    known = tool.input_schema.get("properties") or {}
+    required = set(tool.input_schema.get("required") or ())
+    question = next((name for name in _QUESTIONS if name in known), None)
+    if question is None or not required <= {question, *_LIMITS}:
+        return {}
+    limit = next((name for name in _LIMITS if name in known), None)
+    arguments: dict[str, JsonValue] = {question: "{query}"}
+    return arguments | ({limit: "{limit}"} if limit else {})
+
+
+def _unwrapped(structured: JsonValue) -> JsonValue:
+    """Return structured content; what some servers wrap as `result`, since it is no object, bare."""
+    match structured:
+        case {"result": inner, **rest} if not rest:
+            return _parsed(inner) if isinstance(inner, str) else inner
+    return structured
+
+
+def _parsed(text: str) -> JsonValue:
+    try:
+        answer: JsonValue = from_json(text)
+    except ValueError:
+        return text
+    return answer

@@ -1,0 +1,152 @@
+"""A memory over a foreign one: asks it, reads its answer, and says what was left out."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, Protocol, TypeVar
+
+from pydantic import JsonValue
+
+from composable_memory.errors import BackendUnavailable, UnsupportedOperation
+from composable_memory.types import (
+    Degradation,
+    MemoryEmbeddingProbeResult,
+    MemoryFileSlice,
+    MemoryProviderStatus,
+    MemorySearchResult,
+    SearchAnswer,
+    SearchOptions,
+)
+from composable_memory_adapters.external.answers import Reading, read_answer
+from composable_memory_adapters.external.settings import AnswerSettings
+from composable_memory_adapters.text.query_terms import analyse
+
+T = TypeVar("T")
+
+MAX_QUERY = 4_000
+"""Characters of a question; more are cut off."""
+
+
+class Source(Protocol):
+    """What a foreign memory is asked through. Cancelling a call leaves it usable."""
+
+    provider: str
+    """What it is, as the status says it."""
+
+    async def ask(self, query: str, limit: int) -> JsonValue:
+        """Return its answer as JSON, or as a text.
+
+        Raises:
+            BackendError: it did not answer, refused, or answered what nobody can read.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Release everything; calling it again does nothing."""
+        ...
+
+
+class ExternalMemory:
+    """Keeps `MemorySearchManager` and `SupportsAnswer` over a `Source`."""
+
+    def __init__(self, source: Source, settings: AnswerSettings, *, backend_id: str) -> None:
+        self._source = source
+        self._settings = settings
+        self._id = backend_id
+        self._is_closed = False
+        self._calls: set[asyncio.Task[Any]] = set()
+
+    async def search(
+        self, query: str, options: SearchOptions | None = None
+    ) -> tuple[MemorySearchResult, ...]:
+        """Return the results, best first."""
+        return (await self.answer(query, options)).results
+
+    async def answer(self, query: str, options: SearchOptions | None = None) -> SearchAnswer:
+        """Ask, and name what could not be read.
+
+        Raises:
+            BackendError: the foreign memory failed.
+        """
+        options = options or SearchOptions()
+        asked = query.encode("utf-8", "replace").decode().replace("\0", " ").strip()[:MAX_QUERY]
+        if not asked:
+            self._require_open("search")
+            return SearchAnswer(results=())
+        reading = await self.read(asked, max(self._settings.limit, options.max_results))
+        good = [hit for hit in reading.results if hit.score >= options.min_score]
+        return SearchAnswer(
+            results=tuple(good[: options.max_results]),
+            degraded=tuple(self._dropped(reading)),
+            engines={"external": self._source.provider},
+        )
+
+    async def read(self, query: str, limit: int) -> Reading:
+        """Ask for `limit` results and return what the answer was read as."""
+        self._require_open("search")
+        answer = await self._until_closed(self._source.ask(query, limit), "search")
+        settings = self._settings
+        return await asyncio.to_thread(
+            read_answer,
+            answer,
+            analyse(query),
+            backend_id=self._id,
+            results_at=settings.results,
+            names=settings.map,
+            score_is=settings.score_is,
+        )
+
+    async def read_file(
+        self,
+        rel_path: str,  # noqa: ARG002 - the interface's, as are the others
+        *,
+        from_line: int | None = None,  # noqa: ARG002
+        lines: int | None = None,  # noqa: ARG002
+    ) -> MemoryFileSlice:
+        """Refuse: its texts come with its results."""
+        raise UnsupportedOperation(self._id, "read_file")
+
+    def status(self) -> MemoryProviderStatus:
+        """Return what it is."""
+        return MemoryProviderStatus(backend=self._id, provider=self._source.provider)
+
+    async def probe_embedding_availability(self) -> MemoryEmbeddingProbeResult:
+        """Return that nothing is embedded here."""
+        self._require_open("probe")
+        return MemoryEmbeddingProbeResult(ok=False, error="it embeds by itself, if at all")
+
+    async def probe_vector_availability(self) -> bool:
+        """Return that no vectors are searched here."""
+        self._require_open("probe")
+        return False
+
+    async def close(self) -> None:
+        """End what is under way and release the source; calling it again does nothing."""
+        self._is_closed = True
+        for call in self._calls:
+            call.cancel()
+        await self._source.close()
+
+    def _require_open(self, operation: str) -> None:
+        if self._is_closed:
+            raise BackendUnavailable(
+                self._id, "it is closed", fix="open the memory anew", operation=operation
+            )
+
+    async def _until_closed(self, call: Coroutine[object, object, T], operation: str) -> T:
+        """Return what a call returns; closing ends it, as does giving up on it."""
+        task = asyncio.create_task(call, name=f"ask {self._id}")
+        self._calls.add(task)
+        task.add_done_callback(self._calls.discard)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            self._require_open(operation)
+            raise
+
+    def _dropped(self, reading: Reading) -> list[Degradation]:
+        if not reading.dropped:
+            return []
+        counted = f"{reading.dropped} of its results have no text that could be found"
+        where = f" at {reading.found_at!r}" if reading.found_at else ""
+        reason = f"{counted}{where}; say by `map.text` which field holds it"
+        return [Degradation(backend_id=self._id, code="garbled", reason=reason)]

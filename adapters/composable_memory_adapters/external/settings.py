@@ -1,0 +1,66 @@
+"""Settings of foreign memories: how each kind is asked, and how its answers are read."""
+
+from typing import Any, Literal
+
+from pydantic import Field, JsonValue, model_validator
+
+from composable_memory.config.base_model import SettingsModel
+from composable_memory_adapters.external.answers import FieldNames
+from composable_memory_adapters.external.presets import HTTP_PRESETS, MCP_PRESETS, with_preset
+
+
+class AnswerSettings(SettingsModel):
+    """How many results are asked for, and how they are read; shared by all kinds of foreign memories."""
+
+    limit: int = Field(default=24, ge=1, le=200, description="How many results it is asked for at least.")
+    results: str | None = Field(
+        default=None, description="Where its results are, such as `data.hits`; unset, they are looked for."
+    )
+    map: FieldNames = Field(default=FieldNames(), description="Which fields of a result hold what.")
+    score_is: Literal["similarity", "distance"] = Field(
+        default="similarity", description="Whether a higher score is better, or a lower one."
+    )
+
+
+class HttpSettings(AnswerSettings):
+    """Settings of a service over HTTP. `{query}` and `{limit}` stand for what is asked."""
+
+    preset: str | None = Field(default=None, description="A service whose settings are known.")
+    url: str = Field(default="", description="Where it answers.", pattern="^https?://[^\\s]+$")
+    method: Literal["GET", "POST"] = Field(default="POST", description="How it is asked.")
+    params: dict[str, str] = Field(default={}, description="What is added to the address.")
+    body: JsonValue = Field(default=None, description="What is sent, as JSON.")
+    headers: dict[str, str] = Field(default={}, description="Headers that are no secret.")
+    headers_env: dict[str, str] = Field(
+        default={},
+        description="Headers with a secret: the last word names the variable that holds it.",
+    )
+    timeout_ms: int = Field(default=10_000, ge=1, description="How long one request may take.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_preset(cls, given: Any) -> Any:
+        return with_preset(given, HTTP_PRESETS)
+
+
+class McpSettings(AnswerSettings):
+    """Settings of an MCP server. `{query}` and `{limit}` in the arguments stand for what is asked."""
+
+    preset: str | None = Field(default=None, description="A server whose settings are known.")
+    command: tuple[str, ...] = Field(default=(), description="The command that starts it, word by word.")
+    url: str = Field(default="", description="Where it answers, instead of a command.")
+    env: dict[str, str] = Field(
+        default={},
+        description="Variables that the command gets, each with the name of the variable here that holds it.",
+    )
+    search_tool: str | None = Field(
+        default=None, description="The tool that searches; unset, the one that looks like it."
+    )
+    arguments: dict[str, JsonValue] = Field(
+        default={}, description="What the tool is given; unset, what its schema asks for."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_preset(cls, given: Any) -> Any:
+        return with_preset(given, MCP_PRESETS)

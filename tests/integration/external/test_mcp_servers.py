@@ -1,0 +1,166 @@
+"""An MCP server as a memory: joined by its section alone, and whatever it does, the others answer."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from composable_memory import open_memory
+from composable_memory.runtime.memory import Memory
+from composable_memory.types import QueryResponse
+
+SERVER = Path(__file__).with_name("notes_server.py")
+QUERY = "irrigation timer"
+
+
+@pytest.fixture
+def notes(tmp_path: Path) -> Path:
+    (tmp_path / "notes" / "memory").mkdir(parents=True)
+    (tmp_path / "notes" / "memory" / "timer.md").write_text(
+        "A new irrigation timer costs 40.\n", encoding="utf-8"
+    )
+    return tmp_path / "notes"
+
+
+@asynccontextmanager
+async def joined(
+    notes: Path, state_dir: Path, fault: str = "", *, timeout_ms: int = 20_000, **section: Any
+) -> AsyncIterator[Memory]:
+    """Open the memory of `notes` together with the server."""
+    command = [sys.executable, str(SERVER), fault, str(state_dir)]
+    own = {"kind": "mcp", "command": command, "timeout_ms": timeout_ms, **section}
+    config = {"embedding": {"provider": "none"}, "backends": {"builtin": {}, "away": own}}
+    async with open_memory(notes, state_dir, config, long_lived=False) as memory:
+        await memory.sync()
+        yield memory
+
+
+def found(response: QueryResponse) -> Mapping[str, str]:
+    return {one.path: one.snippet for one in response.results}
+
+
+def lost(response: QueryResponse) -> str:
+    (problem,) = (one for one in response.degraded if one.backend_id == "away")
+    return problem.reason
+
+
+async def test_a_server_joins_without_a_mapping(notes: Path, state_dir: Path) -> None:
+    async with joined(notes, state_dir) as memory:
+        response = await memory.query(QUERY)
+    assert "memory/timer.md" in found(response)
+    assert "two minutes a week" in found(response)["away/memory/projects/greenhouse.md"]
+    assert response.results[0].citation
+
+
+@pytest.mark.parametrize("fault", ["greeting", "chatty", "roots"])
+async def test_what_a_server_says_besides_does_no_harm(notes: Path, state_dir: Path, fault: str) -> None:
+    async with joined(notes, state_dir, fault) as memory:
+        response = await memory.query(QUERY)
+        again = await memory.query(QUERY)
+    assert "memory/timer.md" in found(response)
+    if fault != "roots":  # what it asks for, it does not get, and its tool fails
+        assert found(response) == found(again)
+        assert "away/memory/projects/greenhouse.md" in found(response)
+
+
+@pytest.mark.parametrize(
+    ("fault", "named"),
+    [
+        ("die", "code 7"),
+        ("flood", "16 MiB"),
+        ("refuse", "the notes are locked"),
+        ("no-search", "renamed"),
+        ("no-start", "the database is locked"),
+        ("other-shape", "map.text"),
+    ],
+)
+async def test_a_fault_is_named_and_the_others_answer(
+    notes: Path, state_dir: Path, fault: str, named: str
+) -> None:
+    section: dict[str, Any] = {"results": "answer.rows"} if fault == "other-shape" else {}
+    async with joined(notes, state_dir, fault, **section) as memory:
+        response = await memory.query(QUERY)
+    assert [*found(response)] == ["memory/timer.md"]
+    assert named in lost(response)
+    assert "a1B2a1B2" not in lost(response)  # the key that the server told
+
+
+async def test_a_server_that_died_is_started_anew(
+    notes: Path, state_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MARK_OF_TEST", str(tmp_path / "mark"))
+    async with joined(notes, state_dir, "die-once", env={"MARK": "MARK_OF_TEST"}) as memory:
+        response = await memory.query(QUERY)
+    assert "away/memory/projects/greenhouse.md" in found(response)
+
+
+async def test_a_server_that_hangs_keeps_nobody_waiting(notes: Path, state_dir: Path) -> None:
+    async with joined(notes, state_dir, "hang", timeout_ms=3_000) as memory:
+        for _ in range(2):
+            response = await memory.query(QUERY)
+            assert [*found(response)] == ["memory/timer.md"]
+            assert lost(response)
+    await nobody_left(state_dir)
+
+
+async def test_nothing_of_a_server_is_left(notes: Path, state_dir: Path) -> None:
+    async with joined(notes, state_dir) as memory:
+        await memory.query(QUERY)
+        started = await asyncio.to_thread(servers, state_dir)
+        assert started
+        for process in started:
+            os.kill(process, signal.SIGKILL)
+        response = await memory.query(QUERY)
+        assert "away/memory/projects/greenhouse.md" in found(response)
+    await nobody_left(state_dir)
+
+
+async def test_a_server_ends_with_us_however_we_end(notes: Path, state_dir: Path) -> None:
+    script = (
+        "import asyncio, sys, tests.integration.external.test_mcp_servers as t\n"
+        "from pathlib import Path\n"
+        "async def main():\n"
+        f"    async with t.joined(Path({str(notes)!r}), Path({str(state_dir)!r})) as memory:\n"
+        "        await memory.query(t.QUERY); print('up', flush=True); await asyncio.sleep(3600)\n"
+        "asyncio.run(main())\n"
+    )
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", script, stdout=asyncio.subprocess.PIPE, cwd=Path(__file__).parents[3]
+    )
+    assert process.stdout is not None
+    assert (await process.stdout.readline()).strip() == b"up"
+    process.kill()
+    await process.wait()
+    await nobody_left(state_dir)
+
+
+async def test_a_variable_that_is_not_set_is_named(notes: Path, state_dir: Path) -> None:
+    async with joined(notes, state_dir, env={"KEY": "NO_SUCH_VARIABLE_OF_TEST"}) as memory:
+        assert "NO_SUCH_VARIABLE_OF_TEST" in lost(await memory.query(QUERY))
+
+
+def servers(mark: Path) -> list[int]:
+    """Return the processes of servers that were started with this mark, their guards included."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError):
+            if (
+                entry.name.isdecimal()
+                and entry.name != str(os.getpid())
+                and os.fsencode(mark) in (entry / "cmdline").read_bytes()
+            ):
+                found.append(int(entry.name))
+    return found
+
+
+async def nobody_left(mark: Path) -> None:
+    """Wait until no server with this mark in its command is left."""
+    async with asyncio.timeout(20):
+        while await asyncio.to_thread(servers, mark):  # noqa: ASYNC110 - they notify nobody
+            await asyncio.sleep(0.05)
