@@ -65,14 +65,17 @@ def revised(page: str, entries: Sequence[Entry], valid: Set[str], *, head: str) 
     text = page or (head if entries else "")
     lines = text.removesuffix("\n").split("\n")
     kept, present = _kept(lines, wanted, valid)
+    new: dict[str, list[str]] = {}
     for entry in wanted.values():
         if entry.key not in present:
-            at = _end_of_section(kept, entry.section)
-            if at is None:
-                above = [] if not kept[-1].strip() else [ending]
-                kept += [*above, f"## {entry.section}{ending}", ending]
-                at = len(kept)
-            kept.insert(at, f"{entry.line}{ending}")
+            new.setdefault(entry.section, []).append(f"{entry.line}{ending}")
+    for section, added in new.items():
+        at = _end_of_section(kept, section)
+        if at is None:
+            above = [] if not kept[-1].strip() else [ending]
+            kept += [*above, f"## {section}{ending}", ending]
+            at = len(kept)
+        kept[at:at] = added
     return page if kept == lines and text == page else "\n".join(kept) + "\n"
 
 

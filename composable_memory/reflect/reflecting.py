@@ -7,7 +7,7 @@ or of which the graph says that all that was taken from it has ended, leaves the
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, datetime
 from pathlib import Path
@@ -67,7 +67,7 @@ async def reflect(
     texts, unread = await asyncio.to_thread(_texts_of, memory.workspace_dir, plan.pages)
     said = await add_summaries(plan.pages, texts, llm)
     return Reflection(
-        pages=tuple(_changes(plan, texts)),
+        pages=await asyncio.to_thread(_changes, plan, texts),
         opinions=plan.opinions,
         since=start,
         lines=len(lines),
@@ -267,7 +267,8 @@ async def _facts(memory: OpenMemory) -> tuple[Sequence[Fact], tuple[Degradation,
 # --- the pages on the disk ----------------------------------------------------------------------------------
 
 
-def _changes(plan: _Plan, texts: Mapping[str, str]) -> Iterator[PageChange]:
+def _changes(plan: _Plan, texts: Mapping[str, str]) -> tuple[PageChange, ...]:
+    changes: list[PageChange] = []
     for path, page in sorted(plan.pages.items()):
         if path in texts:
             entries = [entry for key, entry in page.entries.items() if key in page.fresh]
@@ -275,7 +276,8 @@ def _changes(plan: _Plan, texts: Mapping[str, str]) -> Iterator[PageChange]:
             if _is_bare(after):
                 after = ""
             if after != texts[path]:
-                yield PageChange(path=path, before=texts[path], after=after)
+                changes.append(PageChange(path=path, before=texts[path], after=after))
+    return tuple(changes)
 
 
 def _is_bare(text: str) -> bool:

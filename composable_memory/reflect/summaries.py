@@ -1,7 +1,9 @@
 """Has a language model sum up what is known of each entity, and keeps what cites the lines it is from."""
 
+import asyncio
 import re
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -79,40 +81,50 @@ async def add_summaries(
     A summary is for exactly the lines it was made from: while they are the same, the model is not asked
     again. One that is out of date stays until there is a better one, as long as all it cites is there.
     """
-    wanted: list[tuple[Page, str]] = []
-    old: dict[str, list[str]] = {}
-    for path, page in pages.items():
-        digest = made_key("s", *(f"{key} {_plain(entry)}" for key, entry in _lines_of(page)))
-        keys = [key for key, body in own_lines(texts.get(path, "")).items() if _stays(page, key, body)]
-        is_new = page.name and page.fresh and not any(key.startswith(digest) for key in keys)
-        if settings is not None and is_new and path in texts:
-            wanted.append((page, digest))
-            old[digest] = keys
-        else:
-            _keep(page, keys)
+    wanted = await asyncio.to_thread(_wanted, pages, texts, has_model=settings is not None)
     if settings is None or not wanted:
         return Said()
+    left = wanted[::-1]
     dropped: list[str] = []
-    problem = None
+    problem = f"{MOST_ENTITIES} are the most at once"
     try:
         async with language_model(settings) as model:
-            while wanted and len(old) - len(wanted) < MOST_ENTITIES:
-                page, digest = wanted[0]
-                dropped += await _summarise(model, page, digest)
-                wanted.pop(0)
+            while left and len(wanted) - len(left) < MOST_ENTITIES:
+                dropped += await _summarise(model, left[-1].page, left[-1].digest)
+                left.pop()
     except FeedbackError as error:
         problem = str(error)
-    for page, digest in wanted:
-        _keep(page, old[digest])
-    if wanted:
-        reason = (
-            f"{len(wanted)} entities were not summed up: {problem or f'{MOST_ENTITIES} are the most at once'}"
-        )
+    for one in left:
+        _keep(one.page, one.keys)
+    if left:
+        reason = f"{len(left)} entities were not summed up: {problem}"
         return Said(
             dropped=tuple(dropped),
             degraded=(Degradation(backend_id="language model", code="stale", reason=reason),),
         )
     return Said(dropped=tuple(dropped))
+
+
+class _Wanted(NamedTuple):
+    """An entity that is to be summed up, what its lines are known by, and the sentences that are there."""
+
+    page: Page
+    digest: str
+    keys: list[str]
+
+
+def _wanted(pages: Mapping[str, Page], texts: Mapping[str, str], *, has_model: bool) -> list[_Wanted]:
+    """Return the pages that need a summary, if there is a model; what the others have stays."""
+    wanted = []
+    for path, page in pages.items():
+        keys = [key for key, body in own_lines(texts.get(path, "")).items() if _stays(page, key, body)]
+        digest = made_key("s", *(f"{key} {_plain(entry)}" for key, entry in _lines_of(page)))
+        is_new = page.name and page.fresh and not any(key.startswith(digest) for key in keys)
+        if has_model and is_new and path in texts:
+            wanted.append(_Wanted(page, digest, keys))
+        else:
+            _keep(page, keys)
+    return wanted
 
 
 async def _summarise(model: LanguageModel, page: Page, digest: str) -> list[str]:
