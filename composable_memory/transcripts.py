@@ -20,12 +20,16 @@ _TOLD = re.compile(rf"<{MEMORY_TAG}\b.*?(?:</{MEMORY_TAG}>|\Z)", re.DOTALL | re.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranscriptMessage:
-    """What somebody said, in which 1-based line it stands, and when it was said if the record tells."""
+    """What somebody said, in which 1-based line it stands, and when it was said if the record tells.
+
+    `is_inserted` says that the agent put it there, or said it to a helper of its own.
+    """
 
     line: int
     speaker: str
     text: str
     at: datetime | None
+    is_inserted: bool = False
 
 
 def messages_of(text: str) -> Iterator[TranscriptMessage]:
@@ -36,7 +40,10 @@ def messages_of(text: str) -> Iterator[TranscriptMessage]:
         speaker = SPEAKERS.get(str(message.get("role")))
         words = "\n".join(texts_in(message.get("content"))).strip()
         if speaker and words:
-            yield TranscriptMessage(line=number, speaker=speaker, text=words, at=said_at(record))
+            inserted = record.get("isMeta") is True or record.get("isSidechain") is True
+            yield TranscriptMessage(
+                line=number, speaker=speaker, text=words, at=said_at(record), is_inserted=inserted
+            )
 
 
 def without_memories(text: str) -> str:

@@ -32,11 +32,13 @@ from composable_memory_ops_logs import OpsLogError
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 MOST_INPUT_BYTES = 64 * 1024 * 1024
+MOST_PROMPTS = 5
+"""So many of the latest messages of a user are one turn at most."""
 GRACE_S = 1.0
 """After its deadline a hook has so long to end by itself."""
 NOW_VARIABLE = "COMPOSABLE_MEMORY_NOW"
 PROJECT_VARIABLES = ("CLAUDE_PROJECT_DIR", "CURSOR_PROJECT_DIR")
-NAMES = "session-start", "prompt", "compaction", "message", "summary", "session-end"
+NAMES = "session-start", "prompt", "turn", "compaction", "message", "summary", "session-end"
 
 app = typer.Typer()
 
@@ -205,6 +207,33 @@ async def _prompt(run: _Run) -> str | None:
     return told
 
 
+async def _turn(run: _Run) -> str | None:
+    from composable_memory.hooks.capture import capture_turn, worth_remembering
+    from composable_memory.hooks.session_memory import said_in
+    from composable_memory.runtime.opening import open_memory
+
+    call = run.call
+    if not run.hooks.auto_capture:
+        return None
+    known = await run.states.read(call.session)
+    said = [one for one in await asyncio.to_thread(said_in, call) if one[0] > known.captured_line]
+    prompts = [text for _, role, text in said if role == "user"][-MOST_PROMPTS:] or [call.prompt]
+    most = run.hooks.capture_max_chars
+    captured: list[str] = []
+    if any(worth_remembering(one, max_chars=most) for one in prompts):
+        async with open_memory(
+            run.workspace, run.state_dir, registry=run.registry, long_lived=False
+        ) as memory:
+            done = await capture_turn(memory, prompts, session_key=call.session_key, max_chars=most)
+        captured = [one.citation for one in done if one.duplicate_of is None]
+
+    def note(state: SessionState) -> None:
+        state.captured_line = max((line for line, *_ in said), default=state.captured_line)
+
+    await run.states.change(call.session, note)
+    return " ".join(captured) or None
+
+
 async def _compaction(run: _Run) -> str | None:
     from composable_memory.hooks.flush import plan_flush, tokens_in_transcript
 
@@ -276,6 +305,7 @@ async def _session_end(run: _Run) -> str | None:
 _HOOKS: Mapping[str, Callable[[_Run], Awaitable[str | None]]] = {
     "session-start": _session_start,
     "prompt": _prompt,
+    "turn": _turn,
     "compaction": _compaction,
     "message": partial(_record, name="message"),
     "summary": partial(_record, name="summary"),

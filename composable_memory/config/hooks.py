@@ -38,6 +38,12 @@ class HooksSettings(SettingsModel):
         default=800, ge=50, le=8_000, description="Longest text that goes before a prompt."
     )
     recall_results: int = Field(default=5, ge=1, le=50, description="The most passages in it.")
+    auto_capture: bool = Field(
+        default=False, description="Remember what users say about themselves, by rules, after each turn."
+    )
+    capture_max_chars: int = Field(
+        default=500, ge=50, le=10_000, description="Longer messages are not captured."
+    )
     session_memory: bool = Field(
         default=True, description="Write what was said to `memory/` when a session ends."
     )

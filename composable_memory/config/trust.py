@@ -127,7 +127,7 @@ _RULES: tuple[tuple[str, TrustRule], ...] = (
     ("backend", only(DEFAULT_BACKEND)),
     ("fallback", only(DEFAULT_BACKEND, "none")),
     (r"feedback\.(?:enabled|auto_apply)", only(False)),
-    (r"hooks\.(?:auto_recall|session_memory|flush\.enabled)", only(False)),
+    (r"hooks\.(?:auto_recall|auto_capture|session_memory|flush\.enabled)", only(False)),
 )
 """Keys that cannot start programs, reach hosts, read files elsewhere or cost money, and what they may say."""
 

@@ -6,6 +6,7 @@ from composable_memory_ops_logs.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from composable_memory.hooks.agent_json import HookCall, answer, read_call
+    from composable_memory.hooks.capture import Candidate, capture_turn, worth_remembering
     from composable_memory.hooks.context import recall_for_prompt, session_recap
     from composable_memory.hooks.event_json import event_of, parse_event
     from composable_memory.hooks.fencing import fence, own_words
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from composable_memory.hooks.session_state import SessionState, SessionStates
 
 __all__ = [
+    "Candidate",
     "CompactionSummary",
     "EventSource",
     "EventType",
@@ -37,6 +39,7 @@ __all__ = [
     "SessionStates",
     "TakesContents",
     "answer",
+    "capture_turn",
     "event_of",
     "fence",
     "flush_prompt",
@@ -46,10 +49,12 @@ __all__ = [
     "read_call",
     "recall_for_prompt",
     "session_recap",
+    "worth_remembering",
 ]
 
 _MODULES = {
     "agent_json": "HookCall answer read_call",
+    "capture": "Candidate capture_turn worth_remembering",
     "context": "recall_for_prompt session_recap",
     "event_json": "event_of parse_event",
     "fencing": "fence own_words",

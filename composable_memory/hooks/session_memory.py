@@ -40,6 +40,18 @@ class SavedMessage:
     text: str
 
 
+def said_in(call: "HookCall") -> list[tuple[int, str, str]]:
+    """Return what was said in the session of a call: the line, the role, the words; reads its transcript.
+
+    Raises:
+        OSError: the transcript cannot be read.
+    """
+    if call.transcript is None:
+        return [(number, role, text) for number, (role, text) in enumerate(call.messages, start=1)]
+    said = messages_of(_transcript(call.transcript))
+    return [(one.line, one.speaker.lower(), one.text) for one in said if not one.is_inserted]
+
+
 def messages_in(call: "HookCall", *, after: int = 0) -> list[SavedMessage]:
     """Return what was said in the session of a call behind line `after`; reads its transcript.
 
@@ -49,13 +61,7 @@ def messages_in(call: "HookCall", *, after: int = 0) -> list[SavedMessage]:
     Raises:
         OSError: the transcript cannot be read.
     """
-    if call.transcript is None:
-        said = [(number, role, text) for number, (role, text) in enumerate(call.messages, start=1)]
-    else:
-        said = [
-            (one.line, one.speaker.lower(), one.text) for one in messages_of(_transcript(call.transcript))
-        ]
-    shown = ((line, role, own_words(text)) for line, role, text in said if line > after)
+    shown = ((line, role, own_words(text)) for line, role, text in said_in(call) if line > after)
     return [
         SavedMessage(line=line, role=role, text=masked_line(text)[:LONGEST_MESSAGE])
         for line, role, text in shown

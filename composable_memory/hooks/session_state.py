@@ -26,7 +26,7 @@ T = TypeVar("T")
 class SessionState:
     """What is known of one session. `flushed` is the compaction cycle in which the agent was last asked.
 
-    `shown` are hashes of passages that its context holds, `captured` those of messages already looked at;
+    `shown` are hashes of passages that its context holds, `captured_line` is the last line looked at;
     `uncovered` are the messages that no summary stands for yet; `saved_line` is the last line of its
     transcript that is in a session memory.
     """
@@ -34,7 +34,7 @@ class SessionState:
     compactions: int = 0
     flushed: int | None = None
     shown: list[str] = field(default_factory=list)
-    captured: list[str] = field(default_factory=list)
+    captured_line: int = 0
     uncovered: list[str] = field(default_factory=list)
     saved_line: int = 0
 
@@ -78,7 +78,7 @@ class SessionStates:
             state = await asyncio.to_thread(_read, path)
             before = asdict(state)
             result = change(state)
-            for seen in (state.shown, state.captured, state.uncovered):
+            for seen in (state.shown, state.uncovered):
                 del seen[:-MOST_HASHES]
             if asdict(state) != before:
                 await asyncio.to_thread(_write, path, state)
