@@ -1,6 +1,6 @@
 """Finds in what a user says the sentences that are worth remembering, by rules in five languages.
 
-Sure things only: preferences, who somebody is, what was decided, lasting orders, and what is to be remembered.
+Sure things only: preferences, who somebody is, what was decided, lasting orders, what is to be remembered.
 Questions, guesses, code, quotes, what an agent was told, and attempts to steer the agent are passed over.
 """
 
@@ -50,8 +50,10 @@ _UNSURE = _any(
     r"[こそあ]の.{1,10}(?:好き|嫌い)",
     "也许|可能会|或许|说不定|如果|[吗呢]。?$|かもしれ|もし|たら|でしょうか|ますか|ですか",
 )
-_KIN = "(?:wife|husband|partner|sister|brother|mother|father|mum|mom|dad|son|daughter|boss|dog|cat|name"
+_KIN = (
+    "(?:wife|husband|partner|sister|brother|mother|father|mum|mom|dad|son|daughter|boss|dog|cat|name"
     "|birthday)"
+)
 _KIN_DE = (
     "(?:Frau|Mann|Partner(?:in)?|Schwester|Bruder|Mutter|Vater|Sohn|Tochter|Chef(?:in)?|Hund|Katze|Name"
     "|Geburtstag)"
