@@ -35,7 +35,7 @@ class HooksSettings(SettingsModel):
     recap_days: int = Field(default=2, ge=0, le=31, description="How many of the latest days it has.")
     auto_recall: bool = Field(default=True, description="Look up what is known about each prompt.")
     recall_tokens: int = Field(
-        default=800, ge=50, le=8_000, description="Longest text that goes before a prompt."
+        default=800, ge=100, le=8_000, description="Longest text that goes before a prompt."
     )
     recall_results: int = Field(default=5, ge=1, le=50, description="The most passages in it.")
     auto_capture: bool = Field(

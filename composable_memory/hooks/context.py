@@ -12,7 +12,7 @@ from composable_memory.errors import ComposableMemoryError
 from composable_memory.hooks.fencing import CAUTION, CLOSING, OPENING, escaped, fence, own_words
 from composable_memory.hooks.session_state import SessionState, digest
 from composable_memory.paths import MAIN_FILES, MEMORY_FOLDER, opened_file, resolve_memory_file
-from composable_memory.query.context_pack import CHARS_PER_TOKEN, PackBudget
+from composable_memory.query.context_pack import CHARS_PER_TOKEN, PackBudget, estimate_tokens
 from composable_memory.session_keys import is_shared
 
 if TYPE_CHECKING:
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 CORE_SHARE = 0.6
 """Of the room of a recap, at most so much is for the core memory, if there are days as well."""
 MOST_BYTES = 1_000_000
-LEAST_PROMPT_CHARS = 5
+LEAST_PROMPT_TOKENS = 2
+"""Less, such as "ok", asks for nothing."""
+LEAST_CHARS = 40
 LONGEST_QUERY = 1_000
 CUT = "…"
 
@@ -113,7 +115,7 @@ async def recall_for_prompt(
 
     settings = memory.settings.memory.hooks
     query = " ".join(_FILTER_SIGNS.sub(" ", _CODE.sub(" ", own_words(prompt))).split())[:LONGEST_QUERY]
-    if len(query) < LEAST_PROMPT_CHARS:
+    if estimate_tokens(query) < LEAST_PROMPT_TOKENS:
         return None
     request = MemorySearchRequest(
         query=query, max_results=settings.recall_results, weak=False, session_key=session_key
@@ -148,10 +150,7 @@ def _within(told: "dict[str, MemorySearchResult]", most_tokens: int) -> Iterator
             piece = (
                 budget.beginning(piece, room * budget.cost(piece) // cost - CHARS_PER_TOKEN).rstrip() + CUT
             )
-            if (
-                budget.cost(escaped(piece) + "\n") <= room
-                and len(piece) > len(place) + LEAST_PROMPT_CHARS * 8
-            ):
+            if budget.cost(escaped(piece) + "\n") <= room and len(piece) > len(place) + LEAST_CHARS:
                 yield text, piece
             return
         room -= cost

@@ -9,6 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TypeVar
 
+from composable_memory.errors import BackendUnavailable
 from composable_memory.state.folders import made_folder, workspace_mark
 from composable_memory.supervision.file_lock import file_lock
 from composable_memory_ops_logs.private_files import replace_file
@@ -74,7 +75,10 @@ class SessionStates:
         if not session:
             return change(SessionState())
         path = self._path(session)
-        async with file_lock(self.folder / ".lock", owner="hooks", patience_s=LOCK_PATIENCE_S):
+        async with file_lock(self.folder / ".lock", owner="hooks", patience_s=LOCK_PATIENCE_S) as is_ours:
+            if not is_ours:
+                problem = f"another hook holds {self.folder / '.lock'}"
+                raise BackendUnavailable("hooks", problem, fix="try again", operation="note the session")
             state = await asyncio.to_thread(_read, path)
             before = asdict(state)
             result = change(state)

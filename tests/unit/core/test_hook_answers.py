@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from composable_memory.config.hooks import FlushSettings, HooksSettings
+from composable_memory.errors import BackendUnavailable
 from composable_memory.hooks import (
     HookCall,
     SessionState,
@@ -17,10 +18,14 @@ from composable_memory.hooks import (
     own_words,
     plan_flush,
     read_call,
+    recall_for_prompt,
     session_recap,
+    session_state,
 )
 from composable_memory.hooks.flush import tokens_in_transcript
 from composable_memory.query.context_pack import estimate_tokens
+from composable_memory.runtime.opening import open_memory
+from composable_memory.supervision.file_lock import file_lock
 
 NOW = datetime(2026, 3, 10, 9, 30, tzinfo=UTC)
 CLAUDE = {"session_id": "c1", "transcript_path": "/t/c1.jsonl", "cwd": "/w", "permission_mode": "default"}
@@ -313,3 +318,38 @@ async def test_a_broken_state_begins_anew_and_old_ones_are_deleted(tmp_path: Pat
     assert await states.read("s") == SessionState()
     await asyncio.to_thread(states.prune, now=path.stat().st_mtime + 31 * 86_400)
     assert not path.exists()
+
+
+async def test_two_hooks_at_a_time_note_both_and_one_that_waits_too_long_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states = await asyncio.to_thread(SessionStates.of, tmp_path / "state", tmp_path)
+
+    def note(state: SessionState) -> None:
+        state.compactions += 1
+
+    await asyncio.gather(*(states.change("s", note) for _ in range(5)))
+    assert (await states.read("s")).compactions == 5
+    monkeypatch.setattr(session_state, "LOCK_PATIENCE_S", 0.0)
+    async with file_lock(states.folder / ".lock", owner="test", patience_s=1.0) as is_ours:
+        assert is_ours
+        with pytest.raises(BackendUnavailable, match="another hook"):
+            await states.change("s", note)
+
+
+async def test_what_goes_before_a_prompt_stays_within_its_tokens(tmp_path: Path) -> None:
+    (tmp_path / "notes").mkdir()
+    for number in range(30):
+        text = (
+            f"# Relay {number}\n\nThe relay {number} & its <fuse> were replaced by Ada & Ben. "
+            + "<&> spare part. " * 40
+        )
+        (tmp_path / "notes" / f"relay-{number}.md").write_text(text, "utf-8")
+    for tokens in (100, 150, 800):
+        config = {"embedding": {"provider": "none"}, "hooks": {"recall_tokens": tokens, "recall_results": 20}}
+        async with open_memory(tmp_path / "notes", tmp_path / "state", config, long_lived=False) as memory:
+            told = await recall_for_prompt(memory, 'Who replaced the "relay" fuse? -Ada `code`')
+
+        assert told is not None
+        assert 30 < estimate_tokens(told) <= tokens
+        assert told.endswith("</relevant-memories>")
