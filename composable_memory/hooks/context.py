@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,11 +26,13 @@ LEAST_PROMPT_TOKENS = 2
 """Less, such as "ok", asks for nothing."""
 LEAST_CHARS = 40
 LONGEST_QUERY = 1_000
+MOST_QUERIES = 4
 CUT = "…"
 
 _DAY = re.compile(r"(\d{4}-\d{2}-\d{2})(?:-.*)?\.(?:md|markdown)")
 # In a search these are signs of filters and phrases; a prompt is to be looked for as it is.
 _FILTER_SIGNS = re.compile(r'[:："]|(?<!\S)-')
+_SENTENCE = re.compile(r"[^.!?。！？\n]+(?:\.(?=\S)[^.!?。！？\n]*)*[!?？]?")
 _CODE = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
 
 
@@ -114,20 +116,28 @@ async def recall_for_prompt(
     from composable_memory.tools import MemorySearchRequest, query_cited
 
     settings = memory.settings.memory.hooks
-    query = " ".join(_FILTER_SIGNS.sub(" ", _CODE.sub(" ", own_words(prompt))).split())[:LONGEST_QUERY]
-    if estimate_tokens(query) < LEAST_PROMPT_TOKENS:
-        return None
-    request = MemorySearchRequest(
-        query=query, max_results=settings.recall_results, weak=False, session_key=session_key
-    )
-    response = await query_cited(memory, request)
-    if response.weak or not response.results:
-        return None
-    known = {_text(result): result for result in response.results}
+    results: Sequence[MemorySearchResult] = ()
+    for query in _queries(prompt):
+        request = MemorySearchRequest(
+            query=query, max_results=settings.recall_results, weak=False, session_key=session_key
+        )
+        response = await query_cited(memory, request)
+        if results := () if response.weak else response.results:
+            break
+    known = {_text(result): result for result in results}
     state = state or SessionState()
     told = dict(_within({text: known[text] for text in state.fresh(known)}, settings.recall_tokens))
     state.shown += map(digest, told)
     return fence(told.values()) if told else None
+
+
+def _queries(prompt: str) -> list[str]:
+    """Return what to look for: all of a prompt, then each of its sentences, questions first."""
+    own = _CODE.sub("\n", own_words(prompt))
+    asked = sorted(_SENTENCE.findall(own), key=lambda one: one.rstrip().endswith(("?", "？")), reverse=True)
+    queries = (" ".join(_FILTER_SIGNS.sub(" ", one).split())[:LONGEST_QUERY] for one in (own, *asked))
+    found = dict.fromkeys(one for one in queries if estimate_tokens(one) >= LEAST_PROMPT_TOKENS)
+    return list(found)[:MOST_QUERIES]
 
 
 def _text(result: "MemorySearchResult") -> str:

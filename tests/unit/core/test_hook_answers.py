@@ -37,6 +37,9 @@ VSCODE = {
     "transcript_path": "/t/v1.json",
     "timestamp": "2026-03-10T09:30:00Z",
 }
+LONG_PROMPT = (
+    'Set up the new laptop, please. Who replaced the "relay" fuse? Then write path:x and -y to a file.'
+)
 DAYS = ("2026-03-01", "2026-03-09", "2026-03-10-garden", "2026-03-10", "2026-03-11", "people")
 OPENCLAW = {
     "type": "command",
@@ -348,7 +351,7 @@ async def test_what_goes_before_a_prompt_stays_within_its_tokens(tmp_path: Path)
     for tokens in (100, 150, 800):
         config = {"embedding": {"provider": "none"}, "hooks": {"recall_tokens": tokens, "recall_results": 20}}
         async with open_memory(tmp_path / "notes", tmp_path / "state", config, long_lived=False) as memory:
-            told = await recall_for_prompt(memory, 'Who replaced the "relay" fuse? -Ada `code`')
+            told = await recall_for_prompt(memory, LONG_PROMPT)
 
         assert told is not None
         assert 30 < estimate_tokens(told) <= tokens
