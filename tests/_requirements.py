@@ -271,6 +271,7 @@ INGEST = "composable_memory/testing/contracts/facts.py::IngestContract::test_"
 FACTS = "composable_memory/testing/contracts/facts.py::FactsContract::test_"
 EMBEDDER = "composable_memory/testing/contracts/embedder.py::EmbedderContract::test_"
 
+CAPTURE = "tests/unit/core/test_capture.py::test_"
 HOOK_ANSWERS = "tests/unit/core/test_hook_answers.py::test_"
 HOOK_PROCESSES = "tests/integration/test_agent_hooks.py::test_"
 
@@ -2084,6 +2085,30 @@ INTERFACES = document(
     (
         "PipelineEventEnvelope",
         [
+            kept("own:hooks:recap", "at the start of a session: core memory and latest days, bounded",
+                 f"{HOOK_ANSWERS}a_recap_has_the_core_memory_and_the_latest_days",
+                 f"{HOOK_ANSWERS}a_long_recap_stays_within_its_tokens_and_says_what_it_leaves_out",
+                 f"{HOOK_ANSWERS}there_is_no_recap_where_others_read_along_or_nothing_is_written"),
+            kept("own:hooks:recall", "auto-recall before a prompt: bounded, escaped, marked, never captured again",
+                 f"{HOOK_PROCESSES}a_session_from_its_start_to_its_end",
+                 f"{HOOK_ANSWERS}what_goes_before_a_prompt_stays_within_its_tokens",
+                 f"{HOOK_ANSWERS}no_note_ends_the_fence_or_hides_in_it",
+                 f"{SESSIONS}what_an_agent_was_told_out_of_its_memory_is_not_said"),
+            kept("own:hooks:capture", "auto-capture after a turn: off, five languages, at most three",
+                 f"{CAPTURE}what_is_kept_is_worth_it_and_most_of_that_is_kept",
+                 f"{CAPTURE}nothing_that_was_told_to_the_agent_or_quoted_is_captured",
+                 f"{CAPTURE}attempts_to_steer_the_agent_are_not_captured",
+                 f"{CAPTURE}at_most_three_sentences_of_a_message_that_is_said_and_not_pasted",
+                 f"{HOOK_PROCESSES}what_users_say_of_themselves_is_captured_where_that_is_switched_on"),
+            kept("own:hooks:agents", "the JSON of Claude Code, Codex, VS Code, Cursor, OpenClaw, and a generic form",
+                 f"{HOOK_ANSWERS}the_json_of_each_agent_is_read",
+                 f"{HOOK_ANSWERS}each_agent_is_told_a_context_in_its_own_form",
+                 f"{HOOK_ANSWERS}the_generic_form_takes_both_spellings_and_passes_over_what_it_does_not_know"),
+            kept("own:hooks:harmless", "a hook never breaks the agent: exit code 0, a deadline, a reason on stderr",
+                 f"{HOOK_PROCESSES}whatever_goes_wrong_the_agent_goes_on_and_is_told_why",
+                 f"{HOOK_PROCESSES}a_hook_is_given_up_at_its_deadline",
+                 f"{HOOK_PROCESSES}a_folder_that_is_no_memory_is_left_alone",
+                 f"{HOOK_ANSWERS}an_agent_that_has_nothing_to_be_told_is_not_disturbed"),
             kept("own:events:types", "session.start, message.received, compaction.summary with payloads",
                  f"{NAMES}a_value_has_its_fields", f"{NAMES}words_are_those_of_the_documents",
                  f"{HOOKS}an_event_is_read_from_json",
