@@ -58,6 +58,7 @@ IMPORTS = "tests/architecture/test_imports.py::test_"
 RUNTIME = "tests/integration/test_runtime.py::test_"
 FORGETTING = "tests/integration/test_forgetting.py::test_"
 FORGETTING_FACTS = "tests/integration/graphiti/test_forgetting_facts.py::test_"
+FORGETTING_QMD = "tests/integration/qmd/test_forgetting_documents.py::test_"
 LEAKS = "tests/integration/test_leaks.py::test_"
 BLOCKING = "tests/integration/test_blocking_memory.py::test_"
 TRUST = "tests/integration/test_trust.py::test_"
@@ -3136,6 +3137,8 @@ INTERFACES = document(
                  f"{FORGETTING}no_file_of_ours_holds_the_words_afterwards"),
             kept("own:forget:facts", "facts that rest on a line go from the graph, its outbox and journal",
                  f"{FORGETTING_FACTS}facts_that_rest_on_a_line_go_and_the_others_stay"),
+            kept("own:forget:qmd", "documents and exported sessions go from QMD's index and export",
+                 f"{FORGETTING_QMD}documents_and_exported_sessions_go_from_the_index_of_qmd"),
             kept("own:forget:log", "masked traces keep ids, places and scores, and replay alike",
                  f"{FORGETTING}the_log_and_what_was_judged_keep_all_but_the_words"),
             kept("own:forget:tombstones", "a tombstone without text keeps it from coming back",

@@ -29,6 +29,7 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 FOLDER = "forgotten"
 INSTEAD = "[forgotten]"
 KEY_BYTES = 32
+KEPT_CHARS = 4000
 BEGINNING = 2
 """Of so many words the first hash is; no quotation is shorter."""
 
@@ -55,7 +56,7 @@ class Tombstones:
         for one in stones:
             if one.said:
                 self._lengths.setdefault(one.beginning, set()).add(one.length)
-        # The same passages are found again and again.
+        # The same passages are found again and again; whole notes and transcripts are not kept.
         self._hidden: Callable[[str, MemorySource], str] = lru_cache(maxsize=2048)(self._hide)
 
     @classmethod
@@ -73,7 +74,9 @@ class Tombstones:
 
         Of notes, whole lines are; of what was said in a session, also words within a line.
         """
-        return self._hidden(text, source) if self.stones else text
+        if not self.stones:
+            return text
+        return self._hidden(text, source) if len(text) <= KEPT_CHARS else self._hide(text, source)
 
     def covers(self, one: Statement) -> bool:
         """Return whether a statement was forgotten."""

@@ -38,7 +38,15 @@ spec = BackendSpec(
     summary="Markdown of the workspace and of any other folder, searched by the QMD command",
     settings=QmdSettings,
     open=lazy_backend(_load),
-    capabilities=frozenset({Capability.ANSWER, Capability.CALIBRATED, Capability.READ_FILE, Capability.SYNC}),
+    capabilities=frozenset(
+        {
+            Capability.ANSWER,
+            Capability.CALIBRATED,
+            Capability.FORGET,
+            Capability.READ_FILE,
+            Capability.SYNC,
+        }
+    ),
     lacks=_lacking,
     kept=_kept,
     trust={

@@ -7,7 +7,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from composable_memory.errors import BackendUnavailable, ComposableMemoryError
+from composable_memory.errors import BackendError, BackendUnavailable, ComposableMemoryError
+from composable_memory.forget.values import Forgetting, Holding
 from composable_memory.interfaces import BackendServices, ProgressCallback
 from composable_memory.supervision.deadline import deadline
 from composable_memory.supervision.tasks import Once
@@ -31,6 +32,11 @@ from composable_memory_adapters.qmd.documents.collections import (
 )
 from composable_memory_adapters.qmd.documents.passage_scoring import StemCache, days_asked
 from composable_memory_adapters.qmd.documents.passages import passages_of
+from composable_memory_adapters.qmd.maintenance.erasing import (
+    documents_saying,
+    remove_set_aside,
+    scrub,
+)
 from composable_memory_adapters.qmd.maintenance.index_commands import IndexCommands
 from composable_memory_adapters.qmd.maintenance.scheduler import MaintenanceScheduler
 from composable_memory_adapters.qmd.runtime.home import open_home, write_collections
@@ -115,9 +121,10 @@ class QmdMemory:
         )
         self._mcporter = Mcporter(settings.mcporter, installation, home)
         self._client = QmdClient(ProcessTransport(installation, home), fast=self._fast_transport())
+        self._commands = IndexCommands(installation, home, settings.update)
         self._maintenance = MaintenanceScheduler(
             settings,
-            commands=IndexCommands(installation, home, settings.update),
+            commands=self._commands,
             home=home,
             services=services,
         )
@@ -217,6 +224,32 @@ class QmdMemory:
         await self._daemon.check_index()
         await self._refresh_facts()
         return replace(report, problems=(*report.problems, *self._problems))
+
+    async def holdings(self, wanted: Forgetting) -> tuple[Holding, ...]:
+        """Return the documents in QMD's index, exported sessions among them, that say some lines."""
+        self._require_open("say what it holds")
+        found = await documents_saying(self._home.index_file, wanted)
+        if not found:
+            return ()
+        return (Holding(store=BACKEND_ID, what="documents", count=len(found), examples=found),)
+
+    async def erase(self, wanted: Forgetting) -> tuple[Holding, ...]:
+        """Export sessions without what was forgotten, index anew what changed, and clean QMD's files.
+
+        Raises:
+            BackendError: QMD failed, or a session could not be exported anew.
+        """
+        self._require_open("forget")
+        found = await self.holdings(wanted)
+        if await asyncio.to_thread(self._home.index_file.exists):
+            exported = await self._maintenance.exporter.export(anew=True)
+            if exported.problems:
+                raise BackendError(BACKEND_ID, "forget", exported.problems[0])
+            await self.sync(reason="forget")
+            await self._commands.clean_up()
+            await scrub(self._home.index_file)
+            await asyncio.to_thread(remove_set_aside, self._home.index_file)
+        return found
 
     # --- status and lifetime --------------------------------------------------------------------------------
 

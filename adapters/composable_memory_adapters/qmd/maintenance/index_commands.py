@@ -123,6 +123,22 @@ class IndexCommands:
             raise refusal(reply.code, reply.stdout, reply.stderr, operation="embed")
         return _embedded(_ESCAPES.sub("", reply.stdout))
 
+    async def clean_up(self) -> None:
+        """Run `qmd cleanup`, which drops what no document needs: texts, vectors, cached replies.
+
+        Raises:
+            BackendError: QMD failed, or another process is updating its index.
+        """
+        limit_s = self._settings.update_timeout_ms / 1000
+        async with file_lock(
+            self._home.root / "update.lock", owner=BACKEND_ID, patience_s=limit_s
+        ) as is_ours:
+            if not is_ours:
+                raise BackendUnavailable(BACKEND_ID, BUSY, fix="wait for it to end", operation="clean up")
+            reply = await self._run("cleanup", limit_s=limit_s)
+        if reply.code != 0:
+            raise refusal(reply.code, reply.stdout, reply.stderr, operation="clean up")
+
     async def _update(self, *, force: bool) -> UpdateOutcome:
         limit_s = self._settings.update_timeout_ms / 1000
         async with file_lock(

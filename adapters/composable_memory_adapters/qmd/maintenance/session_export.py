@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO
 from urllib.parse import quote_from_bytes
 
-from composable_memory.interfaces import BackendServices
+from composable_memory.interfaces import BackendServices, HideForgotten, hide_nothing
 from composable_memory.paths import opened_file
 from composable_memory.state.folders import file_name_of
 from composable_memory.supervision.file_lock import file_lock
@@ -88,8 +88,8 @@ class SessionExporter:
             with suppress(OSError):  # the next export reports it
                 await asyncio.to_thread(self.folder.mkdir, mode=0o700, parents=True, exist_ok=True)
 
-    async def export(self) -> ExportReport:
-        """Export what has changed; failures are in the report.
+    async def export(self, *, anew: bool = False) -> ExportReport:
+        """Export what has changed, or `anew` what would come out otherwise now; failures are in the report.
 
         Raises:
             BackendUnavailable: the lock file cannot be opened.
@@ -100,9 +100,9 @@ class SessionExporter:
         async with file_lock(
             self._home.root / "export.lock", owner=BACKEND_ID, patience_s=LOCK_PATIENCE_S
         ) as is_ours:
-            return await self._export(source, folder) if is_ours else ExportReport()
+            return await self._export(source, folder, anew) if is_ours else ExportReport()
 
-    async def _export(self, source: Path, folder: Path) -> ExportReport:
+    async def _export(self, source: Path, folder: Path, anew: bool) -> ExportReport:
         """Export in a thread; when cancelled, return only when the thread has stopped."""
         stop = threading.Event()
         export = partial(
@@ -112,6 +112,8 @@ class SessionExporter:
             retention_days=self._settings.retention_days,
             now=self._services.clock(),
             is_cancelled=stop.is_set,
+            hide=self._services.hide,
+            anew=anew,
         )
         work = asyncio.create_task(asyncio.to_thread(export), name="qmd-export")
         cancelled = await until_done(work, when_cancelled=stop.set)
@@ -127,14 +129,17 @@ def export_sessions(
     retention_days: float | None,
     now: datetime,
     is_cancelled: Callable[[], bool] = lambda: False,
+    hide: HideForgotten = hide_nothing,
+    anew: bool = False,
 ) -> ExportReport:
     """Write a file for each transcript directly in `source_dir`; failures are in the report. Blocks.
 
     The file of a transcript that is gone, or has not changed for `retention_days`, is removed. If
     `source_dir` is missing, nothing is removed: it may be on a disk that is not mounted. As soon as
-    `is_cancelled` returns true, the rest is left for the next time.
+    `is_cancelled` returns true, the rest is left for the next time. What `hide` blanks is not exported;
+    `anew` looks at transcripts that did not change as well.
     """
-    run = _Export(Path(os.path.realpath(source_dir)), export_dir, is_cancelled)
+    run = _Export(Path(os.path.realpath(source_dir)), export_dir, is_cancelled, hide, anew=anew)
     oldest = 0.0 if retention_days is None else now.timestamp() - retention_days * DAY_S
     try:
         run.complete(oldest)
@@ -163,7 +168,11 @@ class _Stopped(Exception):
 class _Export:
     """One run of the export, and what it has done so far."""
 
-    def __init__(self, source: Path, folder: Path, is_cancelled: Callable[[], bool]) -> None:
+    def __init__(
+        self, source: Path, folder: Path, is_cancelled: Callable[[], bool], hide: HideForgotten, *, anew: bool
+    ) -> None:
+        self._hide = hide
+        self._anew = anew
         self._source = source
         self._folder = folder
         self._is_cancelled = is_cancelled
@@ -230,11 +239,12 @@ class _Export:
 
     def _export(self, one: _Transcript, journal: ExportJournal) -> None:
         before = journal.latest(one.key)
-        is_known = before is not None and (before.recipe, before.seen) == (RECIPE, one.seen)
+        is_same = before is not None and (before.recipe, before.seen) == (RECIPE, one.seen)
+        is_known = is_same and not self._anew
         if before is not None and is_known and stamp_of(self._folder / before.name) == before.stamp:
             self._unchanged += 1
             return
-        data = _rendered(one, self._is_cancelled)
+        data = self._hide(_rendered(one, self._is_cancelled), "sessions").encode()
         target, is_new = journal.place(one.key, one.stem)
         if before is not None and target.name != before.name:
             changed = self._folder / before.name
@@ -269,7 +279,7 @@ class _Export:
 # --- the Markdown -------------------------------------------------------------------------------------------
 
 
-def _rendered(one: _Transcript, is_cancelled: Callable[[], bool]) -> bytes:
+def _rendered(one: _Transcript, is_cancelled: Callable[[], bool]) -> str:
     """Return the Markdown of a transcript: a heading, and a line for each message.
 
     Raises:
@@ -286,7 +296,7 @@ def _rendered(one: _Transcript, is_cancelled: Callable[[], bool]) -> bytes:
                 if (text := masked_line(message.text))
             )
     text = "\n".join(lines) or "(empty)"
-    return f"# Session {masked_line(one.stem)}\n\n{text}\n".encode()
+    return f"# Session {masked_line(one.stem)}\n\n{text}\n"
 
 
 def _lines(file: IO[bytes]) -> Iterator[str]:
