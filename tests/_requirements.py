@@ -2391,6 +2391,7 @@ INTERFACES = document(
             kept("own:connect:agents", "the agents themselves list the server",
                  f"{CONNECT}claude_code_lists_the_server_and_reaches_it",
                  f"{CONNECT}codex_lists_the_server",
+                 f"{CONNECT}claude_code_runs_the_hooks",
                  "tests/docs/test_clients_page.py::test_each_file_is_shown_as_it_is_written"),
             kept("own:backends:shared-keys", "weight, timeout_ms, condition and settings of its own",
                  f"{PLUGIN}its_weight_counts", f"{PLUGIN}its_deadline_holds",

@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Annotated
 
@@ -129,6 +130,9 @@ def _print_edits(edits: Sequence[Edit], client: Client, scope: Scope, *, hooks: 
 def _diff(edit: Edit) -> Iterator[str]:
     """Yield what goes and what comes, line by line, and nothing of what stays: there may be secrets in it."""
     before, after = (edit.before or "").splitlines(), (edit.after or "").splitlines()
+    above = _common([line.rstrip(",") for line in before], [line.rstrip(",") for line in after])
+    below = _common(before[above:][::-1], after[above:][::-1])
+    before, after = before[above : len(before) - below], after[above : len(after) - below]
     for _, i, j, k, m in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
         old, new = "\n".join(before[i:j]), "\n".join(after[k:m])
         start = _outside_quotes(old, _common(old, new))
@@ -138,12 +142,9 @@ def _diff(edit: Edit) -> Iterator[str]:
             yield from (redact(f"{sign} {line}") for line in lines if line.strip(" \t,"))
 
 
-def _common(one: str, other: str) -> int:
-    """Return how many characters two texts begin with alike."""
-    return next(
-        (at for at, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]),
-        min(len(one), len(other)),
-    )
+def _common(one: Sequence[str], other: Sequence[str]) -> int:
+    """Return how many lines, or characters, two begin with alike."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
 def _outside_quotes(text: str, at: int) -> int:

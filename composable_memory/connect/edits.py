@@ -19,6 +19,7 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 COPIES = "connect"
 """The folder in the state folder with a copy of each file as it was before we were in it."""
 
+_NEW = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_BINARY", 0)
 PACKAGE = "composable-memory[mcp]"
 PROGRAMS = ("cmem", "composable-memory")
 
@@ -103,9 +104,8 @@ def write(edit: Edit, state_dir: Path, *, is_private: bool) -> Path | None:
             scratch.chmod(mode)
     else:
         edit.path.parent.mkdir(parents=True, exist_ok=True)
-        with os.fdopen(
-            os.open(edit.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600 if is_private else 0o666), "wb"
-        ) as new:
+        descriptor = os.open(edit.path, _NEW, 0o600 if is_private else 0o666)
+        with os.fdopen(descriptor, "wb") as new:
             new.write(edit.after.encode())
     if edit.copy is not None:
         edit.copy.unlink(missing_ok=True)

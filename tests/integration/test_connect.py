@@ -5,7 +5,10 @@ import os
 import shutil
 import subprocess
 import sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
+from typing import ClassVar
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -286,8 +289,52 @@ def test_codex_lists_the_server(desk: Desk) -> None:
     assert json.loads(run(desk, codex, "mcp", "list", "--json")) == []
 
 
-def run(desk: Desk, *words: str) -> str:
+ANSWER = (
+    {"type": "message_start", "message": {"id": "m", "type": "message", "role": "assistant", "content": [],
+     "model": "x", "stop_reason": None, "usage": {"input_tokens": 1, "output_tokens": 1}}},
+    {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+    {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Port 7400."}},
+    {"type": "content_block_stop", "index": 0},
+    {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 2}},
+    {"type": "message_stop"},
+)  # fmt: skip
+
+
+class Model(BaseHTTPRequestHandler):
+    """A language model that always says the same."""
+
+    asked: ClassVar[list[str]] = []
+
+    def do_POST(self) -> None:
+        self.asked.append(self.rfile.read(int(self.headers["content-length"])).decode())
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.end_headers()
+        for event in ANSWER:
+            self.wfile.write(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode())
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_claude_code_runs_the_hooks(desk: Desk) -> None:
+    claude = agent("claude")
+    (desk.project / "MEMORY.md").write_text("The dock controller uses port 7400.\n", encoding="utf-8")
+    desk.document("claude-code", "--yes")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Model) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}"
+        run(desk, claude, "-p", "which port has the dock?", ANTHROPIC_BASE_URL=address, ANTHROPIC_API_KEY="x")
+        server.shutdown()
+
+    assert any("The dock controller uses port 7400." in one for one in Model.asked)
+    (session,) = (desk.project / "memory").iterdir()
+    assert "which port has the dock?" in session.read_text("utf-8")
+
+
+def run(desk: Desk, *words: str, **variables: str) -> str:
     environ = {
+        **variables,
         "PATH": os.environ["PATH"],
         "HOME": str(desk.home),
         "COMPOSABLE_MEMORY_STATE_DIR": str(desk.state),
