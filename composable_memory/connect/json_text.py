@@ -180,8 +180,9 @@ def _refusal(text: str, at: int) -> ValueError:
 def _with_part(text: str, container: Node, value: object, name: str | None = None) -> str:
     if container.kind != ("{" if name is not None else "["):
         raise ValueError("something else stands where a section is expected")
-    if container.start == container.end:
-        text, container = f"{text}{{}}\n", Node(container.start, container.end + 2, "{", ())
+    if container.start == container.end:  # a blank text, or one of comments alone
+        above = f"{text}\n" if text.strip("\ufeff \t") and not text.endswith("\n") else text
+        text, container = f"{above}{{}}\n", Node(len(above), len(above) + 2, "{", ())
     newline = "\r\n" if "\r\n" in text else "\n"
     is_inline = bool(container.parts) and "\n" not in text[container.start : container.end]
     margin = _margin(text, container.start)
