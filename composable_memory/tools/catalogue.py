@@ -19,7 +19,12 @@ from composable_memory.tools.recall import (
 from composable_memory.tools.search import MemorySearchRequest, memory_search, unavailable_search
 from composable_memory.tools.status import MemoryStatusRequest, memory_status
 from composable_memory.tools.tool import Tool
-from composable_memory.tools.writing import MemoryForgetRequest, memory_forget
+from composable_memory.tools.writing import (
+    MemoryForgetRequest,
+    MemoryRememberRequest,
+    memory_forget,
+    memory_remember,
+)
 
 TOOLS: tuple[Tool, ...] = (
     Tool(
@@ -79,6 +84,14 @@ TOOLS: tuple[Tool, ...] = (
         request=MemoryFactsRequest,
         run=memory_facts,
         quotes=True,
+    ),
+    Tool(
+        name="memory_remember",
+        title="Remember",
+        description="Write one sentence worth keeping into the notes: a fact, an experience, an opinion.",
+        request=MemoryRememberRequest,
+        run=memory_remember,
+        writes=True,
     ),
     Tool(
         name="memory_forget",

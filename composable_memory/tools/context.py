@@ -32,7 +32,7 @@ class MemoryContextPackRequest(FilterRequest):
 
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     max_chars: Annotated[int, Field(ge=1)] | None = Field(
-        default=None, description="In place of tokens; 2000 if neither is given."
+        default=None, description="Instead of tokens; default 2000"
     )
     weak: bool | None = None
     max_results: SkipJsonSchema[Annotated[int, Field(ge=1)] | None] = None

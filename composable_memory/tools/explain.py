@@ -27,7 +27,7 @@ class MemoryExplainRequest(Document):
     """Which search to explain, and which note alone."""
 
     trace_id: TraceId
-    path: str | None = Field(default=None, description="Explain this note alone: why it came up, or did not")
+    path: str | None = Field(default=None, description="This note alone")
 
 
 class MemoryFeedbackRequest(Document):
@@ -36,10 +36,10 @@ class MemoryFeedbackRequest(Document):
     trace_id: TraceId
     result: str | None = Field(default=None, description="Its place from 1, its path, or its citation")
     relevance: Annotated[float, Field(ge=0.0, le=1.0)] = Field(
-        default=1.0, description="0 useless, 1 answers the question"
+        default=1.0, description="1 answers the question, 0 does not"
     )
-    used: bool = Field(default=False, description="The answer was based on it")
-    answer: str | None = Field(default=None, description="In place of a result: what you answered")
+    used: bool = Field(default=False, description="You based your answer on it")
+    answer: str | None = Field(default=None, description="Instead of a result: your answer")
     session_key: SkipJsonSchema[str | None] = None
 
     @model_validator(mode="after")

@@ -51,10 +51,8 @@ class MemorySearchRequest(FilterRequest):
     """
 
     max_results: Annotated[int, Field(ge=1)] | None = None
-    min_score: Annotated[float, Field(ge=0.0, le=1.0)] | None = Field(
-        default=None, description="From 0 to 1."
-    )
-    weak: bool | None = Field(default=None, description="Also return the nearest where none matches well.")
+    min_score: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
+    weak: bool | None = Field(default=None, description="Also the nearest, where none matches well")
     session_key: SkipJsonSchema[str | None] = None
     backends: SkipJsonSchema[tuple[str, ...] | None] = None
 

@@ -1,17 +1,55 @@
-"""Changing what is known, at an agent's wish: forgetting, which a preview comes before."""
+"""Changing what is known, at an agent's wish: remembering, and forgetting, which a preview comes before."""
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Annotated, Self
 
-from pydantic import Field, JsonValue, model_validator
+from pydantic import Field, JsonValue, StringConstraints, WithJsonSchema, model_validator
+from pydantic.json_schema import SkipJsonSchema
 
 from composable_memory.forget.values import ForgetLine, ForgetPlan
 from composable_memory.json_documents import document
-from composable_memory.tools.document import Document, ValueReply, filled
+from composable_memory.retain.lines import MEMORY_TYPES
+from composable_memory.tools.document import Document, OneOrSeveral, ValueReply, filled
 
 if TYPE_CHECKING:
     from composable_memory.runtime.memory import Memory
 
 MOST_EXAMPLES = 3
+
+
+class MemoryRememberRequest(Document):
+    """A sentence to remember, and what is known of it; see `Memory.remember`."""
+
+    text: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)] = Field(
+        description="One sentence that can stand alone"
+    )
+    type: Annotated[str, WithJsonSchema({"enum": list(MEMORY_TYPES)})] | None = None
+    entities: Annotated[tuple[str, ...], OneOrSeveral] = Field(
+        default=(), description="Whom or what it is about"
+    )
+    confidence: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
+    tags: Annotated[tuple[str, ...], OneOrSeveral] = ()
+    session_key: SkipJsonSchema[str | None] = None
+
+
+async def memory_remember(memory: "Memory", request: MemoryRememberRequest) -> ValueReply:
+    """Write a sentence into the day's note, unless the notes say so already.
+
+    Raises:
+        InvalidArgument: the text is too long or only a secret, or another argument is wrong.
+        NoteNotWritten: the day's note cannot be written.
+    """
+    done = await memory.remember(
+        request.text,
+        type=request.type,
+        entities=request.entities,
+        confidence=request.confidence,
+        tags=request.tags,
+        session_key=request.session_key,
+    )
+    told = filled(document(done, path=None, start_line=None, end_line=None))
+    if done.duplicate_of is not None:
+        told["warning"] = "the notes say so already; nothing was written"
+    return ValueReply(told)
 
 
 class MemoryForgetRequest(Document):
