@@ -3177,6 +3177,8 @@ INTERFACES = document(
                  f"{MCP_TOOLS}recent_days_are_told_newest_first"),
             kept("own:mcp:explain", "a search can be explained and rated",
                  f"{MCP_TOOLS}a_search_can_be_explained_and_rated"),
+            kept("own:mcp:remember", "what is remembered is a line of the day, found at once",
+                 f"{MCP_TOOLS}what_is_remembered_is_a_line_of_the_day_and_found"),
             kept("own:mcp:forget", "forgetting takes a preview and its token",
                  f"{MCP_TOOLS}forgetting_takes_a_preview_and_its_token"),
             kept("own:mcp:apart", "several workspaces in one server are kept apart",

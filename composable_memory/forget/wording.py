@@ -137,6 +137,7 @@ class Quotations:
                 quoted[:size] = [True] * size
             if words[-size:] in self._beginnings:
                 quoted[-size:] = [True] * size
+        del quoted[len(words) :]  # a text may be shorter than a run or an edge
         return without(text, joined_spans(places, quoted), instead) if any(quoted) else text
 
 

@@ -64,7 +64,7 @@ TOOLS: tuple[Tool, ...] = (
     Tool(
         name="memory_recall",
         title="Recall",
-        description="List what is known of a person, a thing or a time: kind, day, entities, source.",
+        description="List what is known of a person, a thing or a time.",
         request=MemoryRecallRequest,
         run=memory_recall,
         quotes=True,
@@ -97,8 +97,8 @@ TOOLS: tuple[Tool, ...] = (
         name="memory_forget",
         title="Forget",
         description=(
-            "Forget what is noted, for good, in two steps: with a target, see what would go and get a token; "
-            "with the token, once the user has agreed, forget it."
+            "Forget for good, in two steps: with a target, see what would go and get a token; with the "
+            "token, once the user agrees, forget it."
         ),
         request=MemoryForgetRequest,
         run=memory_forget,
@@ -109,7 +109,7 @@ TOOLS: tuple[Tool, ...] = (
     Tool(
         name="memory_feedback",
         title="Rate a result",
-        description="Say how well a result answered, or what you answered; later searches get better.",
+        description="Say how well a result answered, or what you answered.",
         request=MemoryFeedbackRequest,
         run=memory_feedback,
         writes=True,

@@ -81,7 +81,8 @@ class Tool:
 def _schema_of(request: type[Document]) -> dict[str, Any]:
     schema = request.model_json_schema(by_alias=True)
     required, properties = schema.get("required", []), schema.get("properties", {})
-    filters = FilterArguments.model_json_schema(by_alias=True)["properties"]
+    is_filtering = issubclass(request, FilterArguments)
+    filters = FilterArguments.model_json_schema(by_alias=True)["properties"] if is_filtering else ()
     ordered = sorted(properties, key=lambda name: (name not in required, name in filters))
     slim = {"type": "object", "properties": {name: _slim(properties[name]) for name in ordered}}
     return slim | ({"required": required} if required else {}) | {"additionalProperties": False}

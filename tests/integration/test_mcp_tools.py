@@ -162,6 +162,37 @@ async def test_a_search_can_be_explained_and_rated(workspace: Path, state_dir: P
     assert "answer" in undecided
 
 
+async def test_what_is_remembered_is_a_line_of_the_day_and_found(workspace: Path, state_dir: Path) -> None:
+    said = {
+        "text": "Prefers the window seat.",
+        "type": "opinion",
+        "entities": ["Ellen Smith"],
+        "confidence": 0.8,
+    }
+    async with served(workspace, state_dir) as client:
+        kept = await asked(client, "memory_remember", **said, tags="travel")
+        again = await asked(client, "memory_remember", **said)
+        found = await asked(client, "memory_search", query="window seat")
+        known = await asked(client, "memory_recall", entity="Ellen", tag="travel")
+        read = await asked(client, "memory_get", path=kept["citation"])
+        blank = await refused(client, "memory_remember", text=" ")
+        odd = await refused(client, "memory_remember", text="Sails.", type="rumour")
+        gone = await asked(client, "memory_forget", target=kept["id"])
+        done = await asked(client, "memory_forget", token=gone["token"])
+        after = await asked(client, "memory_recall", entity="Ellen")
+
+    assert kept["line"].startswith("- O(c=0.8) @[[Ellen Smith]]: Prefers the window seat. #travel ^")
+    assert again["duplicateOf"]
+    assert again["warning"]
+    assert "window seat" in json.dumps(found["results"])
+    assert [one["id"] for one in known["items"]] == [kept["id"]]
+    assert read["text"] == kept["line"]
+    assert blank.startswith("text")
+    assert "rumour" in odd
+    assert done["forgotten"] == [kept["citation"]]
+    assert "window seat" not in json.dumps(after)
+
+
 async def test_forgetting_takes_a_preview_and_its_token(workspace: Path, state_dir: Path) -> None:
     note = workspace / f"memory/{day(1)}.md"
     note.write_text("# Day\n\n- The alarm code is 9931.\n- The roof is tight.\n", encoding="utf-8")
