@@ -12,12 +12,11 @@ from dataclasses import replace
 from datetime import date, datetime
 from pathlib import Path
 from posixpath import relpath
-from shutil import copymode
 from urllib.parse import quote
 
 from composable_memory.arguments import require
 from composable_memory.config.feedback import JudgeSettings
-from composable_memory.errors import BackendError, ConfigError, MemoryPathError
+from composable_memory.errors import BackendError, ConfigError, MemoryPathError, NoteNotWritten
 from composable_memory.facts import Fact
 from composable_memory.paths import BANK_FOLDER, MAIN_FILES, resolve_memory_file
 from composable_memory.query.filters import may_pass, parse_since
@@ -28,8 +27,8 @@ from composable_memory.reflect.opinions import key_of, opinions_of
 from composable_memory.reflect.pages import Entry, Page, made_key, revised
 from composable_memory.reflect.summaries import add_summaries
 from composable_memory.reflect.values import Opinion, PageChange, Reflection
+from composable_memory.retain.note_file import NoteFile
 from composable_memory.types import Degradation, SearchFilters
-from composable_memory_ops_logs.private_files import replacing
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 MOST_FACTS = 5000
@@ -40,6 +39,7 @@ MOST_IN_CORE = 10
 SURE = 0.7
 """The least confidence of an opinion in the core."""
 LONGEST_NAME = 80
+CHANGED = "it has changed since the diff was made"
 
 _PAGES = {"world": "world", "experience": "experience", "observation": "experience"}
 _SECTIONS = {"world": "World", "experience": "Experience", "observation": "Observations"}
@@ -81,7 +81,16 @@ async def reflect(
 async def apply_reflection(memory: OpenMemory, reflection: Reflection) -> Reflection:
     """Write the pages; see `Memory.apply_reflection`."""
     require("reflection", reflection, Reflection, "a Reflection")
-    await asyncio.to_thread(_write, memory.workspace_dir, reflection.pages)
+    folder = memory.workspace_dir
+    changed = await asyncio.to_thread(_changed_meanwhile, folder, reflection.pages)
+    if changed is not None:
+        raise NoteNotWritten(changed, CHANGED, fix="reflect again")
+    for page in reflection.pages:
+        if page.after:
+            async with NoteFile(folder, page.path) as file:
+                await file.change(_Writing(page))
+        else:
+            await asyncio.to_thread(_remove, folder, page)
     return replace(reflection, is_applied=True)
 
 
@@ -306,31 +315,31 @@ def _text(target: Path) -> str:
         return ""
 
 
-def _write(workspace: Path, pages: Sequence[PageChange]) -> None:
-    targets = [resolve_memory_file(page.path, workspace=workspace) for page in pages]
+def _changed_meanwhile(workspace: Path, pages: Sequence[PageChange]) -> str | None:
+    """Return a page that is not as it was when the diff was made."""
+    now, _ = _texts_of(workspace, [page.path for page in pages])
+    return next((page.path for page in pages if now.get(page.path) != page.before), None)
+
+
+def _remove(workspace: Path, page: PageChange) -> None:
+    """Remove a page of which nothing is left, unless it has got something meanwhile."""
     try:
-        for page, target in zip(pages, targets, strict=True):
-            _require_unchanged(page, target)
-        for page, target in zip(pages, targets, strict=True):
-            _require_unchanged(page, target)
-            _put(target, page.after)
+        target = resolve_memory_file(page.path, workspace=workspace)
+        if _text(target) == page.before:
+            target.unlink(missing_ok=True)
     except (OSError, UnicodeDecodeError) as error:
-        raise MemoryPathError(page.path, f"it cannot be written ({error})") from error
+        raise NoteNotWritten(page.path, str(error), fix="see that this user may write there") from error
 
 
-def _require_unchanged(page: PageChange, target: Path) -> None:
-    if _text(target) != page.before:
-        raise MemoryPathError(page.path, "it has changed since the diff was made; reflect again")
+class _Writing:
+    """Puts the new text of a page in the place of the old one; what an editor saves after that stays."""
 
+    def __init__(self, page: PageChange) -> None:
+        self._page = page
+        self._is_written = False
 
-def _put(target: Path, text: str) -> None:
-    if not text:
-        target.unlink(missing_ok=True)
-        return
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(target, survives="power cut") as scratch:
-        scratch.write_bytes(text.encode())
-        if target.exists():
-            copymode(target, scratch)
-        else:
-            scratch.chmod(0o644)
+    def __call__(self, text: str) -> str:
+        if not self._is_written and text != self._page.before:
+            raise NoteNotWritten(self._page.path, CHANGED, fix="reflect again")
+        is_again, self._is_written = self._is_written, True
+        return text if is_again else self._page.after

@@ -267,7 +267,7 @@ class Memory:
         """Write what was proposed, each page in one step.
 
         Raises:
-            MemoryPathError: a page has changed since, or cannot be written.
+            NoteNotWritten: a page has changed since, or cannot be written.
         """
         from composable_memory.reflect.reflecting import apply_reflection
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 from composable_memory import open_memory
 from composable_memory.cli import app
 from composable_memory.config.base_model import SettingsModel
-from composable_memory.errors import InvalidArgument, MemoryPathError
+from composable_memory.errors import InvalidArgument, NoteNotWritten
 from composable_memory.ingest.note_reader import WrittenSource, contents_of
 from composable_memory.interfaces import BackendSpec, Capability
 from composable_memory.runtime.memory import Memory
@@ -148,7 +148,7 @@ async def test_a_page_that_changed_since_the_diff_is_not_written_and_neither_are
     proposed = await memory.reflect(now=NOW)
     (vault / "bank").mkdir()
     (vault / "bank" / "world.md").write_text("Meanwhile.\n", encoding="utf-8")
-    with pytest.raises(MemoryPathError, match=r"bank/world\.md"):
+    with pytest.raises(NoteNotWritten, match=r"bank/world\.md"):
         await memory.apply_reflection(proposed)
     assert [path.name for path in (vault / "bank").rglob("*")] == ["world.md"]
     with pytest.raises(InvalidArgument):
