@@ -17,6 +17,9 @@ from composable_memory.interfaces import EntityExtractor, SupportsRelations
 from composable_memory.types import JsonValue
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
+RETAINED = "retained"
+"""The metadata of a content that is a retained line: its `type`, `entities`, `tags` and `id`."""
+
 READ = ("ocrText", "ocr_text", "text", "extractedText")
 HEARD = ("transcript", "asrText", "asr_text", "subtitle")
 CAPTION = ("caption", "alt", "altText", "summary", "description")
@@ -92,11 +95,40 @@ class SupportsExtraction(Protocol):
 async def extract_from(extractor: EntityExtractor, content: MemoryContentObject) -> Extraction:
     """Return all that `extractor` finds in `content`, by the shortest way that it offers."""
     if isinstance(extractor, SupportsExtraction):
-        return await extractor.read(content)
-    entities = tuple(await extractor.extract(content))
-    if not isinstance(extractor, SupportsRelations):
-        return Extraction(entities=entities)
-    return Extraction(entities=entities, relations=tuple(await extractor.relate(content, entities)))
+        found = await extractor.read(content)
+    else:
+        entities = tuple(await extractor.extract(content))
+        found = Extraction(entities=entities)
+        if isinstance(extractor, SupportsRelations):
+            found = replace(found, relations=tuple(await extractor.relate(content, entities)))
+    retained = content.metadata.get(RETAINED)
+    return _as_retained(content.text or "", retained, found) if isinstance(retained, dict) else found
+
+
+def _as_retained(text: str, line: Mapping[str, JsonValue], found: Extraction) -> Extraction:
+    """Return what a retained line says: its own entities, and a fact of its type about them.
+
+    What an opinion says is that somebody thinks so: it is never a fact of the world, nor ends one.
+    """
+    given = line.get("entities")
+    named = [one for one in given if isinstance(one, str)] if isinstance(given, list) else []
+    labels = {name.casefold() for name in named}
+    others = [one for one in found.entities if one.label.casefold() not in labels]
+    entities = (*(ExtractedEntity(label=name) for name in named), *others)
+    is_opinion = line.get("type") == "opinion"
+    if found.relations and not is_opinion:
+        return replace(found, entities=entities)
+    about = named or [one.label for one in others[:2]]
+    is_named = bool(about) and about[0].casefold() in text.casefold()
+    fact = text if is_named or not about else f"{about[0]}: {text}"
+    if is_opinion:
+        fact = f"Opinion: {text}" if is_named or not about else f"Opinion about {about[0]}: {text}"
+    kind = str(line.get("type") or "world").upper()
+    relations = [
+        ExtractedRelation(source=about[0], target=target, type=kind, fact=fact)
+        for target in about[1:] or about[:1]
+    ]
+    return replace(found, entities=entities, relations=tuple(relations))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,8 +10,10 @@ from pathlib import PurePosixPath
 
 from composable_memory.content import MemoryContentObject, MemoryProvenance, MemoryTemporalMetadata
 from composable_memory.front_matter import front_matter
+from composable_memory.ingest.extract import RETAINED
 from composable_memory.ingest.normalize import citation_of
 from composable_memory.reflect.pages import is_own_line
+from composable_memory.retain.lines import RetainedLine, retained_lines
 from composable_memory.transcripts import messages_of
 from composable_memory.types import JsonValue, Origin
 from composable_memory_ops_logs.quick_dataclass import dataclass
@@ -74,7 +76,12 @@ def contents_of(source: WrittenSource) -> list[MemoryContentObject]:
         source = replace(source, session_key=source.session_key or source.stem)
         passages = _messages(source)
     else:
-        passages = (part for section in _sections(source) for part in _talk(section) or [section])
+        retained = {line.start_line: line for line in retained_lines(source.text)}
+        written = replace(source, text=_without(source.text, retained.values()))
+        passages = (part for section in _sections(written) for part in _talk(section) or [section])
+        if retained:
+            kept = (_retained(source, line) for line in retained.values())
+            passages = iter(sorted([*passages, *kept], key=lambda one: one.first))
     seen: Counter[str] = Counter()
     return [_content(source, passage, seen) for passage in passages if passage.text.strip()]
 
@@ -94,12 +101,14 @@ class _Passage:
 
 
 def _content(source: WrittenSource, passage: _Passage, seen: Counter[str]) -> MemoryContentObject:
-    own = f"{source.path or 'text'}#{_digest(source, passage)}"
+    retained = passage.metadata.get(RETAINED)
+    line_id = retained.get("id") if isinstance(retained, dict) else None
+    own = f"{source.path or 'text'}#{f'^{line_id}' if line_id else _digest(source, passage)}"
     seen[own] += 1
     spoken = {"speaker": passage.speaker} if passage.speaker else {}
     return MemoryContentObject(
         id=own if seen[own] == 1 else f"{own}-{seen[own]}",
-        kind="message" if passage.speaker else "document",
+        kind="message" if passage.speaker else "fact" if retained else "document",
         text=passage.text,
         title=passage.title,
         metadata={**passage.metadata, **spoken},
@@ -256,6 +265,29 @@ def _split(line: str) -> Iterator[str]:
 
 def _length(lines: _Lines) -> int:
     return sum(len(line) + 1 for _, line in lines) - 1
+
+
+def _retained(source: WrittenSource, line: RetainedLine) -> _Passage:
+    """Return a retained line as its sentence; what else it says is metadata."""
+    head = front_matter(source.text)
+    said: dict[str, JsonValue] = {"type": line.type, "entities": [*line.entities], "tags": [*line.tags]}
+    sure: dict[str, JsonValue] = {} if line.confidence is None else {"confidence": line.confidence}
+    return _Passage(
+        text=line.text,
+        first=line.start_line,
+        last=line.end_line,
+        title=source.title or head.title or source.stem,
+        observed_at=source.observed_at or _date_in_path(source) or head.date or source.written_at,
+        metadata={RETAINED: said | ({"id": line.id} if line.id else {}), **sure},
+    )
+
+
+def _without(text: str, retained: Iterable[RetainedLine]) -> str:
+    """Return a text with blank lines in place of the retained ones."""
+    lines = text.split("\n")
+    for line in retained:
+        lines[line.start_line - 1 : line.end_line] = [""] * (line.end_line - line.start_line + 1)
+    return "\n".join(lines)
 
 
 # --- talks --------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from composable_memory.errors import (
     EmbeddingPending,
     IndexProblem,
     MemoryPathError,
+    NoteNotWritten,
     UnsupportedOperation,
 )
 from composable_memory.types import JsonValue
@@ -93,5 +94,5 @@ _CODES: tuple[tuple[tuple[type[Exception], ...], tuple[PipelineErrorCode, bool]]
     ((BackendGarbled, JSONDecodeError, UnicodeError, RecursionError), ("serialization_error", False)),
     ((IndexProblem, OSError), ("adapter_unavailable", False)),
     ((BackendError,), ("upstream_error", False)),
-    ((MemoryPathError, ValueError), ("invalid_input", False)),
+    ((MemoryPathError, NoteNotWritten, ValueError), ("invalid_input", False)),
 )

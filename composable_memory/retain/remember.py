@@ -3,14 +3,16 @@
 import asyncio
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import replace
-from datetime import date, datetime
+from datetime import UTC, date, datetime, time
 from time import perf_counter
 
 from composable_memory.arguments import require, require_all, require_text
+from composable_memory.content import IngestReport, MemoryContentObject
 from composable_memory.errors import ComposableMemoryError, InvalidArgument
-from composable_memory.interfaces import SupportsSync
+from composable_memory.ingest.note_reader import WrittenSource, contents_of
+from composable_memory.interfaces import Capability, SupportsIngest, SupportsSync
 from composable_memory.paths import MEMORY_FOLDER
 from composable_memory.retain.known import KnownLine, OpenNotes, find_known
 from composable_memory.retain.lines import (
@@ -23,7 +25,7 @@ from composable_memory.retain.lines import (
     with_retained_line,
 )
 from composable_memory.retain.note_file import NoteFile
-from composable_memory.types import Degradation, Origin
+from composable_memory.types import Degradation, Origin, SyncReport
 from composable_memory_ops_logs import redact, trace
 from composable_memory_ops_logs.events import MemoryRemembered
 from composable_memory_ops_logs.quick_dataclass import dataclass
@@ -106,9 +108,11 @@ async def _write(notes: OpenNotes, line: RetainedLine, path: str, day: date) -> 
     async with NoteFile(notes.workspace_dir, path) as note:
         text = await note.change(addition)
         degraded: tuple[Degradation, ...] = ()
+        takes_facts = bool(notes.manager.backends_with(Capability.INGEST))
         for _ in range(WRITES):
             written = addition.times
-            degraded = await _index(notes)
+            contents = _content_of(path, text, addition.line, day) if takes_facts else ()
+            degraded = await _index(notes, contents)
             text = await note.change(addition)
             if addition.times == written:
                 break
@@ -147,24 +151,47 @@ def _in_letters(number: int) -> str:
     return (_in_letters(number) if number else "") + ID_LETTERS[last]
 
 
-async def _index(notes: OpenNotes) -> tuple[Degradation, ...]:
-    """Have every index take up what is new in the notes; return which of them could not."""
-    backends = {id_: one for id_, one in notes.indexes().items() if isinstance(one, SupportsSync)}
+async def _index(notes: OpenNotes, contents: Sequence[MemoryContentObject] = ()) -> tuple[Degradation, ...]:
+    """Have every index take up what is new in the notes, and memories of facts `contents`.
+
+    Returns which of them could not.
+    """
+    calls: dict[str, Coroutine[object, object, SyncReport | IngestReport]] = {
+        backend_id: one.sync(reason="remember")
+        for backend_id, one in notes.indexes().items()
+        if isinstance(one, SupportsSync)
+    }
+    for backend_id, taker in notes.manager.backends_with(Capability.INGEST).items() if contents else ():
+        if isinstance(taker, SupportsIngest):
+            calls[backend_id] = taker.ingest(contents)
     outcomes = await asyncio.gather(
-        *(asyncio.wait_for(one.sync(reason="remember"), INDEX_S) for one in backends.values()),
-        return_exceptions=True,
+        *(asyncio.wait_for(call, INDEX_S) for call in calls.values()), return_exceptions=True
     )
-    degraded = []
-    for backend_id, outcome in zip(backends, outcomes, strict=True):
-        if isinstance(outcome, TimeoutError):
-            reason = f"the line is not indexed yet after {INDEX_S:g} s; `cmem index` goes on with it"
-            degraded.append(Degradation(backend_id=backend_id, code="timeout", reason=reason))
-        elif isinstance(outcome, ComposableMemoryError):
-            reason = f"the line is not indexed: {outcome}"
-            degraded.append(Degradation(backend_id=backend_id, code="failed", reason=reason))
-        elif isinstance(outcome, BaseException):
-            raise outcome
-    return tuple(degraded)
+    degraded = (_degraded(*one) for one in zip(calls, outcomes, strict=True))
+    return tuple(one for one in degraded if one is not None)
+
+
+def _degraded(backend_id: str, outcome: SyncReport | IngestReport | BaseException) -> Degradation | None:
+    """Return why a backend cannot find the line yet; None if it can."""
+    if isinstance(outcome, TimeoutError):
+        reason = f"the line is not in yet after {INDEX_S:g} s; `cmem index` goes on with it"
+        return Degradation(backend_id=backend_id, code="timeout", reason=reason)
+    if isinstance(outcome, ComposableMemoryError):
+        return Degradation(backend_id=backend_id, code="failed", reason=f"the line is not in: {outcome}")
+    if isinstance(outcome, BaseException):
+        raise outcome
+    if isinstance(outcome, IngestReport) and (outcome.pending or outcome.failed):
+        problems = "; ".join(outcome.problems) or "it waits"
+        reason = f"the line is not in: {problems}; `cmem index` tries again"
+        return Degradation(backend_id=backend_id, code="failed", reason=reason)
+    return None
+
+
+def _content_of(path: str, note: str, line: RetainedLine, day: date) -> list[MemoryContentObject]:
+    """Return the line as a content, the same as when the whole note is ingested."""
+    written_at = datetime.combine(day, time(), UTC)
+    found = contents_of(WrittenSource(text=note, written_at=written_at, path=path))
+    return [one for one in found if one.id == f"{path}#^{line.id}"]
 
 
 def _remembered(line: RetainedLine, origin: Origin, *, degraded: tuple[Degradation, ...] = ()) -> Remembered:

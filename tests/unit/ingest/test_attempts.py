@@ -28,6 +28,7 @@ CASES: list[tuple[Exception, str, bool]] = [
     (errors.BackendGarbled("g", "read", excerpt="?", expected="JSON"), "serialization_error", False),
     (json.JSONDecodeError("bad", "x", 0), "serialization_error", False),
     (errors.MemoryPathError("x", "problem"), "invalid_input", False),
+    (errors.NoteNotWritten("x", "problem", fix="a fix"), "invalid_input", False),
     (errors.InvalidArgument("query", "a text", 5), "invalid_input", False),
     (ValueError("bad"), "invalid_input", False),
     (KeyError("nobody foresaw this"), "unknown", False),

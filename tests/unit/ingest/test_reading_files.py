@@ -46,6 +46,26 @@ def test_a_note_is_cut_at_its_headings_and_every_section_names_its_lines() -> No
     assert places(found) == ["MEMORY.md#L1", "MEMORY.md#L5", "MEMORY.md#L8-L9"]
 
 
+def test_a_retained_line_is_read_as_its_sentence_wherever_it_stands() -> None:
+    line = "- O(c=0.9) @Peter: Prefers short replies. #style ^1xyg5am"
+    first = read(f"Lunch.\n\n## Retain\n{line}\n- W: Port is 7400.\n\nA note.\n", "memory/2026-03-01.md")
+    moved = read(f"# Day\n\nMore.\n\n## Retain\n\n{line}\n", "memory/2026-03-01.md")
+
+    assert [(one.kind, one.text) for one in first] == [
+        ("document", "Lunch."),
+        ("fact", "Prefers short replies."),
+        ("fact", "Port is 7400."),
+        ("document", "A note."),
+    ]
+    assert first[1].id == moved[1].id == "memory/2026-03-01.md#^1xyg5am"
+    assert first[1].metadata == {
+        "retained": {"type": "opinion", "entities": ["Peter"], "tags": ["style"], "id": "1xyg5am"},
+        "confidence": 0.9,
+    }
+    assert (places(first)[1], places(moved)[1]) == ("memory/2026-03-01.md#L4", "memory/2026-03-01.md#L7")
+    assert days(first) == ["2026-03-01"] * 4
+
+
 def test_a_heading_inside_a_code_block_is_none() -> None:
     found = read("# Setup\n```sh\n# not a heading\n```\nafter\n")
 
