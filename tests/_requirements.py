@@ -3213,6 +3213,7 @@ INTERFACES = document(
                  f"{FRAMEWORKS}test_langchain.py::test_an_agent_calls_it_as_a_tool"),
             kept("own:frameworks:langgraph", "a store that answers as LangGraph's own, kept as notes",
                  f"{FRAMEWORKS}test_langgraph.py::test_it_answers_as_the_store_in_memory_does",
+                 "tests/property/test_store_notes_properties.py::test_what_is_put_is_got",
                  f"{FRAMEWORKS}test_langgraph.py::test_an_item_is_a_note_that_a_person_can_edit",
                  f"{FRAMEWORKS}test_langgraph.py::test_workspaces_are_kept_apart",
                  f"{FRAMEWORKS}test_langgraph.py::test_many_puts_at_once_are_all_kept",

@@ -19,6 +19,8 @@ FOLDER = PurePosixPath("memory/store")
 
 _PLAIN = re.compile(r"[a-z0-9][a-z0-9_-]{0,79}")
 _ODD = re.compile(r"[^a-z0-9]+")
+_LINE_BREAKS = re.compile("[\r\x85\u2028\u2029\ufeff]")
+"""What YAML may read as the end of a line, or pass over, where it is not escaped."""
 _HEAD = re.compile(r"---\n(.*?\n)---\n\n?(.*)", re.DOTALL)
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -129,7 +131,8 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+    style = '"' if _LINE_BREAKS.search(text) else "|" if "\n" in text else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
 _Dumper.add_representer(str, _text)
