@@ -30,12 +30,12 @@ class HooksSettings(SettingsModel):
         default=5_000, ge=100, le=600_000, description="How long a hook may take; then the agent goes on."
     )
     recap_tokens: int = Field(
-        default=2_000, ge=0, le=8_000, description="Longest recap at the start of a session; 0 gives none."
+        default=2_000, ge=0, le=2_500, description="Longest recap at the start of a session; 0 gives none."
     )
     recap_days: int = Field(default=2, ge=0, le=31, description="How many of the latest days it has.")
     auto_recall: bool = Field(default=True, description="Look up what is known about each prompt.")
     recall_tokens: int = Field(
-        default=800, ge=100, le=8_000, description="Longest text that goes before a prompt."
+        default=800, ge=100, le=2_500, description="Longest text that goes before a prompt."
     )
     recall_results: int = Field(default=5, ge=1, le=50, description="The most passages in it.")
     auto_capture: bool = Field(

@@ -159,6 +159,7 @@ def test_own_words_are_without_what_was_told_to_the_agent() -> None:
         ("/clear", ""),
         ("Nothing to keep. NO_REPLY", ""),
         ("Is <b>bold</b> allowed?", "Is <b>bold</b> allowed?"),
+        ("Why is <my-card>a</my-card> empty?", "Why is <my-card>a</my-card> empty?"),
     ):
         assert own_words(text) == own, text
 
