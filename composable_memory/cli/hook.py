@@ -37,6 +37,7 @@ MOST_PROMPTS = 5
 GRACE_S = 1.0
 """After its deadline a hook has so long to end by itself."""
 NOW_VARIABLE = "COMPOSABLE_MEMORY_NOW"
+EXPECTED = (ComposableMemoryError, FeedbackError, OpsLogError, OSError, ValueError)
 PROJECT_VARIABLES = ("CLAUDE_PROJECT_DIR", "CURSOR_PROJECT_DIR")
 NAMES = "session-start", "prompt", "turn", "compaction", "message", "summary", "session-end"
 
@@ -84,7 +85,7 @@ async def hook(
         return ExitCode.FINE
     except TimeoutError:
         warn(f"hook {name}: not done in {limit.seconds:g} s, given up; see memory.hooks.deadline_ms")
-    except (ComposableMemoryError, FeedbackError, OpsLogError, OSError, ValueError) as problem:
+    except EXPECTED as problem:
         warn(f"hook {name}: {problem}")
     except Exception as problem:  # noqa: BLE001 - it must not break the agent that calls it
         warn(f"hook {name}: unexpected {type(problem).__name__}: {problem}")
@@ -244,9 +245,15 @@ async def _compaction(run: _Run) -> str | None:
         used, window = await asyncio.to_thread(tokens_in_transcript, call.transcript)
         call = replace(call, tokens=used, context_window=call.context_window or window)
     now = _now()
-    return await run.states.change(
+    plan = await run.states.change(
         call.session, lambda state: plan_flush(call, run.hooks.flush, state, now=now)
     )
+    if call.ends_turn:  # so that one command is enough at the end of a turn
+        try:
+            await _turn(run)
+        except EXPECTED as problem:
+            warn(f"hook turn: {problem}")
+    return plan
 
 
 async def _record(run: _Run, name: str) -> str | None:

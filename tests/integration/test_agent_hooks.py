@@ -277,7 +277,7 @@ def test_what_users_say_of_themselves_is_captured_where_that_is_switched_on(agen
     assert not day.exists(), "off unless it is switched on"
 
     agent.configure(auto_capture=True)
-    assert agent.hook("turn", "Stop") == {}
+    assert agent.hook("compaction", "Stop") == {}, "one command is enough at the end of a turn"
     first = day.read_text("utf-8")
     assert "The lantern glass is 14 cm wide." in first
     assert not [word for word in ("green tea", "Claude", "next") if word in first]
