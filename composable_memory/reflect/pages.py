@@ -17,7 +17,7 @@ CHECK_CHARS = 4
 _OWN = re.compile(
     rf"(?P<body>\s*[-*+]\s+.*\S)\s+\^(?P<key>[A-Za-z0-9-]+)-(?P<check>[0-9a-f]{{{CHECK_CHARS}}})\s*"
 )
-_HEADING = re.compile(r"(#{1,6})\s+(.*?)\s*#*\s*")
+_HEADING = re.compile(r"(#{1,6})\s+(.*?)(?:\s+#+)?\s*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,7 +38,8 @@ CORE_SECTION = "From the bank"
 MOST_IN_CORE = 10
 SURE = 0.7
 """The least confidence of an opinion in the core."""
-LONGEST_NAME = 80
+LONGEST_NAME = 120
+"""In bytes."""
 CHANGED = "it has changed since the diff was made"
 
 _PAGES = {"world": "world", "experience": "experience", "observation": "experience"}
@@ -240,7 +241,8 @@ def _is_in_bank(note: Note) -> bool:
 
 
 def _entity_path(name: str) -> str:
-    return f"{ENTITY_PAGES}{name.translate(_NO_FILE_NAME).strip('. ')[:LONGEST_NAME] or 'unnamed'}.md"
+    short = name.translate(_NO_FILE_NAME).encode()[:LONGEST_NAME].decode(errors="ignore")
+    return f"{ENTITY_PAGES}{short.strip('. ') or 'unnamed'}.md"
 
 
 def _entity_page(pages: dict[str, Page], name: str) -> Page:

@@ -155,6 +155,21 @@ async def test_a_page_that_changed_since_the_diff_is_not_written_and_neither_are
         await memory.apply_reflection("all")  # type: ignore[arg-type]
 
 
+async def test_names_that_could_lead_elsewhere_are_names_of_pages_all_the_same(
+    memory: Memory, vault: Path
+) -> None:
+    names = ["../../etc/passwd", "..", "/tmp/x", ".hidden", "C#", "木" * 100, "a\\b", "con:x?"]
+    lines = "".join(f"- W @[[{name}]]: Says nothing. ^n{number}\n" for number, name in enumerate(names))
+    (vault / "memory" / "2026-02-09.md").write_text(f"## Retain\n{lines}", encoding="utf-8")
+    proposed = await memory.reflect(now=NOW)
+    assert proposed.degraded == ()
+    await memory.apply_reflection(proposed)
+    made = {path.relative_to(vault).as_posix() for path in vault.parent.rglob("*.md")}
+    assert {path.rpartition("/")[0] for path in made} == {"memory", "bank", "bank/entities"}
+    assert len(made) == 4 + 3 + 2 + len(names)
+    assert (await memory.reflect(now=NOW)).pages == ()
+
+
 async def test_only_what_is_new_is_written_and_what_is_gone_leaves(memory: Memory, vault: Path) -> None:
     await applied(memory, since="2026-02-05")
     assert {path.name for path in (vault / "bank").rglob("*.md")} == {

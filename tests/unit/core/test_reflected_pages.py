@@ -49,6 +49,13 @@ def test_line_breaks_and_a_line_that_is_there_twice_are_kept_in_order() -> None:
     assert own_lines(page_of(f"{PORTO.line}\n{PORTO.line}\n", PORTO)) == {"a1": "- Lives in Porto."}
 
 
+def test_a_heading_is_found_again_whatever_is_in_its_name() -> None:
+    for section in ("C#", "# 1", "Ellen  Smith", "木村"):
+        one, other = (Entry(key=key, section=section, text="Says so.") for key in ("one", "two"))
+        page = page_of(page_of("", one), one, other)
+        assert page.count("## ") == 1, section
+
+
 @given(st.text(alphabet="ab #-^1\n\r", max_size=60), st.lists(st.sampled_from([PORTO, BEES]), unique=True))
 def test_any_page_keeps_its_lines_and_a_second_run_changes_nothing(page: str, entries: list[Entry]) -> None:
     once = page_of(page, *entries)
