@@ -2,16 +2,21 @@
 
 import asyncio
 import json
+import os
+import shutil
 import signal
 import socket
 import stat
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
 
 from tests.integration.mcp_calls import document, words_only
 from tests.integration.mcp_server_process import JSON, PROGRAM, Running, running
@@ -180,3 +185,49 @@ async def test_a_caller_names_the_trace(server: Running) -> None:
     assert document(by_header)["traceId"] == in_header
     assert document(by_meta)["traceId"] == in_meta
     assert len(document(by_none)["traceId"]) == 36
+
+
+async def every_tool(client: Client) -> dict[str, list[str]]:
+    """Call each tool once, as an agent goes from one to the next; return what came of it by name."""
+    calls: dict[str, dict[str, object]] = {
+        "memory_remember": {"text": "Sails on Sundays.", "entities": ["Ellen"]},
+        "memory_search": {"query": "tomatoes shade cloth"},
+        "memory_context": {"query": "tomatoes", "maxTokens": 60},
+        "memory_get": {"path": "MEMORY.md#L3"},
+        "memory_recall": {"entity": "Ellen"},
+        "memory_recent": {"days": 2},
+        "memory_facts": {"entity": "Ellen"},
+        "memory_status": {},
+    }
+    told = {name: document(await client.call_tool(name, given)) for name, given in calls.items()}
+    trace = told["memory_search"]["traceId"]
+    later: dict[str, dict[str, object]] = {
+        "memory_explain": {"traceId": trace},
+        "memory_feedback": {"traceId": trace, "result": "1"},
+        "memory_forget": {"target": told["memory_remember"]["citation"]},
+    }
+    told |= {name: document(await client.call_tool(name, given)) for name, given in later.items()}
+    assert [*sorted(told)] == sorted(one.name for one in (await client.list_tools()).tools)
+    return {name: sorted(one) for name, one in told.items()}
+
+
+async def test_every_tool_answers_alike_over_both_transports(
+    server: Running, workspace: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(workspace, copy)
+    local = StdioServerParameters(
+        command=sys.executable,
+        args=["-m", "composable_memory.cli", "mcp", "-w", str(copy), "--state-dir", str(tmp_path / "other")],
+        env=dict(os.environ),
+    )
+
+    async with server.client() as client:
+        over_http = await every_tool(client)
+    async with Client(stdio_client(local)) as client:
+        over_stdio = await every_tool(client)
+
+    assert over_http == over_stdio
+    assert {name for name, keys in over_http.items() if "error" in keys} == {
+        "memory_facts"
+    }  # there is no graph
