@@ -92,9 +92,9 @@ async def memory_facts(memory: "Memory", request: MemoryFactsRequest) -> ValueRe
         )
     is_cited = is_wanted(memory.settings.memory.citations, request.session_key)
     told: dict[str, JsonValue] = {"facts": [_fact(one, is_cited=is_cited) for one in facts]}
-    if not facts and request.entity:
-        near = await graph.entities(named=request.entity, limit=10)
-        told["warning"] = f"no such facts are known of {request.entity!r}"
+    if not facts:
+        told["warning"] = "no such facts are known; `cmem ingest` takes notes into the graph"
+        near = await graph.entities(named=request.entity, limit=10) if request.entity else ()
         told |= filled({"entities": [one.name for one in near]})
     return ValueReply(told)
 

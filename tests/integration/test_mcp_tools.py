@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 
+from composable_memory import open_memory
+from composable_memory.content import MemoryContentObject, MemoryProvenance, MemoryTemporalMetadata
 from composable_memory.mcp_server import build_server
 from composable_memory.tools.catalogue import TOOLS
 from tests.integration.mcp_calls import document, words_only
@@ -131,6 +133,43 @@ async def test_without_a_graph_the_facts_say_how_to_get_one(workspace: Path, sta
         told = await refused(client, "memory_facts", entity="Ada")
 
     assert "cmem backends list" in told
+
+
+async def test_facts_are_told_with_their_times(tmp_path: Path, state_dir: Path) -> None:
+    pytest.importorskip("graphiti_core")
+    (tmp_path / "config.yaml").write_text(
+        "memory: {embedding: {provider: none}, graphiti: {enabled: true}}", encoding="utf-8"
+    )
+    folder = tmp_path / "notes"
+    (folder / "memory").mkdir(parents=True)
+    (folder / "memory/2026-03-02.md").write_text("Ada works at Acme.\n", encoding="utf-8")
+    said = [
+        MemoryContentObject(
+            id=text,
+            kind="document",
+            text=text,
+            provenance=MemoryProvenance(source="note", source_id="memory/2026-03-02.md"),
+            temporal=MemoryTemporalMetadata(observed_at=datetime(2026, month, 2, tzinfo=UTC)),
+        )
+        for month, text in ((3, "Ada works at Acme."), (5, "Ada lives in Porto."))
+    ]
+    async with open_memory(folder, state_dir) as memory:
+        await memory.ingest(said)
+    async with served(folder, state_dir) as client:
+        line = await asked(client, "memory_facts", entity="Ada")
+        then = await asked(client, "memory_facts", asOf="2026-04")
+        before = await asked(client, "memory_facts", entity="Ada", asOf="2025")
+        nobody = await asked(client, "memory_facts", entity="Zelda")
+        wrong = await refused(client, "memory_facts", asOf="lunch")
+
+    assert ["Acme" in one["text"] for one in line["facts"]] == [True, False]
+    assert line["facts"][0]["since"].startswith("2026-03-02")
+    assert ["Acme" in one["text"] for one in then["facts"]] == [True]
+    assert before["facts"] == []
+    assert before["warning"]
+    assert nobody["facts"] == []
+    assert "cmem ingest" in nobody["warning"]
+    assert "asOf" in wrong
 
 
 async def test_a_search_can_be_explained_and_rated(workspace: Path, state_dir: Path) -> None:
