@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from composable_memory.config.settings import DEFAULT_BACKEND, CitationMode, MemorySettings
-from composable_memory.config.trees import Leaf, Tree, leaves, merge, plain
+from composable_memory.config.trees import Leaf, Tree, join, leaves, merge, plain
 from composable_memory.config.validation import is_secret
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
@@ -40,7 +40,8 @@ class ResolvedMemoryBackendConfig:
 _SEARCH = "agents.defaults.memory_search"
 _NEWER_SEARCH = "search"
 _COMPACTION = "agents.defaults.compaction"
-OPENCLAW_KEYS = (_SEARCH, _COMPACTION, "agents.list.*.memory_search")
+_INCLUDES = ("$include", "agents.$include", "agents.defaults.$include")
+OPENCLAW_KEYS = (_SEARCH, _COMPACTION, "agents.list.*.memory_search", *_INCLUDES)
 """What OpenClaw's file says of memory beside `memory`."""
 
 _OF_THE_INDEX = """
@@ -89,7 +90,8 @@ def with_openclaw(memory: Tree, content: Mapping[str, Tree]) -> tuple[Tree, list
             if ours is None:
                 if section == _COMPACTION and not key.startswith("memory_flush."):
                     continue  # how OpenClaw compacts is its own affair
-                notes.append(f"{section}.{key} ({leaf.origin}) has no counterpart here and is ignored")
+                name = join(section, key).rstrip(".")
+                notes.append(f"{name} ({leaf.origin}) has no counterpart here and is ignored")
             else:
                 memory = merge(_branch(ours, leaf), memory)
     return memory, notes

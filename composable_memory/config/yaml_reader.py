@@ -20,7 +20,8 @@ MAX_NAME = 128
 def parse(text: str, file: Path, layer: Layer, *, foreign: Collection[str] | None = None) -> dict[str, Tree]:
     """Return what the text of `file` says under `memory`, and under each dotted key of `foreign` that it has.
 
-    Without `foreign`, which are keys of another program, the file is ours alone. JSON5 is read as well.
+    Without `foreign`, which are keys of another program, the file is ours alone; what stands there and is no
+    section is returned as one with a blank key. JSON5 is read as well.
 
     Raises:
         ConfigError: it is not valid YAML, too large, or is ours and says something beside `memory`.
@@ -37,17 +38,18 @@ def parse(text: str, file: Path, layer: Layer, *, foreign: Collection[str] | Non
             raise ConfigError(name, "unknown key; everything stands under `memory:`", origin=str(origin))
     for key in foreign or ():
         for node, origin in reader.find(root, key.split(".")):
-            found[key] = _section(reader.read(node, key, origin), key)
+            read = reader.read(node, key, origin)
+            found[key] = read if isinstance(read, dict) else {"": read}
     return found
 
 
-def _section(read: Tree | Leaf, key: str = "memory") -> Tree:
+def _section(read: Tree | Leaf) -> Tree:
     match read:
         case dict():
             return read
         case Leaf(is_empty=True):
             return {}
-    raise ConfigError(key, "expected keys and values below it", origin=str(read.origin))
+    raise ConfigError("memory", "expected keys and values below it", origin=str(read.origin))
 
 
 _JSON_PARTS = re.compile(r"""("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')|(//[^\n]*|/\*.*?\*/)|([:\t])""", re.DOTALL)

@@ -382,6 +382,14 @@ def test_what_openclaw_asks_for_elsewhere_waits_for_consent_and_does_not_stop_th
     }
 
 
+def test_other_files_that_openclaw_would_include_are_named(place: Place) -> None:
+    agents = '{"$include": "./agents.json5", "defaults": {"memorySearch": false}}'
+    place.write(f'{{"$include": ["./base.json5"], "agents": {agents}}}', "openclaw.json")
+    named = [note.split(" ")[0] for note in place.load().notes]
+
+    assert named == ["agents.defaults.memory_search", "$include", "agents.$include"]
+
+
 def test_what_stands_under_memory_comes_before_what_openclaw_says_elsewhere(place: Place) -> None:
     place.write(
         "agents: {defaults: {memorySearch: {query: {maxResults: 3, minScore: 0.2}}}}\n"
