@@ -3,6 +3,7 @@
 from datetime import datetime
 from typing import Literal, get_args
 
+from composable_memory.recall.names import folded
 from composable_memory.types import Degradation
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
@@ -60,4 +61,4 @@ class Recall:
     @property
     def is_renamed(self) -> bool:
         """Return whether something known by another name was taken for the entity."""
-        return any(name != self.entity for name in self.names)
+        return any(folded(name) != folded(self.entity or "") for name in self.names)

@@ -53,7 +53,8 @@ class KnownNames:
         if meant:
             return NameMatch(names=self._as_written(sorted(meant, key=lambda one: (one != key, one))))
         near = {one for one in self._written if is_named(key, one)}
-        near.update(get_close_matches(key, self._written, n=MOST_NEAREST))
+        parts = {part: one for one in sorted(self._written) for part in (*one.split(), one)}
+        near.update(parts[part] for part in get_close_matches(key, parts, n=MOST_NEAREST))
         return NameMatch(nearest=self._as_written(sorted(near))[:MOST_NEAREST])
 
     def _as_written(self, keys: Iterable[str]) -> tuple[str, ...]:

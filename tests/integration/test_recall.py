@@ -82,6 +82,7 @@ async def test_a_name_is_known_by_its_part_its_alias_and_its_link(vault: Path, s
             "Lives in Porto.",
             "Prefers short replies.",
         ]
+        assert not (await memory.recall("ana", now=NOW)).is_renamed
         for name in ("ELLIE", "@[[Ellen Smith|her]]", "ellen  smith"):
             by_name = await memory.recall(name, types=("world", "observation"), now=NOW)
             assert set(told(by_name)) == {"Lives in Porto.", "Builds roofs."}, name
@@ -199,6 +200,7 @@ def test_names_of_every_script_are_found_in_longer_ones() -> None:
     assert names.match("ana").names == ("Ana",)
     assert names.match("zed").names == ("Zed", "Zoë Ash")
     assert names.match("Ana Lopes").nearest == ("Ana",)
+    assert names.match("Zoé").nearest == ("Zoë Ash",)
 
 
 async def test_two_recalls_at_once_and_one_given_up_leave_the_memory_usable(
