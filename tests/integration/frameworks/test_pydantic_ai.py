@@ -67,3 +67,17 @@ async def test_a_memory_on_this_loop_is_awaited(workspace: Path, state_dir: Path
 
     (reply,) = map(json.loads, model.replies())
     assert [one.get("citation") for one in reply["results"]] == [None] * len(reply["results"])
+
+
+async def test_an_agent_remembers_and_finds_it_again(memory: BlockingMemory) -> None:
+    said = "Ana prefers the dock at Millrace."
+    remember = ToolCall("memory_remember", {"text": said, "entities": ["Ana"]})
+    with scripted_model(
+        remember, ToolCall("memory_search", {"query": "which dock does Ana prefer?"})
+    ) as model:
+        await an_agent(model, memory_toolset(memory)).run("Ana prefers the dock at Millrace.")
+
+    kept, found = map(json.loads, model.replies())
+    note, _, _ = kept["citation"].partition("#")
+    assert found["results"][0]["path"] == note
+    assert said in memory.read_file(note).text
