@@ -77,10 +77,10 @@ def test_the_word_stored_last_counts_in_whatever_portions_and_whatever_the_clock
     with TemporaryDirectory() as folder:
         with FeedbackStore.open(Path(folder) / "at-once.db") as store:
             store.add(made)
-            at_once = (store.judgements(), store.backend_days(group=None))
+            at_once = (store.judgements(), store.backend_days())
         with FeedbackStore.open(Path(folder) / "bit-by-bit.db") as store:
             new = store.add(made[:cut]) + store.add(made[cut:])
-            bit_by_bit = (store.judgements(), store.backend_days(group=None))
+            bit_by_bit = (store.judgements(), store.backend_days())
 
     assert bit_by_bit == at_once
     assert sorted(at_once[0], key=repr) == sorted(last.values(), key=repr)

@@ -154,7 +154,6 @@ async def propose(
             sample_size=record.queries,
             confidence=0.0,
             rationale=read.reason_for(one),
-            mean_precision=record.precision if record.queries else None,
         )
         for one, record in ((one, record_of(days, one)) for one in backends)
         if abs(after[one] - before[one]) > SAME

@@ -30,7 +30,6 @@ from composable_memory_feedback.advice.weight_grid import (
     vector_of,
 )
 from composable_memory_feedback.intents import IntentKind
-from composable_memory_feedback.judgements import RELEVANT
 from composable_memory_feedback.logged import LoggedQuery, RankedHit, Ranker
 from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.weights import WeightTable, same_proportions
@@ -312,7 +311,6 @@ def _changes(study: _Study, table: WeightTable, seed: int) -> Iterator[BackendAd
                     confidence=0.0 if belief is None else belief.raised if new > old else belief.lowered,
                     rationale=_reason(kind, old, new, len(own), belief),
                     plausible=belief.plausible if belief else None,
-                    mean_precision=_precision(backend, own),
                 )
 
 
@@ -325,14 +323,3 @@ def _reason(kind: IntentKind | None, old: float, new: float, count: int, belief:
     if low == high:
         return f"{text} the best weight is {low} (95 %, where the heaviest backend has 1)"
     return f"{text} the best weight lies between {low} and {high} (95 %)"
-
-
-def _precision(backend: str, cases: Sequence[Case]) -> float | None:
-    """Return the share of relevant ones among the judged results that were shown for a backend."""
-    judged = [
-        max(case.evidence[key].relevance for key in hit.keys if key in case.evidence) > RELEVANT
-        for case in cases
-        for hit in case.query.shown
-        if hit.backend == backend and any(key in case.evidence for key in hit.keys)
-    ]
-    return sum(judged) / len(judged) if judged else None

@@ -62,7 +62,6 @@ class BackendAdvice:
     confidence: float
     rationale: str
     plausible: Interval | None = None
-    mean_precision: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

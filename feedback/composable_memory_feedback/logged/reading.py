@@ -7,7 +7,6 @@ between its `query.start` and its `query.merged`; when its start is met, all tha
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from itertools import islice
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
@@ -109,20 +108,15 @@ def read_queries(
     since: datetime | None = None,
     until: datetime | None = None,
     memory: str | None = None,
-    limit: int | None = None,
 ) -> LoggedQueries:
     """Return the queries of a `QueryStream` together, oldest first.
 
-    Of more than `limit` queries the newest are returned, and nothing before them is read.
-
     Raises:
         OpsLogError: the directory or a file in it cannot be read; that it is missing is no error.
-        ValueError: a time has no time zone, or the limit is negative.
+        ValueError: a time has no time zone.
     """
-    if limit is not None and limit < 0:
-        raise ValueError(f"limit is {limit}; give 0 or more")
     stream = QueryStream(directory, since=since, until=until, memory=memory)
-    queries = list(islice(stream, limit))
+    queries = list(stream)
     return LoggedQueries(queries=_oldest_first(queries), incomplete=stream.incomplete)
 
 

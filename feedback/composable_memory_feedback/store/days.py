@@ -30,7 +30,7 @@ _DAYS = """
 SELECT day, backend, intent, kind_group, count(*) AS queries, avg(precision) AS precision,
        avg(mean_relevance) AS mean_relevance, sum(used) AS used, sum(results) AS results
 FROM backend_queries
-WHERE day >= :since AND (:kind_group IS NULL OR kind_group = :kind_group)
+WHERE day >= :since
 GROUP BY day, backend, intent, kind_group
 ORDER BY day, backend, intent, kind_group
 """
@@ -47,9 +47,9 @@ def count_query(connection: Connection, query: tuple[str, str], judgements: Sequ
     connection.executemany(_COUNT, counts)
 
 
-def read_days(connection: Connection, *, since: datetime | None, group: KindGroup | None) -> list[BackendDay]:
+def read_days(connection: Connection, *, since: datetime | None) -> list[BackendDay]:
     """Return the days from that of `since` on, in order, then by backend, intent and group."""
-    values = {"since": _day_of(since).isoformat() if since else "", "kind_group": group}
+    values = {"since": _day_of(since).isoformat() if since else ""}
     return [
         BackendDay(
             day=date.fromisoformat(row["day"]),

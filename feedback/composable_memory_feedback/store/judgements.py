@@ -9,7 +9,7 @@ from sqlite3 import Connection, Row
 
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.intents import IntentKind
-from composable_memory_feedback.judgements import RELEVANT, BackendDay, Judgement, JudgementKind, KindGroup
+from composable_memory_feedback.judgements import RELEVANT, BackendDay, Judgement, JudgementKind
 from composable_memory_feedback.store.codecs import EVALUATIONS, plain_text, time_of, time_text
 from composable_memory_feedback.store.database import Database
 from composable_memory_feedback.store.days import count_query, read_days
@@ -154,17 +154,14 @@ class JudgementRows(Database):
         with self.reading() as connection:
             return {(row["trace_id"], row["query_id"]) for row in connection.execute(_JUDGED, values)}
 
-    def backend_days(
-        self, *, since: datetime | None = None, group: KindGroup | None = "judged"
-    ) -> list[BackendDay]:
+    def backend_days(self, *, since: datetime | None = None) -> list[BackendDay]:
         """Return how backends did, day by day, from the day of `since` on.
 
         A query counts on the day of its latest judgement. What was inferred from use stands in days of its
-        own: used results are nearly always relevant, so their precision tells little. `group=None` returns
-        both.
+        own: used results are nearly always relevant, so their precision tells little.
         """
         with self.reading() as connection:
-            return read_days(connection, since=since, group=group)
+            return read_days(connection, since=since)
 
     def begin_evaluation(self, *, per_hour: int, now: datetime) -> int | None:
         """Reserve one call out of the quota of the rolling hour, which all processes share.

@@ -252,21 +252,7 @@ def test_only_the_memory_that_is_asked_for_is_read(log: Log) -> None:
     assert len(read_queries(log.folder).queries) == 3
 
 
-def test_a_limit_keeps_the_newest_and_reads_nothing_before_them(log: Log) -> None:
-    log.raw(b"not an event\n")
-    for number in range(4):
-        log.query(f"q{number}", at=NOON + timedelta(minutes=number))
-
-    read = read_queries(log.folder, limit=2)
-
-    assert ids(read.queries) == ["q2", "q3"]
-    assert read.incomplete == {}
-    assert read_queries(log.folder, limit=0).queries == ()
-
-
-def test_a_negative_limit_and_a_time_without_a_zone_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="limit is -1"):
-        read_queries(tmp_path, limit=-1)
+def test_a_time_without_a_zone_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="without a time zone"):
         read_queries(tmp_path, since=NOON.replace(tzinfo=None))
 
